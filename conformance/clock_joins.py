@@ -18,9 +18,9 @@ from conformance.decided import EVERY_ROW
 from conformance.retold import samza
 from conformance.verdict import MATCH, Outcome, Verdict, fail, otherwise
 from keyedwm.operators.join.bounds import Bound
-from keyedwm.operators.join.keys import key_hashes
 from keyedwm.operators.join.operator import JoinOperator
 from keyedwm.operators.join.plan import LEFT, RIGHT, Axis, JoinPlan, JoinSide
+from keyedwm.operators.join.shipped_side import key_hashes
 from keyedwm.operators.state.store import MemoryStore
 
 _SIDES: Mapping[str, int] = {"left": LEFT, "right": RIGHT}

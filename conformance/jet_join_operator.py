@@ -17,9 +17,9 @@ from conformance.verdict import MATCH, Verdict, fail, otherwise
 from keyedwm.core.coalescer import ChannelAdded, Coalescer, WatermarkAdvanced
 from keyedwm.core.errors import KeyedwmError, OptionError
 from keyedwm.operators.join.bounds import Bound
-from keyedwm.operators.join.keys import HASH
 from keyedwm.operators.join.operator import JoinOperator
 from keyedwm.operators.join.plan import LEFT, RIGHT, Axis, How, JoinPlan, JoinSide
+from keyedwm.operators.join.shipped_side import HASH
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.store import MemoryStore
 

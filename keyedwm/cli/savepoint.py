@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-from keyedwm.cli.checkpoint_session import checkpoint_session, session_settings
+from keyedwm.cli.query.held_state import checkpoint_session, session_settings
 
 HELP = "write down what a stopped query knows, for a query with other buckets or aggregates to go on from"
 

@@ -24,14 +24,11 @@ from keyedwm.operators.aggregates.functions import (
 from keyedwm.operators.process.processor import Processor
 from keyedwm.spark.api.aggregate import aggregate
 from keyedwm.spark.api.async_map import async_map
-from keyedwm.spark.api.deduplicate import deduplicate
-from keyedwm.spark.api.join import join
-from keyedwm.spark.api.join_latest import join_latest
-from keyedwm.spark.api.key_watermark import per_key
+from keyedwm.spark.api.join import join, join_latest
 from keyedwm.spark.api.late_rows import events, late_rows, on_time_rows, rejected, with_rejected
 from keyedwm.spark.api.metrics import metrics
 from keyedwm.spark.api.process import process
-from keyedwm.spark.api.running import running
+from keyedwm.spark.api.running import deduplicate, running
 from keyedwm.spark.api.savepoint import savepoint
 from keyedwm.spark.api.source import source
 from keyedwm.spark.api.store import Store, window_function
@@ -43,6 +40,7 @@ from keyedwm.spark.api.window_specs import (
     hopping_key_rows,
     hopping_rows,
     on_demand,
+    per_key,
     session,
     session_rows,
     sliding,

@@ -18,8 +18,17 @@ from keyedwm.core.errors import UnavailableError
 from keyedwm.core.text import words_of
 from keyedwm.testing.guard import Guard
 from keyedwm.testing.java import complaint
-from keyedwm.testing.local import JAVA_OPTIONS, free_ports, java_options
-from keyedwm.testing.settings import IMAGE, SERVER, START_LIMIT_S, STARTED, as_variables, listeners
+from keyedwm.testing.local import (
+    IMAGE,
+    JAVA_OPTIONS,
+    SERVER,
+    START_LIMIT_S,
+    STARTED,
+    as_variables,
+    free_ports,
+    java_options,
+    listeners,
+)
 
 if TYPE_CHECKING:
     from testcontainers.core.container import DockerContainer

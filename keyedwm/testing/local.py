@@ -1,7 +1,8 @@
-"""Kafka on this machine's Java, from its Maven artifacts.
+"""Kafka on this machine's Java, from its Maven artifacts, and the settings of the one-broker KRaft cluster.
 
 Rule: everything lives in one temporary directory and two free ports that stay the same over stop, kill and start; when
-the context ends, process and directory are gone.
+the context ends, process and directory are gone. There is one table of server properties. The container takes it as
+KAFKA_* variables, docker-compose.yml spells out the same; only addresses and directories differ.
 """
 
 from __future__ import annotations
@@ -19,12 +20,49 @@ from base64 import urlsafe_b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 
 from keyedwm.core.errors import OutOfTurnError, UnavailableError
 from keyedwm.testing.guard import Guard
 from keyedwm.testing.ivy import fetch_jars
 from keyedwm.testing.java import complaint, find_java
-from keyedwm.testing.settings import KAFKA_VERSION, SERVER, START_LIMIT_S, STARTED, listeners
+
+KAFKA_VERSION = "4.1.2"
+IMAGE = f"apache/kafka:{KAFKA_VERSION}"
+STARTED = "Kafka Server started"
+START_LIMIT_S = 180.0
+
+SERVER: Mapping[str, str] = MappingProxyType({
+    "node.id": "1",
+    "process.roles": "broker,controller",
+    "controller.listener.names": "CONTROLLER",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    # A broker otherwise deletes records whose timestamps lie in the past, and replayed history vanishes.
+    "log.retention.ms": "-1",
+    "auto.create.topics.enable": "false",
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+})  # fmt: skip
+
+
+def listeners(host: str, broker_port: int, *, inside: str, inside_port: int, controller_port: int) -> dict[str, str]:
+    """Where the broker listens (`inside`), what it tells clients (`host:broker_port`), where its controller is."""
+    return {
+        "listeners": f"PLAINTEXT://{inside}:{inside_port},CONTROLLER://{inside}:{controller_port}",
+        "advertised.listeners": f"PLAINTEXT://{host}:{broker_port}",
+        "controller.quorum.voters": f"1@localhost:{controller_port}",
+    }
+
+
+def as_variables(properties: Mapping[str, str]) -> dict[str, str]:
+    """Server properties as the official image reads them: `log.retention.ms` is KAFKA_LOG_RETENTION_MS."""
+    return {"KAFKA_" + name.upper().replace(".", "_"): value for name, value in properties.items()}
+
 
 # The broker names a logger but brings none; without one its log would be lost.
 ARTIFACTS = (f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}", "org.apache.logging.log4j:log4j-slf4j-impl:2.25.3")

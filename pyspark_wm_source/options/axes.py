@@ -17,9 +17,8 @@ from keyedwm.config.places import UNIT_WORDS, event_time_of
 from keyedwm.config.validation import boolean, choice, duration_ms, refuse_unknown, wrong
 from keyedwm.core.axis import AxisConfig
 from keyedwm.core.errors import OptionError
-from keyedwm.core.future_time import FutureTime, OnFuture
 from keyedwm.core.parsing import parse_json
-from keyedwm.core.places import EventTime, Place, Unit
+from keyedwm.core.places import EventTime, FutureTime, OnFuture, Place, Unit
 from keyedwm.core.policy import (
     FixedLag,
     LagAndDelay,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from keyedwm.arrow.instants import instant_text
 from keyedwm.arrow.places import EventTimes
 from keyedwm.core.errors import InputError
-from keyedwm.core.future_time import FutureTime, OnFuture
+from keyedwm.core.places import FutureTime, OnFuture
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.records.read import Records
 from pyspark_wm_source.options.axes import TimeAxis

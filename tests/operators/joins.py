@@ -15,8 +15,8 @@ import pyarrow as pa
 from keyedwm.core.errors import OptionError
 from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.join.bounds import Bound
-from keyedwm.operators.join.keys import HASH, key_hashes
 from keyedwm.operators.join.plan import LEFT, RIGHT, Axis, How, JoinPlan, JoinSide
+from keyedwm.operators.join.shipped_side import HASH, key_hashes
 from keyedwm.operators.protocol import ManyAxes, operator_of
 from keyedwm.operators.state.store import MemoryStore
 

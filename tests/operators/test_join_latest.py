@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from keyedwm.operators.join import change_table, keys, side_buffer
+from keyedwm.operators.join import change_table, shipped_side, side_buffer
 from keyedwm.operators.join.bounds import Bound
 from keyedwm.operators.join.plan import LEFT, RIGHT, How, JoinPlan
 from keyedwm.operators.plan_checks import FARTHEST_MS
@@ -84,8 +84,10 @@ def test_each_row_meets_the_latest_change_at_or_before_it(first, monkeypatch):
 
 
 def test_keys_of_equal_hash_are_compared(monkeypatch):
-    monkeypatch.setattr("tests.operators.joins.key_hashes", lambda found, rows: keys.key_hashes(found, rows) % 2)
-    monkeypatch.setattr(side_buffer, "key_hashes", lambda found, rows: keys.key_hashes(found, rows) % 2)
+    monkeypatch.setattr(
+        "tests.operators.joins.key_hashes", lambda found, rows: shipped_side.key_hashes(found, rows) % 2
+    )
+    monkeypatch.setattr(side_buffer, "key_hashes", lambda found, rows: shipped_side.key_hashes(found, rows) % 2)
     monkeypatch.setattr(change_table, "_FEW", 3)
     for seed in range(20):
         check(seed)

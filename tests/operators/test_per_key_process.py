@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pytest
 
+from keyedwm.cli.inspect_state import held_keys, together
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.aggregates import functions as agg
@@ -16,7 +17,6 @@ from keyedwm.operators.buckets import bucket_of
 from keyedwm.operators.keyed.key_census import KeyStanding
 from keyedwm.operators.keyed.own_log import KEYS_LOG, is_own
 from keyedwm.operators.keyed.per_key import Partitions, PerKey
-from keyedwm.operators.keyed.read_only_keys import held_keys, together
 from keyedwm.operators.process import running
 from keyedwm.operators.process.plan import ProcessInput, ProcessPlan
 from keyedwm.operators.process.processor import Processor

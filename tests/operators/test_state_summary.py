@@ -6,11 +6,11 @@ import json
 
 import pytest
 
+from keyedwm.cli.query.held_state import Summary, summary
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, tumbling
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import MemoryStore
-from keyedwm.operators.summary import Summary, summary
 from keyedwm.windows import WindowJoin
 from tests.operators.test_window_join import messages
 from tests.operators.window_joins import plan_of as join_plan_of

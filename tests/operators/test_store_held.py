@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from keyedwm.cli.inspect_state import _table
+from keyedwm.cli.query.held_state import summary
 from keyedwm.core.errors import OutOfTurnError
 from keyedwm.operators.frames.plan import SessionWindow
 from keyedwm.operators.messages.functions import window_function
@@ -23,7 +24,6 @@ from keyedwm.operators.messages.store_description import plan_of as plan_from
 from keyedwm.operators.messages.windows import HoppingWindow, RowWindow, tumbling_key_rows
 from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import MemoryStore
-from keyedwm.operators.summary import summary
 from keyedwm.savepoint_files import OperatorState
 from keyedwm.spark.inspect.list_state import together
 from keyedwm.windows import WindowOperator

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from keyedwm.cli.inspect_checkpoint import print_checkpoint
+from keyedwm.cli.inspect import print_checkpoint
 from keyedwm.cli.printable import PlainConsole
 from keyedwm.core.errors import OptionError, StartBeyondEndError, UnavailableError
 from keyedwm.kafka.client.config import ClientConfig

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from keyedwm.cli.inspect_checkpoint import print_checkpoint
+from keyedwm.cli.inspect import print_checkpoint
 from keyedwm.cli.printable import PlainConsole
 from keyedwm.core.axis import Counts
 from keyedwm.core.errors import UnavailableError

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from keyedwm.testing.container import container_variables
-from keyedwm.testing.settings import IMAGE
+from keyedwm.testing.local import IMAGE
 
 ROOT = Path(__file__).parents[2]
 OWN_IMAGE = "keyedwm-cluster"

@@ -12,8 +12,7 @@ import pytest
 from keyedwm.core.errors import OptionError, UnavailableError
 from keyedwm.testing import ivy
 from keyedwm.testing.ivy import cache_dir, fetch_jars, spark_kafka_connector_jars
-from keyedwm.testing.local import ARTIFACTS
-from keyedwm.testing.settings import KAFKA_VERSION
+from keyedwm.testing.local import ARTIFACTS, KAFKA_VERSION
 
 pytestmark = pytest.mark.starts
 

@@ -1,6 +1,8 @@
 """`keyedwm warm`: byte code and compiled functions of a first task, made ahead of it, on this host and for this user.
 
-Rule: it only fills caches that any task would fill: it may be run again, and beside queries that run.
+Rule: it only fills caches that any task would fill: it may be run again, and beside queries that run. Each round plays
+a few records through the product's own code, as a task does it, with the types that it has there; so no list of
+signatures can be out of date.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:  # noqa: ARG001  every command has this form
     """Fill the caches and say what was done; 1 if there is no directory that compiled code may be kept in."""
-    from keyedwm.cli.warm import byte_code, rounds
+    from keyedwm.cli.warm import byte_code, reading, windowing
     from keyedwm.runtime.compiled import cache_directory, kept_signatures, left_to_compile
 
     print(f"for {sys.prefix} (Python {sys.version.split()[0]})", flush=True)
@@ -29,7 +31,14 @@ def run(args: argparse.Namespace) -> int:  # noqa: ARG001  every command has thi
         print("FAIL: no directory that compiled code may be kept in, see the warning: each process compiles again")
         return 1
     before = kept_signatures()
-    for name, play in rounds.ROUNDS.items():
+    rounds = {
+        "reading: record batches, event times, watermarks, partials": reading.read_records_once,
+        "writing: record batches, partitions, the check of what was published": reading.write_records_once,
+        "windows: tumbling, sliding and session, with every aggregate": windowing.close_windows_once,
+        "duplicates": windowing.leave_duplicates_out_once,
+        "joins, and the latest change": windowing.join_rows_once,
+    }
+    for name, play in rounds.items():
         print(f"compiling: {name}", flush=True)
         play()
     after = kept_signatures()

@@ -9,12 +9,10 @@ import pyarrow as pa
 
 from keyedwm.core.errors import OptionError
 from keyedwm.operators.aggregates.aggregate_function import AggregateFunction
-from keyedwm.operators.aggregates.collect import Collect
 from keyedwm.operators.aggregates.distinct import ApproximateDistinct
-from keyedwm.operators.aggregates.extremes import extreme, is_sortable
-from keyedwm.operators.aggregates.first_last import FirstOrLast
+from keyedwm.operators.aggregates.extremes import FirstOrLast, extreme, is_sortable
 from keyedwm.operators.aggregates.float_sum import FloatAverage, FloatSum
-from keyedwm.operators.aggregates.kept_values import MapOf, Quantile, TopN
+from keyedwm.operators.aggregates.kept_values import Collect, MapOf, Quantile, TopN
 from keyedwm.operators.aggregates.moments import LinearTrend, Stddev, Variance
 from keyedwm.operators.aggregates.sums import DecimalSum, IntegerAverage, IntegerSum, ValueCount
 

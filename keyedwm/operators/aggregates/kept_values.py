@@ -1,8 +1,9 @@
 # ruff: noqa: ARG002  every aggregate function has the same signatures
-"""Aggregates that keep values: quantiles, the highest few, and maps.
+"""Aggregates that keep values: all of them as a list, quantiles, the highest few, and maps.
 
-Rule: what is kept are parallel lists, sorted when they are finished, so the order of arrival never matters. Quantiles
-and maps keep every value: their state grows with the events.
+Rule: what is kept are parallel lists, sorted when they are finished, so the order of arrival never matters. Lists,
+quantiles and maps keep every value: their state grows with the events. A list has no nulls, and is ordered by event
+time, then by the plan's order columns, then by the value.
 """
 
 from __future__ import annotations
@@ -150,3 +151,34 @@ def _parts(values: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Return both columns of a struct, null where it is null."""
     first, second = (pc.struct_field(values, [place]) for place in (0, 1))
     return first, second
+
+
+@dataclass(frozen=True)
+class Collect(ListAggregate):
+    """Accumulators are parallel lists of event times, order columns and values."""
+
+    value: pa.DataType
+    order: tuple[pa.DataType, ...]
+
+    @property
+    def result(self) -> pa.DataType:
+        """A list of the column's type."""
+        return pa.list_(self.value)
+
+    @property
+    def fields(self) -> tuple[pa.Field, ...]:
+        """One list column for the event times, for each order column and for the values."""
+        return ordered_fields(self.order, self.value)
+
+    def lift(self, values: pa.Array, rows: RowOrder) -> list[Column]:
+        """Return a list of one element for a value and an empty list for a null."""
+        return single([pa.array(rows.times), *rows.order, values], pc.is_valid(values))
+
+    def finish(self, columns: Sequence[Column], rows: Ints) -> pa.Array:
+        """Return the lists of values, each sorted."""
+        offsets = np.append(0, np.cumsum(lengths(columns[-1])))
+        decide = [column.flatten() for column in columns]
+        values = decide[-1]
+        decide = decide if is_sortable(self.value) else decide[:-1]
+        owner = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+        return lists(offsets, values.take(pa.array(order_within(owner, decide))))

@@ -19,7 +19,7 @@ from keyedwm.arrow.columns import Column, Ints
 from keyedwm.core.aggregate import AccumulatorFunctions
 from keyedwm.core.errors import InputError
 from keyedwm.operators.aggregates.aggregate_function import AggregateFunction, Groups, RowOrder, Spans
-from keyedwm.operators.aggregates.collect import Collect
+from keyedwm.operators.aggregates.kept_values import Collect
 
 _ACCUMULATOR = pa.field("accumulator", pa.binary())
 

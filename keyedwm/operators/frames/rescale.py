@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import contiguous, ints, to_arrow
 from keyedwm.core.errors import OptionError
-from keyedwm.operators.aggregates.first_last import FirstOrLast
+from keyedwm.operators.aggregates.extremes import FirstOrLast
 from keyedwm.operators.buckets import bucket_of
 from keyedwm.operators.frames.frame_log import BLOCK, FRAME
 from keyedwm.operators.frames.frame_panes import neutral

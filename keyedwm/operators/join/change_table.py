@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
 from keyedwm.operators.join.kernels import hash_groups, ranges_of
-from keyedwm.operators.join.keys import HASH, same_keys
 from keyedwm.operators.join.plan import JoinSide
+from keyedwm.operators.join.shipped_side import HASH, same_keys
 from keyedwm.operators.join.side_buffer import SidePiece
 from keyedwm.operators.state.blobs import read_stored, stored
 from keyedwm.operators.state.store import FAN_OUT, BlobStore, StateChanges

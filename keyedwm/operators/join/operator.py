@@ -26,8 +26,8 @@ from keyedwm.operators.join.inputs import (
     pairs,
 )
 from keyedwm.operators.join.kernels import hash_groups, pairs_from, ranges_of
-from keyedwm.operators.join.keys import same_keys
 from keyedwm.operators.join.plan import LEFT, RIGHT, JoinPlan
+from keyedwm.operators.join.shipped_side import same_keys
 from keyedwm.operators.join.side_buffer import SideBuffer, SidePiece
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.manifest import MANIFEST

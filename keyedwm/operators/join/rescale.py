@@ -18,8 +18,8 @@ from keyedwm.core.errors import FormatError, OptionError
 from keyedwm.operators.join.bounds import JoinHorizons
 from keyedwm.operators.join.change_table import CHANGES
 from keyedwm.operators.join.inputs import FORMAT
-from keyedwm.operators.join.keys import HASH, bucket_numbers
 from keyedwm.operators.join.plan import LEFT, RIGHT, JoinPlan
+from keyedwm.operators.join.shipped_side import HASH, bucket_numbers
 from keyedwm.operators.join.side_buffer import COMPRESSION, MATCHED, LimitsOf, SidePiece, Slice, matched_rows
 from keyedwm.operators.state.blobs import read_stored, sealed, stored
 from keyedwm.operators.state.cut import BlobPiece

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
-from keyedwm.operators.join.keys import HASH, key_hashes
 from keyedwm.operators.join.plan import JoinSide
+from keyedwm.operators.join.shipped_side import HASH, key_hashes
 from keyedwm.operators.state.blobs import read_stored, sealed, stored, unsealed
 from keyedwm.operators.state.store import FAN_OUT, BlobStore, StateChanges
 

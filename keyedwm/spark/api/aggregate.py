@@ -24,9 +24,9 @@ from keyedwm.operators.messages.staged_store import StagedStore
 from keyedwm.operators.messages.windows import WindowKind
 from keyedwm.operators.panes import Early
 from keyedwm.operators.shuffle import ORDER, TIME
-from keyedwm.spark.api.key_watermark import window_key_watermark
 from keyedwm.spark.api.source import ship_source
 from keyedwm.spark.api.store import Store, check_store, ship_messages
+from keyedwm.spark.api.window_specs import window_key_watermark
 from keyedwm.spark.arguments import check_own_aggregates, named
 from keyedwm.spark.hosting.bucket_batch import BucketLayout
 from keyedwm.spark.hosting.build_plan import wired

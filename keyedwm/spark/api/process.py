@@ -20,7 +20,7 @@ from keyedwm.operators.keyed.per_key import PerKey
 from keyedwm.operators.process.plan import ProcessInput, ProcessPlan
 from keyedwm.operators.process.processor import Processor
 from keyedwm.operators.shuffle import TIME
-from keyedwm.spark.api.key_watermark import checked_key_watermark
+from keyedwm.spark.api.window_specs import checked_key_watermark
 from keyedwm.spark.arguments import check_sendable, named
 from keyedwm.spark.hosting.bucket_batch import BucketLayout
 from keyedwm.spark.hosting.build_plan import wired

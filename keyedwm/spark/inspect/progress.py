@@ -24,7 +24,7 @@ from keyedwm.arrow.instants import instant_ms
 from keyedwm.config.validation import duration_ms
 from keyedwm.core.errors import OptionError
 from keyedwm.spark.arguments import named, require_session
-from keyedwm.spark.facts import facts_of
+from keyedwm.spark.metrics.batch_figures import facts_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         StreamingQueryProgress,
     )
     from pyspark.sql.streaming.query import StreamingQuery
+
 
 _STANDS_S = 60.0
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))

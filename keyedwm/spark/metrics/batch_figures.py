@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from keyedwm.arrow.instants import instant_ms
 from keyedwm.core.watermark import Status
-from keyedwm.spark.facts import facts_of
 from keyedwm.spark.metrics import catalogue as of
 from keyedwm.spark.metrics.catalogue import Metric
 from pyspark_wm_source.values.holding import emitted_ms, keys_of
@@ -142,3 +141,15 @@ def operator_figures(progress: StreamingQueryProgress) -> Iterator[tuple[Metric,
         yield of.SPARK_LATE, labels, operator.numRowsDroppedByWatermark
         yield of.SPARK_ROWS, labels, operator.numRowsTotal
         yield of.SPARK_BYTES, labels, operator.memoryUsedBytes
+
+
+_MARK = "held_by"  # a field that only our sources report
+
+
+def facts_of(source: SourceProgress) -> dict[str, Any] | None:
+    """Return what a source of ours said of a batch; None for another source, or where it planned nothing."""
+    try:
+        told = json.loads(source.latestOffset or "null")
+    except ValueError:
+        return None  # another source's own format
+    return told if isinstance(told, dict) and _MARK in told else None

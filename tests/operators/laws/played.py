@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 
+from keyedwm.cli.query.held_state import Summary, summary
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.read_only_store import ReadBlobs, listed_store
 from keyedwm.operators.messages.store_description import describe, plan_of
 from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import MemoryStore
-from keyedwm.operators.summary import Summary, summary
 from tests.operators.laws.kinds import Step
 from tests.operators.stored import Restarted, table
 

@@ -19,8 +19,8 @@ from keyedwm.core.rows import REASON
 from keyedwm.core.text import shown
 from keyedwm.operators.aggregates.aggregate_function import column_type
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow
-from keyedwm.operators.join.keys import can_be_key
 from keyedwm.operators.join.plan import How
+from keyedwm.operators.join.shipped_side import can_be_key
 from keyedwm.operators.messages.checks import check_gap, check_record, check_retention
 from keyedwm.operators.messages.grid import Grid
 from keyedwm.operators.messages.plan import ROWS_WINDOW_TYPE
