@@ -15,8 +15,9 @@ from keyedwm.cli.main import main
 JOINS = """
 import sys
 from keyedwm.cli.main import main
-from keyedwm.cli.warm import rounds
-rounds.ROUNDS = {name: play for name, play in rounds.ROUNDS.items() if name.startswith("joins")}
+from keyedwm.cli import warm
+joins = {name: play for name, play in warm.rounds().items() if name.startswith("joins")}
+warm.rounds = lambda: joins
 sys.exit(main(["warm"]))
 """
 LIMIT_S = 300

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 
 HELP = "compile what the first task of a query needs, on this host and for this user"
 
@@ -19,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:  # noqa: ARG001  every command has this form
     """Fill the caches and say what was done; 1 if there is no directory that compiled code may be kept in."""
-    from keyedwm.cli.warm import byte_code, reading, windowing
+    from keyedwm.cli.warm import byte_code
     from keyedwm.runtime.compiled import cache_directory, kept_signatures, left_to_compile
 
     print(f"for {sys.prefix} (Python {sys.version.split()[0]})", flush=True)
@@ -31,14 +32,7 @@ def run(args: argparse.Namespace) -> int:  # noqa: ARG001  every command has thi
         print("FAIL: no directory that compiled code may be kept in, see the warning: each process compiles again")
         return 1
     before = kept_signatures()
-    rounds = {
-        "reading: record batches, event times, watermarks, partials": reading.read_records_once,
-        "writing: record batches, partitions, the check of what was published": reading.write_records_once,
-        "windows: tumbling, sliding and session, with every aggregate": windowing.close_windows_once,
-        "duplicates": windowing.leave_duplicates_out_once,
-        "joins, and the latest change": windowing.join_rows_once,
-    }
-    for name, play in rounds.items():
+    for name, play in rounds().items():
         print(f"compiling: {name}", flush=True)
         play()
     after = kept_signatures()
@@ -46,3 +40,16 @@ def run(args: argparse.Namespace) -> int:  # noqa: ARG001  every command has thi
     if left := left_to_compile():
         print(f"left to the first task that needs them: {', '.join(left)}")
     return 0
+
+
+def rounds() -> dict[str, Callable[[], None]]:
+    """Return the parts of a query that compile."""
+    from keyedwm.cli.warm import reading, windowing
+
+    return {
+        "reading: record batches, event times, watermarks, partials": reading.read_records_once,
+        "writing: record batches, partitions, the check of what was published": reading.write_records_once,
+        "windows: tumbling, sliding and session, with every aggregate": windowing.close_windows_once,
+        "duplicates": windowing.leave_duplicates_out_once,
+        "joins, and the latest change": windowing.join_rows_once,
+    }
