@@ -1,4 +1,4 @@
-"""The sink's entry points: check the options and return the writer of their target, a Delta table or Kafka.
+"""The sink's entry points: check the options and return the writer of their target, a Delta or Iceberg table, or Kafka.
 
 Rule: only the target in question is imported: Spark asks in fresh processes, for which the user waits.
 """
@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 
 from keyedwm.core.errors import OptionError
 from pyspark_wm_sink.batch.source_columns import has_control, late_by_spark
+from pyspark_wm_sink.options.iceberg_target import IcebergTarget
 from pyspark_wm_sink.options.kafka_target import KafkaTarget
 from pyspark_wm_sink.options.sink_options import DeltaTarget, SinkOptions, SnapshotMode
 
@@ -69,13 +70,17 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
 
 def _table_publication(
     chosen: SinkOptions,
-    target: DeltaTarget,
+    target: DeltaTarget | IcebergTarget,
     mode: SnapshotMode,
     schema: StructType,
     *,
     overwrite: bool,
     stream: bool,
 ) -> Publication:
+    if isinstance(target, IcebergTarget):
+        from pyspark_wm_sink.iceberg.writer import iceberg_publication
+
+        return iceberg_publication(chosen, target, mode, schema, overwrite=overwrite, stream=stream)
     from pyspark_wm_sink.delta.writer import delta_publication
 
     return delta_publication(chosen, target, mode, schema, overwrite=overwrite, stream=stream)

@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 from deltalake import __version__ as deltalake_version
 
 from keyedwm.core.errors import InputError
+from pyspark_wm_sink.tables.fitting import never_null_inside
 
 # The columns of a table with constraints, generated columns or mapped names say so themselves, see `_settings`.
 _KNOWN = frozenset({
@@ -66,7 +67,7 @@ def _settings(table: DeltaTable) -> Iterator[str]:
     for name, metadata in _columns("", schema):
         yield from _of_column(name, metadata)
     for field in schema["fields"]:  # a null struct has null fields, which readers by Arrow take for a broken rule
-        for name in _never_null(field["name"], field["type"]):
+        for name in never_null_inside(field["name"], field["type"]):
             yield f"field {name} is not null"
 
 
@@ -92,18 +93,3 @@ def _columns(name: str, kind: object) -> Iterator[tuple[str, Mapping[str, object
         yield from _columns(where, field["type"])
     for part in ("elementType", "keyType", "valueType"):
         yield from _columns(name, kind.get(part))
-
-
-def _never_null(name: str, kind: object) -> Iterator[str]:
-    """Yield what is declared as not null inside a column."""
-    if not isinstance(kind, dict):
-        return
-    parts = [(field["name"], field["nullable"], field["type"]) for field in kind.get("fields", ())]
-    if kind["type"] == "array":
-        parts = [("element", kind["containsNull"], kind["elementType"])]
-    if kind["type"] == "map":
-        parts = [("key", True, kind["keyType"]), ("value", kind["valueContainsNull"], kind["valueType"])]
-    for part, nullable, of_part in parts:
-        if not nullable:
-            yield f"{name}.{part}"
-        yield from _never_null(f"{name}.{part}", of_part)

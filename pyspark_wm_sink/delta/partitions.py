@@ -10,11 +10,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from keyedwm.core.errors import InputError, OptionError
+from pyspark_wm_sink.tables.grouping import grouped_by
 
 PartitionValues = tuple[str | None, ...]
 _NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -24,21 +23,8 @@ _SHOWN = 64
 
 def partitions_of(rows: pa.Table, by: Sequence[str]) -> Iterator[tuple[PartitionValues, pa.Table]]:
     """Yield the rows of each partition, in the order in which they came."""
-    if not by:
-        yield (), rows
-        return
-    codes = np.zeros(rows.num_rows, np.int64)
-    for name in by:
-        encoded = pc.dictionary_encode(rows.column(name)).combine_chunks()
-        count = len(encoded.dictionary)
-        codes = codes * (count + 1) + encoded.indices.fill_null(count).to_numpy(zero_copy_only=False)
-        codes = np.unique(codes, return_inverse=True)[1]  # small again, whatever the number of columns
-    order = np.argsort(codes, kind="stable")
-    ordered = rows.take(pa.array(order))
-    _, starts = np.unique(codes[order], return_index=True)
-    for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
-        of_partition = ordered.slice(start, end - start)
-        yield tuple(_value_text(name, of_partition.column(name)[0]) for name in by), of_partition
+    for values, of_partition in grouped_by(rows, [rows.column(name) for name in by]):
+        yield tuple(_value_text(name, value) for name, value in zip(by, values, strict=True)), of_partition
 
 
 def directory_of(values: Mapping[str, str | None]) -> str:

@@ -17,9 +17,10 @@ import pyarrow.parquet as pq
 
 from pyspark_wm_sink.batch.task import Task
 from pyspark_wm_sink.delta.partitions import PartitionValues, directory_of, partitions_of
-from pyspark_wm_sink.delta.stats import columns_with_statistics, float_bounds, stats_json
+from pyspark_wm_sink.delta.stats import float_bounds, stats_json
 from pyspark_wm_sink.delta.storage import discard, files_of
 from pyspark_wm_sink.places.paths import local_directory
+from pyspark_wm_sink.tables.footer import columns_with_statistics
 from pyspark_wm_sink.tables.stage import StagedFile, StagePlan
 
 _COMPRESSION = "zstd"

@@ -56,16 +56,6 @@ def float_bounds(schema: pa.Schema) -> dict[str, FloatBounds]:
     return {of.name: FloatBounds() for of in list(schema)[:_INDEXED_COLUMNS] if pa.types.is_floating(of.type)}
 
 
-def columns_with_statistics(schema: pa.Schema) -> list[str]:
-    """Return the paths of the columns that the Parquet file has statistics of: all but floats, nested ones as well."""
-    empty = pa.BufferOutputStream()
-    pq.write_metadata(schema, empty)
-    columns = pq.read_metadata(pa.BufferReader(empty.getvalue())).schema
-    every = [columns.column(i) for i in range(len(columns))]
-    floats = {column.path for column in every if column.physical_type in {"FLOAT", "DOUBLE"}}
-    return [column.path for column in every if column.path not in floats]  # a.b may be a column and a field of a
-
-
 def stats_json(footer: pq.FileMetaData, schema: pa.Schema, floats: Mapping[str, FloatBounds]) -> str:
     """Return Delta's stats text: numRecords, nullCount and, where they are safe, minValues and maxValues."""
     leaves = [_leaves(field.type) for field in schema]

@@ -16,6 +16,7 @@ from keyedwm.config.validation import boolean, choice, refuse_unknown, wrong
 from keyedwm.core.errors import OptionError
 from keyedwm.core.watermark import Guarantee
 from keyedwm.kafka.client.properties import KNOWN
+from pyspark_wm_sink.options.iceberg_target import CATALOG, ICEBERG_NAMES, IcebergTarget, is_iceberg
 from pyspark_wm_sink.options.kafka_target import EXACTLY_ONCE_NAMES, KAFKA_NAMES, KafkaTarget, is_kafka
 from pyspark_wm_sink.places.paths import file_in_the_way, local_directory
 
@@ -73,7 +74,7 @@ class SinkOptions:
     replay_check: None for content with snapshot=batch, else counts: barriers say what was read.
     """
 
-    target: DeltaTarget | KafkaTarget
+    target: DeltaTarget | IcebergTarget | KafkaTarget
     snapshot: SnapshotMode | None
     guarantee: Guarantee
     control_rows: ControlRows
@@ -89,8 +90,8 @@ class SinkOptions:
         """Check every option; raises OptionError with one sentence about the first that is wrong."""
         settings = {name.lower(): value for name, value in options.items()}
         refuse_unknown(
-            (name for name in options if not name.lower().startswith(STORAGE)),
-            (*_OURS, *_SPARK, *KAFKA_NAMES),
+            (name for name in options if not name.lower().startswith((STORAGE, CATALOG))),
+            (*_OURS, *ICEBERG_NAMES, *_SPARK, *KAFKA_NAMES),
             side="sink",
             kafka=KNOWN,
             instead=_INSTEAD,
@@ -113,8 +114,18 @@ class SinkOptions:
         )
 
 
-def _target(options: Mapping[str, str], settings: Mapping[str, str]) -> DeltaTarget | KafkaTarget:
+def _target(options: Mapping[str, str], settings: Mapping[str, str]) -> DeltaTarget | IcebergTarget | KafkaTarget:
     kafka = sorted(name for name in options if is_kafka(name))
+    iceberg = sorted(name for name in options if is_iceberg(name))
+    if iceberg:
+        others = sorted(name for name in options if name.lower() == "path" or name.lower().startswith(STORAGE))
+        if kafka or others:
+            raise OptionError(
+                f"options {iceberg[0]} and {(kafka or others)[0]} name two targets, an Iceberg table and "
+                f"{'Kafka' if kafka else 'a Delta table'}: leave one of them out (settings of an Iceberg table's store "
+                f"are options catalog.NAME)"
+            )
+        return IcebergTarget.parse(settings)
     if not kafka:
         storage = {name[len(STORAGE) :]: value for name, value in settings.items() if name.startswith(STORAGE)}
         for name in _UNSAFE_STORES:
@@ -184,7 +195,7 @@ def _location(name: str, path: str) -> str:
     if not path:
         raise OptionError(
             f"option {name} is missing: the directory or address of the Delta table is expected "
-            "(or kafka.bootstrap.servers and topic, to write to Kafka)"
+            "(or table and catalog.type, to write to Iceberg, or kafka.bootstrap.servers and topic, to write to Kafka)"
         )
     refuse_login_in(f"option {name}", path)
     local = local_directory(path)

@@ -8,7 +8,7 @@ With `mergeSchema` the rows may lack columns and fields that may be null, and ha
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -119,6 +119,21 @@ def odd_names(where: str, field: dict) -> list[str]:
                 found += odd_names(f"{where}.{inner['name']}", inner)
             kinds += [kind[part] for part in ("elementType", "keyType", "valueType") if part in kind]
     return found
+
+
+def never_null_inside(name: str, kind: object) -> Iterator[str]:
+    """Yield the fields that are declared as not null inside a column."""
+    if not isinstance(kind, dict):
+        return
+    parts = [(field["name"], field["nullable"], field["type"]) for field in kind.get("fields", ())]
+    if kind["type"] == "array":
+        parts = [("element", kind["containsNull"], kind["elementType"])]
+    if kind["type"] == "map":
+        parts = [("key", True, kind["keyType"]), ("value", kind["valueContainsNull"], kind["valueType"])]
+    for part, nullable, of_part in parts:
+        if not nullable:
+            yield f"{name}.{part}"
+        yield from never_null_inside(f"{name}.{part}", of_part)
 
 
 def _widens(here: Type, there: Type) -> bool:

@@ -96,6 +96,8 @@ class Publication(ABC):
     conflicts: ClassVar[tuple[type[Exception], ...]]  # of an append that another commit came before
     failures: ClassVar[tuple[type[Exception], ...]]  # of one that may have happened all the same
     words: ClassVar[TableWords]
+    attempts: ClassVar[int] = 10  # to come before other writers
+    pause_s: ClassVar[float] = 0.0  # between two attempts at first, then longer ones
 
     @abstractmethod
     def open(self) -> CurrentTable | None:

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import random
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -26,7 +28,7 @@ from pyspark_wm_sink.tables.other_queries import check_reads_nothing_again
 from pyspark_wm_sink.tables.publication import CurrentTable, Publication
 from pyspark_wm_sink.tables.stage import StagedFiles
 
-_ATTEMPTS = 10
+_MOST_PAUSE_S = 1.0
 _log = logging.getLogger("keyedwm.sink")
 
 
@@ -44,6 +46,11 @@ def publish(how: Publication, messages: Sequence[StagedFiles], *, batch: int | N
             results.check()
             errors.publish()
     results.publish()
+
+
+def _pause(first_s: float, attempt: int) -> None:
+    """Wait longer from attempt to attempt, by chance, so that writers who met once do not meet again."""
+    time.sleep(random.uniform(0, min(first_s * 2**attempt, _MOST_PAUSE_S)))  # noqa: S311 - no secret
 
 
 @contextmanager
@@ -85,17 +92,18 @@ class _Commit:
     def publish(self) -> None:
         """Publish the batch, whatever other writers do to the table meanwhile."""
         try:
-            for _ in range(_ATTEMPTS):
+            for attempt in range(self._how.attempts):
                 if self._try_once():
                     return
+                _pause(self._how.pause_s, attempt)
         except UnavailableError:
             raise
         except KeyedwmError:
             self.discard()
             raise
         raise UnavailableError(
-            f"{self._name} could not be published to the table {self._how.stage.place} in {_ATTEMPTS} attempts: "
-            f"another writer came before it each time, the last one was {self._came_before}"
+            f"{self._name} could not be published to the table {self._how.stage.place} in {self._how.attempts} "
+            f"attempts: another writer came before it each time, the last one was {self._came_before}"
         )
 
     def check(self) -> None:
@@ -153,16 +161,15 @@ class _Commit:
 
     def _check_files(self) -> None:
         """Refuse files that the driver does not see: a local path, and executors on other hosts."""
-        directory = self._how.stage.local_directory
-        if directory is None:
-            return
-        absent = [file.name for file in self._files if not (directory / file.name).is_file()]
+        stage = self._how.stage
+        places = [(file.name, stage.local_path(file.name)) for file in self._files]
+        absent = [name for name, place in places if place is not None and not place.is_file()]
         if absent:
             raise InputError(
                 f"{len(absent)} of {len(self._files)} files that the tasks staged are not in the table's directory "
-                f"{directory} on the driver, {absent[0]} is one: {self._how.words.place} is a local directory, so "
-                f"executors on other hosts wrote to their own (use a file system that all hosts share), or the "
-                f"directory was removed after they wrote (start the query again)"
+                f"{stage.local_directory} on the driver, {absent[0]} is one: {self._how.words.place} "
+                f"is a local directory, so executors on other hosts wrote to their own (use a file system that all "
+                f"hosts share), or the directory was removed after they wrote (start the query again)"
             )
 
     def _last(self, table: CurrentTable | None) -> Record | None:
@@ -255,7 +262,8 @@ def _check_lacks_nothing(how: Publication, query: str, batch: int, before: int |
         raise InputError(
             f"there is no {words.kind} at {place}, but batch {batch} of query {query} follows batches that "
             f"were written before: the table was deleted or moved; restore it, or start with a new checkpoint, or "
-            f"create an empty table there to go on without the rows of the earlier batches"
+            f"create an empty table there{'' if words.forgotten else ', and start once with guarantee=at-least-once,'} "
+            f"to go on without the rows of the earlier batches"
         )
     if before is None and words.forgotten is None:
         raise InputError(

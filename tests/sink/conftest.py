@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -111,6 +113,12 @@ def drain(tmp_path: Path) -> Drain:
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
     return tmp_path / "table"
+
+
+@pytest.fixture(params=["delta", "iceberg"])
+def tables(request) -> ModuleType:
+    """How to write and look at tables of one format: each claim about batches holds in all of them."""
+    return importlib.import_module(f"tests.sink.{request.param}_sink")
 
 
 @pytest.fixture

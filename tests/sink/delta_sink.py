@@ -5,19 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
 from pyspark.sql.types import LongType, StructType
 
-from keyedwm.core.control_row import ControlRow
-from keyedwm.core.rows import ControlKind
 from keyedwm.core.watermark import Guarantee
-from pyspark_wm_sink.batch.task import Task
+from pyspark_wm_sink.delta import table as delta
 from pyspark_wm_sink.delta.publish import DeltaPublication
 from pyspark_wm_sink.delta.stage import DeltaStagePlan
 from pyspark_wm_sink.options.sink_options import SnapshotMode
-from pyspark_wm_sink.tables.stage import StagedFiles, stage
+from tests.sink.table_sink import answer_lost, barrier, disk_full, staged
 
+__all__ = ["answer_lost", "barrier", "disk_full", "staged"]
 COLUMNS = pa.schema([("n", pa.int64())])
+KIND = "Delta"
+LOG = delta
+RECORD = "newest_record"
+CONFLICT = CommitFailedError
 SPARK_COLUMNS = StructType().add("n", LongType())
 
 
@@ -28,36 +32,17 @@ def how(table: Path, mode: SnapshotMode = SnapshotMode.BATCH, schema: pa.Schema 
     return DeltaPublication(stage=plan, mode=mode, guarantee=Guarantee.EXACTLY_ONCE, overwrite=False)
 
 
-def staged(
-    to: DeltaPublication, numbers: list[int], batch: int = 0, query: str = "q", control: tuple = ()
-) -> StagedFiles:
-    task = Task(query=query, run="r", batch=batch, partition=0, attempt=0)
-    rows = [pa.record_batch({"n": pa.array(numbers, pa.int64())})] if numbers else []
-    message = stage(to.stage, task, rows)
-    return StagedFiles(
-        task=task, files=message.files, event_rows=message.event_rows, control=control, event_tops=message.event_tops
-    )
-
-
 def numbers(table: Path) -> list[int]:
     return sorted(DeltaTable(table).to_pyarrow_table().column("n").to_pylist())
 
 
+def foreign_append(place: Path, *values: int) -> None:
+    write_deltalake(place, pa.table({"n": values}), mode="append")
+
+
+def newest_text(place: Path) -> str:
+    return DeltaTable(place).history(1)[0]["keyedwm"]
+
+
 def files(table: Path) -> int:
     return len(list(table.glob("*.parquet")))
-
-
-def barrier(snapshot: int, offset: int = 0) -> ControlRow:
-    return ControlRow(kind=ControlKind.BARRIER, channel="t-0", snapshot=snapshot, channels=1, offset=offset)
-
-
-def disk_full(*_args, **_options):
-    raise OSError("No space left on device")
-
-
-def answer_lost(real):
-    def append(*args, **options):
-        real(*args, **options)
-        raise OSError("connection reset")
-
-    return append

@@ -1,12 +1,11 @@
-"""Batches published to real Delta tables without Spark: each once, whole, whoever comes."""
+"""Batches published to real tables without Spark: each once, whole, whoever comes."""
 
 from __future__ import annotations
 
 import threading
 
-import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 
 from keyedwm.core.errors import FencedError, InputError
 from pyspark_wm_sink.batch.record import Record
@@ -16,13 +15,13 @@ from tests.sink.delta_sink import barrier, files, how, numbers, staged
 from tests.tools import wait_until
 
 
-def test_a_crash_between_staging_and_commit_leaves_nothing_visible(tmp_path):
-    to = how(tmp_path)
+def test_a_crash_between_staging_and_commit_leaves_nothing_visible(tables, tmp_path):
+    to = tables.how(tmp_path)
     publish(to, [staged(to, [1])], batch=0)
     staged(to, [2, 3], batch=1)  # and the driver dies
-    assert numbers(tmp_path) == [1]
+    assert tables.numbers(tmp_path) == [1]
     publish(to, [staged(to, [2, 3], batch=1)], batch=1)
-    assert numbers(tmp_path) == [1, 2, 3]
+    assert tables.numbers(tmp_path) == [1, 2, 3]
 
 
 def test_what_a_killed_task_left_goes_with_a_full_vacuum_alone(tmp_path):
@@ -35,47 +34,47 @@ def test_what_a_killed_task_left_goes_with_a_full_vacuum_alone(tmp_path):
     assert numbers(tmp_path) == [1]
 
 
-def test_the_same_batch_is_published_once_whoever_comes(tmp_path):
-    to = how(tmp_path)
+def test_the_same_batch_is_published_once_whoever_comes(tables, tmp_path):
+    to = tables.how(tmp_path)
     publish(to, [staged(to, [1])], batch=0)
     publish(to, [staged(to, [1])], batch=0)
-    assert numbers(tmp_path) == [1]
-    assert files(tmp_path) == 1
+    assert tables.numbers(tmp_path) == [1]
+    assert tables.files(tmp_path) == 1
 
 
-def test_an_old_batch_of_a_copied_checkpoint_is_compared_with_its_own_record(tmp_path):
-    to = how(tmp_path, SnapshotMode.BARRIER)
+def test_an_old_batch_of_a_copied_checkpoint_is_compared_with_its_own_record(tables, tmp_path):
+    to = tables.how(tmp_path, SnapshotMode.BARRIER)
     for batch in range(3):
         publish(to, [staged(to, [batch], batch, control=(barrier(batch, 10 * batch),))], batch=batch)
     publish(to, [staged(to, [1], 1, control=(barrier(1, 10),))], batch=1)
     with pytest.raises(FencedError, match="batch 1 of query q is in the table"):
         publish(to, [staged(to, [1], 1, control=(barrier(1, 11),))], batch=1)
-    assert numbers(tmp_path) == [0, 1, 2]
-    assert files(tmp_path) == 3
+    assert tables.numbers(tmp_path) == [0, 1, 2]
+    assert tables.files(tmp_path) == 3
 
 
-def test_two_queries_share_a_table_and_neither_sees_the_others_record(tmp_path):
-    to = how(tmp_path, SnapshotMode.BARRIER)
+def test_two_queries_share_a_table_and_neither_sees_the_others_record(tables, tmp_path):
+    to = tables.how(tmp_path, SnapshotMode.BARRIER)
     publish(to, [staged(to, [1], control=(barrier(0),))], batch=0)
     publish(to, [staged(to, [2], query="other", control=(barrier(40),))], batch=0)
     publish(to, [staged(to, [3], 1, control=(barrier(1),))], batch=1)
-    assert numbers(tmp_path) == [1, 2, 3]
+    assert tables.numbers(tmp_path) == [1, 2, 3]
 
 
-def test_the_record_is_found_behind_many_foreign_commits(tmp_path):
-    to = how(tmp_path, SnapshotMode.BARRIER)
+def test_the_record_is_found_behind_many_foreign_commits(tables, tmp_path):
+    to = tables.how(tmp_path, SnapshotMode.BARRIER)
     publish(to, [staged(to, [1], control=(barrier(0),))], batch=0)
     for n in range(40):
-        write_deltalake(tmp_path, pa.table({"n": [100 + n]}), mode="append")
+        tables.foreign_append(tmp_path, 100 + n)
     with pytest.raises(InputError, match="snapshot 5 of channels t-0 follows snapshot 0"):
         publish(to, [staged(to, [2], 1, control=(barrier(5),))], batch=1)
     publish(to, [staged(to, [2], 1, control=(barrier(1),))], batch=1)
-    assert len(numbers(tmp_path)) == 42
+    assert len(tables.numbers(tmp_path)) == 42
 
 
-def test_concurrent_writers_only_make_it_retry(tmp_path):
+def test_concurrent_writers_only_make_it_retry(tables, tmp_path):
     """Six queries and a foreign writer create and append to one table at once: every row arrives once."""
-    to = how(tmp_path)
+    to = tables.how(tmp_path)
     failed: list[BaseException] = []
 
     def run(query: int) -> None:
@@ -91,12 +90,12 @@ def test_concurrent_writers_only_make_it_retry(tmp_path):
     for thread in threads:
         thread.join()
     assert failed == []
-    assert numbers(tmp_path) == sorted(10 * query + batch for query in range(6) for batch in range(4))
+    assert tables.numbers(tmp_path) == sorted(10 * query + batch for query in range(6) for batch in range(4))
 
 
-def test_a_twin_of_the_same_query_cannot_publish_a_batch_twice(tmp_path):
+def test_a_twin_of_the_same_query_cannot_publish_a_batch_twice(tables, tmp_path):
     """Two processes commit the same batches at once, as when a stopped run's commit is still on its way."""
-    to = how(tmp_path)
+    to = tables.how(tmp_path)
     publish(to, [staged(to, [0])], batch=0)
     failed: list[BaseException] = []
 
@@ -113,13 +112,13 @@ def test_a_twin_of_the_same_query_cannot_publish_a_batch_twice(tmp_path):
     for thread in threads:
         thread.join()
     assert failed == []
-    assert numbers(tmp_path) == list(range(8))
-    assert files(tmp_path) == 8
+    assert tables.numbers(tmp_path) == list(range(8))
+    assert tables.files(tmp_path) == 8
 
 
-def test_readers_see_only_whole_snapshots(tmp_path):
+def test_readers_see_only_whole_snapshots(tables, tmp_path):
     """While batches of three files of two rows are published, every version read holds whole batches."""
-    to = how(tmp_path)
+    to = tables.how(tmp_path)
     publish(to, [staged(to, [0])], batch=0)
     stop = threading.Event()
     seen: set[int] = set()
@@ -127,7 +126,7 @@ def test_readers_see_only_whole_snapshots(tmp_path):
 
     def read() -> None:
         while not stop.is_set():
-            count = DeltaTable(tmp_path).to_pyarrow_table().num_rows
+            count = len(tables.numbers(tmp_path))
             seen.add(count)
             if (count - 1) % 6:
                 torn.append(count)
@@ -145,9 +144,9 @@ def test_readers_see_only_whole_snapshots(tmp_path):
     assert torn == []
 
 
-def test_equal_records_have_equal_text_and_come_back_whole(tmp_path):
-    to = how(tmp_path, SnapshotMode.BARRIER)
+def test_equal_records_have_equal_text_and_come_back_whole(tables, tmp_path):
+    to = tables.how(tmp_path, SnapshotMode.BARRIER)
     publish(to, [staged(to, [1], control=(barrier(0, 7),))], batch=0)
-    text = DeltaTable(tmp_path).history(1)[0]["keyedwm"]
+    text = tables.newest_text(tmp_path)
     assert Record.from_json(text).to_json() == text
     assert Record.from_json(text).channels["t-0"].offset == 7

@@ -16,38 +16,38 @@ from pyspark_wm_sink.tables.publish import publish
 from tests.sink.delta_sink import answer_lost, disk_full, files, how, numbers, staged
 
 
-def test_a_commit_in_doubt_that_happened_is_not_repeated(tmp_path, monkeypatch):
+def test_a_commit_in_doubt_that_happened_is_not_repeated(tables, tmp_path, monkeypatch):
     """The log entry is written, then the answer is lost: the record's attempt says that it was us."""
-    to = how(tmp_path)
+    to = tables.how(tmp_path)
     publish(to, [staged(to, [1])], batch=0)
-    real = publish_module.delta.append
+    real = tables.LOG.append
 
     def lose_the_answer(*args, **options):
         real(*args, **options)
         raise OSError("connection reset")
 
-    monkeypatch.setattr(publish_module.delta, "append", lose_the_answer)
+    monkeypatch.setattr(tables.LOG, "append", lose_the_answer)
     publish(to, [staged(to, [2], 1)], batch=1)
-    assert numbers(tmp_path) == [1, 2]
+    assert tables.numbers(tmp_path) == [1, 2]
 
 
-def test_a_commit_that_fails_keeps_its_files_and_can_be_repeated(tmp_path, monkeypatch):
-    to = how(tmp_path)
+def test_a_commit_that_fails_keeps_its_files_and_can_be_repeated(tables, tmp_path, monkeypatch):
+    to = tables.how(tmp_path)
     publish(to, [staged(to, [1])], batch=0)
     message = staged(to, [2], 1)
     with monkeypatch.context() as broken:
-        broken.setattr(publish_module.delta, "append", disk_full)
+        broken.setattr(tables.LOG, "append", disk_full)
         with pytest.raises(UnavailableError, match=r"batch 1 could not be published .* No space left"):
             publish(to, [message], batch=1)
-    assert numbers(tmp_path) == [1]
+    assert tables.numbers(tmp_path) == [1]
     publish(to, [message], batch=1)
-    assert numbers(tmp_path) == [1, 2]
+    assert tables.numbers(tmp_path) == [1, 2]
 
 
 @pytest.mark.parametrize("unreadable", [InputError("damaged"), FormatError("version 2"), OSError("off")])
-def test_files_of_an_append_that_happened_stay_though_it_cannot_be_read_back(tmp_path, monkeypatch, unreadable):
+def test_files_of_an_append_that_happened_stay_though_it_cannot_be_read_back(tables, tmp_path, monkeypatch, unreadable):
     """The answer to the append is lost, then the table cannot be read: the commit names the files all the same."""
-    to = how(tmp_path)
+    to = tables.how(tmp_path)
     publish(to, [staged(to, [1])], batch=0)
     message = staged(to, [2], 1)
 
@@ -55,20 +55,20 @@ def test_files_of_an_append_that_happened_stay_though_it_cannot_be_read_back(tmp
         raise unreadable
 
     with monkeypatch.context() as broken:
-        broken.setattr(publish_module.delta, "append", answer_lost(publish_module.delta.append))
-        broken.setattr(publish_module.delta, "newest_record", fail)
-        broken.setattr(publish_module.delta, "holds_attempt", fail)
+        broken.setattr(tables.LOG, "append", answer_lost(tables.LOG.append))
+        broken.setattr(tables.LOG, tables.RECORD, fail)
+        broken.setattr(tables.LOG, "holds_attempt", fail)
         broken.setattr(committing._Commit, "_last", lambda *_: None)
         with pytest.raises(UnavailableError, match=r"batch 1 could not be published .* connection reset"):
             publish(to, [message], batch=1)
-    assert numbers(tmp_path) == [1, 2]
+    assert tables.numbers(tmp_path) == [1, 2]
     publish(to, [message], batch=1)  # the same commit again
-    assert numbers(tmp_path) == [1, 2]
-    assert files(tmp_path) == 2
+    assert tables.numbers(tmp_path) == [1, 2]
+    assert tables.files(tmp_path) == 2
 
 
-def test_a_batch_without_rows_that_could_not_be_appended_is_not_taken_for_an_earlier_one(tmp_path, monkeypatch):
-    to = how(tmp_path)
+def test_a_batch_without_rows_that_could_not_be_appended_is_not_taken_for_an_earlier_one(tables, tmp_path, monkeypatch):
+    to = tables.how(tmp_path)
     publish(to, [staged(to, [1])], batch=0)
     publish(to, [staged(to, [], 1)], batch=1)
 
@@ -76,12 +76,12 @@ def test_a_batch_without_rows_that_could_not_be_appended_is_not_taken_for_an_ear
         raise OSError("no space left on device")
 
     with monkeypatch.context() as broken:
-        broken.setattr(publish_module.delta, "append", full)
+        broken.setattr(tables.LOG, "append", full)
         with pytest.raises(UnavailableError, match=r"batch 2 could not be published"):
             publish(to, [staged(to, [], 2)], batch=2)
     publish(to, [staged(to, [], 2)], batch=2)
     publish(to, [staged(to, [3], 3)], batch=3)
-    assert numbers(tmp_path) == [1, 3]
+    assert tables.numbers(tmp_path) == [1, 3]
 
 
 def test_files_of_an_attempted_append_stay_when_a_later_try_is_refused(tmp_path, monkeypatch):
@@ -103,21 +103,21 @@ def test_files_of_an_attempted_append_stay_when_a_later_try_is_refused(tmp_path,
     assert files(tmp_path) == 3
 
 
-def test_files_stay_when_the_record_of_their_batch_is_no_longer_in_the_history(tmp_path, monkeypatch):
-    to = how(tmp_path)
+def test_files_stay_when_the_record_of_their_batch_is_no_longer_in_the_history(tables, tmp_path, monkeypatch):
+    to = tables.how(tmp_path)
     message = staged(to, [1])
     publish(to, [message], batch=0)
-    monkeypatch.setattr(publish_module.delta, "newest_record", lambda *_: None)
+    monkeypatch.setattr(tables.LOG, tables.RECORD, lambda *_: None)
     publish(to, [message], batch=0)
-    assert numbers(tmp_path) == [1]
+    assert tables.numbers(tmp_path) == [1]
 
 
-def test_a_batch_write_in_doubt_that_happened_is_not_an_error(tmp_path, monkeypatch):
-    to = how(tmp_path)
+def test_a_batch_write_in_doubt_that_happened_is_not_an_error(tables, tmp_path, monkeypatch):
+    to = tables.how(tmp_path)
     publish(to, [staged(to, [1])], batch=None)
-    monkeypatch.setattr(publish_module.delta, "append", answer_lost(publish_module.delta.append))
+    monkeypatch.setattr(tables.LOG, "append", answer_lost(tables.LOG.append))
     publish(to, [staged(to, [2])], batch=None)
-    assert numbers(tmp_path) == [1, 2]
+    assert tables.numbers(tmp_path) == [1, 2]
 
 
 def test_a_full_disk_is_named_and_the_batch_can_come_again(table):

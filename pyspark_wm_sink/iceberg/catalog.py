@@ -1,0 +1,88 @@
+"""The catalog of an Iceberg table, and the table in it.
+
+Rule: an error of PyIceberg becomes one of ours here; no value of `catalog.*` is in it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from keyedwm.config.validation import SECRET
+from keyedwm.core.errors import InputError, KeyedwmError, OptionError, UnavailableError
+from pyspark_wm_sink.tables.library_errors import one_line
+
+try:
+    from pyiceberg.catalog import Catalog, load_catalog
+    from pyiceberg.exceptions import (
+        ForbiddenError,
+        NoSuchNamespaceError,
+        NoSuchTableError,
+        NotInstalledError,
+        OAuthError,
+        UnauthorizedError,
+    )
+    from pyiceberg.table import Table
+except ModuleNotFoundError as missing:
+    raise OptionError(
+        f"option table: an Iceberg table is written with PyIceberg, which is not installed here ({missing}): "
+        f"pip install 'keyedwm[iceberg]', on the driver and on the executors"
+    ) from missing
+
+_MOST_CATALOGS = 8
+
+
+class CatalogAccessError(UnavailableError):
+    """A catalog was asked without a login that it accepts."""
+
+    advice = "fix your options"
+
+
+def open_table(name: str, catalog_name: str, catalog: Mapping[str, str]) -> Table | None:
+    """Load the table as it is now, None if there is none; raises OptionError, InputError or UnavailableError."""
+    connected = open_catalog(catalog_name, catalog)
+    with explaining(f"the Iceberg table {name} could not be loaded", catalog):
+        try:
+            return connected.load_table(name)
+        except (NoSuchTableError, NoSuchNamespaceError):
+            return None
+
+
+def open_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
+    """Connect to a catalog, once in a process."""
+    with explaining(f"the {properties['type']} catalog {name} could not be opened", properties):
+        return _connected(name, tuple(sorted(properties.items())))
+
+
+@functools.lru_cache(maxsize=_MOST_CATALOGS)
+def _connected(name: str, properties: tuple[tuple[str, str], ...]) -> Catalog:
+    return load_catalog(name, **dict(properties))
+
+
+@contextmanager
+def explaining(failed: str, properties: Mapping[str, str]) -> Iterator[None]:
+    """Turn an error of PyIceberg, or of a library under it, into one that says what failed and what it asks."""
+    try:
+        yield
+    except KeyedwmError:
+        raise
+    except Exception as error:  # noqa: BLE001 - each kind of catalog and store brings the errors of its own library
+        raise _explained(failed, error, properties) from None  # whose text could hold a login
+
+
+def _explained(failed: str, error: Exception, properties: Mapping[str, str]) -> KeyedwmError:
+    """Its text without the secrets among the properties."""
+    said = one_line(error)
+    for name, value in properties.items():
+        if SECRET.search(name) and value:
+            said = said.replace(value, "***")
+    if isinstance(error, NotInstalledError | ModuleNotFoundError):
+        return OptionError(f"{failed}: {said}; install what this kind of catalog or store needs")
+    if isinstance(error, UnauthorizedError | ForbiddenError | OAuthError):
+        return CatalogAccessError(
+            f"{failed}, because it got no login that it accepts ({said}): give options catalog.NAME"
+        )
+    if isinstance(error, ValueError) and not isinstance(error, UnicodeError):
+        return InputError(f"{failed}: {said}")
+    return UnavailableError(f"{failed}: {said}")

@@ -1,0 +1,119 @@
+"""An Iceberg table as the driver's commit asks it (`tables.publication`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from pyiceberg.table import Table
+
+from keyedwm.core.errors import InputError
+from pyspark_wm_sink.batch.record import Record
+from pyspark_wm_sink.iceberg import table as iceberg
+from pyspark_wm_sink.iceberg.catalog import open_table
+from pyspark_wm_sink.iceberg.schema import changed_field
+from pyspark_wm_sink.iceberg.stage import IcebergFile, IcebergStagePlan
+from pyspark_wm_sink.tables.publication import CurrentTable, Publication, TableWords
+from pyspark_wm_sink.tables.stage import StagedFile
+
+_WORDS = TableWords(
+    kind="Iceberg table",
+    place="the table's location",
+    restored="rolled back to an older snapshot",
+    undo="set the branch to that batch's snapshot, or a later one, again",
+    forgotten=None,
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IcebergPublication(Publication):
+    """An Iceberg table; catalog: PyIceberg's properties of it."""
+
+    stage: IcebergStagePlan
+    catalog_name: str
+    catalog: Mapping[str, str] = field(repr=False)
+    branch: str
+
+    conflicts: ClassVar = (iceberg.ConflictError,)
+    failures: ClassVar = (iceberg.AppendError, OSError)
+    words: ClassVar = _WORDS
+    attempts: ClassVar = 40
+    pause_s: ClassVar = 0.02
+
+    def open(self) -> CurrentIceberg | None:
+        """Load the table."""
+        table = open_table(self.stage.name, self.catalog_name, self.catalog)
+        return None if table is None else CurrentIceberg(self, table)
+
+    def created(self) -> CurrentIceberg | None:
+        """Refuse: rows are staged for a table that was there."""
+        raise InputError(
+            f"the Iceberg table {self.stage.name} was dropped after the rows were staged: start the query again, with "
+            f"a table of that name"
+        )
+
+
+class CurrentIceberg(CurrentTable):
+    """One state of an Iceberg table."""
+
+    def __init__(self, how: IcebergPublication, table: Table) -> None:
+        self._how, self._table = how, table
+
+    @property
+    def where(self) -> str:
+        """The table as messages name it."""
+        return f"the Iceberg table {self._how.stage.name}"
+
+    def published_batch(self, query: str) -> int | None:
+        """The newest batch of this query, by the table's property."""
+        record = iceberg.published(self._table, query, self._how.branch)
+        return None if record is None else record.batch
+
+    def newest_record(self, query: str, batch: int | None = None) -> Record | None:
+        """This query's newest record, or the one of `batch`."""
+        if batch is None:
+            return iceberg.published(self._table, query, self._how.branch)
+        return iceberg.record_of(self._table, query, batch, self._how.branch)
+
+    def newest_of_each_query(self) -> Mapping[str, Record]:
+        """The newest record of each query."""
+        return iceberg.newest_of_each_query(self._table, self._how.branch)
+
+    def holds_attempt(self, attempt: str) -> bool:
+        """Whether a snapshot is the one of this attempt."""
+        return iceberg.holds_attempt(self._table, attempt)
+
+    def is_restored_behind(self, query: str) -> bool:
+        """Whether the branch was rolled back behind this query's newest batch."""
+        return iceberg.is_rolled_back_behind(self._table, query, self._how.branch)
+
+    def is_after(self, seen: CurrentIceberg) -> bool:
+        """Whether the table has another state."""
+        return self._table.metadata_location != seen._table.metadata_location
+
+    def newest_commit(self) -> str:
+        """The newest snapshot, in words."""
+        return iceberg.newest_commit(self._table, self._how.branch)
+
+    def check_fits(self) -> str | None:
+        """Refuse a table that was created again; says whether columns or partitions changed under the staged files."""
+        stage = self._how.stage
+        if str(self._table.metadata.table_uuid) != stage.uuid:
+            raise InputError(
+                f"{self.where} was dropped and created again while the query ran: restore it, or start the query with "
+                f"a new checkpoint"
+            )
+        if self._table.metadata.default_spec_id != stage.spec.spec_id:
+            return f"the partitions of {self.where}"
+        column = changed_field(stage.columns, self._table.schema())
+        return None if column is None else f"the column {column} of {self.where}"
+
+    def add_missing(self) -> bool:
+        """Nothing is missing: columns are added before rows are staged."""
+        return False
+
+    def append(self, files: Sequence[StagedFile], record: Record) -> None:
+        """Publish as one snapshot."""
+        staged = [file for file in files if isinstance(file, IcebergFile)]
+        iceberg.append(self._table, staged, record, branch=self._how.branch, overwrite=self._how.overwrite)

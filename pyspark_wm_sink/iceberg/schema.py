@@ -1,0 +1,124 @@
+"""The columns of an Iceberg table: as Spark's types, which rows are fitted to, and as the columns of a file.
+
+Rule: a file names its columns by the table's field ids, so that it reads the same after columns were renamed, moved or
+added. A file has the columns of the rows, in their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    IcebergType,
+    ListType,
+    MapType,
+    NestedField,
+    PrimitiveType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+    UUIDType,
+)
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from pyspark_wm_sink.tables.fitting import Fields
+
+# By the names that Iceberg and Spark have for the same type.
+_SPARK_NAMES = {"int": "integer"}
+_DEFAULT = {"CURRENT_DEFAULT": "write-default"}
+
+
+def rows_fields(columns: pa.Schema) -> Fields:
+    """The columns of the rows as Spark's types."""
+    return from_arrow_schema(columns, prefer_timestamp_ntz=True).jsonValue()["fields"]
+
+
+def table_fields(schema: Schema) -> Fields:
+    """The columns of the table as Spark's types; types that Spark does not have keep Iceberg's names."""
+    return [_field(field, is_column=True) for field in schema.fields]
+
+
+def _field(field: NestedField, *, is_column: bool = False) -> dict:
+    kind = _kind(field.field_type)
+    if isinstance(field.field_type, UUIDType) and not is_column:
+        kind = "uuid inside a column"
+    return {
+        "name": field.name,
+        "type": kind,
+        "nullable": not field.required,
+        "metadata": {} if field.write_default is None else _DEFAULT,
+    }
+
+
+def _kind(kind: IcebergType) -> str | dict:
+    if isinstance(kind, StructType):
+        return {"type": "struct", "fields": [_field(field) for field in kind.fields]}
+    if isinstance(kind, ListType):
+        element = _field(kind.element_field)["type"]
+        return {"type": "array", "elementType": element, "containsNull": not kind.element_required}
+    if isinstance(kind, MapType):
+        return {
+            "type": "map",
+            "keyType": _field(kind.key_field)["type"],
+            "valueType": _field(kind.value_field)["type"],
+            "valueContainsNull": not kind.value_required,
+        }
+    if isinstance(kind, TimestamptzType):
+        return "timestamp"
+    if isinstance(kind, TimestampType):
+        return "timestamp_ntz"
+    text = str(kind).replace(" ", "")
+    return _SPARK_NAMES.get(text, text)
+
+
+def written_schema(schema: Schema, names: Sequence[str]) -> Schema:
+    """The table's fields that a file holds, by the names of the rows' columns, with the table's ids and types."""
+    return Schema(*(schema.find_field(name) for name in names), schema_id=schema.schema_id)
+
+
+def file_columns(schema: Schema) -> pa.Schema:
+    """The Arrow columns of a file, each with its field id; texts and lists have Arrow's usual types, as rows have."""
+    return pa.schema([_small(field) for field in schema_to_pyarrow(schema, include_field_ids=True)])
+
+
+def _small(field: pa.Field) -> pa.Field:
+    return field.with_type(_small_type(field.type))
+
+
+def _small_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind):
+        return pa.binary()
+    if pa.types.is_large_list(kind) or pa.types.is_list(kind):
+        return pa.list_(_small(kind.value_field))
+    if pa.types.is_map(kind):
+        return pa.map_(_small(kind.key_field), _small(kind.item_field))
+    if pa.types.is_struct(kind):
+        return pa.struct([_small(kind.field(at)) for at in range(kind.num_fields)])
+    return kind
+
+
+def changed_field(staged: Schema, table: Schema) -> str | None:
+    """Name the first field that staged files hold and the table lacks, or has as a type that cannot read them."""
+    for field in staged.fields:
+        now = next((one for one in table.fields if one.field_id == field.field_id), None)
+        if now is None or not _reads(now, field):
+            return field.name
+    new = {field.field_id for field in staged.fields}
+    return next((one.name for one in table.fields if one.required and one.field_id not in new), None)
+
+
+def _reads(now: NestedField, staged: NestedField) -> bool:
+    """Whether values of a staged field are read as those of the table's field of the same id."""
+    if now.required and not staged.required:
+        return False
+    if isinstance(now.field_type, PrimitiveType) or isinstance(staged.field_type, PrimitiveType):
+        return now.field_type == staged.field_type
+    if type(now.field_type) is not type(staged.field_type):
+        return False
+    fields = {field.field_id: field for field in now.field_type.fields}
+    return all(one.field_id in fields and _reads(fields[one.field_id], one) for one in staged.field_type.fields)

@@ -1,0 +1,175 @@
+"""The Parquet files of an Iceberg table that a task stages: where the table keeps its data, in none of its manifests.
+
+Rule: a file that a killed task leaves behind is an orphan, which every reader passes over and a removal of orphan files
+takes away.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.io.pyarrow import (
+    MetricModeTypes,
+    MetricsMode,
+    StatisticsCollector,
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+)
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.locations import load_location_provider
+from pyiceberg.typedef import Record
+from pyiceberg.types import DateType, DoubleType, FloatType, IcebergType, TimestampType, TimestamptzType
+
+from pyspark_wm_sink.batch.task import Task
+from pyspark_wm_sink.iceberg.partitions import PartitionValues, partitions_of
+from pyspark_wm_sink.places.paths import local_directory
+from pyspark_wm_sink.tables.footer import columns_with_statistics
+from pyspark_wm_sink.tables.stage import StagedFile, StagePlan
+
+_COMPRESSION = "write.parquet.compression-codec"
+_CODECS = {"uncompressed": "none"}
+_FLOATS = (FloatType, DoubleType)  # bounds of them leave NaN out, see `tables.footer`
+_TIMES = (DateType, TimestampType, TimestamptzType)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IcebergStagePlan(StagePlan):
+    """An Iceberg table.
+
+    name: in its catalog. location: where it lies. files: settings of its store. properties: the table's own. columns:
+    its fields that files hold. spec: its partitions. uuid: of the table, which one that is created again does not have.
+    """
+
+    name: str
+    location: str
+    uuid: str
+    files: Mapping[str, str] = field(repr=False)
+    properties: Mapping[str, str]
+    columns: Schema
+    spec: PartitionSpec
+
+    @property
+    def place(self) -> str:
+        """The table's name."""
+        return self.name
+
+    @property
+    def options(self) -> tuple[str, str]:
+        """The options `table` and `errorsTo`."""
+        return "table", "table or errorsTo"
+
+    @property
+    def local_directory(self) -> Path | None:
+        """The table's location, where it is one of this machine."""
+        return local_directory(self.location)
+
+    def local_path(self, name: str) -> Path | None:
+        """The path of a file, whose name is its address."""
+        return local_directory(name)
+
+    def partitions_of(self, rows: pa.Table) -> Iterator[tuple[PartitionValues, pa.Table]]:
+        """Yield the rows of each partition with its values."""
+        return partitions_of(rows, self.spec, self.columns)
+
+    def new_file(self, task: Task, partition: Any) -> _ParquetFile:
+        """Begin a file where the table's layout has those of the partition."""
+        return _ParquetFile(self, task, partition)
+
+    def discard(self, names: Iterable[str]) -> None:
+        """Remove files that no snapshot names."""
+        files = self.io()
+        for name in names:
+            with suppress(FileNotFoundError):
+                files.delete(name)
+
+    def io(self) -> FileIO:
+        """The table's store."""
+        return load_file_io(dict(self.files), self.location)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IcebergFile(StagedFile):
+    """One staged file, its name its address, with what a manifest records about it; metrics: PyIceberg's arguments."""
+
+    partition: PartitionValues
+    metrics: Mapping[str, Any]
+
+
+class _ParquetFile:
+    """One Parquet file that is being written."""
+
+    def __init__(self, plan: IcebergStagePlan, task: Task, partition: PartitionValues) -> None:
+        self._plan, self._partition = plan, partition
+        name = f"{task.partition:05d}-{task.number}-{uuid.uuid4()}.parquet"
+        layout = load_location_provider(plan.location, dict(plan.properties))
+        if plan.spec.is_unpartitioned():
+            self._name = layout.new_data_location(name)
+        else:
+            path = plan.spec.partition_to_path(Record(*partition), plan.columns)
+            self._name = layout.new_data_location(f"{path}/{name}")
+        codec = plan.properties.get(_COMPRESSION, "zstd").lower()
+        self._stream = plan.io().new_output(self._name).create()
+        self._writer = pq.ParquetWriter(
+            self._stream, plan.schema, compression=_CODECS.get(codec, codec), store_decimal_as_integer=True,
+            write_statistics=columns_with_statistics(plan.schema),
+        )  # fmt: skip
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far."""
+        return int(self._stream.tell())
+
+    def write(self, rows: pa.Table) -> None:
+        """Append rows of this file's partition."""
+        self._writer.write_table(rows, row_group_size=self._plan.limits.group_rows)
+
+    def close(self) -> IcebergFile:
+        """Finish the file; returns what a manifest records about it."""
+        self._writer.close()
+        size = self.size
+        self._stream.close()
+        footer = self._writer.writer.metadata
+        return IcebergFile(
+            name=self._name, size=size, rows=footer.num_rows, partition=self._partition,
+            metrics=_metrics(footer, self._plan),
+        )  # fmt: skip
+
+    def abandon(self) -> str:
+        """Close the file without finishing it; returns its name."""
+        with suppress(OSError):
+            self._writer.close()
+            self._stream.close()
+        return self._name
+
+
+def _metrics(footer: pq.FileMetaData, plan: IcebergStagePlan) -> dict[str, Any]:
+    """Counts and bounds of each column, as the table's properties ask for; none of floats."""
+    wanted = compute_statistics_plan(plan.columns, dict(plan.properties))
+    without_floats = _limited(wanted, _FLOATS, MetricModeTypes.NONE)
+    paths = parquet_path_to_id_mapping(plan.columns)
+    try:
+        found = data_file_statistics_from_parquet_metadata(footer, without_floats, paths)
+    except (OverflowError, ValueError):  # a time beyond the years 1 to 9999, which Python cannot hold
+        counted = _limited(without_floats, _TIMES, MetricModeTypes.COUNTS)
+        found = data_file_statistics_from_parquet_metadata(footer, counted, paths)
+    return found.to_serialized_dict()
+
+
+def _limited(
+    wanted: Mapping[int, StatisticsCollector], kinds: tuple[type[IcebergType], ...], mode: MetricModeTypes
+) -> dict[int, StatisticsCollector]:
+    return {
+        name: dataclasses.replace(one, mode=MetricsMode(mode)) if isinstance(one.iceberg_type, kinds) else one
+        for name, one in wanted.items()
+    }

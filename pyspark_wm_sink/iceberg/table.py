@@ -1,0 +1,182 @@
+"""The records in an Iceberg table, and the commit that adds one. All calls of PyIceberg's transactions are here.
+
+Rule: one commit carries a batch's files, its record in the snapshot's summary, and the record as a table property, so
+they become visible together or not at all. The property stays when snapshots expire. The catalog refuses a commit
+when the branch has another snapshot than the one that was read: this fences. PyIceberg must not repeat a commit by
+itself, since the other writer may have been a twin that published this very batch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+
+from pyiceberg.exceptions import CommitFailedException, ValidationException
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.table import Table, TableProperties
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.update import AssertCurrentSchemaId, AssertDefaultSpecId, AssertTableUUID
+from pyiceberg.typedef import Record as Values
+from pyiceberg.utils.properties import property_as_bool
+
+from keyedwm.core.errors import FormatError
+from keyedwm.core.parsing import parse_json, whole_number
+from keyedwm.core.text import error_text
+from pyspark_wm_sink.batch.record import METADATA_KEY, Record
+from pyspark_wm_sink.iceberg.stage import IcebergFile
+
+
+class ConflictError(Exception):
+    """Another commit came before an append."""
+
+
+class AppendError(Exception):
+    """An append failed, or had no answer."""
+
+
+def published(table: Table, query: str, branch: str) -> Record | None:
+    """Return this query's newest record on the branch, by the table's property."""
+    found = table.properties.get(_property(query, branch))
+    return None if found is None else _read(found)[0]
+
+
+def record_of(table: Table, query: str, batch: int, branch: str) -> Record | None:
+    """Return the record of one batch; None once its snapshot has expired, unless it is the newest."""
+    newest = published(table, query, branch)
+    if newest is not None and newest.batch == batch:
+        return newest
+    return next((one for one in _records(table) if one.query == query and one.batch == batch), None)
+
+
+def newest_of_each_query(table: Table, branch: str) -> dict[str, Record]:
+    """Return the newest record of each query on the branch."""
+    start = _property("", branch)
+    found = (_read(text)[0] for name, text in sorted(table.properties.items()) if name.startswith(start))
+    return {record.query: record for record in found if record.query is not None}
+
+
+def holds_attempt(table: Table, attempt: str) -> bool:
+    """Whether a snapshot of the table is the one of this attempt."""
+    return any(record.attempt == attempt for record in _records(table))
+
+
+def is_rolled_back_behind(table: Table, query: str, branch: str) -> bool:
+    """Whether the branch leads back without the snapshot of this query's newest batch, which has not just expired."""
+    text = table.properties.get(_property(query, branch))
+    if text is None:
+        return False
+    _, snapshot_id, sequence = _read(text)
+    at = table.snapshot_by_name(branch)
+    while at is not None:
+        if at.snapshot_id == snapshot_id:
+            return False
+        if at.sequence_number is not None and at.sequence_number < sequence:
+            return True
+        if at.parent_snapshot_id is None:
+            return True
+        at = table.snapshot_by_id(at.parent_snapshot_id)
+        if at is None:
+            return False  # it has expired, and maybe that of the batch with it
+    return True
+
+
+def newest_commit(table: Table, branch: str) -> str:
+    """Name the newest snapshot of the branch: its id, what it did, and by which library."""
+    newest = table.snapshot_by_name(branch)
+    if newest is None:
+        return f"one that left branch {branch} without a snapshot"
+    said = newest.summary
+    did = "an unknown operation" if said is None else said.operation.value
+    engine = "an unknown engine" if said is None else said.additional_properties.get("engine-name", "an unknown engine")
+    return f"snapshot {newest.snapshot_id} ({did} by {engine})"
+
+
+def append(table: Table, files: Sequence[IcebergFile], record: Record, *, branch: str, overwrite: bool) -> None:
+    """Publish in one commit; raises ConflictError, or AppendError if it may have happened all the same."""
+    try:
+        _commit(table, files, record, branch=branch, overwrite=overwrite)
+    except (CommitFailedException, ValidationException) as error:
+        raise ConflictError(str(error)) from error
+    except Exception as error:
+        raise AppendError(f"{type(error).__name__}: {error}") from error
+
+
+def _commit(table: Table, files: Sequence[IcebergFile], record: Record, *, branch: str, overwrite: bool) -> None:
+    text = record.to_json()
+    metadata = table.metadata
+    transaction = table.transaction()
+    update = transaction.update_snapshot(
+        branch=branch, snapshot_properties={METADATA_KEY: text, "engine-name": "keyedwm"}
+    )
+    if overwrite:
+        producer = update.overwrite()
+        for task in table.scan(snapshot_id=_head(table, branch)).plan_files() if _head(table, branch) else ():
+            producer.delete_data_file(task.file)
+    elif property_as_bool(table.properties, TableProperties.MANIFEST_MERGE_ENABLED, False):  # noqa: FBT003 - PyIceberg's
+        producer = update.merge_append()
+    else:
+        producer = update.fast_append()
+    for file in files:
+        producer.append_data_file(_data_file(file, metadata.default_spec_id))
+    producer.commit()
+    if record.query is not None:
+        sequence = metadata.last_sequence_number + 1
+        transaction.set_properties({_property(record.query, branch): _written(text, producer.snapshot_id, sequence)})
+    requirements = (
+        *transaction._requirements,  # noqa: SLF001 - a transaction of PyIceberg tries again by itself
+        AssertTableUUID(uuid=metadata.table_uuid),
+        AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id),
+        AssertDefaultSpecId(default_spec_id=metadata.default_spec_id),
+    )
+    table._do_commit(transaction._updates, requirements)  # noqa: SLF001
+
+
+def _head(table: Table, branch: str) -> int | None:
+    found = table.snapshot_by_name(branch)
+    return None if found is None else found.snapshot_id
+
+
+def _data_file(file: IcebergFile, spec_id: int) -> DataFile:
+    return DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=file.name,
+        file_format=FileFormat.PARQUET,
+        partition=Values(*file.partition),
+        file_size_in_bytes=file.size,
+        sort_order_id=None,
+        spec_id=spec_id,
+        equality_ids=None,
+        key_metadata=None,
+        **file.metrics,
+    )
+
+
+def _property(query: str, branch: str) -> str:
+    return f"{METADATA_KEY}.{branch}.{query}"
+
+
+def _written(record: str, snapshot_id: int, sequence: int) -> str:
+    """The value of the property: the record, and the snapshot that holds it too."""
+    value = {"record": record, "snapshot-id": snapshot_id, "sequence-number": sequence}
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def _read(text: str) -> tuple[Record, int, int]:
+    try:
+        value = parse_json(text)
+        snapshot_id = whole_number(value["snapshot-id"], "its snapshot")
+        return Record.from_json(value["record"]), snapshot_id, whole_number(value["sequence-number"], "its sequence")
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise FormatError(f"a table property {METADATA_KEY}.* of the table is damaged: {error_text(error)}") from error
+
+
+def _records(table: Table) -> Iterator[Record]:
+    """The records of all snapshots that the table still has, the newest first."""
+    for snapshot in sorted(table.snapshots(), key=_age, reverse=True):
+        text = None if snapshot.summary is None else snapshot.summary.additional_properties.get(METADATA_KEY)
+        if text is not None:
+            yield Record.from_json(text)
+
+
+def _age(snapshot: Snapshot) -> tuple[int, int]:
+    return snapshot.sequence_number or 0, snapshot.timestamp_ms

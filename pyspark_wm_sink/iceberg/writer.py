@@ -1,0 +1,148 @@
+"""The publication of a query to an Iceberg table, and what is refused before a row is written.
+
+Rule: files hold the table's field ids, so the table is created, and columns are added to it, when the query starts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+from pyiceberg.exceptions import NoSuchNamespaceError, TableAlreadyExistsError
+from pyiceberg.table import Table
+from pyspark.sql.types import StructType
+
+from keyedwm.core.errors import InputError, OptionError
+from pyspark_wm_sink.iceberg.catalog import explaining, open_catalog, open_table
+from pyspark_wm_sink.iceberg.partitions import add_terms, canonical, check_sources, parse_term, spec_terms
+from pyspark_wm_sink.iceberg.publish import IcebergPublication
+from pyspark_wm_sink.iceberg.schema import file_columns, rows_fields, table_fields, written_schema
+from pyspark_wm_sink.iceberg.stage import IcebergStagePlan
+from pyspark_wm_sink.options.iceberg_target import IcebergTarget
+from pyspark_wm_sink.options.sink_options import SinkOptions, SnapshotMode
+from pyspark_wm_sink.tables.fitting import fit, never_null_inside
+from pyspark_wm_sink.tables.row_rules import RowRules
+from pyspark_wm_sink.tables.rows import TableRows, table_rows
+
+
+def iceberg_publication(
+    chosen: SinkOptions, target: IcebergTarget, mode: SnapshotMode, schema: StructType, *, overwrite: bool, stream: bool
+) -> IcebergPublication:
+    """Check all that can be known before a row is written; raises OptionError, InputError, UnavailableError."""
+    results, rejected = table_rows(
+        chosen, mode, schema, has_errors=target.errors_to is not None, overwrite=overwrite, stream=stream
+    )
+    errors = None
+    if rejected is not None:
+        beside = replace(target, name=target.errors_to or "", partition_by=None)
+        errors = _publication(chosen, beside, rejected, overwrite=False, errors=None)
+    return _publication(chosen, target, results, overwrite=overwrite, errors=errors)
+
+
+def _publication(
+    chosen: SinkOptions, target: IcebergTarget, rows: TableRows, *, overwrite: bool, errors: IcebergPublication | None
+) -> IcebergPublication:
+    columns = rows.columns("an Iceberg table")
+    table = open_table(target.name, target.catalog_name, target.catalog)
+    if table is None:
+        table = _created(target, columns)
+    table = _fitting(target, table, columns)
+    written = written_schema(table.schema(), columns.names)
+    return IcebergPublication(
+        stage=IcebergStagePlan(
+            name=target.name,
+            location=table.location(),
+            uuid=str(table.metadata.table_uuid),
+            files=dict(table.io.properties),
+            properties={name: value for name, value in table.properties.items() if name.startswith("write.")},
+            columns=written,
+            spec=table.spec(),
+            schema=file_columns(written),
+            has_control=rows.has_control,
+            inline=rows.inline,
+            has_offsets=rows.has_offsets,
+            compares_content=rows.compares_content,
+            rules=RowRules(never_null=tuple(field.name for field in written.fields if field.required)),
+        ),
+        catalog_name=target.catalog_name,
+        catalog=target.catalog,
+        branch=target.branch,
+        mode=rows.mode,
+        guarantee=chosen.guarantee,
+        overwrite=overwrite,
+        is_shared=target.is_shared,
+        errors=errors,
+    )
+
+
+def _created(target: IcebergTarget, columns: pa.Schema) -> Table:
+    """Create the table with the rows' columns, or open the one that another query has created meanwhile."""
+    if not target.is_created:
+        raise OptionError(
+            f"option table: there is no table {target.name} in the catalog {target.catalog_name}: correct the name, "
+            f"create it, or set createTable=true, which creates it with the columns of the rows"
+        )
+    for term in target.partition_by or ():
+        _check_column(parse_term(term)[0], columns)
+    catalog = open_catalog(target.catalog_name, target.catalog)
+    with explaining(f"the Iceberg table {target.name} could not be created", target.catalog):
+        try:
+            with catalog.create_table_transaction(target.name, columns) as creation:
+                if target.partition_by:
+                    with creation.update_spec() as update:
+                        add_terms(update, target.partition_by)
+        except TableAlreadyExistsError:
+            pass  # another query was sooner, and its table is checked as any
+        except NoSuchNamespaceError:
+            namespace = target.name.rpartition(".")[0]
+            raise OptionError(
+                f"option table: there is no namespace {namespace} in the catalog {target.catalog_name}: correct the "
+                f"name, or create the namespace"
+            ) from None
+    table = open_table(target.name, target.catalog_name, target.catalog)
+    if table is None:
+        raise InputError(
+            f"the Iceberg table {target.name} was dropped as soon as it was created: start the query again"
+        )
+    return table
+
+
+def _check_column(name: str, columns: pa.Schema) -> None:
+    if name not in columns.names:
+        raise OptionError(f"option partitionBy: the rows have no column {name} ({', '.join(columns.names)})")
+
+
+def _fitting(target: IcebergTarget, table: Table, columns: pa.Schema) -> Table:
+    """Refuse a table that these columns do not fit; with mergeSchema those that it lacks are added first."""
+    where = f"the Iceberg table {target.name}"
+    ref = table.refs().get(target.branch)
+    if ref is not None and ref.snapshot_ref_type.value != "branch":
+        raise OptionError(f"option branch: {target.branch} is a tag of {where}, the name of a branch is expected")
+    terms = spec_terms(table.spec(), table.schema())
+    if target.partition_by is not None and canonical(target.partition_by) != terms:
+        raise InputError(
+            f"{where} is partitioned by {', '.join(terms) or 'nothing'}, option partitionBy says "
+            f"{', '.join(target.partition_by)}: leave the option out, or write to another table"
+        )
+    here, there = rows_fields(columns), table_fields(table.schema())
+    fitted = fit(here, there, merge=target.merge_schema)
+    if fitted.differs:
+        would_help = not target.merge_schema and not fit(here, there, merge=True).differs
+        fix = (
+            "mergeSchema=true adds columns that are missing" if would_help else "cast, add or rename the rows' columns"
+        )
+        raise InputError(
+            f"{where} has another schema than the rows ({'; '.join(fitted.differs)}); nothing was written; {fix}"
+        )
+    kinds = [(field["name"], field["type"]) for field in there if field["name"] in columns.names]
+    inside = [field for name, kind in kinds for field in never_null_inside(name, kind)]
+    if inside:
+        raise InputError(
+            f"{where} has required fields inside its columns ({', '.join(inside)}), which this sink does not check: "
+            f"make them optional, or write to another table"
+        )
+    if fitted.fields != fit(here, there, merge=False).fields:
+        with explaining(f"columns could not be added to {where}", target.catalog), table.update_schema() as update:
+            update.union_by_name(columns)
+    check_sources(table.spec(), table.schema(), columns.names, where)
+    return table

@@ -1,0 +1,67 @@
+"""A query's sink to an Iceberg table in SQLite, driven without Spark: tasks and commits are plain calls."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.table import Table
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from pyspark_wm_sink.iceberg import table as iceberg
+from pyspark_wm_sink.iceberg.publish import IcebergPublication
+from pyspark_wm_sink.iceberg.writer import iceberg_publication
+from pyspark_wm_sink.options.sink_options import SinkOptions, SnapshotMode
+from tests.sink.table_sink import staged
+
+__all__ = ["staged"]
+NAME = "db.t"
+COLUMNS = pa.schema([("n", pa.int64())])
+KIND = "Iceberg"
+LOG = iceberg
+RECORD = "record_of"
+CONFLICT = iceberg.ConflictError
+
+
+def options(place: Path, **more: str) -> dict[str, str]:
+    place.mkdir(parents=True, exist_ok=True)
+    of_catalog = {"catalog.type": "sql", "catalog.uri": f"sqlite:///{place}/catalog.db"}
+    return {"table": NAME, **of_catalog, "catalog.warehouse": str(place), **more}
+
+
+def catalog_of(place: Path) -> Catalog:
+    place.mkdir(parents=True, exist_ok=True)
+    found = load_catalog("default", type="sql", uri=f"sqlite:///{place}/catalog.db", warehouse=str(place))
+    found.create_namespace_if_not_exists("db")
+    return found
+
+
+def table_of(place: Path, name: str = NAME) -> Table:
+    return catalog_of(place).load_table(name)
+
+
+def how(
+    place: Path, mode: SnapshotMode = SnapshotMode.BATCH, schema: pa.Schema = COLUMNS, *, overwrite: bool = False,
+    **more: str,
+) -> IcebergPublication:  # fmt: skip
+    catalog_of(place)
+    chosen = SinkOptions.parse(options(place, **{"createTable": "true", "replayCheck": "counts", **more}))
+    columns = from_arrow_schema(schema, prefer_timestamp_ntz=True)
+    return iceberg_publication(chosen, chosen.target, mode, columns, overwrite=overwrite, stream=True)
+
+
+def numbers(place: Path) -> list[int]:
+    return sorted(table_of(place).scan().to_arrow().column("n").to_pylist())
+
+
+def foreign_append(place: Path, *values: int) -> None:
+    table_of(place).append(pa.table({"n": pa.array(values, pa.int64())}))
+
+
+def newest_text(place: Path) -> str:
+    return table_of(place).current_snapshot().summary.additional_properties["keyedwm"]
+
+
+def files(place: Path) -> int:
+    return len(list((place / "db" / "t").rglob("*.parquet")))
