@@ -6,7 +6,6 @@ One partition may be hours behind another: every partition's watermark is follow
 when an hour is closed, and a partition that falls silent holds nobody back for longer than a minute.
 """
 
-import os
 import sys
 
 from pyspark.sql import SparkSession
@@ -14,8 +13,6 @@ from pyspark.sql import functions as F
 
 from keyedwm.spark import with_watermark
 
-os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark looks for formats with this interpreter
-os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 bootstrap, topic, table = sys.argv[1:]
 spark = (
     SparkSession.builder.appName("flights")

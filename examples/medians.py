@@ -4,10 +4,14 @@
     python examples/medians.py HOST:PORT
 
 Results and rejected orders leave in one query, batch by batch in one transaction: each order is in a result, or in the
-error topic with the reason.
+error topic with the reason. It prints:
+
+    medians {"minute":"00:00","number":3,"median":5.0,"timing":"on_time"}
+    medians {"minute":"00:00","number":4,"median":3.5,"timing":"late"}
+    medians {"minute":"00:01","number":1,"median":4.0,"timing":"on_time"}
+    rejected-orders 3 outside the retention
 """
 
-import os
 import sys
 import tempfile
 import uuid
@@ -16,10 +20,8 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka.admin import KafkaAdminClient, NewTopic
 from pyspark.sql import SparkSession
 
-from keyedwm.spark import Store, aggregate, count, median, recommended_conf, tumbling
+from keyedwm.spark import Store, aggregate, count, median, session_conf, tumbling
 
-os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark looks for formats with this interpreter
-os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 (bootstrap,) = sys.argv[1:]
 orders, results, errors = (f"{name}-{uuid.uuid4().hex[:8]}" for name in ("orders", "medians", "rejected-orders"))
 admin = KafkaAdminClient(bootstrap_servers=bootstrap)
@@ -27,7 +29,7 @@ admin.create_topics([NewTopic(name, num_partitions=1, replication_factor=1) for 
 admin.close()
 
 builder = SparkSession.builder.master("local[2]").config("spark.sql.session.timeZone", "UTC")
-for name, value in recommended_conf(cores=2).items():
+for name, value in session_conf(cores=2).items():
     builder = builder.config(name, value)
 spark = builder.getOrCreate()
 medians = aggregate(

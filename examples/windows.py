@@ -5,10 +5,27 @@
 
 The first month of flights goes into a topic, one partition per airport; JFK's feed comes six hours after the others.
 Sliding windows of three hours, one every hour, are counted per airport, and the busiest one of each day is taken by a
-second aggregate behind the first: each is emitted in the batch that closes its window.
+second aggregate behind the first: each is emitted in the batch that closes its window. It prints:
+
+    +-------+----------+---------------+
+    |airport|       day|busiest_3_hours|
+    +-------+----------+---------------+
+    |    EWR|2013-01-01|             72|
+    |    JFK|2013-01-01|             72|
+    |    LGA|2013-01-01|             55|
+    |    EWR|2013-01-02|             86|
+    |    JFK|2013-01-02|             77|
+    |    LGA|2013-01-02|             65|
+    |    EWR|2013-01-03|             79|
+    |    JFK|2013-01-03|             76|
+    |    LGA|2013-01-03|             60|
+    |    EWR|2013-01-04|             84|
+    |    JFK|2013-01-04|             76|
+    |    LGA|2013-01-04|             61|
+    +-------+----------+---------------+
+    only showing top 12 rows
 """
 
-import os
 import sys
 import uuid
 
@@ -16,13 +33,11 @@ from pyspark.sql import SparkSession
 
 from keyedwm.cli.demo.flights import read_flights
 from keyedwm.cli.demo.load import Step, closing, new_topic
-from keyedwm.spark import aggregate, count, max, recommended_conf, sliding, tumbling  # noqa: A004
+from keyedwm.spark import aggregate, count, max, session_conf, sliding, tumbling  # noqa: A004
 
-os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark looks for formats with this interpreter
-os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 (bootstrap,) = sys.argv[1:]
 builder = SparkSession.builder.master("local[2]").config("spark.sql.session.timeZone", "UTC")
-for name, value in recommended_conf(cores=2).items():
+for name, value in session_conf(cores=2).items():
     builder = builder.config(name, value)
 spark = builder.getOrCreate()
 

@@ -25,6 +25,7 @@ from keyedwm.operators.process.processor import Processor
 from keyedwm.spark.api.aggregate import aggregate
 from keyedwm.spark.api.async_map import async_map
 from keyedwm.spark.api.join import join, join_latest
+from keyedwm.spark.api.kafka import kafka
 from keyedwm.spark.api.late_rows import events, late_rows, on_time_rows, rejected, with_rejected
 from keyedwm.spark.api.metrics import metrics
 from keyedwm.spark.api.process import process
@@ -48,6 +49,7 @@ from keyedwm.spark.api.window_specs import (
     tumbling_key_rows,
     tumbling_rows,
 )
+from keyedwm.spark.hosting.source_description import Source
 from keyedwm.spark.inspect.list_state import held_messages, held_windows, oldest_offsets
 from keyedwm.spark.inspect.progress import log_progress, source_progress
 from keyedwm.spark.inspect.reason import reason, show_reason_last
@@ -58,6 +60,7 @@ from keyedwm.spark.setup.start import start_in_turn
 __all__ = [
     "Aggregate",
     "Processor",
+    "Source",
     "Store",
     "aggregate",
     "approx_count_distinct",
@@ -77,6 +80,7 @@ __all__ = [
     "hopping_rows",
     "join",
     "join_latest",
+    "kafka",
     "last",
     "late_rows",
     "linear_trend",

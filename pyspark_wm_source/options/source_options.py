@@ -55,6 +55,8 @@ _OURS = (
     *AXIS_OPTIONS, "watermarks", "onBadEventTime", "idleTimeout", "maxWatermarkRetention", "emitControl", "barriers",
     "guarantee", "columns", "propagate", "propagateFrom", "controlSecret", "stateSecret", "stage", "testClock",
 )  # fmt: skip
+# Those of a stream that a user sets: `stage` is written by operators, `testClock` by the tests of pipelines.
+STREAM_OPTIONS = tuple(name for name in _OURS if name not in {"stage", "testClock"})
 # Propagated streams take watermarks, idleness and cuts from upstream, so these cannot be set.
 _NOT_PROPAGATED = (
     *(name for name in AXIS_OPTIONS if not name.startswith("eventTime")), "idleTimeout", "minPartitions",

@@ -38,11 +38,16 @@ class Source:
             described = described.option(key, value)
         return described
 
-    def load(self) -> DataFrame:
-        """Return the source's rows, as `spark.readStream` does. Raises OptionError, in one sentence."""
+    def checked(self) -> Source:
+        """Return this description; raises OptionError, in one sentence, for the first option that is wrong."""
         from pyspark_wm_source.options.source_options import SourceOptions
 
-        SourceOptions.parse(self.set_options).for_stream()  # Spark would say it in many lines
+        SourceOptions.parse(self.set_options).for_stream()
+        return self
+
+    def load(self) -> DataFrame:
+        """Return the source's rows, as `spark.readStream` does. Raises OptionError, in one sentence."""
+        self.checked()  # Spark would say it in many lines
         return self.spark.readStream.format(FORMAT).options(**self.set_options).load()
 
 

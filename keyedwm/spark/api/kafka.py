@@ -1,0 +1,132 @@
+"""`kafka`: the source with its options as arguments, which editors complete and type checkers know.
+
+Rule: it knows no option by itself. Arguments are the options of the source in Python's spelling (`watermark_lag` is
+`watermarkLag`), and what they mean and refuse is the source's own parser's matter; a test compares both lists.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from keyedwm.core.errors import OptionError
+from keyedwm.spark.arguments import named, require_session
+from keyedwm.spark.hosting.source_description import Source
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Duration: TypeAlias = str | timedelta
+Partitions: TypeAlias = Mapping[str, Mapping[str, int] | Mapping[int, int]]
+Policy: TypeAlias = Literal["fixedLag", "lagAndDelay", "lagAndLull", "timestampAndWallClockLag", "realTimeLag", "none"]
+_MS = timedelta(milliseconds=1)
+_UPPER = re.compile(r"(?<!^)(?=[A-Z])")
+_KAFKA = "kafka."
+
+
+def kafka(
+    spark: SparkSession,
+    bootstrap_servers: str | Sequence[str],
+    *,
+    subscribe: str | Sequence[str] | None = None,
+    subscribe_pattern: str | None = None,
+    assign: str | Mapping[str, Sequence[int]] | None = None,
+    starting_offsets: Literal["earliest", "latest"] | str | Partitions | None = None,
+    starting_timestamp: int | None = None,
+    starting_offsets_by_timestamp: str | Partitions | None = None,
+    starting_offsets_by_timestamp_strategy: Literal["error", "latest"] | None = None,
+    max_offsets_per_trigger: int | None = None,
+    min_offsets_per_trigger: int | None = None,
+    max_trigger_delay: Duration | None = None,
+    min_partitions: int | None = None,
+    max_records_per_partition: int | None = None,
+    continue_from: str | None = None,
+    fail_on_data_loss: bool | None = None,
+    include_headers: bool | None = None,
+    group_id_prefix: str | None = None,
+    group_id: str | None = None,
+    event_time: str | None = None,
+    event_time_unit: Literal["s", "ms", "us", "ns", "iso"] | None = None,
+    on_bad_event_time: Literal["null", "fail", "reject"] | None = None,
+    max_event_time_ahead: Duration | None = None,
+    on_future_time: Literal["ignore", "null", "fail"] | None = None,
+    watermark_policy: Policy | str | None = None,
+    watermark_lag: Duration | None = None,
+    watermark_delay: Duration | None = None,
+    watermark_lull: Duration | None = None,
+    wall_clock_lag: Duration | None = None,
+    watermark_throttle: Literal["batch", "frame", "step", "none"] | None = None,
+    frame_size: Duration | None = None,
+    frame_offset: Duration | None = None,
+    watermark_step: Duration | None = None,
+    watermarks: str | Mapping[str, Mapping[str, str | int]] | None = None,
+    idle_timeout: Duration | None = None,
+    max_watermark_retention: Duration | None = None,
+    emit_control: bool | None = None,
+    barriers: bool | None = None,
+    guarantee: Literal["exactly-once", "at-least-once"] | None = None,
+    columns: str | Sequence[str] | None = None,
+    propagate: bool | None = None,
+    propagate_from: str | None = None,
+    control_secret: str | None = None,
+    state_secret: str | None = None,
+    properties: Mapping[str, str | int | bool] | None = None,
+) -> Source:
+    """Describe a read of Kafka: `source(spark)` with these options, checked now; `load()` gives its rows.
+
+    Each argument is the option of that name; None leaves it out. Spans are Spark's texts ("10 seconds") or timedeltas.
+    properties: of Kafka's clients, such as {"security.protocol": "SSL"}. Raises OptionError in one sentence.
+    """
+    given = {name: value for name, value in locals().items() if value is not None}
+    require_session(given.pop("spark"), "kafka")
+    return Source(spark, options_of(given)).checked()
+
+
+def options_of(given: Mapping[str, Any]) -> dict[str, str]:
+    """Return the options of the source for arguments of `kafka` that are not None."""
+    from pyspark_wm_source.options.source_options import STREAM_OPTIONS
+
+    options = {argument_of(option): option for option in ("kafka.bootstrap.servers", *STREAM_OPTIONS)}
+    found = {options[name]: _text(options[name], value) for name, value in given.items() if name != "properties"}
+    properties = given.get("properties", {})
+    if not isinstance(properties, Mapping):
+        raise OptionError(
+            f"kafka: properties={named(properties)}: a mapping from Kafka's property to its value is expected"
+        )
+    for name, value in properties.items():
+        option = name if name.lower().startswith(_KAFKA) else f"{_KAFKA}{name}"
+        if option.lower() in {taken.lower() for taken in found}:
+            raise OptionError(f"kafka: {name} stands among properties and is an argument, too: leave one of them out")
+        found[option] = _text(option, value)
+    return found
+
+
+def argument_of(option: str) -> str:
+    """Return the argument's name: watermarkLag is watermark_lag, kafka.group.id is group_id."""
+    return _UPPER.sub("_", option.removeprefix(_KAFKA)).lower().replace(".", "_")
+
+
+def _text(option: str, value: object) -> str:
+    """Return a value as the option's text."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, timedelta):
+        if value % _MS:
+            raise OptionError(f"option {option}: {value!r} is wrong; a whole number of milliseconds is expected")
+        return f"{value // _MS} ms"
+    if isinstance(value, Mapping):
+        return json.dumps(value)
+    if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+        return ",".join(_name(option, one) for one in value)
+    if not isinstance(value, (str, int, float)):
+        raise OptionError(f"option {option}: a text, number or boolean is expected, not {named(value)}")
+    return str(value)
+
+
+def _name(option: str, value: object) -> str:
+    if not isinstance(value, str) or "," in value:
+        raise OptionError(f"option {option}: a list of names is expected, {named(value)} is none")
+    return value
