@@ -10,8 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from keyedwm.core.errors import OptionError
-from keyedwm.core.event_time import OnBadTime, Unit
-from keyedwm.core.future_time import OnFuture
+from keyedwm.core.places import OnBadTime, OnFuture, Unit
 from keyedwm.core.watermark import Guarantee
 from keyedwm.spark import kafka, source
 from keyedwm.spark.api.kafka import argument_of, options_of
