@@ -3,7 +3,7 @@
 Run: make matrix [CELLS="pyspark-4.2 lowest"], or python -m tests.matrix [CELL ...]
 Every cell installs the locked versions, but for what it is about; `lowest` installs the lower bound of every
 dependency. What a cell needs and this machine lacks (a Python, a Java) is said, and the cell is left out. Prints a
-table at the end, the one of docs/how-to/cluster.md. Environments are kept under build/matrix. Exits 1 if a cell failed.
+table at the end, that of docs/reference/versions.md. Environments stay in build/matrix. Exits 1 if a cell failed.
 """
 
 from __future__ import annotations

@@ -228,7 +228,7 @@ def controls(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def register_where_spark_cannot_find(session: SparkSession) -> None:
-    """As docs/how-to/cluster.md has it for Python 3.13."""
+    """As docs/reference/versions.md has it for Python 3.13."""
     from keyedwm.cli.doctor.finding import Verdict
     from keyedwm.cli.doctor.machine import lookup
     from pyspark_wm_source import DefaultSource

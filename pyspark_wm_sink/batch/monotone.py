@@ -59,7 +59,7 @@ def check_watermarks(
             raise RegressionError(
                 f"the watermark of channel {row.channel}, key {row.key} went from {instant_text(before)} to "
                 f"{instant_text(row.watermark_ms)}, it must increase: a topic is read twice, control rows were changed "
-                f"on the way, or a copy of this checkpoint has run (see the runbook in docs/explanation/delivery.md)"
+                f"on the way, or a copy of this checkpoint has run (see the runbook in docs/how-to/runbook.md)"
             )
     return WatermarkAdvances(highest_ms=highest, ignored=ignored, reset=frozenset(reset))
 

@@ -139,7 +139,7 @@ def _check_barriers(
             raise InputError(
                 f"snapshot {cut.snapshot} of {_whose(cut)} follows snapshot {before} of the last "
                 f"batch, it must be {before + 1}: target, ledger or checkpoint is not the one that this query left, or "
-                f"other batches were written at-least-once (see the runbook in docs/explanation/delivery.md)"
+                f"other batches were written at-least-once (see the runbook in docs/how-to/runbook.md)"
             )
     if guarantee is Guarantee.EXACTLY_ONCE:
         twice = delivered_twice(cuts)

@@ -46,7 +46,7 @@ _log = logging.getLogger("keyedwm.sink")
 class LostTransactionError(DataLossError):
     """A decided transaction was aborted by the broker, so rows of a decided batch are missing."""
 
-    advice = "follow the runbook in docs/explanation/delivery.md: a decided transaction was lost"
+    advice = "follow the runbook in docs/how-to/runbook.md: a decided transaction was lost"
 
 
 class ExpiredTransactionError(UnavailableError):
@@ -255,7 +255,7 @@ def _check_follows(ledger: Ledger, last: Entry | None, batch: int) -> None:
         raise InputError(
             f"the newest batch in the ledger {ledger.directory} is {last.batch}, and now comes batch {batch}: the "
             f"ledger was replaced by an older copy, or other batches were written at-least-once (see the runbook in "
-            f"docs/explanation/delivery.md)"
+            f"docs/how-to/runbook.md)"
         )
 
 

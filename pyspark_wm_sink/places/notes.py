@@ -28,7 +28,7 @@ T = TypeVar("T")
 class DamagedLedgerError(FormatError):
     """A file of the ledger is damaged."""
 
-    advice = "follow the runbook in docs/explanation/delivery.md: the ledger is damaged"
+    advice = "follow the runbook in docs/how-to/runbook.md: the ledger is damaged"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,4 +1,4 @@
-"""docs/explanation/security.md names tests: each of them exists."""
+"""The pages of security name tests: each of them exists."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+PAGES = ("explanation/security.md", "how-to/rights-and-secrets.md", "design/attacks.md")
 
 
-def test_every_test_that_the_page_of_security_names_exists():
-    text = (ROOT / "docs" / "explanation" / "security.md").read_text()
+def test_every_test_that_a_page_of_security_names_exists():
+    text = "".join((ROOT / "docs" / page).read_text() for page in PAGES)
     tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     named = set(re.findall(r"`(test_\w+)`", text))
     assert len(named) >= 10

@@ -1,4 +1,4 @@
-"""`keyedwm doctor` asks brokers, with and without an authorizer, for the rights of docs/explanation/security.md."""
+"""`keyedwm doctor` asks brokers, with or without an authorizer, for rights of docs/how-to/rights-and-secrets.md."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def test_the_password_stands_in_no_log_at_any_level(secured: Secured, caplog: py
 
 
 Grant = tuple[ResourceType, ACLOperation]
-PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "security.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "rights-and-secrets.md"
 _RESOURCES = {"--topic": ResourceType.TOPIC, "--group": ResourceType.GROUP, "--cluster": ResourceType.CLUSTER,
               "--transactional-id": ResourceType.TRANSACTIONAL_ID}  # fmt: skip
 _OPERATIONS = {"Read": ACLOperation.READ, "Write": ACLOperation.WRITE, "Describe": ACLOperation.DESCRIBE,

@@ -14,7 +14,7 @@ import pytest
 from keyedwm.spark.metrics.catalogue import METRICS
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "how-to" / "metrics.md"
+PAGES = ROOT / "docs"
 MONITORING = ROOT / "monitoring"
 RULES = MONITORING / "prometheus" / "keyedwm-alerts.yml"
 DASHBOARD = MONITORING / "grafana" / "dashboards" / "keyedwm.json"
@@ -98,8 +98,8 @@ def test_prometheus_understands_every_query_of_the_dashboard(tmp_path):
 
 
 def test_the_page_lists_every_metric_as_the_code_has_it():
-    """The table of docs/how-to/metrics.md is these lines."""
-    page = PAGE.read_text()
+    """The table of docs/reference/metrics.md is these lines."""
+    page = (PAGES / "reference" / "metrics.md").read_text()
     found = page[page.index("<!-- metrics: begin -->") : page.index("<!-- metrics: end -->")].splitlines()[3:]
     assert found == [
         f"| `{one.prometheus}` | {one.kind.value} | {', '.join(f'`{label}`' for label in one.labels)} | {one.help} |"
@@ -108,4 +108,4 @@ def test_the_page_lists_every_metric_as_the_code_has_it():
 
 
 def test_the_page_tells_of_every_alert_and_no_other():
-    assert re.findall(r"^\| `(Keyedwm\w+)` \|", PAGE.read_text(), re.MULTILINE) == alerts()
+    assert re.findall(r"^\| `(Keyedwm\w+)` \|", (PAGES / "how-to" / "monitor.md").read_text(), re.MULTILINE) == alerts()

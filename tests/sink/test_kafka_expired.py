@@ -80,7 +80,7 @@ def test_a_decided_transaction_that_was_lost_after_another_was_committed_is_a_lo
         sink.write_and_publish(0, "a", "b")
     assert "1 of 2 transactions were not committed before the broker ended them" in lost.value.message
     assert gone.transaction.transactional_id in lost.value.message
-    assert "docs/explanation/delivery.md" in str(lost.value)
+    assert "docs/how-to/runbook.md" in str(lost.value)
     with pytest.raises(LostTransactionError):
         sink.write_and_publish(1, "c")
     assert committed(sink.topic) == ["a"]

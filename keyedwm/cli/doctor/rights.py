@@ -1,4 +1,4 @@
-"""The rights that a query needs: the table "ACLs" of docs/explanation/security.md, asked of the cluster.
+"""The rights that a query needs: the table "ACLs" of docs/how-to/rights-and-secrets.md, asked of the cluster.
 
 Rule: a right without which a query ends is a failure; one without which it works otherwise is a warning that says how.
 Nothing is changed by asking: a broker checks the rights of a request before anything else, so each question is a

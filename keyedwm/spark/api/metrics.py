@@ -86,7 +86,7 @@ def metrics(
     meter_provider: Any = None,
     partitions: int = 20,
 ) -> Metrics:
-    """Export the figures of all queries of the session; docs/how-to/metrics.md lists them.
+    """Export the figures of all queries of the session; docs/reference/metrics.md lists them.
 
     exporter: `prometheus` listens for a Prometheus server at `address` (host:port, all interfaces at 9464 by default,
     port 0 for any); `pushgateway` sends to the push gateway at `address`; `textfile` writes `path`, a file *.prom that

@@ -1,7 +1,7 @@
 """Every metric that is exported: its name, unit, labels and help text.
 
-Rule: an exporter knows no metric that does not stand here. The table in docs/how-to/metrics.md, the dashboard and the
-alert rules are checked against it.
+Rule: an exporter knows no metric that does not stand here. The table in docs/reference/metrics.md, the dashboard and
+the alert rules are checked against it.
 """
 
 from __future__ import annotations
