@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Ints
-from keyedwm.core.control_row import ControlRow, encode_rows
+from keyedwm.core.control_row import ControlRow
 from keyedwm.core.rows import REJECTED
 from keyedwm.operators.buckets import bucket_of
 from keyedwm.operators.frames.partials import combine_rows, rows_without_gap
@@ -21,6 +21,7 @@ from keyedwm.operators.frames.plan import WindowPlan
 from keyedwm.operators.join.shipped_side import ShippedSide
 from keyedwm.operators.messages.shipped_messages import ShippedMessages
 from keyedwm.operators.process.plan import ProcessInput
+from keyedwm.operators.shipped_control import pack_control
 from keyedwm.operators.state.blobs import packed
 
 # Columns that are added to every plan: the event time in ms, and the columns that order rows of equal event time.
@@ -32,7 +33,7 @@ SHIPPED = pa.schema(
         pa.field("input", pa.int32()),
         pa.field("part", pa.int64()),
         pa.field("partials", pa.binary()),
-        pa.field("control", pa.string()),
+        pa.field("control", pa.binary()),
         pa.field("null_event_times", pa.int64()),
         pa.field("no_gaps", pa.int64()),
         pa.field("rejected", pa.binary()),
@@ -157,7 +158,7 @@ def _control(
         buckets=list(ids),
         input_number=input_number,
         part=part,
-        control=encode_rows(control),
+        control=pack_control(control),
         null_event_times=null_event_times,
         no_gaps=no_gaps,
     )
@@ -169,7 +170,7 @@ def _rows(
     input_number: int,
     part: int,
     partials: list[bytes] | None = None,
-    control: str | None = None,
+    control: bytes | None = None,
     null_event_times: list[int] | None = None,
     no_gaps: list[int] | None = None,
     rejected: list[bytes] | None = None,
@@ -180,7 +181,7 @@ def _rows(
         pa.array([input_number] * count, pa.int32()),
         pa.array([part] * count, pa.int64()),
         pa.nulls(count, pa.binary()) if partials is None else pa.array(partials, pa.binary()),
-        pa.array([control] * count, pa.string()),
+        pa.array([control] * count, pa.binary()),
         pa.array(null_event_times or [0] * count, pa.int64()),
         pa.array(no_gaps or [0] * count, pa.int64()),
         pa.nulls(count, pa.binary()) if rejected is None else pa.array(rejected, pa.binary()),

@@ -9,7 +9,7 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
-from keyedwm.core.control_row import ControlRow, decode_rows
+from keyedwm.core.control_row import ControlRow
 from keyedwm.core.rows import ControlKind
 from keyedwm.operators.aggregates.functions import avg, count, last
 from keyedwm.operators.buckets import bucket_ids
@@ -19,6 +19,7 @@ from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.staged_store import StagedStore
 from keyedwm.operators.panes import Early
+from keyedwm.operators.shipped_control import unpack_control
 from keyedwm.operators.state.blobs import unpacked
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.spark.hosting.bucket_batch import STORED, BucketBatch, BucketLayout, BucketManifest
@@ -58,7 +59,7 @@ class Pipeline:
             now = BucketBatch(self.plan, self.layout, bucket, note, store)
             mine = [row for row in shipped if row["bucket"] == bucket]
             leaving = now.on_input(
-                control=[[one for row in mine if row["control"] for one in decode_rows(row["control"])]],
+                control=[[one for row in mine if row["control"] for one in unpack_control(row["control"])]],
                 rows=[[unpacked(row["partials"]) for row in mine if row["partials"] is not None]],
                 null_event_time_rows=0,
                 now_ms=None,

@@ -6,8 +6,8 @@ import json
 
 import pyarrow as pa
 
-from keyedwm.core.control_row import decode_rows
 from keyedwm.operators.protocol import AnyPlan
+from keyedwm.operators.shipped_control import unpack_control
 from keyedwm.operators.state.blobs import unpacked
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.spark.hosting.bucket_batch import BucketBatch, BucketLayout, BucketManifest
@@ -40,7 +40,7 @@ class TwoInputs:
             mine = [[row for row in shipped if (row["bucket"], row["input"]) == (bucket, one)] for one in (0, 1)]
             leaving = now.on_input(
                 control=[
-                    [one for row in rows if row["control"] for one in decode_rows(row["control"])] for rows in mine
+                    [one for row in rows if row["control"] for one in unpack_control(row["control"])] for rows in mine
                 ],
                 rows=[[unpacked(row["partials"]) for row in rows if row["partials"] is not None] for rows in mine],
                 null_event_time_rows=sum(row["null_event_times"] for rows in mine for row in rows),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from keyedwm.core.control_row import ControlRow, decode_rows, encode_rows
+from keyedwm.core.control_row import ControlRow, encode_rows
 from keyedwm.core.rows import EVENT_TIME, ControlKind
 from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.aggregates import functions
@@ -22,6 +22,7 @@ from keyedwm.operators.plan_checks import FARTHEST_MS
 from keyedwm.operators.process.deduplicate import Deduplicate, DeduplicatePlan
 from keyedwm.operators.process.plan import ProcessInput, ProcessPlan
 from keyedwm.operators.protocol import AnyPlan
+from keyedwm.operators.shipped_control import unpack_control
 from keyedwm.operators.shuffle import Staged
 from keyedwm.operators.state.blobs import unpacked
 from keyedwm.operators.state.store import MemoryStore
@@ -116,7 +117,7 @@ def play(plan: AnyPlan, inputs: Sequence[Staged], staged: Callable[[int, int, in
             ]
             frames = list(now.on_input(
                 control=[
-                    [one for row in rows if row["control"] for one in decode_rows(row["control"])] for rows in mine
+                    [one for row in rows if row["control"] for one in unpack_control(row["control"])] for rows in mine
                 ],
                 rows=[[unpacked(row["partials"]) for row in rows if row["partials"] is not None] for rows in mine],
                 null_event_time_rows=0, now_ms=None,

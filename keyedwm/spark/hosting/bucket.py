@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-from keyedwm.core.control_row import ControlRow, decode_rows
+from keyedwm.core.control_row import ControlRow
 from keyedwm.operators.frames.plan import WindowPlan
 from keyedwm.operators.join.plan import JoinPlan
 from keyedwm.operators.messages.join.staged_join import StagedWindowJoin
 from keyedwm.operators.messages.staged_store import StagedStore
 from keyedwm.operators.process.plan import ProcessPlan
 from keyedwm.operators.protocol import AnyPlan
+from keyedwm.operators.shipped_control import unpack_control
 from keyedwm.operators.state.blobs import unpacked
 from keyedwm.runtime.worker import VersionChecked, freeze_gc
 from keyedwm.spark.hosting.bucket_batch import BucketBatch, BucketLayout, BucketManifest
@@ -94,7 +95,7 @@ class Bucket(VersionChecked, StatefulProcessor):
         tables: list[list[pa.Table]] = [[] for _ in self._layout.axes]
         for row in shipped:
             if row.control:
-                control[row.input] += decode_rows(row.control)
+                control[row.input] += unpack_control(row.control)
             if row.partials is not None:
                 tables[row.input].append(unpacked(row.partials))
         if self._follows:

@@ -1,0 +1,189 @@
+"""The control rows of a task on their way to the buckets, as columns: every bucket gets them all, so each byte counts
+as often as there are buckets.
+
+Theory of operation. A bucket coalesces the channels itself (docs/design/operators.md), and a channel that has nothing
+to say in a batch still stands where it last was. So a task may not reduce its channels to their minimum: a later batch
+reads others of them, in other tasks, and what is left of the minimum would be unknown. What is shipped is therefore
+every channel's fact, without what a bucket never asks for:
+
+- Of the watermarks of one key that a channel has in a batch only the first and the last. The coalescer evaluates once a
+  batch, so those between have no effect; the first is where a regression against the batch before shows (rule 1).
+- No offsets. Within a batch of a source, or of an operator, a channel's rows come as reset, active, rising watermarks,
+  idle, barrier (docs/design/rows.md): their kinds are their order.
+- No names of channels: `TOPIC-PARTITION` and `NAME#BUCKET` are numbers behind a prefix, and runs of them.
+- No texts for each row. Channels that say the same kinds with the same snapshot are one group, which has its channels
+  and one column for each watermark: how many steps above the least one, as planes of bits. So a watermark takes the
+  logarithm of the spread, in steps of the throttle, and equal ones nothing. All is compressed once in a task.
+
+A row stays a text of its own where this does not hold: rows about all channels, rows of format version 1 and of
+tables (they name no source, and a batch may hold several snapshots), channels whose offsets order them otherwise,
+channels with a name of another form. A bucket reads `ControlRow`s again and knows nothing of this form; it lives for
+the length of a shuffle and is never stored.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Iterable, Sequence
+from itertools import starmap
+from typing import NamedTuple
+
+import numpy as np
+
+from keyedwm.arrow.columns import Ints
+from keyedwm.core.control_row import ControlRow, decode_rows, encode_rows
+from keyedwm.core.rows import ORDER, ControlKind
+
+_NUMBERED = re.compile(r"(.*[-#])(0|[1-9][0-9]{0,9})", re.DOTALL)
+
+
+class _Group(NamedTuple):
+    """What its channels say alike. kinds: in order, without watermarks. keys: of each column of watermarks."""
+
+    prefix: str
+    source: str
+    kinds: tuple[str, ...]
+    snapshot: int | None
+    channels: int | None
+    keys: tuple[int, ...]
+
+
+class _Span(NamedTuple):
+    """The least of a column, the step that the distances to it are multiples of, and the bits that these take."""
+
+    lowest: int
+    step: int
+    width: int
+
+
+def pack_control(rows: Iterable[ControlRow]) -> bytes:
+    """Write the control rows of a task, in any order; equal rows count once."""
+    of_channel: dict[tuple[str, str], list[ControlRow]] = {}
+    texts: list[ControlRow] = []
+    for row in dict.fromkeys(rows):
+        if row.channel is None or row.source is None:
+            texts.append(row)
+        else:
+            of_channel.setdefault((row.source, row.channel), []).append(row)
+    groups: dict[_Group, list[tuple[int, ...]]] = {}
+    for told in of_channel.values():
+        found = _grouped(sorted(told, key=_turn))
+        if found is None:
+            texts += told
+        else:
+            group, line = found
+            groups.setdefault(group, []).append(line)
+    head: list[tuple] = []
+    planes: list[bytes] = []
+    for group, lines in groups.items():
+        numbers, *watermarks = (np.array(column, np.int64) for column in zip(*sorted(lines), strict=True))
+        spans = [_span(column) for column in watermarks]
+        planes += (_planes(column, span) for column, span in zip(watermarks, spans, strict=True))
+        head.append((group, _runs(numbers), spans))
+    written = json.dumps([head, encode_rows(texts)], separators=(",", ":")).encode()
+    return zlib.compress(b"".join([written, b"\n", *planes]))
+
+
+def unpack_control(packed: bytes) -> list[ControlRow]:
+    """Read what `pack_control` wrote: the rows that a bucket needs, in no order, those of groups without offsets."""
+    written, _, planes = zlib.decompress(packed).partition(b"\n")
+    head, texts = json.loads(written)
+    rows = decode_rows(texts)
+    at = 0
+    for told, runs, spans in head:
+        group = _Group(*told)
+        names = [f"{group.prefix}{number}" for number in _numbers(runs)]
+        for kind in map(ControlKind, group.kinds):
+            barrier = {"snapshot": group.snapshot, "channels": group.channels} if kind is ControlKind.BARRIER else {}
+            rows += (ControlRow(kind=kind, channel=name, source=group.source, **barrier) for name in names)
+        for key, span in zip(group.keys, starmap(_Span, spans), strict=True):
+            size = span.width * -(-len(names) // 8)
+            column = _column(planes[at : at + size], len(names), span)
+            at += size
+            rows += (
+                ControlRow(kind=ControlKind.WATERMARK, channel=name, source=group.source, key=key, watermark_ms=ms)
+                for name, ms in zip(names, column, strict=True)
+            )
+    return rows
+
+
+def _grouped(told: Sequence[ControlRow]) -> tuple[_Group, tuple[int, ...]] | None:
+    """Return the group of a channel's rows, and its number and watermarks in it; None if they stay texts."""
+    numbered = _NUMBERED.fullmatch(told[0].channel or "")
+    if numbered is None:
+        return None
+    kinds: list[str] = []
+    watermarks: dict[int, list[int]] = {}
+    before = None
+    for row in told:
+        place = ORDER[row.kind]
+        if before is not None and place < before:
+            return None
+        if row.key is not None and row.watermark_ms is not None:
+            of_key = watermarks.get(row.key, [])
+            if of_key and row.watermark_ms <= of_key[-1]:
+                return None
+            watermarks[row.key] = [*of_key[:1], row.watermark_ms]
+        elif place == before:
+            return None
+        else:
+            kinds.append(row.kind.value)
+        before = place
+    keys = sorted(watermarks)
+    last = told[-1]  # the barrier, if there is one
+    columns = tuple(key for key in keys for _ in watermarks[key])
+    group = _Group(numbered[1], told[0].source or "", tuple(kinds), last.snapshot, last.channels, columns)
+    return group, (int(numbered[2]), *(ms for key in keys for ms in watermarks[key]))
+
+
+def _turn(row: ControlRow) -> tuple[int, int, int, int]:
+    """The order of a channel's rows (docs/design/rows.md)."""
+    return (-1 if row.offset is None else row.offset, ORDER[row.kind], row.key or 0, row.watermark_ms or 0)
+
+
+def _runs(numbers: Ints) -> list[int]:
+    """Rising numbers as runs, in turn: how many are passed over, how many follow."""
+    begins = np.flatnonzero(np.diff(numbers, prepend=-2) != 1)
+    counts = np.diff(begins, append=len(numbers))
+    firsts = numbers[begins]
+    passed = firsts - np.concatenate(([0], (firsts + counts)[:-1]))
+    return np.stack([passed, counts], axis=1).ravel().tolist()
+
+
+def _numbers(runs: Sequence[int]) -> list[int]:
+    """The inverse of `_runs`."""
+    ends = np.cumsum(runs)
+    return [number for first, end in zip(ends[::2], ends[1::2], strict=True) for number in range(first, end)]
+
+
+def _span(column: Ints) -> _Span:
+    lowest = int(column.min())
+    distances = _distances(column, lowest)
+    step = int(np.gcd.reduce(distances)) or 1
+    return _Span(lowest, step, (int(distances.max()) // step).bit_length())
+
+
+def _planes(column: Ints, span: _Span) -> bytes:
+    """The steps above the lowest, plane of bits by plane, each filled up to whole bytes."""
+    steps = _distances(column, span.lowest) // np.uint64(span.step)
+    bits = steps >> np.arange(span.width, dtype=np.uint64)[:, None] & np.uint64(1)
+    return np.packbits(bits.astype(np.bool_), axis=1).tobytes()
+
+
+def _column(planes: bytes, count: int, span: _Span) -> list[int]:
+    """The inverse of `_planes`."""
+    packed = np.frombuffer(planes, np.uint8).reshape(span.width, -(-count // 8))
+    bits = np.unpackbits(packed, axis=1, count=count).astype(np.uint64)
+    steps = (bits << np.arange(span.width, dtype=np.uint64)[:, None]).sum(axis=0, dtype=np.uint64)
+    return (steps * np.uint64(span.step) + _unsigned(span.lowest)).view(np.int64).tolist()
+
+
+def _distances(column: Ints, lowest: int) -> np.ndarray:
+    """How far these are above the lowest; times can be apart more than 63 bits hold, modulo 2^64 that is no matter."""
+    return column.view(np.uint64) - _unsigned(lowest)
+
+
+def _unsigned(number: int) -> np.uint64:
+    return np.uint64(number % 2**64)
