@@ -7,61 +7,59 @@ halfway left, by an aggregate of the user's own, is never written.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
 from keyedwm.config.validation import expect
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.operators.messages.arguments import Edge, checked_edges, checked_range, checked_values, whole_ms
-from keyedwm.operators.messages.driver import message_operator
+from keyedwm.operators.messages.driver import MessageOperator, message_operator
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import StoreCounts
 from keyedwm.operators.results import Output
-from keyedwm.operators.state.store import MemoryStore, checked_store
+from keyedwm.operators.state.store import BlobStore, MemoryStore, checked_store
 
 
-class WindowOperator:
-    """Windows over messages that are kept. store: where the state is, changed by `flush` alone; one in memory else."""
+class _Plan(Protocol):
+    """The plan of one, as far as it is driven here."""
 
-    def __init__(self, plan: StorePlan, store: MemoryStore | None = None) -> None:
-        expect("the plan of a WindowOperator", plan, StorePlan, "a StorePlan(schema=..., window=..., ...)")
+    @property
+    def by_clock(self) -> bool:
+        """Whether some results are due by wall-clock time."""
+
+    @property
+    def result_schema(self) -> pa.Schema:
+        """Of the results."""
+
+
+_Any = TypeVar("_Any", bound=_Plan)
+
+
+class StandaloneOperator(Generic[_Any]):
+    """The base of operators over kept messages for a program of one's own.
+
+    Results and rejected messages are kept until `flush`, which writes the state first.
+    """
+
+    def __init__(
+        self, plan: _Any, store: MemoryStore | None, build: Callable[[_Any, BlobStore], MessageOperator]
+    ) -> None:
         self.plan = plan
         self.store = checked_store(store)
-        self._operator = message_operator(plan, self.store)
+        self._operator = build(plan, self.store)
         self._results: list[pa.Table] = []
+        self._rejected: list[list[pa.Table]] = [[] for _ in self._operator.inputs]
         self._failure: Exception | None = None
-        self._rejected: list[pa.Table] = []
-
-    def add_message(self, messages: pa.Table, now_ms: int | None = None) -> None:
-        """Take a table of messages, of any number of channels, each in order of offset.
-
-        now_ms: wall-clock time, needed for panes by the clock; those that are due by then come, as `timeout` gives
-        them. Raises InputError for a missing column.
-        """
-        if now_ms is None and self.plan.by_clock:
-            raise OptionError("the plan has panes by the clock: give add_message the wall-clock time as now_ms")
-        clock_ms = None if now_ms is None else whole_ms("now_ms", now_ms)
-        self._keep(self._operator.on_rows(0, messages, clock_ms), may_refuse=True)
-        if clock_ms is not None and self.plan.by_clock:
-            self._keep(self._operator.on_timer(clock_ms))
-
-    def watermark(self, time_ms: int) -> None:
-        """Promise that no message below this event time is expected; a lower one than before has no effect."""
-        self._keep(self._operator.on_watermark(0, 0, whole_ms("a watermark", time_ms)))
 
     def timeout(self, now_ms: int) -> None:
-        """Let wall-clock time pass: late panes every so often, and early ones."""
+        """Let wall-clock time pass: what is due by the clock is shown."""
         self._keep(self._operator.on_timer(whole_ms("now_ms", now_ms)))
 
     def get_result(self) -> pa.Table:
         """Return all results since the last `flush`, oldest first; asked twice it says the same."""
         return pa.concat_tables([self.plan.result_schema.empty_table(), *self._results])
-
-    def get_rejected(self) -> pa.Table:
-        """Return the messages that were given back since the last `flush`, as they came, with the reason."""
-        return pa.concat_tables([self.plan.rejected_schema.empty_table(), *self._rejected])
 
     def flush(self) -> pa.Table:
         """Apply the limits of size, write the state, and return the results, which are then forgotten here."""
@@ -69,22 +67,73 @@ class WindowOperator:
         results = self.get_result()
         self.store.apply(self._operator.drain())
         self._results.clear()
-        self._rejected.clear()
+        for found in self._rejected:
+            found.clear()
         return results
 
     def finish(self) -> None:
-        """The input has ended: all windows are complete, and nothing is kept."""
+        """The input has ended: all windows are complete, what waits is shown, and nothing is kept."""
         self._keep(self._operator.on_end())
-
-    @property
-    def counts(self) -> StoreCounts:
-        """The counts of all messages since the store was new."""
-        return self._operator.counts
 
     @property
     def next_timeout_ms(self) -> int | None:
         """The wall-clock time at which `timeout` has something to do, None if nothing is pending."""
         return self._operator.next_timer_ms
+
+    def _take(self, number: int, messages: pa.Table, now_ms: int | None, what: str) -> None:
+        """Take messages of an input; what is due by the clock then comes, as `timeout` gives it. what: that is due."""
+        if now_ms is None and self.plan.by_clock:
+            raise OptionError(f"the plan has {what} by the clock: give add_message the wall-clock time as now_ms")
+        clock_ms = None if now_ms is None else whole_ms("now_ms", now_ms)
+        self._keep(self._operator.on_rows(number, messages, clock_ms), may_refuse=True)
+        if clock_ms is not None and self.plan.by_clock:
+            self._keep(self._operator.on_timer(clock_ms))
+
+    def _keep(self, made: Iterator[Output], *, may_refuse: bool = False) -> None:
+        """Keep what a call gives. may_refuse: it checks what it is given before anything changes, and counts it."""
+        if self._failure is not None:
+            raise InputError(
+                f"an earlier call failed halfway ({type(self._failure).__name__}: {self._failure}), so its state is "
+                "not written: build a new operator from the store, and go on from its next offsets"
+            )
+        before = self._operator.counts.given
+        try:
+            self._results += [output.rows for output in made]
+        except Exception as failure:
+            if not may_refuse or self._operator.counts.given != before:
+                self._failure = failure
+            raise
+        for number, found in enumerate(self._rejected):
+            found.append(self._operator.rejected(number))
+
+
+class WindowOperator(StandaloneOperator[StorePlan]):
+    """Windows over messages that are kept. store: where the state is, changed by `flush` alone; one in memory else."""
+
+    def __init__(self, plan: StorePlan, store: MemoryStore | None = None) -> None:
+        expect("the plan of a WindowOperator", plan, StorePlan, "a StorePlan(schema=..., window=..., ...)")
+        super().__init__(plan, store, message_operator)
+
+    def add_message(self, messages: pa.Table, now_ms: int | None = None) -> None:
+        """Take a table of messages, of any number of channels, each in order of offset.
+
+        now_ms: wall-clock time, needed for panes by the clock; those that are due by then come, as `timeout` gives
+        them. Raises InputError for a missing column.
+        """
+        self._take(0, messages, now_ms, "panes")
+
+    def watermark(self, time_ms: int) -> None:
+        """Promise that no message below this event time is expected; a lower one than before has no effect."""
+        self._keep(self._operator.on_watermark(0, 0, whole_ms("a watermark", time_ms)))
+
+    def get_rejected(self) -> pa.Table:
+        """Return the messages that were given back since the last `flush`, as they came, with the reason."""
+        return pa.concat_tables([self.plan.rejected_schema.empty_table(), *self._rejected[0]])
+
+    @property
+    def counts(self) -> StoreCounts:
+        """The counts of all messages since the store was new."""
+        return self._operator.counts
 
     def next_offsets(self) -> dict[tuple[str, int], int]:
         """Return for each topic and partition the offset below which all is known: where a consumer goes on."""
@@ -122,19 +171,3 @@ class WindowOperator:
         these values. key: the same for by columns. Raises OptionError for a column that there is not.
         """
         return self._operator.messages(checked_edges(start, end), checked_values(self.plan.by, join_keys, key))
-
-    def _keep(self, made: Iterator[Output], *, may_refuse: bool = False) -> None:
-        """Keep what a call gives. may_refuse: it checks what it is given before anything changes, and counts it."""
-        if self._failure is not None:
-            raise InputError(
-                f"an earlier call failed halfway ({type(self._failure).__name__}: {self._failure}), so its state is "
-                "not written: build a new operator from the store, and go on from its next offsets"
-            )
-        before = self._operator.counts.given
-        try:
-            self._results += [output.rows for output in made]
-        except Exception as failure:
-            if not may_refuse or self._operator.counts.given != before:
-                self._failure = failure
-            raise
-        self._rejected.append(self._operator.rejected())
