@@ -15,6 +15,11 @@ def iso_text(time_ms: int) -> str | None:
         return None
 
 
+def time_text(time_ms: int | None) -> str:
+    """Return an instant in ISO 8601, `none` for none; outside of the calendar as epoch milliseconds."""
+    return "none" if time_ms is None else iso_text(time_ms) or f"{time_ms} ms"
+
+
 def instant_text(time_ms: int) -> str:
     """Return an instant as epoch milliseconds, and in ISO 8601 where the calendar reaches."""
     iso = iso_text(time_ms)

@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from keyedwm.arrow.instants import instant_text, iso_text
+from keyedwm.arrow.instants import instant_text, time_text
 from keyedwm.cli.printable import PlainConsole
 from keyedwm.cli.query.log import is_checkpoint, newest_planned
 from keyedwm.cli.query.target import in_order, lowest_of_channels
@@ -60,11 +60,11 @@ def _summary(planned: QueryOffset, key: int) -> str:
     lowest_ms = emitted_ms(planned.channels[holders[0]], key) if holders else None
     name = f"watermark {key}" if key else "watermark"
     if not holders:
-        return f"{name}: {_shown(planned.watermark_ms(key))}, no channel is active"
+        return f"{name}: {time_text(planned.watermark_ms(key))}, no channel is active"
     one = len(holders) == 1
     has, is_ = ("has", "is") if one else ("have", "are")
-    why = f"{has} none" if lowest_ms is None else f"{is_} lowest, at {_shown(lowest_ms)}"
-    return f"{name}: {_shown(planned.watermark_ms(key))}, held by {', '.join(map(str, holders))}, which {why}"
+    why = f"{has} none" if lowest_ms is None else f"{is_} lowest, at {time_text(lowest_ms)}"
+    return f"{name}: {time_text(planned.watermark_ms(key))}, held by {', '.join(map(str, holders))}, which {why}"
 
 
 def _table(planned: QueryOffset) -> Table:
@@ -79,17 +79,13 @@ def _table(planned: QueryOffset) -> Table:
 
 def _row(tp: TopicPartition, channel: Channel) -> tuple[str, ...]:
     marks = [
-        f"{key}: {_shown(axis.emitted_ms)}" if len(channel.axes) > 1 else _shown(axis.emitted_ms)
+        f"{key}: {time_text(axis.emitted_ms)}" if len(channel.axes) > 1 else time_text(axis.emitted_ms)
         for key, axis in sorted(channel.axes.items())
     ]
     return (
         one_line(str(tp)), str(channel.start), channel.status.name.lower(), "\n".join(marks) or "none",
-        _shown(channel.since_ms), str(channel.counts.bad), str(channel.counts.late),
+        time_text(channel.since_ms), str(channel.counts.bad), str(channel.counts.late),
     )  # fmt: skip
-
-
-def _shown(time_ms: int | None) -> str:
-    return "none" if time_ms is None else iso_text(time_ms) or f"{time_ms} ms"
 
 
 _CHECKPOINT_STORES = ("s3://", "s3a://")

@@ -65,6 +65,14 @@ def nearest(name: str, known: Iterable[str], *, similarity: float = 0.6) -> str 
     return by_lower[close[0]] if close else None
 
 
+def about_span(span_ms: int) -> str:
+    """Return a length of time in the largest unit of which it has two: 150,000 ms are `2 min`."""
+    for unit_ms, name in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s")):
+        if span_ms >= 2 * unit_ms:
+            return f"{span_ms // unit_ms} {name}"
+    return f"{span_ms} ms" if span_ms else "0"
+
+
 def span_text(ms: int) -> str:
     """Return a length of time in the largest unit that makes it a whole number: 540,000 ms are `9 minutes`."""
     for unit, unit_ms in (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second", 1_000)):

@@ -12,6 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from keyedwm.arrow.instants import time_text
 from keyedwm.cli.query.picture import (
     Holder,
     OperatorPicture,
@@ -31,7 +32,6 @@ from keyedwm.cli.watch.words import (
     second_text,
     size,
     span,
-    time_text,
 )
 from keyedwm.core.watermark import Status
 from keyedwm.kafka.client.values import TopicPartition

@@ -8,9 +8,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from keyedwm.arrow.instants import time_text
 from keyedwm.cli.query.topic import EndPicture, TopicPicture
 from keyedwm.cli.watch.view import View
-from keyedwm.cli.watch.words import UNKNOWN, against_clock, line, name_of, second_text, span, time_text
+from keyedwm.cli.watch.words import UNKNOWN, against_clock, line, name_of, second_text, span
 from keyedwm.core.text import listed
 
 _NAME = 30

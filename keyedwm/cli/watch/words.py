@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from keyedwm.arrow.instants import iso_text
-from keyedwm.core.text import printable
+from keyedwm.arrow.instants import time_text
+from keyedwm.core.text import about_span, printable
 from keyedwm.kafka.client.values import TopicPartition
 
-_S, _MINUTE, _HOUR, _DAY = 1_000, 60_000, 3_600_000, 86_400_000
 UNKNOWN = "?"
 
 
@@ -21,11 +20,6 @@ def name_of(channel: TopicPartition, width: int) -> str:
     """Show a long name by its end: the number of the partition stands there."""
     name = printable(str(channel))
     return name if len(name) <= width else f"…{name[1 - width :]}"
-
-
-def time_text(time_ms: int | None) -> str:
-    """Show a time to the millisecond."""
-    return "none" if time_ms is None else iso_text(time_ms) or f"{time_ms} ms"
 
 
 def second_text(time_ms: int | None) -> str:
@@ -49,12 +43,7 @@ def against_clock(time_ms: int | None, now_ms: int) -> str:
 
 def span(span_ms: int | None, none: str = UNKNOWN) -> str:
     """Show a span in the largest unit of which it has two."""
-    if span_ms is None:
-        return none
-    for unit_ms, name in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min"), (_S, "s")):
-        if span_ms >= 2 * unit_ms:
-            return f"{span_ms // unit_ms} {name}"
-    return f"{span_ms} ms" if span_ms else "0"
+    return none if span_ms is None else about_span(span_ms)
 
 
 def size(size_bytes: int) -> str:

@@ -270,10 +270,6 @@ class WindowPlan:
         """The columns that order rows of equal event time."""
         return [self.schema.field(name) for name in self.order]
 
-    def type_of(self, name: str) -> pa.DataType:
-        """The type of an input column."""
-        return self.schema.field(name).type
-
     @property
     def accumulator_fields(self) -> list[pa.Field]:
         """The hidden columns that hold the accumulators, aggregate by aggregate."""

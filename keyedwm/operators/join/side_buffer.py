@@ -18,12 +18,11 @@ from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
 from keyedwm.operators.join.plan import JoinSide
 from keyedwm.operators.join.shipped_side import HASH, key_hashes
 from keyedwm.operators.state.blobs import read_stored, sealed, stored, unsealed
-from keyedwm.operators.state.store import FAN_OUT, BlobStore, StateChanges
+from keyedwm.operators.state.store import FAN_OUT, BlobStore, StateChanges, size_class
 
 # A slice is as large as this at most, and is not merged any more from the second size on.
 _SLICE_BYTES = 4 << 20
 _FULL_BYTES = 1 << 20
-_SMALL_BYTES = 4096
 MATCHED = "-matched"
 COMPRESSION = "zstd"
 
@@ -215,7 +214,7 @@ class SideBuffer:
         classes: dict[int, list[Slice]] = {}
         for one in self._slices:
             if one.number is not None and one.size < _FULL_BYTES:
-                classes.setdefault(_size_class(one.size), []).append(one)
+                classes.setdefault(size_class(one.size), []).append(one)
         return [one for of_size in classes.values() if len(of_size) >= FAN_OUT for one in of_size]
 
     def _cut(self, pieces: Sequence[SidePiece]) -> Iterator[SidePiece]:
@@ -258,11 +257,3 @@ def _below(times: Sequence[int], limits: LimitsOf) -> bool:
 def _concat(side: JoinSide, pieces: Sequence[SidePiece]) -> SidePiece:
     table = pa.concat_tables([piece.table for piece in pieces])
     return SidePiece.of(side, table, np.concatenate([piece.matched for piece in pieces]))
-
-
-def _size_class(size: int) -> int:
-    found = 0
-    while size > _SMALL_BYTES:
-        size //= FAN_OUT
-        found += 1
-    return found

@@ -238,16 +238,17 @@ class TableLogs:
     @staticmethod
     def _due(parts: Mapping[int, int], size: int) -> list[int]:
         """Return the newest parts that are to become one with a new part of this size: none, or enough of its class."""
-        newest = _size_class(size)
+        newest = size_class(size)
         due: list[int] = []
         for number in sorted(parts, reverse=True):
-            if _size_class(parts[number]) > newest or parts[number] > _PART_BYTES:
+            if size_class(parts[number]) > newest or parts[number] > _PART_BYTES:
                 break
             due.append(number)
         return sorted(due) if len(due) + 1 >= FAN_OUT else []
 
 
-def _size_class(size: int) -> int:
+def size_class(size: int) -> int:
+    """Return the class of a blob of this size: up to 4 KiB, and each next class FAN_OUT times as large."""
     found = 0
     while size > _SMALL_BYTES:
         size //= FAN_OUT

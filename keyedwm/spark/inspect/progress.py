@@ -23,6 +23,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from keyedwm.arrow.instants import instant_ms
 from keyedwm.config.validation import duration_ms
 from keyedwm.core.errors import OptionError
+from keyedwm.core.text import about_span
 from keyedwm.spark.arguments import named, require_session
 from keyedwm.spark.metrics.batch_figures import facts_of
 
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
 
 _STANDS_S = 60.0
-_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
 
 
 @dataclass
@@ -84,12 +84,12 @@ def _watermarks(facts: Mapping[str, Any], since_s: Mapping[str, float], now_s: f
         if watermark is None:
             told = f"no watermark{of_key} yet"
         else:
-            delay_s = now_s - instant_ms(watermark) / 1_000
-            side = "behind" if delay_s >= 0 else "ahead of"
-            told = f"watermark{of_key} {watermark}, {_about(abs(delay_s))} {side} the clock"
+            delay_ms = round(1_000 * now_s) - instant_ms(watermark)
+            side = "behind" if delay_ms >= 0 else "ahead of"
+            told = f"watermark{of_key} {watermark}, {about_span(abs(delay_ms))} {side} the clock"
         stood_s = now_s - since_s[key]
         if stood_s >= _STANDS_S:
-            told += f", unmoved for {_about(stood_s)}"
+            told += f", unmoved for {about_span(round(1_000 * stood_s))}"
         holders = facts["held_by"].get(key)
         if holders:
             first, *others = holders.split("; ")
@@ -104,14 +104,6 @@ def _rest(facts: Mapping[str, Any]) -> Iterator[str]:
         yield f"idle {facts['idle']} of {sum(map(len, facts['offsets'].values()))}"
     if "coordinator" in facts:
         yield facts["coordinator"]
-
-
-def _about(span_s: float) -> str:
-    """Return a length of time in its largest unit of which there are two."""
-    for name, unit_s in _UNITS:
-        if span_s >= 2 * unit_s:
-            return f"{span_s / unit_s:.0f} {name}"
-    return f"{span_s:.0f} s"
 
 
 LOG = logging.getLogger("keyedwm.source")
