@@ -120,5 +120,13 @@ def _reads(now: NestedField, staged: NestedField) -> bool:
         return now.field_type == staged.field_type
     if type(now.field_type) is not type(staged.field_type):
         return False
-    fields = {field.field_id: field for field in now.field_type.fields}
-    return all(one.field_id in fields and _reads(fields[one.field_id], one) for one in staged.field_type.fields)
+    fields = {field.field_id: field for field in _inside(now.field_type)}
+    return all(one.field_id in fields and _reads(fields[one.field_id], one) for one in _inside(staged.field_type))
+
+
+def _inside(kind: IcebergType) -> Sequence[NestedField]:
+    if isinstance(kind, ListType):
+        return [kind.element_field]
+    if isinstance(kind, MapType):
+        return [kind.key_field, kind.value_field]
+    return kind.fields if isinstance(kind, StructType) else []

@@ -120,7 +120,7 @@ def _commit(table: Table, files: Sequence[IcebergFile], record: Record, *, branc
         producer.append_data_file(_data_file(file, metadata.default_spec_id))
     producer.commit()
     if record.query is not None:
-        sequence = metadata.last_sequence_number + 1
+        sequence = metadata.next_sequence_number()
         transaction.set_properties({_property(record.query, branch): _written(text, producer.snapshot_id, sequence)})
     requirements = (
         *transaction._requirements,  # noqa: SLF001 - a transaction of PyIceberg tries again by itself

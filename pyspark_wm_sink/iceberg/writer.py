@@ -8,8 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pyarrow as pa
+from pyiceberg import __version__ as pyiceberg_version
 from pyiceberg.exceptions import NoSuchNamespaceError, TableAlreadyExistsError
 from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyspark.sql.types import StructType
 
 from keyedwm.core.errors import InputError, OptionError
@@ -23,6 +25,8 @@ from pyspark_wm_sink.options.sink_options import SinkOptions, SnapshotMode
 from pyspark_wm_sink.tables.fitting import fit, never_null_inside
 from pyspark_wm_sink.tables.row_rules import RowRules
 from pyspark_wm_sink.tables.rows import TableRows, table_rows
+
+_VERSIONS = (1, 2)
 
 
 def iceberg_publication(
@@ -47,6 +51,7 @@ def _publication(
     if table is None:
         table = _created(target, columns)
     table = _fitting(target, table, columns)
+    _require_branch(target, table)
     written = written_schema(table.schema(), columns.names)
     return IcebergPublication(
         stage=IcebergStagePlan(
@@ -107,6 +112,24 @@ def _created(target: IcebergTarget, columns: pa.Schema) -> Table:
     return table
 
 
+def _require_branch(target: IcebergTarget, table: Table) -> None:
+    """Create the branch where it is missing, at the newest snapshot of the table's main branch."""
+    ref = table.refs().get(target.branch)
+    if ref is not None and ref.snapshot_ref_type is not SnapshotRefType.BRANCH:
+        raise OptionError(
+            f"option branch: {target.branch} is a tag of the Iceberg table {target.name}, the name of a branch is "
+            f"expected"
+        )
+    if ref is not None or target.branch == MAIN_BRANCH:
+        return
+    with explaining(f"branch {target.branch} of the Iceberg table {target.name} could not be created", target.catalog):
+        if table.current_snapshot() is None:  # a branch begins at one
+            with table.transaction() as transaction:
+                transaction.update_snapshot().fast_append().commit()
+        start = table.refs()[MAIN_BRANCH].snapshot_id
+        table.manage_snapshots().create_branch(start, target.branch).commit()
+
+
 def _check_column(name: str, columns: pa.Schema) -> None:
     if name not in columns.names:
         raise OptionError(f"option partitionBy: the rows have no column {name} ({', '.join(columns.names)})")
@@ -115,9 +138,11 @@ def _check_column(name: str, columns: pa.Schema) -> None:
 def _fitting(target: IcebergTarget, table: Table, columns: pa.Schema) -> Table:
     """Refuse a table that these columns do not fit; with mergeSchema those that it lacks are added first."""
     where = f"the Iceberg table {target.name}"
-    ref = table.refs().get(target.branch)
-    if ref is not None and ref.snapshot_ref_type.value != "branch":
-        raise OptionError(f"option branch: {target.branch} is a tag of {where}, the name of a branch is expected")
+    if table.format_version not in _VERSIONS:
+        raise InputError(
+            f"{where} has format version {table.format_version}, which PyIceberg {pyiceberg_version} does not write: "
+            f"write to a table of format version 2"
+        )
     terms = spec_terms(table.spec(), table.schema())
     if target.partition_by is not None and canonical(target.partition_by) != terms:
         raise InputError(
@@ -141,7 +166,7 @@ def _fitting(target: IcebergTarget, table: Table, columns: pa.Schema) -> Table:
             f"{where} has required fields inside its columns ({', '.join(inside)}), which this sink does not check: "
             f"make them optional, or write to another table"
         )
-    if fitted.fields != fit(here, there, merge=False).fields:
+    if fit(here, there, merge=False).differs:
         with explaining(f"columns could not be added to {where}", target.catalog), table.update_schema() as update:
             update.union_by_name(columns)
     check_sources(table.spec(), table.schema(), columns.names, where)

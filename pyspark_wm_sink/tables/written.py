@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
@@ -10,6 +11,7 @@ from keyedwm.core.errors import InputError
 from pyspark_wm_sink.tables.library_errors import one_line
 from pyspark_wm_sink.tables.row_rules import RowRules
 
+_UUID = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 _ZONE = "spark.sql.session.timeZone"
 
 
@@ -27,12 +29,27 @@ def _cast(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
             midnight = column.cast(pa.timestamp(field.type.unit))
             local = pc.assume_timezone(midnight, _session_zone(field.name), ambiguous="earliest", nonexistent="latest")
             return local.cast(field.type)
+        if pa.types.is_string(column.type) and isinstance(field.type, pa.UuidType):
+            return _uuids(column)
         return column.cast(field.type)
     except pa.ArrowInvalid as error:
         raise InputError(
             f"column {field.name} has a value that the table's type {field.type} cannot hold ({one_line(error)}): "
             f"leave such rows out"
         ) from error
+
+
+def _uuids(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Read texts such as 123e4567-e89b-12d3-a456-426614174000; raises ArrowInvalid for one that is none."""
+    wrong = pc.invert(pc.match_substring_regex(texts, _UUID))
+    if pc.any(wrong).as_py():
+        raise pa.ArrowInvalid(f"{texts.filter(wrong)[0].as_py()!r} is no UUID")
+    digits = "".join(texts.drop_null().to_pylist()).replace("-", "")
+    packed = np.frombuffer(bytes.fromhex(digits), "V16")
+    places = np.cumsum(texts.is_valid().combine_chunks().to_numpy(zero_copy_only=False)) - 1
+    found = pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(packed), [None, pa.py_buffer(packed.tobytes())])
+    taken = found.take(pa.array(places, mask=texts.is_null().combine_chunks().to_numpy(zero_copy_only=False)))
+    return pa.chunked_array([pa.ExtensionArray.from_storage(pa.uuid(), taken)])
 
 
 def _session_zone(column: str) -> str:
