@@ -9,26 +9,20 @@ import functools
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import (
+    ForbiddenError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    NotInstalledError,
+    OAuthError,
+    UnauthorizedError,
+)
+from pyiceberg.table import Table
+
 from keyedwm.config.validation import SECRET
 from keyedwm.core.errors import InputError, KeyedwmError, OptionError, UnavailableError
 from pyspark_wm_sink.tables.library_errors import one_line
-
-try:
-    from pyiceberg.catalog import Catalog, load_catalog
-    from pyiceberg.exceptions import (
-        ForbiddenError,
-        NoSuchNamespaceError,
-        NoSuchTableError,
-        NotInstalledError,
-        OAuthError,
-        UnauthorizedError,
-    )
-    from pyiceberg.table import Table
-except ModuleNotFoundError as missing:
-    raise OptionError(
-        f"option table: an Iceberg table is written with PyIceberg, which is not installed here ({missing}): "
-        f"pip install 'keyedwm[iceberg]', on the driver and on the executors"
-    ) from missing
 
 _MOST_CATALOGS = 8
 

@@ -61,7 +61,7 @@ def holds_attempt(table: Table, attempt: str) -> bool:
 
 
 def is_rolled_back_behind(table: Table, query: str, branch: str) -> bool:
-    """Whether the branch leads back without the snapshot of this query's newest batch, which has not just expired."""
+    """Whether the branch leads back behind this query's newest batch, past its snapshot."""
     text = table.properties.get(_property(query, branch))
     if text is None:
         return False
@@ -72,12 +72,11 @@ def is_rolled_back_behind(table: Table, query: str, branch: str) -> bool:
             return False
         if at.sequence_number is not None and at.sequence_number < sequence:
             return True
-        if at.parent_snapshot_id is None:
-            return True
-        at = table.snapshot_by_id(at.parent_snapshot_id)
-        if at is None:
-            return False  # it has expired, and maybe that of the batch with it
-    return True
+        at = None if at.parent_snapshot_id is None else table.snapshot_by_id(at.parent_snapshot_id)
+    if table.snapshot_by_name(branch) is None:
+        return True
+    # Here older snapshots have expired, maybe that of the batch with them; version 1 numbers none.
+    return sequence == 0 and table.snapshot_by_id(snapshot_id) is not None
 
 
 def newest_commit(table: Table, branch: str) -> str:

@@ -144,10 +144,11 @@ def _fitting(target: IcebergTarget, table: Table, columns: pa.Schema) -> Table:
             f"write to a table of format version 2"
         )
     terms = spec_terms(table.spec(), table.schema())
-    if target.partition_by is not None and canonical(target.partition_by) != terms:
+    wanted = None if target.partition_by is None else canonical(target.partition_by)
+    if wanted not in {None, terms}:
         raise InputError(
             f"{where} is partitioned by {', '.join(terms) or 'nothing'}, option partitionBy says "
-            f"{', '.join(target.partition_by)}: leave the option out, or write to another table"
+            f"{', '.join(wanted or ())}: leave the option out, or write to another table"
         )
     here, there = rows_fields(columns), table_fields(table.schema())
     fitted = fit(here, there, merge=target.merge_schema)

@@ -1,0 +1,122 @@
+"""Bad input to an Iceberg table: one sentence each, before a row is written."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pyarrow as pa
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import IntegerType, NestedField, StringType, StructType, TimestampType
+
+from keyedwm.core.errors import KeyedwmError, OptionError
+from pyspark_wm_sink.options.sink_options import SinkOptions
+from tests.sink.iceberg_sink import NAME, catalog_of, files, how, options
+
+SQL = {"table": NAME, "catalog.type": "sql", "catalog.uri": "sqlite:///x.db"}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"table": NAME}, "option catalog.type is missing: the kind of catalog that holds the table db.t is expected"),
+        ({"catalog.type": "sql"}, "option table is missing: the name of an Iceberg table with its namespace is"),
+        ({"table": "orders", "catalog.type": "sql"}, "option table: 'orders' is wrong; the name of an Iceberg table"),
+        ({"table": NAME, "catalog.type": "sqll"}, "option catalog.type: 'sqll' is wrong"),
+        ({"table": NAME, "catalog.type": "rest"}, "option catalog.uri is missing: the address of the rest catalog is"),
+        ({**SQL, "path": "t"}, "options catalog.type and path name two targets, an Iceberg table and a Delta"),
+        ({**SQL, "topic": "t"}, "options catalog.type and topic name two targets, an Iceberg table and Kafka"),
+        ({**SQL, "branch": "a.b"}, "option branch: 'a.b' is wrong; the name of a branch is expected, without dots"),
+        ({**SQL, "errorsTo": NAME}, "option errorsTo: 'db.t' is wrong; that is the table of the results"),
+        ({**SQL, "createtables": "true"}, "option createtables is unknown to the keyedwm sink: did you mean create"),
+        ({**SQL, "catalog.token": "env:NOT_THERE"}, "option catalog.token: there is no environment variable 'NOT"),
+    ],
+)  # fmt: skip
+def test_a_wrong_option_is_named_with_the_right_one(given, said):
+    with pytest.raises(OptionError, match=re.escape(said)):
+        SinkOptions.parse(given)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"createTable": "false"}, "option table: there is no table db.t in the catalog default: correct the name,"),
+        ({"table": "elsewhere.t"}, "option table: there is no namespace elsewhere in the catalog default: correct the"),
+        ({"partitionBy": "day(m)"}, "option partitionBy: the rows have no column m (n)"),
+        ({"partitionBy": "fortnight(n)"}, "option partitionBy: 'fortnight(n)' is wrong; a column, or one of year(c)"),
+        ({"partitionBy": "bucket(0, n)"}, "option partitionBy: 'bucket(0, n)' is wrong"),
+        ({"partitionBy": "day(n)"}, "the Iceberg table db.t could not be created: "),
+        ({"catalog.uri": "sqlite:////nowhere/at/all.db"}, "the sql catalog default could not be opened: "),
+        ({"catalog.uri": "no-address"}, "the sql catalog default could not be opened: "),
+    ],
+)  # fmt: skip
+def test_a_table_that_is_not_there_or_cannot_be_made_is_refused(more, said, tmp_path):
+    with pytest.raises(KeyedwmError) as refused:
+        how(tmp_path, **more)
+    assert str(refused.value).startswith(said)
+    assert "Background on this error" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [
+        (NestedField(1, "n", IntegerType()), "n: long in the rows, integer in the table"),
+        (
+            NestedField(1, "m", IntegerType()),
+            "m: integer in the table, missing in the rows; n: long in the rows",
+        ),
+        (NestedField(1, "N", IntegerType()), "n: spelled N in the table"),
+        (NestedField(1, "n", TimestampType()), "n: long in the rows, timestamp_ntz in the table"),
+    ],
+)
+def test_a_schema_that_does_not_fit_is_refused_with_the_column_and_both_types(column, said, tmp_path):
+    catalog_of(tmp_path).create_table(NAME, Schema(column))
+    with pytest.raises(KeyedwmError, match=rf"the Iceberg table db\.t has another schema than the rows \({said}"):
+        how(tmp_path)
+    assert files(tmp_path) == 0
+
+
+def test_required_fields_inside_columns_are_refused(tmp_path):
+    inside = StructType(NestedField(2, "a", StringType(), required=True))
+    catalog_of(tmp_path).create_table(NAME, Schema(NestedField(1, "s", inside)))
+    with pytest.raises(KeyedwmError, match=r"has required fields inside its columns \(s\.a\)"):
+        how(tmp_path, schema=pa.schema([("s", pa.struct([("a", pa.string())]))]))
+
+
+def test_a_tag_is_no_branch(tmp_path):
+    how(tmp_path, branch="made")
+    table = catalog_of(tmp_path).load_table(NAME)
+    table.manage_snapshots().create_tag(table.current_snapshot().snapshot_id, "v1").commit()
+    with pytest.raises(OptionError, match=r"option branch: v1 is a tag of the Iceberg table db\.t"):
+        how(tmp_path, branch="v1")
+
+
+def test_a_login_of_the_catalog_shows_nowhere(tmp_path):
+    secret = "geheim-42"  # noqa: S105 - of this test
+    uri = f"postgresql+psycopg2://me:{secret}@127.0.0.1:1/x"
+    for given in (
+        {"catalog.uri": uri},
+        {"catalog.type": "rest", "catalog.uri": "http://127.0.0.1:1", "catalog.token": secret},
+    ):
+        with pytest.raises(KeyedwmError) as refused:
+            how(tmp_path, **given)
+        assert secret not in f"{refused.value!r} {refused.value.__cause__!r}"
+    to = how(tmp_path, **{"catalog.s3.secret-access-key": secret})
+    assert secret not in repr(to)
+    assert secret not in repr(SinkOptions.parse(options(tmp_path, **{"catalog.token": secret})))
+
+
+def test_a_missing_pyiceberg_is_named_with_the_extra():
+    program = (
+        "import sys; sys.modules['pyiceberg'] = None\n"
+        "from pyspark.sql.types import StructType\n"
+        "from pyspark_wm_sink.writer import stream_writer\n"
+        f"stream_writer({SQL!r}, StructType().add('n', 'long'), False)"
+    )
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=300)
+    assert (
+        "OptionError: option table: an Iceberg table is written with PyIceberg, which is not installed" in told.stderr
+    )
+    assert "pip install 'keyedwm[iceberg]'" in told.stderr
