@@ -3,7 +3,8 @@
 Rule: a session names it in `spark.python.daemon.module` (`keyedwm.spark.session_conf()`), nobody else does: one that
 has a daemon module of its own keeps it, and its workers load for themselves. Beside the loading, and an end without a
 traceback where Spark has left, it is PySpark's own daemon. What is loaded leaves no thread behind that a worker would
-miss, only pools that are made anew after a fork.
+miss, only pools that are made anew after a fork. A JVM has several such parents, of which the first alone loads
+(`forked_parents`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import gc
 from importlib import import_module
 
+from keyedwm.runtime.forked_parents import serve
 from keyedwm.runtime.worker import quiet
 
 # Whatever a task of ours imports, but the writers: the store clients of deltalake have threads.
@@ -38,8 +40,12 @@ def load() -> None:
     gc.freeze()
 
 
-if __name__ == "__main__":
-    load()
+def manage() -> None:
+    """Fork workers as Spark asks for them, until it leaves."""
     daemon = import_module("pyspark.daemon")
     daemon.worker = quiet(daemon.worker)  # type: ignore[attr-defined]
     daemon.manager()
+
+
+if __name__ == "__main__":
+    serve(load, manage)

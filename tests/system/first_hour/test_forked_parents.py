@@ -1,0 +1,129 @@
+"""Of the parents of Spark's Python workers in one JVM the first loads; the others are forked from what it has loaded.
+
+This process stands for the JVM: it starts each of them with pipes, and leaves by closing these.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.tools import wait_until
+
+PARENT = """
+import json, os, sys
+from pathlib import Path
+from keyedwm.runtime.forked_parents import serve
+
+def load():
+    with Path(sys.argv[1]).open("a") as loads:
+        loads.write("loaded\\n")
+
+def manage():
+    told = {"pid": os.getpid(), "own": os.environ["SPARK_OWN"], "argument": sys.argv[2]}
+    print(json.dumps(told), flush=True)
+    sys.stdin.read()
+    print("left", flush=True)
+
+serve(load, manage)
+"""
+
+
+class Parent:
+    """One that was started as Spark does it, and has said who serves."""
+
+    def __init__(self, home: Path, own: str, **variables: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PARENT, str(home / "loads"), f"argument of {own}"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env=os.environ | {"XDG_CACHE_HOME": str(home), "SPARK_OWN": own, **variables},
+        )  # fmt: skip
+        assert self.process.stdout is not None
+        self.told = json.loads(self.process.stdout.readline())
+        assert (self.told["own"], self.told["argument"]) == (own, f"argument of {own}")
+
+    def leave(self) -> None:
+        """As Spark does; the one that serves sees it, and the process that Spark started ends."""
+        said, _ = self.process.communicate()
+        assert said == "left\n"
+        wait_until(lambda: not alive(self.told["pid"]), "the end of the one that served")
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Parent]]:
+    started = []
+
+    def parent(own: str, **variables: str) -> Parent:
+        started.append(Parent(tmp_path, own, **variables))
+        return started[-1]
+
+    yield parent
+    for one in started:
+        if one.process.poll() is None:
+            one.process.communicate()
+    wait_until(lambda: not list((tmp_path / "keyedwm" / "parents").glob("*.sock")), "the end of the host")
+
+
+@pytest.fixture
+def loads(tmp_path: Path) -> Callable[[], int]:
+    return lambda: len((tmp_path / "loads").read_text().splitlines())
+
+
+def test_later_parents_serve_with_their_own_variables_and_load_nothing(start, loads):
+    first, second, third = start("a"), start("b"), start("c", PYTHON_OWN="1")
+    assert loads() == 1
+    assert first.told["pid"] == first.process.pid
+    assert len({one.told["pid"] for one in (first, second, third)}) == 3
+    for one in (second, first, third):
+        one.leave()
+
+
+def test_a_parent_whose_variables_count_when_a_library_is_loaded_loads_for_itself(start, loads):
+    start("a")
+    other = start("b", OMP_NUM_THREADS="7")
+    assert other.told["pid"] == other.process.pid
+    assert loads() == 2
+
+
+def test_what_was_forked_serves_on_when_the_first_parent_has_been_left(start, loads, tmp_path):
+    first, second = start("a"), start("b")
+    first.leave()
+    wait_until(lambda: not list((tmp_path / "keyedwm" / "parents").iterdir()), "the end of the host")
+    assert second.process.poll() is None
+    start("c")
+    assert loads() == 2
+    second.leave()
+
+
+def test_a_socket_that_a_killed_host_left_behind_is_taken_over(start, loads, tmp_path):
+    place = tmp_path / "keyedwm" / "parents" / f"{os.getpid()}.sock"
+    place.parent.mkdir(mode=0o700, parents=True)
+    place.touch()
+    start("a")
+    start("b")
+    assert loads() == 1
+
+
+def test_a_process_that_serves_ends_with_the_one_that_spark_knows(start):
+    start("a")
+    second = start("b")
+    second.process.send_signal(signal.SIGKILL)
+    second.process.stdin.close()
+    second.process.wait()
+    second.process.stdout.close()
+    wait_until(lambda: not alive(second.told["pid"]), "the end of the one that served")
