@@ -63,7 +63,8 @@ def _place() -> Path | None:
     """The socket of this JVM's host, in a directory of this user alone: what is sent there is run."""
     for directory in private_dirs.places(os.environ, "parents"):
         if private_dirs.unsafe(directory) is None:
-            return directory / f"{os.getppid()}.sock"
+            # Hosts and containers that share a home have JVMs with the same number.
+            return directory / f"{socket.gethostname()}-{os.getppid()}.sock"
     return None
 
 

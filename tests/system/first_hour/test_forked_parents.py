@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -111,7 +112,7 @@ def test_what_was_forked_serves_on_when_the_first_parent_has_been_left(start, lo
 
 
 def test_a_socket_that_a_killed_host_left_behind_is_taken_over(start, loads, tmp_path):
-    place = tmp_path / "keyedwm" / "parents" / f"{os.getpid()}.sock"
+    place = tmp_path / "keyedwm" / "parents" / f"{socket.gethostname()}-{os.getpid()}.sock"
     place.parent.mkdir(mode=0o700, parents=True)
     place.touch()
     start("a")
