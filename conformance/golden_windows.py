@@ -15,6 +15,7 @@ from conformance.driver import DrivenOperator
 from conformance.verdict import Verdict, compare
 from keyedwm.cli.demo.flights import HOUR_MS, ORIGINS, read_flights
 from keyedwm.operators.aggregates import functions as agg
+from keyedwm.operators.aggregates.spec import AggregateSpec
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SlidingWindow, WindowPlan, tumbling
 from keyedwm.operators.names import WINDOW
@@ -44,7 +45,7 @@ def windowed(
     table: pa.Table,
     window: SlidingWindow,
     by: tuple[str, ...],
-    aggregates: tuple[tuple[str, agg.AggregateSpec], ...],
+    aggregates: tuple[tuple[str, AggregateSpec], ...],
     time: str,
 ) -> list[tuple]:
     """The windows of a whole table, taken piece by piece: by columns, start, end, aggregates."""

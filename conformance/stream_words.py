@@ -16,12 +16,13 @@ import pyarrow as pa
 from keyedwm.core.errors import OptionError
 from keyedwm.core.window_rules import Touching
 from keyedwm.operators.aggregates import functions as agg
+from keyedwm.operators.aggregates.spec import AggregateSpec
 from keyedwm.operators.frames.plan import SessionWindow
 from keyedwm.operators.names import PANE, WINDOW
 
 PER_INPUT = "-per-input"
 _FOREVER_MS = 1 << 42
-_AGGREGATES: Mapping[str, Callable[[str], agg.AggregateSpec]] = {
+_AGGREGATES: Mapping[str, Callable[[str], AggregateSpec]] = {
     "sum": agg.sum, "min": agg.min, "max": agg.max, "list": agg.collect, "avg": agg.avg, "mean": agg.avg,
     "count": agg.count,
 }  # fmt: skip
@@ -125,7 +126,7 @@ class Told:
         ]
 
     @property
-    def aggregates(self) -> tuple[tuple[str, agg.AggregateSpec], ...]:
+    def aggregates(self) -> tuple[tuple[str, AggregateSpec], ...]:
         """The aggregates of a plan."""
         if self.is_per_input:
             name = str(self.aggregate).removesuffix(PER_INPUT)
@@ -175,7 +176,7 @@ def _ms(edge: Any) -> int:
     return edge if isinstance(edge, int) else round(edge.timestamp() * 1000)
 
 
-def _of_name(name: str, column: str) -> agg.AggregateSpec:
+def _of_name(name: str, column: str) -> AggregateSpec:
     if name not in _AGGREGATES:
         raise OptionError(f"an aggregate {name!r} is not known; known are {', '.join(sorted(_AGGREGATES))}")
     return _AGGREGATES[name](column)

@@ -45,7 +45,7 @@ def hashed(values: pa.Array) -> Hashes:
         return _mixed(values.to_numpy().astype(np.int64).view(np.uint64))
     if not any(is_bytes(found) for is_bytes in _BYTES):
         values = values.cast(pa.string())
-    return _mixed(_by_byte(*_texts(values)))
+    return _mixed(_by_byte(*octets_of(values)))
 
 
 def hashed_rows(columns: Sequence[pa.Array], rows: int) -> Hashes:
@@ -119,7 +119,7 @@ def _of_any(values: pa.Array) -> Hashes:
     if any(is_list(kind) for is_list in _LISTS):
         return _of_lists(values)
     if any(is_bytes(kind) for is_bytes in _BYTES):
-        return _by_word(*_texts(values))
+        return _by_word(*octets_of(values))
     return _of_fixed(values.cast(pa.uint8()) if pa.types.is_boolean(kind) else values)
 
 
@@ -143,7 +143,7 @@ def _of_fixed(values: pa.Array) -> Hashes:
     return _by_word(data, np.arange(len(values) + 1, dtype=np.int64) * octets)
 
 
-def _texts(values: pa.Array) -> tuple[Octets, Ints]:
+def octets_of(values: pa.Array) -> tuple[Octets, Ints]:
     """The bytes of texts, and where each text begins, with an end behind the last one."""
     is_large = pa.types.is_large_binary(values.type) or pa.types.is_large_string(values.type)
     _, offsets, data = values.buffers()

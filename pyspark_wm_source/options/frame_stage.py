@@ -14,7 +14,7 @@ from keyedwm.config.validation import choice, wrong
 from keyedwm.core.errors import OptionError
 from keyedwm.core.places import Field
 from keyedwm.core.window_rules import LateRule, Touching
-from keyedwm.operators.aggregates.functions import AggregateSpec, aggregate_of
+from keyedwm.operators.aggregates.spec import AggregateSpec, aggregate_of
 from keyedwm.operators.frames.plan import FrameWindow, SessionWindow, SlidingWindow, WindowPlan
 from keyedwm.operators.frames.zoned import ZonedWindow
 from keyedwm.operators.keyed.per_key import Partitions, PerKey

@@ -16,6 +16,7 @@ from conformance.driver import DrivenOperator
 from keyedwm.arrow.columns import as_floats
 from keyedwm.core.errors import OptionError
 from keyedwm.operators.aggregates import functions as agg
+from keyedwm.operators.aggregates.spec import AggregateSpec
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SlidingWindow, WindowPlan
 from tests.operators.streams import WINDOWS, Event, Restarted, cut, events, plan_of, played, table, windows_of
@@ -105,7 +106,7 @@ def test_results_are_those_of_each_window_and_no_cut_or_restart_changes_a_bit(wi
         assert {name: row[name] for name in expected} == expected
 
 
-def one(spec: agg.AggregateSpec, values: list, times: list[int] | None = None, kind: pa.DataType | None = None):
+def one(spec: AggregateSpec, values: list, times: list[int] | None = None, kind: pa.DataType | None = None):
     """The result over rows in one window; values: of the column `v`."""
     times = list(range(len(values))) if times is None else times
     schema = pa.schema([("v", kind or pa.float64()), ("time", pa.int64())])

@@ -7,6 +7,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from keyedwm.arrow import murmur
 from keyedwm.core.errors import OptionError
 from keyedwm.operators.aggregates.aggregate_function import AggregateFunction
 from keyedwm.operators.aggregates.distinct import ApproximateDistinct
@@ -14,6 +15,10 @@ from keyedwm.operators.aggregates.extremes import FirstOrLast, extreme, is_sorta
 from keyedwm.operators.aggregates.float_sum import FloatAverage, FloatSum
 from keyedwm.operators.aggregates.kept_values import Collect, MapOf, Quantile, TopN
 from keyedwm.operators.aggregates.moments import LinearTrend, Stddev, Variance
+from keyedwm.operators.aggregates.sketches.hll_sketch import HllSketch
+from keyedwm.operators.aggregates.sketches.kll_sketch import KllSketch
+from keyedwm.operators.aggregates.sketches.quantile import ApproximateQuantile
+from keyedwm.operators.aggregates.sketches.theta_sketch import ThetaSketch
 from keyedwm.operators.aggregates.sums import DecimalSum, IntegerAverage, IntegerSum, ValueCount
 
 
@@ -77,10 +82,34 @@ def _moments(function: str) -> Callable[[str, pa.DataType, tuple[pa.DataType, ..
     return bound
 
 
-def quantile_of(function: str, name: str, found: pa.DataType, share: float) -> AggregateFunction:
-    """Return the function of a quantile."""
+def _hashed(name: str, found: pa.DataType, function: str) -> None:
+    """Refuse values for which sketches of others have no hash."""
+    if not murmur.takes(found):
+        raise OptionError(
+            f"{function}({name}) needs whole numbers, floats, text or bytes, not {found}; cast the column to bigint or "
+            "string, as in the sketches that these are to be merged with"
+        )
+
+
+def _sized(function: str, name: str, found: pa.DataType, size: float) -> AggregateFunction:
+    """Return the function of a sketch of this size."""
+    if function == "kll_sketch":
+        _measured(name, found, function)
+        return KllSketch(int(size))
+    _hashed(name, found, function)
+    return HllSketch(int(size)) if function == "hll_sketch" else ThetaSketch(int(size))
+
+
+def numbered(function: str, name: str, found: pa.DataType, argument: float) -> AggregateFunction:
+    """Return the function that takes a number beside its column: the share of a quantile, the size of a sketch."""
+    if function in DEFAULT_SIZES:
+        return _sized(function, name, found, argument)
     _measured(name, found, function)
-    return Quantile(share)
+    return ApproximateQuantile(argument) if function == "approx_quantile" else Quantile(argument)
+
+
+def _of_default_size(function: str) -> Callable[[str, pa.DataType, tuple[pa.DataType, ...]], AggregateFunction]:
+    return lambda name, found, _order: numbered(function, name, found, DEFAULT_SIZES[function])
 
 
 def _top_n(spec: PairedSpec, found: pa.DataType, by: pa.DataType, order: tuple[pa.DataType, ...]) -> AggregateFunction:
@@ -120,6 +149,7 @@ def _check_ties(name: str, found: pa.DataType, order: tuple[pa.DataType, ...]) -
         )
 
 
+DEFAULT_SIZES = {"hll_sketch": 12, "theta_sketch": 12, "kll_sketch": 200}
 BINDERS: dict[str, Callable[[str, pa.DataType, tuple[pa.DataType, ...]], AggregateFunction]] = {
     "count": lambda _name, _found, _order: ValueCount(),
     "sum": _sum,
@@ -131,7 +161,8 @@ BINDERS: dict[str, Callable[[str, pa.DataType, tuple[pa.DataType, ...]], Aggrega
     "collect": collect_of,
     "approx_count_distinct": _approx_count_distinct,
     **{function: _moments(function) for function in ("variance", "stddev", "linear_trend")},
-    "median": lambda name, found, _order: quantile_of("median", name, found, 0.5),
+    "median": lambda name, found, _order: numbered("median", name, found, 0.5),
+    **{function: _of_default_size(function) for function in DEFAULT_SIZES},
 }
 PAIRED: dict[str, Callable[[PairedSpec, pa.DataType, pa.DataType, tuple[pa.DataType, ...]], AggregateFunction]] = {
     "top_n": _top_n,

@@ -8,150 +8,32 @@ their rows in which the other inputs' columns are null.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from keyedwm.arrow.columns import contiguous
 from keyedwm.config.validation import number, settle
 from keyedwm.core import aggregate as core
 from keyedwm.core.errors import OptionError
-from keyedwm.expressions.condition import Condition, columns_named
 from keyedwm.operators.aggregates.aggregate_function import AggregateFunction, column_type
-from keyedwm.operators.aggregates.binders import BINDERS, PAIRED, collect_of, quantile_of
+from keyedwm.operators.aggregates.binders import DEFAULT_SIZES, collect_of
 from keyedwm.operators.aggregates.fingerprint import fingerprint
-from keyedwm.operators.aggregates.sums import RowCount, ValueCount
+from keyedwm.operators.aggregates.spec import AggregateSpec, Spec, check_column
 from keyedwm.operators.aggregates.user_defined import CombinableAggregate, SingleStageAggregate
-
-_DESCRIBED = re.compile(r"(\w+)\((.*)\)", re.DOTALL)
-
-
-class AggregateSpec(Protocol):
-    """An aggregate as the user wrote it."""
-
-    def inputs(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return the input columns, among those that the rows have; those of `where=` last."""
-
-    def values_of(self, batch: pa.RecordBatch | pa.Table, schema: pa.Schema) -> pa.Array | None:
-        """Return the values that the function takes, None if it takes none; schema: the plan's."""
-
-    def no_values(self, schema: pa.Schema, count: int) -> pa.Array | None:
-        """Return so many nulls in place of values."""
-
-    def bind(self, schema: pa.Schema, order: tuple[str, ...]) -> AggregateFunction:
-        """Return the function for the column's type; raise OptionError if there is no such column or function."""
-
-    def describe(self) -> str:
-        """Return a text for the plan's digest and for messages."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Spec:
-    """A built-in aggregate, by the name of its function.
-
-    second: a further input column. argument: a number that the function takes. where: the text of a condition.
-    """
-
-    function: str
-    column: str | None = None
-    second: str | None = None
-    argument: float | None = None
-    where: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.function != "count" or self.column is not None:
-            _check_column(self.function, self.column)
-        if self.function in PAIRED:
-            _check_column(self.function, self.second)
-        if self.where is not None and not isinstance(self.where, str):
-            raise OptionError(f"{self.function}: where={self.where!r}: the text of a condition is expected, as 'v > 0'")
-        if self.where is not None and self.function in ("first", "last"):
-            raise OptionError(
-                f"{self.function}({self.column}): where= is for aggregates that ignore nulls, and these are values to "
-                f"{self.function}: filter the rows instead, and keep their control rows"
-            )
-
-    @property
-    def is_simple(self) -> bool:
-        """Whether a name and a column say it all."""
-        return self.second is None and self.argument is None and self.where is None
-
-    def inputs(self, names: Sequence[str]) -> tuple[str, ...]:
-        """See AggregateSpec."""
-        named = () if self.where is None else columns_named(self.where, names, self._of)
-        return tuple(dict.fromkeys(one for one in (self.column, self.second, *named) if one is not None))
-
-    def values_of(self, batch: pa.RecordBatch | pa.Table, schema: pa.Schema) -> pa.Array | None:
-        """See AggregateSpec."""
-        values = [contiguous(batch[name]) for name in (self.column, self.second) if name is not None]
-        if self.where is None:
-            return _paired(values) if values else None
-        condition = _condition(self.where, schema, self._of)
-        holds = pa.array(condition.holds({name: contiguous(batch[name]) for name in condition.columns[0]}))
-        if not values:
-            return pc.if_else(holds, pa.scalar(True), pa.scalar(None, pa.bool_()))  # noqa: FBT003  a value of Arrow
-        return _paired([pc.if_else(holds, one, pa.scalar(None, one.type)) for one in values])
-
-    def no_values(self, schema: pa.Schema, count: int) -> pa.Array | None:
-        """See AggregateSpec."""
-        names = [name for name in (self.column, self.second) if name is not None]
-        if names:
-            return _paired([pa.nulls(count, column_type(schema, name)) for name in names])
-        return None if self.where is None else pa.nulls(count, pa.bool_())
-
-    def bind(self, schema: pa.Schema, order: tuple[str, ...]) -> AggregateFunction:
-        """See AggregateSpec."""
-        if self.where is not None:
-            _condition(self.where, schema, self._of)
-        if self.column is None:
-            return RowCount() if self.where is None else ValueCount()
-        order_types = tuple(column_type(schema, name) for name in order)
-        found = column_type(schema, self.column)
-        if self.second is not None:
-            second = column_type(schema, self.second)
-            return PAIRED[self.function](self, found, second, order_types)
-        if self.argument is not None:
-            return quantile_of(self.function, self.column, found, self.argument)
-        return BINDERS[self.function](self.column, found, order_types)
-
-    def describe(self) -> str:
-        """Return for example `sum(price)`, or `top_n(name, price, 3) where price > 0`."""
-        arguments = ", ".join(str(one) for one in (self.column, self.second, self.argument) if one is not None)
-        return f"{self.function}({arguments})" + ("" if self.where is None else f" where {self.where}")
-
-    @property
-    def _of(self) -> str:
-        return f"{self.function}({self.column or ''})"
-
-
-def is_simple(spec: AggregateSpec) -> bool:
-    """Whether the text of an aggregate says all of it, so that `aggregate_of` can make it again."""
-    return isinstance(spec, _Spec) and spec.is_simple
-
-
-def aggregate_of(text: str) -> AggregateSpec:
-    """Return the built-in aggregate that `describe` gave this text for; raise OptionError if there is none."""
-    match = _DESCRIBED.fullmatch(text.strip())
-    if match is None or match[1] not in BINDERS or not (match[2] or match[1] == "count"):
-        raise OptionError(f"{text!r} is no aggregate: one such as count() or sum(offset) is expected")
-    return _Spec(match[1], match[2] or None)
 
 
 def count(column: str | None = None, *, where: str | None = None) -> AggregateSpec:
     """The number of rows, or the number of values of a column that are not null."""
-    return _Spec("count", column, where=where)
+    return Spec("count", column, where=where)
 
 
 def count_if(condition: str) -> AggregateSpec:
     """The number of rows for which a condition is true, such as `"price > 10 AND shop IS NOT NULL"`."""
     if not isinstance(condition, str):
         raise OptionError(f"count_if({condition!r}): the text of a condition is expected, as 'v > 0'")
-    return _Spec("count", where=condition)
+    return Spec("count", where=condition)
 
 
 def sum(column: str, *, where: str | None = None) -> AggregateSpec:
@@ -160,69 +42,94 @@ def sum(column: str, *, where: str | None = None) -> AggregateSpec:
     Whole numbers give int64 (a sum beyond is an InputError); floats give float64, the same bits in whatever order they
     came; decimals of up to 18 digits give decimals.
     """
-    return _Spec("sum", column, where=where)
+    return Spec("sum", column, where=where)
 
 
 def avg(column: str, *, where: str | None = None) -> AggregateSpec:
     """The mean as float64: the exact sum divided by the number of values."""
-    return _Spec("avg", column, where=where)
+    return Spec("avg", column, where=where)
 
 
 def min(column: str, *, where: str | None = None) -> AggregateSpec:
     """The lowest value, of any type that can be sorted."""
-    return _Spec("min", column, where=where)
+    return Spec("min", column, where=where)
 
 
 def max(column: str, *, where: str | None = None) -> AggregateSpec:
     """The highest value; NaN is above every number."""
-    return _Spec("max", column, where=where)
+    return Spec("max", column, where=where)
 
 
 def first(column: str) -> AggregateSpec:
     """The value (or null) of the row with the lowest event time; see WindowPlan.order for equal times."""
-    return _Spec("first", column)
+    return Spec("first", column)
 
 
 def last(column: str) -> AggregateSpec:
     """The value (or null) of the row with the highest event time; see WindowPlan.order for equal times."""
-    return _Spec("last", column)
+    return Spec("last", column)
 
 
 def collect(column: str, *, where: str | None = None) -> AggregateSpec:
     """All values that are not null as a list in order of event time; the state grows with the events."""
-    return _Spec("collect", column, where=where)
+    return Spec("collect", column, where=where)
 
 
 def approx_count_distinct(column: str, *, where: str | None = None) -> AggregateSpec:
     """The approximate number of distinct values, with a relative standard error of 3.3 %."""
-    return _Spec("approx_count_distinct", column, where=where)
+    return Spec("approx_count_distinct", column, where=where)
 
 
 def variance(column: str, *, where: str | None = None) -> AggregateSpec:
     """The sample variance as float64; null for less than two values."""
-    return _Spec("variance", column, where=where)
+    return Spec("variance", column, where=where)
 
 
 def stddev(column: str, *, where: str | None = None) -> AggregateSpec:
     """The sample standard deviation as float64; null for less than two values."""
-    return _Spec("stddev", column, where=where)
+    return Spec("stddev", column, where=where)
 
 
 def linear_trend(column: str, *, where: str | None = None) -> AggregateSpec:
     """By how much the values rise in a second of event time, by least squares; null without two event times."""
-    return _Spec("linear_trend", column, where=where)
+    return Spec("linear_trend", column, where=where)
 
 
 def median(column: str, *, where: str | None = None) -> AggregateSpec:
     """The exact median as float64, halfway between two values; the state grows with the events."""
-    return _Spec("median", column, where=where)
+    return Spec("median", column, where=where)
 
 
 def quantile(column: str, share: float, *, where: str | None = None) -> AggregateSpec:
     """The exact quantile as float64, as Spark's `percentile`; share: from 0 to 1. The state grows with the events."""
-    if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:
-        raise OptionError(f"quantile({column!r}, {share!r}): a share from 0 to 1 is expected")
-    return _Spec("quantile", column, argument=float(share), where=where)
+    return Spec("quantile", column, argument=_share("quantile", column, share), where=where)
+
+
+def approx_quantile(column: str, share: float, *, where: str | None = None) -> AggregateSpec:
+    """A quantile as float64, as Spark's `approx_percentile`; share: from 0 to 1. The state is 32 KiB at most.
+
+    Exact for up to 2,048 distinct values; beyond, the value at the exact rank is rounded: by less than n/2048 of itself
+    if the values span n powers of two.
+    """
+    return Spec("approx_quantile", column, argument=_share("approx_quantile", column, share), where=where)
+
+
+def hll_sketch(column: str, lg_k: int = 12, *, where: str | None = None) -> AggregateSpec:
+    """An HLL sketch of the distinct values, as Spark's `hll_sketch_agg`; lg_k: of the number of registers, 4 to 21."""
+    return _sketch("hll_sketch", column, lg_k, (4, 21), where)
+
+
+def theta_sketch(column: str, lg_k: int = 12, *, where: str | None = None) -> AggregateSpec:
+    """A theta sketch of the distinct values, as Spark's `theta_sketch_agg`; lg_k: of the number of hashes, 5 to 26."""
+    return _sketch("theta_sketch", column, lg_k, (5, 26), where)
+
+
+def kll_sketch(column: str, k: int = 200, *, where: str | None = None) -> AggregateSpec:
+    """A KLL sketch of the values as doubles, as Spark's `kll_sketch_agg_double`; k: of its accuracy, 8 to 65535.
+
+    Values are those of `approx_quantile`; a rank is off by at most 1/k.
+    """
+    return _sketch("kll_sketch", column, k, (8, 65_535), where)
 
 
 def top_n(n: int, by: str, column: str | None = None, *, where: str | None = None) -> AggregateSpec:
@@ -232,12 +139,29 @@ def top_n(n: int, by: str, column: str | None = None, *, where: str | None = Non
     """
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
         raise OptionError(f"top_n({n!r}, {by!r}): a number of rows from 1 is expected")
-    return _Spec("top_n", by if column is None else column, by, n, where)
+    return Spec("top_n", by if column is None else column, by, n, where)
 
 
 def map_agg(key: str, value: str, *, where: str | None = None) -> AggregateSpec:
     """A map with the last value (or null) of each key, by event time; the state grows with the keys."""
-    return _Spec("map_agg", key, value, where=where)
+    return Spec("map_agg", key, value, where=where)
+
+
+def _share(function: str, column: str, share: object) -> float:
+    if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:
+        raise OptionError(f"{function}({column!r}, {share!r}): a share from 0 to 1 is expected")
+    return float(share)
+
+
+def _sketch(function: str, column: str, size: object, among: tuple[int, int], where: str | None) -> AggregateSpec:
+    lowest, highest = among
+    if isinstance(size, bool) or not isinstance(size, int) or not lowest <= size <= highest:
+        called = "k" if function == "kll_sketch" else "lg_k"
+        raise OptionError(
+            f"{function}({column!r}): {called}={size!r}: a whole number of {lowest} to {highest} is expected"
+        )
+    # Of the default size no number stands in the text, so that a source that is not loaded can be given it.
+    return Spec(function, column, argument=None if size == DEFAULT_SIZES[function] else size, where=where)
 
 
 def _same(accumulator: object) -> object:
@@ -269,7 +193,7 @@ class Aggregate:
     version: int = 1
 
     def __post_init__(self) -> None:
-        _check_column("Aggregate", self.column)
+        check_column("Aggregate", self.column)
         settle(self, version=version_of(f"Aggregate({self.column!r})", self.version))
         if not isinstance(self.result, pa.DataType):
             raise OptionError(
@@ -334,27 +258,10 @@ def version_of(called: str, version: object) -> int:
 
 def check_aggregate(name: str, spec: object) -> None:
     """Raise OptionError unless the result column `name` is given an aggregate of this module."""
-    if not isinstance(spec, (_Spec, Aggregate)):
+    if not isinstance(spec, (Spec, Aggregate)):
         raise OptionError(
             f"the result column {name!r} is given {spec!r}: an aggregate of keyedwm.spark is expected, such as count()"
         )
-
-
-@lru_cache(maxsize=64)
-def _condition(text: str, schema: pa.Schema, of: str) -> Condition:
-    return Condition.parse(text, ("", schema), of=of)
-
-
-def _paired(values: Sequence[pa.Array]) -> pa.Array:
-    """Return one column as it is, two as a struct of both."""
-    if len(values) == 1:
-        return values[0]
-    return pa.StructArray.from_arrays(list(values), names=[str(place) for place in range(len(values))])
-
-
-def _check_column(function: str, column: object) -> None:
-    if not isinstance(column, str):
-        raise OptionError(f"{function}({column!r}): the name of a column is expected, as text")
 
 
 def _cannot(_one: object, _other: object) -> object:

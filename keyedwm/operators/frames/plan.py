@@ -19,7 +19,8 @@ from keyedwm.core.errors import OptionError
 from keyedwm.core.text import span_text
 from keyedwm.core.window_rules import LatePolicy, LateRule, Touching
 from keyedwm.operators.aggregates.aggregate_function import AggregateFunction
-from keyedwm.operators.aggregates.functions import Aggregate, AggregateSpec, described_by_code
+from keyedwm.operators.aggregates.functions import Aggregate, described_by_code
+from keyedwm.operators.aggregates.spec import AggregateSpec
 from keyedwm.operators.frames.digest_v1 import digest_v1
 from keyedwm.operators.frames.zoned import ZonedWindow
 from keyedwm.operators.kernels import frames_of

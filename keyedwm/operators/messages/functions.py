@@ -19,8 +19,9 @@ from keyedwm.arrow.columns import Ints, contiguous, millis
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.text import error_text
 from keyedwm.operators.aggregates.aggregate_function import AggregateFunction, Groups, RowOrder, column_type
-from keyedwm.operators.aggregates.functions import AggregateSpec, version_of
+from keyedwm.operators.aggregates.functions import version_of
 from keyedwm.operators.aggregates.moments import LinearTrend
+from keyedwm.operators.aggregates.spec import AggregateSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from keyedwm.config.validation import MS, expect, expect_member, names, number_or_none, pairs, settle
 from keyedwm.core.errors import OptionError, OutOfTurnError
 from keyedwm.core.rows import REASON
-from keyedwm.operators.aggregates.functions import AggregateSpec
+from keyedwm.operators.aggregates.spec import AggregateSpec
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow
 from keyedwm.operators.messages.checks import (
     check_early,

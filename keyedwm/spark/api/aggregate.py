@@ -14,7 +14,7 @@ from keyedwm.config.validation import choice, duration_ms, whole
 from keyedwm.core.errors import OptionError
 from keyedwm.core.rows import EVENT_TIME, WATERMARK
 from keyedwm.core.window_rules import LatePolicy, LateRule
-from keyedwm.operators.aggregates.functions import AggregateSpec
+from keyedwm.operators.aggregates.spec import AggregateSpec
 from keyedwm.operators.buckets import bucket_ids
 from keyedwm.operators.frames.plan import FrameWindow, SessionWindow, SlidingWindow, WindowPlan
 from keyedwm.operators.frames.zoned import ZonedWindow

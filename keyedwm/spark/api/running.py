@@ -16,7 +16,8 @@ from keyedwm.config.validation import choice, duration_ms
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.rows import EVENT_TIME
 from keyedwm.core.window_rules import LatePolicy
-from keyedwm.operators.aggregates.functions import AggregateSpec, check_aggregate
+from keyedwm.operators.aggregates.functions import check_aggregate
+from keyedwm.operators.aggregates.spec import AggregateSpec
 from keyedwm.operators.keyed.per_key import PerKey
 from keyedwm.operators.process.deduplicate import Deduplicate, DeduplicatePlan
 from keyedwm.operators.process.running import VERSION, Running

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from keyedwm.arrow.schema import row_schema
 from keyedwm.core.errors import InputError, OptionError
-from keyedwm.operators.aggregates.functions import Aggregate, is_simple
+from keyedwm.operators.aggregates.functions import Aggregate
+from keyedwm.operators.aggregates.spec import is_simple
 from keyedwm.operators.frames.plan import RowGapWindow, WindowPlan
 from keyedwm.spark.arguments import require_session
 from keyedwm.spark.hosting.source_description import Source, named_fields

@@ -1,0 +1,166 @@
+# ruff: noqa: ARG002  every aggregate function has the same signatures
+"""The spread of numbers in bounded space: distinct values and how often each came, with as many leading bits as fit.
+
+Rule: floats are whole numbers of the same order. While no more than `MOST` of them are distinct they are exact; else
+so many of the lowest bits are dropped as it takes (at most the 52 of the fraction). How many that are follows from the
+set of values, and a part never drops more than the whole, so the order of arrival and the cut never matter. The lowest
+and the highest value stay exact. NaNs are only counted.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from keyedwm.arrow.columns import Column, Ints, as_floats, contiguous, number
+from keyedwm.operators.aggregates.aggregate_function import AggregateFunction, Groups, RowOrder, Spans
+from keyedwm.operators.aggregates.lists import concatenated, expanded, lengths, lists
+from keyedwm.operators.kernels import add_by_group, sorted_by_number
+from keyedwm.runtime.compiled import compiled
+
+MOST = 2_048
+_FRACTION_BITS = 52
+_SIGN = np.uint64(1 << 63)
+
+
+@dataclass(frozen=True)
+class Entries:
+    """Of each window the values in order and how often each came; borders: of the windows. nans: counts of NaNs."""
+
+    values: NDArray[np.float64]
+    counts: Ints
+    borders: Ints
+    nans: Ints
+
+
+class Spread(AggregateFunction):
+    """Accumulators are values, counts, the number of dropped bits and the number of NaNs."""
+
+    fields = (
+        pa.field("values", pa.list_(pa.uint64())), pa.field("counts", pa.list_(pa.int64())), number("dropped_bits"),
+        number("nans"),
+    )  # fmt: skip
+
+    def lift(self, values: pa.Array, rows: RowOrder) -> list[Column]:
+        """Return one entry for a value and none for a null."""
+        return self.gather(values, rows, Groups(np.arange(len(values)), len(values)))
+
+    def gather(self, values: pa.Array, rows: RowOrder, groups: Groups) -> list[Column]:
+        """Return the spread of each group."""
+        floats = contiguous(as_floats(values))
+        is_valid = pc.is_valid(floats).to_numpy(zero_copy_only=False)
+        found, ids = floats.drop_null().to_numpy() + 0.0, groups.ids[is_valid]
+        is_nan = np.isnan(found)
+        nans = np.bincount(ids[is_nan], minlength=groups.count).astype(np.int64)
+        codes, ids = _codes(found[~is_nan]), ids[~is_nan]
+        order = sorted_by_number(ids, groups.count)
+        borders = np.searchsorted(ids[order], np.arange(groups.count + 1))
+        return _kept(codes[order], np.ones(len(order), np.int64), borders, np.zeros(groups.count, np.int64), nans)
+
+    def merge(self, columns: Sequence[Column], groups: Groups) -> list[Column]:
+        """Return the spread of each group."""
+        order = sorted_by_number(groups.ids, groups.count)
+        borders = np.searchsorted(groups.ids[order], np.arange(groups.count + 1))
+        return _united(columns, order, borders)
+
+    def spans(self, columns: Sequence[Column], spans: Spans) -> list[Column]:
+        """Return the spread of each row range."""
+        return _united(columns, *expanded(spans))
+
+    def finish(self, columns: Sequence[Column], rows: Ints) -> pa.Array:
+        """Return the results."""
+        codes, counts, dropped, nans = columns
+        borders = np.append(0, np.cumsum(lengths(codes)))
+        values = _values(codes.flatten().to_numpy(), borders, dropped)
+        return self.shown(Entries(values, counts.flatten().to_numpy(), borders, nans))
+
+    @abstractmethod
+    def shown(self, entries: Entries) -> pa.Array:
+        """Return the result of each window."""
+
+
+def _united(columns: Sequence[Column], rows: Ints, borders: Ints) -> list[Column]:
+    codes, counts = concatenated(columns[:2], rows, borders)
+    owner = np.repeat(np.arange(len(borders) - 1), np.diff(borders))
+    dropped = np.zeros(len(borders) - 1, np.int64)
+    np.maximum.at(dropped, owner, columns[2][rows])
+    nans = add_by_group(columns[3][rows], owner, len(borders) - 1)
+    entries = np.append(0, np.cumsum(lengths(codes)))
+    return _kept(codes.flatten().to_numpy(), counts.flatten().to_numpy(), entries, dropped, nans)
+
+
+def _kept(codes: NDArray[np.uint64], counts: Ints, borders: Ints, dropped: Ints, nans: Ints) -> list[Column]:
+    codes, counts, offsets, dropped = _rounded(codes, counts, borders, dropped)
+    return [lists(offsets, pa.array(codes)), lists(offsets, pa.array(counts)), dropped, nans]
+
+
+def _codes(floats: NDArray[np.float64]) -> NDArray[np.uint64]:
+    """Return whole numbers in the order of the floats."""
+    bits = floats.view(np.uint64)
+    return np.where(bits & _SIGN, ~bits, bits | _SIGN)
+
+
+def _values(codes: NDArray[np.uint64], borders: Ints, dropped: Ints) -> NDArray[np.float64]:
+    """Return the floats: the middle of what an entry stands for; the lowest and the highest of a window exactly."""
+    half = np.repeat(np.where(dropped > 0, 1 << np.maximum(dropped - 1, 0), 0), np.diff(borders)).astype(np.uint64)
+    some = np.diff(borders) > 0
+    half[borders[:-1][some]] = half[borders[1:][some] - 1] = 0
+    codes = codes | half
+    return np.where(codes & _SIGN, codes ^ _SIGN, ~codes).view(np.float64)
+
+
+@compiled
+def _length_of(x: np.uint64) -> int:
+    """The number of bits up to the highest that is set."""
+    length = 0
+    for step in (32, 16, 8, 4, 2, 1):
+        if x >> np.uint64(step):
+            x >>= np.uint64(step)
+            length += step
+    return length + int(x)
+
+
+@compiled
+def _rounded(
+    codes: NDArray[np.uint64], counts: Ints, borders: Ints, dropped: Ints
+) -> tuple[NDArray[np.uint64], Ints, Ints, Ints]:
+    """Sort between borders, drop as many bits as it takes (at least those dropped already), and add up equal ones.
+
+    Two neighbours are told apart until as many bits are dropped as their difference is long, by which the number of
+    distinct ones is known for each number of dropped bits at once.
+    """
+    kept, sums = np.empty(codes.shape[0], np.uint64), np.empty(codes.shape[0], np.int64)
+    offsets, bits_of = np.zeros(borders.shape[0], np.int64), dropped.copy()
+    apart = np.zeros(65, np.int64)
+    end = 0
+    for group in range(borders.shape[0] - 1):
+        first, behind = borders[group], borders[group + 1]
+        if first < behind:
+            order = first + np.argsort(codes[first:behind])
+            bits = bits_of[group]
+            apart[:] = 0
+            for at in range(1, order.shape[0]):
+                apart[_length_of((codes[order[at - 1]] ^ codes[order[at]]) >> np.uint64(bits))] += 1
+            distinct, more = 1 + apart[1:].sum(), 0
+            while distinct > MOST and bits + more < _FRACTION_BITS:
+                more += 1
+                distinct -= apart[more]
+            bits += more
+            bits_of[group] = bits
+            begin = end
+            for at in order:
+                code = codes[at] >> np.uint64(bits) << np.uint64(bits)
+                if end > begin and kept[end - 1] == code:
+                    sums[end - 1] += counts[at]
+                else:
+                    kept[end], sums[end] = code, counts[at]
+                    end += 1
+            kept[begin], kept[end - 1] = codes[order[0]], codes[order[-1]]
+        offsets[group + 1] = end
+    return kept[:end].copy(), sums[:end].copy(), offsets, bits_of
