@@ -118,6 +118,12 @@ def trend_fits(got: Any, pairs: Sequence[tuple[int, float]]) -> bool:
     return near(got, want, 1e-6 * abs(want) + 1e-12 * scale)
 
 
+def ranked(values: Sequence[float], share: float) -> float | None:
+    """The lowest value to which at least this share is equal or below; NaN is above every number."""
+    inside = sorted(values, key=lambda one: (math.isnan(one), 0.0 if math.isnan(one) else one))
+    return inside[max(math.ceil(share * len(inside)), 1) - 1] if inside else None
+
+
 def quantile_of(values: Sequence[float], share: float) -> float | None:
     if not values:
         return None
@@ -173,6 +179,7 @@ class Maker:
             choices += ["sum"] + (["avg"] if not pa.types.is_decimal(kind.type) else [])
         if kind.is_("number"):
             choices += ["variance", "stddev", "linear_trend", *(["median"] if self.kept else [])]
+            choices += [] if self.simple else ["approx_quantile"]
             choices += ["quantile"] if self.kept and not self.simple else []
         getattr(self, f"_{self.rng.choice(choices)}")(at, column)
 
@@ -288,6 +295,14 @@ class Maker:
     def _quantile(self, at: int, column: Column) -> None:
         share = self.rng.choice([0, 0.25, 0.9, 1])
         self._share(at, share, lambda where: agg.quantile(column.name, share, where=where), "quantile")
+
+    def _approx_quantile(self, at: int, column: Column) -> None:
+        """Exact, as windows hold few values."""
+        share = self.rng.choice([0, 0.25, 0.9, 1])
+        make = lambda where: agg.approx_quantile(column.name, share, where=where)  # noqa: E731
+        answer = lambda rows: ranked(self._numbers(rows, at), share)  # noqa: E731
+        fits = lambda got, rows: got is None if not rows else near(got, answer(rows), 0.0)  # noqa: E731
+        self._checked("approx_quantile", make, at, fits, answer)
 
     def _share(self, at: int, share: float, make: Callable, name: str) -> None:
         fits = lambda got, rows: quantile_fits(got, self._numbers(rows, at), share)  # noqa: E731

@@ -29,6 +29,10 @@ AGGREGATES = (
     ("trend", agg.linear_trend("x")),
     ("middle", agg.median("x")),
     ("ninth", agg.quantile("n", 0.9)),
+    ("approx", agg.approx_quantile("n", 0.9)),
+    ("hll", agg.hll_sketch("s")),
+    ("theta", agg.theta_sketch("n")),
+    ("kll", agg.kll_sketch("n")),
     ("best", agg.top_n(3, "n", "s")),
     ("most", agg.top_n(2, "x")),
     ("of_s", agg.map_agg("s", "n")),
@@ -64,6 +68,10 @@ def exact_quantile(values: list, share: float) -> float | None:
     return float(low if low == high else between)
 
 
+def rank_of(values: list, share: float) -> float | None:
+    return sorted(values)[max(math.ceil(share * len(values)), 1) - 1] if values else None
+
+
 def exact_best(rows: list[Event], by: str, column: str, most: int) -> list:
     """Rows are in order of event time and offset, and a sort is stable."""
     ranked = sorted((row for row in rows if getattr(row, by) is not None), key=lambda row: -getattr(row, by))
@@ -80,6 +88,10 @@ def exact(rows: list[Event]) -> dict:
         "trend": exact_trend(rows),
         "middle": statistics.median(x) if x else None,
         "ninth": exact_quantile(n, 0.9),
+        "approx": rank_of(n, 0.9),
+        "hll": one(agg.hll_sketch("v"), [row.s for row in rows], kind=pa.string()),
+        "theta": one(agg.theta_sketch("v"), n, kind=pa.int64()) if n else one(agg.theta_sketch("v"), [None]),
+        "kll": one(agg.kll_sketch("v"), n or [None]),
         "best": exact_best(rows, "n", "s", 3),
         "most": exact_best(rows, "x", "x", 2),
         "of_s": sorted({row.s: row.n for row in rows if row.s is not None}.items()),

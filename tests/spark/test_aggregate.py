@@ -15,6 +15,7 @@ from keyedwm.spark import (
     Aggregate,
     aggregate,
     approx_count_distinct,
+    approx_quantile,
     avg,
     collect,
     count,
@@ -148,6 +149,7 @@ AGGREGATES = {
     "rise": linear_trend("v"),
     "middle": median("v"),
     "share": quantile("v", 0.25),
+    "about": approx_quantile("v", 0.25),
     "best": top_n(2, "v"),
     "by_key": map_agg("k", "v"),
     "some": count_if("v > 2"),
@@ -161,7 +163,7 @@ def test_every_aggregate_comes_through(rows, started):
     query.give(topic, [AHEAD, event(3_000, "a", 7), event(1_000, "a", 2)])
     (row,) = [r for r in query.give(topic, [event(2_000, "a", 9), steer(10_000)]) if r["control"] is None]
     exact = [row[name] for name in AGGREGATES if name != "deviation"]
-    more = [13.0, 2.5, 7.0, 4.5, [9, 7], {"a": 7}, 2, 16]
+    more = [13.0, 2.5, 7.0, 4.5, 2.0, [9, 7], {"a": 7}, 2, 16]
     assert exact == [3, 18, 6.0, 2, 9, 2, 7, [2, 9, 7], 3, *more]
     assert row["deviation"] == pytest.approx(13.0**0.5)
 

@@ -43,13 +43,16 @@ _AGGREGATES = (
         for make in (
             functions.sum, functions.avg, functions.min, functions.max, functions.first, functions.last,
             functions.collect, functions.approx_count_distinct, functions.variance, functions.stddev,
-            functions.linear_trend, functions.median,
+            functions.linear_trend, functions.median, functions.hll_sketch, functions.theta_sketch,
+            functions.kll_sketch,
         )
         for column in ("number", "float")
     ),
     functions.approx_count_distinct("text"),
     functions.min("text"),
+    functions.hll_sketch("text"),
     functions.quantile("float", 0.9),
+    functions.approx_quantile("float", 0.9),
     functions.top_n(2, "float", "text"),
     functions.map_agg("text", "number"),
 )  # fmt: skip
