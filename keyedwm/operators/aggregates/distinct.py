@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from keyedwm.arrow.columns import Column, Ints
 from keyedwm.arrow.hashing import hashed
 from keyedwm.operators.aggregates.aggregate_function import AggregateFunction, Groups, RowOrder, Spans
-from keyedwm.operators.aggregates.lists import lengths
+from keyedwm.operators.aggregates.lists import lengths, sorted_distinct
 from keyedwm.runtime.compiled import compiled
 
 _REGISTER_BITS = 10
@@ -67,7 +67,7 @@ class ApproximateDistinct(AggregateFunction):
 
 def _sparse(ids: Ints, codes: Ints, count: int) -> pa.Array:
     """Return the longest run of each (group, register) as lists."""
-    ordered = np.unique(ids << 16 | codes)
+    ordered = sorted_distinct(ids << 16 | codes)
     is_longest = np.append(ordered[1:] >> _RUN_BITS != ordered[:-1] >> _RUN_BITS, np.ones(min(1, len(ordered)), bool))
     ordered = ordered[is_longest]
     offsets = np.searchsorted(ordered >> 16, np.arange(count + 1))

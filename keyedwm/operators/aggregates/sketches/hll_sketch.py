@@ -21,7 +21,7 @@ from keyedwm.arrow.columns import Column, Ints
 from keyedwm.arrow.hashing import Hashes
 from keyedwm.arrow.murmur import murmured
 from keyedwm.operators.aggregates.aggregate_function import AggregateFunction, Groups, RowOrder, Spans
-from keyedwm.operators.aggregates.lists import expanded, lengths, lists
+from keyedwm.operators.aggregates.lists import expanded, lengths, lists, sorted_distinct
 from keyedwm.operators.aggregates.sketches.binaries import binaries, fixed, ragged
 from keyedwm.operators.kernels import sorted_by_number
 from keyedwm.runtime.compiled import compiled
@@ -110,7 +110,7 @@ class HllSketch(AggregateFunction):
         self, owners: Ints, coupons: NDArray[np.uint32], of_registers: Ints, registers: NDArray[np.uint8], count: int
     ) -> list[Column]:
         """Return each group's coupons, in order, or its registers; owners, of_registers: the groups of both."""
-        distinct = np.unique(owners.astype(np.uint64) << np.uint64(32) | coupons)
+        distinct = sorted_distinct(owners.astype(np.uint64) << np.uint64(32) | coupons)
         owners = (distinct >> np.uint64(32)).astype(np.int64)
         coupons = distinct.astype(np.uint32)
         is_full = np.bincount(owners, minlength=count) > self._most
