@@ -25,6 +25,8 @@ from keyedwm.core.text import error_text
 from pyspark_wm_sink.batch.record import METADATA_KEY, Record
 from pyspark_wm_sink.iceberg.stage import IcebergFile
 
+VERSION = 1  # of the table property
+
 
 class ConflictError(Exception):
     """Another commit came before an append."""
@@ -156,13 +158,19 @@ def _property(query: str, branch: str) -> str:
 
 def _written(record: str, snapshot_id: int, sequence: int) -> str:
     """The value of the property: the record, and the snapshot that holds it too."""
-    value = {"record": record, "snapshot-id": snapshot_id, "sequence-number": sequence}
+    value = {"version": VERSION, "record": record, "snapshot-id": snapshot_id, "sequence-number": sequence}
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def _read(text: str) -> tuple[Record, int, int]:
     try:
         value = parse_json(text)
+        version = whole_number(value["version"], "its version")
+        if version != VERSION:
+            raise FormatError(
+                f"a table property {METADATA_KEY}.* of the table has format version {version}, "
+                f"this keyedwm reads version {VERSION}"
+            )
         snapshot_id = whole_number(value["snapshot-id"], "its snapshot")
         return Record.from_json(value["record"]), snapshot_id, whole_number(value["sequence-number"], "its sequence")
     except (ValueError, TypeError, KeyError, AttributeError) as error:

@@ -11,9 +11,10 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, NestedField, StringType, StructType, TimestampType
 
-from keyedwm.core.errors import KeyedwmError, OptionError
+from keyedwm.core.errors import FormatError, KeyedwmError, OptionError
 from pyspark_wm_sink.options.sink_options import SinkOptions
-from tests.sink.iceberg_sink import NAME, catalog_of, files, how, options
+from pyspark_wm_sink.tables.publish import publish
+from tests.sink.iceberg_sink import NAME, catalog_of, files, how, options, staged
 
 SQL = {"table": NAME, "catalog.type": "sql", "catalog.uri": "sqlite:///x.db"}
 
@@ -83,6 +84,20 @@ def test_required_fields_inside_columns_are_refused(tmp_path):
     catalog_of(tmp_path).create_table(NAME, Schema(NestedField(1, "s", inside)))
     with pytest.raises(KeyedwmError, match=r"has required fields inside its columns \(s\.a\)"):
         how(tmp_path, schema=pa.schema([("s", pa.struct([("a", pa.string())]))]))
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [('{"version":2}', "has format version 2, this keyedwm reads version 1"), ("{", "is damaged: ")],
+)
+def test_a_property_of_a_newer_version_or_that_is_damaged_is_refused(value, said, tmp_path):
+    to = how(tmp_path)
+    message = staged(to, [1])
+    with catalog_of(tmp_path).load_table(NAME).transaction() as transaction:
+        transaction.set_properties({"keyedwm.main.q": value})
+    with pytest.raises(FormatError, match=rf"a table property keyedwm\.\* of the table {said}"):
+        publish(to, [message], batch=0)
+    assert files(tmp_path) == 0
 
 
 def test_a_tag_is_no_branch(tmp_path):
