@@ -16,6 +16,8 @@ import binascii
 import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import accumulate
+from typing import NoReturn
 
 from keyedwm.core.axis import AxisState, Counts, StateTag
 from keyedwm.core.errors import FormatError, InputError
@@ -25,6 +27,7 @@ MARK = "keyedwm"
 VERSION = 4
 _WITHOUT_FUTURE = 3
 _VERSIONS = (_WITHOUT_FUTURE, VERSION)
+_HEADS = {f"{MARK}{version}": version for version in _VERSIONS}
 METADATA_BYTES = 4096  # what a broker takes by default (offset.metadata.max.bytes)
 KEY_BYTES = 32
 _LONGEST = 1 << 16  # characters; no broker is set to take metadata of this length
@@ -34,6 +37,7 @@ _LOW_BITS = 0x7F
 _LONGEST_SHIFT = 63  # 10 bytes: a difference of two 64-bit numbers as zigzag
 _ONE_BYTE = tuple(bytes([number]) for number in range(_LOW_BITS + 1))
 _TAGS = tuple(StateTag)
+_NO_COUNTS = Counts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +82,9 @@ def decode_committed(metadata: str, key: bytes, place: str) -> CommittedState:
     Raises FormatError for another version of ours, InputError for what this query did not write for this place.
     """
     head, separator, text = metadata[:_LONGEST].partition(":")
-    version = head.removeprefix(MARK)
-    if not separator or not head.startswith(MARK) or not (version.isascii() and version.isdigit()):
-        raise InputError(f"offset metadata of {len(metadata)} characters was not written by keyedwm")
-    if version not in map(str, _VERSIONS):
-        raise FormatError(
-            f"offset metadata has version {version[:9]}, this keyedwm reads versions {_VERSIONS[0]} to {VERSION}"
-        )
+    version = _HEADS.get(head) if separator else None
+    if version is None:
+        _refuse(metadata, head if separator else "")
     try:
         raw = binascii.a2b_base64(text)
     except ValueError:
@@ -92,9 +92,19 @@ def decode_committed(metadata: str, key: bytes, place: str) -> CommittedState:
     if len(metadata) > _LONGEST or _text(raw) != text:
         raise InputError("offset metadata with the mark of keyedwm is not base64")
     body = raw[:-_CODE_BYTES]
-    if not body or not hmac.compare_digest(raw[-_CODE_BYTES:], _code(key, _coded(place, int(version)), body)):
+    if not body or not hmac.compare_digest(raw[-_CODE_BYTES:], _code(key, _coded(place, version), body)):
         raise InputError("offset metadata with the mark of keyedwm was not written by this query for this place")
-    return _read_body(body, int(version))
+    return _read_body(body, version)
+
+
+def _refuse(metadata: str, head: str) -> NoReturn:
+    """Say why metadata that begins like this is not read."""
+    version = head.removeprefix(MARK)
+    if not head.startswith(MARK) or not (version.isascii() and version.isdigit()):
+        raise InputError(f"offset metadata of {len(metadata)} characters was not written by keyedwm")
+    raise FormatError(
+        f"offset metadata has version {version[:9]}, this keyedwm reads versions {_VERSIONS[0]} to {VERSION}"
+    )
 
 
 def try_decode(metadata: str | None, key: bytes, place: str) -> CommittedState | None:
@@ -109,47 +119,29 @@ def try_decode(metadata: str | None, key: bytes, place: str) -> CommittedState |
 
 def _read_body(body: bytes, version: int) -> CommittedState:
     """Read a body. Every length in it is held against what is there before anything is made of it."""
-    numbers = _Numbers(body)
-    snapshot_id, bad, late, control = (numbers.next() for _ in range(4))
-    future = numbers.next() if version == VERSION else 0
+    numbers = _numbers(body)
+    counts = numbers[1 : 5 if version == VERSION else 4]
+    at = len(counts) + 2  # behind the snapshot id, the counts and the number of axes
+    if at > len(numbers) or not 0 <= numbers[at - 1] <= len(numbers) - at:
+        raise _never_written()
     axes: dict[int, AxisState] = {}
     before = 0
-    for _ in range(numbers.length()):
-        key, (tag, sent), count = numbers.next(), divmod(numbers.next(), 2), numbers.length()
-        if not MIN_KEY <= key <= MAX_KEY or key in axes or not 0 <= tag < len(_TAGS) or count < sent:
+    for _ in range(numbers[at - 1]):
+        if at + 3 > len(numbers):
             raise _never_written()
-        values = []
-        for _ in range(count):
-            before += numbers.next()
-            values.append(before)
+        key, told, count = numbers[at : at + 3]
+        tag, sent = told >> 1, told & 1
+        at += 3
+        is_known = MIN_KEY <= key <= MAX_KEY and key not in axes and 0 <= tag < len(_TAGS)
+        if not is_known or not sent <= count <= len(numbers) - at:
+            raise _never_written()
+        values = list(accumulate(numbers[at : at + count], initial=before))[1:]
+        before = values[-1] if values else before
+        at += count
         axes[key] = AxisState.of_numbers(_TAGS[tag], values[sent:], values[0] if sent else None)
-    numbers.end()
-    return CommittedState(snapshot_id, Counts(bad, late, control, future), axes)
-
-
-class _Numbers:
-    """The numbers of a body, one after the other."""
-
-    def __init__(self, body: bytes) -> None:
-        self._numbers = _numbers(body)
-        self._at = 0
-
-    def next(self) -> int:
-        if self._at >= len(self._numbers):
-            raise _never_written()
-        self._at += 1
-        return self._numbers[self._at - 1]
-
-    def length(self) -> int:
-        """A number of things that follow: each takes at least one number."""
-        length = self.next()
-        if not 0 <= length <= len(self._numbers) - self._at:
-            raise _never_written()
-        return length
-
-    def end(self) -> None:
-        if self._at != len(self._numbers):
-            raise _never_written()
+    if at != len(numbers):
+        raise _never_written()
+    return CommittedState(numbers[0], Counts(*counts) if any(counts) else _NO_COUNTS, axes)
 
 
 def _never_written() -> InputError:
