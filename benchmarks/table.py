@@ -55,7 +55,8 @@ def main() -> None:
 
 def write(results: Path, docs: Path) -> None:
     """Write the page of some result files into a directory, plots into `figures` below it."""
-    found = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(results.glob("*.json"))}
+    read = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(results.glob("*.json"))}
+    found = {name: one for name, one in read.items() if "runs" in one}  # an experiment's figures are not a comparison
     drawn = plots(found)
     for below in ("figures", "reference"):
         (docs / below).mkdir(parents=True, exist_ok=True)

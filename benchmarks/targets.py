@@ -104,7 +104,11 @@ TARGETS = (
     ),
     Target("memory of a worker, last to first million rows", MOST, 1.1, _memory_growth),
     Target("planning 1,000 partitions", MOST, 150, figure("planning", "1,000 partitions", "ms"), "ms"),
-    Target("planning 10,000 partitions", MOST, 1_000, figure("planning", "10,000 partitions", "ms"), "ms"),
+    Target("planning 10,000 partitions", MOST, 100, figure("planning", "10,000 partitions", "ms"), "ms"),
+    Target(
+        "control rows of 10,000 partitions, within a second, to 200 buckets", MOST, 1,
+        figure("control-rows", "10,000 partitions, within a second: columns", "megabytes"), "MB",
+    ),
     Target("exactly-once Kafka to Kafka, of Spark's", LEAST, 1.5, Ratio("sink-kafka", f"{OURS} exactly-once")),
     Target("exactly once costs, batches of 100,000 rows", MOST, 15, lost("sink-guarantees", "exactly-once"), "%"),
     Target("commit of a batch of 8 tasks", MOST, 150, figure("sink-commit", "8 tasks", "ms"), "ms"),
