@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import sys
 import tempfile
 import time
@@ -27,7 +28,7 @@ from benchmarks.planning import append, count_requests
 from conformance.driver import DrivenOperator
 from keyedwm.core.axis import AxisState, Counts
 from keyedwm.core.coalescer import CommonState
-from keyedwm.core.control_row import ControlRow, encode_rows
+from keyedwm.core.control_row import ControlRow
 from keyedwm.core.encoding import METADATA_BYTES, CommittedState, encode_committed
 from keyedwm.core.idleness import Idleness
 from keyedwm.core.rows import ControlKind
@@ -38,6 +39,7 @@ from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SlidingWindow, WindowPlan
+from keyedwm.operators.shipped_control import pack_control
 from keyedwm.operators.state.blobs import packed
 from keyedwm.spark.hosting.channel_tracker import ChannelTracker
 from keyedwm.testing.admin import create_topic
@@ -58,6 +60,7 @@ OVERLAPS = (1, 60, 600)
 PARTITIONS = (1, 4, 16)
 START_MS = 1_731_000_000_000
 SECOND_MS = 1_000
+SOURCE = "0123456789ab"
 STATE_KEY = b"0123456789abcdef" * 2
 Cost = tuple[str, str, float]
 SUMS = (("rows", agg.count()), ("total", agg.sum("n")))
@@ -138,23 +141,32 @@ def driver(channels: int) -> Iterator[Cost]:
 def inboxes(channels: int) -> Iterator[Cost]:
     """The control rows of one batch at one bucket: a watermark and a barrier of every channel."""
     names = [f"orders-{number}" for number in range(channels)]
-    inbox, batch, rows = ChannelTracker("aggregate", 0), 0, []
+    inbox, batch, rows, chance = ChannelTracker("aggregate", 0), 0, [], random.Random(0)
 
     def tell() -> None:
         nonlocal batch, rows
         batch += 1
-        at_ms = START_MS + batch * SECOND_MS
+        at_ms = START_MS + 2 * batch * SECOND_MS
         rows = [
-            ControlRow(kind=ControlKind.WATERMARK, key=0, watermark_ms=at_ms, channel=name, offset=batch)
+            ControlRow(
+                kind=ControlKind.WATERMARK,
+                key=0,
+                watermark_ms=at_ms + chance.randrange(SECOND_MS),
+                channel=name,
+                offset=batch,
+                source=SOURCE,
+            )
             for name in names
         ]
         rows += [
-            ControlRow(kind=ControlKind.BARRIER, channel=name, snapshot=batch, channels=channels, offset=batch)
+            ControlRow(
+                kind=ControlKind.BARRIER, channel=name, snapshot=batch, channels=channels, offset=batch, source=SOURCE
+            )
             for name in names
         ]
 
     yield "control rows taken by a bucket, a partition", "us", best(lambda: inbox.take(rows), tell) / channels * 1e6
-    yield "control rows shipped to a bucket, a partition", "bytes", len(encode_rows(rows)) / channels
+    yield "control rows shipped to a bucket, a partition", "bytes", len(pack_control(rows)) / channels
     yield "a bucket's note of its channels, a partition", "bytes", len(json.dumps(inbox.state())) / channels
 
 
