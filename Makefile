@@ -12,7 +12,7 @@ export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 # Empty is unset: otherwise each of the hundreds of Python processes that tests start compiles modules for itself.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install java demo test check lint unit campaign mutants fuzz simulate bench profile cluster cluster-test matrix broker docs docs-figures lock version wheel clean
+.PHONY: help install java demo test check lint unit campaign mutants fuzz simulate bench profile cluster cluster-test matrix broker docs docs-figures lock version wheel release-check clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -114,6 +114,8 @@ lock:  ## pin the dependencies again
 	  --no-emit-index-url --no-header --no-annotate --quiet -o requirements.lock
 	@build/lock/bin/uv pip compile docs/site/requirements.in --universal --python-version 3.10 --generate-hashes \
 	  --no-emit-index-url --no-header --no-annotate --quiet -o docs/site/requirements.txt
+	@build/lock/bin/uv pip compile tests/packaging/requirements.in --universal --python-version 3.10 --generate-hashes \
+	  --no-emit-index-url --no-header --no-annotate --quiet -o tests/packaging/requirements.txt
 
 version: install  ## write a new version down (TO=0.3.0); the changelog's first heading must name it too
 	@test -n "$(TO)" || { echo "say which: make version TO=0.3.0"; exit 2; }
@@ -121,6 +123,10 @@ version: install  ## write a new version down (TO=0.3.0); the changelog's first 
 
 wheel: install  ## dist/keyedwm-VERSION-py3-none-any.whl, for pip install
 	@$(BIN)/python -m hatchling build -t wheel
+
+release-check: install  ## build wheel and sdist, and look at metadata, contents, vulnerabilities, licences, size and import time
+	@test -f build/release/.installed || { $(PYTHON) -m venv build/release && build/release/bin/pip install --quiet --disable-pip-version-check --require-hashes -r tests/packaging/requirements.txt && touch build/release/.installed; }
+	@$(BIN)/python -m tests.packaging.release
 
 clean:  ## remove what make made
 	rm -rf $(VENV) build dist

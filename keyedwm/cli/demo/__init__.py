@@ -10,18 +10,23 @@ import argparse
 from pathlib import Path
 
 HELP = "run the main job on real flights and a real Kafka, side by side with Spark's own watermark"
-DAYS = 365
-STEPS = 50
+# Two minutes on two cores; a step of four hours is near to a live query, a step of a week is kind to Spark's watermark.
+DAYS, STEPS = 4, 24
+YEAR, YEAR_STEPS = 365, 50
 DEVICES, DEVICE_STEPS = 10_000, 12
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """--days, --steps, --devices and --out."""
-    parser.add_argument("--days", type=int, default=DAYS, help="how many days of 2013 (default: all %(default)s)")
+    """--days, --year or --devices, --steps and --out."""
+    played = parser.add_mutually_exclusive_group()
+    played.add_argument("--days", type=int, default=DAYS, help="how many days of 2013 (default: %(default)s)")
+    played.add_argument(
+        "--year", action="store_true", help=f"all of 2013, in {YEAR_STEPS} steps unless --steps says otherwise"
+    )
     steps = f"in how many steps of simulated time (default: {STEPS}, of devices {DEVICE_STEPS})"
     parser.add_argument("--steps", type=int, help=steps)
     late = "instead of flights: N devices (default: %(const)s), of which 5 %% upload up to a day late"
-    parser.add_argument("--devices", type=int, nargs="?", const=DEVICES, metavar="N", help=late)
+    played.add_argument("--devices", type=int, nargs="?", const=DEVICES, metavar="N", help=late)
     parser.add_argument(
         "--out", type=Path, default=Path("build"), help="directory for demo.json and demo.png (default: %(default)s)"
     )
@@ -37,4 +42,5 @@ def run(args: argparse.Namespace) -> int:
         )
     from keyedwm.cli.demo.show import show
 
-    return show(days=args.days, step_count=STEPS if args.steps is None else args.steps, out=args.out)
+    days, step_count = (YEAR, YEAR_STEPS) if args.year else (args.days, STEPS)
+    return show(days=days, step_count=step_count if args.steps is None else args.steps, out=args.out)

@@ -1,0 +1,37 @@
+"""The lengths of the demo: a short one to look at, the year for those who ask for it."""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from keyedwm.cli import demo
+
+
+def played(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, int]:
+    """Days and steps that the command would play."""
+    from keyedwm.cli.demo import show
+
+    parser = argparse.ArgumentParser()
+    demo.add_arguments(parser)
+    seen = {}
+    monkeypatch.setattr(show, "show", lambda **given: seen.update(given) or 0)
+    assert demo.run(parser.parse_args(words)) == 0
+    return seen["days"], seen["step_count"]
+
+
+def test_the_demo_is_short_unless_the_year_is_asked_for(monkeypatch):
+    assert played(monkeypatch) == (4, 24)
+    assert played(monkeypatch, "--year") == (365, 50)
+    assert played(monkeypatch, "--year", "--steps", "7") == (365, 7)
+    assert played(monkeypatch, "--days", "2", "--steps", "4") == (2, 4)
+
+
+@pytest.mark.parametrize(
+    "words", [("--days", "2", "--year"), ("--year", "--devices"), ("--days", "2", "--devices", "5")]
+)
+def test_two_lengths_at_once_are_refused(monkeypatch, capsys, words):
+    with pytest.raises(SystemExit):
+        played(monkeypatch, *words)
+    assert "not allowed with argument" in capsys.readouterr().err
