@@ -7,9 +7,20 @@ from collections.abc import Iterator
 import pytest
 
 from keyedwm.spark import recommended_conf, session_conf
+from tests.support.postgres import Postgres, programs, running
 
 # A running session takes note of these, does not follow them, and does not let go of them.
 BUILDERS_ONLY = session_conf().keys() - recommended_conf().keys()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A real PostgreSQL; without its programs the tests say so and skip."""
+    found = programs()
+    if found is None:
+        pytest.skip("no PostgreSQL: apt-get install postgresql")
+    with running(found) as server:
+        yield server
 
 
 @pytest.fixture(autouse=True)

@@ -31,7 +31,13 @@ PAGES = [
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_code_of_a_page_runs(
-    page: Path, kafka: Broker, spark: SparkSession, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: Path,
+    kafka: Broker,
+    spark: SparkSession,
+    topic: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
     monkeypatch.setenv("KAFKA_JAAS", "no page logs in")
     blocks = BLOCK.findall(page.read_text())
@@ -47,6 +53,7 @@ def test_the_code_of_a_page_runs(
         name: f"{topic}-{name}" for name in ("site-visits", "placed", "shipments", "clean", "dead-letters")
     }  # pages create them
     names = {"spark": spark}
+    database = request.getfixturevalue("postgres").address if "import psycopg" in page.read_text() else ""
     for block, printed, words in blocks:
         if words:
             assert command(shlex.split(words.replace("/data/", f"{tmp_path}/"))) == 0
@@ -54,6 +61,7 @@ def test_the_code_of_a_page_runs(
         code = (
             block.replace("localhost:9092", kafka.bootstrap)
             .replace("0.0.0.0:9464", "127.0.0.1:0")
+            .replace("postgresql://localhost/shop", database)
             .replace('"/data/', f'"{tmp_path}/')
         )
         code = code.replace("awaitAnyTermination()", "awaitAnyTermination(timeout=1)")  # the test stops the queries
