@@ -10,15 +10,17 @@ from keyedwm.operators.frames.plan import WindowPlan
 from keyedwm.operators.keyed.key_census import KeyStanding
 from keyedwm.operators.protocol import operator_of, standing_of
 from keyedwm.operators.results import Output
-from keyedwm.operators.state.store import MemoryStore
+from keyedwm.operators.state.store import LIMITS, MemoryStore, StateLimits
 
 
 class DrivenOperator:
     """The operator of a plan over one input; `blobs` is the state that it goes on from."""
 
-    def __init__(self, plan: WindowPlan, blobs: Mapping[str, bytes] | None = None) -> None:
+    def __init__(
+        self, plan: WindowPlan, blobs: Mapping[str, bytes] | None = None, limits: StateLimits = LIMITS
+    ) -> None:
         self._plan = plan
-        self._store = MemoryStore(dict(blobs or {}))
+        self._store = MemoryStore(dict(blobs or {}), limits)
         self._operator = operator_of(plan, self._store)
 
     @property

@@ -11,7 +11,6 @@ import sys
 
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.windows import CompletedBy, RowWindow
-from keyedwm.operators.state import store as logs
 from tests.operators.stored import KEEP_ALL
 from tests.operators.test_window_join import ROWS, WINDOWS, differential
 from tests.operators.window_joins import plan_of
@@ -22,7 +21,6 @@ _RETENTIONS = (KEEP_ALL, Retention(time_ms=15), Retention(time_ms=40))
 
 def main(seeds: int, first: int = 0) -> None:
     """Play the seeds; a difference ends it with the seed's number."""
-    logs.FAN_OUT = 3  # compaction at every third part
     pairs = 0
     for seed in range(first, first + seeds):
         window = (*WINDOWS, *ROWS)[seed % 7]

@@ -18,7 +18,8 @@ from keyedwm.operators.join.bounds import Bound
 from keyedwm.operators.join.plan import LEFT, RIGHT, Axis, How, JoinPlan, JoinSide
 from keyedwm.operators.join.shipped_side import HASH, key_hashes
 from keyedwm.operators.protocol import ManyAxes, operator_of
-from keyedwm.operators.state.store import MemoryStore
+from keyedwm.operators.state.store import MemoryStore, StateLimits
+from tests.operators.laws.small import SMALL
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 SCHEMAS = (
@@ -130,9 +131,9 @@ def table(plan: JoinPlan, side: int, rows: Sequence[Row]) -> pa.Table:
 class Driven:
     """An operator over a store; `restarts`: it is built anew before every step."""
 
-    def __init__(self, plan: JoinPlan, *, restarts: bool = False) -> None:
+    def __init__(self, plan: JoinPlan, *, restarts: bool = False, limits: StateLimits = SMALL) -> None:
         self.plan, self._restarts = plan, restarts
-        self.store = MemoryStore()
+        self.store = MemoryStore(limits=limits)
         self.operator = self._built()
         self.late_rows = 0
 

@@ -10,14 +10,13 @@ import sys
 from dataclasses import dataclass, field
 
 from keyedwm.operators.join.plan import How
-from keyedwm.operators.messages import results
 from keyedwm.operators.messages.join.plan import Emit, Keep, WindowJoinPlan, WindowJoinSide
 from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.state import store as logs
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.windows import WindowJoin
 from tests.operators.laws.kinds import SESSIONS as WINDOWS
 from tests.operators.laws.scalar import NEVER
+from tests.operators.laws.small import SMALL
 from tests.operators.stored import KEEP_ALL, SCHEMA, Message, cut, random_messages, table
 
 SIDES = ("left", "right")
@@ -166,7 +165,7 @@ class PlayedJoin:
     """A standalone join that is put away and built anew after each step."""
 
     def __init__(self, plan: WindowJoinPlan, *, always: bool) -> None:
-        self.plan, self.always, self.store = plan, always, MemoryStore()
+        self.plan, self.always, self.store = plan, always, MemoryStore(limits=SMALL)
         self.join = WindowJoin(plan, self.store)
         self.made: list = []
         self.rejected: list = []
@@ -228,7 +227,6 @@ def differential(seed: int, window, count: int, emit: Emit = Emit.FINAL) -> int:
 
 def main(seeds: int, first: int = 0) -> None:
     """Play the seeds; a difference ends it with the seed's number."""
-    logs.FAN_OUT, results._FEW = 3, 4  # compaction at every third part, logs written anew soon
     rows = 0
     for seed in range(first, first + seeds):
         try:

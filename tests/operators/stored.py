@@ -14,6 +14,7 @@ from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.windows import WindowOperator
+from tests.operators.laws.small import SMALL
 
 SCHEMA = pa.schema(
     [
@@ -114,7 +115,7 @@ class Restarted:
     """A standalone operator that is put away and built anew after each step."""
 
     def __init__(self, plan: StorePlan, *, always: bool = True) -> None:
-        self.plan, self.always, self.store = plan, always, MemoryStore()
+        self.plan, self.always, self.store = plan, always, MemoryStore(limits=SMALL)
         self.operator = WindowOperator(plan, self.store)
         self.made: list = []
         self.rejected: list = []

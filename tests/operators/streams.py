@@ -15,6 +15,7 @@ from keyedwm.core.window_rules import LateRule, Touching
 from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPlan
+from keyedwm.operators.state.store import LIMITS, StateLimits
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 SCHEMA = pa.schema(
@@ -108,13 +109,13 @@ def rows_of(made: pa.Table) -> list[dict]:
 class Restarted:
     """An operator that is put away and built anew around every step, from a store that only `changed` writes to."""
 
-    def __init__(self, plan: WindowPlan) -> None:
-        self.plan = plan
+    def __init__(self, plan: WindowPlan, limits: StateLimits = LIMITS) -> None:
+        self.plan, self.limits = plan, limits
         self.blobs: dict[str, bytes] = {}
         self.late_rows = 0
 
     def step(self, name: str, *arguments) -> pa.Table:
-        operator = DrivenOperator(self.plan, self.blobs)
+        operator = DrivenOperator(self.plan, self.blobs, self.limits)
         made = getattr(operator, name)(*arguments)
         changed, gone = operator.changed()
         self.blobs = {name: blob for name, blob in self.blobs.items() if name not in gone} | changed

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.operators.state import store
-from keyedwm.operators.state.store import FAN_OUT, MemoryStore, TableLogs
+from keyedwm.operators.state.store import LIMITS, MemoryStore, StateLimits, TableLogs
 
 LOG = "frame-0"
 
@@ -20,8 +19,8 @@ def merge(log, tables):
 class Kept:
     """A log that is opened anew for every batch."""
 
-    def __init__(self):
-        self.store, self.facts = MemoryStore(), {}
+    def __init__(self, limits=LIMITS):
+        self.store, self.facts = MemoryStore(limits=limits), {}
         self.written_bytes = 0
 
     def batch(self, keys):
@@ -42,21 +41,19 @@ class Kept:
         return sum(pa.concat_tables(TableLogs(self.store, manifest="note", state={}).read(LOG))["n"].to_pylist())
 
 
-def test_large_parts_of_distinct_keys_are_written_once(monkeypatch):
-    monkeypatch.setattr(store, "_WHOLE_BYTES", 1 << 20)
-    kept, once = Kept(), 0
-    for number in range(2 * FAN_OUT):
+def test_large_parts_of_distinct_keys_are_written_once():
+    kept, once = Kept(StateLimits(whole_bytes=1 << 20)), 0
+    for number in range(2 * LIMITS.fan_out):
         keys = np.arange(10_000) + 10_000 * number
         kept.batch(keys)
         once += 16 * len(keys)
     assert kept.written_bytes < 1.02 * once
-    assert kept.total() == 2 * FAN_OUT * 10_000
+    assert kept.total() == 2 * LIMITS.fan_out * 10_000
 
 
-def test_a_log_in_which_keys_come_again_stays_within_three_times_its_keys(monkeypatch):
-    monkeypatch.setattr(store, "_WHOLE_BYTES", 1 << 20)
+def test_a_log_in_which_keys_come_again_stays_within_three_times_its_keys():
     rng = np.random.default_rng(3)
-    kept, once, live = Kept(), 0, 16 * 50_000
+    kept, once, live = Kept(StateLimits(whole_bytes=1 << 20)), 0, 16 * 50_000
     for _ in range(120):
         keys = rng.integers(0, 50_000, 10_000)
         kept.batch(keys)
@@ -71,5 +68,5 @@ def test_small_parts_become_few_and_each_row_is_written_a_few_times():
     kept = Kept()
     for number in range(1_000):
         kept.batch(np.array([number]))
-    assert len(kept.store.blobs) < 3 * FAN_OUT
+    assert len(kept.store.blobs) < 3 * LIMITS.fan_out
     assert kept.total() == 1_000

@@ -18,9 +18,9 @@ from keyedwm.operators.process import passed_keys
 from keyedwm.operators.process.deduplicate import Deduplicate, DeduplicatePlan
 from keyedwm.operators.process.plan import ProcessInput, ProcessPlan
 from keyedwm.operators.protocol import operator_of
-from keyedwm.operators.state import store as logs
 from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import MemoryStore
+from tests.operators.laws.small import SMALL
 from tests.operators.moving import processor_in_buckets
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -61,7 +61,7 @@ class Played:
 
     def batch(self, rows: list[tuple], watermark_ms: int | None) -> list[int]:
         """Return the offsets of the rows that passed."""
-        store = MemoryStore(dict(self.blobs))
+        store = MemoryStore(dict(self.blobs), SMALL)
         operator, made = operator_of(self.plan, store), []
         calls = [("on_watermark", 0, 0, self.watermark_ms)] if self.watermark_ms is not None else []
         calls += [("on_rows", 0, table(rows), None)]
@@ -115,7 +115,6 @@ def cut(rng: random.Random, rows: list[tuple]) -> list[tuple[list[tuple], int]]:
 @pytest.mark.parametrize("within_ms", [1, 7, 1_000, 2_999, 10**6])
 @pytest.mark.parametrize("on", [("k",), ("f",), ("k", "f")])
 def test_the_first_row_of_a_key_passes_for_any_cut_and_after_every_restart(on, within_ms, seed, monkeypatch):
-    monkeypatch.setattr(logs, "FAN_OUT", 3)
     monkeypatch.setattr(passed_keys, "MOST_KEYS", 2)
     monkeypatch.setattr(passed_keys, "MOST_SLICES", 1 << (seed + within_ms) % 10)
     for number in range(4):

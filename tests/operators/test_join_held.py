@@ -16,11 +16,11 @@ from keyedwm.operators.messages.read_only_store import CHANNEL, EDGES, Listed
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.timeline import LOWEST
 from keyedwm.operators.messages.windows import CompletedBy, HoppingWindow, RowWindow
-from keyedwm.operators.state import store as logs
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.savepoint_files import OperatorState
 from keyedwm.spark.inspect.saved_store import SavedStore
 from keyedwm.windows import WindowJoin
+from tests.operators.laws.small import SMALL
 from tests.operators.session_joins import SIDES, join_plan, steps_of
 from tests.operators.stored import SCHEMA, Message, table
 from tests.operators.window_joins import NAMES, as_table, plan_of, steps
@@ -60,9 +60,8 @@ def holding(plan, side, first: dict, one: Message) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("kind", PLANS)
-def test_the_windows_and_messages_of_a_side_are_those_that_the_join_holds(kind, seed, monkeypatch):
-    monkeypatch.setattr(logs, "FAN_OUT", 3)
-    plan, store = PLANS[kind], MemoryStore()
+def test_the_windows_and_messages_of_a_side_are_those_that_the_join_holds(kind, seed):
+    plan, store = PLANS[kind], MemoryStore(limits=SMALL)
     join, listed, whole = WindowJoin(plan, store), 0, 0
     given: dict[tuple, int] = {}  # side, topic and partition → the highest offset
     for name, side, what in steps(seed, 50):
@@ -116,9 +115,8 @@ def test_the_windows_and_messages_of_a_side_are_those_that_the_join_holds(kind, 
     assert 0 < whole < listed
 
 
-def test_the_sessions_and_messages_of_a_side_are_those_that_the_join_holds(seed, monkeypatch):
-    monkeypatch.setattr(logs, "FAN_OUT", 3)
-    plan, store = join_plan(SessionWindow(4), retention=Retention(time_ms=40)), MemoryStore()
+def test_the_sessions_and_messages_of_a_side_are_those_that_the_join_holds(seed):
+    plan, store = join_plan(SessionWindow(4), retention=Retention(time_ms=40)), MemoryStore(limits=SMALL)
     join, listed = WindowJoin(plan, store), 0
     for name, of, what in steps_of(seed, 30):
         getattr(join, name)(SIDES[of], table(what) if name == "add_message" else what)

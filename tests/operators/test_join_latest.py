@@ -8,10 +8,11 @@ from collections.abc import Iterable
 
 import pytest
 
-from keyedwm.operators.join import change_table, shipped_side, side_buffer
+from keyedwm.operators.join import shipped_side, side_buffer
 from keyedwm.operators.join.bounds import Bound
 from keyedwm.operators.join.plan import LEFT, RIGHT, How, JoinPlan
 from keyedwm.operators.plan_checks import FARTHEST_MS
+from keyedwm.operators.state.store import StateLimits
 from tests.operators.joins import Driven, Mark, Row, Rows, Step, counted, cut, plan_of, random_steps
 
 SEEDS = 200
@@ -77,8 +78,7 @@ def check(seed: int) -> None:
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, EACH))
-def test_each_row_meets_the_latest_change_at_or_before_it(first, monkeypatch):
-    monkeypatch.setattr(change_table, "_FEW", 3)  # so that what is superseded is cleared away soon
+def test_each_row_meets_the_latest_change_at_or_before_it(first):
     for seed in range(first, first + EACH):
         check(seed)
 
@@ -88,7 +88,6 @@ def test_keys_of_equal_hash_are_compared(monkeypatch):
         "tests.operators.joins.key_hashes", lambda found, rows: shipped_side.key_hashes(found, rows) % 2
     )
     monkeypatch.setattr(side_buffer, "key_hashes", lambda found, rows: shipped_side.key_hashes(found, rows) % 2)
-    monkeypatch.setattr(change_table, "_FEW", 3)
     for seed in range(20):
         check(seed)
 
@@ -102,8 +101,7 @@ def test_a_row_waits_until_no_change_that_counts_can_come():
     assert [(row["v"], row["w"]) for row in driven.step(Mark(RIGHT, 0, 11))] == [(1, 8)]
 
 
-def test_without_keys_a_row_meets_the_latest_change_of_all(monkeypatch):
-    monkeypatch.setattr(change_table, "_FEW", 3)
+def test_without_keys_a_row_meets_the_latest_change_of_all():
     driven = Driven(latest_plan(on=()), restarts=True)
     for at in range(20):
         driven.step(Rows(RIGHT, (Row("abc"[at % 3], 1, at, (at,)),)))
@@ -112,8 +110,7 @@ def test_without_keys_a_row_meets_the_latest_change_of_all(monkeypatch):
     assert [(row["v"], row["w"]) for row in driven.end()] == [(1, 19)]
 
 
-def test_superseded_changes_are_cleared_away(monkeypatch):
-    monkeypatch.setattr(change_table, "_FEW", 3)
+def test_superseded_changes_are_cleared_away():
     driven = Driven(latest_plan(), restarts=True)
     for at in range(200):
         driven.step(Rows(RIGHT, (Row("a", 1, at, (at,)), Row("b", 1, at, (at,)))))
@@ -123,17 +120,16 @@ def test_superseded_changes_are_cleared_away(monkeypatch):
     assert [row["w"] for row in driven.step(Rows(LEFT, (Row("a", 1, 1, (199,)),))) + driven.end()] == [199]
 
 
-def test_a_batch_writes_what_it_brings_however_large_the_table_is(monkeypatch):
-    monkeypatch.setattr(change_table, "_BLOB_BYTES", 32_768)
-    monkeypatch.setattr(change_table, "_SMALL_BYTES", 4_096)
-    driven = Driven(latest_plan(), restarts=True)
+def test_a_batch_writes_what_it_brings_however_large_the_table_is():
+    limits = StateLimits(blob_bytes=32_768, small_bytes=4_096)
+    driven = Driven(latest_plan(), restarts=True, limits=limits)
     driven.step(Rows(RIGHT, tuple(Row("a", n, n, (0,)) for n in range(16_000))))
     held = {name for name, size in driven.store.sizes.items() if size >= 4_096}
-    assert len(held) > change_table.FAN_OUT
+    assert len(held) > limits.fan_out
     for at in range(1, 40):
         before = set(driven.store.sizes)
         driven.step(Rows(RIGHT, (Row("a", at, at, (at,)),)))
         assert held <= set(driven.store.sizes)
         assert len(set(driven.store.sizes) - before) <= 2
         added = [name for name in set(driven.store.sizes) - held if name.startswith("changes")]
-        assert len(added) <= change_table.FAN_OUT
+        assert len(added) <= limits.fan_out

@@ -12,7 +12,6 @@ import pytest
 from keyedwm.core.control_row import ControlRow, encode_rows
 from keyedwm.core.errors import FormatError, OptionError
 from keyedwm.core.rows import ControlKind
-from keyedwm.operators.join import change_table
 from keyedwm.operators.join.bounds import Bound
 from keyedwm.operators.join.plan import LEFT, How, JoinPlan
 from keyedwm.operators.join.side_buffer import MATCHED
@@ -22,6 +21,7 @@ from keyedwm.savepoint_files import Files, OperatorState, Savepoint, write_savep
 from keyedwm.spark.hosting.rescale_state import RescaledState, moved
 from keyedwm.spark.hosting.stage_one import CONTROL_TEXT
 from tests.operators.joins import counted, plan_of, random_plan
+from tests.operators.laws.small import SMALL
 from tests.operators.moving import pieces
 from tests.operators.test_join_latest import latest_plan
 from tests.spark.test_join_batch import Pipeline, event, events, kinds, layout_of, told
@@ -65,7 +65,7 @@ def begun(new: TwoInputs, begin: RescaledState, bucket: int, mine: list) -> None
     blobs[MANIFEST] = whole
     note = begin.first_manifest(new.layout, bucket)
     note.blobs = {name: len(blob) for name, blob in blobs.items()}
-    new.state[bucket] = note, MemoryStore(blobs)
+    new.state[bucket] = note, MemoryStore(blobs, SMALL)
 
 
 def side_rows(rng: random.Random, plan: JoinPlan, side: int, batch: int) -> list[dict]:
@@ -122,8 +122,7 @@ def check(seed: int, place: str) -> int:
 
 
 @pytest.mark.parametrize("start", range(0, SEEDS, EACH))
-def test_results_are_those_of_a_join_that_was_not_moved(start, tmp_path, monkeypatch):
-    monkeypatch.setattr(change_table, "_FEW", 3)  # so that what is superseded is cleared away soon
+def test_results_are_those_of_a_join_that_was_not_moved(start, tmp_path):
     assert sum(check(seed, str(tmp_path / str(seed))) for seed in range(start, start + EACH)) > 20
 
 

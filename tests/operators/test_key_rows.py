@@ -17,10 +17,10 @@ from keyedwm.operators.messages.windows import (
     tumbling_rows,
 )
 from keyedwm.operators.panes import Early
-from keyedwm.operators.state import store as logs
 from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.windows import WindowOperator
+from tests.operators.laws.small import SMALL
 from tests.operators.stored import messages_of, operator_of, panes_of, plan_of, random_messages, table
 
 # Event times say nothing here.
@@ -78,9 +78,8 @@ def test_beyond_a_limit_the_keys_whose_messages_lie_farthest_behind_go_and_begin
     assert operator.next_offsets() == {("t", 0): 8}
 
 
-def test_closed_windows_leave_nothing_behind(monkeypatch):
-    monkeypatch.setattr(logs, "_FEW_ROWS", 4)
-    store = MemoryStore()
+def test_closed_windows_leave_nothing_behind():
+    store = MemoryStore(limits=SMALL)
     operator = WindowOperator(plan_of(tumbling_key_rows(2)), store)
     for key in range(200):
         operator.add_message(table(given((2 * key, f"{key}", 1), (2 * key + 1, f"{key}", 2))))

@@ -11,10 +11,9 @@ import pyarrow as pa
 import pytest
 
 from keyedwm.arrow.columns import Flags, Ints
-from keyedwm.operators.state import key_dictionary
-from keyedwm.operators.state import store as logs
 from keyedwm.operators.state.keyed_log import KeyedLog, KeyedRows, newest
-from keyedwm.operators.state.store import MemoryStore, TableLogs
+from keyedwm.operators.state.store import LIMITS, MemoryStore, StateLimits, TableLogs
+from tests.operators.laws.small import SMALL
 
 BY = [pa.field("k", pa.string())]
 
@@ -34,8 +33,8 @@ class Held(KeyedRows):
 class Bucket:
     """A log over several batches, of which each builds it anew."""
 
-    def __init__(self) -> None:
-        self.store, self._facts = MemoryStore(), {}
+    def __init__(self, limits: StateLimits = LIMITS) -> None:
+        self.store, self._facts = MemoryStore(limits=limits), {}
 
     def batch(self, puts: list[tuple[str, int, int]], *, tidy: bool) -> dict[tuple[str, int], int]:
         tables = TableLogs(self.store, manifest="note", state=self._facts)
@@ -56,11 +55,8 @@ def told(log: KeyedLog[Held]) -> dict[tuple[str, int], int]:
 
 
 @pytest.mark.parametrize("tidy", [False, True])
-def test_the_newest_row_of_a_key_counts_whatever_parts_are_merged_and_written_anew(tidy, seed, monkeypatch):
-    monkeypatch.setattr(logs, "FAN_OUT", 3)
-    monkeypatch.setattr(logs, "_FEW_ROWS", 4)
-    monkeypatch.setattr(key_dictionary, "_FEW", 1)
-    rng, bucket, expected = Random(seed), Bucket(), {}
+def test_the_newest_row_of_a_key_counts_whatever_parts_are_merged_and_written_anew(tidy, seed):
+    rng, bucket, expected = Random(seed), Bucket(SMALL), {}
     for _ in range(60):
         puts = [(rng.choice("abcd"), rng.randrange(3), rng.randrange(3)) for _ in range(rng.randrange(4))]
         expected |= {(key, place): count for key, place, count in puts}

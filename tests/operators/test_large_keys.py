@@ -11,16 +11,17 @@ from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow
 from keyedwm.operators.panes import Early
-from keyedwm.operators.state import key_dictionary, store
+from keyedwm.operators.state import key_dictionary
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
+from keyedwm.operators.state.store import LIMITS, StateLimits
 from tests.operators.streams import Event, Restarted, plan_of, rows_of, table
 
 SUM = (("total", agg.sum("n")),)
 
 
-def played(plan) -> tuple[list[dict], int]:
+def played(plan, limits=LIMITS) -> tuple[list[dict], int]:
     """What comes out, and the size of the largest blob."""
-    operator, shown, largest = Restarted(plan), [], 0
+    operator, shown, largest = Restarted(plan, limits), [], 0
     for step in range(6):
         rows = [
             Event(f"{'long' * (1 + number % 9)}-{number % 160}", 10 * step + number % 17, number, None, None, number)
@@ -45,11 +46,8 @@ def played(plan) -> tuple[list[dict], int]:
 def test_columns_in_chunks_and_blobs_in_pieces_give_the_same(window, settings):
     plan = plan_of(window, aggregates=SUM, **settings)
     wanted, whole = played(plan)
-    with (
-        mock.patch.object(key_dictionary, "_CHUNK_BYTES", whole // 3),
-        mock.patch.object(store, "_BLOB_BYTES", whole // 3),
-    ):
-        made, largest = played(plan)
+    with mock.patch.object(key_dictionary, "_CHUNK_BYTES", whole // 3):
+        made, largest = played(plan, StateLimits(blob_bytes=whole // 3))
     assert made == wanted
     assert largest < whole
 

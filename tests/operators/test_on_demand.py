@@ -16,13 +16,13 @@ from keyedwm.operators.messages.on_demand import OnDemandWindow, on_demand
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.windows import CompletedBy, HoppingWindow
 from keyedwm.operators.panes import Early
-from keyedwm.operators.state import store as logs
 from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.windows import WindowOperator
 from tests.operators import stored
 from tests.operators.laws.kinds import ON_DEMAND as WINDOWS
 from tests.operators.laws.laws import mixed
+from tests.operators.laws.small import SMALL
 from tests.operators.stored import (
     KEEP_ALL,
     SCHEMA,
@@ -117,9 +117,8 @@ def test_a_message_is_taken_until_the_window_that_it_could_open_would_be_gone():
     assert told(operator) == [("a", 6, [9], "late")]
 
 
-def test_windows_that_are_gone_leave_nothing_behind(monkeypatch):
-    monkeypatch.setattr(logs, "_FEW_ROWS", 4)
-    store = MemoryStore()
+def test_windows_that_are_gone_leave_nothing_behind():
+    store = MemoryStore(limits=SMALL)
     operator = operator_of(store=store)
     for at in range(200):
         operator.add_message(table(given((2 * at, f"{at}", 9, 100 * at), (2 * at + 1, f"{at}", 1, 100 * at + 50))))

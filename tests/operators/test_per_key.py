@@ -22,10 +22,10 @@ from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPl
 from keyedwm.operators.keyed.key_census import SLOTS
 from keyedwm.operators.keyed.per_key import Partitions, PerKey
 from keyedwm.operators.panes import Early, EveryBy
-from keyedwm.operators.state import store
 from keyedwm.operators.state.manifest import MANIFEST
 from pyspark_wm_source.options.frame_stage import FrameSpec
 from pyspark_wm_source.options.stage import SourceColumns
+from tests.operators.laws.small import SMALL
 from tests.operators.per_key_model import Model, Row, SessionModel
 from tests.operators.streams import rows_of
 
@@ -82,7 +82,7 @@ def both(per_key, window, batches, *, steps=1, **settings):
     blobs, late_rows, operator = {}, 0, DrivenOperator(plan)
     for step, (rows, front_ms) in enumerate(batches):
         if step % steps == 0:
-            late_rows, operator = late_rows + operator.late_rows, DrivenOperator(plan, blobs)
+            late_rows, operator = late_rows + operator.late_rows, DrivenOperator(plan, blobs, SMALL)
         tasks = [[row for row in rows if row.partition == number] for number in range(2)]
         partials = [combine_rows(plan, table(one)) for one in tasks if one]
         made = panes(operator.take(pa.concat_tables(partials))) if partials else []
@@ -98,7 +98,7 @@ def both(per_key, window, batches, *, steps=1, **settings):
         blobs = operator.snapshot()
         assert json.loads(blobs[MANIFEST])["census"]["dropped"] == of_keys
         yield sorted(made), sorted(told), blobs
-    operator = DrivenOperator(plan, blobs)
+    operator = DrivenOperator(plan, blobs, SMALL)
     yield sorted(panes(operator.complete())), model.complete(), operator.snapshot()
 
 
@@ -131,8 +131,7 @@ def test_a_key_closes_by_its_own_watermark(seed):
 
 
 @pytest.mark.parametrize("seed", range(2, 8))
-def test_an_operator_goes_on_after_its_state_was_written(seed, monkeypatch):
-    monkeypatch.setattr(store, "FAN_OUT", 3)  # parts of logs become one at every third batch
+def test_an_operator_goes_on_after_its_state_was_written(seed):
     per_key, window, how = drawn(seed)
     for step, (made, told, _) in enumerate(both(per_key, window, stream(seed), steps=7, **how)):
         assert made == told, step
@@ -146,7 +145,7 @@ def test_panes_that_discard_tell_every_row_of_a_window_once(window, early, per_k
     blobs, made, told = {}, Counter(), Counter()
     model = Model(per_key.lag_ms, per_key.behind_ms, window.size_ms, window.slide_ms, per_key.idle_ms)
     for rows, front_ms in [*stream(1), ([], None)]:
-        operator = DrivenOperator(plan, blobs)
+        operator = DrivenOperator(plan, blobs, SMALL)
         if rows:
             made.update(rows_by_window(panes(operator.take(combine_rows(plan, table(rows))))))
         told.update(rows_by_window(model.take(rows)))
@@ -154,7 +153,7 @@ def test_panes_that_discard_tell_every_row_of_a_window_once(window, early, per_k
             made.update(rows_by_window(panes(operator.advance(front_ms))))
             told.update(rows_by_window(model.advance(front_ms)))
         blobs = operator.snapshot()
-    made.update(rows_by_window(panes(DrivenOperator(plan, blobs).complete())))
+    made.update(rows_by_window(panes(DrivenOperator(plan, blobs, SMALL).complete())))
     told.update(rows_by_window(model.complete()))
     assert made == told
 
@@ -200,7 +199,7 @@ def test_state_holds_open_windows_and_not_a_day_of_closed_ones():
     plan = plan_of(WINDOWS[0], PerKey(0, 100_000))
     blobs, sizes = {}, []
     for step in range(60):
-        operator = DrivenOperator(plan, blobs)
+        operator = DrivenOperator(plan, blobs, SMALL)
         rows = [Row(f"device {n}", "x", 0, step * 5 + n % 5, step) for n in range(200)]
         operator.take(combine_rows(plan, table(rows)))
         operator.advance(step * 5)
@@ -214,7 +213,7 @@ def test_keys_behind_the_floor_are_forgotten():
     plan = plan_of(WINDOWS[0], PerKey(0, 100))
     blobs, sizes = {}, []
     for step in range(200):
-        operator = DrivenOperator(plan, blobs)
+        operator = DrivenOperator(plan, blobs, SMALL)
         operator.take(combine_rows(plan, table([Row(f"once {step}-{n}", "x", 0, step * 10, n) for n in range(20)])))
         operator.advance(step * 10)
         blobs = operator.snapshot()
@@ -226,7 +225,7 @@ def test_a_key_that_goes_on_before_there_is_a_watermark_leaves_nothing_behind():
     plan = plan_of(WINDOWS[0], PerKey(0, 1000))
     blobs, sizes = {}, []
     for step in range(60):
-        operator = DrivenOperator(plan, blobs)
+        operator = DrivenOperator(plan, blobs, SMALL)
         operator.take(combine_rows(plan, table([Row("device", "x", 0, 1000 + step * 10, step)])))
         blobs = operator.snapshot()
         sizes.append(len(blobs[MANIFEST]))

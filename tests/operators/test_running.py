@@ -22,10 +22,9 @@ from keyedwm.operators.process.plan import ProcessInput, ProcessPlan
 from keyedwm.operators.process.running import Running
 from keyedwm.operators.process.running_state import RunningPlan
 from keyedwm.operators.protocol import operator_of
-from keyedwm.operators.state import key_dictionary
-from keyedwm.operators.state import store as logs
 from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import MemoryStore
+from tests.operators.laws.small import SMALL
 from tests.operators.moving import processor_in_buckets
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -67,7 +66,7 @@ class Played:
         self.read = self.late = 0
 
     def batch(self, rows: list[tuple], watermark_ms: int | None) -> list[dict]:
-        store = MemoryStore(dict(self.blobs))
+        store = MemoryStore(dict(self.blobs), SMALL)
         operator, made = operator_of(self.plan, store), []
         calls = [("on_watermark", 0, 0, self.watermark_ms)] if self.watermark_ms is not None else []
         calls += [("on_rows", 0, table(rows), None)]
@@ -136,10 +135,8 @@ def cut(rng: random.Random, rows: list[tuple]) -> list[tuple[list[tuple], int]]:
 def test_every_row_leaves_once_with_the_aggregates_up_to_it_for_any_cut_and_after_every_restart(
     keep_ms, seed, monkeypatch
 ):
-    monkeypatch.setattr(logs, "FAN_OUT", 3)
     monkeypatch.setattr(running, "_FEW", 4)
     monkeypatch.setattr(running, "_MOST_ROWS", 7)
-    monkeypatch.setattr(key_dictionary, "_FEW", 1)
     for number in range(4):
         rng = random.Random(f"{seed} {number} {keep_ms}")
         rows = rows_of(rng, 120)

@@ -10,15 +10,13 @@ import pytest
 from keyedwm.core.errors import FormatError, InputError, OptionError
 from keyedwm.operators.frames.plan import SessionWindow, tumbling
 from keyedwm.operators.join.plan import How
-from keyedwm.operators.messages import results
 from keyedwm.operators.messages.join.plan import Emit, Keep, WindowJoinPlan, WindowJoinSide
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.windows import CompletedBy, session_rows
-from keyedwm.operators.state import key_dictionary
-from keyedwm.operators.state import store as logs
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.windows import WindowJoin
 from tests.operators.laws.kinds import SESSIONS as WINDOWS
+from tests.operators.laws.small import SMALL
 from tests.operators.session_joins import SIDES, differential, join_plan, pair_of
 from tests.operators.stored import SCHEMA, Message, table
 
@@ -46,14 +44,6 @@ def both_at(join: WindowJoin, time_ms: int) -> None:
         join.watermark(side, time_ms)
 
 
-@pytest.fixture(autouse=True)
-def compaction_at_every_turn(monkeypatch):
-    monkeypatch.setattr(logs, "FAN_OUT", 3)
-    monkeypatch.setattr(logs, "_FEW_ROWS", 4)
-    monkeypatch.setattr(results, "_MOST_ROWS", 7)
-    monkeypatch.setattr(key_dictionary, "_FEW", 1)
-
-
 def some_seeds(window) -> range:
     """Of 48 combinations of limits, kinds of join and kept messages: ten for a window, all for all windows together.
 
@@ -79,7 +69,7 @@ def test_a_session_is_joined_as_soon_as_it_has_both_sides_and_what_was_joined_is
         (Keep.LAST, [(0, 12, 1, 2), (0, 14, 3, 4)]),
         (Keep.ALL, [(0, 12, 0, 2), (0, 12, 1, 2), (0, 14, 3, 4)]),
     ):
-        store, made = MemoryStore(), []
+        store, made = MemoryStore(limits=SMALL), []
         for side, time in (("left", 0), ("left", 1), ("right", 2), ("left", 3), ("right", 4), ("left", 5)):
             join = join_of(store, keep=keep, emit=Emit.PAIRED)
             join.add_message(side, given((time, "a", time)))
@@ -104,7 +94,7 @@ def test_a_session_as_it_stands_comes_with_each_of_its_messages_those_of_a_call_
 
 
 def test_a_state_whose_sessions_spoke_when_complete_is_refused_where_they_speak_with_each_message():
-    store = MemoryStore()
+    store = MemoryStore(limits=SMALL)
     join_of(store).flush()
     with pytest.raises(FormatError, match="belongs to plan"):
         join_of(store, emit=Emit.RUNNING)
@@ -186,7 +176,7 @@ def test_a_side_may_name_its_columns_otherwise_and_messages_come_back_as_they_ca
         ),
         window=TEN, retention=Retention(time_ms=20), how=How.LEFT,
     )  # fmt: skip
-    store = MemoryStore()
+    store = MemoryStore(limits=SMALL)
     join = WindowJoin(plan, store)
     join.add_message("left", given((0, "a", 0), (1, "z", 3)))
     join.add_message(
@@ -221,7 +211,7 @@ def test_a_limit_in_bytes_counts_messages_as_they_came_and_not_what_is_held_besi
 
 
 def test_nothing_is_left_when_all_sessions_are_gone():
-    store = MemoryStore()
+    store = MemoryStore(limits=SMALL)
     join = join_of(store, retention=Retention(time_ms=20))
     for at in range(0, 1_000, 5):
         for side in SIDES:

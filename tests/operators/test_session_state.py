@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -14,14 +12,12 @@ from hypothesis import strategies as st
 
 from keyedwm.core.window_rules import LatePolicy, LateRule, Touching
 from keyedwm.operators.aggregates import functions as agg
-from keyedwm.operators.frames import session_log
 from keyedwm.operators.frames.paned_sessions import PanedSessionOperator
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SessionWindow
 from keyedwm.operators.protocol import operator_of
-from keyedwm.operators.state import store
 from keyedwm.operators.state.blobs import packed, unpacked
-from keyedwm.operators.state.store import MemoryStore
+from keyedwm.operators.state.store import LIMITS, MemoryStore, StateLimits
 from tests.operators.streams import AGGREGATES, Event, plan_of, rows_of, table
 
 GAP_MS = 10
@@ -44,13 +40,13 @@ class CountingStore(MemoryStore):
 class Kept:
     """An operator built anew for every batch; `read` and `written` tell of the last one, the note left out."""
 
-    def __init__(self, plan, kind=operator_of, blobs=None):
-        self.plan, self.kind = plan, kind
+    def __init__(self, plan, kind=operator_of, blobs=None, limits=LIMITS):
+        self.plan, self.kind, self.limits = plan, kind, limits
         self.blobs = dict(blobs or {})
         self.late_rows = 0
 
     def batch(self, rows=(), watermark_ms=None, *, end=False):
-        kept = CountingStore(self.blobs)
+        kept = CountingStore(self.blobs, self.limits)
         operator = self.kind(self.plan, kept)
         made = []
         if rows:
@@ -73,14 +69,9 @@ def reference(plan, store):
     return PanedSessionOperator(plan, plan.window, store)
 
 
-@contextmanager
 def small_parts(fan_out=2, steps=4):
     """Every path of a big state in a small one: shards, due parts, compaction."""
-    with (
-        mock.patch.multiple(session_log, _STEPS=steps, _DUE_ROWS=2, _UNDIVIDED_ROWS=3, _SHARDS=3),
-        mock.patch.object(store, "FAN_OUT", fan_out),
-    ):
-        yield
+    return StateLimits(fan_out=fan_out, session_steps=steps, due_rows=2, undivided_rows=3, session_shards=3)
 
 
 def event(key, time_ms, at=0):
@@ -115,10 +106,10 @@ def play(operator, steps):
 @given(batches, st.sampled_from(Touching), st.sampled_from([2, 3, 16]), st.sampled_from([1, 4, 32]))
 def test_what_is_read_piecemeal_shows_in_every_batch_what_reading_everything_shows(steps, touching, fan_out, pace):
     plan = plan_of(SessionWindow(GAP_MS, touching), aggregates=SOME, late=LatePolicy.EMIT)
-    lazy, whole = Kept(plan), Kept(plan, reference)
-    with small_parts(fan_out, pace):
-        for number, (ours, wanted) in enumerate(zip(play(lazy, steps), play(whole, steps), strict=True)):
-            assert ours == wanted, number
+    limits = small_parts(fan_out, pace)
+    lazy, whole = Kept(plan, limits=limits), Kept(plan, reference, limits=limits)
+    for number, (ours, wanted) in enumerate(zip(play(lazy, steps), play(whole, steps), strict=True)):
+        assert ours == wanted, number
     assert lazy.late_rows == whole.late_rows
     assert set(lazy.blobs) == {"note"}
 
@@ -127,9 +118,8 @@ def test_what_is_read_piecemeal_shows_in_every_batch_what_reading_everything_sho
 @given(batches)
 def test_late_by_the_event_shows_what_reading_everything_shows(steps):
     plan = plan_of(SessionWindow(GAP_MS), aggregates=COUNT, late_rule=LateRule.EVENT)
-    lazy, whole = Kept(plan), Kept(plan, reference)
-    with small_parts():
-        assert [*play(lazy, steps)] == [*play(whole, steps)]
+    lazy, whole = Kept(plan, limits=small_parts()), Kept(plan, reference, limits=small_parts())
+    assert [*play(lazy, steps)] == [*play(whole, steps)]
     assert lazy.late_rows == whole.late_rows
 
 
@@ -148,7 +138,7 @@ def test_parts_are_compacted_when_so_many_of_a_size_are_there_and_each_is_writte
     for number in range(600):
         kept.batch([[event(f"k{number:04}", number, number)]], number)
         written += sum(unpacked(blob).num_rows for blob in kept.written.values())
-    assert len(kept.blobs) < 3 * store.FAN_OUT
+    assert len(kept.blobs) < 3 * LIMITS.fan_out
     assert written <= 4 * 600
 
 
@@ -166,13 +156,12 @@ def test_up_to_the_horizon_the_rest_is_not_read():
 
 def test_a_late_row_reads_only_the_shard_of_its_key():
     plan = plan_of(SessionWindow(1_000), aggregates=COUNT)
-    kept = Kept(plan)
-    with mock.patch.multiple(session_log, _UNDIVIDED_ROWS=3):
-        kept.batch([[event(f"k{number}", number, number) for number in range(1_000)]], 1_500)
-        kept.batch([[event("late", 100, 0)]], 1_500)
+    kept = Kept(plan, limits=StateLimits(undivided_rows=3))
+    kept.batch([[event(f"k{number}", number, number) for number in range(1_000)]], 1_500)
+    kept.batch([[event("late", 100, 0)]], 1_500)
     assert kept.late_rows == 1
     assert sum(name.startswith("rest") for name in kept.read) == 1
-    assert sum(name.startswith("rest") for name in kept.blobs) == session_log._SHARDS
+    assert sum(name.startswith("rest") for name in kept.blobs) == LIMITS.session_shards
 
 
 def test_a_row_behind_the_watermark_goes_into_the_session_that_is_still_open():

@@ -9,19 +9,17 @@ import pytest
 from keyedwm.core.errors import OptionError
 from keyedwm.core.window_rules import Touching
 from keyedwm.operators.frames.plan import SessionWindow
-from keyedwm.operators.messages import results
 from keyedwm.operators.messages.functions import median
 from keyedwm.operators.messages.read_only_store import MESSAGES
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.sessions import INDEX
 from keyedwm.operators.messages.windows import CompletedBy
 from keyedwm.operators.panes import Early
-from keyedwm.operators.state import key_dictionary
-from keyedwm.operators.state import store as logs
 from keyedwm.operators.state.blobs import read_stored
 from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import MemoryStore
 from tests.operators import stored
+from tests.operators.laws.small import SMALL
 from tests.operators.stored import messages_of, panes_of, plan_of, table
 
 TEN = SessionWindow(10)
@@ -30,14 +28,6 @@ LONG = Retention(time_ms=1_000)
 given = partial(messages_of, "offset k time")  # whose value is the time, too
 told = partial(panes_of, "k start end n timing index last")
 operator_of = partial(stored.operator_of, TEN, retention=LONG)
-
-
-@pytest.fixture(autouse=True)
-def compaction_at_every_turn(monkeypatch):
-    monkeypatch.setattr(logs, "FAN_OUT", 3)
-    monkeypatch.setattr(logs, "_FEW_ROWS", 4)
-    monkeypatch.setattr(results, "_MOST_ROWS", 7)
-    monkeypatch.setattr(key_dictionary, "_FEW", 1)
 
 
 def test_a_late_message_joins_two_sessions_whose_panes_are_counted_on():
@@ -89,7 +79,7 @@ def test_a_message_outside_the_retention_comes_back_and_one_inside_begins_a_sess
 
 
 def test_a_session_that_never_ends_keeps_its_messages_and_not_those_of_others():
-    store = MemoryStore()
+    store = MemoryStore(limits=SMALL)
     operator = operator_of(store=store, retention=Retention(time_ms=20))
     for at in range(0, 4_000, 8):
         operator.add_message(table(given((2 * at, "long", at), (2 * at + 1, f"{at}", at))))
@@ -110,7 +100,7 @@ def test_a_session_that_never_ends_keeps_its_messages_and_not_those_of_others():
 
 
 def test_a_late_message_reads_the_slices_of_its_session_and_no_others():
-    store = MemoryStore()
+    store = MemoryStore(limits=SMALL)
     operator = operator_of(store=store)
     for at in range(0, 600, 20):
         operator.add_message(table(given((at, f"{at}", at))))
@@ -124,7 +114,7 @@ def test_a_late_message_reads_the_slices_of_its_session_and_no_others():
             read.append(name)
             return super().get(name)
 
-    operator = operator_of(store=Watched(dict(store.blobs)))
+    operator = operator_of(store=Watched(dict(store.blobs), SMALL))
     operator.add_message(table(given((600, "300", 305))))
     assert [row[:4] for row in told(operator)] == [("300", 300, 315, [300, 305])]
     slices = [name for name in read if name.startswith(MESSAGES)]

@@ -5,19 +5,16 @@ The reference takes every batch whole, in one instance that is never built anew 
 
 from __future__ import annotations
 
-from unittest import mock
-
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conformance.driver import DrivenOperator
 from keyedwm.core.window_rules import LatePolicy, LateRule
-from keyedwm.operators.frames import session_log
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SessionWindow
 from keyedwm.operators.panes import Early, EveryBy
-from keyedwm.operators.state import store
+from keyedwm.operators.state.store import StateLimits
 from tests.operators.streams import WINDOWS, Event, plan_of, rows_of, table
 
 EARLY = (
@@ -59,9 +56,10 @@ def shown(plan, operator, tasks, watermark_ms, now_ms) -> list[dict]:
 
 def with_parts(fan_out, is_whole):
     """Compaction from so many parts on, and of everything in every batch."""
-    return mock.patch.multiple(
-        store, FAN_OUT=fan_out, _SMALL_BYTES=1 << 20, _WHOLE_BYTES=1 if is_whole else 8 << 20
-    ), mock.patch.multiple(session_log, _STEPS=4, _DUE_ROWS=2, _UNDIVIDED_ROWS=3, _SHARDS=3)
+    return StateLimits(
+        fan_out=fan_out, class_bytes=1 << 20, whole_bytes=1 if is_whole else 8 << 20,
+        session_steps=4, due_rows=2, undivided_rows=3, session_shards=3,
+    )  # fmt: skip
 
 
 @settings(max_examples=20, deadline=None)
@@ -76,22 +74,18 @@ def test_neither_cut_nor_compaction_nor_restart_nor_a_lost_batch_can_be_seen(pla
             number += 1
         watermark_ms, now_ms = watermark_ms + rise_ms, now_ms + clock_ms
         wanted = shown(plan, wanted_of, [rows], watermark_ms, now_ms)
-        for parts in with_parts(fan_out, is_whole):
-            parts.start()
-        try:
-            cut = [rows[task::tasks] for task in range(tasks)]
-            if plan.late_rule is LateRule.EVENT:  # what a task brought of a session is judged together
-                cut = [rows]
-            if is_lost:  # its state is never written, and it comes again
-                lost = DrivenOperator(plan, blobs)
-                assert shown(plan, lost, cut, watermark_ms, now_ms) == wanted, step
-                lost.changed()
-                made_of, late_rows = DrivenOperator(plan, blobs), late_rows + made_of.late_rows
-            assert shown(plan, made_of, cut, watermark_ms, now_ms) == wanted, step
-            blobs = made_of.snapshot()
-            if restarts:
-                made_of, late_rows = DrivenOperator(plan, blobs), late_rows + made_of.late_rows
-        finally:
-            mock.patch.stopall()
+        limits = with_parts(fan_out, is_whole)
+        cut = [rows[task::tasks] for task in range(tasks)]
+        if plan.late_rule is LateRule.EVENT:  # what a task brought of a session is judged together
+            cut = [rows]
+        if is_lost:  # its state is never written, and it comes again
+            lost = DrivenOperator(plan, blobs, limits)
+            assert shown(plan, lost, cut, watermark_ms, now_ms) == wanted, step
+            lost.changed()
+            made_of, late_rows = DrivenOperator(plan, blobs, limits), late_rows + made_of.late_rows
+        assert shown(plan, made_of, cut, watermark_ms, now_ms) == wanted, step
+        blobs = made_of.snapshot()
+        if restarts:
+            made_of, late_rows = DrivenOperator(plan, blobs, limits), late_rows + made_of.late_rows
     assert rows_of(made_of.complete()) == rows_of(wanted_of.complete())
     assert late_rows + made_of.late_rows == wanted_of.late_rows

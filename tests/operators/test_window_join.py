@@ -19,7 +19,6 @@ from keyedwm.operators.messages.windows import (
     hopping_rows,
     tumbling_rows,
 )
-from keyedwm.operators.state import store as logs
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.windows import WindowJoin
 from tests.operators.stored import KEEP_ALL, SCHEMA, Message, table
@@ -125,8 +124,7 @@ def differential(seed: int, plan: WindowJoinPlan, count: int) -> int:
 
 @pytest.mark.parametrize("unbounded", ["", "left", "right"], ids=["both", "left unbounded", "right unbounded"])
 @pytest.mark.parametrize("window", [*WINDOWS, *ROWS], ids=str)
-def test_pairs_and_rejected_messages_are_those_of_the_model_for_any_input_and_cut(window, unbounded, monkeypatch):
-    monkeypatch.setattr(logs, "FAN_OUT", 3)  # compaction at every third part
+def test_pairs_and_rejected_messages_are_those_of_the_model_for_any_input_and_cut(window, unbounded):
     is_rows, pairs = isinstance(window, RowWindow), 0
     for seed in range(2):
         full = list(CompletedBy)[seed % 2]

@@ -12,6 +12,7 @@ from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.windows import CompletedBy, RowWindow
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.windows import WindowJoin
+from tests.operators.laws.small import SMALL
 from tests.operators.stored import KEEP_ALL, SCHEMA, Message, random_messages, table
 
 NAMES = ("left", "right")
@@ -226,7 +227,7 @@ class Played:
     """The operator, put away and built anew after each step."""
 
     def __init__(self, plan: WindowJoinPlan) -> None:
-        self.plan, self.store = plan, MemoryStore()
+        self.plan, self.store = plan, MemoryStore(limits=SMALL)
         self.operator = WindowJoin(plan, self.store)
         self.rejected: dict[str, list] = {name: [] for name in NAMES}
         self.keys: list[str] = []

@@ -38,7 +38,7 @@ class PanedSessionOperator(PanedOperator):
     def __init__(self, plan: WindowPlan, window: SessionWindow, store: BlobStore) -> None:
         super().__init__(plan, store)
         self._window = window
-        self._keys = KeyDictionary(plan.key_fields)
+        self._keys = KeyDictionary(plan.key_fields, self._logs.limits.few_keys)
         self._table = SessionTable(plan, window, self._keys, self._logs, self._gone_ms())
 
     @property

@@ -35,14 +35,8 @@ from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import BlobStore, StateChanges, TableLogs
 
 YOUNG, REST, DUE = "young", "rest-", "due-"
-# The horizon is so much of the span of all ends ahead: this many readings of everything for each span, and so much of
-# everything in `young` at most.
-_STEPS = 32
+# What is due next stands in so many parts at most.
 _DUE_PARTS = 8
-_DUE_ROWS = 4096
-# By the hash of the key, so that the few keys that a late row asks for need few parts of `rest`.
-_SHARDS = 16
-_UNDIVIDED_ROWS = 65_536
 
 
 class SessionLog:
@@ -52,7 +46,7 @@ class SessionLog:
         self._plan = plan
         self._window = window
         self._logs = TableLogs(store, manifest=MANIFEST, state=state)
-        self.keys = KeyDictionary(plan.key_fields)
+        self.keys = KeyDictionary(plan.key_fields, self._logs.limits.few_keys)
         self._old = sorted(self._logs.names(SLICE))
         self._new: list[SessionParts] = []  # in memory only
         self._young: SessionParts | None = None  # as read, without the new ones
@@ -114,7 +108,7 @@ class SessionLog:
         self._new.clear()
         self._young = None
         changes = self._logs.drain(self._merge)
-        self.keys = KeyDictionary(self._plan.key_fields)  # nothing holds numbers now
+        self.keys = KeyDictionary(self._plan.key_fields, self._logs.limits.few_keys)  # nothing holds numbers now
         return changes
 
     def _close_due(self, time_ms: int, most: int | None) -> tuple[SessionParts, int]:
@@ -156,12 +150,14 @@ class SessionLog:
         runs = Runs(self._plan, self._window, parts)
         time_ms = lowered_ms(self._window, runs.ends, time_ms, most)
         closed = closed_ms(self._window, time_ms)
-        horizon_ms = max(self._horizon_ms, closed + max(1, (int(runs.ends.max()) - closed) // _STEPS))
+        limits = self._logs.limits
+        ahead_ms = (int(runs.ends.max()) - closed) // limits.session_steps
+        horizon_ms = max(self._horizon_ms, closed + max(1, ahead_ms))
         ends = runs.ends[runs.ids]
         is_rest = ends > horizon_ms
         stays = (np.arange(len(parts)) < len(rest)) & (parts.ends > horizon_ms)
         written = sum(self._logs.rows.get(f"{REST}{shard}", 0) for shard in range(self._shards))
-        shards = _SHARDS if int(is_rest.sum()) > _UNDIVIDED_ROWS else 1
+        shards = limits.session_shards if int(is_rest.sum()) > limits.undivided_rows else 1
         if 2 * int(stays.sum()) < written or shards > self._shards:  # more than half of what is written is dead
             self._drop_rest()
             self._shards = shards
@@ -179,7 +175,7 @@ class SessionLog:
             self._logs.drop(f"{DUE}{number}")
         self._due = []
         due = due.take(np.argsort(due.ends, kind="stable"))
-        size = max(_DUE_ROWS, -(-len(due) // _DUE_PARTS))
+        size = max(self._logs.limits.due_rows, -(-len(due) // _DUE_PARTS))
         for number, at in enumerate(range(0, len(due), size)):
             part = due.take(np.arange(at, min(at + size, len(due))))
             self._logs.append(f"{DUE}{number}", self._table(part))

@@ -19,13 +19,10 @@ from keyedwm.operators.join.plan import JoinSide
 from keyedwm.operators.join.shipped_side import HASH, same_keys
 from keyedwm.operators.join.side_buffer import SidePiece
 from keyedwm.operators.state.blobs import read_stored, stored
-from keyedwm.operators.state.store import FAN_OUT, BlobStore, StateChanges
+from keyedwm.operators.state.store import BlobStore, StateChanges, limits_of
 
 CHANGES = "changes"
 _ARRIVAL = "__arrival"
-_FEW = 4096
-_BLOB_BYTES = 4 << 20
-_SMALL_BYTES = 256 << 10  # stored; smaller ones are merged when there are many
 _EARLIEST = -(2**62)
 _COMPRESSION = "zstd"
 
@@ -35,7 +32,7 @@ class ChangeTable:
 
     def __init__(self, side: JoinSide, store: BlobStore, state: Sequence[Any]) -> None:
         """facts: as `state` told them."""
-        self._side, self._store = side, store
+        self._side, self._store, self._limits = side, store, limits_of(store)
         self._blobs: dict[int, int] = dict(state[0]) if state else {}
         self._next, self._arrived, self._cleared = map(int, state[1:] or (0, 0, 0))
         self._fresh: list[pa.Table] = []
@@ -82,7 +79,7 @@ class ChangeTable:
         everything without what the limit supersedes.
         """
         written: dict[str, bytes] = {}
-        if self.rows > 2 * self._cleared + _FEW:
+        if self.rows > 2 * self._cleared + self._limits.few_changes:
             merged, tables = list(self._blobs), [self._kept(limit_ms)]
             self._cleared = tables[0].num_rows
         else:
@@ -93,7 +90,7 @@ class ChangeTable:
         for number in merged:
             del self._blobs[number]
         for table in tables:
-            rows = max(1, table.num_rows // max(1, -(-table.nbytes // _BLOB_BYTES)))
+            rows = max(1, table.num_rows // max(1, -(-table.nbytes // self._limits.blob_bytes)))
             for start in range(0, table.num_rows, rows):
                 piece = table.slice(start, rows)
                 name = _name(self._next)
@@ -121,8 +118,8 @@ class ChangeTable:
 
     def _many_small(self) -> list[int]:
         """The small blobs, if there are as many as one more would make too many, and there is one more."""
-        small = [number for number in self._blobs if self._store.sizes[_name(number)] < _SMALL_BYTES]
-        return small if self._fresh and len(small) + 1 >= FAN_OUT else []
+        small = [number for number in self._blobs if self._store.sizes[_name(number)] < self._limits.small_bytes]
+        return small if self._fresh and len(small) + 1 >= self._limits.fan_out else []
 
     def _kept(self, limit_ms: int | None) -> pa.Table:
         """The changes that some row at or above the limit can meet, by event time and arrival."""

@@ -18,7 +18,7 @@ from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
 from keyedwm.operators.join.plan import JoinSide
 from keyedwm.operators.join.shipped_side import HASH, key_hashes
 from keyedwm.operators.state.blobs import read_stored, sealed, stored, unsealed
-from keyedwm.operators.state.store import FAN_OUT, BlobStore, StateChanges, size_class
+from keyedwm.operators.state.store import BlobStore, StateChanges, limits_of
 
 # A slice is as large as this at most, and is not merged any more from the second size on.
 _SLICE_BYTES = 4 << 20
@@ -212,10 +212,13 @@ class SideBuffer:
     def _due(self) -> list[Slice]:
         """Return the slices that are to become fewer: all of a size of which there are many."""
         classes: dict[int, list[Slice]] = {}
+        limits = limits_of(self._store)
         for one in self._slices:
             if one.number is not None and one.size < _FULL_BYTES:
-                classes.setdefault(size_class(one.size), []).append(one)
-        return [one for of_size in classes.values() if len(of_size) >= FAN_OUT for one in of_size]
+                classes.setdefault(limits.size_class(one.size), []).append(one)
+        return [
+            one for of_size in classes.values() if len(of_size) >= limits_of(self._store).fan_out for one in of_size
+        ]
 
     def _cut(self, pieces: Sequence[SidePiece]) -> Iterator[SidePiece]:
         """Yield the rows by event time, in pieces of bounded size."""

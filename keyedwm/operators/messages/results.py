@@ -1,6 +1,6 @@
 """The panes of one window, computed anew from its messages: groups by key, their functions, and the result columns.
 
-Rule: so many panes leave at a time that they hold about a million messages.
+Rule: so many panes leave at a time that they hold about a million messages (`StateLimits.piece_rows`).
 """
 
 from __future__ import annotations
@@ -103,12 +103,9 @@ def _window(plan: StorePlan, starts: Ints, ends: Ints) -> pa.Array:
     return pa.StructArray.from_arrays(times, fields=list(WINDOW_TYPE))
 
 
-_MOST_ROWS = 1 << 20
-
-
-def pieces(in_order: Ints, sizes: Ints) -> Iterator[Ints]:
-    """Yield windows, in an order, so many at a time that they hold about a million messages; sizes: of each."""
+def pieces(in_order: Ints, sizes: Ints, most: int) -> Iterator[Ints]:
+    """Yield windows, in an order, so many at a time that they hold about that many messages; sizes: of each."""
     behind = np.cumsum(sizes[in_order])
-    for cut in np.split(in_order, np.searchsorted(behind, np.arange(_MOST_ROWS, behind[-1:].sum(), _MOST_ROWS))):
+    for cut in np.split(in_order, np.searchsorted(behind, np.arange(most, behind[-1:].sum(), most))):
         if len(cut):
             yield cut

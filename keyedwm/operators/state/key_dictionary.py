@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from keyedwm.arrow.columns import Column, Ints, as_key, contiguous
+from keyedwm.operators.state.store import LIMITS
 
-_FEW = 4096
 # An Arrow array of texts holds less than 2 GiB; columns of more text have several chunks.
 _CHUNK_BYTES = 1 << 30
 _WIDE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
@@ -36,9 +36,10 @@ class KeyHolder(Protocol):
 class KeyDictionary:
     """The keys one operator knows."""
 
-    def __init__(self, fields: Sequence[pa.Field]) -> None:
+    def __init__(self, fields: Sequence[pa.Field], few: int = LIMITS.few_keys) -> None:
+        """few: so many keys are not worth compacting."""
         self._fields = tuple(fields)
-        self._compact_above = _FEW
+        self._few = self._compact_above = few
         self._clear()
 
     def _clear(self) -> None:
@@ -90,7 +91,7 @@ class KeyDictionary:
         renumbered[used] = self.numbers(columns, len(used))
         for holder in holders:
             holder.renumber(renumbered)
-        self._compact_above = max(_FEW, 2 * len(used))
+        self._compact_above = max(self._few, 2 * len(used))
 
     @staticmethod
     def _in(known: list[pa.Array], at: int, values: pa.Array) -> Ints:

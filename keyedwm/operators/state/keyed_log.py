@@ -122,7 +122,7 @@ class KeyedLog(Generic[_Rows]):
         """name: of the log. keys: the numbers of another log to share."""
         self._by, self._logs, self._name = [field.name for field in by], logs, name
         self._tables = KeyedTables(of, by)
-        self.keys = KeyDictionary(by) if keys is None else keys
+        self.keys = KeyDictionary(by, logs.limits.few_keys) if keys is None else keys
         found = self._tables.rows(self.keys, logs.read(name))
         self._know(found.take(found.is_alive()))
 

@@ -38,18 +38,53 @@ from keyedwm.core.errors import OptionError
 from keyedwm.core.text import shown
 from keyedwm.operators.state.blobs import damaged, read_stored, stored
 
-# So many parts of one size class become one part of the next class: few parts to read, each row rewritten seldom.
-FAN_OUT = 16
-_SMALL_BYTES = 4096
 # Larger parts are few enough, and are merged with all others or not at all.
 _PART_BYTES = 128 << 10
-_WHOLE_BYTES = 8 << 20
-_BLOB_BYTES = 4 << 20
 PART = "+"
-# A log with fewer rows is not worth writing anew.
-_FEW_ROWS = 1 << 10
 
 Merge = Callable[[str, Sequence[pa.Table]], pa.Table]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateLimits:
+    """The limits of a state that no plan sets; they belong to its store, and decide nothing that a result depends on.
+
+    fan_out: so many parts of one size class become one of the next, which is so many times as large: few parts to read,
+    each row rewritten seldom. class_bytes: the first class.
+    whole_bytes: from here on a log is merged as a whole. blob_bytes: of a blob at most. few_rows, few_keys,
+    few_changes: a log with no more rows, a dictionary with no more keys, a table with no more changes is not worth
+    making anew. small_bytes: of a blob of changes, as stored; smaller ones are merged when there are many.
+    piece_rows: panes that leave at once hold about so many messages.
+
+    Of sessions without panes: the horizon is a part of `session_steps` of the span of all ends ahead, so there are this
+    many readings of everything for each span. due_rows: of a blob of what is due. session_shards: by the hash of the
+    key, from undivided_rows on, so that the few keys that a late row asks for need few parts of the rest.
+    """
+
+    fan_out: int = 16
+    class_bytes: int = 4096
+    whole_bytes: int = 8 << 20
+    blob_bytes: int = 4 << 20
+    few_rows: int = 1 << 10
+    few_keys: int = 4096
+    few_changes: int = 4096
+    small_bytes: int = 256 << 10
+    piece_rows: int = 1 << 20
+    session_steps: int = 32
+    due_rows: int = 4096
+    session_shards: int = 16
+    undivided_rows: int = 65_536
+
+    def size_class(self, size: int) -> int:
+        """Return the class of a blob of this size."""
+        found = 0
+        while size > self.class_bytes:
+            size //= self.fan_out
+            found += 1
+        return found
+
+
+LIMITS = StateLimits()
 
 
 class LogHolder(Protocol):
@@ -63,7 +98,7 @@ class LogHolder(Protocol):
 
 
 class BlobStore(Protocol):
-    """Where blobs are at rest: Spark's state, or memory."""
+    """Where blobs are at rest: Spark's state, or memory. One with an attribute `limits` has other `StateLimits`."""
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -85,6 +120,7 @@ class MemoryStore:
     """Blobs in memory."""
 
     blobs: dict[str, bytes] = field(default_factory=dict)
+    limits: StateLimits = LIMITS
 
     def __post_init__(self) -> None:
         expect("the blobs of a store", self.blobs, MutableMapping, "a dict of names and bytes")
@@ -120,12 +156,18 @@ def checked_store(store: object) -> MemoryStore:
     return cast("MemoryStore", store)
 
 
+def limits_of(store: BlobStore) -> StateLimits:
+    """Return the limits of a state in this store."""
+    return getattr(store, "limits", LIMITS)
+
+
 class TableLogs:
     """Logs by name. The first part of a log is a blob of its name, later ones are `NAME+1`, `NAME+2` and so on."""
 
     def __init__(self, store: BlobStore, *, manifest: str, state: Mapping[str, Any]) -> None:
         """manifest: the name of a blob that is no log. state: as `state` returned it; older formats know less."""
         self._store = store
+        self.limits = limits_of(store)
         self.rows: dict[str, int] = dict(state.get("rows", {}))  # of each log, where that is known
         self._tried: dict[str, int] = dict(state.get("tried", {}))  # log → bytes when it was last tried as a whole
         self._parts: dict[str, dict[int, int]] = {}  # log → part number → bytes
@@ -173,7 +215,7 @@ class TableLogs:
 
     def is_mostly_old(self, log: str, count: int) -> bool:
         """Return whether most rows of a log do not count any more; count: of those that do."""
-        return self.rows.get(log, 0) > (2 * count + _FEW_ROWS if count else 0)
+        return self.rows.get(log, 0) > (2 * count + self.limits.few_rows if count else 0)
 
     def replace(self, log: str, table: pa.Table) -> None:
         """Write other rows in the place of a log's."""
@@ -201,7 +243,7 @@ class TableLogs:
 
     def _write(self, log: str, table: pa.Table, written: dict[str, bytes]) -> None:
         parts = self._parts[log]
-        for piece in _pieces(table):
+        for piece in _pieces(table, self.limits.blob_bytes):
             number = max(parts, default=-1) + 1
             name = _name(log, number)
             written[name] = stored(name, piece)
@@ -212,7 +254,7 @@ class TableLogs:
         """Write a log that has grown by half anew, if the same keys have come so often that this halves it."""
         parts = self._parts[log]
         size = sum(parts.values())
-        if len(parts) < 2 or size < max(_WHOLE_BYTES, 3 * self._tried.get(log, 0) // 2):
+        if len(parts) < 2 or size < max(self.limits.whole_bytes, 3 * self._tried.get(log, 0) // 2):
             return
         table = merge(log, [self._part(log, number) for number in sorted(parts)])
         if 2 * table.nbytes <= size:
@@ -235,34 +277,24 @@ class TableLogs:
         self._decoded.pop(name, None)
         self._removed.add(name)
 
-    @staticmethod
-    def _due(parts: Mapping[int, int], size: int) -> list[int]:
+    def _due(self, parts: Mapping[int, int], size: int) -> list[int]:
         """Return the newest parts that are to become one with a new part of this size: none, or enough of its class."""
-        newest = size_class(size)
+        newest = self.limits.size_class(size)
         due: list[int] = []
         for number in sorted(parts, reverse=True):
-            if size_class(parts[number]) > newest or parts[number] > _PART_BYTES:
+            if self.limits.size_class(parts[number]) > newest or parts[number] > _PART_BYTES:
                 break
             due.append(number)
-        return sorted(due) if len(due) + 1 >= FAN_OUT else []
-
-
-def size_class(size: int) -> int:
-    """Return the class of a blob of this size: up to 4 KiB, and each next class FAN_OUT times as large."""
-    found = 0
-    while size > _SMALL_BYTES:
-        size //= FAN_OUT
-        found += 1
-    return found
+        return sorted(due) if len(due) + 1 >= self.limits.fan_out else []
 
 
 def _name(log: str, number: int) -> str:
     return f"{log}{PART}{number}" if number else log
 
 
-def _pieces(table: pa.Table) -> Iterable[pa.Table]:
-    """Cut a table so that no blob is much larger than a few MiB."""
-    count = max(1, -(-table.nbytes // _BLOB_BYTES))
+def _pieces(table: pa.Table, blob_bytes: int) -> Iterable[pa.Table]:
+    """Cut a table so that no blob is much larger than that."""
+    count = max(1, -(-table.nbytes // blob_bytes))
     rows = max(1, -(-table.num_rows // count))
     return [table.slice(start, rows) for start in range(0, max(table.num_rows, 1), rows)]
 

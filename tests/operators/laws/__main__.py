@@ -11,14 +11,12 @@ import sys
 
 from tests.operators.laws.kinds import CASES
 from tests.operators.laws.laws import LAWS
-from tests.operators.laws.small import small_logs
 
 _SHOWN_EVERY = 500
 
 
 def main(seeds: int, first: int = 0, name: str = "") -> None:
     """Play the seeds; a difference ends it with the seed's number."""
-    small_logs(setattr)
     cases = [case for case in CASES if name in ("", case[0].name)]
     panes = 0
     for seed in range(first, first + seeds):

@@ -12,16 +12,10 @@ from keyedwm.operators.messages.windows import CompletedBy, KeyRowWindow, kind_o
 from keyedwm.operators.state.manifest import MANIFEST
 from tests.operators.laws import laws
 from tests.operators.laws.kinds import CASES, KINDS, Kind, case_id
-from tests.operators.laws.small import small_logs
 from tests.operators.stored import SCHEMA, Message, Restarted, cut, plan_of, random_messages, table
 from tests.operators.test_store_buckets import Buckets, joined, rising, staged
 
 every_case = pytest.mark.parametrize(("kind", "window", "full"), CASES, ids=case_id)
-
-
-@pytest.fixture(autouse=True)
-def _small_logs(monkeypatch):
-    small_logs(monkeypatch.setattr)
 
 
 def test_every_shape_has_laws():

@@ -188,7 +188,7 @@ class OnDemandShape(StoreShape, windows=OnDemandWindow):
             mine = mine.take(np.lexsort((self._opened.keys.ranks(mine.keys), mine.starts)))
             held = self._in_order(self._messages.read(start, start + 2 * self._size), mine.keys)
             first, behind = spans(mine.keys, mine.starts, mine.starts + self._size, held.keys, held.at)
-            for piece in pieces(np.arange(len(mine)), behind - first):
+            for piece in pieces(np.arange(len(mine)), behind - first, self._logs.limits.piece_rows):
                 yield self._panes(mine.take(piece), held, (first[piece], behind[piece]), timing)
 
     def _panes(self, windows: Opened, held: OrderedMessages, of: tuple[Ints, Ints], timing: Timing) -> Output:

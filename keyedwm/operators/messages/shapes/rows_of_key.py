@@ -168,5 +168,5 @@ class KeyRowsShape(KeyedRowsShape, windows=KeyRowWindow):
         sizes = np.minimum(begin + self._grid.size, ends[owner]) - np.maximum(begin, 0)
         owner_codes = before.codes[owner]
         in_order = np.lexsort((heads, offsets[heads + sizes - 1], self.channels.ranks()[channels_of(owner_codes)]))
-        for cut in pieces(in_order, sizes):
+        for cut in pieces(in_order, sizes, self._logs.limits.piece_rows):
             yield self._panes(messages, (heads[cut], sizes[cut]), owner_codes[cut], timing, last=last)

@@ -220,7 +220,7 @@ class SessionShape(StoreShape, windows=SessionKind):
         self._open.mark_shown(places_of)
         ranks = self._open.keys.ranks(sessions.keys)
         sessions = sessions.take(np.lexsort((ranks, sessions.starts, sessions.ends)))
-        for piece in pieces(np.arange(len(sessions)), sessions.rows):
+        for piece in pieces(np.arange(len(sessions)), sessions.rows, self._logs.limits.piece_rows):
             yield from self._panes(sessions.take(piece), timing, last=last)
 
     def _panes(self, sessions: Sessions, timing: Timing, *, last: bool) -> Iterator[Output]:

@@ -92,7 +92,7 @@ class RowSessionShape(KeyedRowsShape, windows=SessionRowWindow):
         heads = np.flatnonzero(self._begins(codes, offsets))
         sizes = np.diff(np.append(heads, len(codes)))
         in_order = np.lexsort((offsets[heads + sizes - 1], self.channels.ranks()[channels_of(codes[heads])]))
-        for cut in pieces(in_order, sizes):
+        for cut in pieces(in_order, sizes, self._logs.limits.piece_rows):
             yield self._panes(messages, (heads[cut], sizes[cut]), codes[heads[cut]], timing, last=last)
 
     def _begins(self, codes: Ints, offsets: Ints) -> Flags:
