@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from keyedwm.operators.join.plan import How
 from keyedwm.operators.messages.join.plan import Emit, Keep, WindowJoinPlan, WindowJoinSide
 from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.state.store import MemoryStore
+from keyedwm.operators.state.store import MemoryStore, StateLimits
 from keyedwm.windows import WindowJoin
 from tests.operators.laws.kinds import SESSIONS as WINDOWS
 from tests.operators.laws.scalar import NEVER
@@ -164,8 +164,8 @@ def pair_of(row: dict) -> tuple:
 class PlayedJoin:
     """A standalone join that is put away and built anew after each step."""
 
-    def __init__(self, plan: WindowJoinPlan, *, always: bool) -> None:
-        self.plan, self.always, self.store = plan, always, MemoryStore(limits=SMALL)
+    def __init__(self, plan: WindowJoinPlan, *, always: bool, limits: StateLimits = SMALL) -> None:
+        self.plan, self.always, self.store = plan, always, MemoryStore(limits=limits)
         self.join = WindowJoin(plan, self.store)
         self.made: list = []
         self.rejected: list = []
@@ -195,12 +195,12 @@ def steps_of(seed: int, count: int) -> list[tuple]:
     return steps
 
 
-def differential(seed: int, window, count: int, emit: Emit = Emit.FINAL) -> int:
+def differential(seed: int, window, count: int, emit: Emit = Emit.FINAL, *, limits: StateLimits = SMALL) -> int:
     """Play random messages to the join and to the model; return how many rows there were."""
     retention, how = RETENTIONS[seed % len(RETENTIONS)], HOWS[seed // 4 % len(HOWS)]
     how = How.INNER if emit is Emit.PAIRED else how
     plan = join_plan(window, list(Keep)[seed // 16 % len(Keep)], how, retention, emit=emit)
-    model, played = SessionJoinModel(plan), PlayedJoin(plan, always=seed % 3 != 2)
+    model, played = SessionJoinModel(plan), PlayedJoin(plan, always=seed % 3 != 2, limits=limits)
     given = [0, 0]
     for name, number, what in steps_of(seed, count):
         begin = len(model.made)

@@ -7,6 +7,7 @@ import math
 import random
 import struct
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -14,12 +15,11 @@ import pytest
 
 from keyedwm.core.errors import OptionError
 from keyedwm.operators.buckets import bucket_of
-from keyedwm.operators.process import passed_keys
 from keyedwm.operators.process.deduplicate import Deduplicate, DeduplicatePlan
 from keyedwm.operators.process.plan import ProcessInput, ProcessPlan
 from keyedwm.operators.protocol import operator_of
 from keyedwm.operators.state.manifest import MANIFEST
-from keyedwm.operators.state.store import MemoryStore
+from keyedwm.operators.state.store import LIMITS, MemoryStore, StateLimits
 from tests.operators.laws.small import SMALL
 from tests.operators.moving import processor_in_buckets
 
@@ -47,7 +47,8 @@ def table(rows: Iterable[tuple]) -> pa.Table:
 class Played:
     """The operator, built anew from its blobs for each batch."""
 
-    def __init__(self, plan: DeduplicatePlan) -> None:
+    def __init__(self, plan: DeduplicatePlan, limits: StateLimits = LIMITS) -> None:
+        self.limits = limits
         self.plan = ProcessPlan(
             inputs=(ProcessInput(schema=TIMED, by=plan.on, time="__time"),),
             make=lambda: Deduplicate(plan),
@@ -61,7 +62,7 @@ class Played:
 
     def batch(self, rows: list[tuple], watermark_ms: int | None) -> list[int]:
         """Return the offsets of the rows that passed."""
-        store = MemoryStore(dict(self.blobs), SMALL)
+        store = MemoryStore(dict(self.blobs), self.limits)
         operator, made = operator_of(self.plan, store), []
         calls = [("on_watermark", 0, 0, self.watermark_ms)] if self.watermark_ms is not None else []
         calls += [("on_rows", 0, table(rows), None)]
@@ -114,14 +115,13 @@ def cut(rng: random.Random, rows: list[tuple]) -> list[tuple[list[tuple], int]]:
 
 @pytest.mark.parametrize("within_ms", [1, 7, 1_000, 2_999, 10**6])
 @pytest.mark.parametrize("on", [("k",), ("f",), ("k", "f")])
-def test_the_first_row_of_a_key_passes_for_any_cut_and_after_every_restart(on, within_ms, seed, monkeypatch):
-    monkeypatch.setattr(passed_keys, "MOST_KEYS", 2)
-    monkeypatch.setattr(passed_keys, "MOST_SLICES", 1 << (seed + within_ms) % 10)
+def test_the_first_row_of_a_key_passes_for_any_cut_and_after_every_restart(on, within_ms, seed):
+    limits = replace(SMALL, passed_keys=2, passed_slices=1 << (seed + within_ms) % 10)
     for number in range(4):
         rng = random.Random(f"{seed} {number} {on} {within_ms}")
         rows = rows_of(rng, 150)
         as_key = [(row[0] if "k" in on else 0, row[1] if "f" in on else 0.0, *row[2:]) for row in rows]
-        played = Played(plan_of(on=on, within_ms=within_ms))
+        played = Played(plan_of(on=on, within_ms=within_ms), limits)
         made = [offset for batch, watermark_ms in cut(rng, rows) for offset in played.batch(batch, watermark_ms)]
         assert made == model(as_key, within_ms)
         assert played.late == 0
@@ -133,7 +133,7 @@ def test_the_number_of_slices_is_bounded_however_long_the_rows_lie_beyond_the_wa
     for batch in range(10):
         rows = [("a", 0.0, batch * day_ms + second * 10_000, batch * 8_640 + second) for second in range(8_640)]
         assert len(played.batch(rows, 0)) == len(rows)
-    assert len(played.blobs) < 5 * passed_keys.MOST_SLICES
+    assert len(played.blobs) < 5 * LIMITS.passed_slices
 
 
 def test_rows_within_reach_are_duplicates_before_and_behind_also_at_its_very_end():
@@ -170,20 +170,19 @@ def test_keys_are_forgotten_once_nothing_can_repeat_them():
     assert list(played.blobs) == [MANIFEST]
 
 
-def test_a_batch_reads_the_logs_that_its_times_and_keys_can_meet_and_no_others(monkeypatch):
+def test_a_batch_reads_the_logs_that_its_times_and_keys_can_meet_and_no_others():
     class Watched(MemoryStore):
         def get(self, name):
             asked.append(name)
             return super().get(name)
 
-    monkeypatch.setattr(passed_keys, "MOST_KEYS", 16)
-    monkeypatch.setattr(passed_keys, "MOST_SLICES", 10_000)
-    played = Played(plan_of(within_ms=8_000))
+    limits = StateLimits(passed_keys=16, passed_slices=10_000)
+    played = Played(plan_of(within_ms=8_000), limits)
     for start in range(0, 2_000, 100):  # all within one second, and as many again an hour later
         for ahead in (0, 3_600_000):
             played.batch([(f"key {n}", 0.0, ahead + n % 1_000, n) for n in range(start, start + 100)], 0)
     asked: list[str] = []
-    operator = operator_of(played.plan, Watched(dict(played.blobs)))
+    operator = operator_of(played.plan, Watched(dict(played.blobs), limits))
     assert list(operator.on_rows(0, table([("key 77", 0.0, 3_601_000, 0)]), None)) == []
     read = {name.partition("+")[0] for name in asked if name != MANIFEST}
     assert read
@@ -203,14 +202,14 @@ def test_another_within_goes_on_with_what_is_held():
     assert shorter.batch([("a", 0.0, ms, ms) for ms in (10, 11, 1_495, 3_010)], None) == [11]
 
 
-def test_state_moves_to_another_number_of_buckets(seed, monkeypatch):
-    monkeypatch.setattr(passed_keys, "MOST_KEYS", 4)
+def test_state_moves_to_another_number_of_buckets(seed):
+    few = StateLimits(passed_keys=4)
     rng = random.Random(seed)
     rows = [(f"key {rng.randrange(40)}", 0.0, number * 20, number) for number in range(200)]
-    old = Played(plan_of())
+    old = Played(plan_of(), few)
     made = old.batch(rows[:100], rows[100][2])
     for number, blobs in enumerate(processor_in_buckets("d", old.plan, old.blobs, 2)):
-        one = Played(plan_of())
+        one = Played(plan_of(), few)
         one.blobs = blobs
         buckets = bucket_of([pa.chunked_array([[row[0] for row in rows[100:]]])], 100, 2).tolist()
         made += one.batch([row for row, bucket in zip(rows[100:], buckets, strict=True) if bucket == number], 10**9)

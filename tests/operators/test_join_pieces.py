@@ -8,12 +8,11 @@ import pytest
 
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, tumbling
 from keyedwm.operators.join.plan import How
-from keyedwm.operators.messages.join import pairs, session_pairs
 from keyedwm.operators.messages.join.plan import Keep
 from keyedwm.operators.messages.join.window_join import join_operator
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.windows import tumbling_rows
-from keyedwm.operators.state.store import MemoryStore
+from keyedwm.operators.state.store import LIMITS, MemoryStore, StateLimits
 from tests.operators.laws.kinds import SESSIONS as WINDOWS
 from tests.operators.session_joins import SIDES, differential, join_plan
 from tests.operators.stored import Message, table
@@ -27,10 +26,10 @@ HOT = {
 }
 
 
-def played(window, retention, how: How) -> list:
+def played(window, retention, how: How, limits: StateLimits = LIMITS) -> list:
     """Return the outputs of 20 by 15 messages of one key, and two of others, that come in two calls."""
     keep = Keep.ALL
-    operator = join_operator(join_plan(window, keep, how, retention), MemoryStore())
+    operator = join_operator(join_plan(window, keep, how, retention), MemoryStore(limits=limits))
     chance, outputs = random.Random(5), []
     for half in (0, 1):
         for number, side in enumerate(SIDES):
@@ -47,12 +46,10 @@ CASES = [(window, how) for window in HOT for how in (How.INNER, How.FULL) if (wi
 
 
 @pytest.mark.parametrize(("window", "how"), CASES, ids=str)
-def test_more_pairs_than_a_piece_holds_leave_in_several(window, how, monkeypatch):
+def test_more_pairs_than_a_piece_holds_leave_in_several(window, how):
     whole = played(*HOT[window], how)
     assert max(one.rows.num_rows for one in whole) > 2 * PIECE
-    for module in (pairs, pairs, session_pairs):
-        monkeypatch.setattr(module, "MOST_PAIRS", PIECE)
-    pieces = played(*HOT[window], how)
+    pieces = played(*HOT[window], how, StateLimits(piece_rows=PIECE))
     most = 16 if window == "sessions" else PIECE  # at least the pairs of one left message
     alone = 4
     assert max(one.rows.num_rows for one in pieces) <= most + alone
@@ -62,7 +59,11 @@ def test_more_pairs_than_a_piece_holds_leave_in_several(window, how, monkeypatch
 
 
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
-def test_joins_of_sessions_in_small_pieces_are_those_of_the_model(window, monkeypatch):
-    for module in (pairs, session_pairs):
-        monkeypatch.setattr(module, "MOST_PAIRS", 2)
-    assert sum(differential(seed, window, 20) for seed in range(WINDOWS.index(window) % 5, 24, 5)) > 20
+def test_joins_of_sessions_in_small_pieces_are_those_of_the_model(window):
+    assert (
+        sum(
+            differential(seed, window, 20, limits=StateLimits(piece_rows=2))
+            for seed in range(WINDOWS.index(window) % 5, 24, 5)
+        )
+        > 20
+    )

@@ -10,12 +10,12 @@ import pytest
 from keyedwm.core.errors import FormatError, InputError, OptionError
 from keyedwm.core.window_rules import LatePolicy
 from keyedwm.expressions.condition import Condition
-from keyedwm.operators.join import operator, shipped_side, side_buffer
+from keyedwm.operators.join import shipped_side, side_buffer
 from keyedwm.operators.join.bounds import Bound, TimeBounds
 from keyedwm.operators.join.operator import JoinOperator
 from keyedwm.operators.join.plan import LEFT, RIGHT, Axis, How, JoinPlan, JoinSide
 from keyedwm.operators.join.shipped_side import same_keys
-from keyedwm.operators.state.store import MemoryStore
+from keyedwm.operators.state.store import MemoryStore, StateLimits
 from tests.operators.joins import SCHEMAS, Driven, Mark, Row, Rows, plan_of, table
 
 TEN = (Bound(0, 0, 0, 10),)
@@ -157,10 +157,9 @@ def test_keys_of_equal_hash_are_compared(monkeypatch):
     assert [(row["k"], row["w"]) for row in made] == [("b", 2)]
 
 
-def test_a_hot_key_leaves_in_pieces(monkeypatch):
-    monkeypatch.setattr(operator, "PIECE_ROWS", 7)
+def test_a_hot_key_leaves_in_pieces():
     plan = plan_of(TEN)
-    driven = Driven(plan)
+    driven = Driven(plan, limits=StateLimits(result_rows=7))
     driven.step(Rows(LEFT, tuple(Row("a", at, at, (5,)) for at in range(10))))
     made = list(driven.operator.on_rows(RIGHT, table(plan, RIGHT, [Row("a", at, at, (5,)) for at in range(10)]), None))
     assert [one.rows.num_rows for one in made] == [7] * 14 + [2]

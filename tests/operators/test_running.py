@@ -7,6 +7,7 @@ import math
 import random
 import statistics
 from collections.abc import Iterable
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -17,13 +18,12 @@ from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.buckets import bucket_of
-from keyedwm.operators.process import running
 from keyedwm.operators.process.plan import ProcessInput, ProcessPlan
 from keyedwm.operators.process.running import Running
 from keyedwm.operators.process.running_state import RunningPlan
 from keyedwm.operators.protocol import operator_of
 from keyedwm.operators.state.manifest import MANIFEST
-from keyedwm.operators.state.store import MemoryStore
+from keyedwm.operators.state.store import LIMITS, MemoryStore, StateLimits
 from tests.operators.laws.small import SMALL
 from tests.operators.moving import processor_in_buckets
 
@@ -53,10 +53,14 @@ def table(rows: Iterable[tuple]) -> pa.Table:
     return pa.table([pa.array(one, of.type) for one, of in zip(columns, TIMED, strict=True)], schema=TIMED)
 
 
+FEW = replace(SMALL, running_rows=7)
+
+
 class Played:
     """The operator, built anew from its blobs for each batch."""
 
-    def __init__(self, plan: RunningPlan) -> None:
+    def __init__(self, plan: RunningPlan, limits: StateLimits = FEW) -> None:
+        self.limits = limits
         given = ProcessInput(schema=TIMED, by=plan.by, time="__time")
         self.plan = ProcessPlan(
             inputs=(given,), make=lambda: Running(plan), result=plan.result_schema, called=plan.called, version=1
@@ -66,7 +70,7 @@ class Played:
         self.read = self.late = 0
 
     def batch(self, rows: list[tuple], watermark_ms: int | None) -> list[dict]:
-        store = MemoryStore(dict(self.blobs), SMALL)
+        store = MemoryStore(dict(self.blobs), self.limits)
         operator, made = operator_of(self.plan, store), []
         calls = [("on_watermark", 0, 0, self.watermark_ms)] if self.watermark_ms is not None else []
         calls += [("on_rows", 0, table(rows), None)]
@@ -132,11 +136,7 @@ def cut(rng: random.Random, rows: list[tuple]) -> list[tuple[list[tuple], int]]:
 
 
 @pytest.mark.parametrize("keep_ms", [None, 2_000, 100_000])
-def test_every_row_leaves_once_with_the_aggregates_up_to_it_for_any_cut_and_after_every_restart(
-    keep_ms, seed, monkeypatch
-):
-    monkeypatch.setattr(running, "_FEW", 4)
-    monkeypatch.setattr(running, "_MOST_ROWS", 7)
+def test_every_row_leaves_once_with_the_aggregates_up_to_it_for_any_cut_and_after_every_restart(keep_ms, seed):
     for number in range(4):
         rng = random.Random(f"{seed} {number} {keep_ms}")
         rows = rows_of(rng, 120)
@@ -194,8 +194,7 @@ def test_a_batch_reads_the_slices_that_the_watermark_has_reached_and_no_others()
     assert [name for name in asked if name.startswith("waiting-")] == ["waiting-0", "waiting-1", "waiting-2"]
 
 
-def test_silent_keys_are_forgotten_after_keep(monkeypatch):
-    monkeypatch.setattr(running, "_FEW", 4)
+def test_silent_keys_are_forgotten_after_keep():
     played = Played(plan_of(keep_ms=1_000))
     for second in range(100):
         played.batch([(f"key {second}", 1.0, 1_000 * second, 0, second)], 1_000 * second + 1)
@@ -249,15 +248,14 @@ def test_a_row_without_its_offset_is_refused():
         Played(plan_of()).batch([("a", 1.0, 0, 0, None)], 10)
 
 
-def test_many_rows_of_one_key_leave_in_pieces_with_the_results_of_one(monkeypatch):
+def test_many_rows_of_one_key_leave_in_pieces_with_the_results_of_one():
     rows = [("a", float(number % 7), number, 0, number) for number in range(1_000)]
-    whole = Played(plan_of()).batch(rows, 10**6)
-    monkeypatch.setattr(running, "_MOST_ROWS", 64)
-    assert Played(plan_of()).batch(rows, 10**6) == whole
+    whole = Played(plan_of(), LIMITS).batch(rows, 10**6)
+    assert Played(plan_of(), StateLimits(running_rows=64)).batch(rows, 10**6) == whole
     assert np.allclose([one["total"] for one in whole], np.cumsum([row[1] for row in rows]))
 
 
-def test_rows_of_one_record_keep_their_order_and_are_counted_each_whatever_the_cut(monkeypatch):
+def test_rows_of_one_record_keep_their_order_and_are_counted_each_whatever_the_cut():
     """As `explode` makes them: equal topic, partition and offset."""
     first = [("a", 2.0, 1_000, 0, 0), ("a", 1.0, 1_000, 0, 0), ("a", 3.0, 1_000, 0, 0), ("a", 3.0, 1_000, 0, 0)]
     then = [("a", 9.0, 2_000, 0, 1), ("a", 4.0, 2_000, 0, 1)]
@@ -267,12 +265,11 @@ def test_rows_of_one_record_keep_their_order_and_are_counted_each_whatever_the_c
         (9.0, 5, 2.0, 9.0, 18.0), (4.0, 6, 2.0, 4.0, 22.0),
     ]  # fmt: skip
     for most in (1, 1 << 16):
-        monkeypatch.setattr(running, "_MOST_ROWS", most)
         for batches in (
             [(first + then, 5_000)],
             [(first, 1_500), (then, 5_000)],
             [(first, None), (then, 1_500), ([], 5_000)],
         ):
-            played = Played(plan_of(aggregates=tuple(aggregates.items())))
+            played = Played(plan_of(aggregates=tuple(aggregates.items())), StateLimits(running_rows=most))
             made = [row for rows, ms in batches for row in played.batch(rows, ms)]
             assert [(r["v"], r["n"], r["opened"], r["newest"], r["total"]) for r in made] == wanted

@@ -20,7 +20,6 @@ from keyedwm.arrow.columns import Flags, Ints, contiguous
 from keyedwm.operators.join.bounds import UNBOUNDED, Bound, JoinHorizons
 from keyedwm.operators.join.inputs import (
     FORMAT,
-    PIECE_ROWS,
     JoinBase,
     alone_in_pieces,
     pairs,
@@ -31,7 +30,7 @@ from keyedwm.operators.join.shipped_side import same_keys
 from keyedwm.operators.join.side_buffer import SideBuffer, SidePiece
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.manifest import MANIFEST
-from keyedwm.operators.state.store import BlobStore, StateChanges
+from keyedwm.operators.state.store import BlobStore, StateChanges, limits_of
 
 _PIECE_BYTES = 64 << 20
 _PREFIXES = ("left", "right")
@@ -44,6 +43,7 @@ class JoinOperator(JoinBase):
         state = FORMAT.read(plan.digest(), store)
         self._limits = JoinHorizons(plan.time, {int(axis): ms for axis, ms in state.get("received", {}).items()})
         super().__init__(plan, self._limits.received)
+        self._result_rows = limits_of(store).result_rows
         self._main = plan.time.main
         low, high = _ends(self._main)
         mains = (self._main.left, self._main.right)
@@ -159,7 +159,7 @@ class JoinOperator(JoinBase):
         """Yield the pairs that match, as places in the held piece and in the new one, so many at a time."""
         first, behind = ranges
         size = (new.table.nbytes // len(new)) + (piece.table.nbytes // len(piece))
-        wanted = max(1, min(PIECE_ROWS, _PIECE_BYTES // max(1, size), int((behind - first).sum())))
+        wanted = max(1, min(self._result_rows, _PIECE_BYTES // max(1, size), int((behind - first).sum())))
         row = skipped = 0
         while row < len(first):
             at_buffered, at_new, row, skipped = pairs_from(first, behind, row, skipped, wanted)

@@ -23,12 +23,8 @@ NEVER = np.int64(-(2**63))
 HELD = ("__passed_ms", "__passed_hash")
 _MS, _HASH = HELD
 _LOG = "passed"
-# So many keys a log holds, on average, before its slice goes on in 16 times as many.
-MOST_KEYS = 1 << 16
 _BITS, _ALL_BITS = 4, 64
 _SLICES = 8
-# So many slices at most lie between the first time that is held and the last one.
-MOST_SLICES = 512
 
 
 class Passed(NamedTuple):
@@ -83,7 +79,7 @@ class PassedKeys:
         order = np.argsort(slices, kind="stable")
         for places in np.split(order, np.flatnonzero(np.diff(slices[order])) + 1):
             low_ms = int(slices[places[0]]) * width_ms
-            level = _level(rows_of_slice.get((low_ms, width_ms), 0))
+            level = _level(rows_of_slice.get((low_ms, width_ms), 0), self._state.limits.passed_keys)
             begins = _begins(hashes[places], level)
             for begin in np.unique(begins).tolist():
                 mine = table.take(pa.array(places[begins == begin]))
@@ -116,7 +112,7 @@ class PassedKeys:
         """
         first_ms = min((log.low_ms for log in self._logs()), default=int(times.min()))
         span_ms, width_ms = int(times.max()) - min(first_ms, int(times.min())), max(1, within_ms // _SLICES)
-        while span_ms // width_ms >= MOST_SLICES:
+        while span_ms // width_ms >= self._state.limits.passed_slices:
             width_ms *= 2
         return width_ms
 
@@ -132,11 +128,14 @@ class PassedKeys:
         return pa.schema([*self._fields, (_MS, pa.int64()), (_HASH, pa.int64())]).empty_table()
 
 
-def _level(rows: int) -> int:
-    """Return where a slice of so many keys goes on: each level holds 16 times as many as the one before."""
+def _level(rows: int, most: int) -> int:
+    """Return where a slice of so many keys goes on: each level holds 16 times as many as the one before.
+
+    most: keys of a log of the first level.
+    """
     level = 0
-    while rows >= MOST_KEYS << _BITS * level and level < _ALL_BITS // _BITS - 1:
-        rows -= MOST_KEYS << _BITS * level
+    while rows >= most << _BITS * level and level < _ALL_BITS // _BITS - 1:
+        rows -= most << _BITS * level
         level += 1
     return level
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from keyedwm.core.errors import FormatError, InputError
 from keyedwm.operators.keyed.own_log import KEYS_LOG, is_own
 from keyedwm.operators.state.manifest import MANIFEST
-from keyedwm.operators.state.store import TableLogs
+from keyedwm.operators.state.store import StateLimits, TableLogs
 
 # A column of rows whose keys have watermarks of their own: what counted for the row's key when its batch began, in ms.
 KEY_WATERMARK = "key_watermark_ms"
@@ -35,6 +35,11 @@ class ProcessState:
         self._logs = logs
         self.facts = facts
         self.schemas = schemas
+
+    @property
+    def limits(self) -> StateLimits:
+        """The limits of the store."""
+        return self._logs.limits
 
     def logs(self, prefix: str = "") -> list[str]:
         """Return the names of the logs that begin so, in order."""

@@ -30,9 +30,6 @@ VERSION = 2  # of the state: until 1, rows of one record were in order of their 
 _WAITING, _KEYS = "waiting-", "keys"
 # A batch appends to the slices that it touches; the watermark reads those that it has reached, and no others.
 SLICE_MS = 10_000
-# So many rows leave together; an aggregate may hold as much for each of them as for a whole key.
-_MOST_ROWS = 1 << 16
-_FEW = 1 << 10
 _NEVER = -(2**62)  # before every event time
 
 
@@ -112,10 +109,11 @@ class Running(Processor):
         rows = rows.append_column(WITHIN, pa.array(self._within(rows)))
         table = self.state.read(_KEYS)
         keys = RunningKeys(self._plan, table)
-        for start in range(0, rows.num_rows, _MOST_ROWS):
-            yield self._result(keys, rows.slice(start, _MOST_ROWS))
+        most = self.state.limits.running_rows
+        for start in range(0, rows.num_rows, most):
+            yield self._result(keys, rows.slice(start, most))
         live = keys.live(_NEVER if self.watermark_ms is None else self.watermark_ms)
-        if table is not None and table.num_rows > 2 * len(live) + _FEW:
+        if table is not None and table.num_rows > 2 * len(live) + self.state.limits.few_rows:
             self.state.replace(_KEYS, keys.table(live))
         else:
             self.state.append(_KEYS, keys.changed())

@@ -54,7 +54,11 @@ class StateLimits:
     whole_bytes: from here on a log is merged as a whole. blob_bytes: of a blob at most. few_rows, few_keys,
     few_changes: a log with no more rows, a dictionary with no more keys, a table with no more changes is not worth
     making anew. small_bytes: of a blob of changes, as stored; smaller ones are merged when there are many.
-    piece_rows: panes that leave at once hold about so many messages.
+    piece_rows: panes and pairs that leave at once hold about so many messages. result_rows, running_rows: so many rows
+    of a join, or of running aggregates, leave at once.
+
+    passed_keys: so many keys that passed a log holds, on average, before its slice goes on in 16 times as many.
+    passed_slices: so many slices at most lie between the first time that is held and the last one.
 
     Of sessions without panes: the horizon is a part of `session_steps` of the span of all ends ahead, so there are this
     many readings of everything for each span. due_rows: of a blob of what is due. session_shards: by the hash of the
@@ -70,6 +74,10 @@ class StateLimits:
     few_changes: int = 4096
     small_bytes: int = 256 << 10
     piece_rows: int = 1 << 20
+    result_rows: int = 200_000
+    running_rows: int = 1 << 16
+    passed_keys: int = 1 << 16
+    passed_slices: int = 512
     session_steps: int = 32
     due_rows: int = 4096
     session_shards: int = 16

@@ -9,9 +9,15 @@ from pathlib import Path
 
 TESTS = Path(__file__).parents[2]
 CONSTANT = re.compile(r"(?:.*\.)?_?[A-Z][A-Z0-9_]+")
-# The operators' limits are still constants of their modules; benchmarks and the tests' own kit are no product.
-LEFT_OUT = {"operators", "spark", "benchmarks"}
+# Benchmarks and the tests' own kit are no product.
+LEFT_OUT = {"benchmarks"}
 OF_THE_KIT = {("testing/test_object_store.py", "_REQUIREMENTS")}
+# What no value carries yet: how much text a column holds, the slices of rows that wait, the rows of a group.
+STILL = {
+    ("operators/test_large_keys.py", "_CHUNK_BYTES"),
+    ("operators/test_per_key_process.py", "SLICE_MS"),
+    ("spark/test_join_batch.py", "GROUP_ROWS"),
+}
 
 
 def patched(tree: ast.Module) -> Iterator[str]:
@@ -29,7 +35,7 @@ def test_no_test_patches_a_constant_of_the_product():
         if path.relative_to(TESTS).parts[0] not in LEFT_OUT
         for name in patched(ast.parse(path.read_text()))
     }
-    assert found == OF_THE_KIT
+    assert found == OF_THE_KIT | STILL
 
 
 def test_each_way_to_patch_one_is_found():

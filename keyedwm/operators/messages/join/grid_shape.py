@@ -284,7 +284,7 @@ class JoinedGrids(MessageShape):
             matches(self._plan, left.part(0, counts[LEFT]), right),
             matches(self._plan, held, right.part(0, counts[RIGHT]), left_from=counts[LEFT]),
         )
-        yield from laid_out(self._plan, left, right, found)
+        yield from laid_out(self._plan, left, right, found, self._logs.limits.piece_rows)
         for number in self._plan.outer:  # a message whose windows were all shown leaves at once if it has no partner
             met = np.concatenate([one.met(number) for one in found])
             mine, places = both[number], np.setdiff1d(np.arange(counts[number]), met)

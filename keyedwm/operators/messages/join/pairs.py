@@ -48,7 +48,6 @@ class SideMessages:
         )
 
 
-MOST_PAIRS = 1 << 20  # of a piece
 _LOWEST, _HIGHEST = -(2**62), 2**62
 
 
@@ -64,10 +63,10 @@ class Matches:
     def __len__(self) -> int:
         return int((self.behind - self.first).sum())
 
-    def pieces(self) -> Iterator[tuple[Ints, Ints]]:
+    def pieces(self, most: int) -> Iterator[tuple[Ints, Ints]]:
         """Yield the pairs, places of left and of right messages, so many at a time."""
         row = skipped = 0
-        wanted = min(MOST_PAIRS, len(self))
+        wanted = min(most, len(self))
         while wanted and row < len(self.first):
             rows, entries, row, skipped = pairs_from(self.first, self.behind, row, skipped, wanted)
             if len(rows):
@@ -171,16 +170,16 @@ def laid_out_alone(plan: WindowJoinPlan, number: int, shown: SideMessages, at: I
 
 
 def laid_out(
-    plan: WindowJoinPlan, left: SideMessages, right: SideMessages, found: Sequence[Matches]
+    plan: WindowJoinPlan, left: SideMessages, right: SideMessages, found: Sequence[Matches], most: int
 ) -> Iterator[Output]:
     """Yield pairs as rows of the result, by window, then in order of the right message and of the left one.
 
-    More than fit into a piece come piece by piece, each in that order.
+    More than that many come piece by piece, each in that order.
     """
-    pieces = [piece for one in found for piece in one.pieces()] if sum(map(len, found)) <= MOST_PAIRS else None
+    pieces = [piece for one in found for piece in one.pieces(most)] if sum(map(len, found)) <= most else None
     if pieces is None:
         for one in found:
-            for piece in one.pieces():
+            for piece in one.pieces(most):
                 yield _laid_out(plan, left, right, *piece)
     elif pieces:
         at_left, at_right = (np.concatenate(places) for places in zip(*pieces, strict=True))

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
-from keyedwm.operators.messages.join.pairs import MOST_PAIRS, NONE
+from keyedwm.operators.messages.join.pairs import NONE
 from keyedwm.operators.messages.join.plan import LEFT, RIGHT, Keep
 
 
@@ -44,14 +44,14 @@ def in_turn(keys: Ints, arrivals: Ints) -> Iterator[Ints]:
     yield from np.split(order[np.argsort(turn, kind="stable")], borders)
 
 
-def new_pairs(left: Members, right: Members) -> Iterator[tuple[Ints, Ints]]:
+def new_pairs(left: Members, right: Members, most: int) -> Iterator[tuple[Ints, Ints]]:
     """Yield the places of the messages of each side that are in one session, and were not shown in one before.
 
-    At least one piece comes. A piece holds left messages with about a million pairs together, or one with more.
+    At least one piece comes. A piece holds left messages with about that many pairs together, or one with more.
     """
     counts = np.diff(np.searchsorted(right.sessions, [left.sessions, left.sessions + 1]), axis=0)[0]
     behind = np.cumsum(counts)
-    edges = np.searchsorted(behind, np.arange(MOST_PAIRS, behind[-1] if len(behind) else 0, MOST_PAIRS))
+    edges = np.searchsorted(behind, np.arange(most, behind[-1] if len(behind) else 0, most))
     for places in np.split(np.arange(len(counts)), np.unique(edges)):
         part = Members(left.sessions[places], left.spans[places], left.known[places])
         at_left, at_right = _new_pairs(part, right)

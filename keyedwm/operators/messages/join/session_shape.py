@@ -8,7 +8,7 @@ joined with each of its messages, one after another: all of it as it stands, or 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -160,7 +160,9 @@ class JoinedSessions(SessionShape):
             mine = alone(*((left, right) if number == LEFT else (right, left)), self._join.keep)
             none = np.full(len(mine), NONE)
             alone_.append((mine, none) if number == LEFT else (none, mine))
-        pieces = new_pairs(left, right) if self._join.keep is Keep.ALL else [chosen_pairs(left, right, self._join.keep)]
+        pieces: Iterable[tuple[Ints, Ints]] = [chosen_pairs(left, right, self._join.keep)]
+        if self._join.keep is Keep.ALL:
+            pieces = new_pairs(left, right, self._logs.limits.piece_rows)
         for found in pieces:
             at_left, at_right = (np.concatenate(places_of) for places_of in zip(found, *alone_, strict=True))
             yield at_left, at_right
