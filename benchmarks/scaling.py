@@ -127,7 +127,7 @@ def driver(channels: int) -> Iterator[Cost]:
     )  # fmt: skip
     axes = {0: AxisState((START_MS + 8 * SECOND_MS,), START_MS + 8 * SECOND_MS)}
     after = dict.fromkeys(places, RangeResult(next_offset=1_000_007, counts=Counts(), axes=axes))
-    seen = Seen(ends=dict.fromkeys(places, 1_000_008), begins={}, asked_ms=START_MS, now_ms=START_MS)
+    seen = Seen(ends=dict.fromkeys(places, 1_000_008), begins={}, requested_ms=START_MS, now_ms=START_MS)
     rules = Rules(guarantee=Guarantee.EXACTLY_ONCE, idleness=Idleness(60_000), max_offsets=None)
     planned = plan(start, after, seen, rules)
     text = json.dumps(planned.to_json())

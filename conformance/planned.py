@@ -96,7 +96,7 @@ class PlannedMapper(Mapper):
 
     def _plan(self, now_ms: int) -> None:
         begins = {where: 0 for where in self._ends if where not in self._offset.channels}
-        seen = Seen(ends=dict(self._ends), begins=begins, asked_ms=now_ms, now_ms=now_ms)
+        seen = Seen(ends=dict(self._ends), begins=begins, requested_ms=now_ms, now_ms=now_ms)
         self._offset = plan(self._offset, self._after, seen, self._rules)
 
     def _output(self, before: QueryOffset) -> list[Output]:

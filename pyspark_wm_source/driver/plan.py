@@ -38,7 +38,7 @@ CLOCK_BATCH_MS = 1_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Seen:
-    """The broker's answers: log end per channel, asked at `asked_ms` and answered by `now_ms`.
+    """The broker's answers: log end per channel, requested at `requested_ms` and there by `now_ms`.
 
     begins: where each channel that the last offset does not have begins. high: high watermarks, where they may lie
     above the ends, which under read_committed are the last stable offsets. restarts: where the channels of topics that
@@ -48,7 +48,7 @@ class Seen:
 
     ends: Mapping[TopicPartition, int]
     begins: Mapping[TopicPartition, int]
-    asked_ms: int
+    requested_ms: int
     now_ms: int
     high: Mapping[TopicPartition, int] = field(default_factory=dict)
     restarts: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -108,7 +108,7 @@ def plan(start: QueryOffset, after: Mapping[TopicPartition, RangeResult], seen: 
         counts, axes, cut, lost = _state(known, after.get(tp))
         # Idle means caught up with the high watermark: records of an open transaction are still to come (rule 10).
         awaited = behind or (seen.uncommitted(tp) > 0 and not rules.propagate)
-        status = _status(before, axes, rules, awaited=awaited, asked_ms=seen.asked_ms)
+        status = _status(before, axes, rules, awaited=awaited, requested_ms=seen.requested_ms)
         announced: tuple[int, ...] = ()
         # Idle takes a channel out of the minimum, not out of time: its policy goes on with the clock.
         if cut or (rules.clocked and not behind):
@@ -249,7 +249,7 @@ def advances_of(name: str, before: Channel | None, axes: Mapping[int, AxisState]
 
 
 def _status(
-    before: Channel | None, axes: Mapping[int, AxisState], rules: Rules, *, awaited: bool, asked_ms: int
+    before: Channel | None, axes: Mapping[int, AxisState], rules: Rules, *, awaited: bool, requested_ms: int
 ) -> Status:
     """Decide the channel's status: records to come wake it, silence while caught up makes it idle."""
     if awaited or before is None:
@@ -257,12 +257,12 @@ def _status(
     if rules.propagate:
         barrier = last_barrier(axes)
         return Status.IDLE if barrier is not None and barrier.idle else Status.ACTIVE
-    silent = rules.idleness.is_idle(quiet_since_ms=before.since_ms, now_ms=asked_ms, caught_up=True)
+    silent = rules.idleness.is_idle(quiet_since_ms=before.since_ms, now_ms=requested_ms, caught_up=True)
     if rules.idleness.timeout_ms is None and not any(
         axis.policy or axis.emitted_ms is not None for axis in axes.values()
     ):
         lull_ms = rules.lull_ms
-        silent = lull_ms is not None and asked_ms - before.since_ms >= lull_ms
+        silent = lull_ms is not None and requested_ms - before.since_ms >= lull_ms
     return Status.IDLE if silent else before.status
 
 

@@ -188,7 +188,7 @@ class Planner:
 
     def _look(self, start: QueryOffset) -> Seen:
         """Ask for log ends; the two clock readings frame the answer."""
-        asked_ms = self._now_ms()
+        requested_ms = self._now_ms()
         if self._frozen is not None:
             # What came after the freeze is not looked at, so silence counts up to the freeze only.
             frozen = self._frozen
@@ -198,7 +198,7 @@ class Planner:
                 if start.topic_ids.get(tp.topic) != frozen.topic_ids.get(tp.topic)
                 or (tp in start.channels and start.channels[tp].leader_epoch != frozen.leader_epochs.get(tp))
             }
-            return replace(self._frozen, now_ms=asked_ms, restarts=restarts)
+            return replace(self._frozen, now_ms=requested_ms, restarts=restarts)
         known = start.begins if start.batch == NOT_STARTED else start.channels
         there = self._assignment(start, known)
         try:
@@ -221,7 +221,7 @@ class Planner:
         seen = Seen(
             ends=self._checked(start, ends, restarts),
             begins=begins,
-            asked_ms=asked_ms,
+            requested_ms=requested_ms,
             now_ms=now_ms,
             high=high,
             restarts=restarts,

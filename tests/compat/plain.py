@@ -104,7 +104,7 @@ def next_offset(start: QueryOffset, after: CommittedState) -> dict[str, Any]:
     """What is planned on top of an offset and the state that its task committed."""
     tps = [TopicPartition("t", number) for number in range(3)]
     seen = Seen(
-        ends={tps[0]: 55, tps[1]: 7, tps[2]: 20}, begins={tps[2]: 12}, asked_ms=2_000, now_ms=2_010,
+        ends={tps[0]: 55, tps[1]: 7, tps[2]: 20}, begins={tps[2]: 12}, requested_ms=2_000, now_ms=2_010,
         topic_ids=start.topic_ids,
     )  # fmt: skip
     # No axis is asked by the clock: channel 1 is idle, and 0.2.0, which made the fixture, let it stand still.

@@ -59,7 +59,7 @@ class Simulation:
             {tp(p): len(log) for p, log in self.logs.items()} if ends is None else {tp(p): e for p, e in ends.items()}
         )
         seen = Seen(
-            ends=shown, begins={t: self.offset.begins.get(t, 0) for t in shown}, asked_ms=self.now_ms,
+            ends=shown, begins={t: self.offset.begins.get(t, 0) for t in shown}, requested_ms=self.now_ms,
             now_ms=self.now_ms + took_ms,
         )  # fmt: skip
         clocked = TimeAxis(config=self.axis, event_time=EventTime()).moves_by_clock

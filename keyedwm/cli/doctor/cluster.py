@@ -122,7 +122,7 @@ def _topic(cluster: Cluster, topic: str) -> Iterator[Finding]:
 
 def clocks(what: str, ahead: Mapping[TopicPartition, int | None]) -> Finding:
     """Check for records that are stamped later than now; `ahead`: the first such offset of each partition."""
-    found = [f"{where} at offset {offset}" for where, offset in sorted(ahead.items()) if offset is not None]
+    found = [f"{tp} at offset {offset}" for tp, offset in sorted(ahead.items()) if offset is not None]
     if not found:
         return ok(what, f"no record is stamped more than {_AHEAD_MS // 1_000} s ahead of this machine's clock")
     return warn(

@@ -42,8 +42,8 @@ class Brokers(Coordinators):
         """Delete a topic with the offsets that groups have committed for it, and create it anew."""
         self.earlier_ids[topic] = self.topic_ids[topic]
         for held in self.groups.values():
-            for where in [where for where in held if where[0] == topic]:
-                del held[where]
+            for tp in [tp for tp in held if tp[0] == topic]:
+                del held[tp]
         self.create(topic, partitions)
 
     def is_silent(self, node: int) -> bool:
@@ -57,15 +57,15 @@ class Brokers(Coordinators):
     def replace(self, node: int) -> None:
         """The others take over what a broker leads and coordinates."""
         following = self._after(node)
-        for where, log in self.logs.items():
+        for tp, log in self.logs.items():
             if log.leader == node:
-                self.move_leader(where, following)
+                self.move_leader(tp, following)
         for key in [key for key, coordinator in self.coordinator_of.items() if coordinator == node]:
             self.coordinator_of[key] = following
 
-    def move_leader(self, where: tuple[str, int], node: int) -> None:
+    def move_leader(self, tp: tuple[str, int], node: int) -> None:
         """Let another broker lead a partition."""
-        log = self.logs[where]
+        log = self.logs[tp]
         log.leader, log.epoch = node, log.epoch + 1
 
     def answer(self, node: int, request: Any) -> Any:
@@ -106,8 +106,8 @@ class Brokers(Coordinators):
         ]
         return MetadataResponse(throttle_time_ms=0, brokers=brokers, cluster_id="world", controller_id=1, topics=topics)
 
-    def _log(self, node: int, where: tuple[str, int], epoch: int = -1) -> tuple[Code, Log | None]:
-        log = self.logs.get(where)
+    def _log(self, node: int, tp: tuple[str, int], epoch: int = -1) -> tuple[Code, Log | None]:
+        log = self.logs.get(tp)
         if log is None:
             return Code.UNKNOWN_TOPIC_OR_PARTITION, None
         if log.leader != node:
@@ -195,12 +195,12 @@ class Brokers(Coordinators):
         for topic in request.topic_data:
             parts = []
             for part in topic.partition_data:
-                where = (topic.name, part.index)
-                code, log = self._log(node, where)
+                tp = (topic.name, part.index)
+                code, log = self._log(node, tp)
                 base = -1
                 if log is not None:
                     data = bytes(part.records)
-                    code = self._writable(request.transactional_id, where, Header(*HEADER.unpack_from(data)))
+                    code = self._writable(request.transactional_id, tp, Header(*HEADER.unpack_from(data)))
                     if code is Code.NONE:
                         word, base = log.produce(data, self.clock.now_ms)
                         code = Code[word]
@@ -213,7 +213,7 @@ class Brokers(Coordinators):
             topics.append(topic_type(name=topic.name, partition_responses=parts))
         return ProduceResponse(responses=topics, throttle_time_ms=0)
 
-    def _writable(self, name: str | None, where: tuple[str, int], header: Header) -> Code:
+    def _writable(self, name: str | None, tp: tuple[str, int], header: Header) -> Code:
         if name is None:
             return Code.NONE
         known = self.transactions.get(name)
@@ -221,4 +221,4 @@ class Brokers(Coordinators):
             return Code.INVALID_PRODUCER_ID_MAPPING
         if known.epoch != header.producer_epoch:
             return Code.INVALID_PRODUCER_EPOCH
-        return Code.NONE if known.state == "Ongoing" and where in known.partitions else Code.INVALID_TXN_STATE
+        return Code.NONE if known.state == "Ongoing" and tp in known.partitions else Code.INVALID_TXN_STATE

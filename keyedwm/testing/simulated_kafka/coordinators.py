@@ -195,8 +195,8 @@ class Coordinators:
 
     def _finish(self, name: str, transaction: Transaction, *, commit: bool) -> None:
         del self._ongoing[name]
-        for where in sorted(transaction.partitions):
-            self.logs[where].finish(transaction.producer_id, transaction.epoch, commit=commit, now_ms=self.clock.now_ms)
+        for tp in sorted(transaction.partitions):
+            self.logs[tp].finish(transaction.producer_id, transaction.epoch, commit=commit, now_ms=self.clock.now_ms)
         for group, offsets in transaction.offsets.items():
             self.groups.setdefault(group, {}).update(offsets if commit else {})
         transaction.state = "CompleteCommit" if commit else "CompleteAbort"
