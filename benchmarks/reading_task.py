@@ -22,7 +22,7 @@ from benchmarks.measure import FIRST_MS, KEYS, PARTITIONS
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.cluster import Cluster, close_shared
 from keyedwm.kafka.requests.produce import send
-from keyedwm.operators.names import ROWS
+from keyedwm.operators.results import ROWS
 from keyedwm.operators.state.blobs import unpacked
 from keyedwm.testing.admin import create_topic, delete_topic
 from keyedwm.testing.broker import broker

@@ -18,7 +18,7 @@ from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.aggregates.functions import count
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPlan
-from keyedwm.operators.names import PANE, WINDOW
+from keyedwm.operators.results import PANE, WINDOW
 
 _MOST = 1_000
 

@@ -24,8 +24,8 @@ from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.aggregates import functions as aggregates
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPlan
-from keyedwm.operators.names import END, LAST, PANE, ROWS, START, WINDOW
 from keyedwm.operators.panes import Timing
+from keyedwm.operators.results import END, LAST, PANE, ROWS, START, WINDOW
 from keyedwm.operators.state.manifest import MANIFEST, manifest_of
 
 Results = list[WindowResult | Late]

@@ -74,7 +74,7 @@ FAMILIES = (
     Family(
         name="history of timestamps",
         files=("jet/timestamp_history_legacy",),
-        drives=("keyedwm.core.retention:History.known_at",),
+        drives=("keyedwm.core.watermark:History.known_at",),
     ),
     Family(
         name="throttling and frames",
@@ -120,7 +120,7 @@ FAMILIES = (
     Family(
         name="merging of sessions",
         files=("oracle/flink-merge-windows", "oracle/flink-merging-window-set", "windows/session-m*"),
-        drives=("keyedwm.operators.frames.session_merge:joined_runs",),
+        drives=("keyedwm.operators.frames.session_parts:joined_runs",),
     ),
     Family(
         name="panes, several windows and inputs, counts",

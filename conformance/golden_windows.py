@@ -18,7 +18,7 @@ from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.aggregates.spec import AggregateSpec
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SlidingWindow, WindowPlan, tumbling
-from keyedwm.operators.names import WINDOW
+from keyedwm.operators.results import WINDOW
 
 _PIECE_ROWS = 10_000
 

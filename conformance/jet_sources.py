@@ -16,8 +16,8 @@ from keyedwm.core.errors import InputError
 from keyedwm.core.idleness import Idleness
 from keyedwm.core.policy import FixedLag, LagAndDelay, LagAndLull, Policy, PolicyRun, RealTimeLag
 from keyedwm.core.policy import TimestampAndWallClockLag as TimestampAndWallClock
-from keyedwm.core.retention import History
 from keyedwm.core.throttle import NoThrottle, Throttle, ThrottleByFrame, ThrottleByStep, floor_frame
+from keyedwm.core.watermark import History
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from conformance.disagreement import DisagreementError
 from conformance.models.sessions import merge
 from keyedwm.core.window_rules import Touching
 from keyedwm.operators.frames.plan import SessionWindow
-from keyedwm.operators.frames.session_merge import joined_runs
+from keyedwm.operators.frames.session_parts import joined_runs
 
 Span = tuple[int, int]
 

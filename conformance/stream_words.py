@@ -18,7 +18,7 @@ from keyedwm.core.window_rules import Touching
 from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.aggregates.spec import AggregateSpec
 from keyedwm.operators.frames.plan import SessionWindow
-from keyedwm.operators.names import PANE, WINDOW
+from keyedwm.operators.results import PANE, WINDOW
 
 PER_INPUT = "-per-input"
 _FOREVER_MS = 1 << 42

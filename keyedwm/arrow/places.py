@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from keyedwm.arrow.columns import text_of
 from keyedwm.arrow.json_scan import Path, buffers, find
 from keyedwm.arrow.text_values import floats, strings, whole_numbers
 from keyedwm.arrow.time_text import MAX_EVENT_MS, milliseconds
-from keyedwm.arrow.valid_text import text_of
 from keyedwm.core.places import EventTime, Field, FieldType, Place
 
 EventTimes = tuple[NDArray[np.int64], NDArray[np.bool_] | None]

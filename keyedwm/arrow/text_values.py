@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from keyedwm.arrow.valid_text import text_of
+from keyedwm.arrow.columns import text_of
 from keyedwm.runtime.compiled import bare
 
 _Bytes = NDArray[np.uint8]

@@ -25,7 +25,7 @@ from keyedwm.operators.keyed.key_census import MOST_SHOWN, KeyStanding, bounded,
 from keyedwm.operators.keyed.key_watermarks import KeyWatermarks
 from keyedwm.operators.keyed.own_log import KEYS_LOG, OWN, logs_named
 from keyedwm.operators.keyed.per_key import Partitions, PerKey
-from keyedwm.operators.names import CHANNEL, HIDDEN
+from keyedwm.operators.results import CHANNEL, HIDDEN
 from keyedwm.operators.state.store import PART, logs_of
 from keyedwm.savepoint_files import Files, OperatorState
 

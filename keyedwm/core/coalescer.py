@@ -14,8 +14,17 @@ from typing import NamedTuple
 
 from keyedwm.core.errors import InputError, OutOfTurnError, RegressionError
 from keyedwm.core.parsing import whole_number
-from keyedwm.core.retention import History
-from keyedwm.core.watermark import MAX_MS, MIN_MS, Guarantee, IdleMarker, Status, Watermark, check_key, check_time
+from keyedwm.core.watermark import (
+    MAX_MS,
+    MIN_MS,
+    Guarantee,
+    History,
+    IdleMarker,
+    Status,
+    Watermark,
+    check_key,
+    check_time,
+)
 
 Output = Watermark | IdleMarker
 ChannelState = tuple[Status, Mapping[int, int]]

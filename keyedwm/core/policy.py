@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from keyedwm.core.errors import FormatError, OptionError
-from keyedwm.core.retention import History
-from keyedwm.core.watermark import MAX_MS, MIN_MS, clamp_ms
+from keyedwm.core.watermark import MAX_MS, MIN_MS, History, clamp_ms
 
 
 class PolicyRun(Protocol):

@@ -9,7 +9,7 @@ import pyarrow as pa
 from keyedwm.config.validation import MS, number, settle
 from keyedwm.core.errors import OptionError
 from keyedwm.operators.aggregates.aggregate_function import column_type
-from keyedwm.operators.names import CONTROL, HIDDEN, PANE, WINDOW
+from keyedwm.operators.results import CONTROL, HIDDEN, PANE, WINDOW
 
 FARTHEST_MS = 2**52  # 140,000 years; a result's timestamp in microseconds must hold the window's end
 

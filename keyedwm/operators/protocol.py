@@ -23,8 +23,7 @@ from keyedwm.operators.join.plan import JoinPlan
 from keyedwm.operators.keyed.key_census import KeyStanding
 from keyedwm.operators.messages.join.staged_join import StagedWindowJoin, StagedWindowJoinOperator
 from keyedwm.operators.messages.staged_store import StagedStore, StagedStoreOperator
-from keyedwm.operators.process.operator import ProcessOperator
-from keyedwm.operators.process.per_key_operator import PerKeyProcessOperator
+from keyedwm.operators.process.operator import PerKeyProcessOperator, ProcessOperator
 from keyedwm.operators.process.plan import ProcessPlan
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.store import BlobStore, StateChanges

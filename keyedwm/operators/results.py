@@ -1,4 +1,4 @@
-"""Output of any operator: rows and their event times; the sentence about late rows; calls that most ignore."""
+"""Output of any operator, the names and types of columns that operators share, and calls that most ignore."""
 
 from __future__ import annotations
 
@@ -9,9 +9,16 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Ints
-from keyedwm.operators.names import WINDOW_TYPE
 
-_MICROS = WINDOW_TYPE.field(0).type
+WINDOW, PANE, CONTROL = "window", "pane", "control"
+# A column whose name begins so is keyedwm's own.
+HIDDEN = "__"
+START, END, LAST, ROWS = "__start", "__end", "__last", "__rows"
+# The number that stands for the partition of a partial.
+CHANNEL = "__channel"
+_MICROS = pa.timestamp("us", tz="UTC")
+WINDOW_TYPE = pa.struct([("start", _MICROS), ("end", _MICROS)])
+PANE_TYPE = pa.struct([("timing", pa.string()), ("index", pa.int32()), ("last", pa.bool_())])
 
 
 @dataclass(frozen=True, slots=True)

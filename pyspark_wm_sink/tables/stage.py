@@ -16,8 +16,8 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from keyedwm.arrow.columns import valid_texts
 from keyedwm.arrow.hashing import MODULUS, content_sum
-from keyedwm.arrow.valid_text import valid_texts
 from keyedwm.core.errors import OptionError, UnavailableError
 from keyedwm.core.rows import CONTROL, REJECTED, channel_name
 from pyspark_wm_sink.batch.errors_to import split_rejected

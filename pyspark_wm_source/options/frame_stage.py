@@ -18,7 +18,7 @@ from keyedwm.operators.aggregates.spec import AggregateSpec, aggregate_of
 from keyedwm.operators.frames.plan import FrameWindow, SessionWindow, SlidingWindow, WindowPlan
 from keyedwm.operators.frames.zoned import ZonedWindow
 from keyedwm.operators.keyed.per_key import Partitions, PerKey
-from keyedwm.operators.names import HIDDEN
+from keyedwm.operators.results import HIDDEN
 from keyedwm.operators.shuffle import ORDER, TIME
 from pyspark_wm_source.options.stage import STAGE, SourceColumns, Stage, StageSpec, axis_of, check_fields, is_whole
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from keyedwm.core.axis import AxisState, Counts
 from keyedwm.core.encoding import KEY_BYTES, METADATA_BYTES, CommittedState, encode_committed
 from keyedwm.core.policy import LagAndDelay
-from keyedwm.core.retention import MOST_POINTS, History
+from keyedwm.core.watermark import MOST_POINTS, History
 
 DAY_S = 86_400
 START_MS = 1_731_000_000_000

@@ -13,9 +13,8 @@ from keyedwm.core.axis import AxisConfig, AxisState, concatenate
 from keyedwm.core.errors import FormatError, InputError, OptionError, OutOfTurnError
 from keyedwm.core.idleness import Idleness
 from keyedwm.core.policy import FixedLag, LagAndDelay, LagAndLull, NoWatermarks, RealTimeLag, TimestampAndWallClockLag
-from keyedwm.core.retention import History
 from keyedwm.core.throttle import NoThrottle, ThrottleByBatch, ThrottleByFrame, ThrottleByStep, floor_frame
-from keyedwm.core.watermark import MAX_MS, MIN_MS, IdleMarker, Watermark
+from keyedwm.core.watermark import MAX_MS, MIN_MS, History, IdleMarker, Watermark
 
 POLICIES = [
     FixedLag(0),

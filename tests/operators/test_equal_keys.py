@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from keyedwm.arrow.columns import valid_texts
 from keyedwm.arrow.hashing import content_sum, hashed
-from keyedwm.arrow.valid_text import valid_texts
 from keyedwm.core.errors import InputError
 from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.aggregates.aggregate_function import Groups, RowOrder

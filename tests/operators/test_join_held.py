@@ -10,7 +10,6 @@ from keyedwm.core.errors import OptionError
 from keyedwm.operators.frames.plan import SessionWindow
 from keyedwm.operators.messages.join.join_description import describe
 from keyedwm.operators.messages.join.join_description import plan_of as plan_from
-from keyedwm.operators.messages.join.read_only_side import side_of
 from keyedwm.operators.messages.join.staged_join import StagedWindowJoin
 from keyedwm.operators.messages.read_only_store import CHANNEL, EDGES, Listed
 from keyedwm.operators.messages.retention import Retention
@@ -18,7 +17,7 @@ from keyedwm.operators.messages.timeline import LOWEST
 from keyedwm.operators.messages.windows import CompletedBy, HoppingWindow, RowWindow
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.savepoint_files import OperatorState
-from keyedwm.spark.inspect.saved_store import SavedStore
+from keyedwm.spark.inspect.saved_store import SavedStore, side_of
 from keyedwm.windows import WindowJoin
 from tests.operators.laws.small import SMALL
 from tests.operators.session_joins import SIDES, join_plan, steps_of

@@ -15,7 +15,7 @@ from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.buckets import bucket_ids
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import RowGapWindow, WindowPlan
-from keyedwm.operators.messages.checks import check_gap
+from keyedwm.operators.messages.arguments import check_gap
 from keyedwm.operators.panes import Early
 from keyedwm.operators.protocol import operator_of
 from keyedwm.operators.shuffle import shipped

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from keyedwm.arrow.columns import text_of
 from keyedwm.arrow.schema import HEADERS_TYPE
-from keyedwm.arrow.valid_text import text_of
 from keyedwm.kafka.client.values import LIMITS, TopicPartition, WireLimits
 from keyedwm.kafka.records.batches import Batches, BatchField, visible
 from keyedwm.kafka.records.decode import (

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from keyedwm.arrow.columns import Column, Ints
 from keyedwm.arrow.hashing import hashed
 from keyedwm.operators.aggregates.aggregate_function import AggregateFunction, Groups, RowOrder, Spans
-from keyedwm.operators.aggregates.lists import lengths, sorted_distinct
+from keyedwm.operators.aggregates.kept_values import lengths, sorted_distinct
 from keyedwm.runtime.compiled import compiled
 
 _REGISTER_BITS = 10

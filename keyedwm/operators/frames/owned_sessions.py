@@ -18,7 +18,7 @@ from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
 from keyedwm.operators.frames.session_table import SESSIONS, PanedSessions, SessionTable, all_of
 from keyedwm.operators.keyed.key_watermarks import KeyWatermarks
 from keyedwm.operators.keyed.own_log import HASH
-from keyedwm.operators.names import END
+from keyedwm.operators.results import END
 from keyedwm.operators.state.hashed_keys import HashedKeys
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.operators.state.store import StateChanges, TableLogs

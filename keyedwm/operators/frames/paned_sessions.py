@@ -18,12 +18,10 @@ from keyedwm.operators.aggregates.aggregate_function import Groups
 from keyedwm.operators.frames.frame_panes import PanedOperator, neutral
 from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
 from keyedwm.operators.frames.results import Panes, outputs
-from keyedwm.operators.frames.session_merge import joined_runs
-from keyedwm.operators.frames.session_parts import closed_ms, expired, lowered_ms
+from keyedwm.operators.frames.session_parts import closed_ms, expired, joined_runs, lowered_ms
 from keyedwm.operators.frames.session_table import PanedSessions, SessionTable, all_of, new_sessions
-from keyedwm.operators.names import END, LAST, START
 from keyedwm.operators.panes import EveryBy, Timing
-from keyedwm.operators.results import Output
+from keyedwm.operators.results import END, LAST, START, Output
 from keyedwm.operators.state.entries import Entries, joined, merged, read_entries
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.operators.state.store import BlobStore, StateChanges

@@ -15,11 +15,11 @@ from keyedwm.arrow.hashing import hashed_rows
 from keyedwm.core.errors import InputError
 from keyedwm.operators.aggregates.aggregate_function import Groups, RowOrder
 from keyedwm.operators.frames.plan import FrameWindow, RowGapWindow, SessionWindow, WindowPlan
-from keyedwm.operators.frames.session_merge import joined_runs
+from keyedwm.operators.frames.session_parts import joined_runs
 from keyedwm.operators.grouping import pair_groups, row_groups
 from keyedwm.operators.kernels import count_by_group, lowest_by_group
-from keyedwm.operators.names import LAST
 from keyedwm.operators.plan_checks import FARTHEST_MS
+from keyedwm.operators.results import LAST
 
 
 def combine_rows(plan: WindowPlan, batch: pa.RecordBatch | pa.Table) -> pa.Table:

@@ -23,8 +23,7 @@ from keyedwm.operators.frames.session_table import PanedSessions
 from keyedwm.operators.keyed.key_census import KeyStanding
 from keyedwm.operators.keyed.key_watermarks import NEVER, KeyWatermarks
 from keyedwm.operators.keyed.per_key import PerKey
-from keyedwm.operators.names import CHANNEL, LAST
-from keyedwm.operators.results import Output
+from keyedwm.operators.results import CHANNEL, LAST, Output
 from keyedwm.operators.state.hashed_keys import HashedKeys
 from keyedwm.operators.state.manifest import read_manifest
 from keyedwm.operators.state.store import BlobStore

@@ -24,8 +24,7 @@ from keyedwm.operators.frames.sliding import SlidingOperator
 from keyedwm.operators.keyed.key_census import KeyStanding
 from keyedwm.operators.keyed.key_watermarks import NEVER, KeyWatermarks
 from keyedwm.operators.keyed.per_key import PerKey
-from keyedwm.operators.names import CHANNEL, LAST, START
-from keyedwm.operators.results import Output
+from keyedwm.operators.results import CHANNEL, LAST, START, Output
 from keyedwm.operators.state.entries import Entries
 from keyedwm.operators.state.key_dictionary import KeyDictionary
 from keyedwm.operators.state.manifest import read_manifest

@@ -25,7 +25,6 @@ from keyedwm.operators.frames.digest_v1 import digest_v1
 from keyedwm.operators.frames.zoned import ZonedWindow
 from keyedwm.operators.kernels import frames_of
 from keyedwm.operators.keyed.per_key import PerKey
-from keyedwm.operators.names import CHANNEL, END, LAST, PANE, PANE_TYPE, ROWS, START, WINDOW, WINDOW_TYPE
 from keyedwm.operators.panes import Early, PanesAgain
 from keyedwm.operators.plan_checks import (
     check_aggregation,
@@ -33,6 +32,7 @@ from keyedwm.operators.plan_checks import (
     check_length,
     settle_spans,
 )
+from keyedwm.operators.results import CHANNEL, END, LAST, PANE, PANE_TYPE, ROWS, START, WINDOW, WINDOW_TYPE
 from keyedwm.operators.state.description import described, typed
 from keyedwm.operators.state.entries import accumulator_fields
 

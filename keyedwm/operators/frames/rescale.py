@@ -27,7 +27,7 @@ from keyedwm.operators.frames.session_parts import NEVER, SLICE
 from keyedwm.operators.frames.session_table import SESSIONS
 from keyedwm.operators.keyed.key_watermarks import rescaled_state
 from keyedwm.operators.keyed.own_log import is_own
-from keyedwm.operators.names import END, HIDDEN, ROWS
+from keyedwm.operators.results import END, HIDDEN, ROWS
 from keyedwm.operators.state.blobs import read_stored
 from keyedwm.operators.state.cut import BlobPiece, cut_table, rows_by_log
 from keyedwm.operators.state.description import lines_of

@@ -11,9 +11,8 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import Ints
 from keyedwm.operators.frames.plan import WindowPlan
-from keyedwm.operators.names import PANE_TYPE, WINDOW_TYPE
 from keyedwm.operators.panes import Timing
-from keyedwm.operators.results import Output, QuietOperator, instants
+from keyedwm.operators.results import PANE_TYPE, WINDOW_TYPE, Output, QuietOperator, instants
 from keyedwm.operators.state.entries import Entries, finished
 from keyedwm.operators.state.key_dictionary import KeyDictionary
 

@@ -1,9 +1,30 @@
-"""Sessions, or parts of them, in memory and as a table: an entry and an interval each.
+"""Sessions, or parts of them: how intervals merge (rule 11), when a session closes, and what late rows become.
 
-Rule: parts of one session touch or overlap, so the interval of a session is the union of those of its parts, and its
-accumulators are theirs, merged. A part may be wider than its own events, never wider than its session.
+Theory. Every event of a key is an interval from its time on, as long as the gap (each row's own, where rows have one).
+Intervals that overlap belong to one session, and with `Touching.MERGE` also those that touch. A session is therefore
+what hangs together, and its interval is the union of its parts:
 
-The rules of all sessions, with panes and without, stand here, too: when one closes, and what late rows become.
+    events    [--a--)   [--b--)      [--c--)
+                  [--d--)
+    task 1    [--a--)                [--c--)        a and c, each a run of its own
+    task 2        [--d----b---)                     d ends where b begins
+    merged    [-------a-------)      [--c--)        two sessions
+
+1. Parts are values. A union does not depend on order or grouping, so the runs of a task, the parts in the state and
+   sessions themselves are merged by the same function, as often as it is convenient, and their accumulators with them.
+   Parts of one session may lie apart in the state, until the watermark comes to the end that they have together.
+2. One sweep merges them: in order of key, then start, an interval belongs to the session before it unless it starts
+   beyond the highest end so far. It is the highest and not the last one: an interval may cover shorter ones behind it.
+3. A part may be wider than its own events, never wider than its session. So a part that was merged with others, and
+   written alone, finds the rest of its session again by its interval.
+4. A session is closed when the watermark is at its end, with `Touching.MERGE` when it is beyond (`closed_ms`): an event
+   exactly at the end would still belong to it. Late is judged after merging, for the same reason: an event behind the
+   watermark is not late if it hangs together with a session that is open.
+5. Held sessions are never closed. So a run that closes as a whole took in no held one, and all of it is late; and a run
+   that is not closed by itself is not late, whatever it meets.
+
+Parts stand in memory and as a table, an entry and an interval each. What is said of closing and of late rows is for
+sessions with panes and without.
 """
 
 from __future__ import annotations
@@ -20,12 +41,44 @@ from keyedwm.core.window_rules import LatePolicy, Touching
 from keyedwm.operators.aggregates.aggregate_function import Groups
 from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
 from keyedwm.operators.frames.results import Panes, outputs
-from keyedwm.operators.frames.session_merge import joined_runs
-from keyedwm.operators.kernels import count_by_group
-from keyedwm.operators.names import END, START
-from keyedwm.operators.results import Output, late_sentence
+from keyedwm.operators.kernels import count_by_group, sorted_by_number
+from keyedwm.operators.results import END, START, Output, late_sentence
 from keyedwm.operators.state.entries import Entries, joined, merged, no_entries, read_entries, table_of
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
+from keyedwm.runtime.compiled import compiled
+
+
+def joined_runs(window: SessionWindow, keys: Ints, starts: Ints, ends: Ints) -> tuple[Ints, Ints, Ints]:
+    """Return each interval's session number, and the sessions' starts and ends, ordered by start, then key."""
+    by_time = np.argsort(starts)  # the order of equal starts does not matter
+    order = by_time[sorted_by_number(keys[by_time], int(keys.max(initial=-1)) + 1)]
+    ids, low, high = _joined(keys, starts, ends, order, window.touching is Touching.MERGE)
+    by_start = np.argsort(low, kind="stable")
+    place = np.empty(len(low), np.int64)
+    place[by_start] = np.arange(len(low))
+    return place[ids], low[by_start], high[by_start]
+
+
+@compiled
+def _joined(keys: Ints, starts: Ints, ends: Ints, order: Ints, touching: bool) -> tuple[Ints, Ints, Ints]:
+    """`order` sorts by key, then start; sessions are numbered in that order."""
+    rows = order.shape[0]
+    ids = np.empty(rows, np.int64)
+    low, high = np.empty(rows, np.int64), np.empty(rows, np.int64)
+    count = 0
+    for at in range(rows):
+        row = order[at]
+        joins = False
+        if at and keys[row] == keys[order[at - 1]]:
+            joins = starts[row] <= high[count - 1] if touching else starts[row] < high[count - 1]
+        if joins:
+            high[count - 1] = max(high[count - 1], ends[row])
+        else:
+            low[count], high[count] = starts[row], ends[row]
+            count += 1
+        ids[row] = count - 1
+    return ids, low[:count].copy(), high[:count].copy()
+
 
 # Version 2 and before held sessions in slices of their ends; the name tells where a slice begins.
 SLICE = "sessions-"

@@ -16,9 +16,8 @@ import pyarrow as pa
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
 from keyedwm.operators.frames.frame_panes import Shown, all_shown
 from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
-from keyedwm.operators.frames.session_merge import joined_runs
-from keyedwm.operators.frames.session_parts import SLICE
-from keyedwm.operators.names import END, HIDDEN, START
+from keyedwm.operators.frames.session_parts import SLICE, joined_runs
+from keyedwm.operators.results import END, HIDDEN, START
 from keyedwm.operators.state.entries import Entries, joined, no_entries, read_entries, table_of
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.operators.state.keyed_log import newest

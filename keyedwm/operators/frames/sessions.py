@@ -17,9 +17,8 @@ from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
 from keyedwm.operators.frames.results import FrameOperator, Panes, outputs
 from keyedwm.operators.frames.session_log import SessionLog
 from keyedwm.operators.frames.session_parts import Runs, SessionParts, all_parts, closed_ms, expired, read_parts
-from keyedwm.operators.names import LAST
 from keyedwm.operators.panes import Timing
-from keyedwm.operators.results import Output
+from keyedwm.operators.results import LAST, Output
 from keyedwm.operators.state.manifest import MANIFEST, manifest_of, read_manifest
 from keyedwm.operators.state.store import BlobStore, StateChanges
 

@@ -21,9 +21,8 @@ from keyedwm.operators.frames.frame_panes import PanedOperator, Shown, neutral_t
 from keyedwm.operators.frames.plan import FrameWindow, WindowPlan
 from keyedwm.operators.frames.results import Panes, outputs
 from keyedwm.operators.grouping import pair_groups
-from keyedwm.operators.names import LAST, ROWS, START
 from keyedwm.operators.panes import EveryBy, Timing
-from keyedwm.operators.results import Output, late_sentence
+from keyedwm.operators.results import LAST, ROWS, START, Output, late_sentence
 from keyedwm.operators.state.entries import Entries, joined, merged, no_entries, read_entries
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.operators.state.keyed_log import PairLog, Pairs

@@ -1,19 +1,23 @@
 """Each row with the latest change of its key at or before its event time (a join with a versioned table).
 
 Rule: a row waits until the changes' watermark is above its event time, as only then no change that counts can come. A
-change is held as long as a row that waits or is still to come can meet it, so of each key at least the latest one.
+change is held as long as a row that waits or is still to come can meet it, so of each key at least the latest one. The
+calls are those of `keyedwm.operators.protocol.Operator`: rows are input 0, changes input 1.
 
-The calls are those of `keyedwm.operators.protocol.Operator`: rows are input 0, changes input 1.
+Of changes of one key and event time the one that came last counts, so each has its place in the order of arrival. A
+limit says that no row below it comes any more: of the changes at or below it the latest one of each key is kept. What
+is superseded is cleared away when the table has doubled, so each change is rewritten a few times at most.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.operators.join.change_table import ChangeTable
+from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
 from keyedwm.operators.join.inputs import (
     FORMAT,
     PIECE_ROWS,
@@ -21,11 +25,143 @@ from keyedwm.operators.join.inputs import (
     alone_in_pieces,
     pairs,
 )
-from keyedwm.operators.join.plan import LEFT, RIGHT, JoinPlan
+from keyedwm.operators.join.kernels import hash_groups, ranges_of
+from keyedwm.operators.join.plan import LEFT, RIGHT, JoinPlan, JoinSide
+from keyedwm.operators.join.shipped_side import HASH, same_keys
 from keyedwm.operators.join.side_buffer import SideBuffer, SidePiece
 from keyedwm.operators.results import Output
+from keyedwm.operators.state.blobs import read_stored, stored
 from keyedwm.operators.state.manifest import MANIFEST
-from keyedwm.operators.state.store import BlobStore, StateChanges
+from keyedwm.operators.state.store import BlobStore, StateChanges, limits_of
+
+CHANGES = "changes"
+_ARRIVAL = "__arrival"
+_EARLIEST = -(2**62)
+_COMPRESSION = "zstd"
+
+
+class ChangeTable:
+    """The changes of one operator."""
+
+    def __init__(self, side: JoinSide, store: BlobStore, state: Sequence[Any]) -> None:
+        """facts: as `state` told them."""
+        self._side, self._store, self._limits = side, store, limits_of(store)
+        self._blobs: dict[int, int] = dict(state[0]) if state else {}
+        self._next, self._arrived, self._cleared = map(int, state[1:] or (0, 0, 0))
+        self._fresh: list[pa.Table] = []
+        self._read: tuple[SidePiece, Ints] | None = None
+
+    @property
+    def rows(self) -> int:
+        """How many changes are held, superseded ones that are not cleared away included."""
+        return sum(self._blobs.values()) + sum(one.num_rows for one in self._fresh)
+
+    def add(self, rows: pa.Table) -> None:
+        """Take changes, `staged` columns, in order of arrival."""
+        arrival = np.arange(self._arrived, self._arrived + rows.num_rows)
+        self._arrived += rows.num_rows
+        self._fresh.append(rows.append_column(_ARRIVAL, pa.array(arrival)))
+        self._read = None
+
+    def latest(self, rows: SidePiece, on: Sequence[str]) -> tuple[pa.Table, Ints]:
+        """Return the changes, and for each row the place of its key's latest one at or before it, -1 for none."""
+        if not self.rows:
+            return pa.Table.from_batches([], self._side.staged), np.full(len(rows), -1, np.int64)
+        changes, order = self._all()
+        slot_hash, slot_group, begins, places = hash_groups(changes.hashes, order)
+        earliest = np.full(len(rows), _EARLIEST)
+        groups = slot_hash, slot_group, begins
+        first, behind = ranges_of(groups, changes.times[0][places], rows.hashes, earliest, rows.times[0])
+        at = behind - 1
+        open_rows = np.flatnonzero(at >= first)
+        while len(open_rows):  # keys of equal hash are rare: who found another's change looks one further back
+            columns = [contiguous(rows.table[name]).take(pa.array(open_rows)) for name in on]
+            theirs = pa.array(places[at[open_rows]])
+            found_keys = [contiguous(changes.table[name]).take(theirs) for name in self._side.on]
+            same = same_keys(columns, found_keys, len(open_rows))
+            open_rows = open_rows[~same]
+            at[open_rows] -= 1
+            open_rows = open_rows[at[open_rows] >= first[open_rows]]
+        found = np.full(len(rows), -1, np.int64)
+        has = at >= first
+        found[has] = places[at[has]]
+        return changes.table, found
+
+    def drain(self, limit_ms: int | None) -> StateChanges:
+        """Write what came since the last call, with the small blobs if there are many; or, when the rows have doubled,
+        everything without what the limit supersedes.
+        """
+        written: dict[str, bytes] = {}
+        if self.rows > 2 * self._cleared + self._limits.few_changes:
+            merged, tables = list(self._blobs), [self._kept(limit_ms)]
+            self._cleared = tables[0].num_rows
+        else:
+            merged = self._many_small()
+            tables = [*map(self._stored, merged), *self._fresh]
+            tables = [pa.concat_tables(tables)] if merged else tables
+        removed = {_name(number) for number in merged}
+        for number in merged:
+            del self._blobs[number]
+        for table in tables:
+            rows = max(1, table.num_rows // max(1, -(-table.nbytes // self._limits.blob_bytes)))
+            for start in range(0, table.num_rows, rows):
+                piece = table.slice(start, rows)
+                name = _name(self._next)
+                written[name] = stored(name, piece.drop_columns([HASH]), _COMPRESSION)
+                self._blobs[self._next] = piece.num_rows
+                self._next += 1
+        self._fresh, self._read = [], None
+        return StateChanges(written, frozenset(removed & self._store.sizes.keys()))
+
+    def state(self) -> list[Any]:
+        """Return what a later instance needs to know, ready for JSON."""
+        return [[list(one) for one in self._blobs.items()], self._next, self._arrived, self._cleared]
+
+    def _all(self) -> tuple[SidePiece, Ints]:
+        """All changes, and their order by event time and arrival."""
+        if self._read is None:
+            stored = [self._stored(number) for number in self._blobs]
+            piece = SidePiece.of(self._side, pa.concat_tables([*stored, *self._fresh]))
+            self._read = piece, np.lexsort((ints(contiguous(piece.table[_ARRIVAL])), piece.times[0]))
+        return self._read
+
+    def _stored(self, number: int) -> pa.Table:
+        name = _name(number)
+        return SidePiece.of(self._side, read_stored(name, self._store.get(name))).table
+
+    def _many_small(self) -> list[int]:
+        """The small blobs, if there are as many as one more would make too many, and there is one more."""
+        small = [number for number in self._blobs if self._store.sizes[_name(number)] < self._limits.small_bytes]
+        return small if self._fresh and len(small) + 1 >= self._limits.fan_out else []
+
+    def _kept(self, limit_ms: int | None) -> pa.Table:
+        """The changes that some row at or above the limit can meet, by event time and arrival."""
+        if not self.rows:
+            return pa.table({})
+        changes, order = self._all()
+        superseded = np.zeros(len(changes), bool) if limit_ms is None else self._superseded(changes, order, limit_ms)
+        return changes.table.take(pa.array(order[~superseded[order]]))
+
+    def _superseded(self, changes: SidePiece, order: Ints, limit_ms: int) -> Flags:
+        """Which changes have a later one of their key that is itself at or below the limit, or of the same time."""
+        _, _, begins, places = hash_groups(changes.hashes, order)
+        times = changes.times[0][places]
+        follows = np.ones(len(places), bool)  # whether the next place is a change of the same key
+        follows[begins[1:] - 1] = False
+        here = pa.array(places[:-1])
+        following = pa.array(places[1:])
+        columns = [contiguous(changes.table[name]) for name in self._side.on]
+        same = same_keys([one.take(here) for one in columns], [one.take(following) for one in columns], len(here))
+        follows[:-1] &= same  # keys of equal hash in turn keep too much, never too little
+        next_times = np.append(times[1:], 0)
+        gone = follows & ((next_times <= limit_ms) | (next_times == times))
+        found = np.zeros(len(places), bool)
+        found[places] = gone
+        return found
+
+
+def _name(number: int) -> str:
+    return f"{CHANGES}-{number}"
 
 
 class LatestOperator(JoinBase):

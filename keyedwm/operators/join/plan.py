@@ -20,7 +20,7 @@ from keyedwm.core.window_rules import LatePolicy
 from keyedwm.expressions.condition import Condition
 from keyedwm.operators.join.bounds import Bound, TimeBounds
 from keyedwm.operators.join.shipped_side import HASH, ShippedSide, can_be_key, hash_is_key
-from keyedwm.operators.names import HIDDEN
+from keyedwm.operators.results import HIDDEN
 from keyedwm.operators.state.description import digest_of, typed
 
 LEFT, RIGHT = 0, 1

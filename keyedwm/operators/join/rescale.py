@@ -16,8 +16,8 @@ import numpy as np
 from keyedwm.arrow.columns import Ints
 from keyedwm.core.errors import FormatError, OptionError
 from keyedwm.operators.join.bounds import JoinHorizons
-from keyedwm.operators.join.change_table import CHANGES
 from keyedwm.operators.join.inputs import FORMAT
+from keyedwm.operators.join.latest_operator import CHANGES
 from keyedwm.operators.join.plan import LEFT, RIGHT, JoinPlan
 from keyedwm.operators.join.shipped_side import HASH, bucket_numbers
 from keyedwm.operators.join.side_buffer import COMPRESSION, MATCHED, LimitsOf, SidePiece, Slice, matched_rows

@@ -19,7 +19,7 @@ from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
 from keyedwm.operators.grouping import pair_groups
 from keyedwm.operators.keyed.owner_slots import NEVER
 from keyedwm.operators.keyed.per_key import PerKey
-from keyedwm.operators.names import CHANNEL, HIDDEN
+from keyedwm.operators.results import CHANNEL, HIDDEN
 from keyedwm.operators.state.hashed_keys import HashedKeys
 from keyedwm.operators.state.key_dictionary import key_columns
 from keyedwm.operators.state.store import TableLogs

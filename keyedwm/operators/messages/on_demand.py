@@ -15,7 +15,7 @@ from keyedwm.config.validation import MS, number, settle
 from keyedwm.core.errors import OptionError
 from keyedwm.core.text import span_text
 from keyedwm.expressions.condition import Condition
-from keyedwm.operators.messages.checks import check_retention
+from keyedwm.operators.messages.arguments import check_retention
 from keyedwm.operators.messages.grid import Grid
 from keyedwm.operators.messages.windows import CompletedBy, Settings, WindowKind
 from keyedwm.operators.plan_checks import check_length

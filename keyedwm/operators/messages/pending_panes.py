@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import Ints
 from keyedwm.operators.messages.plan import StorePlan
-from keyedwm.operators.names import END
 from keyedwm.operators.panes import Meant
+from keyedwm.operators.results import END
 from keyedwm.operators.state.key_dictionary import KeyDictionary
 from keyedwm.operators.state.keyed_log import PairLog, Pairs
 from keyedwm.operators.state.store import TableLogs

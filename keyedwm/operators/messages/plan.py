@@ -17,7 +17,7 @@ from keyedwm.core.errors import OptionError, OutOfTurnError
 from keyedwm.core.rows import REASON
 from keyedwm.operators.aggregates.spec import AggregateSpec
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow
-from keyedwm.operators.messages.checks import (
+from keyedwm.operators.messages.arguments import (
     check_early,
     check_gap,
     check_late,
@@ -26,11 +26,11 @@ from keyedwm.operators.messages.checks import (
 from keyedwm.operators.messages.functions import FullState, FullStateSpec, bound
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.windows import AnyWindow, CompletedBy, WindowKind, kind_of
-from keyedwm.operators.names import HIDDEN, PANE, PANE_TYPE, WINDOW, WINDOW_TYPE
 from keyedwm.operators.panes import Early, EveryBy, Late
 from keyedwm.operators.plan_checks import (
     check_aggregation,
 )
+from keyedwm.operators.results import HIDDEN, PANE, PANE_TYPE, WINDOW, WINDOW_TYPE
 
 # Beside the columns of a message, where panes hold what is new: the number of the call that brought it.
 ARRIVAL = f"{HIDDEN}arrival"

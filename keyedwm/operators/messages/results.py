@@ -16,9 +16,8 @@ from keyedwm.operators.messages.channels import Channels
 from keyedwm.operators.messages.functions import WindowRows, computed
 from keyedwm.operators.messages.messages import MessageLayout, places
 from keyedwm.operators.messages.plan import ARRIVAL, ROWS_WINDOW_TYPE, StorePlan
-from keyedwm.operators.names import PANE_TYPE, WINDOW_TYPE
 from keyedwm.operators.panes import Timing
-from keyedwm.operators.results import Output, instants
+from keyedwm.operators.results import PANE_TYPE, WINDOW_TYPE, Output, instants
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 
 

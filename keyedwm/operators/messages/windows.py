@@ -21,7 +21,7 @@ from keyedwm.core.errors import OptionError, OutOfTurnError
 from keyedwm.core.text import span_text
 from keyedwm.core.window_rules import Touching
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow
-from keyedwm.operators.messages.checks import check_retention
+from keyedwm.operators.messages.arguments import check_retention
 from keyedwm.operators.messages.grid import Grid
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.plan_checks import FARTHEST_MS, settle_spans

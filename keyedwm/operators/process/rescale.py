@@ -17,7 +17,7 @@ import pyarrow as pa
 from keyedwm.core.errors import OptionError
 from keyedwm.operators.buckets import bucket_of
 from keyedwm.operators.keyed.key_watermarks import rescaled_state
-from keyedwm.operators.process.per_key_operator import FACTS
+from keyedwm.operators.process.operator import FACTS
 from keyedwm.operators.process.plan import ProcessPlan
 from keyedwm.operators.state.blobs import read_stored
 from keyedwm.operators.state.cut import BlobPiece, cut_table, rows_by_log

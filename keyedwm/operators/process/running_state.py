@@ -17,12 +17,11 @@ from keyedwm.core.errors import OptionError
 from keyedwm.core.rows import EVENT_TIME, WATERMARK
 from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.aggregates.aggregate_function import AggregateFunction, Groups, Spans
-from keyedwm.operators.aggregates.kept_values import TopN
-from keyedwm.operators.aggregates.lists import ListAggregate
+from keyedwm.operators.aggregates.kept_values import ListAggregate, TopN
 from keyedwm.operators.aggregates.spec import AggregateSpec
 from keyedwm.operators.kernels import add_by_span
-from keyedwm.operators.names import HIDDEN
 from keyedwm.operators.plan_checks import check_key_columns, check_length, check_result_names
+from keyedwm.operators.results import HIDDEN
 from keyedwm.operators.state.entries import (
     Entries,
     accumulator_fields,

@@ -15,7 +15,7 @@ import pyarrow as pa
 from keyedwm.arrow.columns import Column, Ints, concat, contiguous, empty, from_arrow, ints, take, to_arrow
 from keyedwm.operators.aggregates.aggregate_function import AggregateFunction, Groups, Spans
 from keyedwm.operators.kernels import add_by_group, add_by_span
-from keyedwm.operators.names import HIDDEN, ROWS
+from keyedwm.operators.results import HIDDEN, ROWS
 from keyedwm.operators.state.key_dictionary import KeyDictionary
 
 

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
-from keyedwm.operators.names import HIDDEN
+from keyedwm.operators.results import HIDDEN
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.operators.state.store import TableLogs
 

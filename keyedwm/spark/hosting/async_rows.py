@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from keyedwm.arrow.columns import valid_texts
 from keyedwm.arrow.rows import grouped
 from keyedwm.arrow.schema import is_rejected_type, with_control_rows
-from keyedwm.arrow.valid_text import valid_texts
 from keyedwm.core.errors import InputError
 from keyedwm.core.rows import CONTROL, EVENT_TIME, REJECTED, WATERMARK, ControlKind
 from keyedwm.operators.process.async_calls import AsyncCalls, RunningCalls, worded

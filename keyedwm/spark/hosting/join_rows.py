@@ -11,8 +11,8 @@ from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.rows import AXIS_KEY, CONTROL, EVENT_TIME, REJECTED, WATERMARK
 from keyedwm.core.text import nearest
 from keyedwm.operators.join.plan import LEFT, RIGHT, Axis, JoinSide
-from keyedwm.operators.names import HIDDEN
 from keyedwm.operators.panes import PanesAgain
+from keyedwm.operators.results import HIDDEN
 from keyedwm.operators.shuffle import SHIPPED
 from keyedwm.spark.hosting.lineage import check_lineage
 from keyedwm.spark.hosting.source_description import Source

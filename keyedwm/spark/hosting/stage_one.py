@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from keyedwm.arrow.columns import valid_texts
 from keyedwm.arrow.rows import grouped
-from keyedwm.arrow.valid_text import valid_texts
 from keyedwm.core.control_row import ControlRow, decode_rows, joined
 from keyedwm.operators.shuffle import GROUP_BYTES, GROUP_ROWS, Staged, shipped, shipped_together
 from keyedwm.runtime.worker import VersionChecked, freeze_gc, task_number

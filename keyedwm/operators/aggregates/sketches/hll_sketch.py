@@ -21,7 +21,7 @@ from keyedwm.arrow.columns import Column, Ints
 from keyedwm.arrow.hashing import Hashes
 from keyedwm.arrow.murmur import murmured
 from keyedwm.operators.aggregates.aggregate_function import AggregateFunction, Groups, RowOrder, Spans
-from keyedwm.operators.aggregates.lists import expanded, lengths, lists, sorted_distinct
+from keyedwm.operators.aggregates.kept_values import expanded, lengths, lists, sorted_distinct
 from keyedwm.operators.aggregates.sketches.binaries import binaries, fixed, ragged
 from keyedwm.operators.kernels import sorted_by_number
 from keyedwm.runtime.compiled import compiled

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from keyedwm.arrow.columns import Column, Ints, as_floats, contiguous, number
 from keyedwm.operators.aggregates.aggregate_function import AggregateFunction, Groups, RowOrder, Spans
-from keyedwm.operators.aggregates.lists import concatenated, expanded, lengths, lists
+from keyedwm.operators.aggregates.kept_values import concatenated, expanded, lengths, lists
 from keyedwm.operators.kernels import add_by_group, sorted_by_number
 from keyedwm.runtime.compiled import compiled
 

@@ -19,7 +19,7 @@ from keyedwm.arrow.columns import Column, Ints
 from keyedwm.arrow.hashing import Hashes
 from keyedwm.arrow.murmur import SEED_HASH, murmured
 from keyedwm.operators.aggregates.aggregate_function import Groups, RowOrder
-from keyedwm.operators.aggregates.lists import ListAggregate, lengths, lists
+from keyedwm.operators.aggregates.kept_values import ListAggregate, lengths, lists
 from keyedwm.operators.aggregates.sketches.binaries import binaries, fixed, ragged
 from keyedwm.operators.kernels import sorted_by_number
 from keyedwm.runtime.compiled import compiled

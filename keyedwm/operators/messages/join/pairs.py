@@ -18,9 +18,8 @@ from keyedwm.arrow.columns import Flags, Ints, contiguous
 from keyedwm.operators.join.kernels import hash_groups, pairs_from, ranges_of
 from keyedwm.operators.messages.join.plan import LEFT, RIGHT, Keep, WindowJoinPlan
 from keyedwm.operators.messages.plan import ROWS_WINDOW_TYPE
-from keyedwm.operators.names import WINDOW_TYPE
 from keyedwm.operators.panes import Timing
-from keyedwm.operators.results import Output, instants, no_times
+from keyedwm.operators.results import WINDOW_TYPE, Output, instants, no_times
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 
 

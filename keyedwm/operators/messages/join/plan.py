@@ -21,7 +21,7 @@ from keyedwm.operators.aggregates.aggregate_function import column_type
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow
 from keyedwm.operators.join.plan import How
 from keyedwm.operators.join.shipped_side import can_be_key
-from keyedwm.operators.messages.checks import check_gap, check_record, check_retention
+from keyedwm.operators.messages.arguments import check_gap, check_record, check_retention
 from keyedwm.operators.messages.grid import Grid
 from keyedwm.operators.messages.plan import ROWS_WINDOW_TYPE
 from keyedwm.operators.messages.retention import Retention
@@ -33,9 +33,9 @@ from keyedwm.operators.messages.windows import (
     WindowKind,
     kind_of,
 )
-from keyedwm.operators.names import HIDDEN, WINDOW, WINDOW_TYPE
 from keyedwm.operators.panes import Early
 from keyedwm.operators.plan_checks import check_length, check_time_column
+from keyedwm.operators.results import HIDDEN, WINDOW, WINDOW_TYPE
 
 LEFT, RIGHT = 0, 1
 # The sides whose messages come alone where they meet none.

@@ -15,8 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints
-from keyedwm.operators.frames.session_merge import joined_runs
-from keyedwm.operators.frames.session_parts import NEVER, closed_ms
+from keyedwm.operators.frames.session_parts import NEVER, closed_ms, joined_runs
 from keyedwm.operators.messages.account import Messages
 from keyedwm.operators.messages.functions import WindowRows
 from keyedwm.operators.messages.listing import Listing
