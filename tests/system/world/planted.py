@@ -163,7 +163,7 @@ def _unfenced(_right: Callable[..., Any]) -> Callable[..., Any]:
 _PLAN = "pyspark_wm_source.driver.plan"
 _PUBLISH = "pyspark_wm_sink.kafka.publish"
 _OWNERSHIP = "pyspark_wm_sink.kafka.ownership"
-_DELTA = "pyspark_wm_sink.delta.publish"
+_TABLES = "pyspark_wm_sink.tables.publish"
 _LEDGER = "pyspark_wm_sink.kafka.ledger:Ledger"
 BUGS = (
     Bug("an empty answer ends a range", "keyedwm.kafka.requests.cluster:Cluster.earliest_local",
@@ -199,10 +199,10 @@ BUGS = (
         lambda _right: lambda _cluster, transactions, *, commit: dict.fromkeys(
             transactions, Fate.COMMITTED if commit else Fate.ABORTED)),
     Bug("a task begins no transaction of its own", "pyspark_wm_sink.kafka.stage:add_partitions", _nothing),
-    Bug("the files of an append in doubt are deleted", f"{_DELTA}:_Commit._resolve_failed_append", _deleted_in_doubt),
-    Bug("an append in doubt counts as done", f"{_DELTA}:_Commit._resolve_failed_append", _nothing),
-    Bug("a table that is gone is made anew", f"{_DELTA}:_check_lacks_nothing", _nothing),
-    Bug("a batch of a copy counts as this one's", f"{_DELTA}:check_replay", _nothing),
+    Bug("the files of an append in doubt are deleted", f"{_TABLES}:_Commit._resolve_failed_append", _deleted_in_doubt),
+    Bug("an append in doubt counts as done", f"{_TABLES}:_Commit._resolve_failed_append", _nothing),
+    Bug("a table that is gone is made anew", f"{_TABLES}:_check_lacks_nothing", _nothing),
+    Bug("a batch of a copy counts as this one's", f"{_TABLES}:check_replay", _nothing),
 )  # fmt: skip
 
 

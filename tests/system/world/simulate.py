@@ -22,7 +22,7 @@ from tests.system.world.world import Outcome, World
 
 _FREEZES = (
     "pyspark_wm_sink.kafka.writer.freeze_gc",
-    "pyspark_wm_sink.delta.writer.freeze_gc",
+    "pyspark_wm_sink.tables.writer.freeze_gc",
     "pyspark_wm_source.reader.freeze_gc",
     "pyspark_wm_source.reader.freeze_planner_gc",
 )
