@@ -61,8 +61,8 @@ unit: install
 	@$(MAKE) --no-print-directory --jobs 2 build/spark-classes.jsa build/compiled.txt
 	@$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=10
 
-campaign: java  ## break running pipelines in every way (KILLS=40 SEED=7 WHERE=cluster), and count what is lost, doubled, reordered
-	@$(BIN)/python -m tests.e2e.campaign --kills $(or $(KILLS),40) $(if $(SEED),--seed $(SEED)) $(if $(WHERE),--where $(WHERE))
+campaign: java  ## break running pipelines in every way (KILLS=40 SEED=7 WHERE=cluster TARGET=iceberg), and count what is lost, doubled, reordered
+	@$(BIN)/python -m tests.e2e.campaign --kills $(or $(KILLS),40) $(if $(SEED),--seed $(SEED)) $(if $(WHERE),--where $(WHERE)) $(if $(TARGET),--targets $(TARGET))
 
 simulate: install  ## play seeds of a simulated cluster with faults (SEEDS=200 FROM=1): rows must be exact, once, in order
 	@$(BIN)/python -m tests.system.world --seeds $(or $(SEEDS),200) --from $(or $(FROM),1)

@@ -27,6 +27,8 @@ from pyspark_wm_sink.tables.row_rules import RowRules
 from pyspark_wm_sink.tables.rows import TableRows, table_rows
 
 _VERSIONS = (1, 2)
+# Each commit writes the table's metadata anew: without this a stream would leave a file a batch for good.
+_OF_NEW_TABLES = {"write.metadata.delete-after-commit.enabled": "true"}
 
 
 def iceberg_publication(
@@ -92,7 +94,7 @@ def _created(target: IcebergTarget, columns: pa.Schema) -> Table:
     catalog = open_catalog(target.catalog_name, target.catalog)
     with explaining(f"the Iceberg table {target.name} could not be created", target.catalog):
         try:
-            with catalog.create_table_transaction(target.name, columns) as creation:
+            with catalog.create_table_transaction(target.name, columns, properties=_OF_NEW_TABLES) as creation:
                 if target.partition_by:
                     with creation.update_spec() as update:
                         add_terms(update, target.partition_by)

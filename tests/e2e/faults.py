@@ -28,7 +28,7 @@ class Fault:
 
     strike: Callable[[World], None]
     weight: int
-    targets: tuple[str, ...] = ("delta", "kafka")
+    targets: tuple[str, ...] = ("delta", "iceberg", "kafka")
     expected: str = "$^"
     where: tuple[str, ...] = (LOCAL, CLUSTER)
 
@@ -233,7 +233,7 @@ FAULTS: Mapping[str, Fault] = {
     "executor": Fault(executor, 16, where=(CLUSTER,)),
     "host": Fault(host, 4, where=(CLUSTER,)),
     "disk-full": Fault(disk_full, 2, expected=_FULL, where=(LOCAL,)),
-    "damage": Fault(damage, 2, expected=_DAMAGED),
+    "damage": Fault(damage, 2, ("delta", "kafka"), expected=_DAMAGED),
     "slow-commit": Fault(slow_commit, 1, ("kafka",), expected=_LOST, where=(LOCAL,)),
     "part-expired": Fault(part_expired, 2, ("kafka",), expected=_LOST, where=(LOCAL,)),
     "large": Fault(large, 2),

@@ -132,15 +132,27 @@ def _copy(spark: SparkSession, directory: Path, wanted: Wanted) -> StreamingQuer
 
 
 def _started(rows: DataFrame, directory: Path, wanted: Wanted, name: str, options: Mapping[str, str]) -> StreamingQuery:
-    place = {} if wanted.target == "kafka" else {"path": f"{wanted.disk}/{name}"}
+    place = PLACES[wanted.target](wanted.disk, name)
     writer = rows.writeStream.format("keyedwm").queryName(name).options(**place, **options, **wanted.options)
     from keyedwm.spark import start_in_turn
 
     return start_in_turn(writer.option("checkpointLocation", str(directory / f"{name}.checkpoint")))[0]
 
 
+def _in_catalog(disk: str, name: str) -> Mapping[str, str]:
+    catalog = {"catalog.type": "sql", "catalog.uri": f"sqlite:///{disk}/catalog.db", "catalog.warehouse": disk}
+    return {"table": f"db.{name}", "createTable": "true", **catalog}
+
+
+# The options that name the output of a query, by its target.
+PLACES: Mapping[str, Callable[[str, str], Mapping[str, str]]] = {
+    "delta": lambda disk, name: {"path": f"{disk}/{name}"},
+    "iceberg": _in_catalog,
+    "kafka": lambda _disk, _name: {},
+}
 QUERIES: Mapping[str, Mapping[str, Callable[[SparkSession, Path, Wanted], StreamingQuery]]] = {
     "delta": {"events": _events, "hours": _hours},
+    "iceberg": {"events": _events, "hours": _hours},
     "kafka": {"copy": _copy},
 }
 

@@ -1,4 +1,4 @@
-"""The two targets: how an output is read as any reader would, and what is a moment worth a kill in each."""
+"""The targets: how an output is read as any reader would, and what is a moment worth a kill in each."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from kafka.protocol.admin import ListTransactionsRequest
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.table.snapshots import Snapshot
 
 from keyedwm.core.inline import HEADER
 from keyedwm.kafka.client.connection import call_with_retries
@@ -104,9 +108,12 @@ class DeltaTarget(Target):
 
     def __init__(self, *given: object) -> None:
         super().__init__(*given)
-        self._events, self._hours = DeltaLog(self.disk / "events"), DeltaLog(self.disk / "hours")
+        self._events, self._hours = self._log("events"), self._log("hours")
         self._found_hours: Counter = Counter()
         self._came_from: list[tuple[int, int, int, int]] = []  # a record's partition and number, and those it came with
+
+    def _log(self, name: str) -> DeltaLog | IcebergLog:
+        return DeltaLog(self.disk / name)
 
     def read(self) -> None:
         for rows in self._events.new():
@@ -125,10 +132,10 @@ class DeltaTarget(Target):
         return [path.name for path in self._events.files()]
 
     def staged(self) -> object:
-        return [_changed(log.table) for log in (self._events, self._hours)]
+        return [_changed(log.data) for log in (self._events, self._hours)]
 
     def halfway(self) -> bool:
-        return any(_changed(log.table) > _changed(log.table / "_delta_log") for log in (self._events, self._hours))
+        return any(_changed(log.data) > _changed(log.log) for log in (self._events, self._hours))
 
     def memory(self) -> list[Path]:
         return self._events.files()
@@ -151,11 +158,12 @@ class DeltaLog:
     """A table's log, read version by version, without any of our code."""
 
     def __init__(self, table: Path) -> None:
-        self.table = table
+        self.table = self.data = table
+        self.log = table / "_delta_log"
         self._read = 0
 
     def files(self) -> list[Path]:
-        return sorted((self.table / "_delta_log").glob("*.json"))
+        return sorted(self.log.glob("*.json"))
 
     def new(self) -> Iterator[pa.Table]:
         """The files that were added since the last time."""
@@ -171,6 +179,48 @@ class DeltaLog:
             for action in _lines(path):
                 if "keyedwm" in action.get("commitInfo", {}):
                     yield json.loads(action["commitInfo"]["keyedwm"])
+
+
+class IcebergTarget(DeltaTarget):
+    """The same two tables, in a catalog of SQLite."""
+
+    name = "iceberg"
+
+    def _log(self, name: str) -> IcebergLog:
+        catalog = load_catalog("default", type="sql", uri=f"sqlite:///{self.disk}/catalog.db")
+        catalog.create_namespace_if_not_exists("db")
+        return IcebergLog(self.disk / "db" / name, catalog)
+
+
+class IcebergLog:
+    """A table's snapshots, read one by one, without any of our code."""
+
+    def __init__(self, table: Path, catalog: Catalog) -> None:
+        self.data, self.log = table / "data", table / "metadata"
+        self._name, self._catalog, self._read = f"db.{table.name}", catalog, 0
+
+    def files(self) -> list[Path]:
+        return [Path(snapshot.manifest_list) for snapshot in self._snapshots()]
+
+    def new(self) -> Iterator[pa.Table]:
+        """The files that were added since the last time."""
+        for snapshot in self._snapshots()[self._read :]:
+            self._read += 1
+            for manifest in snapshot.manifests(PyArrowFileIO()):
+                if manifest.added_snapshot_id == snapshot.snapshot_id:
+                    for entry in manifest.fetch_manifest_entry(PyArrowFileIO()):
+                        yield pq.ParquetFile(entry.data_file.file_path).read()
+
+    def records(self) -> Iterator[dict]:
+        """The record in each snapshot, oldest first."""
+        for snapshot in self._snapshots():
+            yield json.loads(snapshot.summary.additional_properties["keyedwm"])
+
+    def _snapshots(self) -> list[Snapshot]:
+        try:
+            return sorted(self._catalog.load_table(self._name).snapshots(), key=lambda one: one.sequence_number)
+        except NoSuchTableError:
+            return []
 
 
 class KafkaTarget(Target):
@@ -231,7 +281,7 @@ class KafkaTarget(Target):
         return {where.partition: end for where, end in found.items()}
 
 
-TARGETS = {target.name: target for target in (DeltaTarget, KafkaTarget)}
+TARGETS = {target.name: target for target in (DeltaTarget, IcebergTarget, KafkaTarget)}
 
 
 def _lines(path: Path) -> Iterable[dict]:

@@ -16,6 +16,7 @@ _PROCESSES = (
     "pyspark_wm_source.driver.planner",
     "pyspark_wm_sink.delta.writer",
     "pyspark_wm_sink.kafka.writer",
+    "pyspark_wm_sink.tables.writer",
     "keyedwm.spark",
 )
 
