@@ -1,4 +1,4 @@
-"""A Delta table and a ledger in an object store: moto in a process of its own, or the server that KEYEDWM_S3 names."""
+"""Tables and a ledger in an object store: moto in a process of its own, or the server that KEYEDWM_S3 names."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import pytest
+from pyiceberg.catalog import load_catalog
 
 from keyedwm.cli.main import main
 from pyspark_wm_sink.kafka.ledger import Ledger
 from pyspark_wm_sink.places.notes import Claim
+from pyspark_wm_sink.tables.publish import publish
+from tests.sink.iceberg_sink import NAME, how, staged
 from tests.sink.test_ledger import entry
-from tests.support.object_store import ObjectStore, object_store
+from tests.support.object_store import REGION, ObjectStore, object_store
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +43,22 @@ def test_a_partitioned_table_in_an_object_store_is_written_exactly_once_and_insp
     said = capsys.readouterr().out
     assert "version 2, partitioned by partition" in said
     assert store.secret_key not in said
+
+
+def test_an_iceberg_table_in_an_object_store_is_written_exactly_once(store, tmp_path):
+    reach = {
+        "warehouse": f"s3://{store.bucket}/{uuid.uuid4().hex}", "s3.endpoint": store.endpoint,
+        "s3.access-key-id": store.access_key, "s3.secret-access-key": store.secret_key, "s3.region": REGION,
+    }  # fmt: skip
+    to = how(tmp_path, partitionBy="bucket(2, n)", **{f"catalog.{name}": value for name, value in reach.items()})
+    assert store.secret_key not in repr(to)
+    message = staged(to, [1, 2, 3])
+    publish(to, [message], batch=0)
+    publish(to, [message], batch=0)
+    publish(to, [staged(to, [1, 2, 3])], batch=0)
+    publish(to, [staged(to, [4], 1)], batch=1)
+    catalog = load_catalog("default", type="sql", uri=f"sqlite:///{tmp_path}/catalog.db", **reach)
+    assert sorted(catalog.load_table(NAME).scan().to_arrow().column("n").to_pylist()) == [1, 2, 3, 4]
 
 
 def test_a_ledger_in_an_object_store_reads_back_what_was_decided_and_published(store, monkeypatch):
