@@ -15,7 +15,7 @@ MAKEFILE = (ROOT / "Makefile").read_text()
 WORKFLOW = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
 PROJECT = (ROOT / "pyproject.toml").read_text()
 RELEASE = re.compile(r"^## (\S+)(?: (\(in development\)))?$", re.MULTILINE)
-KINDS = ["Added", "Changed behaviour", "Moved modules", "Fixed", "Packaging", "Documentation"]
+KINDS = ["What to change", "Added", "Changed behaviour", "Moved modules", "Fixed", "Packaging", "Documentation"]
 
 
 def releases() -> dict[str, str]:
