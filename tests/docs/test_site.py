@@ -9,7 +9,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 NAVIGATION = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
 # Pages that docs/site/hooks.py makes.
-MADE = {"index.md", "changelog.md", "contributing.md", "reference/functions.md", "design/tests-of-the-system.md"}
+MADE = {
+    "index.md", "changelog.md", "contributing.md", "reference/functions.md",
+    "design/tests-of-the-system.md",
+}  # fmt: skip
 
 
 def test_every_page_stands_in_the_navigation_once():

@@ -207,7 +207,7 @@ def _sasl(properties: Mapping[str, str]) -> dict[str, Any]:
             f"option kafka.sasl.mechanism: {_MSK_IAM} is a class of Java; MSK takes the same IAM role by OAUTHBEARER: "
             "set kafka.sasl.mechanism=OAUTHBEARER and kafka.sasl.oauthbearer.token.provider=module:function, where "
             "the function returns a token of the package aws-msk-iam-sasl-signer-python "
-            "(docs/reference/source.md#amazon-msk-with-iam)"
+            "(docs/how-to/tls-and-sasl.md#amazon-msk-with-iam)"
         )
     mechanism = choice("kafka.sasl.mechanism", properties.get("sasl.mechanism", "GSSAPI"), Mechanism)
     settings: dict[str, Any] = {"mechanism": mechanism, "mechanism_is_set": "sasl.mechanism" in properties}

@@ -1,4 +1,4 @@
-"""`window_join`: messages of two streams in one window with equal keys (docs/reference/window-store.md).
+"""`window_join`: messages of two streams in one window with equal keys (docs/reference/window-join.md).
 
 Rule: everything that can be wrong with a call is told here, before a row is read. The plan is that of `aggregate` with
 a store: whole messages of both sides by bucket → one group per bucket, which joins them → result columns.

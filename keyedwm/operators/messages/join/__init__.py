@@ -1,1 +1,1 @@
-"""Joins of windows that keep their messages (docs/reference/window-store.md)."""
+"""Joins of windows that keep their messages (docs/reference/window-join.md)."""
