@@ -4,7 +4,7 @@
 
 It needs no Kafka: what a call describes is read when a query starts. It prints:
 
-    option watermarkPolicy: 'fixedlags' is wrong; one of fixedLag, lagAndDelay, lagAndLull, timestampAndWallClockLag, realTimeLag, none, module:factory is expected; did you mean fixedLag? [fix your options]
+    option watermarkPolicy: 'fixedlags' is wrong; one of fixedLag, lagAndDelay, lagAndLull, timestampAndWallClockLag, realTimeLag, none, module:factory is expected; did you mean fixedLag? (KWM-1001) [fix your options]
     columns: device, event_time, watermark, control
 """  # noqa: E501
 

@@ -1,5 +1,5 @@
 # ruff: noqa: INP001  loaded by MkDocs
-"""Pages of the site that are made when it is built: the home page out of the README, the changes, functions, examples.
+"""Pages of the site that are made when it is built: the home page, changes, functions, words of errors, examples.
 
 Rule: a page is written once. Links between files of the repository become links between pages.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ def on_files(files: Files, *, config: Any) -> Files:
         code = f"# {_title(path)}\n\n```python\n{path.read_text()}```\n"
         files.append(File.generated(config, f"examples/{path.stem}.md", content=code))
     files.append(File.generated(config, "reference/functions.md", content=_functions()))
+    files.append(File.generated(config, "reference/sentences.md", content=_sentences()))
     return files
 
 
@@ -89,3 +91,50 @@ def _functions() -> str:
     )
     told = "".join(f"::: keyedwm.spark.{name}\n\n" for name in names)
     return f"# Python functions\n\nThe public names of `keyedwm.spark`.\n\n{told}"
+
+
+def _sentences() -> str:
+    """Every sentence that an error of the product can say; what the code puts in is `...`."""
+    codes = runpy.run_path(str(ROOT / "keyedwm/core/error_codes.py"))["CODES"]
+    found: dict[str, set[str]] = {}
+    for room in ("keyedwm", "pyspark_wm_source", "pyspark_wm_sink"):
+        for path in (ROOT / room).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Call) and (error := _error_of(node)) in codes and node.args:
+                    text = _wrong(node) if _name(node.func) == "wrong" else _text(node.args[0])
+                    if text.strip(". "):
+                        found.setdefault(codes[error], set()).add(text)
+    head = (
+        "# The words of errors\n\nEvery sentence that an error can say, by its code; `...` is what it names. "
+        "Causes and cures: [errors](errors.md).\n"
+    )
+    told = [f"\n## {code}\n\n" + "".join(f"- `{one}`\n" for one in sorted(found[code])) for code in sorted(found)]
+    return head + "".join(told)
+
+
+def _error_of(call: ast.Call) -> str:
+    """The class that a call makes: `wrong(...)` of keyedwm.config.validation makes an OptionError."""
+    name = _name(call.func)
+    return "OptionError" if name == "wrong" else name
+
+
+def _name(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def _wrong(call: ast.Call) -> str:
+    right = _text(call.args[2]) if len(call.args) > 2 else "..."
+    return f"option {_text(call.args[0])}: ... is wrong; {right}"
+
+
+def _text(node: ast.expr) -> str:
+    """The text of an expression, on one line and without backticks; what is not written there is `...`."""
+    if isinstance(node, ast.Constant):
+        text = str(node.value)
+    elif isinstance(node, ast.JoinedStr):
+        text = "".join(str(part.value) if isinstance(part, ast.Constant) else "..." for part in node.values)
+    elif isinstance(node, ast.BinOp):
+        text = _text(node.left) + _text(node.right)
+    else:
+        text = "..."
+    return " ".join(text.replace("`", "'").split()) if not isinstance(node, ast.BinOp) else text

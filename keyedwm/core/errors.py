@@ -6,11 +6,12 @@ right), it survives pickling, it never holds a secret, and what others said in i
 
 from __future__ import annotations
 
+from keyedwm.core.error_codes import code_of
 from keyedwm.core.text import printable
 
 
 class KeyedwmError(Exception):
-    """Base of every error raised on purpose; `advice` says what the caller does next."""
+    """Base of every error raised on purpose; `advice` says what the caller does next, `code` which error it is."""
 
     advice = "this is a bug in keyedwm: please report it"
 
@@ -19,8 +20,13 @@ class KeyedwmError(Exception):
         super().__init__(message)
         self.message = message
 
+    @property
+    def code(self) -> str:
+        """The code of the error's class, such as KWM-1001: docs/reference/errors.md has its cause and cure."""
+        return code_of(type(self))
+
     def __str__(self) -> str:
-        return f"{self.message} [{self.advice}]"
+        return f"{self.message} ({self.code}) [{self.advice}]"
 
 
 class OptionError(KeyedwmError):

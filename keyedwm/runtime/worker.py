@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from keyedwm import __version__
+from keyedwm.core.error_codes import code_of
 from keyedwm.core.errors import KeyedwmError
 
 _Kind = TypeVar("_Kind")
@@ -91,7 +92,7 @@ if not importlib.util.find_spec("keyedwm"):
 from keyedwm.runtime import worker
 if not hasattr(worker, "arrived"):
     raise ImportError("keyedwm.runtime.worker: the worker %s has an older keyedwm (in %s) than the driver, "
-                      "which has {__version__} [{VersionError.advice}]" % (at, sys.prefix))
+                      "which has {__version__} ({code_of(VersionError)}) [{VersionError.advice}]" % (at, sys.prefix))
 arrived = worker.arrived
 """
 

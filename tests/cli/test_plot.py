@@ -260,4 +260,4 @@ def test_a_picture_without_matplotlib_names_what_to_install(monkeypatch, capsys)
     monkeypatch.setattr(plot, "find_spec", lambda _name: None)
     assert main(["plot", "x", "-o", "x.png"]) == 2
     said = capsys.readouterr().err
-    assert "-o x.png: a PNG needs matplotlib, which is not installed [pip install 'keyedwm[plot]', or give -o" in said
+    assert "-o x.png: a PNG needs matplotlib, which is not installed (KWM-7004) [pip install 'keyedwm[plot]'" in said

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 NAVIGATION = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
 # Pages that docs/site/hooks.py makes.
 MADE = {
-    "index.md", "changelog.md", "contributing.md", "reference/functions.md",
+    "index.md", "changelog.md", "contributing.md", "reference/functions.md", "reference/sentences.md",
     "design/tests-of-the-system.md",
 }  # fmt: skip
 

@@ -125,7 +125,7 @@ def test_a_port_that_is_taken_is_refused_in_one_sentence(session):
             metrics(session, address=f"127.0.0.1:{port}")
     assert str(refused.value) == (
         f"metrics: address=127.0.0.1:{port} cannot be listened at ([Errno 98] Address already in use): give another "
-        f"port, such as address='127.0.0.1:{port + 1}', or port 0 for any that is free [fix your options]"
+        f"port, such as address='127.0.0.1:{port + 1}', or port 0 for any that is free (KWM-1001) [fix your options]"
     )
 
 
