@@ -14,17 +14,7 @@ from typing import NamedTuple
 
 from keyedwm.core.errors import InputError, OutOfTurnError, RegressionError
 from keyedwm.core.parsing import whole_number
-from keyedwm.core.watermark import (
-    MAX_MS,
-    MIN_MS,
-    Guarantee,
-    History,
-    IdleMarker,
-    Status,
-    Watermark,
-    check_key,
-    check_time,
-)
+from keyedwm.core.watermark import MAX_MS, Guarantee, History, IdleMarker, Status, Watermark, check_key, check_time
 
 Output = Watermark | IdleMarker
 ChannelState = tuple[Status, Mapping[int, int]]
@@ -228,8 +218,7 @@ class Coalescer:
                 )
             self._ignored += 1
         else:
-            if not MIN_MS <= time_ms <= MAX_MS:
-                check_time(time_ms)
+            check_time(time_ms)
             of_key[channel] = time_ms
             top = self._top.get(key)
             if top is None or time_ms > top:

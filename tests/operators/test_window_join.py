@@ -7,7 +7,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from keyedwm.core.errors import FormatError, InputError, OptionError
+from keyedwm.core.errors import DamagedError, FormatError, InputError, OptionError
 from keyedwm.operators.frames.plan import SlidingWindow, tumbling
 from keyedwm.operators.messages.join.plan import Keep, WindowJoinPlan, WindowJoinSide
 from keyedwm.operators.messages.retention import Retention
@@ -310,6 +310,21 @@ def test_a_program_that_dies_before_flush_is_given_the_same_records_and_says_the
         assert operator.get_result() == operator.get_result()
         assert operator.get_result()["offset_left"].to_pylist() == [0, 1]
     assert (operator.counts("left").given, operator.counts("left").replayed) == (3, 1)
+
+
+def test_what_a_call_left_that_failed_halfway_is_never_written():
+    store, plan = MemoryStore(), plan_of(tumbling(10))
+    join = WindowJoin(plan, store)
+    join.add_message("left", messages((0, 1)))
+    join.flush()
+    join, before = WindowJoin(plan, store), dict.fromkeys(store.blobs, b"")
+    store.blobs.update(before)
+    with pytest.raises(DamagedError):
+        join.add_message("right", messages((0, 1)))
+    for again in (join.flush, join.finish):
+        with pytest.raises(InputError, match=r"an earlier call failed halfway \(DamagedError"):
+            again()
+    assert store.blobs == before
 
 
 def side(**change) -> WindowJoinSide:
