@@ -1,0 +1,72 @@
+"""An Iceberg table in a catalog that is reached by REST: the protocol's requirements fence, and its errors are told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from keyedwm.core.errors import KeyedwmError, UnavailableError
+from pyspark_wm_sink.tables.publish import publish
+from tests.sink.iceberg_sink import catalog_of, foreign_append, how, numbers, staged
+from tests.support.iceberg_rest import RestCatalog, rest_catalog
+
+TOKEN = "a-token-of-the-tests"  # noqa: S105 - no secret
+
+
+@pytest.fixture
+def server(tmp_path) -> Iterator[RestCatalog]:
+    with rest_catalog(catalog_of(tmp_path), TOKEN) as running:
+        yield running
+
+
+def by_rest(server: RestCatalog, place, token: str = TOKEN):
+    return how(place, **{"catalog.type": "rest", "catalog.uri": server.uri, "catalog.token": token})
+
+
+def test_a_table_is_created_and_each_batch_is_published_once(server, tmp_path):
+    to = by_rest(server, tmp_path)
+    message = staged(to, [1, 2])
+    publish(to, [message], batch=0)
+    publish(to, [message], batch=0)
+    publish(to, [staged(to, [1, 2])], batch=0)
+    publish(to, [staged(to, [3], 1)], batch=1)
+    assert numbers(tmp_path) == [1, 2, 3]
+
+
+def test_a_twin_whose_commit_came_first_is_found_and_nothing_is_doubled(server, tmp_path, monkeypatch):
+    from pyspark_wm_sink.iceberg import table as iceberg
+
+    to = by_rest(server, tmp_path)
+    publish(to, [staged(to, [1])], batch=0)
+    real, met = iceberg.append, []
+
+    def after_a_twin(*args, **options):
+        if not met:
+            met.append(True)
+            publish(to, [staged(to, [2], 1)], batch=1)
+            foreign_append(tmp_path, 50)
+        real(*args, **options)
+
+    monkeypatch.setattr(iceberg, "append", after_a_twin)
+    publish(to, [staged(to, [2], 1)], batch=1)
+    assert numbers(tmp_path) == [1, 2, 50]
+
+
+def test_a_commit_whose_answer_is_lost_is_not_repeated_and_one_that_was_refused_can_come_again(server, tmp_path):
+    to = by_rest(server, tmp_path)
+    publish(to, [staged(to, [1])], batch=0)
+    server.outcomes = ["lost"]
+    publish(to, [staged(to, [2], 1)], batch=1)
+    server.outcomes = ["away"]
+    message = staged(to, [3], 2)
+    with pytest.raises(UnavailableError, match=r"batch 2 could not be published to the table db\.t"):
+        publish(to, [message], batch=2)
+    publish(to, [message], batch=2)
+    assert numbers(tmp_path) == [1, 2, 3]
+
+
+def test_a_wrong_login_is_told_as_one(server, tmp_path):
+    with pytest.raises(KeyedwmError, match=r"got no login that it accepts") as told:
+        by_rest(server, tmp_path, token="wrong-token-9")  # noqa: S106 - of this test
+    assert "wrong-token-9" not in str(told.value)
