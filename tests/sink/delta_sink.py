@@ -32,6 +32,10 @@ def how(table: Path, mode: SnapshotMode = SnapshotMode.BATCH, schema: pa.Schema 
     return DeltaPublication(stage=plan, mode=mode, guarantee=Guarantee.EXACTLY_ONCE, overwrite=False)
 
 
+def rows(place: Path) -> list[dict]:
+    return DeltaTable(place).to_pyarrow_table().to_pylist()
+
+
 def numbers(table: Path) -> list[int]:
     return sorted(DeltaTable(table).to_pyarrow_table().column("n").to_pylist())
 

@@ -51,6 +51,10 @@ def how(
     return iceberg_publication(chosen, chosen.target, mode, columns, overwrite=overwrite, stream=True)
 
 
+def rows(place: Path) -> list[dict]:
+    return table_of(place).scan().to_arrow().to_pylist()
+
+
 def numbers(place: Path) -> list[int]:
     return sorted(table_of(place).scan().to_arrow().column("n").to_pylist())
 

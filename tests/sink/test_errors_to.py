@@ -17,8 +17,9 @@ from pyspark_wm_sink.options.sink_options import SinkOptions, SnapshotMode
 from pyspark_wm_sink.tables.publish import publish
 from pyspark_wm_sink.tables.stage import StagedFiles, stage
 from pyspark_wm_sink.writer import batch_writer, stream_writer
+from tests.sink import delta_sink
 from tests.sink.conftest import records_of
-from tests.sink.delta_sink import barrier, files, how, numbers
+from tests.sink.delta_sink import barrier, files, numbers
 from tests.sink.kafka_sink import Died, Sink
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -43,10 +44,9 @@ def message(offset: int) -> dict:
 # Tables
 
 
-def two_tables(place):
-    columns = pa.schema(list(MESSAGE))
-    errors = how(place / "errors", schema=columns)
-    return replace(how(place / "results", SnapshotMode.BARRIER), errors=errors)
+def two_tables(place, tables=delta_sink):
+    errors = tables.how(place / "errors", schema=pa.schema(list(MESSAGE)))
+    return replace(tables.how(place / "results", SnapshotMode.BARRIER), errors=errors)
 
 
 def written(to, results: list[int], rejected: list[int], batch: int = 0, snapshot: int | None = None) -> StagedFiles:
@@ -64,12 +64,16 @@ def offsets(place) -> list[int]:
     return sorted(table.column("offset").to_pylist())
 
 
-def test_results_and_rejected_messages_of_a_batch_go_to_two_tables_and_add_up(tmp_path):
-    to = two_tables(tmp_path)
+def test_results_and_rejected_messages_of_a_batch_go_to_two_tables_and_add_up(tables, tmp_path):
+    to = two_tables(tmp_path, tables)
     publish(to, [written(to, [1, 2], [7]), written(to, [3], [])], batch=0)
     publish(to, [written(to, [4], [], 1)], batch=1)
     publish(to, [written(to, [], [8, 9], 2)], batch=2)
-    assert (numbers(tmp_path / "results"), offsets(tmp_path)) == ([1, 2, 3, 4], [7, 8, 9])
+    publish(to, [written(to, [], [8, 9], 2)], batch=2)
+    assert tables.numbers(tmp_path / "results") == [1, 2, 3, 4]
+    found = tables.rows(tmp_path / "errors")
+    assert sorted(row["offset"] for row in found) == [7, 8, 9]
+    assert set(found[0]) == {field.name for field in MESSAGE}
 
 
 @pytest.mark.parametrize("dies_in", ["errors", "results"])

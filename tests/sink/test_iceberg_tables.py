@@ -13,11 +13,28 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType, UUIDType
+from pyspark.sql.pandas.types import from_arrow_schema
 
+from keyedwm.arrow.schema import row_schema
 from keyedwm.core.errors import InputError, UnavailableError
 from keyedwm.core.watermark import Guarantee
+from pyspark_wm_sink.batch.task import Task
+from pyspark_wm_sink.iceberg.writer import iceberg_publication
+from pyspark_wm_sink.options.sink_options import SinkOptions, SnapshotMode
 from pyspark_wm_sink.tables.publish import publish
-from tests.sink.iceberg_sink import NAME, catalog_of, files, foreign_append, how, numbers, staged, table_of
+from pyspark_wm_sink.tables.stage import stage
+from tests.sink.iceberg_sink import (
+    NAME,
+    catalog_of,
+    files,
+    foreign_append,
+    how,
+    numbers,
+    options,
+    rows,
+    staged,
+    table_of,
+)
 from tests.tools import wait_until
 
 HOURS = [datetime(2024, 1, 1, 5, tzinfo=timezone.utc), datetime(2024, 1, 2, 5, tzinfo=timezone.utc), None]
@@ -40,10 +57,6 @@ TWO = pa.schema([("n", pa.int64()), ("s", pa.string())])
 
 def two(n: int, s: str) -> pa.Table:
     return pa.table({"n": [n], "s": [s]})
-
-
-def rows(place) -> list[dict]:
-    return table_of(place).scan().to_arrow().to_pylist()
 
 
 def test_every_type_comes_back_as_it_was(tmp_path):
@@ -93,6 +106,22 @@ def test_a_required_column_takes_rows_and_names_the_first_null_and_texts_become_
     with pytest.raises(InputError, match=r"column u has a value that .*uuid.* cannot hold \('no' is no UUID\)"):
         staged(to, of(1, "no"), 1)
     assert files(tmp_path) == 2
+
+
+def test_control_rows_inline_come_back_with_the_events(tmp_path):
+    schema = row_schema(("",), headers=False, control=True)
+    columns = from_arrow_schema(schema.remove_metadata())
+    catalog_of(tmp_path)
+    chosen = SinkOptions.parse(options(tmp_path, createTable="true", controlRows="inline"))
+    to = iceberg_publication(chosen, chosen.target, SnapshotMode.BARRIER, columns, overwrite=False, stream=True)
+    event = {"value": b"v", "topic": "t", "partition": 0, "offset": 4}
+    end = {"kind": "barrier", "channel": "t-0", "snapshot": 0, "channels": 1}
+    given = pa.Table.from_pylist([event, {"topic": "t", "partition": 0, "offset": 5, "control": end}], schema)
+    task = Task(query="q", run="r", batch=0, partition=0, attempt=0)
+    publish(to, [stage(to.stage, task, given.to_batches())], batch=0)
+    control = [row["control"] for row in rows(tmp_path)]
+    assert [None if one is None else (one["kind"], one["snapshot"]) for one in control] == [None, ("barrier", 0)]
+    assert table_of(tmp_path).properties.keys() == {"keyedwm.main.q", "write.metadata.delete-after-commit.enabled"}
 
 
 def test_not_a_number_hides_behind_no_bound(tmp_path):
