@@ -22,7 +22,7 @@ MODULES = (
     "pandas",
     "numba",
     "pyspark_wm_source.task.scan",
-    "pyspark_wm_source.task.stages",
+    "pyspark_wm_source.task.items",
     "keyedwm.spark.hosting.stage_one",
     "keyedwm.spark.hosting.bucket",
     "keyedwm.spark.hosting.bucket_batch",

@@ -23,8 +23,7 @@ from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.options.start_offsets import EARLIEST, LATEST
 from pyspark_wm_source.task.scan import scan
 from pyspark_wm_source.values.offsets import CutLimits
-from pyspark_wm_source.values.ranges import ChannelRange
-from pyspark_wm_source.values.split import Split
+from pyspark_wm_source.values.ranges import ChannelRange, Split
 
 # No group and no key: a bounded read leaves no state behind.
 _NOBODY = ""

@@ -25,19 +25,17 @@ from keyedwm.kafka.requests.cluster import Cluster, shared
 from pyspark_wm_source.driver.alignment import Aligner, ChannelPosition
 from pyspark_wm_source.driver.assignment import Assigner, Assignment
 from pyspark_wm_source.driver.changed_settings import are_changed, carried_on
-from pyspark_wm_source.driver.continue_offsets import continued
 from pyspark_wm_source.driver.plan import Rules, Seen, plan, position_of, worth_a_batch
 from pyspark_wm_source.driver.recover_state import StateLoader
 from pyspark_wm_source.driver.report import barriers_again, describe, nothing_selected
-from pyspark_wm_source.driver.resolve_offsets import assigned, resolve
+from pyspark_wm_source.driver.resolve_offsets import assigned, continued, resolve
 from pyspark_wm_source.driver.splits import ControlSettings, splits
 from pyspark_wm_source.driver.truncation import Epochs, TruncationCheck, not_behind
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.options.start_offsets import LATEST
 from pyspark_wm_source.task.propagated import last_barrier
 from pyspark_wm_source.values.offsets import NOT_STARTED, STATE_TIMEOUT_MS, CutLimits, IdleTimeout, QueryOffset
-from pyspark_wm_source.values.ranges import RangeResult
-from pyspark_wm_source.values.split import Split
+from pyspark_wm_source.values.ranges import RangeResult, Split
 
 LOG = logging.getLogger("keyedwm.source")
 _END_ATTEMPTS = 4

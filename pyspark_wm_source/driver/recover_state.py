@@ -26,8 +26,7 @@ from pyspark_wm_source.task.fetching import fetch
 from pyspark_wm_source.task.scan import policy_run, wanted_columns
 from pyspark_wm_source.values.offsets import STATE_TIMEOUT_MS, Channel, QueryOffset, state_place
 from pyspark_wm_source.values.outage import Outage
-from pyspark_wm_source.values.ranges import ChannelRange, RangeResult
-from pyspark_wm_source.values.split import part_group
+from pyspark_wm_source.values.ranges import ChannelRange, RangeResult, part_group
 
 LOG = logging.getLogger("keyedwm.source")
 _MOST_RESETS_OF_COPY = 16  # a copy that has lost its states more often is not named

@@ -1,7 +1,9 @@
-"""Resolving where channels begin (and, for a batch read, end) with the broker's answers.
+"""Where channels begin (and, for a batch read, end): by the broker's answers, or at the end of a stopped query.
 
 Rule: nothing is guessed: a start that names other partitions than the topic has, or a timestamp without a record, is an
-error that says so.
+error that says so. A source that goes on from a savepoint plans its first batch as the stopped query would have planned
+its next one: from the same offset, with the states that its tasks left. Only the consumer group is a new one, so that
+the savepoint can be continued again.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ from keyedwm.core.text import nearest
 from keyedwm.kafka.client.errors import UnknownTopicError
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.requests.cluster import Cluster
+from keyedwm.savepoint_files import read_savepoint
 from pyspark_wm_source.options.start_offsets import EARLIEST, INTERNAL_TOPICS, LATEST, NoMatch, OffsetBound, Topics
+from pyspark_wm_source.values.offsets import QueryOffset
 
 
 def assigned(cluster: Cluster, topics: Topics, *, running: bool) -> tuple[TopicPartition, ...]:
@@ -89,3 +93,18 @@ def _listed(
         shown = [*(f"{tp} is missing" for tp in missing[:3]), *(f"{tp} is not read" for tp in extra[:3])]
         raise OptionError(f"option {name}: it must name exactly the partitions that are read; {', '.join(shown)}")
     return listed
+
+
+def continued(place: str, topics: Topics) -> QueryOffset:
+    """Return the offset of the savepoint's source that reads these topics. Raises OptionError if there is not one."""
+    savepoint = read_savepoint("option continueFrom", place)
+    sources = [QueryOffset.from_json(source) for source in savepoint.sources]
+    mine = [offset for offset in sources if all(topics.selects(tp) for tp in offset.channels)]
+    if len(mine) == 1:
+        return mine[0]
+    topics_of_sources = "; ".join(", ".join(sorted({tp.topic for tp in offset.channels})) for offset in sources)
+    found = "no source" if not mine else f"{len(mine)} sources"
+    raise OptionError(
+        f"option continueFrom: {found} of the savepoint {place} read the topics that {topics.option} selects here; its "
+        f"sources read: {topics_of_sources or 'nothing'}"
+    )

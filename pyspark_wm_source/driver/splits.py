@@ -20,8 +20,7 @@ from keyedwm.kafka.client.values import TopicPartition
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.values.limits import LIMITS, Limits
 from pyspark_wm_source.values.offsets import NO_LIMITS, NOT_STARTED, Channel, CutLimits, QueryOffset
-from pyspark_wm_source.values.ranges import ChannelRange
-from pyspark_wm_source.values.split import Split
+from pyspark_wm_source.values.ranges import ChannelRange, Split
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

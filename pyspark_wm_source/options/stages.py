@@ -1,13 +1,30 @@
-"""All kinds of stages that the option stage may ask for, and the one place where its text is read."""
+"""All kinds of stages that the option stage may ask for, and the one place where its text, a JSON object, is read."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from typing import Any
+
 from keyedwm.config.validation import wrong
+from keyedwm.core.parsing import parse_json
 from pyspark_wm_source.options.frame_stage import FrameSpec
-from pyspark_wm_source.options.json_option import json_object
 from pyspark_wm_source.options.message_stage import MessageSpec
 from pyspark_wm_source.options.side_stage import SideSpec
 from pyspark_wm_source.options.stage import STAGE, StageSpec
+
+
+def json_object(name: str, text: str, fields: Collection[str] | None = None, wanted: str = "") -> dict[str, Any]:
+    """Return what the text of an option says. Raises OptionError unless it is an object, with these fields if any are
+    given; wanted: what is expected then.
+    """
+    try:
+        found = parse_json(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or (fields is not None and set(found) != set(fields)):
+        raise wrong(name, text, wanted or "a JSON object is expected")
+    return found
+
 
 _KINDS: dict[object, type[StageSpec]] = {spec.kind: spec for spec in (FrameSpec, SideSpec, MessageSpec)}
 

@@ -1,14 +1,19 @@
-"""The items of a reading task before they are laid out: runs of events, and control rows with their places."""
+"""The items of a reading task before they are laid out: runs of events, and control rows with their places.
+
+Rule: what `run_stage` ships is what the operator's own stage one ships, made by the same code.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from keyedwm.arrow.rows import Events, RowBuilder, rejected_records
+from keyedwm.arrow.rows import Events, RowBuilder, grouped, rejected_records
 from keyedwm.core.control_row import ControlRow
+from keyedwm.operators.shuffle import GROUP_BYTES, GROUP_ROWS, shipped
+from pyspark_wm_source.options.stage import Stage
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,3 +69,17 @@ def lay_out(items: Iterable[Item], builder: RowBuilder) -> Iterator[pa.RecordBat
             places = [mark.before for mark in item.control]
             batch = builder.interleave(batch, [mark.row for mark in item.control], places)
         yield batch
+
+
+def run_stage(
+    items: Iterable[Item], stage: Stage, stamps: Mapping[str, int | None], task: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield what the task ships to the operator's buckets (`SHIPPED`): its rows or partials, its control rows, and
+    rejected records.
+    """
+    control: list[ControlRow] = []
+    rejected: list[pa.Array] = []
+    builder = RowBuilder(stage.columns, stamps)
+    each = (stage.rows(one, builder) for one in events_of(items, control, rejected))
+    rows = grouped(each, GROUP_ROWS, GROUP_BYTES, lambda: sum(one.nbytes for one in rejected) >= GROUP_BYTES)
+    yield from shipped(stage.shipped, stage.ids, task, rows, control, rejected=rejected, input_number=stage.number)

@@ -30,8 +30,7 @@ from pyspark_wm_source.task.items import ControlRun, EventRun, Item, PlacedContr
 from pyspark_wm_source.task.propagated import PropagatedRun
 from pyspark_wm_source.values.offsets import STATE_TIMEOUT_MS, state_place
 from pyspark_wm_source.values.outage import Outage
-from pyspark_wm_source.values.ranges import ChannelRange, RangeResult
-from pyspark_wm_source.values.split import Split, part_group
+from pyspark_wm_source.values.ranges import ChannelRange, RangeResult, Split, part_group
 
 LOG = logging.getLogger("keyedwm.source")
 _outages: dict[str, Outage] = {}  # group → of its coordinator, as this process knows
@@ -48,7 +47,7 @@ def scan(split: Split, options: SourceOptions, schema: pa.Schema) -> Iterator[pa
     if stage is None:
         yield from pack(lay_out(items, RowBuilder(schema, split.stamps)))
     else:
-        from pyspark_wm_source.task.stages import run_stage  # a plain read need not load windows and joins
+        from pyspark_wm_source.task.items import run_stage  # a plain read need not load windows and joins
 
         yield from run_stage(items, stage, split.stamps, task_number())
     if states and split.group:

@@ -32,7 +32,7 @@ def test_without_a_place_for_the_cache_functions_still_work_and_one_warning_says
 
 
 def test_a_process_that_plans_or_commits_loads_neither_the_compiler_nor_pandas():
-    sources = "keyedwm.spark.hosting.bucket, pyspark_wm_source.task.stages"
+    sources = "keyedwm.spark.hosting.bucket, pyspark_wm_source.task.items"
     modules = f"{sources}, pyspark_wm_sink.kafka.writer, pyspark_wm_sink.writer"
     source = f"import sys, {modules}; print([heavy for heavy in ('numba', 'pandas') if heavy in sys.modules])"
     ran = subprocess.run([sys.executable, "-c", source], check=True, capture_output=True, text=True)

@@ -19,8 +19,7 @@ from keyedwm.operators.frames.plan import WindowPlan
 from pyspark_wm_source.options.frame_stage import HIDDEN_ORDER, FrameSpec, plan_schema, read_fields
 from pyspark_wm_source.options.stage import STAGE, SourceColumns
 from pyspark_wm_source.options.stages import parse_stage
-from pyspark_wm_source.task.items import ControlRun, EventRun, Item
-from pyspark_wm_source.task.stages import run_stage
+from pyspark_wm_source.task.items import ControlRun, EventRun, Item, run_stage
 from tests.messy.drive import Pipeline
 from tests.messy.feed import TOPIC, Batch, Column, Feed, Row, random_feed
 from tests.messy.kinds import BY_NAME, Kind

@@ -19,8 +19,7 @@ from pyspark_wm_source.driver import recover_state
 from pyspark_wm_source.driver.planner import Planner
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.values.offsets import QueryOffset, state_place
-from pyspark_wm_source.values.ranges import ChannelRange, RangeResult
-from pyspark_wm_source.values.split import part_group
+from pyspark_wm_source.values.ranges import ChannelRange, RangeResult, part_group
 from tests.source.scripted import Log
 from tests.source.test_lost_states import Followed, reset_rows
 

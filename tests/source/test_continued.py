@@ -16,7 +16,7 @@ from keyedwm.core.watermark import Status
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.savepoint_files import SAVEPOINT_MANIFEST, STATE, Files, Savepoint, read_savepoint, write_savepoint
 from keyedwm.spark.api.savepoint import _check_free
-from pyspark_wm_source.driver.continue_offsets import continued
+from pyspark_wm_source.driver.resolve_offsets import continued
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.options.start_offsets import Topics
 from pyspark_wm_source.values.offsets import Channel, QueryOffset

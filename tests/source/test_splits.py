@@ -11,7 +11,7 @@ from keyedwm.core.rows import ControlKind
 from pyspark_wm_source.driver.splits import ControlSettings, splits
 from pyspark_wm_source.values.limits import LIMITS
 from pyspark_wm_source.values.offsets import QueryOffset
-from pyspark_wm_source.values.split import Split
+from pyspark_wm_source.values.ranges import Split
 from tests.source.plans import Simulation, tp
 
 ENOUGH = LIMITS.offsets_per_task

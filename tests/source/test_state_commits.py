@@ -29,8 +29,7 @@ from pyspark_wm_source.task import fetching, scan
 from pyspark_wm_source.task.scan import _commit_states
 from pyspark_wm_source.values.limits import Limits
 from pyspark_wm_source.values.offsets import Channel, QueryOffset
-from pyspark_wm_source.values.ranges import ChannelRange, RangeResult
-from pyspark_wm_source.values.split import Split
+from pyspark_wm_source.values.ranges import ChannelRange, RangeResult, Split
 from tests.source.scripted import Driver, Log, ScriptedCluster
 
 A = TopicPartition("t", 0)

@@ -1,4 +1,4 @@
-"""Several queries of one session are started one after another (see `keyedwm/spark/setup/start.py` for why)."""
+"""Several queries of one session are started one after another (see `keyedwm/spark/setup/conf.py` for why)."""
 
 from __future__ import annotations
 
