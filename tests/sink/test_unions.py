@@ -198,7 +198,7 @@ def test_the_id_of_a_source_outlives_a_restart_and_differs_between_sources():
 def test_a_table_keeps_control_rows_as_tables_of_version_1_have_them(kind):
     schema = StructType([StructField("value", StringType()), StructField("control", from_arrow_type(kind))])
     assert has_control(schema)
-    columns = table_columns(schema, drop_control=False)
+    columns = table_columns(schema, drop_control=False, table="a Delta table")
     assert columns.field("control").type.names == list(CONTROL_FIELDS_1)
     row = {"value": "x", "control": {"kind": "idle", "source": "s"} if "source" in kind.names else {"kind": "idle"}}
     staged = pa.Table.from_pylist([row], pa.schema([("value", pa.string()), ("control", kind)])).cast(columns)
