@@ -4,7 +4,7 @@ Rule: a session names it in `spark.python.daemon.module` (`keyedwm.spark.session
 has a daemon module of its own keeps it, and its workers load for themselves. Beside the loading, and an end without a
 traceback where Spark has left, it is PySpark's own daemon. What is loaded leaves no thread behind that a worker would
 miss, only pools that are made anew after a fork. A JVM has several such parents, of which the first alone loads
-(`forked_parents`).
+(`forked`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import gc
 from importlib import import_module
 
-from keyedwm.runtime.forked_parents import serve
+from keyedwm.runtime.forked import serve
 from keyedwm.runtime.worker import quiet
 
 # Whatever a task of ours imports, but the writers: the store clients of deltalake have threads.

@@ -3,7 +3,8 @@
 Rule: Spark puts `pyspark.zip` of its own installation first on the path of every process that it starts, and Python
 keeps no byte-code for a zip: each process compiles PySpark for itself, a quarter of a second of processor time at every
 commit of a sink (docs/design/decisions.md). Where the same installation is on the path as a package too (`pip install
-pyspark`), the zip goes behind it: the very same files. Nothing else is moved.
+pyspark`), the zip goes behind it: the very same files. Nothing else is moved. Two kinds of processes, of which Spark
+starts one for each query, are forked instead where a session has `keyedwm.daemon` (`keyedwm/runtime/forked.py`).
 Python runs this at its start, from `keyedwm_path_order.pth`; so it imports nothing that is not loaded then. That file
 forgets the package again: what a program imports may be another copy, which comes earlier on its path (`--py-files`).
 """
@@ -12,6 +13,11 @@ import os.path
 import sys
 
 _INSIDE = "/pyspark/python/lib/"
+# What plans the reads of a query, and what names its state.
+_ONE_A_QUERY = (
+    "pyspark.sql.streaming.python_streaming_source_runner",
+    "pyspark.sql.streaming.transform_with_state_driver_worker",
+)
 
 
 def zips_behind_packages(path: list[str]) -> list[str]:
@@ -27,5 +33,19 @@ def zips_behind_packages(path: list[str]) -> list[str]:
     return [entry for entry in path if entry not in behind] + behind
 
 
+def _forked(program: list[str]) -> None:
+    """Let what such a process is for be done by one that is forked, where there is one to fork from."""
+    if program[1:2] != ["-m"] or program[2] not in _ONE_A_QUERY:
+        return
+    before = set(sys.modules)
+    from keyedwm.runtime.forked import run_where_loaded  # not for each Python that starts
+
+    run_where_loaded(program[2])
+    for name in set(sys.modules) - before:
+        if name.partition(".")[0] == "keyedwm":
+            del sys.modules[name]
+
+
 if any(_INSIDE in entry for entry in sys.path):
     sys.path[:] = zips_behind_packages(sys.path)
+    _forked(sys.orig_argv)

@@ -1,4 +1,4 @@
-"""Of the parents of Spark's Python workers in one JVM the first loads; the others are forked from what it has loaded.
+"""Of Spark's Python processes in one JVM the first parent of workers loads; others are forked from what it has loaded.
 
 This process stands for the JVM: it starts each of them with pipes, and leaves by closing these.
 """
@@ -14,14 +14,16 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyspark
 import pytest
 
+from tests.installed import PATIENCE_S
 from tests.tools import wait_until
 
 PARENT = """
 import json, os, sys
 from pathlib import Path
-from keyedwm.runtime.forked_parents import serve
+from keyedwm.runtime.forked import serve
 
 def load():
     with Path(sys.argv[1]).open("a") as loads:
@@ -44,7 +46,7 @@ class Parent:
         self.process = subprocess.Popen(
             [sys.executable, "-c", PARENT, str(home / "loads"), f"argument of {own}"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            env=os.environ | {"XDG_CACHE_HOME": str(home), "SPARK_OWN": own, **variables},
+            env=variables_of(home, own, **variables),
         )  # fmt: skip
         assert self.process.stdout is not None
         self.told = json.loads(self.process.stdout.readline())
@@ -55,6 +57,10 @@ class Parent:
         said, _ = self.process.communicate()
         assert said == "left\n"
         wait_until(lambda: not alive(self.told["pid"]), "the end of the one that served")
+
+
+def variables_of(home: Path, own: str, **variables: str) -> dict[str, str]:
+    return os.environ | {"XDG_CACHE_HOME": str(home), "SPARK_OWN": own, **variables}
 
 
 def alive(pid: int) -> bool:
@@ -128,3 +134,46 @@ def test_a_process_that_serves_ends_with_the_one_that_spark_knows(start):
     second.process.wait()
     second.process.stdout.close()
     wait_until(lambda: not alive(second.told["pid"]), "the end of the one that served")
+
+
+PLANNER = """
+import os, subprocess, sys
+print(__name__, os.environ["SPARK_OWN"], sys.stdin.read(), subprocess.call(["false"]), os.getppid(), flush=True)
+sys.exit("told on standard error")
+"""
+GUEST = "from keyedwm.runtime.forked import run_where_loaded as run; run('planner'); print('no host')"
+
+
+def test_a_process_for_one_query_is_run_where_everything_is_loaded(start, tmp_path):
+    (tmp_path / "planner.py").write_text(PLANNER)
+    path = {"PYTHONPATH": str(tmp_path)}
+
+    def guest() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", GUEST], input="asked", capture_output=True, text=True, check=True,
+            timeout=PATIENCE_S, env=variables_of(tmp_path, "b", **path),
+        )  # fmt: skip
+
+    assert guest().stdout == "no host\n"
+    first = start("a", OMP_NUM_THREADS="1", **path)
+    ran = guest()
+    *told, parent = ran.stdout.split()
+    assert told == ["__main__", "b", "asked", "1"]
+    assert int(parent) not in {os.getpid(), first.told["pid"]}
+    assert ran.stderr == "told on standard error\n"
+
+
+@pytest.mark.parametrize(
+    ("module", "forked"),
+    [("pyspark.sql.streaming.python_streaming_source_runner", True), ("pyspark.sql.worker.create_data_source", False)],
+)
+def test_spark_itself_starts_what_is_forked(start, tmp_path, module, forked):
+    path = {"PYTHONPATH": str(Path(pyspark.__file__).parent / "python" / "lib" / "pyspark.zip")}
+    start("a", **path)
+    ran = subprocess.run(
+        [sys.executable, "-m", module], capture_output=True, text=True, check=False, timeout=PATIENCE_S,
+        env=variables_of(tmp_path, "b", **path),
+    )  # fmt: skip
+    # There is no Spark to connect to.
+    assert "Traceback" in ran.stderr
+    assert ("runtime/forked.py" in ran.stderr) is forked

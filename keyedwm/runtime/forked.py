@@ -1,0 +1,192 @@
+"""Spark's Python processes, forked from the first parent of workers of a JVM, which has loaded everything.
+
+Rule: Spark starts a parent of workers for each set of environment variables (the tasks of one query have up to three:
+reading, functions, state), and for each query a process that plans its reads and one that names its state. The first
+parent loads, and leaves a process that forks (the host); another one hands its own standard streams and variables to
+the host, which forks a process that serves in its place, and waits. The host fits a process whose variables differ in
+such alone as PySpark reads when it needs them. It ends with the pipe from Spark to the first parent, what it forked
+with the pipe or socket of its own. Where anything of this fails, a process loads for itself.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NoReturn
+
+from keyedwm.runtime import private_dirs
+
+_STREAMS = (0, 1, 2)
+_YES, _NO = b"y", b"n"
+_LONGEST_WAIT_S = 30.0
+_PATH = "PYTHONPATH"
+# PySpark looks these up where it needs them, and not where it is imported; the path is compared by what it leads to.
+_READ_LATE = ("SPARK_", "PYTHON_", _PATH)
+# Spark gives it to tasks only: a process that plans has no use for more threads than a task.
+_OF_TASKS = "OMP_NUM_THREADS"
+
+
+def serve(load: Callable[[], None], manage: Callable[[], None]) -> None:
+    """Load, or let a process that has loaded do it; then manage workers for Spark as `pyspark.daemon` does."""
+    place = _place()
+    if place is None:
+        load()
+        manage()
+        return
+    with place.with_suffix(".lock").open("w") as lock:
+        # One that starts meanwhile waits: it has nothing to load then.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        host = _taken_over(place, None)
+        if host is not None:
+            lock.close()
+            _end_with(host)
+        load()
+        door = _door(place)
+    if door is not None:
+        _leave_host(door, place, manage)
+    manage()
+
+
+def run_where_loaded(module: str) -> None:
+    """Let the host of this JVM run a module in this process's place, and end with it; return where there is no host."""
+    place = _place()
+    host = _taken_over(place, module) if place is not None and place.exists() else None
+    if host is not None:
+        _end_with(host)
+
+
+def fits(guest: Mapping[str, str]) -> bool:
+    """Whether a process with these variables could have been this one."""
+
+    def fixed(of: Mapping[str, str]) -> dict[str, str]:
+        return {name: value for name, value in of.items() if not name.startswith(_READ_LATE)}
+
+    def path(of: Mapping[str, str]) -> list[str]:
+        return list(dict.fromkeys(of.get(_PATH, "").split(os.pathsep)))
+
+    own = {name: value for name, value in os.environ.items() if name != _OF_TASKS or name in guest}
+    return fixed(guest) == fixed(own) and path(guest) == path(own)
+
+
+def _place() -> Path | None:
+    """The socket of this JVM's host, in a directory of this user alone: what is sent there is run."""
+    for directory in private_dirs.places(os.environ, "parents"):
+        if private_dirs.unsafe(directory) is None:
+            # Hosts and containers that share a home have JVMs with the same number.
+            return directory / f"{socket.gethostname()}-{os.getppid()}.sock"
+    return None
+
+
+def _taken_over(place: Path, module: str | None) -> socket.socket | None:
+    """Hand this process's streams to the host; None if no host takes them."""
+    given = json.dumps({"variables": dict(os.environ), "python": sys.executable, "module": module, "argv": sys.argv})
+    host = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    host.settimeout(_LONGEST_WAIT_S)
+    try:
+        host.connect(str(place))
+        socket.send_fds(host, [_YES], _STREAMS)
+        host.sendall(given.encode())
+        host.shutdown(socket.SHUT_WR)
+        if host.recv(1) == _YES:
+            return host
+    except OSError:  # there is none, or it has ended
+        pass
+    host.close()
+    return None
+
+
+def _end_with(host: socket.socket) -> NoReturn:
+    """Wait until the one that serves has ended, which closes its end, or Spark closes the pipe to this process."""
+    _await(0, host.fileno())
+    os._exit(0)
+
+
+def _await(*ends: int) -> set[int]:
+    """Wait for a hang-up of standard input, whose content is for another, or anything at the other ends."""
+    poller = select.poll()
+    for end in ends:
+        poller.register(end, select.POLLIN if end else 0)
+    return {end for end, _ in poller.poll()}
+
+
+def _door(place: Path) -> socket.socket | None:
+    """Listen at a place, that of an earlier host as well; None where the system does not let us."""
+    door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        place.unlink(missing_ok=True)
+        door.bind(str(place))
+        door.listen()
+    except OSError:  # a path too long for a socket, a full disk
+        door.close()
+        return None
+    return door
+
+
+def _leave_host(door: socket.socket, place: Path, manage: Callable[[], None]) -> None:
+    """Fork the host; the calling process goes on as the first parent."""
+    if os.fork():
+        door.close()
+        return
+    os.setpgid(0, 0)  # a signal to the parent's group, or from a terminal, is not for the host
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while 0 not in _await(0, door.fileno()):
+        guest, _ = door.accept()
+        if os.fork() == 0:
+            door.close()
+            _serve_in_place_of(guest, manage)
+        guest.close()
+    for path in (place, place.with_suffix(".lock")):
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+    os._exit(0)
+
+
+def _serve_in_place_of(guest: socket.socket, manage: Callable[[], None]) -> NoReturn:
+    """Become what the guest was started for, if this process fits it; the guest's socket closes at the end."""
+    guest.settimeout(_LONGEST_WAIT_S)
+    _, streams, _, _ = socket.recv_fds(guest, 1, len(_STREAMS))
+    with guest.makefile("rb") as sent:
+        given: dict[str, Any] = json.load(sent)
+    if given["python"] != sys.executable or not fits(given["variables"]):
+        guest.sendall(_NO)
+        os._exit(0)
+    for stream, own in zip(streams, _STREAMS, strict=True):
+        os.dup2(stream, own)
+        os.close(stream)
+    os.environ.clear()
+    os.environ.update(given["variables"])
+    sys.argv[:] = given["argv"]
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    guest.sendall(_YES)
+    if given["module"] is None:
+        manage()
+        os._exit(0)
+    _run(given["module"])
+
+
+def _run(module: str) -> NoReturn:
+    """Run a module as Python does when it is named by -m, and end."""
+    sys.argv[:] = [module]
+    code = 0
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as left:
+        code = left.code if isinstance(left.code, int) else int(left.code is not None)
+        if isinstance(left.code, str):
+            print(left.code, file=sys.stderr)
+    except BaseException:  # noqa: BLE001  as the interpreter ends a program: told on standard error
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code & 0xFF)
