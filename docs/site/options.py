@@ -1,0 +1,123 @@
+# ruff: noqa: INP001, SLF001  run by hand: python docs/site/options.py; the lists of options are the parsers' own
+"""Writes the table of docs/reference/options.md by asking the parsers of the options.
+
+Rule: a fact of the page is an answer of a parser: what an option takes is the refusal of a value that nobody gives, and
+its default is the value that changes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from keyedwm.core.errors import OptionError
+from pyspark_wm_sink.options import sink_options
+from pyspark_wm_sink.options.sink_options import SinkOptions
+from pyspark_wm_source.options import source_options
+from pyspark_wm_source.options.axes import AXIS_OPTIONS
+from pyspark_wm_source.options.source_options import SourceOptions
+
+PAGE = Path(__file__).parents[1] / "reference" / "options.md"
+BEGIN, END = "<!-- options: begin -->", "<!-- options: end -->"
+SOURCE = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}
+TARGETS = {
+    "Delta": {"path": "/t"},
+    "Iceberg": {"table": "a.b", "catalog.type": "glue"},
+    "Kafka": {"kafka.bootstrap.servers": "h:1"},
+}
+# What an option is of no use without.
+BESIDE: Mapping[str, Mapping[str, str]] = {
+    "watermarkDelay": {"watermarkPolicy": "lagAndDelay"},
+    "watermarkLull": {"watermarkPolicy": "lagAndLull"},
+    "wallClockLag": {"watermarkPolicy": "realTimeLag"},
+    "frameSize": {"watermarkThrottle": "frame"},
+    "frameOffset": {"watermarkThrottle": "frame", "frameSize": "1 minute"},
+    "watermarkStep": {"watermarkThrottle": "step"},
+    "onFutureTime": {"maxEventTimeAhead": "1 hour"},
+    "propagateFrom": {"propagate": "true"},
+    "startingOffsetsByTimestampStrategy": {"startingTimestamp": "1"},
+}
+# What a parser says of a value in other words than "is wrong; ... is expected".
+TAKES = {
+    "columns": "a comma list of columns of the source",
+    "controlSecret": "16 to 4096 bytes, in place, as env:NAME or as file:PATH",
+    "stateSecret": "16 to 4096 bytes, in place, as env:NAME or as file:PATH",
+    "ledger": "a directory by its absolute path, or an address",
+}
+_NOBODYS = "\N{SNOWMAN}"
+_USUAL = ("true", "false", "0 seconds", "60 seconds", "15 minutes", "none", "timestamp", "keyedwm", "main")
+
+
+def table() -> str:
+    """The rows of the page."""
+    head = "| option | of | takes | default | goes with |\n|---|---|---|---|---|\n"
+    return head + "".join(f"| {' | '.join(row)} |\n" for row in (*_source(), *_sink()))
+
+
+def page(text: str) -> str:
+    """The page with the table of today."""
+    before, _, rest = text.partition(BEGIN)
+    return f"{before}{BEGIN}\n{table()}{END}{rest.partition(END)[2]}"
+
+
+def _source() -> Iterator[tuple[str, ...]]:
+    for name in (*source_options.STREAM_OPTIONS, *source_options._BATCH_ONLY):
+        of = "source, batch reads" if name in source_options._BATCH_ONLY else "source"
+        of += ", each axis" if name in AXIS_OPTIONS else ""
+        if name in {"subscribe", "subscribePattern", "assign"}:
+            given: dict[str, str] = {"kafka.bootstrap.servers": "h:1"}
+        else:
+            given = {**SOURCE, **BESIDE.get(name, {})}
+        if name == "controlSecret":
+            given["propagate"] = "true"
+        beside = ", ".join(f"`{option}={value}`" for option, value in given.items() if option not in SOURCE)
+        yield (f"`{name}`", of, *_facts(SourceOptions.parse, name, given), beside)
+
+
+def _sink() -> Iterator[tuple[str, ...]]:
+    for name in sorted({*sink_options._OURS, *sink_options.ICEBERG_NAMES, *sink_options.KAFKA_NAMES}):
+        of = [target for target, given in TARGETS.items() if _is_taken(name, given)]
+        given = {option: value for option, value in TARGETS[of[0]].items() if option != name}
+        yield (f"`{name}`", f"sink to {', '.join(of)}", *_facts(SinkOptions.parse, name, given), "")
+
+
+def _is_taken(name: str, given: Mapping[str, str]) -> bool:
+    """Whether the option belongs to a target: the others say that two are named."""
+    try:
+        SinkOptions.parse({**given, name: _NOBODYS})
+    except OptionError as refused:
+        return "two targets" not in refused.message and "unknown" not in refused.message
+    return True
+
+
+def _facts(parse: Callable[[Mapping[str, str]], Any], name: str, given: Mapping[str, str]) -> tuple[str, str]:
+    """What an option takes, and its default."""
+    takes = "a text"
+    try:
+        parse({**given, name: _NOBODYS})
+    except OptionError as refused:
+        said = refused.message.rpartition(f"{_NOBODYS}' is wrong; ")[2]
+        takes = TAKES.get(name) or re.sub(r",? (?:is|are) expected", "", said)
+    without = _parsed(parse, given)
+    if without is None:
+        return _cell(takes), "none: it must be given"
+    words = takes.removeprefix("one of ").split(", ") if takes.startswith("one of ") else ()
+    default = next((value for value in (*words, *_USUAL) if _parsed(parse, {**given, name: value}) == without), None)
+    return _cell(takes), "" if default is None else f"`{default}`"
+
+
+def _parsed(parse: Callable[[Mapping[str, str]], Any], options: Mapping[str, str]) -> Any:
+    try:
+        return parse(options)
+    except OptionError:
+        return None
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
