@@ -1,5 +1,5 @@
 # ruff: noqa: INP001  a script beside the picture it draws
-"""Draws the picture of docs/how-to/per-key-watermarks.md, and prints its table: `python docs/figures/per_key.py`.
+"""Draws the picture of docs/explanation/per-key-watermarks.md, and prints its table: `python docs/figures/per_key.py`.
 
 Rule: the operators of the product answer. The stream: 200 devices tell something every 10 minutes for three days; one
 in twenty has no network for 20 hours of the second day and uploads then. Windows of an hour, a lag of 15 minutes.
