@@ -1,6 +1,6 @@
 """Break a running pipeline in every way, again and again, and count what a reader finds lost, doubled or out of order.
 
-Run: python -m tests.e2e.campaign --kills 40 --seed 7   (half of the kills for each target, on three brokers)
+Run: python -m tests.e2e.campaign --kills 40 --seed 7   (as many kills for each target, on three brokers)
      --where cluster: on a Spark cluster of two workers that share nothing, whose executors and hosts are lost, too
 
 Everything random comes from the seed; only where exactly a kill falls depends on the machine.
