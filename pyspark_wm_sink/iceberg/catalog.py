@@ -21,7 +21,7 @@ from pyiceberg.exceptions import (
 from pyiceberg.table import Table
 
 from keyedwm.config.validation import SECRET
-from keyedwm.core.errors import InputError, KeyedwmError, OptionError, UnavailableError
+from keyedwm.core.errors import KeyedwmError, OptionError, UnavailableError
 from pyspark_wm_sink.tables.library_errors import one_line
 
 _MOST_CATALOGS = 8
@@ -34,7 +34,7 @@ class CatalogAccessError(UnavailableError):
 
 
 def open_table(name: str, catalog_name: str, catalog: Mapping[str, str]) -> Table | None:
-    """Load the table as it is now, None if there is none; raises OptionError, InputError or UnavailableError."""
+    """Load the table as it is now, None if there is none; raises OptionError or UnavailableError."""
     connected = open_catalog(catalog_name, catalog)
     with explaining(f"the Iceberg table {name} could not be loaded", catalog):
         try:
@@ -78,5 +78,5 @@ def _explained(failed: str, error: Exception, properties: Mapping[str, str]) -> 
             f"{failed}, because it got no login that it accepts ({said}): give options catalog.NAME"
         )
     if isinstance(error, ValueError) and not isinstance(error, UnicodeError):
-        return InputError(f"{failed}: {said}")
+        return OptionError(f"{failed}: {said}")
     return UnavailableError(f"{failed}: {said}")
