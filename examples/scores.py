@@ -27,7 +27,7 @@ from kafka.admin import KafkaAdminClient, NewTopic
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from keyedwm.spark import async_map, session_conf
+from keyedwm.spark import async_map, kafka, session_conf
 
 
 class Scores(BaseHTTPRequestHandler):
@@ -82,8 +82,7 @@ for name, value in session_conf(cores=2).items():
 spark = builder.getOrCreate()
 
 checkpoint = tempfile.mkdtemp()
-rows = spark.readStream.format("keyedwm").options(subscribe=ORDERS, startingOffsets="earliest")
-rows = rows.option("kafka.bootstrap.servers", bootstrap).load()
+rows = kafka(spark, bootstrap, subscribe=ORDERS, starting_offsets="earliest").load()
 found = async_map(rows, scored, "key binary, value string", rows_per_call=4, capacity=2)
 writer = found.writeStream.format("keyedwm").option("kafka.bootstrap.servers", bootstrap).option("topic", SCORED)
 for _ in range(2):
@@ -94,6 +93,7 @@ for _ in range(2):
     except StreamingQueryException as error:
         print("the query failed:", "the service answered 503" if "503" in str(error) else error)
 server.shutdown()
+server.server_close()
 read = spark.read.format("keyedwm").option("kafka.bootstrap.servers", bootstrap).option("subscribe", SCORED)
 records = read.load().selectExpr("key", "cast(value as string) score").collect()
 keys, best = {bytes(record.key) for record in records}, max(record.score for record in records)
