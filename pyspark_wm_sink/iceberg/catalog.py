@@ -6,6 +6,7 @@ Rule: an error of PyIceberg becomes one of ours here; no value of `catalog.*` is
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -25,6 +26,8 @@ from keyedwm.core.errors import KeyedwmError, OptionError, UnavailableError
 from pyspark_wm_sink.tables.library_errors import one_line
 
 _MOST_CATALOGS = 8
+_LOGIN = re.compile("://(.*)@")
+_LOGINS = re.compile(r"auth$|header\.", re.IGNORECASE)  # properties that may hold one
 
 
 class CatalogAccessError(UnavailableError):
@@ -65,12 +68,28 @@ def explaining(failed: str, properties: Mapping[str, str]) -> Iterator[None]:
         raise _explained(failed, error, properties) from None  # whose text could hold a login
 
 
-def _explained(failed: str, error: Exception, properties: Mapping[str, str]) -> KeyedwmError:
-    """Its text without the secrets among the properties."""
-    said = one_line(error)
+def without_secrets(text: str, properties: Mapping[str, str]) -> str:
+    """Return a text without the secrets among the properties of a catalog, in whatever words it repeats them."""
+    for secret in sorted(filter(None, _secrets(properties)), key=len, reverse=True):
+        text = text.replace(secret, "***")
+    return text
+
+
+def _secrets(properties: Mapping[str, str]) -> Iterator[str]:
+    """Yield whole values, and parts of addresses: the password, cut where a library may cut it, and parameters."""
     for name, value in properties.items():
-        if SECRET.search(name) and value:
-            said = said.replace(value, "***")
+        if SECRET.search(name) or _LOGINS.match(name):
+            yield value.strip()
+        for login in _LOGIN.findall(value):
+            yield from re.split("[:/@]", login)[1:]
+        for parameter in value.partition("?")[2].split("&"):
+            key, _, of_key = parameter.partition("=")
+            if SECRET.search(key):
+                yield of_key
+
+
+def _explained(failed: str, error: Exception, properties: Mapping[str, str]) -> KeyedwmError:
+    said = without_secrets(one_line(error), properties)
     if isinstance(error, NotInstalledError | ModuleNotFoundError):
         return OptionError(f"{failed}: {said}; install what this kind of catalog or store needs")
     if isinstance(error, UnauthorizedError | ForbiddenError | OAuthError):

@@ -20,6 +20,7 @@ from pyiceberg.transforms import (
     VoidTransform,
     YearTransform,
 )
+from pyiceberg.typedef import Record
 
 from keyedwm.config.validation import wrong
 from keyedwm.core.errors import InputError
@@ -103,6 +104,18 @@ def partitions_of(rows: pa.Table, spec: PartitionSpec, schema: Schema) -> Iterat
             for field, value in zip(fields, values, strict=True)
         }
         yield tuple(live.get(field.field_id) for field in spec.fields), of_partition
+
+
+def directory_of(values: PartitionValues, spec: PartitionSpec, schema: Schema) -> str:
+    """The partition in words, as the part of a file's address; raises InputError for times that have none."""
+    try:
+        return spec.partition_to_path(Record(*values), schema)
+    except OverflowError as error:  # PyIceberg's commit asks for these words again
+        terms = ", ".join(_term(field, schema) for field in _live(spec))
+        raise InputError(
+            f"a row has a time beyond the years 1 to 9999, which PyIceberg cannot write as a partition of {terms}: "
+            f"leave such rows out, or partition the table by month or year"
+        ) from error
 
 
 def _transformed(rows: pa.Table, field: PartitionField, schema: Schema) -> pa.ChunkedArray:

@@ -11,7 +11,7 @@ from pyiceberg.table import Table
 from keyedwm.core.errors import InputError
 from pyspark_wm_sink.batch.record import Record
 from pyspark_wm_sink.iceberg import table as iceberg
-from pyspark_wm_sink.iceberg.catalog import open_table
+from pyspark_wm_sink.iceberg.catalog import open_table, without_secrets
 from pyspark_wm_sink.iceberg.schema import changed_field
 from pyspark_wm_sink.iceberg.stage import IcebergFile, IcebergStagePlan
 from pyspark_wm_sink.tables.publication import CurrentTable, Publication, TableWords
@@ -116,4 +116,10 @@ class CurrentIceberg(CurrentTable):
     def append(self, files: Sequence[StagedFile], record: Record) -> None:
         """Publish as one snapshot."""
         staged = [file for file in files if isinstance(file, IcebergFile)]
-        iceberg.append(self._table, staged, record, branch=self._how.branch, overwrite=self._how.overwrite)
+        try:
+            iceberg.append(self._table, staged, record, branch=self._how.branch, overwrite=self._how.overwrite)
+        except (iceberg.ConflictError, iceberg.AppendError) as error:
+            said = without_secrets(str(error), self._how.catalog)
+            if said == str(error):
+                raise
+            raise type(error)(said) from None

@@ -102,6 +102,32 @@ def _small_type(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
+def with_new(columns: pa.Schema, table: Schema) -> pa.Schema:
+    """The columns of the rows as the table has them, and as they are where it lacks them, however deep.
+
+    A union of the table and the rows themselves would make its required columns optional, and ask for their types.
+    """
+    there = schema_to_pyarrow(table, include_field_ids=False)
+    return pa.schema([_as_there(field, there) for field in columns])
+
+
+def _as_there(field: pa.Field, fields: pa.Schema | pa.StructType) -> pa.Field:
+    at = fields.get_field_index(field.name)
+    return field if at < 0 else _joined(field, fields.field(at))
+
+
+def _joined(here: pa.Field, there: pa.Field) -> pa.Field:
+    kind, new = there.type, here.type
+    if pa.types.is_struct(kind):
+        return there.with_type(pa.struct([_as_there(new.field(at), kind) for at in range(new.num_fields)]))
+    if pa.types.is_large_list(kind) or pa.types.is_list(kind):
+        return there.with_type(pa.list_(_joined(new.value_field, kind.value_field)))
+    if pa.types.is_map(kind):
+        parts = _joined(new.key_field, kind.key_field), _joined(new.item_field, kind.item_field)
+        return there.with_type(pa.map_(*parts))
+    return there
+
+
 def changed_field(staged: Schema, table: Schema) -> str | None:
     """Name the first field that staged files hold and the table lacks, or has as a type that cannot read them."""
     for field in staged.fields:

@@ -27,18 +27,19 @@ from pyiceberg.io.pyarrow import (
 )
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table import TableProperties
 from pyiceberg.table.locations import load_location_provider
-from pyiceberg.typedef import Record
 from pyiceberg.types import DateType, DoubleType, FloatType, IcebergType, TimestampType, TimestamptzType
+from pyiceberg.utils.properties import property_as_bool, property_as_int
 
 from pyspark_wm_sink.batch.task import Task
-from pyspark_wm_sink.iceberg.partitions import PartitionValues, partitions_of
+from pyspark_wm_sink.iceberg.partitions import PartitionValues, directory_of, partitions_of
 from pyspark_wm_sink.places.paths import local_directory
 from pyspark_wm_sink.tables.footer import columns_with_statistics
 from pyspark_wm_sink.tables.stage import StagedFile, StagePlan
 
 _COMPRESSION = "write.parquet.compression-codec"
-_CODECS = {"uncompressed": "none"}
+_CODECS = {name: name for name in ("zstd", "snappy", "gzip", "lz4", "brotli")} | {"uncompressed": "none"}
 _FLOATS = (FloatType, DoubleType)  # bounds of them leave NaN out, see `tables.footer`
 _TIMES = (DateType, TimestampType, TimestamptzType)
 
@@ -116,12 +117,10 @@ class _ParquetFile:
         if plan.spec.is_unpartitioned():
             self._name = layout.new_data_location(name)
         else:
-            path = plan.spec.partition_to_path(Record(*partition), plan.columns)
-            self._name = layout.new_data_location(f"{path}/{name}")
-        codec = plan.properties.get(_COMPRESSION, "zstd").lower()
+            self._name = layout.new_data_location(f"{directory_of(partition, plan.spec, plan.columns)}/{name}")
         self._stream = plan.io().new_output(self._name).create()
         self._writer = pq.ParquetWriter(
-            self._stream, plan.schema, compression=_CODECS.get(codec, codec), store_decimal_as_integer=True,
+            self._stream, plan.schema, compression=_CODECS[_codec(plan.properties)], store_decimal_as_integer=True,
             write_statistics=columns_with_statistics(plan.schema),
         )  # fmt: skip
 
@@ -151,6 +150,20 @@ class _ParquetFile:
             self._writer.close()
             self._stream.close()
         return self._name
+
+
+def check_properties(properties: Mapping[str, str], columns: Schema) -> None:
+    """Raise ValueError for a property of a table that files are written by, or a commit, and that has a wrong value."""
+    if _codec(properties) not in _CODECS:
+        raise ValueError(f"{_COMPRESSION}={properties[_COMPRESSION]}, one of {', '.join(_CODECS)} is expected")
+    compute_statistics_plan(columns, dict(properties))
+    if property_as_bool(properties, TableProperties.MANIFEST_MERGE_ENABLED, False):  # noqa: FBT003 - PyIceberg's
+        for name in (TableProperties.MANIFEST_TARGET_SIZE_BYTES, TableProperties.MANIFEST_MIN_MERGE_COUNT):
+            property_as_int(properties, name)
+
+
+def _codec(properties: Mapping[str, str]) -> str:
+    return properties.get(_COMPRESSION, "zstd").lower()
 
 
 def _metrics(footer: pq.FileMetaData, plan: IcebergStagePlan) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from pyspark_wm_sink.batch.record import METADATA_KEY, Record
 from pyspark_wm_sink.iceberg.stage import IcebergFile
 
 VERSION = 1  # of the table property
+_TOO_OLD = "older than last sequence number"  # all catalogs say so where another branch came first, none has a type
 
 
 class ConflictError(Exception):
@@ -96,10 +97,9 @@ def append(table: Table, files: Sequence[IcebergFile], record: Record, *, branch
     """Publish in one commit; raises ConflictError, or AppendError if it may have happened all the same."""
     try:
         _commit(table, files, record, branch=branch, overwrite=overwrite)
-    except (CommitFailedException, ValidationException) as error:
-        raise ConflictError(str(error)) from error
     except Exception as error:
-        raise AppendError(f"{type(error).__name__}: {error}") from error
+        is_refused = isinstance(error, CommitFailedException | ValidationException) or _TOO_OLD in str(error)
+        raise (ConflictError if is_refused else AppendError)(f"{type(error).__name__}: {error}") from error
 
 
 def _commit(table: Table, files: Sequence[IcebergFile], record: Record, *, branch: str, overwrite: bool) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 from pyiceberg import __version__ as pyiceberg_version
-from pyiceberg.exceptions import NoSuchNamespaceError, TableAlreadyExistsError
+from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, TableAlreadyExistsError
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyspark.sql.types import StructType
@@ -18,11 +18,12 @@ from keyedwm.core.errors import InputError, OptionError
 from pyspark_wm_sink.iceberg.catalog import explaining, open_catalog, open_table
 from pyspark_wm_sink.iceberg.partitions import add_terms, canonical, check_sources, parse_term, spec_terms
 from pyspark_wm_sink.iceberg.publish import IcebergPublication
-from pyspark_wm_sink.iceberg.schema import file_columns, rows_fields, table_fields, written_schema
-from pyspark_wm_sink.iceberg.stage import IcebergStagePlan
+from pyspark_wm_sink.iceberg.schema import file_columns, rows_fields, table_fields, with_new, written_schema
+from pyspark_wm_sink.iceberg.stage import IcebergStagePlan, check_properties
 from pyspark_wm_sink.options.iceberg_target import IcebergTarget
 from pyspark_wm_sink.options.sink_options import SinkOptions, SnapshotMode
 from pyspark_wm_sink.tables.fitting import fit, never_null_inside
+from pyspark_wm_sink.tables.library_errors import one_line
 from pyspark_wm_sink.tables.row_rules import RowRules
 from pyspark_wm_sink.tables.rows import TableRows, table_rows
 
@@ -55,6 +56,12 @@ def _publication(
     table = _fitting(target, table, columns)
     _require_branch(target, table)
     written = written_schema(table.schema(), columns.names)
+    try:
+        check_properties(table.properties, written)
+    except ValueError as error:
+        raise InputError(
+            f"the Iceberg table {target.name} has a wrong property ({one_line(error)}): correct it, or remove it"
+        ) from error
     return IcebergPublication(
         stage=IcebergStagePlan(
             name=target.name,
@@ -98,7 +105,7 @@ def _created(target: IcebergTarget, columns: pa.Schema) -> Table:
                 if target.partition_by:
                     with creation.update_spec() as update:
                         add_terms(update, target.partition_by)
-        except TableAlreadyExistsError:
+        except (TableAlreadyExistsError, CommitFailedException):
             pass  # another query was sooner, and its table is checked as any
         except NoSuchNamespaceError:
             namespace = target.name.rpartition(".")[0]
@@ -171,6 +178,6 @@ def _fitting(target: IcebergTarget, table: Table, columns: pa.Schema) -> Table:
         )
     if fit(here, there, merge=False).differs:
         with explaining(f"columns could not be added to {where}", target.catalog), table.update_schema() as update:
-            update.union_by_name(columns)
+            update.union_by_name(with_new(columns, table.schema()))
     check_sources(table.spec(), table.schema(), columns.names, where)
     return table

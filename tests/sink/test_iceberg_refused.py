@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, NestedField, StringType, StructType, TimestampType
 
-from keyedwm.core.errors import FormatError, KeyedwmError, OptionError
+from keyedwm.core.errors import FormatError, InputError, KeyedwmError, OptionError
 from pyspark_wm_sink.options.sink_options import SinkOptions
 from pyspark_wm_sink.tables.publish import publish
 from tests.sink.iceberg_sink import NAME, catalog_of, files, how, options, staged
@@ -100,6 +100,22 @@ def test_a_property_of_a_newer_version_or_that_is_damaged_is_refused(value, said
     assert files(tmp_path) == 0
 
 
+@pytest.mark.parametrize(
+    ("properties", "said"),
+    [
+        ({"write.parquet.compression-codec": "lzo"}, "write.parquet.compression-codec=lzo, one of zstd,"),
+        ({"write.metadata.metrics.column.n": "some"}, "Unsupported metrics mode: some"),
+        ({"commit.manifest-merge.enabled": "maybe"}, "Could not parse table property commit.manifest-merge.enabled"),
+    ],
+)  # fmt: skip
+def test_a_wrong_property_of_the_table_is_refused_before_rows_are_staged(properties, said, tmp_path):
+    how(tmp_path)
+    with catalog_of(tmp_path).load_table(NAME).transaction() as transaction:
+        transaction.set_properties(properties)
+    with pytest.raises(InputError, match=rf"the Iceberg table db\.t has a wrong property \({said}.*: correct it"):
+        how(tmp_path)
+
+
 def test_a_tag_is_no_branch(tmp_path):
     how(tmp_path, branch="made")
     table = catalog_of(tmp_path).load_table(NAME)
@@ -114,6 +130,9 @@ def test_a_login_of_the_catalog_shows_nowhere(tmp_path):
     for given in (
         {"catalog.uri": uri},
         {"catalog.type": "rest", "catalog.uri": "http://127.0.0.1:1", "catalog.token": secret},
+        {"catalog.type": "rest", "catalog.uri": f"http://127.0.0.1:1/?token={secret}"},
+        {"catalog.type": "rest", "catalog.uri": f"http://me:{secret}/more@127.0.0.1:1"},
+        {"catalog.type": "rest", "catalog.uri": "http://127.0.0.1:1", "catalog.header.Authorization": f"{secret}\n"},
     ):
         with pytest.raises(KeyedwmError) as refused:
             how(tmp_path, **given)

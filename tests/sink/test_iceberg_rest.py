@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator
 
 import pytest
@@ -64,6 +65,14 @@ def test_a_commit_whose_answer_is_lost_is_not_repeated_and_one_that_was_refused_
         publish(to, [message], batch=2)
     publish(to, [message], batch=2)
     assert numbers(tmp_path) == [1, 2, 3]
+
+
+def test_a_token_that_the_catalog_repeats_shows_in_no_error_of_a_commit(server, tmp_path):
+    to = by_rest(server, tmp_path)
+    server.outcomes = ["repeats"]
+    with pytest.raises(UnavailableError, match=r"token \*\*\* may not write") as told:
+        publish(to, [staged(to, [1])], batch=0)
+    assert TOKEN not in "".join(traceback.format_exception(told.value))
 
 
 def test_a_wrong_login_is_told_as_one(server, tmp_path):

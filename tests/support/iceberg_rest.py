@@ -1,7 +1,8 @@
 """Iceberg's REST protocol over a catalog of SQLite, so far as a writer of tables asks it; PyIceberg does the work.
 
 Never a proof of what a real server does: it shows that requests, requirements and errors travel as the protocol says.
-`outcomes` steers the answers to commits: `lost` commits and breaks the connection, `away` answers 503.
+`outcomes` steers the answers to commits: `lost` commits and breaks the connection, `away` answers 503,
+`repeats` answers 400 with the token.
 """
 
 from __future__ import annotations
@@ -94,6 +95,8 @@ class _Handler(BaseHTTPRequestHandler):
         outcome = self.served.outcomes.pop(0) if self.served.outcomes else ""
         if outcome == "away":
             return 503, _error("ServiceUnavailableException", "later")
+        if outcome == "repeats":
+            return 400, _error("BadRequestException", f"token {self.served.token} may not write")
         is_new = any(type(one).__name__ == "AssertCreate" for one in request.requirements)
         table = catalog._create_staged_table(name, Schema()) if is_new else catalog.load_table(name)
         answer = catalog.commit_table(table, request.requirements, request.updates)

@@ -1,0 +1,71 @@
+"""Columns of Iceberg tables that `mergeSchema` leaves as they are, and values at the edges of their types."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import date
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    DecimalType,
+    DoubleType,
+    ListType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampType,
+    UUIDType,
+)
+
+from keyedwm.core.errors import InputError
+from pyspark_wm_sink.tables.publish import publish
+from tests.sink.iceberg_sink import NAME, catalog_of, files, how, rows, staged, table_of
+
+
+def test_a_required_column_stays_required_when_others_are_added(tmp_path):
+    required = NestedField(1, "n", LongType(), required=True)
+    catalog_of(tmp_path).create_table(NAME, Schema(required, NestedField(2, "m", StringType())))
+    to = how(tmp_path, schema=pa.schema([("n", pa.int64()), ("x", pa.string())]), mergeSchema="true")
+    assert [(field.name, field.required) for field in table_of(tmp_path).schema().fields] == [
+        ("n", True), ("m", False), ("x", False),
+    ]  # fmt: skip
+    with pytest.raises(InputError, match=r"column n is null in a row, and the table declares it NOT NULL"):
+        staged(to, pa.table({"n": pa.array([None], pa.int64()), "x": ["a"]}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "written"),
+    [
+        (DoubleType(), pa.array([3], pa.int32()), 3.0),
+        (DecimalType(38, 10), pa.array([3], pa.int64()), Decimal(3)),
+        (UUIDType(), pa.array([str(uuid.UUID(int=7))]), uuid.UUID(int=7)),
+        (TimestampType(), pa.array([date(2024, 1, 1)]), None),
+        (
+            ListType(3, StructType(NestedField(4, "a", LongType())), element_required=False),
+            pa.array([[{"b": "x", "a": 1}]], pa.list_(pa.struct([("b", pa.string()), ("a", pa.int32())]))),
+            [{"a": 1, "b": "x"}],
+        ),
+    ],
+    ids=str,
+)
+def test_a_column_that_is_wider_in_the_table_stays_so_when_others_are_added(kind, value, written, tmp_path):
+    catalog_of(tmp_path).create_table(NAME, Schema(NestedField(1, "n", kind), NestedField(2, "m", StringType())))
+    given = pa.table({"n": value, "x": ["a"]})
+    to = how(tmp_path, schema=given.schema, mergeSchema="true")
+    publish(to, [staged(to, given)], batch=0)
+    (row,) = rows(tmp_path)
+    assert (row["m"], row["x"]) == (None, "a")
+    assert written is None or row["n"] == written
+
+
+@pytest.mark.parametrize("term", ["at", "day(at)", "hour(at)"])
+def test_a_time_that_is_the_value_of_no_partition_is_refused_while_rows_are_staged(term, tmp_path):
+    late = pa.table({"at": pa.array([5, 10**18], pa.timestamp("us", "UTC"))})
+    to = how(tmp_path, schema=late.schema, partitionBy=term)
+    with pytest.raises(InputError, match=r"beyond the years 1 to 9999, which PyIceberg cannot write as a partition of"):
+        staged(to, late)
+    assert files(tmp_path) == 0

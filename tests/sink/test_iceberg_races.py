@@ -1,0 +1,67 @@
+"""What others do to an Iceberg table between the moment at which it is read and a commit, or its creation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
+
+from pyspark_wm_sink.tables.publish import publish
+from tests.sink.iceberg_sink import COLUMNS, NAME, catalog_of, foreign_append, how, numbers, staged, table_of
+
+
+def before(monkeypatch, kind: type, method: str, event: Callable[[], object]) -> list[bool]:
+    """Let an event happen just before the first call of a method; returns a list that is then no longer empty."""
+    real, met = getattr(kind, method), []
+
+    def after_event(self, *given, **named):
+        if not met:
+            met.append(True)
+            event()
+        return real(self, *given, **named)
+
+    monkeypatch.setattr(kind, method, after_event)
+    return met
+
+
+def other_query(place: Path) -> None:
+    audit = how(place, branch="audit")
+    publish(audit, [staged(audit, [7], query="of-audit")], batch=0)
+
+
+def rolled_back(place: Path) -> None:
+    foreign_append(place, 50)
+    table = table_of(place)
+    table.manage_snapshots().rollback_to_snapshot(table.snapshots()[0].snapshot_id).commit()
+
+
+def other_branch(place: Path) -> None:
+    table = table_of(place)
+    table.manage_snapshots().create_branch(table.current_snapshot().snapshot_id, "v").commit()
+    table_of(place).append(pa.table({"n": pa.array([50], pa.int64())}), branch="v")
+
+
+@pytest.mark.parametrize("event", [other_query, rolled_back, other_branch])
+def test_a_commit_to_another_branch_is_no_failure_of_this_one(event, tmp_path, monkeypatch):
+    to = how(tmp_path)
+    publish(to, [staged(to, [1])], batch=0)
+    how(tmp_path, branch="audit")
+    message = staged(to, [2], 1)
+    met = before(monkeypatch, Table, "_do_commit", lambda: event(tmp_path))
+    publish(to, [message], batch=1)
+    publish(to, [message], batch=1)
+    assert met
+    assert numbers(tmp_path) == [1, 2]
+
+
+@pytest.mark.parametrize("step", ["create_table_transaction", "commit_table"])
+def test_a_table_that_another_query_creates_meanwhile_is_taken(step, tmp_path, monkeypatch):
+    met = before(monkeypatch, SqlCatalog, step, lambda: catalog_of(tmp_path).create_table(NAME, COLUMNS))
+    to = how(tmp_path)
+    publish(to, [staged(to, [1])], batch=0)
+    assert met
+    assert numbers(tmp_path) == [1]
