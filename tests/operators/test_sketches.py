@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import random
 import struct
+import subprocess
+import sys
 from collections.abc import Callable, Iterable
 
 import datasketches
@@ -154,6 +156,25 @@ def test_a_quantile_is_exact_for_few_values_and_rounded_for_many(share, seed):
         octaves = len({math.frexp(value)[1] * math.copysign(1, value) for value in values})
         # half of what the dropped bits stand for: less than one in MOST for each power of two (and sign) that occurs
         assert found == (exact if count <= MOST or share in (0, 1) else pytest.approx(exact, rel=octaves / MOST))
+
+
+def test_a_zero_stays_zero_among_many_values_of_both_signs(seed):
+    values = pa.array([*skewed(9_000, seed), *[0.0] * 9_000])
+    assert sketched(agg.approx_quantile("v", 0.5), values, 7) == 0
+    assert datasketches.kll_doubles_sketch.deserialize(sketched(agg.kll_sketch("v"), values, 7)).get_quantile(0.5) == 0
+
+
+def test_a_kll_sketch_takes_space_for_the_items_that_it_has_and_not_for_those_that_it_may_have():
+    program = (
+        "import resource, numpy as np, pyarrow as pa\n"
+        "from keyedwm.operators.aggregates.sketches.kll_sketch import KllSketch\n"
+        "from keyedwm.operators.aggregates.sketches.spread import Entries\n"
+        "few = np.arange(200_000)\n"
+        "resource.setrlimit(resource.RLIMIT_DATA, (4 << 30, 4 << 30))\n"
+        "entries = Entries(few * 1.0, np.ones_like(few), np.arange(200_001), np.zeros_like(few))\n"
+        "assert len(KllSketch(65_535).shown(entries)) == 200_000"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=300)
 
 
 def test_values_far_from_zero_and_close_together_keep_the_digits_that_tell_them_apart(seed):

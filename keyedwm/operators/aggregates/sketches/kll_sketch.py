@@ -66,24 +66,37 @@ class KllSketch(Spread):
 
 
 @compiled
+def _sizes(counts: Ints, borders: Ints, k: int) -> tuple[Ints, Ints, Ints]:
+    """Return how many items and levels each window has (one item has no level), and how many values."""
+    rows = borders.shape[0] - 1
+    item_counts, level_counts, totals = np.zeros(rows, np.int64), np.zeros(rows, np.int64), np.zeros(rows, np.int64)
+    for row in range(rows):
+        total = counts[borders[row] : borders[row + 1]].sum()
+        size, top = total, 0
+        while size > k:
+            top += 1
+            size = total >> top
+        level_counts[row] = top + 1 if total > 1 else 0
+        for level in range(top):
+            size += (total >> level) & 1
+        item_counts[row], totals[row] = size, total
+    return item_counts, level_counts, totals
+
+
+@compiled
 def _laid_out(
     values: NDArray[np.float64], counts: Ints, borders: Ints, k: int, capacities: Ints
 ) -> tuple[NDArray[np.float64], Ints, Ints, Ints]:
     """Return items, lowest level first, and how many each window has; where levels begin, and how many levels."""
-    rows = borders.shape[0] - 1
-    item_counts, level_counts = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
-    items, levels = np.empty(rows * (k + _MOST_LEVELS)), np.empty(rows * _MOST_LEVELS, np.int64)
+    item_counts, level_counts, totals = _sizes(counts, borders, k)
+    items, levels = np.empty(item_counts.sum()), np.empty(level_counts.sum(), np.int64)
     end = level_end = 0
-    for row in range(rows):
-        total = counts[borders[row] : borders[row + 1]].sum()
-        top = 0
+    for row in range(totals.shape[0]):
+        total, size, top = totals[row], item_counts[row], 0
         while total >> top > k:
             top += 1
         rest = total & ((1 << top) - 1)
-        lower = 0
-        for level in range(top):
-            lower += (rest >> level) & 1
-        size = (total >> top) + lower
+        lower = size - (total >> top)
         place, rank, passed, last = borders[row], 0, 0, top
         lower_place = end + lower
         for number in range(size):
@@ -106,8 +119,6 @@ def _laid_out(
             for level in range(top + 1):
                 levels[level_end + level] = begin
                 begin += (rest >> level) & 1
-            level_counts[row] = top + 1
             level_end += top + 1
-        item_counts[row] = size
         end += size
-    return items[:end].copy(), item_counts, levels[:level_end].copy(), level_counts
+    return items, item_counts, levels, level_counts

@@ -107,10 +107,11 @@ def _codes(floats: NDArray[np.float64]) -> NDArray[np.uint64]:
 
 
 def _values(codes: NDArray[np.uint64], borders: Ints, dropped: Ints) -> NDArray[np.float64]:
-    """Return the floats: the middle of what an entry stands for; the lowest and the highest of a window exactly."""
+    """Return the floats: the middle of what an entry stands for; 0, the lowest and the highest of a window exactly."""
     half = np.repeat(np.where(dropped > 0, 1 << np.maximum(dropped - 1, 0), 0), np.diff(borders)).astype(np.uint64)
     some = np.diff(borders) > 0
     half[borders[:-1][some]] = half[borders[1:][some] - 1] = 0
+    half[codes == _SIGN] = 0  # so many rows hold 0 that its middle, a tiny number, would be the quantile of some
     codes = codes | half
     return np.where(codes & _SIGN, codes ^ _SIGN, ~codes).view(np.float64)
 
