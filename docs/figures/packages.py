@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from textwrap import wrap
 from xml.sax.saxutils import escape
 
 HERE = Path(__file__).parent
@@ -36,7 +37,8 @@ PLACES = {
 BOXES = tuple(PLACES)
 COMMON = "keyedwm"  # modules beside the packages: the plug-in class, the compiler's decorator, the worker's settings
 PACKAGES = ("conformance", "keyedwm", "pyspark_wm_source", "pyspark_wm_sink")
-WIDTH, BOX_WIDTH, BOX_HEIGHT, GAP = 860, 230, 50, 46
+WIDTH, BOX_WIDTH, BOX_HEIGHT, GAP = 860, 230, 66, 38
+LINE_LETTERS, LINE_HEIGHT = 34, 16  # of a box: more letters would stand outside it
 
 
 def imports() -> dict[str, list[str]]:
@@ -112,15 +114,16 @@ def picture() -> str:
     for package, others in direct(imports()).items():
         out += [_arrow(places[package], places[other]) for other in others]
     for package, (x, y) in places.items():
-        inside = parts(package)
+        inside = wrap(" · ".join(parts(package)), LINE_LETTERS)
         out.append(
             f'<rect x="{x:g}" y="{y:g}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="6" fill="{_colour(package)}" '
             f'stroke="#777777"/>'
         )
-        middle = x + BOX_WIDTH / 2
-        out.append(_text(middle, y + (22 if inside else 31), package, "bold"))
-        if inside:
-            out.append(_text(middle, y + 41, " · ".join(inside), "normal"))
+        middle, top = x + BOX_WIDTH / 2, y + (BOX_HEIGHT - len(inside) * LINE_HEIGHT) / 2 + 5
+        out.append(_text(middle, top, package, "bold"))
+        out += [
+            _text(middle, top + number * LINE_HEIGHT, line, "normal") for number, line in enumerate(inside, start=1)
+        ]
     return "\n".join([*out, "</g>", "</svg>", ""])
 
 

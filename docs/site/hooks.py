@@ -21,6 +21,8 @@ PAGES = {
     "CONTRIBUTING.md": "contributing.md",
     "tests/system/README.md": "design/tests-of-the-system.md",
 }
+# Users make these and call no method of them.
+_BUILT_BY_CALLS = ("Aggregate", "Store")
 _LINK = re.compile(r"(?<=\]\()(?!https?:|#)([^)#\s]+)")
 
 
@@ -89,7 +91,10 @@ def _functions() -> str:
         for node in tree.body
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__"
     )
-    told = "".join(f"::: keyedwm.spark.{name}\n\n" for name in names)
+    told = "".join(
+        f"::: keyedwm.spark.{name}\n" + ("    options: {members: false}\n" if name in _BUILT_BY_CALLS else "") + "\n"
+        for name in names
+    )
     return f"# Python functions\n\nThe public names of `keyedwm.spark`.\n\n{told}"
 
 
@@ -105,11 +110,22 @@ def _sentences() -> str:
                     if text.strip(". "):
                         found.setdefault(codes[error], set()).add(text)
     head = (
-        "# The words of errors\n\nEvery sentence that an error can say, by its code; `...` is what it names. "
+        "# The words of errors\n\n"
+        "Every sentence that an error can say, by its code; `...` is what it names. "
         "Causes and cures: [errors](errors.md).\n"
     )
-    told = [f"\n## {code}\n\n" + "".join(f"- `{one}`\n" for one in sorted(found[code])) for code in sorted(found)]
+    told = [
+        f"\n## {code}\n\n{_cause_and_cure(code)}\n\n" + "".join(f"- `{one}`\n" for one in sorted(found[code]))
+        for code in sorted(found)
+    ]
     return head + "".join(told)
+
+
+def _cause_and_cure(code: str) -> str:
+    """The row of a code on the page of errors, as a paragraph."""
+    row = re.search(rf"^\| `{code}` \|.*$", (ROOT / "docs/reference/errors.md").read_text(), re.MULTILINE)
+    *_, cause, cure = ("",) * 2 if row is None else row[0].strip("| ").split(" | ")
+    return f"**Cause**: {cause}. **Cure**: {cure}."
 
 
 def _error_of(call: ast.Call) -> str:

@@ -50,7 +50,8 @@ def test_the_code_of_a_page_runs(
         create_topic(cluster, name, 2)
     cluster.close()
     topics |= {
-        name: f"{topic}-{name}" for name in ("site-visits", "placed", "shipments", "clean", "dead-letters")
+        name: f"{topic}-{name}"
+        for name in ("site-visits", "page-visits", "placed", "shipments", "clean", "dead-letters")
     }  # pages create them
     names = {"spark": spark}
     database = request.getfixturevalue("postgres").address if "import psycopg" in page.read_text() else ""

@@ -38,6 +38,10 @@ LOOKED_FOR = {
     "emr": "how-to/run-on-yarn.md",
     "upgrade": "how-to/move-a-query.md",
     "without kafka": "how-to/test-a-pipeline.md",
+    "kwm-1001": "reference/errors.md",
+    "kubernetes": "how-to/run-on-kubernetes.md",
+    "rename": "how-to/move-a-query.md",
+    "memory": "explanation/open-state.md",
 }
 
 
