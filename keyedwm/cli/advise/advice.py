@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from keyedwm.arrow.columns import sorted_distinct
 from keyedwm.cli.advise.losses import (
     TIMEOUTS_MS,
     Flow,
@@ -120,7 +121,7 @@ def advice_of(sample: Sample, topic: str, share: float, window_ms: int) -> Advic
         hints=rows.hints,
         zones=rows.zones,
         ways=losses,
-        keys=None if rows.keys is None else len(np.unique(rows.keys[sound])),
+        keys=None if rows.keys is None else len(sorted_distinct(rows.keys[sound])),
         partitions=tuple(_figures(rows, silence, sound, behind)),
         most_late=most_late,
         lag_ms=lag_ms,

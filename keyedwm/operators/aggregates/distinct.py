@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from keyedwm.arrow.columns import Column, Ints
+from keyedwm.arrow.columns import Column, Ints, sorted_distinct
 from keyedwm.arrow.hashing import hashed
 from keyedwm.operators.aggregates.aggregate_function import AggregateFunction, Groups, RowOrder, Spans
-from keyedwm.operators.aggregates.kept_values import lengths, sorted_distinct
+from keyedwm.operators.aggregates.kept_values import lengths
 from keyedwm.runtime.compiled import compiled
 
 _REGISTER_BITS = 10

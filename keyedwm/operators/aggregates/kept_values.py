@@ -15,7 +15,6 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from keyedwm.arrow.columns import Column, Ints, as_floats, contiguous
 from keyedwm.operators.aggregates.aggregate_function import AggregateFunction, Groups, RowOrder, Spans
@@ -65,12 +64,6 @@ def order_within(owner: Ints, decide: Sequence[pa.Array], first: str = "ascendin
 def lengths(lists: pa.Array) -> Ints:
     """Return the length of each list."""
     return pc.list_value_length(lists).to_numpy().astype(np.int64)
-
-
-def sorted_distinct(numbers: NDArray) -> NDArray:
-    """Return each number once, in order; `np.unique` hashes first, which takes ten times as long for distinct ones."""
-    ordered = np.sort(numbers)
-    return ordered[np.append(np.ones(min(1, len(ordered)), bool), ordered[1:] != ordered[:-1])]
 
 
 def expanded(spans: Spans) -> tuple[Ints, Ints]:

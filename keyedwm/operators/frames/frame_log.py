@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.arrow.columns import Ints
+from keyedwm.arrow.columns import Ints, sorted_distinct
 from keyedwm.operators.aggregates.aggregate_function import Groups, Spans
 from keyedwm.operators.frames.plan import FrameWindow, WindowPlan
 from keyedwm.operators.grouping import pair_groups
@@ -72,7 +72,7 @@ class FrameLog:
 
     def remove(self, keys: KeyDictionary, taken: Ints, frames: Ints) -> None:
         """Take these (key, frame) pairs out."""
-        for number in np.unique(frames).tolist():
+        for number in sorted_distinct(frames).tolist():
             entries, _ = self._read(keys, [(number, self._name(number))])
             kept = entries.take(np.flatnonzero(~np.isin(entries.keys, taken[frames == number])))
             if len(kept) == len(entries):
@@ -98,7 +98,7 @@ class FrameLog:
 
     def totals(self, keys: KeyDictionary, wanted: Ints, ends: Ints) -> tuple[Entries, Ints]:
         """Return the totals of those of these windows that hold something, and their ends: in another order."""
-        closing = np.unique(ends)
+        closing = sorted_distinct(ends)
         numbers = np.array(sorted(self._frames), np.int64)
         # Each (window, frame) pair one by one would be far more than what is held.
         is_needed = np.searchsorted(closing, numbers + 1) < np.searchsorted(closing, numbers + self._overlap + 1)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
+from keyedwm.arrow.columns import Flags, Ints, contiguous, ints, sorted_distinct
 from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
 from keyedwm.operators.frames.session_table import SESSIONS, PanedSessions, SessionTable, all_of
 from keyedwm.operators.keyed.key_watermarks import KeyWatermarks
@@ -88,7 +88,7 @@ class OwnedSessionTable(SessionTable):
             if len(due):
                 rows = table.select([*self._plan.owners, HASH]).take(pa.array(due))
                 hashes = ints(contiguous(rows[HASH]))
-                self.load(np.unique(self._own.numbers(key_columns(self._plan.owners, rows), len(due), hashes)))
+                self.load(sorted_distinct(self._own.numbers(key_columns(self._plan.owners, rows), len(due), hashes)))
             self._first_end = min(self._first_end, int(ends[ends > kept].min(initial=_LAST)))
 
     def load_all(self) -> None:

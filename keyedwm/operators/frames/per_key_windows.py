@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
+from keyedwm.arrow.columns import Flags, Ints, contiguous, ints, sorted_distinct
 from keyedwm.core.window_rules import LateRule
 from keyedwm.operators.frames.owned_frames import OwnedFrameLog
 from keyedwm.operators.frames.plan import FrameWindow, WindowPlan
@@ -76,7 +76,7 @@ class PerKeyOperator(SlidingOperator):
         self._counted = None
         frames = self._window.frames_of(ints(contiguous(rows[START])))
         frames = frames[np.diff(frames, prepend=frames[:1] - 1) != 0]  # most follow one of their own
-        brought = np.unique(np.add.outer(frames, np.arange(self._further + 1)))
+        brought = sorted_distinct(np.add.outer(frames, np.arange(self._further + 1)))
         touched = np.zeros(len(before), np.bool_)
         touched[owners] = True
         yield from self._close_own(np.flatnonzero(touched), before, tops, brought)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.arrow.columns import contiguous, ints, to_arrow
+from keyedwm.arrow.columns import contiguous, ints, sorted_distinct, to_arrow
 from keyedwm.core.errors import OptionError
 from keyedwm.operators.aggregates.extremes import FirstOrLast
 from keyedwm.operators.buckets import bucket_of
@@ -85,7 +85,7 @@ class FrameRescale:
             return
         to = f"{self._log(log)}{PART}{self._numbers[bucket, name]}"
         numbers = bucket_of([table.column(by) for by in self.plan.owners], table.num_rows, count)
-        for number in np.unique(numbers).tolist():
+        for number in sorted_distinct(numbers).tolist():
             mine = table.take(pa.array(np.flatnonzero(numbers == number)))
             first_end = int(ints(contiguous(mine[END])).min()) if END in mine.column_names else None
             yield cut_table(number, to, mine, first_end=first_end)

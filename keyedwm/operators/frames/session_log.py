@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.arrow.columns import Flags, Ints
+from keyedwm.arrow.columns import Flags, Ints, sorted_distinct
 from keyedwm.arrow.hashing import hashed_rows
 from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
 from keyedwm.operators.frames.session_parts import (
@@ -86,7 +86,7 @@ class SessionLog:
         """Return the open parts of these keys, wherever they are."""
         is_wanted = np.zeros(self.keys.count, bool)
         is_wanted[wanted] = True
-        shards = np.unique(self._shard_of(np.flatnonzero(is_wanted)))
+        shards = sorted_distinct(self._shard_of(np.flatnonzero(is_wanted)))
         found = [self._read_young(), *self._read_due(), *self._read_rest(shards.tolist())]
         return all_parts(self._plan, [one.where(_flags(is_wanted, one.entries.keys)) for one in found])
 

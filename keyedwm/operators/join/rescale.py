@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from keyedwm.arrow.columns import Ints
+from keyedwm.arrow.columns import Ints, sorted_distinct
 from keyedwm.core.errors import FormatError, OptionError
 from keyedwm.operators.join.bounds import JoinHorizons
 from keyedwm.operators.join.inputs import FORMAT
@@ -65,7 +65,7 @@ class JoinRescale:
             piece = piece.take(np.flatnonzero(~piece.forgotten(self._limits(prefix))))
         number = self._numbers[bucket, name]
         buckets = bucket_numbers(piece.hashes, count)
-        for to in np.unique(buckets).tolist():
+        for to in sorted_distinct(buckets).tolist():
             yield from _pieces(to, prefix, number, piece.take(_places(buckets, to)))
 
     def manifest_with(self, before: bytes | None, entries: Sequence[tuple[str, Any]], number: int) -> bytes:  # noqa: ARG002  all alike

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
+from keyedwm.arrow.columns import Flags, Ints, contiguous, ints, sorted_distinct
 from keyedwm.operators.join.plan import JoinSide
 from keyedwm.operators.join.shipped_side import HASH, key_hashes
 from keyedwm.operators.state.blobs import read_stored, sealed, stored, unsealed
@@ -136,7 +136,7 @@ class SideBuffer:
 
     def match(self, one: Slice, piece: SidePiece, places: Ints) -> Ints:
         """Note that these rows of a slice found a match; return those that had none before, each once."""
-        fresh = np.unique(places[~piece.matched[places]])
+        fresh = sorted_distinct(places[~piece.matched[places]])
         if len(fresh):
             piece.matched[fresh] = True
             one.matched = piece.matched

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.arrow.columns import Column, Flags, Ints, contiguous, ints
+from keyedwm.arrow.columns import Column, Flags, Ints, contiguous, ints, sorted_distinct
 from keyedwm.operators.keyed.key_census import KeyCensus, KeyStanding, slowest
 from keyedwm.operators.keyed.own_log import HASH, OWN, OwnersPlan, OwnLog, OwnRows, is_own
 from keyedwm.operators.keyed.owner_slots import NEVER, OwnerSlots
@@ -212,7 +212,7 @@ class KeyWatermarks:
         idle = self._is_idle(np.maximum(own, high - self._lag_ms), seen)
         idle &= np.minimum(self._front_ms, done_ms(high)) > own
         chosen = np.flatnonzero(idle)
-        return np.unique(self.numbers(keys.wide_columns(chosen), len(chosen), keys.hashes[chosen]))
+        return sorted_distinct(self.numbers(keys.wide_columns(chosen), len(chosen), keys.hashes[chosen]))
 
     def close_idle(self, owners: Ints, done_ms: Callable[[Ints], Ints]) -> None:
         """Note that W has closed what these idle owners had open, see `idle`."""

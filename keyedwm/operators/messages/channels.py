@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.arrow.columns import Ints, contiguous, ints
+from keyedwm.arrow.columns import Ints, contiguous, ints, sorted_distinct
 from keyedwm.core.errors import InputError
 from keyedwm.operators.grouping import pair_groups, row_groups
 from keyedwm.operators.kernels import highest_by_group, lowest_by_group
@@ -77,7 +77,7 @@ class Channels:
             self._check_again(rows, places, places[once[ids]])
         low = lowest_by_group(offsets, found, len(self.known))
         high = highest_by_group(offsets, found, len(self.known))
-        for number in np.unique(found).tolist():
+        for number in sorted_distinct(found).tolist():
             if self.next[number] < 0:
                 self.first[number] = int(low[number])
             self.next[number] = int(high[number]) + 1

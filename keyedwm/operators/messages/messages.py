@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from keyedwm.arrow.columns import Ints, contiguous, ints, millis
+from keyedwm.arrow.columns import Ints, contiguous, ints, millis, sorted_distinct
 from keyedwm.operators.grouping import pair_groups
 from keyedwm.operators.kernels import add_by_group, count_by_group, highest_by_group, lowest_by_group
 from keyedwm.operators.messages.channels import Channels
@@ -126,7 +126,7 @@ class MessageStore:
     def _know(self, index: SliceIndex) -> None:
         self.index = index
         # The starts of the slices that hold a message, ascending: every window that is computed asks for them.
-        self.slices = np.unique(index.slices)
+        self.slices = sorted_distinct(index.slices)
 
     def add(self, rows: pa.Table, at: Ints, channels: Ints, slices: Ints) -> None:
         """Store messages. at: their places on the axis. channels: the numbers of theirs. slices: the starts."""

@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.arrow.columns import Ints
+from keyedwm.arrow.columns import Ints, sorted_distinct
 from keyedwm.operators.grouping import pair_groups
 from keyedwm.operators.kernels import add_by_group, count_by_group, highest_by_group, lowest_by_group
 from keyedwm.operators.messages.channels import Channels
@@ -53,7 +53,7 @@ class OpenedWindows(KeyedLog[Opened]):
 
 def spans(groups: Ints, lows: Ints, highs: Ints, of: Ints, at: Ints) -> tuple[Ints, Ints]:
     """Return where the places of each group in `[low, high)` begin and end; of, at: groups and places, ascending."""
-    distinct = np.unique(at)
+    distinct = sorted_distinct(at)
     width = len(distinct) + 1
     codes = of * width + np.searchsorted(distinct, at)
     first, behind = (np.searchsorted(codes, groups * width + np.searchsorted(distinct, edge)) for edge in (lows, highs))

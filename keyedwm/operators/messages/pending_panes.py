@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.arrow.columns import Ints
+from keyedwm.arrow.columns import Ints, sorted_distinct
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.panes import Meant
 from keyedwm.operators.results import END
@@ -37,7 +37,7 @@ class PendingPanes:
     def taken(self, keys: KeyDictionary, meant: Meant) -> tuple[ByEnd, ByEnd]:
         """Take the pairs of the windows that are meant. Return them, and those that wait on."""
         found = self._pairs.take(keys)
-        ends = np.unique(found.bounds)
+        ends = sorted_distinct(found.bounds)
         both: tuple[ByEnd, ByEnd] = {}, {}
         for end, is_meant in zip(ends.tolist(), meant(ends).tolist(), strict=True):
             both[not is_meant][end] = found.keys[found.bounds == end]

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.arrow.columns import Flags, Ints
+from keyedwm.arrow.columns import Flags, Ints, sorted_distinct
 from keyedwm.operators.frames.plan import SlidingWindow
 from keyedwm.operators.messages.account import Messages
 from keyedwm.operators.messages.channels import Channels
@@ -243,18 +243,18 @@ class Timeline:
         wants_open = self._plan.early is not None
         late: dict[int, list[Ints]] = {}
         open_: dict[int, list[Ints]] = {}
-        for start in np.unique(slices).tolist():
+        for start in sorted_distinct(slices).tolist():
             ends = self.grid.ends_of(start)
             if ends[0] > horizon and not wants_open:
                 break  # so it is for all later slices
-            found = np.unique(numbers[slices == start])
+            found = sorted_distinct(numbers[slices == start])
             for end in ends:
                 if floor < end <= horizon:
                     late.setdefault(end, []).append(found)
                 elif end > max(horizon, floor) and wants_open:
                     open_.setdefault(end, []).append(found)
         merged = (
-            {end: np.unique(np.concatenate(found)) for end, found in sorted(one.items())} for one in (late, open_)
+            {end: sorted_distinct(np.concatenate(found)) for end, found in sorted(one.items())} for one in (late, open_)
         )
         return next(merged), next(merged)
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.arrow.columns import Ints, contiguous, ints
+from keyedwm.arrow.columns import Ints, contiguous, ints, sorted_distinct
 from keyedwm.arrow.hashing import hashed_rows
 from keyedwm.core.errors import InputError
 from keyedwm.operators.keyed.key_census import KeyStanding
@@ -227,7 +227,7 @@ class PerKeyProcessOperator(ProcessOperator):
         self._own.advance(owners, None if channels is None else channels.view(np.int64), times, row_by_row=False)
         told = rows.append_column(KEY_WATERMARK, _times(counted))
         yield from super().on_rows(input_number, told, now_ms)
-        yield from self._tell(input_number, np.unique(owners), before)
+        yield from self._tell(input_number, sorted_distinct(owners), before)
 
     def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:
         """Tell `W - behind`, then the keys that W has made idle."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.arrow.columns import Ints, as_key, contiguous, ints
+from keyedwm.arrow.columns import Ints, as_key, contiguous, ints, sorted_distinct
 from keyedwm.arrow.hashing import hashed_rows
 from keyedwm.operators.process.processor import ProcessState
 from keyedwm.operators.state.key_dictionary import key_columns
@@ -61,7 +61,7 @@ class PassedKeys:
 
     def near(self, keys: Sequence[pa.Array], times: Ints, within_ms: int) -> Passed:
         """Return rows that passed within `within_ms` of these rows, and perhaps further rows of their keys."""
-        hashes, in_order = np.unique(hashed_rows(keys, len(times)).view(np.int64)), np.sort(times)
+        hashes, in_order = sorted_distinct(hashed_rows(keys, len(times)).view(np.int64)), np.sort(times)
         found = [self._of(log, hashes) for log in self._logs() if _in_reach(log, in_order, within_ms)]
         table = pa.concat_tables([self._empty(), *found])
         return Passed(key_columns(self._names, table), ints(contiguous(table[_MS])))
@@ -81,7 +81,7 @@ class PassedKeys:
             low_ms = int(slices[places[0]]) * width_ms
             level = _level(rows_of_slice.get((low_ms, width_ms), 0), self._state.limits.passed_keys)
             begins = _begins(hashes[places], level)
-            for begin in np.unique(begins).tolist():
+            for begin in sorted_distinct(begins).tolist():
                 mine = table.take(pa.array(places[begins == begin]))
                 self._state.append(_Log(low_ms, width_ms, level, begin).name, mine)
 

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from keyedwm.arrow.columns import sorted_distinct
 from keyedwm.core.errors import OptionError
 from keyedwm.operators.buckets import bucket_of
 from keyedwm.operators.keyed.key_watermarks import rescaled_state
@@ -77,7 +78,7 @@ class ProcessRescale:
                     f"cannot be divided by another number of buckets: give buckets={len(self.states)}"
                 )
         numbers = bucket_of([table.column(key.name) for key in keys], table.num_rows, count)
-        for number in np.unique(numbers).tolist():
+        for number in sorted_distinct(numbers).tolist():
             mine = table.take(pa.array(np.flatnonzero(numbers == number)))
             yield cut_table(number, f"{log}{PART}{self._numbers[bucket, name]}", mine)
 

@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.arrow.columns import Column, Flags, Ints, concat, contiguous, ints, take, to_arrow
+from keyedwm.arrow.columns import Column, Flags, Ints, concat, contiguous, ints, sorted_distinct, take, to_arrow
 from keyedwm.core.errors import OptionError
 from keyedwm.core.rows import EVENT_TIME, WATERMARK
 from keyedwm.core.window_rules import LatePolicy
@@ -152,7 +152,7 @@ class RunningKeys:
 
     def go_on(self, rows: Elements) -> list[pa.Array]:
         """Return the aggregates of rows, which are in order of event time; what is known of their keys follows."""
-        before = self._of(np.unique(rows.keys))
+        before = self._of(sorted_distinct(rows.keys))
         both = before.and_then(rows)
         order = np.argsort(both.keys, kind="stable")
         both = both.take(order)
@@ -179,7 +179,7 @@ class RunningKeys:
 
     def changed(self) -> pa.Table:
         """Return what `go_on` learned as a table of the log."""
-        return self.table(self._of(np.unique(self._changed)))
+        return self.table(self._of(sorted_distinct(self._changed)))
 
     def table(self, some: Elements) -> pa.Table:
         """Return what is known of some keys as a table of the log."""

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from keyedwm.arrow.columns import Column, Ints, as_key, contiguous
+from keyedwm.arrow.columns import Column, Ints, as_key, contiguous, sorted_distinct
 from keyedwm.operators.state.store import LIMITS
 
 # An Arrow array of texts holds less than 2 GiB; columns of more text have several chunks.
@@ -74,7 +74,7 @@ class KeyDictionary:
     def ranks(self, numbers: Ints) -> Ints:
         """Numbers in ascending order of the by columns, nulls last, for these keys; below the count of all keys."""
         if self._order is None and 2 * len(numbers) < self.count:
-            used = np.unique(numbers)  # a few of many: sorting all would cost more
+            used = sorted_distinct(numbers)  # a few of many: sorting all would cost more
             return _ranks(self.wide_columns(used), len(used))[np.searchsorted(used, numbers)]
         if self._order is None:
             self._order = _ranks(self._columns, self.count)
@@ -84,7 +84,7 @@ class KeyDictionary:
         """Forget the keys that nobody holds, now and then: numbers change, their order does not."""
         if self.count <= self._compact_above:
             return
-        used = np.unique(np.concatenate([keys for holder in holders for keys in holder.used_keys()] or [_NONE]))
+        used = sorted_distinct(np.concatenate([keys for holder in holders for keys in holder.used_keys()] or [_NONE]))
         columns, before = self.wide_columns(used), self.count
         self._clear()
         renumbered = np.zeros(before, np.int64)

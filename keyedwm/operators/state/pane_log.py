@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.arrow.columns import Ints
+from keyedwm.arrow.columns import Ints, sorted_distinct
 from keyedwm.operators.state.key_dictionary import KeyDictionary
 from keyedwm.operators.state.keyed_log import KeyedRows, KeyedTables
 from keyedwm.operators.state.store import TableLogs
@@ -67,7 +67,7 @@ class PaneLog:
     def emitted(self, keys: KeyDictionary, wanted: Ints, ends: Ints) -> tuple[Ints, Ints]:
         """Return for each (key, end) how many panes were emitted, and the row count of the last one."""
         panes, rows = np.zeros(len(wanted), np.int64), np.zeros(len(wanted), np.int64)
-        for end in np.unique(ends).tolist():
+        for end in sorted_distinct(ends).tolist():
             shown = self._read(keys, end)
             if not len(shown.keys):
                 continue
@@ -80,7 +80,7 @@ class PaneLog:
 
     def append(self, keys: KeyDictionary, emitted: Ints, ends: Ints, panes: Ints, rows: Ints) -> None:
         """Note how many panes were emitted by now, and the row counts of the last ones."""
-        for end in np.unique(ends).tolist():
+        for end in sorted_distinct(ends).tolist():
             mine = ends == end
             if end not in self._ends:
                 self._ends.add(end)

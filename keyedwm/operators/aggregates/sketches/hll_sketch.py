@@ -17,11 +17,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from keyedwm.arrow.columns import Column, Ints
+from keyedwm.arrow.columns import Column, Ints, sorted_distinct
 from keyedwm.arrow.hashing import Hashes
 from keyedwm.arrow.murmur import murmured
 from keyedwm.operators.aggregates.aggregate_function import AggregateFunction, Groups, RowOrder, Spans
-from keyedwm.operators.aggregates.kept_values import expanded, lengths, lists, sorted_distinct
+from keyedwm.operators.aggregates.kept_values import expanded, lengths, lists
 from keyedwm.operators.aggregates.sketches.binaries import binaries, fixed, ragged
 from keyedwm.operators.kernels import sorted_by_number
 from keyedwm.runtime.compiled import compiled

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.arrow.columns import Flags, Ints
+from keyedwm.arrow.columns import Flags, Ints, sorted_distinct
 from keyedwm.operators.messages.account import Messages
 from keyedwm.operators.messages.join.join_timeline import EVERYTHING, FULL, JoinTimeline, Waiting, reaching_back
 from keyedwm.operators.messages.join.pairs import (
@@ -153,7 +153,7 @@ class JoinedGrids(MessageShape):
         if len(held):
             axis.hold(held, {kind: flags[lasting] for kind, flags in waits.items()})
         for kind, flags in waits.items():
-            self._policy.begin(kind, Now(now_ms, LOWEST), np.unique(axis.grid.first_ends(at[flags])).tolist())
+            self._policy.begin(kind, Now(now_ms, LOWEST), sorted_distinct(axis.grid.first_ends(at[flags])).tolist())
 
     def _hold(self, number: int, taken: Taken) -> Iterator[Output]:
         """Hold messages; windows that have their row give another one where it changes."""
@@ -164,7 +164,9 @@ class JoinedGrids(MessageShape):
             return
         axis.hold(held, {})
         offsets = self.sides[number].channels.offsets(held.rows)
-        touched = {end for start in np.unique(axis.grid.slices(held.at)).tolist() for end in axis.grid.ends_of(start)}
+        touched = {
+            end for start in sorted_distinct(axis.grid.slices(held.at)).tolist() for end in axis.grid.ends_of(start)
+        }
 
         def is_new(sides: Sequence[SideMessages]) -> Flags:
             return axis.among(sides[number].rows, held.channels, offsets)

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
+from keyedwm.arrow.columns import Flags, Ints, contiguous, ints, sorted_distinct
 from keyedwm.operators.messages.account import Messages
 from keyedwm.operators.messages.channels import Channels
 from keyedwm.operators.messages.grid import Grid
@@ -125,7 +125,7 @@ class JoinTimeline:
     def waiting(self, timing: Timing, meant: Flags) -> pa.Table:
         """Return the messages that wait to be shown; meant: which of them, as `waiting_for` tells of them."""
         slices, numbers, offsets = (column[meant] for column in self._waiting([timing]))
-        rows = self.store.read_slices(np.unique(slices))
+        rows = self.store.read_slices(sorted_distinct(slices))
         return rows.filter(pa.array(self.among(rows, numbers, offsets)))
 
     def shown(self, timing: Timing, meant: Flags) -> None:
@@ -184,7 +184,7 @@ class JoinTimeline:
         """Return which rows are the messages with these channels and offsets."""
         found = np.zeros(rows.num_rows, bool)
         mine, own = self._channels.numbers(rows), self._channels.offsets(rows)
-        for number in np.unique(numbers).tolist():
+        for number in sorted_distinct(numbers).tolist():
             places = np.flatnonzero(mine == number)
             found[places] = np.isin(own[places], offsets[numbers == number])
         return found

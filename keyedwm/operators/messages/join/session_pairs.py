@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
+from keyedwm.arrow.columns import Flags, Ints, contiguous, ints, sorted_distinct
 from keyedwm.operators.messages.join.pairs import NONE
 from keyedwm.operators.messages.join.plan import LEFT, RIGHT, Keep
 
@@ -52,7 +52,7 @@ def new_pairs(left: Members, right: Members, most: int) -> Iterator[tuple[Ints, 
     counts = np.diff(np.searchsorted(right.sessions, [left.sessions, left.sessions + 1]), axis=0)[0]
     behind = np.cumsum(counts)
     edges = np.searchsorted(behind, np.arange(most, behind[-1] if len(behind) else 0, most))
-    for places in np.split(np.arange(len(counts)), np.unique(edges)):
+    for places in np.split(np.arange(len(counts)), sorted_distinct(edges)):
         part = Members(left.sessions[places], left.spans[places], left.known[places])
         at_left, at_right = _new_pairs(part, right)
         yield places[at_left], at_right

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
+from keyedwm.arrow.columns import Flags, Ints, contiguous, ints, sorted_distinct
 from keyedwm.operators.messages import listing
 from keyedwm.operators.messages.account import Input, Messages
 from keyedwm.operators.messages.grid import Grid
@@ -72,7 +72,7 @@ class SideState:
     def taken(self, messages: Messages) -> Iterator[Taken]:
         """Yield the messages that a window takes, axis by axis; reject the others."""
         if self._plan.is_rows:
-            for number in np.unique(messages.channels).tolist():
+            for number in sorted_distinct(messages.channels).tolist():
                 yield self._admitted(self._axis(number), messages.filter(messages.channels == number))
         else:
             yield self._admitted(self._axis(0), messages)

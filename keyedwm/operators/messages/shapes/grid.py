@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.arrow.columns import Ints
+from keyedwm.arrow.columns import Ints, sorted_distinct
 from keyedwm.operators.messages import listing
 from keyedwm.operators.messages.account import Messages
 from keyedwm.operators.messages.grid import Grid
@@ -178,7 +178,7 @@ class RowGridShape(GridShape, windows=RowWindow):
 
     def open(self, messages: Messages, now_ms: int | None) -> Iterator[Output]:
         """Hold the messages of each channel; they move its horizon."""
-        for number in np.unique(messages.channels).tolist():
+        for number in sorted_distinct(messages.channels).tolist():
             yield from self._take_in_turn(self._timeline(number), messages.filter(messages.channels == number), now_ms)
 
     def output_watermark_ms(self, watermark_ms: int) -> int:

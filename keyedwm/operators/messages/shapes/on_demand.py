@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.arrow.columns import Flags, Ints, contiguous
+from keyedwm.arrow.columns import Flags, Ints, contiguous, sorted_distinct
 from keyedwm.operators.messages.account import Messages
 from keyedwm.operators.messages.functions import WindowRows
 from keyedwm.operators.messages.listing import Listing
@@ -183,7 +183,7 @@ class OnDemandShape(StoreShape, windows=OnDemandWindow):
             return
         self._opened.mark_shown(chosen)
         slices = windows.starts - windows.starts % self._size
-        for start in np.unique(slices).tolist():
+        for start in sorted_distinct(slices).tolist():
             mine = windows.take(slices == start)
             mine = mine.take(np.lexsort((self._opened.keys.ranks(mine.keys), mine.starts)))
             held = self._in_order(self._messages.read(start, start + 2 * self._size), mine.keys)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.arrow.columns import Flags, Ints
+from keyedwm.arrow.columns import Flags, Ints, sorted_distinct
 from keyedwm.operators.frames.session_parts import NEVER, closed_ms, joined_runs
 from keyedwm.operators.messages.account import Messages
 from keyedwm.operators.messages.functions import WindowRows
@@ -153,7 +153,7 @@ class SessionShape(StoreShape, windows=SessionKind):
         one, none = np.ones(len(at), np.int64), np.zeros(len(at), np.int64)
         ends = at + self._window.gap_ms
         fresh = Parts(keys, messages.channels, at, ends, offsets, offsets, one, self._bytes(rows), none, none)
-        is_near = np.isin(self._open.parts.keys, np.unique(keys))
+        is_near = np.isin(self._open.parts.keys, sorted_distinct(keys))
         near = self._open.parts.take(is_near)
         both = fresh.with_others(near)
         made, taken_in = joined(fresh, near, joined_runs(self._window, both.keys, both.starts, both.ends))
