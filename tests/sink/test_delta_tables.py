@@ -271,14 +271,14 @@ def test_foreign_writers_between_batches_disturb_nothing(spark, feed, drain, tab
 
 
 def test_large_tasks_make_several_files_of_a_good_size(spark, table):
-    import pyspark_wm_sink.delta.stage as module
+    from pyspark_wm_sink.tables.stage import stage
     from tests.sink.delta_sink import how
 
     plan = replace(how(table).stage, limits=Limits(table_file_bytes=100_000, table_group_bytes=50_000))
     rows = [pa.record_batch({"value": pa.array([f"{n:08d}{n * 7919 % 10**9}" for n in range(k, k + 5_000)])})
             for k in range(0, 100_000, 5_000)]  # fmt: skip
     schema = pa.schema([("value", pa.string())])
-    staged = module.stage(replace(plan, schema=schema, has_control=False, has_offsets=False), _task(), rows)
+    staged = stage(replace(plan, schema=schema, has_control=False, has_offsets=False), _task(), rows)
     assert sum(file.rows for file in staged.files) == 100_000
     assert len(staged.files) > 3
     assert all(file.size >= 100_000 for file in staged.files[:-1])

@@ -71,7 +71,7 @@ def server(exported: Metrics, tmp_path: Path) -> Iterator[Server]:
         rules = rules.replace(long, short)
     (tmp_path / "rules.yml").write_text(rules)
     config = {
-        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "global": {"scrape_interval": "3s", "evaluation_interval": "1s"},
         "rule_files": ["rules.yml"],
         "scrape_configs": [{"job_name": "keyedwm", "static_configs": [{"targets": [exported.place]}]}],
     }
