@@ -83,7 +83,7 @@ def test_where_the_list_of_topics_cannot_be_had_the_topic_is_told_all_the_same(m
         raise UnavailableError("no")
 
     monkeypatch.setattr(cluster, "topics", unavailable)
-    with pytest.raises(UnknownTopicError, match=r"topic 'tt' does not exist \[create"):
+    with pytest.raises(UnknownTopicError, match=r"topic 'tt' does not exist \(KWM-2002\) \[create"):
         assigned(cluster, Topics(names=("tt",)), running=False)
 
 
