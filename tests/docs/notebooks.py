@@ -43,7 +43,12 @@ def run(stored: dict[Path, NotebookNode]) -> dict[Path, NotebookNode]:
         manager.start_kernel(env=own, cwd=home)
         try:
             for path, one in fresh.items():
-                NotebookClient(one, km=manager, timeout=LIMIT_S, resources={"metadata": {"path": home}}).execute()
+                client = NotebookClient(one, km=manager, timeout=LIMIT_S, resources={"metadata": {"path": home}})
+                try:
+                    client.execute()
+                finally:
+                    if client.kc is not None:
+                        client.kc.stop_channels()  # left open where the kernel is not the client's own
                 _without_noise(one, path)
         finally:
             manager.shutdown_kernel(now=False)
