@@ -96,6 +96,7 @@ def test_a_wrong_argument_is_refused_at_the_call(arguments, sentence):
     assert sentence in str(refused.value)
 
 
-def test_the_session_is_asked_for():
-    with pytest.raises(OptionError, match="kafka: spark='a:1': the session"):
-        kafka("a:1", "orders", subscribe="orders")
+@pytest.mark.parametrize("session", ["a:1", None])
+def test_the_session_is_asked_for(session):
+    with pytest.raises(OptionError, match=f"kafka: spark={session!r}: the session"):
+        kafka(session, "a:1", subscribe="t")

@@ -81,7 +81,7 @@ def kafka(
     properties: of Kafka's clients, such as {"security.protocol": "SSL"}. Raises OptionError in one sentence.
     """
     given = {name: value for name, value in locals().items() if value is not None}
-    require_session(given.pop("spark"), "kafka")
+    require_session(given.pop("spark", None), "kafka")
     return Source(spark, options_of(given)).checked()
 
 
