@@ -71,7 +71,7 @@ class OperatorState:
         return {
             source
             for inbox in (manifest["inbox"], *manifest.get("inboxes", ()))
-            for source in inbox["sources"].values()
+            for source in (inbox["of_source"] if "of_source" in inbox else inbox["sources"].values())
         }
 
 

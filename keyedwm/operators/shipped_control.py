@@ -24,7 +24,6 @@ the length of a shuffle and is never stored.
 from __future__ import annotations
 
 import json
-import re
 import zlib
 from collections.abc import Iterable, Sequence
 from itertools import starmap
@@ -33,10 +32,9 @@ from typing import NamedTuple
 import numpy as np
 
 from keyedwm.arrow.columns import Ints
+from keyedwm.core.channel_names import numbers_of, runs_of, split_name
 from keyedwm.core.control_row import ControlRow, decode_rows, encode_rows
 from keyedwm.core.rows import ORDER, ControlKind
-
-_NUMBERED = re.compile(r"(.*[-#])(0|[1-9][0-9]{0,9})", re.DOTALL)
 
 
 class _Group(NamedTuple):
@@ -81,7 +79,7 @@ def pack_control(rows: Iterable[ControlRow]) -> bytes:
         numbers, *watermarks = (np.array(column, np.int64) for column in zip(*sorted(lines), strict=True))
         spans = [_span(column) for column in watermarks]
         planes += (_planes(column, span) for column, span in zip(watermarks, spans, strict=True))
-        head.append((group, _runs(numbers), spans))
+        head.append((group, runs_of(numbers.tolist()), spans))
     written = json.dumps([head, encode_rows(texts)], separators=(",", ":")).encode()
     return zlib.compress(b"".join([written, b"\n", *planes]))
 
@@ -94,7 +92,7 @@ def unpack_control(packed: bytes) -> list[ControlRow]:
     at = 0
     for told, runs, spans in head:
         group = _Group(*told)
-        names = [f"{group.prefix}{number}" for number in _numbers(runs)]
+        names = [f"{group.prefix}{number}" for number in numbers_of(runs)]
         for kind in map(ControlKind, group.kinds):
             barrier = {"snapshot": group.snapshot, "channels": group.channels} if kind is ControlKind.BARRIER else {}
             rows += (ControlRow(kind=kind, channel=name, source=group.source, **barrier) for name in names)
@@ -111,7 +109,7 @@ def unpack_control(packed: bytes) -> list[ControlRow]:
 
 def _grouped(told: Sequence[ControlRow]) -> tuple[_Group, tuple[int, ...]] | None:
     """Return the group of a channel's rows, and its number and watermarks in it; None if they stay texts."""
-    numbered = _NUMBERED.fullmatch(told[0].channel or "")
+    numbered = split_name(told[0].channel or "")
     if numbered is None:
         return None
     kinds: list[str] = []
@@ -134,28 +132,13 @@ def _grouped(told: Sequence[ControlRow]) -> tuple[_Group, tuple[int, ...]] | Non
     keys = sorted(watermarks)
     last = told[-1]  # the barrier, if there is one
     columns = tuple(key for key in keys for _ in watermarks[key])
-    group = _Group(numbered[1], told[0].source or "", tuple(kinds), last.snapshot, last.channels, columns)
-    return group, (int(numbered[2]), *(ms for key in keys for ms in watermarks[key]))
+    group = _Group(numbered[0], told[0].source or "", tuple(kinds), last.snapshot, last.channels, columns)
+    return group, (numbered[1], *(ms for key in keys for ms in watermarks[key]))
 
 
 def _turn(row: ControlRow) -> tuple[int, int, int, int]:
     """The order of a channel's rows (docs/design/rows.md)."""
     return (-1 if row.offset is None else row.offset, ORDER[row.kind], row.key or 0, row.watermark_ms or 0)
-
-
-def _runs(numbers: Ints) -> list[int]:
-    """Rising numbers as runs, in turn: how many are passed over, how many follow."""
-    begins = np.flatnonzero(np.diff(numbers, prepend=-2) != 1)
-    counts = np.diff(begins, append=len(numbers))
-    firsts = numbers[begins]
-    passed = firsts - np.concatenate(([0], (firsts + counts)[:-1]))
-    return np.stack([passed, counts], axis=1).ravel().tolist()
-
-
-def _numbers(runs: Sequence[int]) -> list[int]:
-    """The inverse of `_runs`."""
-    ends = np.cumsum(runs)
-    return [number for first, end in zip(ends[::2], ends[1::2], strict=True) for number in range(first, end)]
 
 
 def _span(column: Ints) -> _Span:

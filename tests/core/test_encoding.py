@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from keyedwm.core.axis import AxisState, Counts, PropagatedState
 from keyedwm.core.channel_encoding import decode_channels, encode_channels
+from keyedwm.core.channel_names import pack_names, unpack_names
 from keyedwm.core.coalescer import CoalescerState, CommonState
 from keyedwm.core.encoding import (
     KEY_BYTES,
@@ -188,8 +190,41 @@ def test_foreign_cut_or_newer_channel_state_is_refused():
             decode_channels(wrong)
     with pytest.raises(FormatError, match="version 9"):
         decode_channels(data[:4] + b"\x09" + data[5:])
-    with pytest.raises(InputError, match="NUL"):
-        encode_channels(CoalescerState({"a\0b": (Status.ACTIVE, {})}))
+
+
+def test_channel_state_of_version_1_is_read():
+    written = (
+        "a3dtYwF4ATWOwQrCMAyGU8GTbxGvFeq62dnX8Dh6mFvRYdeOrR7GGF59Y4+aof7wQ/KR/MkTACasrqX31g2oJccqtG3wqCe0bROjrVEXheCZMRyv"
+        "zRBDPxKhpqmdPXXWOdSxv1sCFx/6ZT7lGEP33+OF5MckkVIlQh7yLFUqy4UyZuZ4syNdpXhp5g39Uu4EeQ/nrWKwYsDWBBe93l8BsF/1+ADrTTvj"
+    )
+    assert decode_channels(base64.b64decode(written)) == CoalescerState(
+        {"a-0": (Status.IDLE, {0: 5}), "a-1": (Status.ACTIVE, {}), "b#7": (Status.DONE, {0: -9, 3: MAX_MS})},
+        CommonState(emitted={0: 5}, top={0: 5, 3: MAX_MS}, idle_spell=True, ignored=4),
+    )
+
+
+def test_a_channel_costs_the_bytes_of_its_watermark_alone():
+    channels = {f"a-b-{number}": (Status.ACTIVE, {0: NOW_MS + 7919 * number % 1_000}) for number in range(10_000)}
+    assert len(encode_channels(CoalescerState(channels))) < 2 * 10_000
+    whole = {
+        name: (status, {0: NOW_MS + number % 60_000}) for number, (name, (status, _)) in enumerate(channels.items())
+    }
+    in_seconds = {name: (status, {0: of[0] // 1_000 * 1_000}) for name, (status, of) in whole.items()}
+    assert len(encode_channels(CoalescerState(in_seconds))) < 10_000
+
+
+@given(st.sets(st.text(max_size=3) | st.integers(0, 10**11).map("t-{}".format) | st.integers(0, 20).map("t#{}".format)))
+def test_packed_names_come_back_in_one_order(names):
+    packed = json.loads(json.dumps(pack_names(names)))
+    found = unpack_names(packed, len(names))
+    assert (set(found), len(found)) == (names, len(names))
+    assert pack_names(reversed(found)) == packed
+
+
+@pytest.mark.parametrize("packed", [[["t-", [0, 3]]], [["t-", [0, 10**12]]], [["t-", [0, -1]]], [["t-", []]], [5]])
+def test_names_that_were_never_packed_so_are_refused(packed):
+    with pytest.raises((ValueError, TypeError)):
+        unpack_names(packed, 2)
 
 
 @given(axis_states)

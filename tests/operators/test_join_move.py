@@ -187,7 +187,7 @@ def test_another_join_is_refused_in_one_sentence(tmp_path):
 
 def test_a_join_that_another_operator_follows_keeps_its_name(tmp_path):
     place, old = str(tmp_path / "target"), ran()
-    note = {"inbox": {"sources": {"pairs#0": "pairs"}}, "snapshot": 3}
+    note = {"inbox": {"of_source": {"pairs": [["pairs#", [0, 1]]]}}, "snapshot": 3}
     follower = OperatorState(name="hours", axis=0, digest="d", description=None, manifests=[note], states=[{}])
     saved(old, place, hours=follower)
     with pytest.raises(OptionError, match=r"aggregate hours follows its channels by name: give name='pairs'"):

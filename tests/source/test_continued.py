@@ -166,7 +166,7 @@ def places_in(value: object, here: tuple = ()) -> Iterator[tuple]:
 def test_a_damaged_savepoint_is_one_short_sentence_wherever_the_damage_is(place):
     files = Files(place(offset("a"), offset("b")))
     sound = json.loads(files.read(SAVEPOINT_MANIFEST))
-    note = {"inbox": {"sources": {}}, "blobs": {}, "snapshot": 2}
+    note = {"inbox": {"of_source": {}}, "blobs": {}, "snapshot": 2}
     operator = {"name": "x", "axis": 0, "digest": "d", "told": None, "notes": [note], "facts": [{}]}
     sound["operators"] = {"x": operator}
     said = []

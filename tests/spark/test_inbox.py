@@ -131,7 +131,8 @@ def test_a_restored_inbox_goes_on():
 
 @pytest.mark.parametrize(
     "damage",
-    [{"channels": "%"}, {"channels": "a3dtYwE="}, {"channels": None}, {"sources": 3}, {"watermark": "5"},
+    [{"channels": "%"}, {"channels": "a3dtYwE="}, {"channels": None}, {"sources": 3}, {"of_source": 3},
+     {"of_source": {"s": [["t-", [0, 9]]]}}, {"watermark": "5"},
      {"planned": [1]}, {"channels": b64encode(b"kwmc\x01" + zlib.compress(b"\2\0\0\0[[" + b"\0" * 4)).decode()}],
     ids=str,
 )  # fmt: skip
@@ -140,6 +141,21 @@ def test_a_damaged_state_is_refused_by_the_operators_name(damage):
     box.take([watermark(100, "t-0"), *barriers(0, "t-0")])
     with pytest.raises(FormatError, match="aggregate hours: the saved state of its channels is damaged"):
         ChannelTracker.restore("aggregate hours", 0, {**box.state(), **damage})
+
+
+def test_channels_that_0_2_0_noted_go_on():
+    written = {
+        "channels": "a3dtYwF4AS2NSwrDMAxE7XVvoW5dUFK68QF6gS6NFyFWG1N/gu1FQ8jdq5AIxGMGHlOEECuM05AShQr6rmDMMeYEegWKvjVyoI"
+        "1B9UBrFUy+tlwWrjh4F+g1Uwig30OoxM0n5bIbqKDl+TA7ZHVT8KWFFwza7cKr7Yb8nfhdkZOU0jH26w+I58k/pMootw==",
+        "sources": {"t-0": "s", "t-1": "s", "x#0": "u"},
+        "watermark": 50,
+    }
+    box = ChannelTracker.restore("aggregate hours", 0, written)
+    noted = box.state()
+    assert noted["of_source"] == {"s": [["t-", [0, 2]]], "u": [["x#", [0, 1]]]}
+    rows = [replace(row, source="s") for row in (watermark(90, "t-1"), *barriers(1, "t-0", "t-1"))]
+    again = ChannelTracker.restore("aggregate hours", 0, noted)
+    assert box.take(rows).watermark_ms == again.take(rows).watermark_ms == 70
 
 
 def test_a_cut_that_is_not_whole_is_refused():
@@ -223,7 +239,7 @@ def test_channels_of_a_bucket_of_version_1_go_over_to_their_sources():
     again = ChannelTracker.restore("aggregate hours", 0, json.loads(json.dumps(box.state())))
     rows = [replace(row, source=row.channel[0]) for row in LOCK_STEP if row.kind is ControlKind.BARRIER]
     again.take([replace(row, snapshot=1) for row in rows])
-    assert again.state()["sources"] == {"a-0": "a", "a-1": "a", "b-0": "b", "b-1": "b"}
+    assert again.state()["of_source"] == {"a": [["a-", [0, 2]]], "b": [["b-", [0, 2]]]}
     assert again.state()["counts"] == {}
     told = again.take([*named("a", *barriers(2, "a-0")), *named("b", *barriers(2, "b-0", "b-1"))])
     assert told.watermark_ms == 100

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from keyedwm.core.barriers import BarrierCut, collect_cuts, delivered_twice, first_incomplete
 from keyedwm.core.channel_encoding import decode_channels, encode_channels
+from keyedwm.core.channel_names import pack_names, unpack_names
 from keyedwm.core.coalescer import (
     Change,
     ChannelAdded,
@@ -209,11 +210,17 @@ class ChannelTracker:
         if watermark_ms is not None and (self._watermark_ms is None or watermark_ms > self._watermark_ms):
             self._watermark_ms = watermark_ms
 
+    def _by_source(self) -> dict[str, list[str]]:
+        channels: dict[str, list[str]] = {}
+        for channel, source in self._source.items():
+            channels.setdefault(source, []).append(channel)
+        return channels
+
     def state(self) -> dict:
         """Return everything the next batch depends on, ready for JSON."""
         return {
             "channels": b64encode(encode_channels(self._coalescer.snapshot())).decode(),
-            "sources": dict(sorted(self._source.items())),
+            "of_source": {source: pack_names(channels) for source, channels in sorted(self._by_source().items())},
             "counts": dict(sorted(self._counts.items())),
             "planned": dict(sorted(self._planned.items())),
             "watermark": self._watermark_ms,
@@ -224,8 +231,9 @@ class ChannelTracker:
         """Go on from a snapshot. Raises FormatError for one that `state` never returns."""
         it = cls(owner, key)
         try:
-            it._coalescer = Coalescer.restore(decode_channels(b64decode(state["channels"], validate=True)))
-            it._source = dict(state["sources"])
+            coalesced = decode_channels(b64decode(state["channels"], validate=True))
+            it._coalescer = Coalescer.restore(coalesced)
+            it._source = _sources(state, len(coalesced.channels))
             it._counts = dict(state.get("counts", {}))  # 0.2.0 has none of these two
             it._planned = dict(state.get("planned", {}))
             it._watermark_ms = whole_number_or_none(state["watermark"], "its watermark")
@@ -240,6 +248,13 @@ def barriers_of(rows: Iterable[ControlRow]) -> int | None:
     return max(
         (row.snapshot for row in rows if row.kind is ControlKind.BARRIER and row.snapshot is not None), default=None
     )
+
+
+def _sources(state: Mapping, channels: int) -> dict[str, str]:
+    """Channel → its source, of so many channels. Before 0.3.0 that is what the state says."""
+    if "sources" in state:
+        return dict(state["sources"])
+    return {name: source for source, names in state["of_source"].items() for name in unpack_names(names, channels)}
 
 
 def _turn(row: ControlRow) -> tuple:

@@ -1,0 +1,68 @@
+"""Names of many channels in few bytes: `TOPIC-PARTITION` and `NAME#BUCKET` are numbers behind a prefix, in runs.
+
+Rule: packing and unpacking are inverse, the order aside, which is by prefix and number; equal sets of names give equal
+values. A name of another form stays a text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+from keyedwm.core.text import shown
+
+PackedNames = list  # of names, and of prefixes with their runs: ["other", ["orders-", [0, 10000]]]
+_NUMBERED = re.compile(r"(.*[-#])(0|[1-9][0-9]{0,9})", re.DOTALL)
+
+
+def split_name(name: str) -> tuple[str, int] | None:
+    """Return prefix and number of a name, None if it has none."""
+    found = _NUMBERED.fullmatch(name)
+    return None if found is None else (found[1], int(found[2]))
+
+
+def runs_of(numbers: Sequence[int]) -> list[int]:
+    """Rising numbers as runs, in turn: how many are passed over, how many follow."""
+    begins = [0, *(at for at, (one, next_one) in enumerate(pairwise(numbers), 1) if next_one != one + 1)]
+    runs, passed = list[int](), 0
+    for begin, end in zip(begins, [*begins[1:], len(numbers)], strict=True):
+        runs += (numbers[begin] - passed, end - begin)
+        passed = numbers[begin] + end - begin
+    return runs
+
+
+def numbers_of(runs: Sequence[int]) -> list[int]:
+    """The inverse of `runs_of`."""
+    numbers, at = list[int](), 0
+    for passed, count in zip(runs[::2], runs[1::2], strict=True):
+        numbers += range(at + passed, at + passed + count)
+        at += passed + count
+    return numbers
+
+
+def pack_names(names: Iterable[str]) -> PackedNames:
+    """Write different names, ready for JSON."""
+    others: list[str] = []
+    numbered: dict[str, list[int]] = {}
+    for name in names:
+        found = split_name(name)
+        if found is None:
+            others.append(name)
+        else:
+            numbered.setdefault(found[0], []).append(found[1])
+    return [*sorted(others), *([prefix, runs_of(sorted(numbered[prefix]))] for prefix in sorted(numbered))]
+
+
+def unpack_names(packed: PackedNames, most: int) -> list[str]:
+    """Read names, in the order of what was written. Raises ValueError, also where there are more than `most`."""
+    names: list[str] = []
+    for one in packed:
+        if isinstance(one, str):
+            names.append(one)
+            continue
+        prefix, runs = one
+        if min(runs) < 0 or len(names) + sum(runs[1::2]) > most:
+            raise ValueError(f"its channels behind {shown(prefix)} are {shown(runs)}, at most {most} are expected")
+        names += (f"{prefix}{number}" for number in numbers_of(runs))
+    return names
