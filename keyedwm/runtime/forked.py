@@ -11,6 +11,7 @@ with the pipe or socket of its own. Where anything of this fails, a process load
 from __future__ import annotations
 
 import fcntl
+import glob
 import json
 import os
 import runpy
@@ -139,6 +140,7 @@ def _leave_host(door: socket.socket, place: Path, manage: Callable[[], None]) ->
         return
     os.setpgid(0, 0)  # a signal to the parent's group, or from a terminal, is not for the host
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    sweep(place)
     while 0 not in _await(0, door.fileno()):
         guest, _ = door.accept()
         if os.fork() == 0:
@@ -149,6 +151,26 @@ def _leave_host(door: socket.socket, place: Path, manage: Callable[[], None]) ->
         with suppress(OSError):
             path.unlink(missing_ok=True)
     os._exit(0)
+
+
+def sweep(place: Path) -> None:
+    """Remove the sockets and locks that hosts of this machine have left which were killed, once their JVM has ended."""
+    machine = place.stem.rpartition("-")[0]
+    for left in place.parent.glob(f"{glob.escape(machine)}-*"):
+        jvm = left.stem.removeprefix(f"{machine}-")
+        if left.suffix in {".lock", ".sock"} and jvm.isdecimal() and not _is_alive(int(jvm)):
+            with suppress(OSError):
+                left.unlink(missing_ok=True)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):  # another user's, or no number of a process
+        return True
+    return True
 
 
 def _serve_in_place_of(guest: socket.socket, manage: Callable[[], None]) -> NoReturn:

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from keyedwm.runtime.forked import sweep
 from keyedwm.spark import recommended_conf, session_conf
 from tests.installed import PATIENCE_S
 from tests.system.first_hour.conftest import Run
@@ -105,3 +106,15 @@ def test_what_the_first_tasks_wait_for_is_said_once(tmp_path):
     (tmp_path / "windows_1").mkdir()
     (tmp_path / "windows_1" / "kernels.f-1.py311.kept.nbi").touch()
     assert said() == []
+
+
+def test_what_a_killed_host_left_is_swept_once_its_jvm_has_ended(tmp_path):
+    """Left alone: files of a JVM that runs, of this one, of another machine, and of others' names."""
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    kept = [f"a-host-{os.getpid()}.sock", f"a-host-{os.getppid()}.lock", f"b-host-{ended.pid}.sock", "a-host-x.sock",
+            f"a-host-2-{ended.pid}.sock", f"a-host-{ended.pid}.txt", f"a-host-{2**70}.lock"]  # fmt: skip
+    for name in [*kept, f"a-host-{ended.pid}.sock", f"a-host-{ended.pid}.lock"]:
+        (tmp_path / name).touch()
+    sweep(tmp_path / f"a-host-{os.getpid()}.sock")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(kept)
