@@ -23,6 +23,7 @@ from hypothesis import HealthCheck, settings
 
 from keyedwm.testing import local
 from keyedwm.testing.broker import Broker, broker
+from tests.quick_batches import QUICK_BATCHES
 from tests.schedule import Recorder, long_ones_first, recorded
 from tests.shared_classes import SHORT, java_options
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from tests.secured import Secured
     from tests.tools import Stream
 
-_CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 DEFAULT_SEED = 20240229
 USED = pytest.StashKey[list[str]]()
 # What takes seconds to start: a test that asks for one of these is not quick.
@@ -169,13 +169,13 @@ def topic(new_topic: Callable[[], str]) -> str:
     return new_topic()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def new_topic() -> Callable[[], str]:
     """A maker of such names, for tests that need several."""
     return lambda: f"t-{uuid.uuid4().hex[:16]}"
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def topic_of(kafka: Broker, new_topic: Callable[[], str]) -> Callable[..., str]:
     """A maker of new topics with so many partitions; their settings are written with underscores."""
     # Not at the top: kafka-python may be imported only once its deprecation is let pass.
@@ -222,13 +222,7 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         .config("spark.sql.warehouse.dir", str(home / "warehouse"))
         .config("spark.python.unix.domain.socket.enabled", "true")
         .config("spark.python.daemon.module", "keyedwm.daemon")
-        # Compiling plans takes a quarter of a batch of few rows; the programs that tests start do it.
-        .config("spark.sql.codegen.wholeStage", "false")
-        .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
-        # A query that waits asks the source for its end at each poll: 10 ms, the default, take a quarter of a core.
-        .config("spark.sql.streaming.pollingDelay", "100ms")
-        # Many tiny batches: a chmod process per checkpoint file costs more than it brings.
-        .config("spark.sql.streaming.checkpointFileManagerClass", _CHECKPOINT_FILES)
+        .config(map=dict(QUICK_BATCHES))
         .config("spark.log.level", "ERROR")
         .getOrCreate()
     )

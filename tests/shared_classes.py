@@ -19,7 +19,7 @@ _SILENT = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 
 
 def java_options(archive: Path = ARCHIVE) -> str:
-    """What spark-submit gives the driver's JVM of a test (SPARK_SUBMIT_OPTS)."""
+    """What a JVM of Spark is given in a test: the driver's by spark-submit (SPARK_SUBMIT_OPTS), and a cluster's."""
     return f"{SHORT} {_SILENT} -XX:SharedArchiveFile={archive}" if archive.exists() else SHORT
 
 

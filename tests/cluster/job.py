@@ -19,6 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.quick_batches import QUICK_BATCHES
+from tests.shared_classes import java_options
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -92,7 +95,7 @@ def session(job: Job) -> SparkSession:
     from keyedwm.spark import session_conf
 
     builder = SparkSession.builder.master(job.master).appName("cluster")
-    for name, value in session_conf(cores=job.cores).items():
+    for name, value in {**session_conf(cores=job.cores), **QUICK_BATCHES}.items():
         builder = builder.config(name, value)
     for name, value in {**SETTINGS.get(job.kill, {}), **job.conf}.items():
         builder = builder.config(name, value)
@@ -102,7 +105,7 @@ def session(job: Job) -> SparkSession:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.executor.memory", "512m")
         .config("spark.executorEnv.NUMBA_CACHE_DIR", os.environ["NUMBA_CACHE_DIR"])
-        .config("spark.executor.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.executor.extraJavaOptions", java_options())
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "ERROR")

@@ -18,6 +18,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.quick_batches import QUICK_BATCHES
+from tests.shared_classes import java_options
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
@@ -28,7 +31,6 @@ LOOK_S = 0.05
 STATUS_S = 5.0
 AGAIN_S = 0.3
 LOCAL = "local[2,4]"  # a task may fail three times
-_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,9 +72,9 @@ def session(master: str = LOCAL) -> SparkSession:
         .config("spark.cores.max", "2")
         # A host's own home has no compiled code.
         .config("spark.executorEnv.NUMBA_CACHE_DIR", str(cache_directory() or ""))
-        .config("spark.executor.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.executor.extraJavaOptions", java_options())
         .config("spark.driver.memory", "1g")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.driver.extraJavaOptions", java_options())
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "ERROR")
@@ -80,7 +82,7 @@ def session(master: str = LOCAL) -> SparkSession:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.python.unix.domain.socket.enabled", "true")
         .config("spark.python.daemon.module", "keyedwm.daemon")
-        .config("spark.sql.streaming.checkpointFileManagerClass", _FILES)
+        .config(map=dict(QUICK_BATCHES))
         # Killed while it writes its very first offset, Spark leaves a part of it and then refuses the checkpoint.
         .config("spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart", "false")
         .config("spark.sql.streaming.minBatchesToRetain", "100000")  # the whole offset log is looked at afterwards

@@ -24,6 +24,7 @@ from keyedwm.core.errors import OptionError, OutOfTurnError, UnavailableError
 from keyedwm.testing.guard import Guard
 from keyedwm.testing.java import complaint, find_java
 from keyedwm.testing.local import free_ports
+from tests.shared_classes import java_options
 
 MASTER_HOST = "127.0.0.1"
 # A JVM starts in seconds; a loaded machine takes many times that.
@@ -32,7 +33,7 @@ _END_LIMIT_S = 30.0
 _MOST_WORKERS = 254  # each has an address of 127.0.0.0/24, after the master's
 _LEAST_MB = 450  # Spark refuses an executor below 471,859,200 bytes
 _ANSWER_LIMIT_S = 10.0
-_DAEMON = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+_DAEMON = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": java_options()}
 # What a worker must not inherit: it would share it with the driver and with other workers.
 _OWN = ("HOME", "TMPDIR", "XDG_CACHE_HOME", "NUMBA_CACHE_DIR", "SPARK_LOCAL_DIRS", "SPARK_WORKER_DIR", "SPARK_LOCAL_IP")
 
