@@ -9,25 +9,32 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tests.e2e.window_flights import session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import DataStreamWriter
 
 KEYS = ("carrier", "dest", "tailnum")
 TABLE = "hours"
 BEHIND = "60 days"
 
 
-def main(bootstrap: str, topic: str, directory: str, lag_minutes: str, most: str) -> None:
+def hours_of_keys(
+    spark: SparkSession, bootstrap: str, topic: str, directory: Path, lag_minutes: int, most: int
+) -> DataStreamWriter:
+    """The query, which reads the topic to its end in batches of so many records."""
     from keyedwm.spark import aggregate, count, per_key, tumbling
 
-    spark = session()
     one = ", ".join(f"named_struct('what', '{name}', 'key', values[{at}])" for at, name in enumerate(KEYS))
     rows = (
         spark.readStream.format("keyedwm")
         .option("kafka.bootstrap.servers", bootstrap)
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", most)
+        .option("maxOffsetsPerTrigger", str(most))
         .option("watermarkLag", "1 day")
         .option("idleTimeout", "none")
         .load()
@@ -38,14 +45,18 @@ def main(bootstrap: str, topic: str, directory: str, lag_minutes: str, most: str
             "topic", "partition", "offset", "event_time", "watermark", "control",
         )
     )  # fmt: skip
-    hours = aggregate(
+    found = aggregate(
         rows, ["what", "key"], tumbling("1 hour"), {"flights": count()}, late="emit", name="hours",
         key_watermark=per_key(f"{lag_minutes} minutes", behind=BEHIND),
     )  # fmt: skip
-    told = hours.selectExpr("what", "key", "window.end", "flights", "pane.timing", "control")
-    writer = told.writeStream.format("keyedwm").option("path", str(Path(directory) / TABLE))
-    query = writer.option("checkpointLocation", str(Path(directory) / "check")).trigger(availableNow=True).start()
-    query.awaitTermination()
+    told = found.selectExpr("what", "key", "window.end", "flights", "pane.timing", "control")
+    writer = told.writeStream.format("keyedwm").option("path", str(directory / TABLE))
+    return writer.option("checkpointLocation", str(directory / "check")).trigger(availableNow=True)
+
+
+def main(bootstrap: str, topic: str, directory: str, lag_minutes: str, most: str) -> None:
+    spark = session()
+    hours_of_keys(spark, bootstrap, topic, Path(directory), int(lag_minutes), int(most)).start().awaitTermination()
     spark.stop()
 
 

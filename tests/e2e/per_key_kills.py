@@ -77,8 +77,6 @@ def expected(flights: Any, lag_ms: int, batch: int) -> Counter:
 
 def killed_twice(bootstrap: str, topic: str, directory: Path, lag_minutes: int, batch: int) -> Counter:
     """Run the program to its end, killed twice on the way, and return its results as `expected` does."""
-    from deltalake import DeltaTable
-
     log, arguments = directory / TABLE / "_delta_log", (bootstrap, topic, directory, lag_minutes, batch)
     for versions in (*KILLED_AT, None):
         with program("tests.e2e.per_key_flights", *arguments) as process:
@@ -87,6 +85,13 @@ def killed_twice(bootstrap: str, topic: str, directory: Path, lag_minutes: int, 
                 "a version, or the end", LIMIT_S,
             )  # fmt: skip
             assert (process.returncode == 0) if versions is None else (process.poll() is None), process.returncode
+    return results(directory)
+
+
+def results(directory: Path) -> Counter:
+    """Return what the table holds, as `expected` does."""
+    from deltalake import DeltaTable
+
     found: Counter = Counter()
     for row in DeltaTable(directory / TABLE).to_pyarrow_table().to_pylist():
         found[row["what"], row["key"], ms(row["end"]), row["timing"] == "expired"] += row["flights"]

@@ -1,60 +1,121 @@
-"""A year of real flights through Kafka, the source, `aggregate` and the Delta sink, killed twice on the way."""
+"""Real flights through Kafka, the source, windows of three kinds and the Delta sink, killed twice on the way: exact."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import statistics
+from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 
+from keyedwm.cli.demo.flights import HOUR_MS, read_flights
+from keyedwm.cli.demo.load import Step, closing, new_topic
 from tests.e2e.killed import LIMIT_S, ROOT, ms, program
-from tests.e2e.per_key_kills import departures, differing, expected, killed_twice, load, lost
+from tests.e2e.per_key_kills import departures, differing, expected, load, lost, results
+from tests.e2e.three_flights import BITE_OF_KEYS, LAG_MINUTES, QUERIES
 from tests.tools import wait_until
 
 pytestmark = [pytest.mark.starts, pytest.mark.timeout(2_400)]  # minutes on a machine of its own
 
 GOLDEN = ROOT / "tests" / "vectors" / "windows" / "flights-golden-tumbling-join.json"
+DAYS_OF_KEYS, DAYS_OF_STORE = 14, 21
 
 
-@pytest.fixture
-def flights(kafka, topic) -> Iterator[str]:
-    """A topic with the 328,521 departures of 2013, a partition per origin, and a record that closes each."""
-    from keyedwm.cli.demo.flights import read_flights
-    from keyedwm.cli.demo.load import Step, closing, new_topic
+@pytest.fixture(scope="module")
+def topics(kafka) -> Iterator[list[str]]:
+    """The 328,521 departures of 2013, two weeks of them in one partition, and three weeks; closed by a record each."""
+    names = [f"killed-{of}" for of in QUERIES]
+    with ExitStack() as loaded:
+        for name, flights in ((names[0], read_flights()), (names[2], read_flights(DAYS_OF_STORE))):
+            topic = loaded.enter_context(new_topic(kafka.bootstrap, name))
+            topic.write(Step(0, flights))
+            topic.write(closing(flights))
+        load(kafka.bootstrap, names[1], departures(DAYS_OF_KEYS))
+        yield names
 
-    departures = read_flights()
-    with new_topic(kafka.bootstrap, topic) as loaded:
-        loaded.write(Step(0, departures))
-        loaded.write(closing(departures))
-        yield topic
 
-
-def test_flights_by_origin_and_hour_are_exact_after_two_kills(kafka, flights, tmp_path):
-    log = tmp_path / "hours" / "_delta_log"
-    for versions in (2, 5):
-        with program("tests.e2e.window_flights", kafka.bootstrap, flights, tmp_path) as process:
+@pytest.fixture(scope="module")
+def killed(kafka, topics: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of the three queries, which ended at the third start, having gone on from both kills."""
+    home = tmp_path_factory.mktemp("killed")
+    arguments = ("tests.e2e.three_flights", kafka.bootstrap, home, *topics)
+    before = versions(home)
+    at_kills = []
+    for _ in range(2):
+        with program(*arguments) as process:
             wait_until(
-                lambda: process.poll() is not None or len(list(log.glob("*.json"))) >= versions,  # noqa: B023
-                f"version {versions}", LIMIT_S,
+                lambda: process.poll() is not None or all(versions(home)[of] > before[of] for of in QUERIES),  # noqa: B023
+                "a new version of each table", LIMIT_S,
             )  # fmt: skip
             assert process.poll() is None, "the program ended before it could be killed"
-    with program("tests.e2e.window_flights", kafka.bootstrap, flights, tmp_path) as process:
+        before = versions(home)
+        at_kills.append(before)
+    with program(*arguments) as process:
         wait_until(lambda: process.poll() is not None, "the end", LIMIT_S)
         assert process.returncode == 0
-    table = DeltaTable(tmp_path / "hours").to_pyarrow_table(columns=["origin", "start", "end", "flights"]).to_pylist()
-    rows = sorted((r["origin"], ms(r["start"]), ms(r["end"]), r["flights"]) for r in table)
+    ended = versions(home)
+    assert all(ended[of] > at_kill[of] for at_kill in at_kills for of in QUERIES), (at_kills, ended)
+    return home
+
+
+def versions(home: Path) -> dict[str, int]:
+    """How many versions the table of each query has."""
+    return {of: len(list((home / of / "hours" / "_delta_log").glob("*.json"))) for of in QUERIES}
+
+
+def test_flights_by_origin_and_hour_are_exact_after_two_kills(killed: Path):
+    found = rows_of(killed / "windows" / "hours")
+    rows = sorted((r["origin"], ms(r["start"]), ms(r["end"]), r["flights"]) for r in found)
     golden = json.loads(GOLDEN.read_text())["expect"]["tumbling_1h_by_origin"]
     assert (len(rows), sum(row[3] for row in rows)) == (golden["rows"], golden["sum"])
     told = "\n".join("|".join(map(str, row)) for row in rows)
     assert hashlib.sha256(told.encode()).hexdigest() == golden["sha256"]
 
 
-def test_what_keys_lose_by_watermarks_of_their_own_is_counted_exactly_after_two_kills(kafka, topic, tmp_path):
-    flights, batch = departures(days=14), 2_000
-    load(kafka.bootstrap, topic, flights)
-    made = killed_twice(kafka.bootstrap, topic, tmp_path, 15, batch)
-    assert differing(made, expected(flights, 15 * 60_000, batch)) == 0
+def test_what_keys_lose_by_watermarks_of_their_own_is_counted_exactly_after_two_kills(killed: Path):
+    made = results(killed / "keys")
+    assert differing(made, expected(departures(DAYS_OF_KEYS), LAG_MINUTES * 60_000, BITE_OF_KEYS)) == 0
     gone = lost(made)
     assert gone["carrier"] > gone["dest"] > gone["tailnum"] >= 0
+
+
+def test_medians_by_origin_and_hour_are_exact_after_two_kills_and_each_flight_is_in_one_or_came_back(killed: Path):
+    given = flights_of(read_flights(DAYS_OF_STORE))
+    rejected = rows_of(killed / "store" / "rejected")
+    back = {(row["partition"], row["offset"]) for row in rejected}
+    assert len(back) == len(rejected)
+    assert {row["reason"] for row in rejected} == {"outside the retention"}
+    panes = [row for row in rows_of(killed / "store" / "hours") if row["origin"] in {"EWR", "JFK", "LGA"}]
+    last = {}
+    for row in sorted(panes, key=lambda row: row["pane"]["index"]):
+        last[row["origin"], ms(row["window"]["start"])] = row["flights"], row["delay"]
+    wanted = defaultdict(list)
+    for place, (origin, hour, delay) in given.items():
+        if place not in back:
+            wanted[origin, hour].append(delay)
+    assert last == {key: (len(delays), statistics.median(delays)) for key, delays in wanted.items()}
+    assert sum(flights for flights, _ in last.values()) + len(back) == len(given)
+    timings = {row["pane"]["timing"] for row in panes}
+    assert {"on_time", "late"} <= timings
+    assert len(back) > 100
+    assert any(row["pane"]["last"] for row in panes), "no window had to go for want of room"
+
+
+def flights_of(departures: Any) -> dict[tuple[int, int], tuple[str, int, float]]:
+    """Partition and offset → origin, hour and delay."""
+    return {
+        (row["partition"], row["offset"]): (
+            row["key"], row["event_ms"] // HOUR_MS * HOUR_MS, float(json.loads(row["value"])["dep_delay"])
+        )
+        for row in departures.table.to_pylist()
+    }  # fmt: skip
+
+
+def rows_of(path: Path) -> list[dict]:
+    return DeltaTable(path).to_pyarrow_table().to_pylist()

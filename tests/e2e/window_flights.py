@@ -1,17 +1,15 @@
-"""The program that the windows' test kills: flights per origin and hour by `aggregate`, into a Delta table.
-
-Run: python -m tests.e2e.window_flights BOOTSTRAP TOPIC DIRECTORY
-"""
+"""Flights per origin and hour by `aggregate`, into a Delta table; and the Spark of the programs that tests kill."""
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.quick_batches import QUICK_BATCHES
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import DataStreamWriter
 
 BITE = "40000"
 LAG = "24 hours"  # a flight is up to 1,301 minutes late: with less, rows would be dropped
@@ -30,16 +28,17 @@ def session() -> SparkSession:
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "ERROR")
         .config("spark.sql.session.timeZone", "UTC")
+        .config(map=dict(QUICK_BATCHES))
         # Killed while it writes its very first offset, Spark leaves a part of it and then refuses the checkpoint.
         .config("spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart", "false")
         .getOrCreate()
     )
 
 
-def main(bootstrap: str, topic: str, directory: str) -> None:
+def hours(spark: SparkSession, bootstrap: str, topic: str, directory: Path) -> DataStreamWriter:
+    """The query, which reads the topic to its end."""
     from keyedwm.spark import aggregate, count, tumbling
 
-    spark = session()
     rows = (
         spark.readStream.format("keyedwm")
         .option("kafka.bootstrap.servers", bootstrap)
@@ -51,14 +50,7 @@ def main(bootstrap: str, topic: str, directory: str) -> None:
         .load()
         .selectExpr("cast(key as string) origin", "event_time", "watermark", "control")
     )
-    hours = aggregate(rows, "origin", tumbling("1 hour"), {"flights": count()}, name="hours")
-    told = hours.selectExpr("origin", "window.start", "window.end", "flights", "control")
-    writer = told.writeStream.format("keyedwm").option("path", str(Path(directory) / "hours"))
-    query = writer.option("checkpointLocation", str(Path(directory) / "check")).trigger(availableNow=True).start()
-    query.awaitTermination()
-    spark.stop()
-
-
-if __name__ == "__main__":
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    main(*sys.argv[1:])
+    found = aggregate(rows, "origin", tumbling("1 hour"), {"flights": count()}, name="hours")
+    told = found.selectExpr("origin", "window.start", "window.end", "flights", "control")
+    writer = told.writeStream.format("keyedwm").option("path", str(directory / "hours"))
+    return writer.option("checkpointLocation", str(directory / "check")).trigger(availableNow=True)
