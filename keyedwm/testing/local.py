@@ -19,6 +19,7 @@ import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
@@ -69,9 +70,8 @@ ARTIFACTS = (f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}", "org.apache.logging
 STOP_LIMIT_S = 120.0
 HEAP_MB = 512
 JAVA_OPTIONS = "KAFKA_JVM_PERFORMANCE_OPTS"
-# One of our own for each process: brokers of one cluster share it, and nobody else has it.
-CLUSTER_ID = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 PORTS = range(20_000, 32_000)
+_BOOTSTRAP = "bootstrap.checkpoint"
 _LOG4J = """
 Configuration:
   Appenders:
@@ -124,7 +124,7 @@ class LocalBroker:
         seen = log.stat().st_size if log.exists() else 0
         with log.open("a") as out:
             self._process = subprocess.Popen(
-                self._command(self._heap, "kafka.Kafka", self._home / "server.properties"),
+                self._command("kafka.Kafka", self._home / "server.properties"),
                 stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, cwd=self._home, start_new_session=True,
             )  # fmt: skip
         self._guard = Guard("process", str(self._process.pid), str(self._home))
@@ -161,29 +161,56 @@ class LocalBroker:
     def _format(self, broker_port: int, controller_port: int, extra: Mapping[str, str]) -> None:
         address = listeners("127.0.0.1", broker_port, inside="127.0.0.1", inside_port=broker_port,
                             controller_port=controller_port)  # fmt: skip
-        properties = {**SERVER, **address, "log.dirs": str(self._home / "data"), **extra}
-        path = self._home / "server.properties"
-        path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+        data = self._home / "data"
+        properties = {**SERVER, **address, "log.dirs": str(data), **extra}
+        _write_properties(self._home / "server.properties", properties)
         (self._home / "log4j2.yaml").write_text(_LOG4J)
-        cluster = f"--cluster-id={CLUSTER_ID}"
+        data.mkdir()
+        (data / _BOOTSTRAP).write_bytes(_bootstrap(self._java, self._jars, java_options()))
+        own = {"version": "1", "cluster.id": CLUSTER_ID, "node.id": properties["node.id"], "directory.id": _new_id()}
+        _write_properties(data / "meta.properties", own)
+
+    def _command(self, *arguments: str | Path) -> list[str | Path]:
+        log4j = f"-Dlog4j2.configurationFile={self._home / 'log4j2.yaml'}"
+        return [self._java, *java_options().split(), self._heap, log4j, "-cp", f"{self._jars}/*", *arguments]
+
+
+def java_options() -> str:
+    """The variable that Kafka's own scripts read: options of the broker's JVM, for brokers that live for minutes."""
+    return os.environ.get(JAVA_OPTIONS, "")
+
+
+@cache
+def _bootstrap(java: Path, jars: Path, options: str) -> bytes:
+    """A new cluster's first records, which depend on Kafka's version alone: its tool makes them once a process."""
+    with tempfile.TemporaryDirectory(prefix="keyedwm-kafka-") as directory:
+        home = Path(directory)
+        address = listeners("127.0.0.1", 9092, inside="127.0.0.1", inside_port=9092, controller_port=9093)
+        path = home / "server.properties"
+        _write_properties(path, {**SERVER, **address, "log.dirs": str(home / "data")})
         formatted = subprocess.run(
-            self._command("-XX:TieredStopAtLevel=1", "kafka.tools.StorageTool", "format", cluster, "-c", path),
+            [java, *options.split(), "-XX:TieredStopAtLevel=1", "-cp", f"{jars}/*",
+             "kafka.tools.StorageTool", "format", f"--cluster-id={CLUSTER_ID}", "-c", path],
             capture_output=True, text=True, check=False, timeout=START_LIMIT_S,
         )  # fmt: skip
         if formatted.returncode != 0:
             raise UnavailableError(
                 f"Kafka could not format its directory: {complaint(formatted.stdout + formatted.stderr)}"
             )
-
-    def _command(self, *arguments: str | Path) -> list[str | Path]:
-        flag, *rest = arguments
-        log4j = f"-Dlog4j2.configurationFile={self._home / 'log4j2.yaml'}"
-        return [self._java, *java_options().split(), flag, log4j, "-cp", f"{self._jars}/*", *rest]
+        return (home / "data" / _BOOTSTRAP).read_bytes()
 
 
-def java_options() -> str:
-    """The variable that Kafka's own scripts read: options of the broker's JVM, for brokers that live for minutes."""
-    return os.environ.get(JAVA_OPTIONS, "")
+def _write_properties(path: Path, properties: Mapping[str, str]) -> None:
+    path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+
+
+def _new_id() -> str:
+    """A UUID as Kafka writes it."""
+    return urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+
+
+# One of our own for each process: brokers of one cluster share it, and nobody else has it.
+CLUSTER_ID = _new_id()
 
 
 @contextmanager
