@@ -1,12 +1,14 @@
 """Two queries in a chain: Kafka to Kafka with control rows inline, and from there, propagated, to a Delta table.
 
 Run: python -m tests.e2e.chain BOOTSTRAP TOPIC DIRECTORY forever|to-the-end   (the topic between is TOPIC-between)
+To the end twice: the file `came-through` says when the first time is over, and the second one begins with `more`.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,13 +49,21 @@ def downstream(spark: SparkSession, bootstrap: str, topic: str, directory: Path)
     )
 
 
+def to_the_end(writers: list[DataStreamWriter], bootstrap: str, topic: str) -> None:
+    for writer in writers:
+        writer.trigger(availableNow=True).start().awaitTermination()
+        settle(bootstrap, between(topic))  # what the first one committed last must be there for the second
+
+
 def main(bootstrap: str, topic: str, directory: str, mode: str) -> None:
     spark = session()
     writers = [make(spark, bootstrap, topic, Path(directory)) for make in (upstream, downstream)]
     if mode == "to-the-end":
-        for writer in writers:
-            writer.trigger(availableNow=True).start().awaitTermination()
-            settle(bootstrap, between(topic))  # what the first one committed last must be there for the second
+        to_the_end(writers, bootstrap, topic)
+        (Path(directory) / "came-through").touch()
+        while not (Path(directory) / "more").exists():
+            time.sleep(0.05)
+        to_the_end(writers, bootstrap, topic)
     else:
         start_in_turn(*writers)
         (Path(directory) / "running").touch()
