@@ -20,7 +20,7 @@ from tests.kafka.reference import WHERE, Record, read_by_us, signed, write
 
 PACKED = [codec for codec in Codec if codec is not Codec.NONE]
 BOMB_BYTES = 64 << 20
-MUTATIONS = int(os.environ.get("KEYEDWM_MUTATIONS", "2000"))
+MUTATIONS = int(os.environ.get("KEYEDWM_MUTATIONS", "1000"))
 
 
 @pytest.mark.starts  # no process, but it takes long
