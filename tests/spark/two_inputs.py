@@ -13,6 +13,7 @@ from keyedwm.operators.state.store import MemoryStore
 from keyedwm.spark.hosting.bucket_batch import BucketBatch, BucketLayout, BucketManifest
 from keyedwm.spark.hosting.stage_one import CONTROL_TEXT, StageOne
 from keyedwm.spark.hosting.unpack import Unpack
+from tests.spark.test_bucket_batch import emitted_of
 
 
 class TwoInputs:
@@ -54,7 +55,7 @@ class TwoInputs:
             last_row = now.last_rows()
             self.late_rows += now.late_rows
             self.null_event_time_rows += int(last_row["null_event_time_rows"].sum())
-            emitted = [pa.RecordBatch.from_pandas(frame, preserve_index=False) for frame in [*frames, last_row]]
+            emitted = [emitted_of(frame) for frame in [*frames, last_row]]
             made += [row for out in self.unpack(emitted) for row in out.to_pylist()]
         return made
 

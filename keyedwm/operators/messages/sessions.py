@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints
+from keyedwm.arrow.rows import grouped
 from keyedwm.operators.kernels import add_by_group, highest_by_group, lowest_by_group
 from keyedwm.operators.messages.channels import Channels
 from keyedwm.operators.messages.messages import in_order, places
@@ -175,6 +176,8 @@ def joined(fresh: Parts, old: Parts, runs: tuple[Ints, Ints, Ints]) -> tuple[Par
 
 MESSAGES = "messages-"
 _SLICES = 64  # in the retention at most
+# Slices are looked through together up to so much: each look costs as much as there are sessions.
+_LOOK_ROWS, _LOOK_BYTES = 1 << 16, 1 << 26
 
 
 class SessionMessages:
@@ -209,7 +212,9 @@ class SessionMessages:
         """Return the messages of some sessions, in no order, and for each the place of its session among them."""
         tables, owners = [self._plan.schema.empty_table()], [np.empty(0, np.int64)]
         if len(chosen):
-            for rows in self.read(int(chosen.starts.min()), int(chosen.ends.max())):
+            slices = self.read(int(chosen.starts.min()), int(chosen.ends.max()))
+            batches = (batch for rows in slices for batch in rows.to_batches())
+            for rows in grouped(batches, _LOOK_ROWS, _LOOK_BYTES):
                 found = chosen.owners(open_.numbers(rows), places(self._plan, rows))
                 tables.append(rows.filter(pa.array(found >= 0)))
                 owners.append(found[found >= 0])
