@@ -108,6 +108,11 @@ class Files:
         mine, its = (one.for_spark.rstrip("/") for one in (self, other))
         return f"{mine}/".startswith(f"{its}/")
 
+    def below(self, name: str) -> Files:
+        """Return the place of a directory in this one; what follows a question mark belongs to the store."""
+        address, separator, query = self.place.partition("?") if not self.is_local else (self.place, "", "")
+        return Files(f"{address.rstrip('/')}/{name}{separator}{query}")
+
     def exists(self) -> bool:
         """Whether there is anything at the place, be it a directory or a file."""
         from pyarrow.fs import FileType

@@ -12,6 +12,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from keyedwm.core.errors import OptionError
+from keyedwm.last_error import leaving_error
 from pyspark_wm_sink.batch.source_columns import has_control, late_by_spark
 from pyspark_wm_sink.options.iceberg_target import IcebergTarget
 from pyspark_wm_sink.options.kafka_target import KafkaTarget
@@ -27,6 +28,11 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
     overwrite: Spark's complete mode, each batch replaces the table's rows.
     """
     chosen = SinkOptions.parse(options)
+    with leaving_error(chosen.checkpoint, None):
+        return _stream_writer(chosen, schema, overwrite=overwrite)
+
+
+def _stream_writer(chosen: SinkOptions, schema: StructType, *, overwrite: bool) -> DataSourceStreamArrowWriter:
     mode = chosen.snapshot or (SnapshotMode.BARRIER if has_control(schema) else SnapshotMode.BATCH)
     if mode is SnapshotMode.BARRIER and not has_control(schema):
         raise OptionError(
@@ -37,11 +43,11 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
         from pyspark_wm_sink.kafka.writer import KafkaStreamWriter, kafka_publication
 
         how = kafka_publication(chosen, chosen.target, mode, schema, stream=True)
-        return KafkaStreamWriter(how, late_by_spark(schema))
+        return KafkaStreamWriter(how, late_by_spark(schema), chosen.checkpoint)
     from pyspark_wm_sink.tables.writer import TableStreamWriter
 
     how_table = _table_publication(chosen, chosen.target, mode, schema, overwrite=overwrite, stream=True)
-    return TableStreamWriter(how_table, late_by_spark(schema))
+    return TableStreamWriter(how_table, late_by_spark(schema), chosen.checkpoint)
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceArrowWriter:

@@ -25,6 +25,10 @@ _SWITCHES = frozenset({"true", "false"})
 # A colon before an @ that begins no port: keys of stores may hold slashes.
 _LOGIN = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]*:/*[^/@:]*:(?!\d+(?:/|$))[^@]*@")
 _PARAMETER = re.compile(r"[?&]([^=&]+)=")
+_HIDDEN = "***"
+_LOGIN_WITHIN = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:/+)[^/@\s]*:[^@\s]*@")
+# NAME=value and "NAME": "value"; a value that says where the secret is stays.
+_NAMED = re.compile(r"""([\w.-]+)(=|["']\s*:\s*)(?!env:|file:)("[^"]*"|'[^']*'|[^\s,;&)}\]]+)""")
 
 
 def secret_of(option: str, value: str) -> bytes:
@@ -72,6 +76,15 @@ def refuse_login_in(what: str, address: str) -> None:
             f"{what}: the address holds a login, which would be shown wherever the address is: leave it out there, "
             "and give it by the environment, the machine's role or the store's own options"
         )
+
+
+def without_logins(text: str) -> str:
+    """Return a text of others without the logins of addresses in it, and without the values of secrets' names."""
+    return _NAMED.sub(_hidden_value, _LOGIN_WITHIN.sub(rf"\1{_HIDDEN}@", text))
+
+
+def _hidden_value(found: re.Match[str]) -> str:
+    return f"{found[1]}{found[2]}{_HIDDEN}" if SECRET.search(found[1]) and not _NO_SECRET.search(found[1]) else found[0]
 
 
 def pairs_of(flag: str, arguments: Sequence[str], example: str) -> dict[str, str]:

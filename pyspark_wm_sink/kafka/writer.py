@@ -18,6 +18,7 @@ from keyedwm.core.rows import REJECTED
 from keyedwm.core.watermark import Guarantee
 from keyedwm.kafka.requests.cluster import shared
 from keyedwm.kafka.requests.transactions import longest_timeout_ms
+from keyedwm.last_error import leaving_error
 from keyedwm.runtime.worker import VersionChecked, freeze_gc
 from pyspark_wm_sink.batch.errors_to import check_rejected
 from pyspark_wm_sink.batch.reports import require_all
@@ -54,14 +55,19 @@ _COLUMNS: Mapping[str, tuple[tuple[type[DataType], ...], str]] = {
 class _KafkaWriter(VersionChecked):
     """The common part of both interfaces."""
 
-    def __init__(self, how: KafkaPublication, late_by_spark: tuple[str, ...] = ()) -> None:
-        """late_by_spark: the columns on which Spark's own watermark is set."""
+    def __init__(
+        self, how: KafkaPublication, late_by_spark: tuple[str, ...] = (), checkpoint: str | None = None
+    ) -> None:
+        """late_by_spark: the columns on which Spark's own watermark is set. checkpoint: the query's, if it is known."""
         self._how = how
         self._late_by_spark = late_by_spark
+        self._checkpoint = checkpoint
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedRecords:
         """Write one task's rows into its transaction (executor)."""
-        staged = stage(self._how.plan, Task.current(), iterator)
+        task = Task.current()
+        with leaving_error(self._checkpoint, task.batch):
+            staged = stage(self._how.plan, task, iterator)
         freeze_gc()
         return staged
 
@@ -82,7 +88,8 @@ class KafkaStreamWriter(_KafkaWriter, DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Publish the batch, or refuse it as a whole (driver)."""
         warn_of_sparks_watermark(self._late_by_spark)
-        publish_to_kafka(self._how, require_all(messages, StagedRecords), batch=batchId)
+        with leaving_error(self._checkpoint, batchId):
+            publish_to_kafka(self._how, require_all(messages, StagedRecords), batch=batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's name
         """Abort what the batch's successful tasks wrote (driver)."""

@@ -71,7 +71,8 @@ class DeltaTarget:
 class SinkOptions:
     """All options of a write; `snapshot` None: barrier if the rows have a control column, else batch.
 
-    replay_check: None for content with snapshot=batch, else counts: barriers say what was read.
+    replay_check: None for content with snapshot=batch, else counts: barriers say what was read. checkpoint: the
+    checkpointLocation, if it is an option of this write.
     """
 
     target: DeltaTarget | IcebergTarget | KafkaTarget
@@ -79,6 +80,7 @@ class SinkOptions:
     guarantee: Guarantee
     control_rows: ControlRows
     replay_check: ReplayCheck | None = None
+    checkpoint: str | None = None
 
     def compares_content(self, mode: SnapshotMode) -> bool:
         """Whether the content of each batch is recorded, and compared when the batch comes again."""
@@ -111,6 +113,7 @@ class SinkOptions:
             replay_check=choice("replayCheck", settings["replaycheck"], ReplayCheck)
             if "replaycheck" in settings
             else None,
+            checkpoint=settings.get("checkpointlocation", "").strip() or None,
         )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from keyedwm.last_error import leaving_error
 from keyedwm.runtime.worker import VersionChecked, freeze_gc
 from pyspark_wm_sink.batch.reports import require_all
 from pyspark_wm_sink.batch.source_columns import warn_of_sparks_watermark
@@ -23,15 +24,17 @@ from pyspark_wm_sink.tables.stage import StagedFiles, stage
 class _TableWriter(VersionChecked):
     """The common part of both interfaces."""
 
-    def __init__(self, how: Publication, late_by_spark: tuple[str, ...] = ()) -> None:
-        """late_by_spark: the columns on which Spark's own watermark is set."""
+    def __init__(self, how: Publication, late_by_spark: tuple[str, ...] = (), checkpoint: str | None = None) -> None:
+        """late_by_spark: the columns on which Spark's own watermark is set. checkpoint: the query's, if it is known."""
         self._how = how
         self._late_by_spark = late_by_spark
+        self._checkpoint = checkpoint
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedFiles:
         """Stage one task's rows (executor)."""
-        errors = self._how.errors
-        staged = stage(self._how.stage, Task.current(), iterator, None if errors is None else errors.stage)
+        errors, task = self._how.errors, Task.current()
+        with leaving_error(self._checkpoint, task.batch):
+            staged = stage(self._how.stage, task, iterator, None if errors is None else errors.stage)
         freeze_gc()
         return staged
 
@@ -61,7 +64,8 @@ class TableStreamWriter(_TableWriter, DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Publish the batch, or refuse it as a whole (driver)."""
         warn_of_sparks_watermark(self._late_by_spark)
-        publish(self._how, require_all(messages, StagedFiles), batch=batchId)
+        with leaving_error(self._checkpoint, batchId):
+            publish(self._how, require_all(messages, StagedFiles), batch=batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's name
         """Remove what the batch's successful tasks staged (driver)."""

@@ -16,6 +16,7 @@ from keyedwm.core.errors import InputError, UnavailableError
 from keyedwm.core.watermark import Status
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.requests.transactions import Transaction
+from keyedwm.last_error import leave_error
 from keyedwm.savepoint_files import Files
 from keyedwm.testing.local import free_ports
 from pyspark_wm_sink.batch.record import Record
@@ -198,9 +199,11 @@ def test_a_checkpoint_in_an_object_store_is_watched_and_drawn(planted, monkeypat
         for log in ("offsets", "commits"):
             for path in (planted.directory / log).iterdir():
                 Files(f"{place}/{log}").write(path.name, path.read_text())
+        leave_error(Files(place), "an error")
         assert main(["watch", place, "--once", "--json"]) == 0
         told = json.loads(capsys.readouterr().out)
         assert (told["checkpoint"], told["planned_batch"], told["committed_batch"]) == (place, 0, 0)
+        assert (told["last_error"]["batch"], told["last_error"]["text"]) == (1, "an error")
         assert main(["plot", place, "-o", str(tmp_path / "out.html")]) == 0
         assert main(["inspect", place]) == 0
         assert main(["watch", f"{place}/none", "--once"]) == 2

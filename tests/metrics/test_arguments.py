@@ -24,7 +24,9 @@ PROVIDER = MeterProvider()
 
 
 class Streams:
-    """The listeners of a session."""
+    """The listeners of a session, which has no query."""
+
+    active = ()
 
     def __init__(self) -> None:
         self.listeners: list[MetricsListener] = []

@@ -7,6 +7,7 @@ import logging
 import time
 
 from keyedwm.spark import log_progress, source_progress
+from keyedwm.spark.inspect.failures import Failures
 from keyedwm.spark.inspect.progress import LOG
 from keyedwm.spark.metrics.exporter import MetricsListener
 from keyedwm.spark.metrics.figures import Figures
@@ -67,7 +68,7 @@ class Broken:
 
 def test_an_exporter_that_raises_ends_no_query(spark):
     exporter = Broken()
-    listener = MetricsListener(Figures(time.time, partitions=1), exporter)
+    listener = MetricsListener(Figures(time.time, partitions=1), exporter, Failures(spark))
     spark.streams.addListener(listener)
     query = spark.readStream.format("rate").load().writeStream.format("noop").start()
     try:

@@ -12,6 +12,7 @@ from typing import Any
 
 from keyedwm.core.watermark import Status
 from keyedwm.kafka.client.values import TopicPartition
+from keyedwm.last_error import LastError
 from pyspark_wm_source.values.holding import Cause
 
 
@@ -82,7 +83,7 @@ class Publication:
     """The last batch that the query published; kind: of the place where that is written down.
 
     is_published: False while a batch of Kafka is decided and its transactions are not all committed yet. at_ms: when,
-    by the clock of that place. version: of a Delta table.
+    by the clock of that place. version: of a Delta table, or the id of an Iceberg table's snapshot.
     """
 
     kind: str
@@ -128,7 +129,8 @@ class StatePicture:
 class Picture:
     """A query at one look. trouble: why the broker did not answer; log ends are not known then.
 
-    state: None where it was not asked for, or was not read yet.
+    last_error: None if none was left, or a batch was committed since. state: None where it was not asked for, or was
+    not read yet.
     """
 
     checkpoint: str
@@ -139,6 +141,7 @@ class Picture:
     publication: Publication | None
     trouble: str | None
     sources: tuple[SourcePicture, ...]
+    last_error: LastError | None = None
     state: StatePicture | None = None
 
 

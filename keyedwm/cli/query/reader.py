@@ -14,6 +14,7 @@ from keyedwm.cli.query.source import SourceReader
 from keyedwm.cli.query.target import Target
 from keyedwm.core.errors import InputError
 from keyedwm.kafka.requests.cluster import Cluster
+from keyedwm.last_error import last_error
 from keyedwm.savepoint_files import Files
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.values.holding import Cause
@@ -53,6 +54,7 @@ class QueryReader:
             committed_batch=newest.committed, committed_ms=newest.committed_ms,
             publication=None if self.target is None else self.target.newest(), trouble=trouble,
             sources=tuple(reader.picture(newest, number) for number in newest.sources),
+            last_error=last_error(self.files, newest.committed),
         )  # fmt: skip
 
 
@@ -62,7 +64,9 @@ def planned_of(files: Files) -> PlannedBatch:
         raise InputError(f"{files.place} is no checkpoint: the checkpointLocation of a query is expected")
     newest = newest_planned(files)
     if newest is None:
-        raise InputError(f"the query of {files.place} has planned no batch yet: there is nothing to see")
+        error = last_error(files, None)
+        why = "there is nothing to see" if error is None else f"its last error was: {error.text}"
+        raise InputError(f"the query of {files.place} has planned no batch yet: {why}")
     if not newest.sources:
         raise InputError(
             f"{files.place} is the checkpoint of a query without a source of keyedwm: that of a query that reads by "

@@ -13,13 +13,13 @@ from typing import Protocol
 from keyedwm.cli.query.picture import Publication
 from keyedwm.core.errors import FormatError, InputError
 from keyedwm.core.parsing import parse_json
+from keyedwm.last_error import OURS
 from keyedwm.savepoint_files import Files
 from pyspark_wm_sink.batch.record import Record
 from pyspark_wm_sink.delta.table import newest_records, open_table
 from pyspark_wm_sink.kafka.ledger import Ledger, entry_name
 from pyspark_wm_sink.places.paths import local_directory
 
-LEDGER = "keyedwm"
 _METADATA = "metadata"
 _MOST_COMMITS = 64  # of a table that several queries write to, among which that of this query is looked for
 
@@ -83,7 +83,7 @@ def target_of(files: Files, given: str | None, storage: Mapping[str, str]) -> Ta
     """
     if given is None:
         ledger = ledger_of(files)
-        return None if ledger is None else LedgerTarget(ledger, _below(files, LEDGER))
+        return None if ledger is None else LedgerTarget(ledger, files.below(OURS))
     place = Files(given)
     directory = local_directory(given)
     if not storage and (directory is None or directory.is_dir()):
@@ -99,15 +99,10 @@ def target_of(files: Files, given: str | None, storage: Mapping[str, str]) -> Ta
 
 def ledger_of(files: Files) -> Ledger | None:
     """Return the ledger in a checkpoint, where a query into Kafka has it unless the option `ledger` says otherwise."""
-    if files.names(LEDGER) is None:
+    if files.names(OURS) is None:
         return None
-    place = _below(files, LEDGER)
+    place = files.below(OURS)
     return Ledger(Path(place.path) if place.is_local else place.place)
-
-
-def _below(files: Files, name: str) -> Files:
-    address, separator, query = files.place.partition("?")
-    return Files(f"{address.rstrip('/')}/{name}{separator}{query}")
 
 
 def _query_id(files: Files) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
+from textwrap import wrap
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -62,6 +63,7 @@ _MOST_NAMED = 3
 _WIDE = 120  # columns, from which on a row has more than what tells why the watermark waits
 _WIDE_NAME, _NARROW_NAME = 40, 22
 _LEAST_ROWS = 3
+_MOST_ERROR_LINES = 5
 _S = 1_000
 _SILENT_MS = 60 * _S  # after which a query that could plan a batch is worth a word
 
@@ -78,7 +80,7 @@ def page(
 
     With several sources each gets its share of the height.
     """
-    heads = [_query_lines(picture), *(_source_lines(source, picture.taken_ms) for source in picture.sources)]
+    heads = [_query_lines(picture, width), *(_source_lines(source, picture.taken_ms) for source in picture.sources)]
     heads.append(state_lines(picture))
     count = len(picture.sources)
     used = sum(map(len, heads)) + 2 * count + 1  # the head of each table, which part of it is shown, and the keys
@@ -91,7 +93,7 @@ def page(
 def _laid_out(
     picture: Picture, before: Picture | None, *, width: int, view: View, rows: int | None
 ) -> RenderableType:  # fmt: skip
-    parts: list[RenderableType] = [*_query_lines(picture), *state_lines(picture)]
+    parts: list[RenderableType] = [*_query_lines(picture, width), *state_lines(picture)]
     for source in picture.sources:
         chosen = view.chosen(source.partitions)
         window = view.window(len(chosen), len(chosen) if rows is None else rows)
@@ -105,7 +107,7 @@ def _laid_out(
     return Group(*parts)
 
 
-def _query_lines(picture: Picture) -> list[Text]:
+def _query_lines(picture: Picture, width: int) -> list[Text]:
     committed = "no batch committed yet"
     if picture.committed_batch is not None:
         committed = f"committed batch {picture.committed_batch}, {ago(picture.committed_ms, picture.taken_ms)}"
@@ -113,6 +115,7 @@ def _query_lines(picture: Picture) -> list[Text]:
         line(f"{time_text(picture.taken_ms)} {picture.checkpoint}"),
         line(f"planned batch {picture.planned_batch}, {committed}"),
         *_stopped(picture),
+        *_failed(picture, width),
         *_published(picture),
     ]
     if picture.trouble:
@@ -121,13 +124,27 @@ def _query_lines(picture: Picture) -> list[Text]:
 
 
 def _stopped(picture: Picture) -> list[Text]:
-    """Say that nothing reads the backlog: a checkpoint holds neither the end of a query nor its error."""
+    """Say that nothing reads the backlog: a checkpoint does not hold the end of a query."""
     if picture.committed_ms is None or picture.committed_batch != picture.planned_batch:
         return []
     silent_ms = picture.taken_ms - picture.committed_ms
     if silent_ms < _SILENT_MS or not any(part.backlog for source in picture.sources for part in source.partitions):
         return []
     return [line(f"no batch for {span(silent_ms)}, and records wait: the query stopped or its trigger waits")]
+
+
+def _failed(picture: Picture, width: int) -> list[Text]:
+    """Say the last error, in some lines where it is long; of a silent query without one, where it would be."""
+    error = picture.last_error
+    if error is not None:
+        said = (
+            f"last error, {ago(error.at_ms, picture.taken_ms)}, before batch {error.batch} was committed: {error.text}"
+        )
+        return [line(part) for part in wrap(said, width, max_lines=_MOST_ERROR_LINES, placeholder="…")]
+    planned_ms = max((source.planned_ms for source in picture.sources), default=picture.taken_ms)
+    if picture.committed_batch == picture.planned_batch or picture.taken_ms - planned_ms < _SILENT_MS:
+        return []
+    return [line("last error: none is left in the checkpoint; if the query failed, its driver's log has it")]
 
 
 def _published(picture: Picture) -> list[Text]:

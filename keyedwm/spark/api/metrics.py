@@ -18,6 +18,7 @@ from keyedwm.config.validation import is_host_name, number
 from keyedwm.core.errors import OptionError
 from keyedwm.core.text import nearest
 from keyedwm.spark.arguments import named, require_session
+from keyedwm.spark.inspect.failures import Failures
 from keyedwm.spark.metrics.exporter import Exporter, ExporterName, MetricsListener, require_library
 from keyedwm.spark.metrics.figures import Figures
 
@@ -43,7 +44,7 @@ class Metrics:
         self.place = export.exporter.place
         self._spark = spark
         self._export = export
-        self._listener = MetricsListener(export.figures, export.exporter)
+        self._listener = MetricsListener(export.figures, export.exporter, Failures(spark))
         spark.streams.addListener(self._listener)
         export.users.append(self)
 

@@ -25,6 +25,7 @@ from keyedwm.config.validation import duration_ms
 from keyedwm.core.errors import OptionError
 from keyedwm.core.text import about_span
 from keyedwm.spark.arguments import named, require_session
+from keyedwm.spark.inspect.failures import Failures
 from keyedwm.spark.metrics.batch_figures import facts_of
 
 if TYPE_CHECKING:
@@ -125,11 +126,12 @@ def log_progress(spark: SparkSession, every: str = "5 minutes") -> StreamingQuer
 
     A line comes at the first batch, once in `every`, and when the watermark has stood for a minute or moves again; what
     `source_progress` returns follows each batch at level DEBUG. For all queries of the session, those included that run
-    already. `logging.basicConfig(level=logging.INFO)` shows it; `spark.streams.removeListener` of what is returned ends
-    it.
+    already; the error of one that fails is left in its checkpoint, for `keyedwm watch`.
+    `logging.basicConfig(level=logging.INFO)` shows the lines; `spark.streams.removeListener` of what is returned ends
+    them.
     """
     require_session(spark, "log_progress")
-    listener = _Listener(StatusLines(duration_ms("every", every) / 1_000))
+    listener = _Listener(StatusLines(duration_ms("every", every) / 1_000), Failures(spark))
     spark.streams.addListener(listener)
     return listener
 
@@ -139,12 +141,13 @@ def _facts(progress: StreamingQueryProgress) -> list[dict[str, Any]]:
 
 
 class _Listener(StreamingQueryListener):
-    def __init__(self, lines: StatusLines) -> None:
+    def __init__(self, lines: StatusLines, failures: Failures) -> None:
         self._lines = lines
+        self._failures = failures
         self._names: dict[uuid.UUID, str] = {}
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        pass
+        self._failures.started(str(event.id))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         name = self._names[event.progress.id] = event.progress.name or str(event.progress.id)
@@ -162,5 +165,6 @@ class _Listener(StreamingQueryListener):
         pass
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        self._failures.terminated(str(event.id), event.exception)
         if event.id in self._names:
             self._lines.forget(self._names.pop(event.id))

@@ -24,6 +24,8 @@ _AROUND = re.compile(
 )
 _CONDITION = re.compile(r"^(?:[\w.]+(?:Exception|Error): )?\[([A-Z][\w.]+)\] (.+)", re.DOTALL)
 _BEHIND = re.compile(r"(?:[;,.]? *SQLSTATE: \w+|\n).*", re.DOTALL)
+# A function of the user's in Python: the last line of its traceback says what went wrong, what is before it where.
+_TRACEBACK = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)")
 _NOT_FOUND = re.compile(r"DATA_SOURCE_NOT_FOUND.*\bkeyedwm\b")
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '(?:keyedwm|pyspark_wm_source|pyspark_wm_sink)\b")
 # Before any Python runs, so that Spark and Java alone tell of it.
@@ -83,7 +85,9 @@ def _of_spark(error: BaseException | str) -> str | None:
     match = _CONDITION.match(text)
     if match is None and inner is None and not isinstance(error, PySparkException):
         return None
-    sentence = _BEHIND.sub("", match[2] if match else text).strip()
+    said = match[2] if match else text
+    raised = _TRACEBACK.findall(said)
+    sentence = _BEHIND.sub("", said.partition("Traceback (")[0] + raised[-1] if raised else said).strip()
     return f"{sentence} [Spark{(match and ': ' + match[1]) or ''}]" if sentence else None
 
 

@@ -37,6 +37,16 @@ class Exporter(Protocol):
         """Export a last time, where figures are sent, and give back what is held."""
 
 
+class Watcher(Protocol):
+    """Who is told when queries start and end, too."""
+
+    def started(self, query_id: str) -> None:
+        """Take note of a query."""
+
+    def terminated(self, query_id: str, exception: str | None) -> None:
+        """Take note of its end, and of the error that Spark tells of it."""
+
+
 class ExporterName(Enum):
     """The exporters that users name."""
 
@@ -67,14 +77,16 @@ def require_library(name: ExporterName) -> None:
 
 
 class MetricsListener(StreamingQueryListener):
-    """Hands events to the figures, and says to the exporter that there are new ones."""
+    """Hands events to the figures, says to the exporter that there are new ones, and has errors left in checkpoints."""
 
-    def __init__(self, figures: Figures, exporter: Exporter) -> None:
+    def __init__(self, figures: Figures, exporter: Exporter, failures: Watcher) -> None:
         self._figures = figures
         self._exporter = exporter
+        self._failures = failures
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """Take note of a run that begins."""
+        self._failures.started(str(event.id))
         self._figures.started(str(event.id), str(event.runId), event.name, id(self))
         self._exporter.changed()
 
@@ -91,4 +103,5 @@ class MetricsListener(StreamingQueryListener):
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Take note of the end of a run."""
         self._figures.terminated(str(event.id), str(event.runId), failed=event.exception is not None)
+        self._failures.terminated(str(event.id), event.exception)
         self._exporter.changed()

@@ -48,6 +48,28 @@ def test_the_sentence_and_its_advice_come_out_of_what_spark_says(text):
     assert reason(Query(RuntimeError(text))) == SENTENCE
 
 
+FROM_A_FUNCTION = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: [PYTHON_EXCEPTION] \
+An exception was thrown from the Python worker: Traceback (most recent call last):
+  File "/x/app.py", line 22, in <lambda>
+ValueError: invalid literal for int() with base 10: 'x'
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "/x/app.py", line 24, in convert
+    raise LookupError("no number: " + value)
+          ^^^^^^^^^^^
+LookupError: no number: x
+ SQLSTATE: 38000 SQLSTATE: XXKST
+=== Streaming Query ==="""
+
+
+def test_of_a_function_of_the_users_the_last_error_is_told():
+    assert reason(FROM_A_FUNCTION) == (
+        "An exception was thrown from the Python worker: LookupError: no number: x [Spark: PYTHON_EXCEPTION]"
+    )
+
+
 def test_an_error_of_ours_speaks_for_itself_and_as_a_cause():
     ours = DataLossError("records 3 to 5 of t-0 are gone")
     assert reason(ours) == str(ours)

@@ -1,0 +1,100 @@
+"""The last error of a query, in a small file of ours in its checkpoint: Spark itself writes none down.
+
+Rule: whoever sees a query fail leaves the note, and whoever shows the checkpoint reads it. It names the batch that was
+not committed then, so the next batch that is committed supersedes it, and nothing is deleted. A note that cannot be
+written is a warning: it never takes the place of the error that it is about. It holds no login.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from keyedwm.config.secrets import without_logins
+from keyedwm.core.errors import FormatError, KeyedwmError
+from keyedwm.core.parsing import parse_json
+from keyedwm.core.text import shortened, shown
+from keyedwm.savepoint_files import Files
+
+OURS = "keyedwm"  # the directory of this package in a checkpoint
+VERSION = 1
+_NAME = "last_error.json"
+_COMMITS = "commits"
+_MOST_TEXT = 2_000
+_log = logging.getLogger("keyedwm.last_error")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LastError:
+    """An error. at_ms: by the clock of the host that saw it. batch: the first one that was not committed then."""
+
+    at_ms: int
+    batch: int
+    text: str
+
+    def __post_init__(self) -> None:
+        if not all(isinstance(number, int) and number >= 0 for number in (self.at_ms, self.batch)):
+            raise FormatError(f"an error at {shown(self.at_ms)} in batch {shown(self.batch)}: numbers are expected")
+        if not isinstance(self.text, str):
+            raise FormatError(f"an error whose text is {shown(self.text)}: text is expected")
+
+
+@contextmanager
+def leaving_error(checkpoint: str | None, batch: int | None) -> Iterator[None]:
+    """Leave an error of ours that ends this block: others are of the rows' input, whose end looks like many things.
+
+    checkpoint: None if it is not known, and then nothing is left. batch: as in `leave_error`.
+    """
+    try:
+        yield
+    except KeyedwmError as error:
+        if checkpoint is not None:
+            leave_error(Files(checkpoint), str(error), batch)
+        raise
+
+
+def leave_error(checkpoint: Files, text: str, batch: int | None = None) -> None:
+    """Write an error down. batch: the one that failed, None for the one behind those that the checkpoint has.
+
+    Only into a checkpoint that is there: a task may run on a host that does not see the driver's directories.
+    """
+    try:
+        if checkpoint.names() is None:
+            return
+        if batch is None:
+            committed = [int(name) for name in checkpoint.names(_COMMITS) or () if name.isascii() and name.isdecimal()]
+            batch = max(committed, default=-1) + 1
+        note = {
+            "version": VERSION,
+            "at_ms": time.time_ns() // 1_000_000,
+            "batch": batch,
+            "text": shortened(without_logins(text), _MOST_TEXT),
+        }
+        checkpoint.below(OURS).write(_NAME, json.dumps(note))
+    except KeyedwmError as error:
+        _log.warning("the error that ended the query could not be left in its checkpoint: %s", error)
+
+
+def last_error(checkpoint: Files, committed: int | None) -> LastError | None:
+    """Return the newest error; None if there is none, or a batch that was committed since supersedes it.
+
+    Raises FormatError, UnavailableError.
+    """
+    ours = checkpoint.below(OURS)
+    text = ours.read(_NAME)
+    if text is None:
+        return None
+    try:
+        found = parse_json(text)
+        version = found["version"]
+        is_known = version == VERSION
+        error = LastError(at_ms=found["at_ms"], batch=found["batch"], text=found["text"]) if is_known else None
+    except (ValueError, KeyError, TypeError, FormatError) as wrong:
+        raise FormatError(f"{ours.place}/{_NAME} is damaged: delete it, it holds an error that is past") from wrong
+    if error is None:
+        raise FormatError(f"{ours.place}/{_NAME} has version {shown(version)}, this keyedwm reads version {VERSION}")
+    return None if committed is not None and committed >= error.batch else error

@@ -1,0 +1,47 @@
+"""Errors of a session's queries, left in their checkpoints: told by a listener, so whatever raised them.
+
+Rule: the error is written by a thread of its own, since a listener waits for nobody, and one for which the end of the
+program waits: most programs end with the error of their query. Of a session of Spark Connect nothing is left: it does
+not know where a checkpoint is.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from keyedwm.core.text import MOST_WORDS, shortened
+from keyedwm.last_error import leave_error
+from keyedwm.savepoint_files import Files
+from keyedwm.spark.inspect.reason import reason
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+class Failures:
+    """Knows the checkpoint of each query that runs."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._checkpoints = {str(query.id): _checkpoint_of(query) for query in spark.streams.active}
+
+    def started(self, query_id: str) -> None:
+        """Take note of a query."""
+        query = self._spark.streams.get(query_id)
+        if query is not None:
+            self._checkpoints[query_id] = _checkpoint_of(query)
+
+    def terminated(self, query_id: str, exception: str | None) -> None:
+        """Leave the error, if the query ended with one. exception: as Spark tells it, with its stack."""
+        checkpoint = self._checkpoints.get(query_id)  # kept: Spark may have told of the next run's start before
+        if exception is not None and checkpoint is not None:
+            text = reason(exception) or shortened(exception.splitlines()[0], MOST_WORDS)
+            threading.Thread(target=leave_error, args=(Files(checkpoint), text)).start()
+
+
+def _checkpoint_of(query: StreamingQuery) -> str | None:
+    """Return where Spark keeps the checkpoint; None if this side does not know."""
+    java = getattr(query, "_jsq", None)
+    return None if java is None else str(java.streamingQuery().resolvedCheckpointRoot())

@@ -1,0 +1,144 @@
+"""The last error of a query lies in its checkpoint: who leaves it, what it holds, and when it is past."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from pyspark.sql.types import LongType, StructField, StructType
+
+from keyedwm.cli.main import main
+from keyedwm.core.errors import FencedError, FormatError, InputError
+from keyedwm.last_error import last_error, leave_error, leaving_error
+from keyedwm.savepoint_files import Files
+from keyedwm.spark.inspect.failures import Failures
+from pyspark_wm_sink.writer import stream_writer
+from tests.cli.planted import B, shown
+from tests.sink.delta_sink import how, staged
+from tests.source.scripted import Log
+from tests.tools import wait_until
+
+
+def committed(place: Path, *batches: int) -> Files:
+    (place / "commits").mkdir(parents=True, exist_ok=True)
+    for batch in batches:
+        (place / "commits" / str(batch)).write_text("v1\n{}")
+    return Files(str(place))
+
+
+def test_an_error_is_shown_until_the_batch_that_failed_is_committed(planted):
+    planted.plan()
+    leave_error(planted.files, "the first sentence; the second [fix the input]")
+    error = planted.picture().last_error
+    assert (error.batch, error.text) == (2, "the first sentence; the second [fix the input]")
+    said = " ".join(shown(planted.picture()).split())
+    assert "ago, before batch 2 was committed: the first sentence; the second [fix the input] source 0: " in said
+    planted.cluster.logs[B] = Log.of(9)
+    planted.plan()
+    assert planted.picture().last_error is None
+
+
+def test_a_long_error_takes_some_lines_and_the_view_still_fits(planted):
+    planted.plan()
+    leave_error(planted.files, "word " * 300)
+    lines = shown(planted.picture(), height=24).splitlines()
+    assert len(lines) <= 24
+    assert sum("word word" in line for line in lines) == 5
+    assert lines[2].startswith("last error, ")
+
+
+def test_a_query_that_planned_and_went_silent_says_that_no_error_was_left(planted):
+    planted.plan(committed=False)
+    assert "last error" not in shown(planted.picture())
+    planted.driver.clock += 61_000
+    assert "last error: none is left in the checkpoint" in shown(planted.picture())
+
+
+def test_of_a_query_that_never_came_to_a_batch_its_error_is_what_there_is_to_see(tmp_path, capsys):
+    (tmp_path / "metadata").write_text("{}")
+    leave_error(Files(str(tmp_path)), "no broker answers [retry]")
+    assert main(["watch", str(tmp_path), "--once"]) == 2
+    assert "has planned no batch yet: its last error was: no broker answers [retry]" in capsys.readouterr().err
+
+
+def test_the_note_holds_no_login(tmp_path):
+    text = (
+        "cannot reach jdbc://me:pass/word@host:1/x with password=abc, \"api_token\": \"def\" and 'secret': 'ghi'; give "
+        "password=env:VARIABLE, guarantee=at-least-once"
+    )
+    checkpoint = committed(tmp_path)
+    leave_error(checkpoint, text)
+    assert last_error(checkpoint, None).text == (
+        "cannot reach jdbc://***@host:1/x with password=***, \"api_token\": *** and 'secret': ***; give "
+        "password=env:VARIABLE, guarantee=at-least-once"
+    )
+
+
+def test_an_error_of_a_batch_is_left_as_it_goes_by_and_only_in_a_checkpoint_that_is_there(tmp_path):
+    here, elsewhere = committed(tmp_path / "here"), tmp_path / "elsewhere"
+    for place in (here.place, str(elsewhere), None):
+        with pytest.raises(FencedError), leaving_error(place, 4):
+            raise FencedError("another run has taken over")
+    error = last_error(here, 3)
+    assert (error.batch, error.text) == (4, str(FencedError("another run has taken over")))
+    assert last_error(here, 4) is None
+    assert not elsewhere.exists()
+
+
+def test_a_note_that_cannot_be_written_is_a_warning(tmp_path, caplog):
+    place = committed(tmp_path)
+    (tmp_path / "keyedwm").write_text("a file in the way")
+    with caplog.at_level(logging.WARNING):
+        leave_error(place, "an error", 3)
+    assert "could not be left in its checkpoint" in caplog.text
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 1, "at_ms": "now", "batch": 1, "text": ""}'])
+def test_a_damaged_note_is_named(planted, text, capsys):
+    leave_error(planted.files, "an error", 3)
+    (planted.directory / "keyedwm" / "last_error.json").write_text(text)
+    with pytest.raises(FormatError, match=r"last_error\.json is damaged: delete it"):
+        last_error(planted.files, None)
+    assert main(["watch", str(planted.directory), "--once"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_the_sink_leaves_why_it_refused_a_batch_where_it_knows_the_checkpoint(tmp_path):
+    checkpoint = committed(tmp_path / "checkpoint", 0)
+    options = {"path": str(tmp_path / "table"), "checkpointLocation": checkpoint.place}
+    writer = stream_writer(options, StructType([StructField("n", LongType())]), overwrite=False)
+    with pytest.raises(InputError, match="batch 1 of query q follows batches that were written before") as refused:
+        writer.commit([staged(how(tmp_path / "table"), [1], batch=1)], 1)
+    error = last_error(checkpoint, 0)
+    assert (error.batch, error.text) == (1, str(refused.value))
+
+
+class Query:
+    """What `Failures` asks of a query; checkpoint: None as in a session of Spark Connect."""
+
+    def __init__(self, number: int, checkpoint: Path | None) -> None:
+        self.id = number
+        if checkpoint is not None:
+            root = SimpleNamespace(resolvedCheckpointRoot=lambda: f"file:{checkpoint}")
+            self._jsq = SimpleNamespace(streamingQuery=lambda: root)
+
+
+def test_a_listener_leaves_the_error_of_each_query_that_fails(tmp_path):
+    places = {number: committed(tmp_path / str(number), 0, 1) for number in range(3)}
+    queries = {str(number): Query(number, Path(place.place)) for number, place in places.items()}
+    queries["9"] = Query(9, None)
+    streams = SimpleNamespace(active=[queries["0"]], get=queries.get)
+    failures = Failures(SimpleNamespace(streams=streams))
+    for number in ("1", "2", "9"):
+        failures.started(number)
+    for number in ("0", "1", "9"):
+        failures.terminated(number, "[SOME_CONDITION] The first sentence. SQLSTATE: 1\n\tat Stack")
+    failures.terminated("2", None)
+    told = "The first sentence [Spark: SOME_CONDITION]"
+    for place in (places[0], places[1]):
+        error = wait_until(partial(last_error, place, 1), "the note")
+        assert (error.batch, error.text) == (2, told)
+    assert last_error(places[2], 1) is None
