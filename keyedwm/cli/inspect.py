@@ -16,15 +16,16 @@ from rich.table import Table
 
 from keyedwm.arrow.instants import instant_text, time_text
 from keyedwm.cli.printable import PlainConsole
+from keyedwm.cli.query import tables
 from keyedwm.cli.query.log import is_checkpoint, newest_planned
+from keyedwm.cli.query.tables import Reach
 from keyedwm.cli.query.target import in_order, lowest_of_channels
-from keyedwm.config.secrets import pairs_of, refuse_login_in
+from keyedwm.config.secrets import refuse_login_in
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.text import one_line
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.savepoint_files import Files
 from pyspark_wm_sink.batch.record import Record
-from pyspark_wm_sink.delta.table import newest_records, open_table
 from pyspark_wm_sink.kafka.ledger import Entry, Ledger
 from pyspark_wm_sink.places.ledger_files import is_address
 from pyspark_wm_sink.places.paths import local_directory
@@ -94,17 +95,14 @@ _MOST = 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """PATH, --last, --state and --storage."""
-    parser.add_argument("path", metavar="PATH", help="a ledger, a checkpoint, or a Delta table")
+    """PATH, --last, --state, and how to reach a table."""
+    parser.add_argument(
+        "path", metavar="PATH",
+        help="a ledger, a checkpoint, or a table: of Delta by its place, of Iceberg by its name and --catalog",
+    )  # fmt: skip
     parser.add_argument("--last", type=int, default=_MOST, metavar="N", help=f"how many batches (default: {_MOST})")
     parser.add_argument("--state", action="store_true", help="of a checkpoint: what its aggregates hold, by bucket")
-    parser.add_argument(
-        "--storage",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="how to reach the table's object store; secrets as NAME=env:VARIABLE or NAME=file:PATH",
-    )
+    tables.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -114,7 +112,10 @@ def run(args: argparse.Namespace) -> int:
     if not args.path.strip():
         raise OptionError("PATH is empty: a ledger, a checkpoint, or a Delta table is expected")
     refuse_login_in("PATH", args.path)
-    out = PlainConsole.open()
+    reach, out = tables.reach_of(args), PlainConsole.open()
+    if reach.catalog:
+        _print_table(out, args.path, reach, args.last)
+        return 0
     if args.state:
         from keyedwm.cli.inspect_state import print_state  # it starts Spark
 
@@ -125,13 +126,16 @@ def run(args: argparse.Namespace) -> int:
     if ledger is not None:
         _print_ledger(out, ledger, args.last)
     else:
-        _print_table(out, args.path, _storage(args.storage), args.last)
+        _print_place(out, args.path, reach, args.last)
     return 0
 
 
 def _require(path: str) -> None:
     if local_directory(path) is not None and not Files(path).exists():
-        raise InputError(f"{path} does not exist: a ledger, a checkpoint that holds one, or a Delta table is expected")
+        raise InputError(
+            f"{path} does not exist: a ledger, a checkpoint that holds one, or a Delta table is expected, "
+            f"or the name of an Iceberg table and its --catalog"
+        )
 
 
 def _ledger(path: str) -> Path | None:
@@ -143,10 +147,6 @@ def _ledger(path: str) -> Path | None:
         if (place / "run.json").exists():
             return place
     return None
-
-
-def _storage(arguments: Sequence[str]) -> dict[str, str]:
-    return pairs_of("--storage", arguments, "aws_region=eu-west-1")
 
 
 def _print_ledger(out: Console, place: Path, most: int) -> None:
@@ -176,28 +176,32 @@ def _holds_checkpoint(path: str) -> bool:
         return False
 
 
-def _print_table(out: Console, path: str, storage: Mapping[str, str], most: int) -> None:
+def _print_place(out: Console, path: str, reach: Reach, most: int) -> None:
     directory = local_directory(path)
     # A checkpoint is reached without --storage, and by addresses that deltalake may not know.
-    if (directory is not None or (is_address(path) and not storage)) and _holds_checkpoint(path):
+    if (directory is not None or (is_address(path) and not reach.is_given)) and _holds_checkpoint(path):
         if print_checkpoint(out, Files(path)):
             return
         raise InputError(
-            f"the checkpoint {path} holds no ledger: give the option ledger of its query, or the Delta table it "
+            f"the checkpoint {path} holds no ledger: give the option ledger of its query, or the table that it "
             f"writes; nor has it a source of keyedwm"
         )
-    table = open_table(path, storage) if directory is None or directory.is_dir() else None
-    if table is None:
-        raise InputError(f"{path} is neither a ledger (or a checkpoint that holds one) nor a Delta table")
-    records = newest_records(table, most)
-    if not records:
-        raise InputError(f"the Delta table {path} holds no record of keyedwm: another program wrote it")
-    by = ", ".join(table.metadata().partition_columns) or "nothing"
-    out.print(f"Delta table {path}: version {table.version()}, partitioned by {by}", highlight=False)
-    for query in sorted({one.record.query or "" for one in records}):
+    _print_table(out, path, reach, most)
+
+
+def _print_table(out: Console, path: str, reach: Reach, most: int) -> None:
+    found = tables.table_at(path, reach, most)
+    if found is None:
+        what = "no table of that catalog" if reach.catalog else (
+            "neither a ledger (or a checkpoint that holds one) nor a Delta table"
+        )  # fmt: skip
+        raise InputError(f"{path} is {what}")
+    tables.require_records(path, reach, found)
+    out.print(one_line(f"{reach.kind} {path}: {found.about}"), highlight=False, soft_wrap=True)
+    for query in sorted({one.record.query or "" for one in found.records}):
         out.print(one_line(f"query {query}") if query else "batch writes", highlight=False, soft_wrap=True)
-        own = [(str(one.version), one.record) for one in records if (one.record.query or "") == query]
-        _print_records(out, own, "version")
+        own = [(str(one.version), one.record) for one in found.records if (one.record.query or "") == query]
+        _print_records(out, own, "version" if reach.kind == tables.DELTA else "table snapshot")
 
 
 def _print_records(out: Console, records: Sequence[tuple[str, Record]], where: str) -> None:

@@ -117,6 +117,18 @@ class Record:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A record and the commit of a table that holds it: a version of Delta, or the id of a snapshot of Iceberg.
+
+    at_ms: when its writer made the commit, None if the table has forgotten it.
+    """
+
+    version: int
+    at_ms: int | None
+    record: Record
+
+
 def _dumped(value: object) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 

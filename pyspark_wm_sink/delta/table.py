@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 
 import pyarrow as pa
@@ -19,7 +18,7 @@ from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction
 
 from keyedwm.core.errors import InputError, UnavailableError
-from pyspark_wm_sink.batch.record import METADATA_KEY, Record
+from pyspark_wm_sink.batch.record import METADATA_KEY, Published, Record
 from pyspark_wm_sink.delta.features import check_features
 from pyspark_wm_sink.delta.library_errors import access_error, unread_feature
 from pyspark_wm_sink.delta.stage import DeltaFile
@@ -211,15 +210,6 @@ def newest_commit(table: DeltaTable) -> str:
 def holds_attempt(table: DeltaTable, attempt: str) -> bool:
     """Whether a commit of the table is the one of this attempt."""
     return any(any(record.attempt == attempt for record in _records(table.history(limit))) for limit in _LOOK_BACK)
-
-
-@dataclass(frozen=True, slots=True)
-class Published:
-    """A record and the commit of the table that holds it; at_ms: when its writer made the commit."""
-
-    version: int
-    at_ms: int
-    record: Record
 
 
 def newest_records(table: DeltaTable, most: int) -> list[Published]:

@@ -22,7 +22,7 @@ from pyiceberg.utils.properties import property_as_bool
 from keyedwm.core.errors import FormatError
 from keyedwm.core.parsing import parse_json, whole_number
 from keyedwm.core.text import error_text
-from pyspark_wm_sink.batch.record import METADATA_KEY, Record
+from pyspark_wm_sink.batch.record import METADATA_KEY, Published, Record
 from pyspark_wm_sink.iceberg.stage import IcebergFile
 
 VERSION = 1  # of the table property
@@ -56,6 +56,25 @@ def newest_of_each_query(table: Table, branch: str) -> dict[str, Record]:
     start = _property("", branch)
     found = (_read(text)[0] for name, text in sorted(table.properties.items()) if name.startswith(start))
     return {record.query: record for record in found if record.query is not None}
+
+
+def newest_records(table: Table, branch: str, most: int) -> list[Published]:
+    """Return the newest records on the branch, at most `most`, oldest first.
+
+    Of a query whose snapshots have all expired the one that the table's property keeps.
+    """
+    known = {snapshot.snapshot_id: snapshot for snapshot in table.snapshots()}
+    found: list[Published] = []
+    at = table.snapshot_by_name(branch)
+    while at is not None and len(found) < most:
+        text = _text(at)
+        if text is not None:
+            found.append(Published(at.snapshot_id, at.timestamp_ms, Record.from_json(text)))
+        at = None if at.parent_snapshot_id is None else known.get(at.parent_snapshot_id)
+    seen = {one.record.query for one in found}
+    kept = (_read(text) for name, text in table.properties.items() if name.startswith(_property("", branch)))
+    expired = [Published(snapshot_id, None, record) for record, snapshot_id, _ in kept if record.query not in seen]
+    return [*(expired if len(found) < most else ()), *reversed(found)]
 
 
 def holds_attempt(table: Table, attempt: str) -> bool:
@@ -180,9 +199,13 @@ def _read(text: str) -> tuple[Record, int, int]:
 def _records(table: Table) -> Iterator[Record]:
     """The records of all snapshots that the table still has, the newest first."""
     for snapshot in sorted(table.snapshots(), key=_age, reverse=True):
-        text = None if snapshot.summary is None else snapshot.summary.additional_properties.get(METADATA_KEY)
+        text = _text(snapshot)
         if text is not None:
             yield Record.from_json(text)
+
+
+def _text(snapshot: Snapshot) -> str | None:
+    return None if snapshot.summary is None else snapshot.summary.additional_properties.get(METADATA_KEY)
 
 
 def _age(snapshot: Snapshot) -> tuple[int, int]:

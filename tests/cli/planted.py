@@ -10,6 +10,7 @@ from keyedwm.cli.printable import PlainConsole
 from keyedwm.cli.query import source as source_module
 from keyedwm.cli.query.picture import Picture, SourcePicture
 from keyedwm.cli.query.reader import QueryReader
+from keyedwm.cli.query.tables import Reach
 from keyedwm.cli.query.target import Target, target_of
 from keyedwm.cli.watch.table import layout, page
 from keyedwm.cli.watch.view import FIRST_VIEW, View
@@ -57,7 +58,7 @@ class Planted:
         return QueryReader(self.files, self.cluster, self.driver.options, target=self.target())
 
     def target(self) -> Target | None:
-        return target_of(self.files, None, {})
+        return target_of(self.files, None, Reach())
 
     def picture(self) -> Picture:
         return self.reader().picture(self.driver.clock)

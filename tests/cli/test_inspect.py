@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from argparse import Namespace
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 from deltalake import write_deltalake
 
-from keyedwm.cli.inspect import _storage
 from keyedwm.cli.main import main
+from keyedwm.cli.query.tables import reach_of
 from keyedwm.core.errors import OptionError
 from keyedwm.kafka.requests.transactions import Transaction
 from pyspark_wm_sink.batch.record import ChannelRecord, Record
@@ -229,6 +231,10 @@ def test_an_address_with_a_login_is_refused_and_not_repeated(capsys, command):
     said = capsys.readouterr().err
     assert "the address holds a login" in said
     assert "hunter2" not in said
+
+
+def _storage(pairs: list[str]) -> Mapping[str, str]:
+    return reach_of(Namespace(storage=pairs, catalog=[], branch=None)).storage
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from keyedwm.cli.main import main
 from keyedwm.cli.plot.history import Histories, Track, Unit, bounds_of, spells
 from keyedwm.cli.plot.page import page_of
 from keyedwm.cli.plot.read import histories_of
+from keyedwm.cli.query.tables import Reach
 from keyedwm.core.axis import Counts
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.requests.transactions import Transaction
@@ -44,7 +45,7 @@ def _written(path, time_ms: int) -> None:
 
 
 def of(it: Planted, most: int = 1_000) -> Histories:
-    return histories_of(str(it.directory), {}, most)
+    return histories_of(str(it.directory), Reach(), most)
 
 
 def bars(found: Histories) -> dict[str, tuple]:
@@ -134,7 +135,7 @@ def test_a_table_tells_the_rows_of_its_batches_at_the_times_of_its_commits(tmp_p
     for batch in (0, 1):
         publish(to, [staged(to, [1, 2], batch, "q")], batch=batch)
     publish(to, [staged(to, [3], 0, "p")], batch=0)
-    first, second = histories_of(str(tmp_path / "table"), {}, 1_000).each
+    first, second = histories_of(str(tmp_path / "table"), Reach(), 1_000).each
     assert [(one.name, one.batches) for one in (first, second)] == [("query p", (0,)), ("query q", (0, 1))]
     assert second.bars[0].values == (2, 2)
     assert second.at_ms[0] < second.at_ms[1] < first.at_ms[0]
@@ -145,7 +146,7 @@ def test_a_table_tells_the_rows_of_its_batches_at_the_times_of_its_commits(tmp_p
 
 def test_a_record_of_an_aggregate_gives_the_lowest_watermark_of_its_active_channels():
     from keyedwm.cli.plot.read import _of_query
-    from pyspark_wm_sink.delta.table import Published
+    from pyspark_wm_sink.batch.record import Published
 
     def at(batch: int, idle: bool) -> Published:
         channels = {

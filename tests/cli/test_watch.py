@@ -11,6 +11,7 @@ from keyedwm.cli import watch
 from keyedwm.cli.main import main
 from keyedwm.cli.query.picture import as_json
 from keyedwm.cli.query.reader import QueryReader
+from keyedwm.cli.query.tables import Reach
 from keyedwm.cli.query.target import target_of
 from keyedwm.core.errors import InputError, UnavailableError
 from keyedwm.core.watermark import Status
@@ -181,14 +182,14 @@ def test_a_table_tells_the_last_batch_of_this_query(planted, tmp_path):
     for batch, query in ((0, "mine"), (0, "another")):
         publish(to, [staged(to, [1, 2], batch, query)], batch=batch)
     (planted.directory / "metadata").write_text('{"id":"mine"}')
-    target = target_of(planted.files, str(tmp_path / "table"), {})
+    target = target_of(planted.files, str(tmp_path / "table"), Reach())
     assert target is not None
     one = target.newest()
     assert one is not None
     assert (one.kind, one.batch, one.rows, one.version, one.is_published) == ("Delta table", 0, 2, 1, True)
     for place, said in ((tmp_path / "none", "does not exist"), (planted.directory, "is neither a Delta table nor")):
         with pytest.raises(InputError, match=said):
-            target_of(planted.files, str(place), {})
+            target_of(planted.files, str(place), Reach())
 
 
 def test_a_checkpoint_in_an_object_store_is_watched_and_drawn(planted, monkeypatch, tmp_path, capsys):

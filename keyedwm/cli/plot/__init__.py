@@ -11,7 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from keyedwm.cli.plot.history import Histories
-from keyedwm.config.secrets import pairs_of, refuse_login_in
+from keyedwm.cli.query import tables
+from keyedwm.config.secrets import refuse_login_in
 from keyedwm.config.validation import whole
 from keyedwm.core.errors import KeyedwmError, OptionError, UnavailableError
 from keyedwm.core.text import printable, words_of
@@ -30,8 +31,12 @@ class MatplotlibMissingError(KeyedwmError):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """PATH, -o, --last, --partitions and --storage."""
-    parser.add_argument("path", metavar="CHECKPOINT|TABLE", help="the checkpoint of a query, or its Delta table")
+    """PATH, -o, --last, --partitions, and how to reach a table."""
+    parser.add_argument(
+        "path",
+        metavar="CHECKPOINT|TABLE",
+        help="the checkpoint of a query, or its table: of Delta by its place, of Iceberg by its name and --catalog",
+    )
     parser.add_argument(
         "-o", "--out", default=_OUT, metavar="FILE",
         help=f"the file to write: .html, .png or .svg (default: {_OUT}); one that is there is replaced",
@@ -43,26 +48,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--partitions", default=_MOST_PARTITIONS, metavar="N",
         help=f"how many partitions have a line of their own, the slowest first (default: {_MOST_PARTITIONS})",
     )  # fmt: skip
-    parser.add_argument(
-        "--storage", action="append", default=[], metavar="NAME=VALUE",
-        help="how to reach the table's object store; secrets as NAME=env:VARIABLE or NAME=file:PATH",
-    )  # fmt: skip
+    tables.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Write the file; raises OptionError, InputError, FormatError or UnavailableError with one sentence."""
     for name, value, right in (
-        ("CHECKPOINT|TABLE", args.path, "the checkpoint of a query, or a Delta table"), ("-o", args.out, "a file"),
+        ("CHECKPOINT|TABLE", args.path, "the checkpoint of a query, or a table"), ("-o", args.out, "a file"),
     ):  # fmt: skip
         if not value.strip():
             raise OptionError(f"{name} is empty: {right} is expected")
     refuse_login_in("CHECKPOINT|TABLE", args.path)
     batches, partitions = whole("--last", args.last), whole("--partitions", args.partitions)
-    storage, out = pairs_of("--storage", args.storage, "aws_region=eu-west-1"), _writable(args.out)
+    reach, out = tables.reach_of(args), _writable(args.out)
 
     from keyedwm.cli.plot.read import histories_of
 
-    found = histories_of(args.path, storage, batches).slowest(partitions)
+    found = histories_of(args.path, reach, batches).slowest(partitions)
     try:
         _write(found, out)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Histories out of a checkpoint (Spark's logs and the ledger in it) or out of the commits of a Delta table.
+"""Histories out of a checkpoint (Spark's logs and the ledger in it) or out of the commits of a table.
 
 Rule: it only reads. A batch in the offset log holds the states at its start, so its watermarks belong to the time when
 it was planned; the rows that it read are known from the batch after it.
@@ -12,12 +12,12 @@ from itertools import pairwise
 from keyedwm.cli.plot.history import Bars, Column, Histories, History, Track, Unit, bounds_of
 from keyedwm.cli.query.log import COMMITS, OFFSETS, is_checkpoint, planned_before, planned_numbers
 from keyedwm.cli.query.reader import planned_of
+from keyedwm.cli.query.tables import Reach, require_records, table_at
 from keyedwm.cli.query.target import in_order, ledger_of, lowest_of_channels
 from keyedwm.core.errors import InputError
 from keyedwm.core.watermark import Status
 from keyedwm.savepoint_files import Files
-from pyspark_wm_sink.batch.record import Record
-from pyspark_wm_sink.delta.table import Published, newest_records, open_table
+from pyspark_wm_sink.batch.record import Published, Record
 from pyspark_wm_sink.places.ledger_files import is_address
 from pyspark_wm_sink.places.paths import local_directory
 from pyspark_wm_source.values.holding import emitted_ms, keys_of
@@ -28,24 +28,25 @@ _COPIED_MS = 60_000
 _PUBLISHED = "Rows published by each batch"
 
 
-def histories_of(path: str, storage: Mapping[str, str], most: int) -> Histories:
+def histories_of(path: str, reach: Reach, most: int) -> Histories:
     """Read the newest batches, at most `most`. Raises InputError for a place that is neither checkpoint nor table."""
     directory = local_directory(path)
-    if directory is not None and not Files(path).exists():
-        raise InputError(f"{path} does not exist: the checkpoint of a query, or a Delta table is expected")
-    if directory is not None or (is_address(path) and not storage):  # a checkpoint is reached without --storage
-        files = Files(path)
-        if is_checkpoint(files):
-            return _of_checkpoint(files, most)
-    table = open_table(path, storage) if directory is None or directory.is_dir() else None
-    if table is None:
-        raise InputError(f"{path} is neither the checkpoint of a query nor a Delta table")
-    records = newest_records(table, most)
-    if not records:
-        raise InputError(f"the Delta table {path} holds no record of keyedwm: another program wrote it")
-    histories = tuple(_of_records(records))
+    if not reach.is_given:  # a checkpoint is reached without
+        if directory is not None and not Files(path).exists():
+            raise InputError(
+                f"{path} does not exist: the checkpoint of a query, or a Delta table is expected, or the name of an "
+                f"Iceberg table and its --catalog"
+            )
+        if (directory is not None or is_address(path)) and is_checkpoint(Files(path)):
+            return _of_checkpoint(Files(path), most)
+    found = table_at(path, reach, most)
+    if found is None:
+        what = "no table of that catalog" if reach.catalog else "neither the checkpoint of a query nor a Delta table"
+        raise InputError(f"{path} is {what}")
+    require_records(path, reach, found)
+    histories = tuple(_of_records([one for one in found.records if one.at_ms is not None]))
     if not histories:
-        raise InputError(f"the Delta table {path} holds records of batch writes only: that of a query is expected")
+        raise InputError(f"the {reach.kind} {path} holds records of batch writes only: that of a query is expected")
     about = "Each point is a commit of the table, at its time; watermarks are those of its snapshot."
     return Histories(title=path, about=about, each=histories)
 
@@ -183,7 +184,7 @@ def _of_query(query: str, key: int, own: Sequence[Published]) -> History:
     return History(
         name=f"query {query}" + (f", watermark {key}" if key else ""),
         batches=tuple(record.batch for record in records if record.batch is not None),
-        at_ms=tuple(one.at_ms for one in own), tracks=tracks,
+        at_ms=tuple(one.at_ms or 0 for one in own), tracks=tracks,
         coalesced_ms=tuple((record.coalesced or lowest_of_channels(record)).get(key) for record in records),
         lowest_ms=lowest, highest_ms=highest, bars=(published,),
     )  # fmt: skip

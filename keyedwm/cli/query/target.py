@@ -1,4 +1,4 @@
-"""The last batch that a query has published: from the ledger of a Kafka target, or from the log of a Delta table.
+"""The last batch that a query has published: from the ledger of a Kafka target, or from the records in a table.
 
 Rule: it only reads. A table has the records of several queries; that of this query is told by its id in the checkpoint.
 """
@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Protocol
 
 from keyedwm.cli.query.picture import Publication
+from keyedwm.cli.query.tables import Reach, table_at
 from keyedwm.core.errors import FormatError, InputError
 from keyedwm.core.parsing import parse_json
 from keyedwm.last_error import OURS
 from keyedwm.savepoint_files import Files
 from pyspark_wm_sink.batch.record import Record
-from pyspark_wm_sink.delta.table import newest_records, open_table
 from pyspark_wm_sink.kafka.ledger import Ledger, entry_name
 from pyspark_wm_sink.places.paths import local_directory
 
@@ -52,31 +52,29 @@ class LedgerTarget:
 
 @dataclass(frozen=True, slots=True)
 class TableTarget:
-    """A Delta table; query: whose records count, None for the newest of any."""
+    """A table; query: whose records count, None for the newest of any."""
 
     path: str
-    storage: Mapping[str, str]
+    reach: Reach
     query: str | None
 
     def newest(self) -> Publication | None:
         """As in Target."""
-        table = open_table(self.path, self.storage)
-        if table is None:
-            return None
+        table = table_at(self.path, self.reach, _MOST_COMMITS)
         own = [
-            one for one in newest_records(table, _MOST_COMMITS)
+            one for one in (() if table is None else table.records)
             if one.record.batch is not None and self.query in (None, one.record.query)
         ]  # fmt: skip
         if not own:
             return None
         record, batch = own[-1].record, own[-1].record.batch
         return None if batch is None else Publication(
-            kind="Delta table", batch=batch, snapshot=record.snapshot, rows=record.rows, is_published=True,
+            kind=self.reach.kind, batch=batch, snapshot=record.snapshot, rows=record.rows, is_published=True,
             at_ms=own[-1].at_ms, version=own[-1].version,
         )  # fmt: skip
 
 
-def target_of(files: Files, given: str | None, storage: Mapping[str, str]) -> Target | None:
+def target_of(files: Files, given: str | None, reach: Reach) -> Target | None:
     """Return where a query publishes: the place that is given, or the ledger in its checkpoint.
 
     Raises InputError for a place that is neither a ledger nor a table.
@@ -84,17 +82,24 @@ def target_of(files: Files, given: str | None, storage: Mapping[str, str]) -> Ta
     if given is None:
         ledger = ledger_of(files)
         return None if ledger is None else LedgerTarget(ledger, files.below(OURS))
+    if reach.catalog:
+        if table_at(given, reach, 1) is None:
+            raise InputError(f"--target {given}: there is no such table in the catalog")
+        return TableTarget(given, reach, _query_id(files))
     place = Files(given)
     directory = local_directory(given)
-    if not storage and (directory is None or directory.is_dir()):
+    if not reach.storage and (directory is None or directory.is_dir()):
         names = place.names() or ()
         if any(name.endswith((".decided.json", ".published.json")) or name == "run.json" for name in names):
             return LedgerTarget(Ledger(given if directory is None else directory), place)
     if directory is not None and not directory.exists():
-        raise InputError(f"--target {given} does not exist: the Delta table or the ledger of the query is expected")
-    if open_table(given, storage) is None:
+        raise InputError(
+            f"--target {given} does not exist: the Delta table or the ledger of the query is expected, or the name of "
+            f"an Iceberg table and its --catalog"
+        )
+    if table_at(given, reach, 1) is None:
         raise InputError(f"--target {given} is neither a Delta table nor a ledger")
-    return TableTarget(given, storage, _query_id(files))
+    return TableTarget(given, reach, _query_id(files))
 
 
 def ledger_of(files: Files) -> Ledger | None:

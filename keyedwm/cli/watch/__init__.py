@@ -110,7 +110,7 @@ def _reader(files: Files, given: Given) -> Iterator[QueryReader]:
     """Connect, if there is a broker; the topics are those of the checkpoint."""
     newest = newest_planned(files) if given.options else None
     topics = sorted({tp.topic for one in newest.sources.values() for tp in one.channels}) if newest else []
-    target = target_of(files, given.target, given.storage)
+    target = target_of(files, given.target, given.reach)
     if not topics:
         yield QueryReader(files, target=target)  # it says what the checkpoint lacks
         return

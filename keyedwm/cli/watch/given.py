@@ -6,6 +6,8 @@ import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from keyedwm.cli.query import tables
+from keyedwm.cli.query.tables import Reach
 from keyedwm.config.secrets import pairs_of, refuse_login_in
 from keyedwm.core.errors import OptionError
 from keyedwm.kafka.client.values import check_topics
@@ -23,7 +25,7 @@ class Given:
     topic: str | None
     options: Mapping[str, str]
     target: str | None
-    storage: Mapping[str, str]
+    reach: Reach
     once: bool
     json: bool
     state: bool
@@ -36,7 +38,7 @@ class Given:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """CHECKPOINT or --topic, --bootstrap, --option, --target, --storage, --state, --once, --json and --every."""
+    """CHECKPOINT or --topic, --bootstrap, --option, --target and what leads to it, --state, --once, --json, --every."""
     parser.add_argument(
         "checkpoint", metavar="CHECKPOINT", nargs="?",
         help="the checkpointLocation of the query, stopped or not: a directory or an address",
@@ -51,12 +53,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "or NAME=file:PATH",
     )  # fmt: skip
     parser.add_argument(
-        "--target", metavar="PLACE", help="the Delta table that it writes, or its ledger (default: that in CHECKPOINT)"
-    )
-    parser.add_argument(
-        "--storage", action="append", default=[], metavar="NAME=VALUE",
-        help="how to reach the table's object store; secrets as NAME=env:VARIABLE or NAME=file:PATH",
+        "--target", metavar="PLACE",
+        help="the table that it writes, of Delta by its place, of Iceberg by its name, or its ledger (default: that in "
+        "CHECKPOINT)",
     )  # fmt: skip
+    tables.add_arguments(parser)
     parser.add_argument("--state", action="store_true", help="show what its operators hold, too: this starts Spark")
     parser.add_argument("--once", action="store_true", help="print one picture and end")
     parser.add_argument("--json", action="store_true", help="with --once: as one JSON document")
@@ -76,11 +77,12 @@ def given_of(args: argparse.Namespace) -> Given:
         options["kafka.bootstrap.servers"] = args.bootstrap
     elif options:
         raise OptionError("--option needs --bootstrap: host:port of a broker is expected")
-    storage = pairs_of("--storage", args.storage, "aws_region=eu-west-1")
-    if storage and args.target is None:
-        raise OptionError("--storage needs --target: the Delta table that it leads to is expected")
+    reach = tables.reach_of(args)
+    if reach.is_given and args.target is None:
+        which = "--catalog" if reach.catalog else "--storage"
+        raise OptionError(f"{which} needs --target: the {reach.kind} that it leads to is expected")
     return Given(
-        checkpoint=args.checkpoint or "", topic=args.topic, options=options, target=args.target, storage=storage,
+        checkpoint=args.checkpoint or "", topic=args.topic, options=options, target=args.target, reach=reach,
         once=args.once, json=args.json, state=args.state, every_s=args.every,
     )  # fmt: skip
 
@@ -89,7 +91,7 @@ def _check_words(args: argparse.Namespace) -> None:
     for name, value, right in (
         ("CHECKPOINT", args.checkpoint, "the checkpointLocation of a query"),
         ("--bootstrap", args.bootstrap, "host:port of a broker"),
-        ("--target", args.target, "a Delta table or a ledger"),
+        ("--target", args.target, "a table or a ledger"),
     ):
         if value is not None and not value.strip():  # a variable of the shell that is not set
             raise OptionError(f"{name} is empty: {right} is expected")

@@ -22,6 +22,7 @@ from keyedwm.cli.query.picture import (
     SourcePicture,
     WatermarkPicture,
 )
+from keyedwm.cli.query.tables import DELTA
 from keyedwm.cli.watch.view import FIRST_VIEW, View
 from keyedwm.cli.watch.words import (
     UNKNOWN,
@@ -153,7 +154,8 @@ def _published(picture: Picture) -> list[Text]:
         return []
     snapshot = "" if one.snapshot is None else f" with snapshot {one.snapshot}"
     what = f"{'published' if one.is_published else 'decided'} batch {one.batch}{snapshot}"
-    version = "" if one.version is None else f", version {one.version}"
+    word = "version" if one.kind == DELTA else "table snapshot"
+    version = "" if one.version is None else f", {word} {one.version}"
     return [line(f"{one.kind}: {what}, {one.rows} rows{version}, {ago(one.at_ms, picture.taken_ms)}")]
 
 

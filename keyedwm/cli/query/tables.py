@@ -1,0 +1,114 @@
+"""A table that queries publish to, as commands read it: of Delta by its place, of Iceberg by its name and its catalog.
+
+Rule: it only reads, and imports the library of the format in question only.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from keyedwm.config.secrets import pairs_of, settings_of
+from keyedwm.core.errors import InputError, OptionError
+from pyspark_wm_sink.batch.record import Published
+from pyspark_wm_sink.options.iceberg_target import CATALOG, IcebergTarget
+from pyspark_wm_sink.places.paths import local_directory
+
+DELTA, ICEBERG = "Delta table", "Iceberg table"
+_MAIN = "main"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reach:
+    """How a table is reached: storage for Delta, catalog (PyIceberg's properties) and branch for Iceberg."""
+
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+    catalog: Mapping[str, str] = field(default_factory=dict, repr=False)
+    branch: str = _MAIN
+
+    @property
+    def kind(self) -> str:
+        """What is there."""
+        return ICEBERG if self.catalog else DELTA
+
+    @property
+    def is_given(self) -> bool:
+        """Whether anything was said of it: a checkpoint and a ledger are reached without."""
+        return bool(self.storage or self.catalog)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FoundTable:
+    """A table. about: its state and how it is partitioned. records: the newest ones, oldest first."""
+
+    about: str
+    records: Sequence[Published]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add --storage, --catalog and --branch."""
+    parser.add_argument(
+        "--storage", action="append", default=[], metavar="NAME=VALUE",
+        help="how to reach the store of a Delta table; secrets as NAME=env:VARIABLE or NAME=file:PATH",
+    )  # fmt: skip
+    parser.add_argument(
+        "--catalog", action="append", default=[], metavar="NAME=VALUE",
+        help="of an Iceberg table, which is given by its name (db.orders): type, uri and further properties of its "
+        "catalog, as the sink takes them behind catalog.; secrets likewise",
+    )  # fmt: skip
+    parser.add_argument("--branch", metavar="NAME", help=f"of an Iceberg table (default: {_MAIN})")
+
+
+def reach_of(args: argparse.Namespace) -> Reach:
+    """Check the three. Raises OptionError."""
+    storage = pairs_of("--storage", args.storage, "aws_region=eu-west-1")
+    catalog = settings_of("--catalog", args.catalog, "type=rest")
+    if storage and catalog:
+        raise OptionError("--storage is of a Delta table and --catalog of an Iceberg table: leave one of them out")
+    if args.branch is not None and not catalog:
+        raise OptionError("--branch is of an Iceberg table: give its --catalog as well, such as --catalog type=rest")
+    return Reach(storage=storage, catalog=catalog, branch=_MAIN if args.branch is None else args.branch)
+
+
+def table_at(place: str, reach: Reach, most: int) -> FoundTable | None:
+    """Read a table; None if there is none. Raises OptionError, InputError, UnavailableError."""
+    if reach.catalog:
+        return _iceberg(place, reach, most)
+    directory = local_directory(place)
+    if directory is not None and not directory.is_dir():
+        return None
+    from pyspark_wm_sink.delta.table import newest_records, open_table
+
+    table = open_table(place, reach.storage)
+    if table is None:
+        return None
+    by = ", ".join(table.metadata().partition_columns) or "nothing"
+    return FoundTable(
+        about=f"version {table.version()}, partitioned by {by}", records=newest_records(table, most)
+    )  # fmt: skip
+
+
+def _iceberg(name: str, reach: Reach, most: int) -> FoundTable | None:
+    target = IcebergTarget.parse(
+        {"table": name, "branch": reach.branch, **{f"{CATALOG}{key}": value for key, value in reach.catalog.items()}}
+    )
+    from pyspark_wm_sink.iceberg.catalog import open_table
+    from pyspark_wm_sink.iceberg.partitions import spec_terms
+    from pyspark_wm_sink.iceberg.table import newest_records
+
+    table = open_table(target.name, target.catalog_name, target.catalog)
+    if table is None:
+        return None
+    if target.branch not in table.refs() and target.branch != _MAIN:
+        raise OptionError(f"--branch {target.branch}: the Iceberg table {name} has {', '.join(sorted(table.refs()))}")
+    by = ", ".join(spec_terms(table.spec(), table.schema())) or "nothing"
+    head = table.snapshot_by_name(target.branch)
+    about = f"branch {target.branch}, snapshot {'none' if head is None else head.snapshot_id}, partitioned by {by}"
+    return FoundTable(about=about, records=newest_records(table, target.branch, most))
+
+
+def require_records(place: str, reach: Reach, table: FoundTable) -> None:
+    """Raise InputError for a table that no query of ours wrote to."""
+    if not table.records:
+        raise InputError(f"the {reach.kind} {place} holds no record of keyedwm: another program wrote it")
