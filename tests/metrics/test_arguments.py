@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
+import urllib.error
 import urllib.request
 import uuid
 from types import SimpleNamespace
@@ -157,6 +158,29 @@ def test_the_listener_is_removed_and_the_port_given_back_at_the_end(session):
     with socket.socket() as free:
         free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         free.bind(("127.0.0.1", int(running.place.rpartition(":")[2])))
+
+
+def test_a_session_that_ended_without_a_stop_gives_the_port_back_at_the_next_call(session, tmp_path):
+    session._sc = SimpleNamespace(_jsc=object())  # what a session of PySpark has, None once it was stopped
+    left = metrics(session, address=ANY_PORT)
+    port = int(left.place.rpartition(":")[2])
+    session._sc._jsc = None
+    after = metrics(Session(), "textfile", path=str(tmp_path / "k.prom"))
+    with socket.socket() as free:
+        free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        free.bind(("127.0.0.1", port))
+    after.stop()
+    left.stop()  # has nothing left to do
+
+
+def test_a_session_that_ended_keeps_no_place_of_another(session):
+    session._sc = SimpleNamespace(_jsc=object())
+    left = metrics(session, address=ANY_PORT)
+    other = metrics(Session(), address=ANY_PORT)
+    session._sc._jsc = None
+    other.stop()
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(f"http://{left.place}/metrics", timeout=1)
 
 
 def test_a_call_again_for_the_same_session_takes_the_place_of_the_one_before(session):

@@ -52,14 +52,19 @@ class Metrics:
         """Remove the listener, and end the export if no other session uses it; what was sent last stays there."""
         if self in self._export.users:
             self._export.users.remove(self)
-            self._spark.streams.removeListener(self._listener)
-            if not self._export.users:
-                _exports.pop(self._export.where)
-                self._export.exporter.close()
+            if not self.has_ended:
+                self._spark.streams.removeListener(self._listener)
+            self._export.close_without_users()
 
     def is_of(self, spark: SparkSession) -> bool:
         """Whether it exports the queries of this session."""
         return self._spark is spark
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its session was stopped, and its listener with it; unknown of a session of Spark Connect."""
+        context = getattr(self._spark, "_sc", None)
+        return context is not None and getattr(context, "_jsc", None) is None
 
 
 _Where = tuple[ExporterName, Any]
@@ -73,6 +78,12 @@ class _Export:
     figures: Figures
     exporter: Exporter
     users: list[Metrics] = field(default_factory=list)
+
+    def close_without_users(self) -> None:
+        """Give the place back, unless a session uses it that has not ended: one may end without `Metrics.stop`."""
+        self.users[:] = [one for one in self.users if not one.has_ended]
+        if not self.users and _exports.pop(self.where, None) is not None:
+            self.exporter.close()
 
 
 _exports: dict[_Where, _Export] = {}
@@ -104,6 +115,8 @@ def metrics(
     if shown < 0:
         raise OptionError(f"metrics: partitions is {shown}: a whole number of at least 0 is expected")
     require_library(name)
+    for export in list(_exports.values()):
+        export.close_without_users()
     where = name, _target(name, given)
     if where not in _exports:
         figures = Figures(time.time, shown)
