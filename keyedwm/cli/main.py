@@ -8,6 +8,7 @@ wrong command line, 130 after Ctrl-C.
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from types import MappingProxyType, ModuleType
 
 from keyedwm import __version__
 from keyedwm.core.errors import KeyedwmError
+from keyedwm.core.text import words_of
 
 COMMANDS: Mapping[str, str] = MappingProxyType({
     "advise": "keyedwm.cli.advise",
@@ -33,6 +35,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType({
 CUT = 1
 WRONG = 2
 INTERRUPTED = 130
+_OUTPUT_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)  # files of ours say so themselves
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -40,13 +43,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         args = _parser(words[0] if words else None).parse_args(words)
-        return args.run(args)
+        code: int = args.run(args)
+        sys.stdout.flush()  # here, and not when Python ends: what is buffered may have nowhere to go
+        return code
     except KeyedwmError as error:
         print(f"keyedwm: {error}", file=sys.stderr)
         return WRONG
     except BrokenPipeError:  # the reader, such as `head`, has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python writes the rest when it ends
         return CUT
+    except OSError as error:
+        if error.errno not in _OUTPUT_IS_FULL:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(f"keyedwm: the output cannot be written ({words_of(error)}): send it elsewhere", file=sys.stderr)
+        return WRONG
     except KeyboardInterrupt:
         return INTERRUPTED
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -209,6 +213,25 @@ def test_a_checkpoint_in_an_object_store_is_watched_and_drawn(planted, monkeypat
         assert main(["inspect", place]) == 0
         assert main(["watch", f"{place}/none", "--once"]) == 2
         assert "is no checkpoint" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["watch"], ["watch", "--json"], ["inspect"]])
+def test_an_output_that_is_full_is_one_sentence_and_one_that_is_closed_none(planted, words, monkeypatch, capsys):
+    command, *more = words
+    once = ["--once"] if command == "watch" else []
+    with Path("/dev/full").open("w") as full, monkeypatch.context() as of:
+        of.setattr(sys, "stdout", full)
+        assert main([command, str(planted.directory), *once, *more]) == 2
+    assert re.fullmatch(r"keyedwm: the output cannot be written \(.*No space left.*\): .+\n", capsys.readouterr().err)
+    left, right = os.pipe()
+    os.close(left)
+    with os.fdopen(right, "w") as closed, monkeypatch.context() as of:
+        of.setattr(sys, "stdout", closed)
+        try:
+            code = main([command, str(planted.directory), *once, *more])
+        except SystemExit as end:  # rich ends so
+            code = end.code
+    assert (code, capsys.readouterr().err) == (1, "")
 
 
 FOREIGN = 'v1\n{}\n{"t":{"0":5}}\n'
