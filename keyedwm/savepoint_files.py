@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from keyedwm.config.addresses import open_address
+from keyedwm.config.addresses import open_address, store_errors
 from keyedwm.core.errors import DamagedError, FormatError, OptionError, UnavailableError
 from keyedwm.core.parsing import parse_json
 from keyedwm.core.text import error_text, shown, words_of
@@ -209,7 +209,7 @@ def _one_sentence(place: str) -> Iterator[None]:
     """Turn an error of the file system into one sentence."""
     try:
         yield
-    except (OSError, ValueError) as error:  # the second: names that are no text, and paths that can name nothing
+    except (*store_errors(), ValueError) as error:  # the last: names that are no text, and paths that can name nothing
         raise UnavailableError(f"{place} cannot be read or written: {words_of(error)}") from error
 
 

@@ -13,17 +13,23 @@ if TYPE_CHECKING:
 _SAME_AS = {"s3a": "s3", "s3n": "s3"}
 
 
+def store_errors() -> tuple[type[Exception], ...]:
+    """Return what the file systems raise: errors of the operating system, or of Arrow, as Azure's is of a login."""
+    import pyarrow as pa
+
+    return OSError, pa.ArrowException
+
+
 def open_address(address: str, who: str) -> tuple[FileSystem, str]:
     """Return the file system of an address, and the path in it without a slash at its end. who: names it in the error.
 
     Raises InputError if pyarrow cannot open it.
     """
-    import pyarrow as pa
     from pyarrow.fs import FileSystem
 
     scheme, _, rest = address.partition(":")
     try:
         files, path = FileSystem.from_uri(f"{_SAME_AS.get(scheme.lower(), scheme.lower())}:{rest}")
-    except (OSError, pa.ArrowException) as error:
+    except store_errors() as error:
         raise InputError(f"{who} cannot be reached: {words_of(error)}") from error
     return files, path.rstrip("/")

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from keyedwm.config.addresses import open_address
+from keyedwm.config.addresses import open_address, store_errors
 from keyedwm.core.errors import InputError, UnavailableError
 from keyedwm.core.text import words_of
 from keyedwm.runtime import private_dirs
@@ -300,14 +300,14 @@ class RemoteFiles:
     def _reading(self) -> Iterator[None]:
         try:
             yield
-        except (OSError, UnicodeDecodeError) as error:
+        except (*store_errors(), UnicodeDecodeError) as error:
             raise UnavailableError(f"the ledger {self.address} cannot be read: {words_of(error)}") from error
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
         try:
             yield
-        except OSError as error:
+        except store_errors() as error:
             raise UnavailableError(f"the ledger {self.address} cannot be written: {words_of(error)}") from error
 
 

@@ -9,8 +9,10 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from keyedwm import savepoint_files
 from keyedwm.cli import watch
 from keyedwm.cli.main import main
 from keyedwm.cli.query.picture import as_json
@@ -232,6 +234,18 @@ def test_an_output_that_is_full_is_one_sentence_and_one_that_is_closed_none(plan
         except SystemExit as end:  # rich ends so
             code = end.code
     assert (code, capsys.readouterr().err) == (1, "")
+
+
+@pytest.mark.parametrize("command", [["watch", "--once"], ["plot"]])
+def test_a_store_that_refuses_in_words_of_arrow_is_one_sentence(command, monkeypatch, capsys):
+    class Refusing:
+        def get_file_info(self, _at):
+            raise pa.ArrowException("Failed to get token\nfrom the machine")
+
+    monkeypatch.setattr(savepoint_files, "open_address", lambda _address, _who: (Refusing(), "c/cp"))
+    assert main([command[0], "abfss://c@a.example/cp", *command[1:]]) == 2
+    said = "keyedwm: abfss://c@a.example/cp cannot be read or written: Failed to get token from the machine (KWM-3001)"
+    assert capsys.readouterr().err.startswith(said)
 
 
 FOREIGN = 'v1\n{}\n{"t":{"0":5}}\n'

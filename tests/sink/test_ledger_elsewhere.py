@@ -15,6 +15,7 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.fs
 import pytest
 
@@ -198,11 +199,14 @@ def test_no_other_user_can_take_the_place_of_the_lock(tmp_path: Path, monkeypatc
         Ledger(ADDRESS).locked().__enter__()
 
 
-def test_a_store_that_does_not_answer_decides_nothing(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", [OSError, pa.ArrowException], ids=["of the system", "of Arrow"])
+def test_a_store_that_does_not_answer_decides_nothing(
+    store: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
+) -> None:
     Ledger(ADDRESS).decide(entry(3))
 
     def broken(*_args: object, **_named: object) -> None:
-        raise OSError("AWS Error SLOW_DOWN\nduring PutObject")
+        raise kind("AWS Error SLOW_DOWN\nduring PutObject")
 
     with monkeypatch.context() as failing:
         failing.setattr(RemoteFiles, "_opened", lambda _self: (type("Files", (), {"create_dir": broken})(), "x"))
