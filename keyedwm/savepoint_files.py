@@ -209,7 +209,7 @@ def _one_sentence(place: str) -> Iterator[None]:
     """Turn an error of the file system into one sentence."""
     try:
         yield
-    except (*store_errors(), ValueError) as error:  # the last: names that are no text, and paths that can name nothing
+    except store_errors(ValueError) as error:  # the last: names that are no text, and paths that can name nothing
         raise UnavailableError(f"{place} cannot be read or written: {words_of(error)}") from error
 
 

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 _SAME_AS = {"s3a": "s3", "s3n": "s3"}
 
 
-def store_errors() -> tuple[type[Exception], ...]:
+def store_errors(*more: type[Exception]) -> tuple[type[Exception], ...]:
     """Return what the file systems raise: errors of the operating system, or of Arrow, as Azure's is of a login."""
     import pyarrow as pa
 
-    return OSError, pa.ArrowException
+    return OSError, pa.ArrowException, *more
 
 
 def open_address(address: str, who: str) -> tuple[FileSystem, str]:

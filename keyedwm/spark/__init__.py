@@ -53,10 +53,10 @@ from keyedwm.spark.api.window_specs import (
     tumbling_key_rows,
     tumbling_rows,
 )
+from keyedwm.spark.failures.reason import reason, show_reason_last
 from keyedwm.spark.hosting.source_description import Source
 from keyedwm.spark.inspect.list_state import held_messages, held_windows, oldest_offsets
 from keyedwm.spark.inspect.progress import log_progress, source_progress
-from keyedwm.spark.inspect.reason import reason, show_reason_last
 from keyedwm.spark.setup.conf import recommended_conf, session_conf, start_in_turn
 from keyedwm.spark.setup.interpreter import use_this_python
 

@@ -300,7 +300,7 @@ class RemoteFiles:
     def _reading(self) -> Iterator[None]:
         try:
             yield
-        except (*store_errors(), UnicodeDecodeError) as error:
+        except store_errors(UnicodeDecodeError) as error:
             raise UnavailableError(f"the ledger {self.address} cannot be read: {words_of(error)}") from error
 
     @contextmanager

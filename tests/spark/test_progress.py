@@ -7,7 +7,7 @@ import logging
 import time
 
 from keyedwm.spark import log_progress, source_progress
-from keyedwm.spark.inspect.failures import Failures
+from keyedwm.spark.failures.left import Failures
 from keyedwm.spark.inspect.progress import LOG
 from keyedwm.spark.metrics.exporter import MetricsListener
 from keyedwm.spark.metrics.figures import Figures

@@ -18,7 +18,7 @@ from keyedwm.config.validation import is_host_name, number
 from keyedwm.core.errors import OptionError
 from keyedwm.core.text import nearest
 from keyedwm.spark.arguments import named, require_session
-from keyedwm.spark.inspect.failures import Failures
+from keyedwm.spark.failures.left import Failures
 from keyedwm.spark.metrics.exporter import Exporter, ExporterName, MetricsListener, require_library
 from keyedwm.spark.metrics.figures import Figures
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from keyedwm.core.text import MOST_WORDS, shortened
 from keyedwm.last_error import leave_error
 from keyedwm.savepoint_files import Files
-from keyedwm.spark.inspect.reason import reason
+from keyedwm.spark.failures.reason import reason
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

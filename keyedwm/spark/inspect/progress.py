@@ -25,7 +25,7 @@ from keyedwm.config.validation import duration_ms
 from keyedwm.core.errors import OptionError
 from keyedwm.core.text import about_span
 from keyedwm.spark.arguments import named, require_session
-from keyedwm.spark.inspect.failures import Failures
+from keyedwm.spark.failures.left import Failures
 from keyedwm.spark.metrics.batch_figures import facts_of
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from keyedwm.core.errors import OptionError
+from keyedwm.spark.failures.left import Failures
 from keyedwm.spark.metrics.figures import Figures
 
 if TYPE_CHECKING:
@@ -35,16 +36,6 @@ class Exporter(Protocol):
 
     def close(self) -> None:
         """Export a last time, where figures are sent, and give back what is held."""
-
-
-class Watcher(Protocol):
-    """Who is told when queries start and end, too."""
-
-    def started(self, query_id: str) -> None:
-        """Take note of a query."""
-
-    def terminated(self, query_id: str, exception: str | None) -> None:
-        """Take note of its end, and of the error that Spark tells of it."""
 
 
 class ExporterName(Enum):
@@ -79,7 +70,7 @@ def require_library(name: ExporterName) -> None:
 class MetricsListener(StreamingQueryListener):
     """Hands events to the figures, says to the exporter that there are new ones, and has errors left in checkpoints."""
 
-    def __init__(self, figures: Figures, exporter: Exporter, failures: Watcher) -> None:
+    def __init__(self, figures: Figures, exporter: Exporter, failures: Failures) -> None:
         self._figures = figures
         self._exporter = exporter
         self._failures = failures
