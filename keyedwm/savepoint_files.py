@@ -27,8 +27,6 @@ VERSION = 1
 SAVEPOINT_MANIFEST = "savepoint.json"
 STATE = "state"
 _NOTE = "note"  # the blob of an operator's manifest, which stands in the savepoint's
-# Names of `OperatorState` that the file calls otherwise.
-_IN_FILE = {"description": "told", "manifests": "notes", "states": "facts"}
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 
@@ -216,10 +214,6 @@ def _one_sentence(place: str) -> Iterator[None]:
 def write_savepoint(files: Files, savepoint: Savepoint) -> None:
     """Write the manifest, after everything else is written."""
     content = {name: value for name, value in asdict(savepoint).items() if name != "place"}
-    content["operators"] = {
-        name: {_IN_FILE.get(part, part): value for part, value in operator.items()}
-        for name, operator in content["operators"].items()
-    }
     files.write(SAVEPOINT_MANIFEST, json.dumps({"version": VERSION, **content}, sort_keys=True))
 
 
@@ -251,12 +245,11 @@ def read_savepoint(caller: str, place: str) -> Savepoint:
 
 
 def _operator_of(found: Mapping[str, Any]) -> OperatorState:
-    names = {in_file: name for name, in_file in _IN_FILE.items()}
-    operator = OperatorState(**{names.get(part, part): value for part, value in found.items()})
+    operator = OperatorState(**found)
     if not (_are_objects(operator.manifests) and _are_objects(operator.states) and operator.manifests):
-        raise TypeError("an operator has no list of notes, or none of facts")
+        raise TypeError("an operator has no list of manifests, or none of states")
     if not isinstance(operator.description, dict | None) or len(operator.manifests) != len(operator.states):
-        raise TypeError("an operator has no plan, or another number of notes than of facts")
+        raise TypeError("an operator has no plan, or another number of manifests than of states")
     return operator
 
 

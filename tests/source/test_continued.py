@@ -167,7 +167,7 @@ def test_a_damaged_savepoint_is_one_short_sentence_wherever_the_damage_is(place)
     files = Files(place(offset("a"), offset("b")))
     sound = json.loads(files.read(SAVEPOINT_MANIFEST))
     note = {"inbox": {"of_source": {}}, "blobs": {}, "snapshot": 2}
-    operator = {"name": "x", "axis": 0, "digest": "d", "told": None, "notes": [note], "facts": [{}]}
+    operator = {"name": "x", "axis": 0, "digest": "d", "description": None, "manifests": [note], "states": [{}]}
     sound["operators"] = {"x": operator}
     said = []
     for path in places_in(sound):

@@ -104,9 +104,9 @@ def test_what_differs_is_named_on_both_sides(old, new, told):
     found = difference(noted(old), new.description())
     assert all(words in found for words in told), found
     assert difference(noted(new), new.description()) == difference(None, new.description()) == ""
-    note = {"version": 2, "buckets": 1, "plan": "one", "told": noted(old), "axis": 0, "name": "n"}
+    note = {"version": 2, "buckets": 1, "plan": "one", "description": noted(old), "axis": 0, "name": "n"}
     with pytest.raises(OptionError) as refused:
-        require_owner("aggregate", note, {**note, "plan": "other", "told": new.description()}, "windows or keys")
+        require_owner("aggregate", note, {**note, "plan": "other", "description": new.description()}, "windows or keys")
     assert f"(windows or keys differ; {found}): go back to that plan" in str(refused.value)
 
 
@@ -121,7 +121,7 @@ def test_what_differs_is_named_on_both_sides(old, new, told):
     ],
 )
 def test_another_number_of_buckets_axis_or_name_is_refused_with_the_one_that_fits(other, told):
-    note = {"version": 2, "buckets": 2, "plan": "one", "told": {}, "axis": 3, "name": "hours"}
+    note = {"version": 2, "buckets": 2, "plan": "one", "description": {}, "axis": 3, "name": "hours"}
     require_owner("aggregate", note, note, "windows or keys")
     with pytest.raises(OptionError) as refused:
         require_owner("aggregate", note, note | other, "windows or keys")
@@ -130,7 +130,7 @@ def test_another_number_of_buckets_axis_or_name_is_refused_with_the_one_that_fit
 
 def test_state_of_0_2_0_is_taken_by_its_own_digest_and_else_told_to_run_under_its_python_once():
     note = {"version": 2, "buckets": 1, "plan": "by code", "axis": 0, "name": "n"}
-    owner = {**note, "plan": "by version", "told": {"kind": "process"}}
+    owner = {**note, "plan": "by version", "description": {"kind": "process"}}
     require_owner("aggregate", note, owner, "functions", ("by code",))
     with pytest.raises(OptionError, match="run the query for one batch with that Python and this keyedwm"):
         require_owner("aggregate", note, owner, "functions", ("by other code",))

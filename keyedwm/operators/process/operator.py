@@ -188,7 +188,7 @@ def _check_facts(facts: object) -> None:
             left += found
 
 
-FACTS = "key_watermarks"  # in the manifest
+KEYS_STATE = "key_watermarks"  # in the manifest
 
 
 class PerKeyProcessOperator(ProcessOperator):
@@ -197,7 +197,7 @@ class PerKeyProcessOperator(ProcessOperator):
     def __init__(self, plan: ProcessPlan, per_key: PerKey, store: BlobStore) -> None:
         super().__init__(plan, store)
         self._behind_ms = per_key.behind_ms
-        self._own = KeyWatermarks(plan, per_key, self._logs, read_manifest(plan, store).get(FACTS, {}), KEYS_LOG)
+        self._own = KeyWatermarks(plan, per_key, self._logs, read_manifest(plan, store).get(KEYS_STATE, {}), KEYS_LOG)
         self._own.rise(self._processor.watermark_ms)
 
     @property
@@ -244,7 +244,7 @@ class PerKeyProcessOperator(ProcessOperator):
             yield from self._tell(input_number, idle, before, self._own.recorded())
 
     def _manifest_state(self) -> dict[str, Any]:
-        return {**super()._manifest_state(), FACTS: self._own.state()}
+        return {**super()._manifest_state(), KEYS_STATE: self._own.state()}
 
     def _merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
         return self._own.merge(tables) if self._own.owns(log) else super()._merge(log, tables)

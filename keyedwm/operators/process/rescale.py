@@ -18,7 +18,7 @@ from keyedwm.arrow.columns import sorted_distinct
 from keyedwm.core.errors import OptionError
 from keyedwm.operators.buckets import bucket_of
 from keyedwm.operators.keyed.key_watermarks import rescaled_state
-from keyedwm.operators.process.operator import FACTS
+from keyedwm.operators.process.operator import KEYS_STATE
 from keyedwm.operators.process.plan import ProcessPlan
 from keyedwm.operators.state.blobs import read_stored
 from keyedwm.operators.state.cut import BlobPiece, cut_table, rows_by_log
@@ -92,6 +92,6 @@ class ProcessRescale:
         state = {
             name: self.states[0][name] for name in ("watermark_ms", "watermarks_ms", "own") if name in self.states[0]
         }
-        if FACTS in self.states[0]:
-            state[FACTS] = rescaled_state([one[FACTS] for one in self.states])
+        if KEYS_STATE in self.states[0]:
+            state[KEYS_STATE] = rescaled_state([one[KEYS_STATE] for one in self.states])
         return manifest_of(self.plan, {**state, "due_ms": min(due, default=None), "rows": rows, "tried": {}})

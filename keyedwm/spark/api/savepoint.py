@@ -197,7 +197,7 @@ def _operator(spark: SparkSession, files: Files, number: int, kind: str) -> tupl
         name=first["name"],
         axis=first["axis"],
         digest=first["plan"],
-        description=first.get("told"),
+        description=first.get("description"),
         manifests=[_manifest(manifests[one]) for one in ids],
         states=[states[one] for one in ids],
     )

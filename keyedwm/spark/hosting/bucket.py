@@ -166,7 +166,7 @@ class Bucket(VersionChecked, StatefulProcessor):
             "version": NOTE_VERSION,
             "buckets": len(self._layout.ids),
             "plan": self._plan.digest(),
-            "told": self._plan.description(),
+            "description": self._plan.description(),
             "axis": self._layout.axis,
             "name": self._layout.name,
         }

@@ -121,7 +121,7 @@ def require_owner(
             f"their number is fixed in a checkpoint: give buckets={manifest['buckets']}"
         )
     if manifest["plan"] not in (owner["plan"], *earlier):
-        differences = difference(manifest.get("told"), owner["told"]) if "told" in owner else ""
+        differences = difference(manifest.get("description"), owner["description"]) if "description" in owner else ""
         differences = differences or (OTHER_PYTHON if earlier else "")
         raise OptionError(
             f"{kind} {name}: the checkpoint holds the state of another plan ({plan_means} differ"

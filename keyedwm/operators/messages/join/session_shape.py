@@ -45,7 +45,7 @@ class JoinedSessions(SessionShape):
     def __init__(self, plan: WindowJoinPlan, kept: ShapeContext, state: Mapping[str, Any]) -> None:
         super().__init__(plan_of_both(plan), kept, state)
         self._join = plan
-        self.marks: list[int | None] = state.get("marks", [None, None])
+        self.watermarks_ms: list[int | None] = state.get("watermarks_ms", [None, None])
         self._spans = OpenSessions(self._plan.key_fields, self._logs, SPANS, self._open.keys)
 
     def validated(self, input_number: int, rows: pa.Table) -> pa.Table:
@@ -87,16 +87,18 @@ class JoinedSessions(SessionShape):
 
     def due(self, watermark_ms: int, input_number: int = 0) -> Iterator[Output]:
         """Take the watermark of a side, a lower one has no effect: sessions are complete by the lower one of both."""
-        before = self.marks[input_number]
-        self.marks[input_number] = watermark_ms if before is None else max(before, watermark_ms)
-        known = [mark for mark in self.marks if mark is not None]
-        if len(known) == len(self.marks):
+        before = self.watermarks_ms[input_number]
+        self.watermarks_ms[input_number] = watermark_ms if before is None else max(before, watermark_ms)
+        known = [ms for ms in self.watermarks_ms if ms is not None]
+        if len(known) == len(self.watermarks_ms):
             yield from super().due(min(known))
 
     def output_watermark_ms(self, watermark_ms: int) -> int:
         """Return the watermark that pairs keep: late ones come as long as their session is kept."""
-        known = [mark for mark in self.marks if mark is not None]
-        return super().output_watermark_ms(min(watermark_ms, *known)) if len(known) == len(self.marks) else LOWEST
+        known = [ms for ms in self.watermarks_ms if ms is not None]
+        return (
+            super().output_watermark_ms(min(watermark_ms, *known)) if len(known) == len(self.watermarks_ms) else LOWEST
+        )
 
     @property
     def _by_message(self) -> bool:
@@ -213,7 +215,7 @@ class JoinedSessions(SessionShape):
 
     def state(self) -> dict[str, Any]:
         """See StoreShape; with the watermark of each side."""
-        return {**super().state(), "marks": self.marks}
+        return {**super().state(), "watermarks_ms": self.watermarks_ms}
 
     def _tables(self) -> dict[str, OpenSessions]:
         return {**super()._tables(), SPANS: self._spans}
