@@ -83,10 +83,12 @@ def _table_publication(
     overwrite: bool,
     stream: bool,
 ) -> Publication:
+    from pyspark_wm_sink.tables.rows import with_errors
+
     if isinstance(target, IcebergTarget):
         from pyspark_wm_sink.iceberg.writer import iceberg_publication
 
-        return iceberg_publication(chosen, target, mode, schema, overwrite=overwrite, stream=stream)
+        return with_errors(iceberg_publication, chosen, target, mode, schema, overwrite=overwrite, stream=stream)
     from pyspark_wm_sink.delta.writer import delta_publication
 
-    return delta_publication(chosen, target, mode, schema, overwrite=overwrite, stream=stream)
+    return with_errors(delta_publication, chosen, target, mode, schema, overwrite=overwrite, stream=stream)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql.types import StructType
 
 from pyspark_wm_sink.delta.foreign_files import check_no_foreign_files
 from pyspark_wm_sink.delta.partitions import check_columns
@@ -14,28 +13,15 @@ from pyspark_wm_sink.delta.row_rules import row_rules
 from pyspark_wm_sink.delta.stage import DeltaStagePlan
 from pyspark_wm_sink.delta.storage import check_may_write
 from pyspark_wm_sink.delta.table import arrow_schema, check_names, check_table, columns_of, delta_schema, open_table
-from pyspark_wm_sink.options.sink_options import DeltaTarget, SinkOptions, SnapshotMode
+from pyspark_wm_sink.options.sink_options import DeltaTarget, SinkOptions
 from pyspark_wm_sink.tables.row_rules import NO_RULES, RowRules
-from pyspark_wm_sink.tables.rows import TableRows, table_rows
+from pyspark_wm_sink.tables.rows import TableRows
 
 
 def delta_publication(
-    chosen: SinkOptions, target: DeltaTarget, mode: SnapshotMode, schema: StructType, *, overwrite: bool, stream: bool
-) -> DeltaPublication:
-    """Check all that can be known before a row is written; raises OptionError, InputError, UnavailableError."""
-    results, rejected = table_rows(
-        chosen, mode, schema, has_errors=target.errors_to is not None, overwrite=overwrite, stream=stream
-    )
-    errors = None
-    if rejected is not None:
-        beside = replace(target, path=target.errors_to or "", partition_by=None)
-        errors = _publication(chosen, beside, rejected, overwrite=False, errors=None)
-    return _publication(chosen, target, results, overwrite=overwrite, errors=errors)
-
-
-def _publication(
     chosen: SinkOptions, target: DeltaTarget, rows: TableRows, *, overwrite: bool, errors: DeltaPublication | None
 ) -> DeltaPublication:
+    """Return the publication of rows to a table that they fit; see `tables.rows.with_errors`."""
     place = _checked_place(target, rows.columns("a Delta table"), overwrite=overwrite)
     return DeltaPublication(
         stage=DeltaStagePlan(

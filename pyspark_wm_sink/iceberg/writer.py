@@ -5,14 +5,11 @@ Rule: files hold the table's field ids, so the table is created, and columns are
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pyarrow as pa
 from pyiceberg import __version__ as pyiceberg_version
 from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, TableAlreadyExistsError
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
-from pyspark.sql.types import StructType
 
 from keyedwm.core.errors import InputError, OptionError
 from pyspark_wm_sink.iceberg.catalog import explaining, open_catalog, open_table
@@ -21,11 +18,11 @@ from pyspark_wm_sink.iceberg.publish import IcebergPublication
 from pyspark_wm_sink.iceberg.schema import file_columns, rows_fields, table_fields, with_new, written_schema
 from pyspark_wm_sink.iceberg.stage import IcebergStagePlan, check_properties
 from pyspark_wm_sink.options.iceberg_target import IcebergTarget
-from pyspark_wm_sink.options.sink_options import SinkOptions, SnapshotMode
+from pyspark_wm_sink.options.sink_options import SinkOptions
 from pyspark_wm_sink.tables.fitting import fit, never_null_inside
 from pyspark_wm_sink.tables.library_errors import one_line
 from pyspark_wm_sink.tables.row_rules import RowRules
-from pyspark_wm_sink.tables.rows import TableRows, table_rows
+from pyspark_wm_sink.tables.rows import TableRows
 
 _VERSIONS = (1, 2)
 # Each commit writes the table's metadata anew: without this a stream would leave a file a batch for good.
@@ -33,22 +30,9 @@ _OF_NEW_TABLES = {"write.metadata.delete-after-commit.enabled": "true"}
 
 
 def iceberg_publication(
-    chosen: SinkOptions, target: IcebergTarget, mode: SnapshotMode, schema: StructType, *, overwrite: bool, stream: bool
-) -> IcebergPublication:
-    """Check all that can be known before a row is written; raises OptionError, InputError, UnavailableError."""
-    results, rejected = table_rows(
-        chosen, mode, schema, has_errors=target.errors_to is not None, overwrite=overwrite, stream=stream
-    )
-    errors = None
-    if rejected is not None:
-        beside = replace(target, name=target.errors_to or "", partition_by=None)
-        errors = _publication(chosen, beside, rejected, overwrite=False, errors=None)
-    return _publication(chosen, target, results, overwrite=overwrite, errors=errors)
-
-
-def _publication(
     chosen: SinkOptions, target: IcebergTarget, rows: TableRows, *, overwrite: bool, errors: IcebergPublication | None
 ) -> IcebergPublication:
+    """Return the publication of rows to a table that they fit; see `tables.rows.with_errors`."""
     columns = rows.columns("an Iceberg table")
     table = open_table(target.name, target.catalog_name, target.catalog)
     if table is None:

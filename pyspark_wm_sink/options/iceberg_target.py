@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from keyedwm.config.secrets import value_of
@@ -50,6 +50,10 @@ class IcebergTarget:
     merge_schema: bool = False
     errors_to: str | None = None
     is_shared: bool = False
+
+    def of_errors(self) -> IcebergTarget | None:
+        """Return the target of rejected messages, None where there is none."""
+        return None if self.errors_to is None else replace(self, name=self.errors_to, partition_by=None)
 
     @staticmethod
     def parse(settings: Mapping[str, str]) -> IcebergTarget:

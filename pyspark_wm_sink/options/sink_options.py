@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from keyedwm.config.secrets import refuse_login_in
@@ -65,6 +65,10 @@ class DeltaTarget:
     merge_schema: bool = False
     errors_to: str | None = None
     is_shared: bool = False
+
+    def of_errors(self) -> DeltaTarget | None:
+        """Return the target of rejected messages, None where there is none."""
+        return None if self.errors_to is None else replace(self, path=self.errors_to, partition_by=None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

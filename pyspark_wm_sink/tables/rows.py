@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
@@ -11,8 +12,12 @@ from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.rows import REJECTED
 from pyspark_wm_sink.batch.errors_to import check_rejected
 from pyspark_wm_sink.batch.source_columns import check_inline, has_control, has_offsets
-from pyspark_wm_sink.options.sink_options import ControlRows, SinkOptions, SnapshotMode
+from pyspark_wm_sink.options.iceberg_target import IcebergTarget
+from pyspark_wm_sink.options.sink_options import ControlRows, DeltaTarget, SinkOptions, SnapshotMode
 from pyspark_wm_sink.tables.columns import table_columns
+
+Target_contra = TypeVar("Target_contra", DeltaTarget, IcebergTarget, contravariant=True)
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,13 +36,43 @@ class TableRows:
         return table_columns(self.schema, drop_control=self.has_control and not self.inline, table=table)
 
 
-def table_rows(
+class Publish(Protocol[Target_contra, Made]):
+    """How a format of tables publishes rows; errors: the publication of rejected messages."""
+
+    def __call__(
+        self, chosen: SinkOptions, target: Target_contra, rows: TableRows, *, overwrite: bool, errors: Made | None
+    ) -> Made:
+        """Refuse a table that the rows do not fit, and create one that is not there, where that is asked for."""
+
+
+def with_errors(
+    publish: Publish[Target_contra, Made],
+    chosen: SinkOptions,
+    target: Target_contra,
+    mode: SnapshotMode,
+    schema: StructType,
+    *,
+    overwrite: bool,
+    stream: bool,
+) -> Made:
+    """Return the publication of the results, which has that of rejected messages where a table of errors takes them.
+
+    Raises all that can be known before a row is written: OptionError, InputError, UnavailableError.
+    """
+    errors_target = target.of_errors()
+    results, rejected = _table_rows(
+        chosen, mode, schema, has_errors=errors_target is not None, overwrite=overwrite, stream=stream
+    )
+    errors = None
+    if errors_target is not None and rejected is not None:
+        errors = publish(chosen, errors_target, rejected, overwrite=False, errors=None)
+    return publish(chosen, target, results, overwrite=overwrite, errors=errors)
+
+
+def _table_rows(
     chosen: SinkOptions, mode: SnapshotMode, schema: StructType, *, has_errors: bool, overwrite: bool, stream: bool
 ) -> tuple[TableRows, TableRows | None]:
-    """Return the results, and the rejected messages where a table of errors takes them.
-
-    Raises OptionError or InputError for rows that do not have the columns which the options need.
-    """
+    """Return the results, and the rejected messages where a table of errors takes them."""
     inline = chosen.control_rows is ControlRows.INLINE
     if inline:
         check_inline(schema)

@@ -22,7 +22,7 @@ _COLUMNS = pa.schema(
 
 def pieces(begin: RescaledState, layout: BucketLayout, old: Iterable[Mapping[str, bytes]]) -> list[SimpleNamespace]:
     """Return what new buckets are given, as rows; old: the blobs of each old bucket."""
-    suffix = begin.move.beside
+    suffix = begin.rescale.beside
     rows = [
         {"bucket": number, "name": name, "blob": blob, "beside": blobs.get(f"{name}{suffix}")}
         for number, blobs in enumerate(old)
@@ -30,7 +30,7 @@ def pieces(begin: RescaledState, layout: BucketLayout, old: Iterable[Mapping[str
         if name != MANIFEST and not (suffix and name.endswith(suffix))
     ]
     batches = pa.Table.from_pylist(rows, _COLUMNS).to_batches(max_chunksize=3)
-    cut = CutBlobs(begin.move, layout.ids)(batches)
+    cut = CutBlobs(begin.rescale, layout.ids)(batches)
     return [SimpleNamespace(**row) for batch in cut for row in batch.to_pylist()]
 
 

@@ -177,12 +177,12 @@ def test_another_join_is_refused_in_one_sentence(tmp_path):
     with pytest.raises(OptionError, match=r"join_latest rates: continue_from .* holds the state of no join_latest"):
         moved(place, latest_plan(), layout_of(latest_plan(), 2, "rates"))
     begin = moved(place, old.plan, old.layout)
-    apart = [dict(facts, received={"0": number}) for number, facts in enumerate(begin.move.states)]
+    apart = [dict(facts, received={"0": number}) for number, facts in enumerate(begin.rescale.states)]
     with pytest.raises(FormatError, match="its buckets stand at different watermarks"):
-        replace(begin.move, states=tuple(apart))
-    newer = [dict(facts, version=2) for facts in begin.move.states]
+        replace(begin.rescale, states=tuple(apart))
+    newer = [dict(facts, version=2) for facts in begin.rescale.states]
     with pytest.raises(FormatError, match="its state is of version 2, this keyedwm reads 1"):
-        replace(begin.move, states=tuple(newer))
+        replace(begin.rescale, states=tuple(newer))
 
 
 def test_a_join_that_another_operator_follows_keeps_its_name(tmp_path):

@@ -67,7 +67,7 @@ def move_of(old: Pipeline, plan: WindowPlan, told=True) -> RescaledState:
         blobs=tuple(tuple(name for name in store.blobs if name != MANIFEST) for store in stores),
     )
     notes = tuple(json.loads(json.dumps(old.state[one][0].as_json())) for one in old.layout.ids)
-    return RescaledState(move=move, name="hours", manifests=notes, follows={})
+    return RescaledState(rescale=move, name="hours", manifests=notes, follows={})
 
 
 def moved(old: Pipeline, plan: WindowPlan, buckets: int) -> Pipeline:

@@ -208,5 +208,5 @@ def test_another_processor_axis_or_kind_is_refused_in_one_sentence(tmp_path):
     with pytest.raises(OptionError, match=r"aggregate hours: continue_from .* holds the state of no aggregate"):
         moved(place, windows_of(SlidingWindow(6_000, 6_000)), BucketLayout("hours", (0,), ((0,),)))
     begin = moved(place, old.plan, old.layout)
-    assert pickle.loads(pickle.dumps(begin.move)) == begin.move  # noqa: S301  as Spark does
+    assert pickle.loads(pickle.dumps(begin.rescale)) == begin.rescale  # noqa: S301  as Spark does
     assert STATE not in (Files(place).names() or ())

@@ -13,6 +13,7 @@ from pyspark_wm_sink.iceberg import table as iceberg
 from pyspark_wm_sink.iceberg.publish import IcebergPublication
 from pyspark_wm_sink.iceberg.writer import iceberg_publication
 from pyspark_wm_sink.options.sink_options import SinkOptions, SnapshotMode
+from pyspark_wm_sink.tables.rows import with_errors
 from tests.sink.table_sink import staged
 
 __all__ = ["staged"]
@@ -48,7 +49,7 @@ def how(
     catalog_of(place)
     chosen = SinkOptions.parse(options(place, **{"createTable": "true", "replayCheck": "counts", **more}))
     columns = from_arrow_schema(schema, prefer_timestamp_ntz=True)
-    return iceberg_publication(chosen, chosen.target, mode, columns, overwrite=overwrite, stream=True)
+    return with_errors(iceberg_publication, chosen, chosen.target, mode, columns, overwrite=overwrite, stream=True)
 
 
 def rows(place: Path) -> list[dict]:

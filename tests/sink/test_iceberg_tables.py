@@ -22,6 +22,7 @@ from pyspark_wm_sink.batch.task import Task
 from pyspark_wm_sink.iceberg.writer import iceberg_publication
 from pyspark_wm_sink.options.sink_options import SinkOptions, SnapshotMode
 from pyspark_wm_sink.tables.publish import publish
+from pyspark_wm_sink.tables.rows import with_errors
 from pyspark_wm_sink.tables.stage import stage
 from tests.sink.iceberg_sink import (
     NAME,
@@ -113,7 +114,9 @@ def test_control_rows_inline_come_back_with_the_events(tmp_path):
     columns = from_arrow_schema(schema.remove_metadata())
     catalog_of(tmp_path)
     chosen = SinkOptions.parse(options(tmp_path, createTable="true", controlRows="inline"))
-    to = iceberg_publication(chosen, chosen.target, SnapshotMode.BARRIER, columns, overwrite=False, stream=True)
+    to = with_errors(
+        iceberg_publication, chosen, chosen.target, SnapshotMode.BARRIER, columns, overwrite=False, stream=True
+    )
     event = {"value": b"v", "topic": "t", "partition": 0, "offset": 4}
     end = {"kind": "barrier", "channel": "t-0", "snapshot": 0, "channels": 1}
     given = pa.Table.from_pylist([event, {"topic": "t", "partition": 0, "offset": 5, "control": end}], schema)

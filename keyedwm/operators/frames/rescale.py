@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,37 +29,29 @@ from keyedwm.operators.keyed.key_watermarks import rescaled_state
 from keyedwm.operators.keyed.own_log import is_own
 from keyedwm.operators.results import END, HIDDEN, ROWS
 from keyedwm.operators.state.blobs import read_stored
-from keyedwm.operators.state.cut import BlobPiece, cut_table, rows_by_log
+from keyedwm.operators.state.cut import BlobPiece, Rescale, cut_table, rows_by_log
 from keyedwm.operators.state.description import lines_of
-from keyedwm.operators.state.manifest import FORMAT, manifest_of
-from keyedwm.operators.state.store import PART, part_numbers
+from keyedwm.operators.state.manifest import manifest_of
+from keyedwm.operators.state.store import PART
 
 _REMEDY = "go back to what it was, or start from a new checkpoint"
 
 
 @dataclass(frozen=True, kw_only=True)
-class FrameRescale:
-    """How the state of `buckets` old buckets goes to a plan. Raises OptionError and FormatError for what cannot move.
-
-    who: the operator in messages. digest, description: of the old plan; there is no description where keyedwm 0.2.0
-    wrote the state. states: the operator's manifest in each old bucket. blobs: the names of the blobs in each.
+class FrameRescale(Rescale):
+    """How the buckets of an aggregate go to those of a plan. description: of the old plan, None where keyedwm 0.2.0
+    wrote the state.
     """
 
-    beside: ClassVar[str | None] = None
-    who: str
     plan: WindowPlan
-    digest: str
     description: Mapping[str, Any] | None
-    states: tuple[Mapping[str, Any], ...]
-    blobs: tuple[tuple[str, ...], ...]
     # Accumulator column → its name in the old state, None for one of an added aggregate.
     columns: Mapping[str, str | None] = field(init=False, repr=False)
-    _numbers: Mapping[tuple[int, str], int] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self._check_states()
         object.__setattr__(self, "columns", self._accumulators())
-        object.__setattr__(self, "_numbers", part_numbers(self.blobs))
 
     def state_of(self, rows: Mapping[str, int], young_end: int | None) -> dict[str, Any]:
         """Return the state of a new bucket. rows: of each log; young_end: the lowest end of a part of a session."""
@@ -83,7 +75,7 @@ class FrameRescale:
         table = self._laid_out(log, self._alive(bucket, log, read_stored(name, blob)))
         if not table.num_rows:
             return
-        to = f"{self._log(log)}{PART}{self._numbers[bucket, name]}"
+        to = f"{self._log(log)}{PART}{self.numbers[bucket, name]}"
         numbers = bucket_of([table.column(by) for by in self.plan.owners], table.num_rows, count)
         for number in sorted_distinct(numbers).tolist():
             mine = table.take(pa.array(np.flatnonzero(numbers == number)))
@@ -132,7 +124,6 @@ class FrameRescale:
         return pa.table([contiguous(array) for array in arrays], schema=pa.schema(fields))
 
     def _check_states(self) -> None:
-        FORMAT.check_versions(f"{self.who}: its state", self.states)
         if len({state.get("watermark_ms") for state in self.states}) > 1:
             raise OptionError(
                 f"{self.who}: its buckets have closed windows up to different times, because max_rows_per_batch holds "

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,30 +23,22 @@ from keyedwm.operators.join.plan import LEFT, RIGHT, JoinPlan
 from keyedwm.operators.join.shipped_side import HASH, bucket_numbers
 from keyedwm.operators.join.side_buffer import COMPRESSION, MATCHED, LimitsOf, SidePiece, Slice, matched_rows
 from keyedwm.operators.state.blobs import read_stored, sealed, stored
-from keyedwm.operators.state.cut import BlobPiece
+from keyedwm.operators.state.cut import BlobPiece, Rescale
+from keyedwm.operators.state.manifest import ManifestFormat
 
 _SIDES = {"left": LEFT, "right": RIGHT, "waiting": LEFT, CHANGES: RIGHT}
 
 
 @dataclass(frozen=True, kw_only=True)
-class JoinRescale:
-    """How the state of old buckets goes to new ones (`Rescale`). Raises OptionError and FormatError if it cannot.
+class JoinRescale(Rescale):
+    """How the buckets of a join go to new ones."""
 
-    who: the operator in messages. digest: of the old plan. states: the operator's manifest in each old bucket.
-    blobs: the names of the blobs in each.
-    """
-
+    format: ClassVar[ManifestFormat] = FORMAT
     beside: ClassVar[str | None] = MATCHED
-    who: str
     plan: JoinPlan
-    digest: str
-    states: tuple[Mapping[str, Any], ...]
-    blobs: tuple[tuple[str, ...], ...]
-    _numbers: Mapping[tuple[int, str], int] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_numbers", _numbers(self.blobs))
-        FORMAT.check_versions(f"{self.who}: its state", self.states)
+        super().__post_init__()
         if self.digest != self.plan.digest():
             raise OptionError(
                 f"{self.who}: the state is that of another join (on, how, time bounds, condition, columns, names of "
@@ -53,6 +46,16 @@ class JoinRescale:
             )
         if any(state["received"] != self.states[0]["received"] for state in self.states):
             raise FormatError(f"{self.who}: its buckets stand at different watermarks")
+
+    @cached_property
+    def numbers(self) -> Mapping[tuple[int, str], int]:
+        """A number for each slice of each old bucket, none of which comes twice, in order within bucket and prefix."""
+        numbers: dict[tuple[int, str], int] = {}
+        for bucket, names in enumerate(self.blobs):
+            slices = [name.rpartition("-") for name in names if not name.endswith(MATCHED)]
+            for prefix, _, number in sorted(slices, key=lambda one: (one[0], int(one[2]))):
+                numbers[bucket, f"{prefix}-{number}"] = len(numbers)
+        return numbers
 
     def cuts(self, bucket: int, name: str, blob: bytes, beside: bytes | None, count: int) -> Iterator[BlobPiece]:
         """Yield what one old blob gives to `count` new buckets; beside: the bits of a slice."""
@@ -63,7 +66,7 @@ class JoinRescale:
             piece.matched = matched_rows(name, beside, len(piece))
         if prefix != CHANGES:
             piece = piece.take(np.flatnonzero(~piece.forgotten(self._limits(prefix))))
-        number = self._numbers[bucket, name]
+        number = self.numbers[bucket, name]
         buckets = bucket_numbers(piece.hashes, count)
         for to in sorted_distinct(buckets).tolist():
             yield from _pieces(to, prefix, number, piece.take(_places(buckets, to)))
@@ -120,13 +123,3 @@ def _pieces(to: int, prefix: str, number: int, piece: SidePiece) -> Iterator[Blo
 
 def _places(buckets: Ints, to: int) -> Ints:
     return np.flatnonzero(buckets == to)
-
-
-def _numbers(blobs: Sequence[Sequence[str]]) -> dict[tuple[int, str], int]:
-    """A number for each blob of each old bucket, none of which comes twice, in order within a bucket and a prefix."""
-    numbers: dict[tuple[int, str], int] = {}
-    for bucket, names in enumerate(blobs):
-        slices = [name.rpartition("-") for name in names if not name.endswith(MATCHED)]
-        for prefix, _, number in sorted(slices, key=lambda one: (one[0], int(one[2]))):
-            numbers[bucket, f"{prefix}-{number}"] = len(numbers)
-    return numbers

@@ -7,9 +7,9 @@ whose it is can go: tables that have the key columns, cut by them, and facts tha
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,31 +21,20 @@ from keyedwm.operators.keyed.key_watermarks import rescaled_state
 from keyedwm.operators.process.operator import KEYS_STATE
 from keyedwm.operators.process.plan import ProcessPlan
 from keyedwm.operators.state.blobs import read_stored
-from keyedwm.operators.state.cut import BlobPiece, cut_table, rows_by_log
-from keyedwm.operators.state.manifest import FORMAT, manifest_of
-from keyedwm.operators.state.store import PART, part_numbers
+from keyedwm.operators.state.cut import BlobPiece, Rescale, cut_table, rows_by_log
+from keyedwm.operators.state.manifest import manifest_of
+from keyedwm.operators.state.store import PART
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProcessRescale:
-    """How the state of old buckets goes to `count` new ones. Raises OptionError and FormatError for what cannot move.
+class ProcessRescale(Rescale):
+    """How the buckets of a processor go to `count` new ones."""
 
-    who: the operator in messages. digest: of the old plan. states: the operator's manifest in each old bucket.
-    blobs: the names of the blobs in each.
-    """
-
-    beside: ClassVar[str | None] = None
-    who: str
     plan: ProcessPlan
     count: int
-    digest: str
-    states: tuple[Mapping[str, Any], ...]
-    blobs: tuple[tuple[str, ...], ...]
-    _numbers: Mapping[tuple[int, str], int] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_numbers", part_numbers(self.blobs))
-        FORMAT.check_versions(f"{self.who}: its state", self.states)
+        super().__post_init__()
         if self.digest != self.plan.digest():
             raise OptionError(
                 f"{self.who}: the state is that of another processor (its name or version, keys, inputs or their "
@@ -80,7 +69,7 @@ class ProcessRescale:
         numbers = bucket_of([table.column(key.name) for key in keys], table.num_rows, count)
         for number in sorted_distinct(numbers).tolist():
             mine = table.take(pa.array(np.flatnonzero(numbers == number)))
-            yield cut_table(number, f"{log}{PART}{self._numbers[bucket, name]}", mine)
+            yield cut_table(number, f"{log}{PART}{self.numbers[bucket, name]}", mine)
 
     def manifest_with(self, before: bytes | None, entries: Sequence[tuple[str, Any]], number: int) -> bytes:
         """Return the operator's manifest of a new bucket with these parts of logs added; see `Rescale`."""

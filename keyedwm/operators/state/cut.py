@@ -6,13 +6,17 @@ runs.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 
 from keyedwm.operators.state.blobs import stored
-from keyedwm.operators.state.store import PART
+from keyedwm.operators.state.manifest import FORMAT, ManifestFormat
+from keyedwm.operators.state.store import PART, part_numbers
 
 
 class BlobPiece(NamedTuple):
@@ -24,24 +28,38 @@ class BlobPiece(NamedTuple):
     entry: Any
 
 
-class Rescale(Protocol):
-    """How the state of old buckets goes to new ones.
+@dataclass(frozen=True, kw_only=True)
+class Rescale(ABC):
+    """How the state of old buckets goes to new ones. Raises OptionError and FormatError for what cannot move.
 
-    beside: the suffix of blobs that are cut together with the blob whose name stands before it, None for none.
+    who: the operator in messages. digest: of the old plan. states: the operator's manifest in each old bucket.
+    blobs: the names of the blobs in each. format: of the manifests. beside: the suffix of blobs that are cut together
+    with the blob whose name stands before it, None for none.
     """
 
-    beside: ClassVar[str | None]
+    format: ClassVar[ManifestFormat] = FORMAT
+    beside: ClassVar[str | None] = None
+    who: str
+    digest: str
+    states: tuple[Mapping[str, Any], ...]
+    blobs: tuple[tuple[str, ...], ...]
 
-    @property
-    def who(self) -> str:
-        """The operator in messages."""
+    def __post_init__(self) -> None:
+        self.format.check_versions(f"{self.who}: its state", self.states)
 
+    @cached_property
+    def numbers(self) -> Mapping[tuple[int, str], int]:
+        """The number of each part of a log of each old bucket, none of which comes twice."""
+        return part_numbers(self.blobs)
+
+    @abstractmethod
     def cuts(self, bucket: int, name: str, blob: bytes, beside: bytes | None, count: int) -> Iterator[BlobPiece]:
         """Yield what one old blob, and the one beside it, give to `count` new buckets; bucket: the old one's number.
 
         No two old blobs give one name to a bucket.
         """
 
+    @abstractmethod
     def manifest_with(self, before: bytes | None, entries: Sequence[tuple[str, Any]], number: int) -> bytes:
         """Return the operator's manifest in the new bucket of this number, with the entries of these pieces added.
 

@@ -46,7 +46,7 @@ RescalablePlan = WindowPlan | ProcessPlan | JoinPlan
 class RescaledState:
     """The old buckets, as every new bucket sees them. follows: source → the snapshot that must come next of it."""
 
-    move: Rescale
+    rescale: Rescale
     name: str
     manifests: tuple[Mapping[str, Any], ...]
     follows: Mapping[str, int | None]
@@ -69,14 +69,14 @@ class RescaledState:
 
     def manifest_with(self, before: bytes | None, pieces: Iterable[Any], number: int) -> bytes:
         """Return the operator's manifest in a new bucket with these rows of `_PIECE` added; before: as it was."""
-        return self.move.manifest_with(before, [(piece.name, json.loads(piece.entry)) for piece in pieces], number)
+        return self.rescale.manifest_with(before, [(piece.name, json.loads(piece.entry)) for piece in pieces], number)
 
 
 @dataclass(frozen=True)
 class CutBlobs:
     """Cuts old blobs by new buckets, on executors; a value for `mapInArrow`."""
 
-    move: Rescale
+    rescale: Rescale
     ids: tuple[int, ...]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -84,7 +84,7 @@ class CutBlobs:
         for batch in batches:
             for row in range(batch.num_rows):
                 bucket, name, blob, beside = (column[row].as_py() for column in batch.columns)
-                cut = self.move.cuts(bucket, name, blob, beside, len(self.ids))
+                cut = self.rescale.cuts(bucket, name, blob, beside, len(self.ids))
                 pieces = [
                     one._asdict() | {"bucket": self.ids[one.bucket], "entry": json.dumps(one.entry)} for one in cut
                 ]
@@ -92,29 +92,32 @@ class CutBlobs:
                     yield pa.RecordBatch.from_pylist(pieces, schema=_PIECE)
 
 
-def _move(who: str, plan: RescalablePlan, operator: OperatorState, count: int) -> Rescale:
+def _rescale(who: str, plan: RescalablePlan, operator: OperatorState, count: int) -> Rescale:
     """How the state goes to so many buckets. Raises OptionError and FormatError for what cannot move."""
     blobs = tuple(tuple(name for name in manifest["blobs"] if name != MANIFEST) for manifest in operator.manifests)
-    digest, states = operator.digest, tuple(operator.states)
+    old: dict[str, Any] = {"who": who, "digest": operator.digest, "states": tuple(operator.states), "blobs": blobs}
     if isinstance(plan, JoinPlan):
-        return JoinRescale(who=who, plan=plan, digest=digest, states=states, blobs=blobs)
+        return JoinRescale(plan=plan, **old)
     if isinstance(plan, ProcessPlan):
-        return ProcessRescale(who=who, plan=plan, count=count, digest=digest, states=states, blobs=blobs)
-    return FrameRescale(who=who, plan=plan, digest=digest, description=operator.description, states=states, blobs=blobs)
+        return ProcessRescale(plan=plan, count=count, **old)
+    return FrameRescale(plan=plan, description=operator.description, **old)
 
 
 def moved(place: str, plan: RescalablePlan, layout: BucketLayout) -> RescaledState:
     """Return what the buckets of this plan begin with. Raises OptionError and FormatError for what cannot move."""
     savepoint, operator = operator_of(place, layout)
     who = f"{layout.who}: continue_from {place}"
-    move = _move(who, plan, operator, len(layout.ids))
+    rescale = _rescale(who, plan, operator, len(layout.ids))
     if operator.axis != layout.axis:
         raise OptionError(
             f"{who}: the state follows the time axis with key {operator.axis}, this plan the one with key "
             f"{layout.axis}: give that axis, or start from a new checkpoint"
         )
     return RescaledState(
-        move=move, name=operator.name, manifests=tuple(operator.manifests), follows=follows_of(savepoint, operator)
+        rescale=rescale,
+        name=operator.name,
+        manifests=tuple(operator.manifests),
+        follows=follows_of(savepoint, operator),
     )
 
 
@@ -127,8 +130,8 @@ def initial_state(spark: SparkSession, place: str, moved: RescaledState, layout:
     state = spark.read.parquet(f"{Files(place).for_spark}/{STATE}")
     mine = state.where(F.col("operator") == moved.name).select("bucket", "name", "blob")
     counts = {row["bucket"]: row["count"] for row in mine.groupBy("bucket").count().collect()}
-    check_blobs(moved.move.who, moved.manifests, counts)
-    pieces = _with_beside(mine, moved.move.beside).mapInArrow(CutBlobs(moved.move, layout.ids), schema)
+    check_blobs(moved.rescale.who, moved.manifests, counts)
+    pieces = _with_beside(mine, moved.rescale.beside).mapInArrow(CutBlobs(moved.rescale, layout.ids), schema)
     each = spark.createDataFrame([(one, None, None, None) for one in layout.ids], schema)
     return pieces.unionAll(each).groupBy("bucket")
 
