@@ -79,12 +79,12 @@ def _table(planned: QueryOffset) -> Table:
 
 
 def _row(tp: TopicPartition, channel: Channel) -> tuple[str, ...]:
-    marks = [
+    watermarks = [
         f"{key}: {time_text(axis.emitted_ms)}" if len(channel.axes) > 1 else time_text(axis.emitted_ms)
         for key, axis in sorted(channel.axes.items())
     ]
     return (
-        one_line(str(tp)), str(channel.start), channel.status.name.lower(), "\n".join(marks) or "none",
+        one_line(str(tp)), str(channel.start), channel.status.name.lower(), "\n".join(watermarks) or "none",
         time_text(channel.since_ms), str(channel.counts.bad), str(channel.counts.late),
     )  # fmt: skip
 

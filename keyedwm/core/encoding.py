@@ -129,8 +129,8 @@ def _read_body(body: bytes, version: int) -> CommittedState:
     for _ in range(numbers[at - 1]):
         if at + 3 > len(numbers):
             raise _never_written()
-        key, told, count = numbers[at : at + 3]
-        tag, sent = told >> 1, told & 1
+        key, tagged, count = numbers[at : at + 3]
+        tag, sent = tagged >> 1, tagged & 1
         at += 3
         is_known = MIN_KEY <= key <= MAX_KEY and key not in axes and 0 <= tag < len(_TAGS)
         if not is_known or not sent <= count <= len(numbers) - at:

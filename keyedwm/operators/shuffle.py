@@ -105,10 +105,10 @@ def shipped_together(
 def _rejected_row(rejected: list[pa.Array], ids: Sequence[int], part: int) -> Iterator[pa.RecordBatch]:
     """Hand on the records that have come to light, by one bucket after the other."""
     if rejected:
-        told = pa.table({REJECTED: pa.chunked_array(rejected)})
+        records = pa.table({REJECTED: pa.chunked_array(rejected)})
         rejected.clear()
         bucket = ids[((part >> 32) + part) % len(ids)]
-        yield _rows(buckets=[bucket], input_number=0, part=part, rejected=[packed(told)])
+        yield _rows(buckets=[bucket], input_number=0, part=part, rejected=[packed(records)])
 
 
 def _null_event_times(plan: Staged, rows: pa.Table) -> int:

@@ -62,10 +62,10 @@ class Planner:
         self._frozen: Seen | None = None
         self._freeze = False
         self._closed = False
-        self._told_settings = False
-        self._told_nothing = False
+        self._warned_of_settings = False
+        self._warned_of_nothing = False
         self._read_planned_at_s: float | None = None
-        self._facts: dict[str, Any] | None = None
+        self._progress: dict[str, Any] | None = None
         self._ends: dict[TopicPartition, int] | None = None
         self._aligner: Aligner | None = None
         self._truncations = TruncationCheck()
@@ -108,7 +108,7 @@ class Planner:
         start = carried_on(found, self._options)
         after = self._states.load_states(self._cluster, start, at_once=once or self._freeze)
         if after is None:
-            self._facts = {**(self._facts or {}), "recovery": self._states.recovery_progress()}
+            self._progress = {**(self._progress or {}), "recovery": self._states.recovery_progress()}
             return start_json
         seen = self._look(start)
         options = self._options
@@ -130,12 +130,12 @@ class Planner:
         if options.continue_from is not None and found == self._initial:
             planned = replace(planned, group=self._group)  # a query that goes on from a savepoint has its own
         planned = replace(planned, outage=self._states.outage.why, idle_timeout=IdleTimeout(options.idle_timeout_ms))
-        self._facts = describe(
+        self._progress = describe(
             planned, seen, self._ends or {}, self._states.recovered, sets_idle=options.idle_timeout_ms is not None
         )
         self._tell_nothing_selected(planned)
         if options.propagate:
-            self._facts["barriers_again"] = barriers_again(planned)
+            self._progress["barriers_again"] = barriers_again(planned)
         first, reads = start.batch == NOT_STARTED, any(True for _ in planned.moved())
         if not worth_a_batch(start, planned) or (not first and not reads and (once or self._closed)):
             return start_json
@@ -146,7 +146,7 @@ class Planner:
             self._read_planned_at_s = time.monotonic()
         planned_json = planned.to_json()
         if LOG.isEnabledFor(logging.DEBUG):
-            LOG.debug("planned %s", json.dumps({**self._facts, "group": planned.group}))
+            LOG.debug("planned %s", json.dumps({**self._progress, "group": planned.group}))
         self._keep(planned_json, planned)
         return planned_json
 
@@ -173,7 +173,7 @@ class Planner:
 
     def reported(self) -> dict[str, Any] | None:
         """Return the facts of the last planning: newest log ends, holders of the watermark, idle channels."""
-        return self._facts
+        return self._progress
 
     def _too_few(self, planned: QueryOffset) -> bool:
         """Hold a batch below minOffsetsPerTrigger until maxTriggerDelay is over, never a first one (Spark's rule)."""
@@ -261,9 +261,9 @@ class Planner:
 
     def _tell_changed_settings(self, start: QueryOffset) -> None:
         """Warn, once, that the checkpoint was written with other watermark settings, and say what that means."""
-        if self._told_settings or not are_changed(start, self._options):
+        if self._warned_of_settings or not are_changed(start, self._options):
             return
-        self._told_settings = True
+        self._warned_of_settings = True
         LOG.warning(
             "the watermark settings (eventTime, watermarkPolicy, lags, propagate or guarantee) are not those that "
             "batch %d of this checkpoint was planned with: the new ones count from this start on, from the last "
@@ -275,10 +275,10 @@ class Planner:
     def _tell_nothing_selected(self, planned: QueryOffset) -> None:
         """Say in progress, and warn once, that there is nothing to read."""
         why = nothing_selected(planned, self._options.topics)
-        if why and not self._told_nothing:
+        if why and not self._warned_of_nothing:
             LOG.warning("%s", why)
-        self._told_nothing = bool(why)
-        self._facts = {**(self._facts or {}), **({"nothing_selected": why} if why else {})}
+        self._warned_of_nothing = bool(why)
+        self._progress = {**(self._progress or {}), **({"nothing_selected": why} if why else {})}
 
     def _refuse_other_topics(self, gone: Sequence[TopicPartition]) -> None:
         """Refuse options that do not select a channel of the checkpoint: nothing was lost, the options changed."""

@@ -83,10 +83,10 @@ def _shown(time_ms: int | None) -> str | None:
 def _holders(planned: QueryOffset, seen: Seen, ends: Mapping[TopicPartition, int], key: int) -> str | None:
     """Say which active channels have the lowest watermark (or none at all), and what each waits for."""
     holders = holders_of(planned.channels, key)
-    told = [_holder(tp, planned.channels[tp], seen, ends, key) for tp in holders[:_MOST_NAMED]]
+    sentences = [_holder(tp, planned.channels[tp], seen, ends, key) for tp in holders[:_MOST_NAMED]]
     if len(holders) > _MOST_NAMED:
-        told.append(f"{len(holders) - _MOST_NAMED} more likewise")
-    return "; ".join(told) or None
+        sentences.append(f"{len(holders) - _MOST_NAMED} more likewise")
+    return "; ".join(sentences) or None
 
 
 def _causes(

@@ -106,7 +106,7 @@ class EventTimeRun:
             return None
         marked = np.logical_or.reduce([of_axis for _, of_axis in unread])
         first = np.argmax([of_axis[marked] for _, of_axis in unread], axis=0)
-        reasons = [f"no usable event time in {_told(self._axes[name].event_time)}" for name, _ in unread]
+        reasons = [f"no usable event time in {_called(self._axes[name].event_time)}" for name, _ in unread]
         return Rejects(marked, pa.array(reasons).take(pa.array(first)))
 
     def _axis_times(self, name: str, records: Records) -> _AxisTimes:
@@ -126,7 +126,7 @@ class EventTimeRun:
             at = int(np.argmax(unread))
             raise InputError(
                 f"{self._channel}: the record at offset {int(records.offset[at])} has no usable event time in "
-                f"{_told(spec)}; onBadEventTime=null would keep it with a null event time"
+                f"{_called(spec)}; onBadEventTime=null would keep it with a null event time"
             )
         if self._first[name] and np.count_nonzero(unread) == (len(valid) if there is None else np.count_nonzero(there)):
             some = records if there is None else only(records, there)
@@ -134,7 +134,7 @@ class EventTimeRun:
         return _AxisTimes(ms, valid, unread)
 
 
-def _told(spec: EventTime) -> str:
+def _called(spec: EventTime) -> str:
     return f"{spec.text} (unit {spec.unit.value})"
 
 
@@ -168,13 +168,13 @@ class ChannelRun:
         read = self._times.read(records)
         times = self._guard.judge(records, read.by_axis)
         self._times.count_future(times.ahead)
-        marks: list[tuple[int, int, int]] = []
+        advances: list[tuple[int, int, int]] = []
         for name, run in self._runs.items():
             positions, watermarks = run.rows(*times.moving[name])
-            marks += [(int(p), self._keys[name], int(w)) for p, w in zip(positions, watermarks, strict=True)]
+            advances += [(int(p), self._keys[name], int(w)) for p, w in zip(positions, watermarks, strict=True)]
         return Observed(
             event_ms=times.shown,
-            watermarks=tuple(sorted(marks)) if self.task.parts == 1 else (),
+            watermarks=tuple(sorted(advances)) if self.task.parts == 1 else (),
             rejects=read.rejects,
         )
 

@@ -126,14 +126,14 @@ def _event_run(task: ChannelRange, records: Records, observed: Observed, source:
     if source is None:
         return EventRun(events=events)
     tp, offsets = task.channel, records.offset
-    marks = (
+    watermarks = (
         PlacedControl(
             before=row,
             row=channel_row(ControlKind.WATERMARK, tp, int(offsets[row]), source, key=key, watermark_ms=ms),
         )
         for row, key, ms in observed.watermarks
     )
-    return EventRun(events=events, control=tuple(marks))
+    return EventRun(events=events, control=tuple(watermarks))
 
 
 def _opening(task: ChannelRange, offset: int, source: str) -> tuple[ControlRow, ...]:

@@ -142,7 +142,7 @@ class Pipeline:
             move = JoinRescale(**given)
         else:
             move = FrameRescale(description=json.loads(json.dumps(self.plan.description())), **given)
-        return RescaledState(move=move, name=NAME, manifests=notes, follows={})
+        return RescaledState(rescale=move, name=NAME, manifests=notes, follows={})
 
     @property
     def can_move(self) -> bool:

@@ -18,7 +18,7 @@ from keyedwm.operators.join.side_buffer import MATCHED
 from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.savepoint_files import Files, OperatorState, Savepoint, write_savepoint
-from keyedwm.spark.hosting.rescale_state import RescaledState, moved
+from keyedwm.spark.hosting.rescale_state import RescaledState, rescaled
 from keyedwm.spark.hosting.stage_one import CONTROL_TEXT
 from tests.operators.joins import counted, plan_of, random_plan
 from tests.operators.laws.small import SMALL
@@ -49,7 +49,7 @@ def gone_on(old: TwoInputs, place: str, buckets: int, name: str = "pairs") -> Tw
     """Another pipeline that begins with the state of this one, through the savepoint's file."""
     saved(old, place)
     new = Pipeline(old.plan, buckets, name)
-    begin = pickle.loads(pickle.dumps(moved(place, new.plan, new.layout)))  # noqa: S301  as Spark does
+    begin = pickle.loads(pickle.dumps(rescaled(place, new.plan, new.layout)))  # noqa: S301  as Spark does
     cut = pieces(begin, new.layout, [old.state[one][1].blobs for one in old.layout.ids])
     for one in new.layout.ids:
         begun(new, begin, one, [piece for piece in cut if piece.bucket == one])
@@ -98,7 +98,7 @@ def watermarks(made: list[dict]) -> set[tuple]:
 
 
 def check(seed: int, place: str) -> int:
-    """One random join, moved twice on its way; returns how many rows left afterwards."""
+    """One random join, rescaled twice on its way; returns how many rows left afterwards."""
     rng = random.Random(seed)
     kinds = [How.LEFT, How.INNER]
     plan = random_plan(rng) if rng.random() < 0.7 else latest_plan(rng.choice(kinds), rng.choice([("k",), ("k", "n")]))
@@ -173,10 +173,10 @@ def test_another_join_is_refused_in_one_sentence(tmp_path):
     place, old = str(tmp_path / "target"), ran()
     saved(old, place)
     with pytest.raises(OptionError, match=r"join pairs: continue_from .*: the state is that of another join \(on, how"):
-        moved(place, replace(old.plan, how=How.INNER), old.layout)
+        rescaled(place, replace(old.plan, how=How.INNER), old.layout)
     with pytest.raises(OptionError, match=r"join_latest rates: continue_from .* holds the state of no join_latest"):
-        moved(place, latest_plan(), layout_of(latest_plan(), 2, "rates"))
-    begin = moved(place, old.plan, old.layout)
+        rescaled(place, latest_plan(), layout_of(latest_plan(), 2, "rates"))
+    begin = rescaled(place, old.plan, old.layout)
     apart = [dict(facts, received={"0": number}) for number, facts in enumerate(begin.rescale.states)]
     with pytest.raises(FormatError, match="its buckets stand at different watermarks"):
         replace(begin.rescale, states=tuple(apart))
@@ -191,5 +191,5 @@ def test_a_join_that_another_operator_follows_keeps_its_name(tmp_path):
     follower = OperatorState(name="hours", axis=0, digest="d", description=None, manifests=[note], states=[{}])
     saved(old, place, hours=follower)
     with pytest.raises(OptionError, match=r"aggregate hours follows its channels by name: give name='pairs'"):
-        moved(place, old.plan, layout_of(old.plan, 2, "others"))
-    assert moved(place, old.plan, layout_of(old.plan, 5, "pairs")).name == "pairs"
+        rescaled(place, old.plan, layout_of(old.plan, 2, "others"))
+    assert rescaled(place, old.plan, layout_of(old.plan, 5, "pairs")).name == "pairs"

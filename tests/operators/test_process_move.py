@@ -22,7 +22,7 @@ from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.savepoint_files import STATE, Files, OperatorState, Savepoint, write_savepoint
 from keyedwm.spark.hosting.bucket_batch import BucketBatch, BucketLayout, BucketManifest
-from keyedwm.spark.hosting.rescale_state import RescaledState, moved
+from keyedwm.spark.hosting.rescale_state import RescaledState, rescaled
 from keyedwm.spark.hosting.stage_one import CONTROL_TEXT, StageOne
 from tests.operators.moving import pieces
 from tests.operators.test_move import plan_of as windows_of
@@ -95,7 +95,7 @@ def gone_on(old: Pipeline, place: str, buckets: int, name: str = "both") -> Pipe
     """Another pipeline that begins with the state of this one, through the savepoint's file."""
     saved(old, place)
     new = Pipeline(old.plan, buckets, name)
-    begin = moved(place, new.plan, new.layout)
+    begin = rescaled(place, new.plan, new.layout)
     cut = pieces(begin, new.layout, [old.state[one][1].blobs for one in old.layout.ids])
     for number, one in enumerate(new.layout.ids):
         begun(begin, new, number, [piece for piece in cut if piece.bucket == one])
@@ -200,13 +200,13 @@ def test_another_processor_axis_or_kind_is_refused_in_one_sentence(tmp_path):
     old = ran(Counting)
     saved(old, place)
     with pytest.raises(OptionError, match="is that of another processor"):
-        moved(place, replace(old.plan, version=2), old.layout)
+        rescaled(place, replace(old.plan, version=2), old.layout)
     with pytest.raises(
         OptionError, match=r"follows the time axis with key \[0, 0\], this plan the one with key \[0, 1\]"
     ):
-        moved(place, old.plan, replace(old.layout, axes=((0,), (1,))))
+        rescaled(place, old.plan, replace(old.layout, axes=((0,), (1,))))
     with pytest.raises(OptionError, match=r"aggregate hours: continue_from .* holds the state of no aggregate"):
-        moved(place, windows_of(SlidingWindow(6_000, 6_000)), BucketLayout("hours", (0,), ((0,),)))
-    begin = moved(place, old.plan, old.layout)
+        rescaled(place, windows_of(SlidingWindow(6_000, 6_000)), BucketLayout("hours", (0,), ((0,),)))
+    begin = rescaled(place, old.plan, old.layout)
     assert pickle.loads(pickle.dumps(begin.rescale)) == begin.rescale  # noqa: S301  as Spark does
     assert STATE not in (Files(place).names() or ())

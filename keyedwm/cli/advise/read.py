@@ -203,7 +203,7 @@ def _sample(parts: Sequence[_Part], channels: Sequence[TopicPartition], cut: set
         found = pa.chunked_array([part.key for part in parts]).combine_chunks()
         keys = found.dictionary_encode(null_encoding="encode").indices.to_numpy().astype(np.int64)
     fate = np.concatenate([part.fate for part in parts])
-    told = (fate == TimeFate.SOUND) | (fate == TimeFate.FUTURE)
+    has_time = (fate == TimeFate.SOUND) | (fate == TimeFate.FUTURE)
     return Sample(
         partitions=tuple(tp.partition for tp in channels),
         partition=partition,
@@ -215,7 +215,7 @@ def _sample(parts: Sequence[_Part], channels: Sequence[TopicPartition], cut: set
         appended=all(part.appended for part in parts),
         stamped_by_event=bool(np.mean(event_ms == timestamp_ms) >= _NEARLY_ALL),
         hints=tuple(part.hint for part in parts if part.hint is not None),
-        zones=tuple(zones_of(event_ms[told], timestamp_ms[told], partition[told]).items()),
+        zones=tuple(zones_of(event_ms[has_time], timestamp_ms[has_time], partition[has_time]).items()),
     )
 
 

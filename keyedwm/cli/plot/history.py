@@ -101,10 +101,10 @@ class Histories:
 
     def summary(self) -> str:
         """Say in a line what is drawn."""
-        return "; ".join(_told(one) for one in self.each)
+        return "; ".join(_summary(one) for one in self.each)
 
 
-def _told(one: History) -> str:
+def _summary(one: History) -> str:
     more = f" and the band of {one.left_out} more" if one.left_out else ""
     count = len(one.batches)
     return f"{one.name}, {count} batch{'' if count == 1 else 'es'}, {len(one.tracks)} partitions{more}"

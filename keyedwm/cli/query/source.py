@@ -178,13 +178,13 @@ def _coalesced(planned: QueryOffset, current: Channels) -> Mapping[int, int]:
 def _ends(cluster: Cluster, planned: QueryOffset) -> Ends:
     """Ask for the log ends; a partition that is gone has none."""
     there = cluster.partitions({tp.topic for tp in planned.channels}, missing_ok=True)
-    asked = [tp for tp in planned.channels if tp.partition in there.get(tp.topic, ())]
+    known = [tp for tp in planned.channels if tp.partition in there.get(tp.topic, ())]
     # The readable ends second: what is written between the two questions is not taken for an open transaction.
-    high = cluster.latest(asked, Isolation.READ_UNCOMMITTED)
-    stable = cluster.latest(asked, Isolation.READ_COMMITTED)
+    high = cluster.latest(known, Isolation.READ_UNCOMMITTED)
+    stable = cluster.latest(known, Isolation.READ_COMMITTED)
     newest_ms: Mapping[TopicPartition, int | None] = {}
     with suppress(OptionError):  # brokers before Kafka 3.0 do not tell it
-        newest_ms = cluster.newest_times(asked)
+        newest_ms = cluster.newest_times(known)
     return Ends(stable, {tp: max(end, stable[tp]) for tp, end in high.items()}, newest_ms)
 
 
@@ -204,8 +204,8 @@ def _partition(tp: TopicPartition, channel: Channel, ends: Ends | None, *, is_cu
 
 def _timed(cluster: Cluster, partitions: list[PartitionPicture]) -> list[PartitionPicture]:
     """Add the backlog in time of the slowest partitions, from the times of the records at their positions."""
-    asked = [one for one in partitions if one.backlog and one.last_record_ms is not None][:_MOST_TIMED]
-    times_ms = record_times(cluster, {one.channel: one.position for one in asked})
+    timed = [one for one in partitions if one.backlog and one.last_record_ms is not None][:_MOST_TIMED]
+    times_ms = record_times(cluster, {one.channel: one.position for one in timed})
     return [
         replace(one, behind_ms=max(one.last_record_ms - times_ms[one.channel], 0))
         if one.last_record_ms is not None and one.channel in times_ms

@@ -50,10 +50,10 @@ def state_lines(picture: Picture) -> list[Text]:
         return [line(f"state ({when}): it cannot be read: {state.trouble}")]
     if not state.operators:
         return [line(f"state ({when}): no aggregate, processor or join")]
-    return [line(_told(one, when)) for one in state.operators]
+    return [line(_operator_line(one, when)) for one in state.operators]
 
 
-def _told(one: OperatorPicture, when: str) -> str:
+def _operator_line(one: OperatorPicture, when: str) -> str:
     windows = "" if one.windows is None else f"{one.windows} windows open, "
     oldest = "" if one.oldest_ms is None else f", oldest {second_text(one.oldest_ms)}"
     largest = f"largest of {one.buckets} buckets {size(one.largest_bytes)} (number {one.largest})"

@@ -46,7 +46,7 @@ class PerKeyOperator(SlidingOperator):
         self._holders = [self._own, self._frames, self._panes, self._changed]
         # Frame → how many of its rows are of windows that begin with it and have closed since it was looked over, and
         # whether parts of it became one since, so that it may have fewer rows.
-        noted = {window.frame_of(int(start)): told for start, told in state.get("gone", {}).items()}
+        noted = {window.frame_of(int(start)): entry for start, entry in state.get("gone", {}).items()}
         self._gone = Counter({frame: closed for frame, (closed, _) in noted.items()})
         self._merged = {frame for frame, (_, is_merged) in noted.items() if is_merged}
         # Rows stand in so many frames behind their own, too, where each window has its own rows (`_into_windows`).

@@ -158,8 +158,8 @@ class SessionTable:
 
     def _newest_of(self, numbers: Ints, table: pa.Table) -> PanedSessions:
         """The same of rows of keys with these numbers."""
-        starts, ends, on_time, panes, told = (ints(contiguous(table[name])) for name in (START, END, *_SHOWN))
-        rows = PanedSessions(read_entries(self._plan, numbers, table), starts, ends, Shown(panes, told, on_time))
+        starts, ends, on_time, panes, last_rows = (ints(contiguous(table[name])) for name in (START, END, *_SHOWN))
+        rows = PanedSessions(read_entries(self._plan, numbers, table), starts, ends, Shown(panes, last_rows, on_time))
         rows = rows.where(rows.ends > self._gone_ms)
         ids, _, _ = joined_runs(self._window, rows.entries.keys, rows.starts, rows.ends)
         return rows.take(newest([ids]))

@@ -44,7 +44,7 @@ class ChangeTable:
     """The changes of one operator."""
 
     def __init__(self, side: JoinSide, store: BlobStore, state: Sequence[Any]) -> None:
-        """facts: as `state` told them."""
+        """state: as `state` told them."""
         self._side, self._store, self._limits = side, store, limits_of(store)
         self._blobs: dict[int, int] = dict(state[0]) if state else {}
         self._next, self._arrived, self._cleared = map(int, state[1:] or (0, 0, 0))

@@ -161,6 +161,6 @@ def _text(value: object) -> str:
     """Return a value as it is shown; a checksum tells long ones that begin alike apart."""
     if value is None:
         return "null"
-    told = shown(value, _KEY_LETTERS)
-    told, whole = (told[1:-1], value) if isinstance(value, str) else (told, repr(value))
-    return told if len(whole) <= _KEY_LETTERS else f"{told} ({crc32(whole.encode()):08x})"
+    text = shown(value, _KEY_LETTERS)
+    text, whole = (text[1:-1], value) if isinstance(value, str) else (text, repr(value))
+    return text if len(whole) <= _KEY_LETTERS else f"{text} ({crc32(whole.encode()):08x})"

@@ -25,14 +25,14 @@ from keyedwm.operators.messages.results import key_numbers
 from keyedwm.operators.messages.timeline import LOWEST
 from keyedwm.operators.state.key_dictionary import KeyDictionary
 
-_FACTS = ("first_offset", "last_offset", "messages", "bytes")
+_COUNTS = ("first_offset", "last_offset", "messages", "bytes")
 
 
 def windows_schema(plan: MessageLayout, *, by_key: bool) -> pa.Schema:
     """Of `windows`: start and end are ms of event time, or offsets of which the end is behind the window."""
     channel = [plan.schema.field(name).with_name(role) for name, role in zip(plan.record, _ROLES, strict=False)]
     numbers = [pa.field(name, pa.int64()) for name in ("start", "end")]
-    columns = [pa.field(name, pa.int64()) for name in _FACTS]
+    columns = [pa.field(name, pa.int64()) for name in _COUNTS]
     listed = pa.schema([*numbers, *channel, *columns, pa.field("is_complete", pa.bool_())])
     keys = [field.with_name(shown_name(field.name, listed.names)) for field in plan.key_fields] if by_key else []
     return pa.schema([*keys, *listed])

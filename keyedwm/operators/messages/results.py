@@ -36,10 +36,10 @@ class KeyedMessages:
         """How many messages each key has."""
         return np.diff(self.window.borders)
 
-    def since(self, marks: Ints) -> KeyedMessages:
+    def since(self, before: Ints) -> KeyedMessages:
         """Return the messages that arrived after the mark of their group; groups may be left without any."""
         groups = np.repeat(np.arange(len(self)), self.counts)
-        new = ints(contiguous(self.window.rows[ARRIVAL])) > marks[groups]
+        new = ints(contiguous(self.window.rows[ARRIVAL])) > before[groups]
         borders = np.append(0, np.cumsum(np.bincount(groups[new], minlength=len(self))))
         return KeyedMessages(
             WindowRows(self.window.rows.filter(pa.array(new)), self.window.at[new], borders), self.keys

@@ -102,7 +102,7 @@ class Timeline:
         Those are the ones before a message that expires a window of a message which a later window still needs. The
         search doubles from `_FIRST_LOOK`.
         """
-        top, begin, size = self._marks()[0], 0, _FIRST_LOOK
+        top, begin, size = self._horizon_and_floor()[0], 0, _FIRST_LOOK
         while begin < len(at):
             some = at[begin : begin + size]
             outlived = self._outlived(some, met(some, top))
@@ -114,11 +114,11 @@ class Timeline:
     def _outlived(self, at: Ints, horizons: Ints) -> Flags:
         """Return which places some window of theirs is expired for, by a horizon that has not come to this line yet."""
         floors, first = self._floors(horizons), self.grid.last_end_by(at) + self.grid.step
-        return (first <= floors) & (floors > self._marks()[1]) & (self.grid.last_ends(at) > floors)
+        return (first <= floors) & (floors > self._horizon_and_floor()[1]) & (self.grid.last_ends(at) > floors)
 
     def _floors(self, horizons: Ints) -> Ints:
         """Return where the floor stands at these horizons."""
-        floors, kept_for = np.full(len(horizons), self._marks()[1]), self._plan.retention.time_ms
+        floors, kept_for = np.full(len(horizons), self._horizon_and_floor()[1]), self._plan.retention.time_ms
         if kept_for is None:
             return floors
         return np.where(horizons > LOWEST, np.maximum(floors, self.grid.last_end_by(horizons - kept_for)), floors)
@@ -132,7 +132,7 @@ class Timeline:
         numbers, slices = key_numbers(self._plan, keys, rows), self.grid.slices(at)
         self.store.add(self._numbered(rows), at, messages.channels, slices)
         late, open_ = self._changed(numbers, slices)
-        now = Now(now_ms, self._marks()[0])
+        now = Now(now_ms, self._horizon_and_floor()[0])
         for timing, changed in ((Timing.LATE, late), (Timing.EARLY, open_)):
             waits, is_timed = self._policy.begin(timing, now, changed), self._policy.waits(timing)
             if timing in self._pending and (waits or not is_timed):
@@ -150,7 +150,7 @@ class Timeline:
 
     def advance(self, horizon: int) -> Iterator[Output]:
         """Yield the on-time panes of the windows that end by then, in order of their ends."""
-        before, floor = self._marks()
+        before, floor = self._horizon_and_floor()
         if horizon <= before:
             return
         for end in self.held_ends(max(before, floor), horizon):
@@ -189,7 +189,7 @@ class Timeline:
 
     def _show_due(self, by: EveryBy, at: int) -> Iterator[Output]:
         """Yield the panes that are due by time of a kind."""
-        horizon, floor = self._marks()
+        horizon, floor = self._horizon_and_floor()
         for timing, meant in self._policy.due(by, at).items():
             keys = KeyDictionary(self._plan.key_fields)
             due, left = self._pending[timing].taken(keys, meant)
@@ -211,7 +211,7 @@ class Timeline:
 
     def oldest(self) -> tuple[int, int]:
         """Return how many kept windows hold a message, and the first of their ends."""
-        return self.oldest_held(self._marks()[1])
+        return self.oldest_held(self._horizon_and_floor()[1])
 
     def merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
         """Merge parts of a log of this line."""
@@ -222,7 +222,7 @@ class Timeline:
                 return pending.merge(tables)
         return self.store.merge(log, tables)
 
-    def _marks(self) -> tuple[int, int]:
+    def _horizon_and_floor(self) -> tuple[int, int]:
         """Return horizon and floor, the lowest number for what is not there yet."""
         return LOWEST if self.horizon is None else self.horizon, LOWEST if self.floor is None else self.floor
 
@@ -239,7 +239,7 @@ class Timeline:
 
     def _changed(self, numbers: Ints, slices: Ints) -> tuple[dict[int, Ints], dict[int, Ints]]:
         """Return the keys with news of complete windows and of open ones, by their ends, ascending."""
-        horizon, floor = self._marks()
+        horizon, floor = self._horizon_and_floor()
         wants_open = self._plan.early is not None
         late: dict[int, list[Ints]] = {}
         open_: dict[int, list[Ints]] = {}
@@ -276,16 +276,17 @@ class Timeline:
         number = (end - self._ends.offset_ms) // self._ends.slide_ms
         ends = np.full(len(messages), number, np.int64)
         index, before = self._panes.emitted(keys, messages.keys, ends)
-        marks = messages.counts
+        shown = messages.counts
         if not self._plan.accumulating:  # the mark is an arrival; complete windows speak without news, too
-            messages, before, marks = messages.since(before), np.zeros_like(before), np.full_like(marks, self._arrivals)
+            shown = np.full_like(shown, self._arrivals)
+            messages, before = messages.since(before), np.zeros_like(before)
             enough = max(enough, int(not last and timing is not Timing.ON_TIME))
         if enough:
             due = np.flatnonzero(messages.counts - before >= enough)
-            messages, ends, index, marks = messages.take(due), ends[due], index[due], marks[due]
+            messages, ends, index, shown = messages.take(due), ends[due], index[due], shown[due]
         if not len(messages):
             return
-        self._panes.append(keys, messages.keys, ends, index + 1, marks)
+        self._panes.append(keys, messages.keys, ends, index + 1, shown)
         end_of_each = np.full(len(messages), end)
         edges = end_of_each - self.grid.size, end_of_each
         channels: list[pa.Array] = []

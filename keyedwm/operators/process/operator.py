@@ -72,30 +72,30 @@ class ProcessOperator:
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:  # noqa: ARG002
         """Hand rows to the processor."""
         shown = rows.drop_columns([self._plan.inputs[input_number].time])
-        return self._told(self._processor.on_rows(input_number, shown))
+        return self._outputs(self._processor.on_rows(input_number, shown))
 
     def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:
         """Tell a watermark that has increased."""
-        told = list(self._processor.watermarks_ms)
-        before_ms = told[input_number]
+        watermarks_ms = list(self._processor.watermarks_ms)
+        before_ms = watermarks_ms[input_number]
         if before_ms is None or time_ms > before_ms:
-            told[input_number] = time_ms
-            self._tell_watermarks(told)
-            yield from self._told(self._processor.on_watermark(input_number, key, time_ms))
+            watermarks_ms[input_number] = time_ms
+            self._tell_watermarks(watermarks_ms)
+            yield from self._outputs(self._processor.on_watermark(input_number, key, time_ms))
 
     def on_idle(self, input_number: int) -> Iterator[Output]:
         """Tell that the input is idle."""
-        return self._told(self._processor.on_idle(input_number))
+        return self._outputs(self._processor.on_idle(input_number))
 
     def on_barrier(self, snapshot: int) -> Iterator[Output]:
         """Tell the end of a batch."""
-        return self._told(self._processor.on_barrier(snapshot))
+        return self._outputs(self._processor.on_barrier(snapshot))
 
     def on_timer(self, now_ms: int) -> Iterator[Output]:
         """Tell the wall-clock time, if it is due or nothing was asked for yet."""
         due_ms = self._processor.next_timer_ms
         if due_ms is None or now_ms >= due_ms:
-            yield from self._told(self._processor.on_timer(now_ms))
+            yield from self._outputs(self._processor.on_timer(now_ms))
 
     def on_end(self) -> Iterator[Output]:
         """Nothing ends here: a stream does not."""
@@ -105,14 +105,14 @@ class ProcessOperator:
         """Return what changed in the state since the last call."""
         changes = self._logs.drain(self._merge)
         try:
-            told = manifest_of(self._plan, {**self._manifest_state(), **self._logs.state()})
+            manifest = manifest_of(self._plan, {**self._manifest_state(), **self._logs.state()})
             _check_facts(self._state.facts)
         except (TypeError, ValueError, RecursionError) as error:
             raise InputError(
                 f"process: {self._plan.called} put something into state.facts that JSON has no value for ({error}): "
                 f"keep it as a table, or as texts, numbers, lists and objects"
             ) from error
-        return StateChanges({**changes.written, MANIFEST: told}, changes.removed)
+        return StateChanges({**changes.written, MANIFEST: manifest}, changes.removed)
 
     def _manifest_state(self) -> dict[str, Any]:
         state: dict[str, Any] = {
@@ -141,7 +141,7 @@ class ProcessOperator:
         self._processor.watermarks_ms = tuple(by_input)
         self._processor.watermark_ms = min(known) if len(known) == len(by_input) else None
 
-    def _told(self, tables: Iterable[pa.Table] | None) -> Iterator[Output]:
+    def _outputs(self, tables: Iterable[pa.Table] | None) -> Iterator[Output]:
         if tables is None:
             return
         if isinstance(tables, (pa.Table, str)) or not isinstance(tables, Iterable):  # these have columns and letters
@@ -225,8 +225,8 @@ class PerKeyProcessOperator(ProcessOperator):
         if (late := times < counted).any():
             self._own.lost(owners[late], np.ones(int(late.sum()), np.int64))
         self._own.advance(owners, None if channels is None else channels.view(np.int64), times, row_by_row=False)
-        told = rows.append_column(KEY_WATERMARK, _times(counted))
-        yield from super().on_rows(input_number, told, now_ms)
+        with_watermarks = rows.append_column(KEY_WATERMARK, _times(counted))
+        yield from super().on_rows(input_number, with_watermarks, now_ms)
         yield from self._tell(input_number, sorted_distinct(owners), before)
 
     def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:
@@ -257,7 +257,7 @@ class PerKeyProcessOperator(ProcessOperator):
             owners, now = owners[risen], now[risen]
             columns = [*self._own.columns(owners), _times(before[owners]), pa.array(now)]
             keys = pa.table(columns, [*self._plan.owners, *RISEN])
-            yield from self._told(self._processor.on_key_watermark(input_number, keys))
+            yield from self._outputs(self._processor.on_key_watermark(input_number, keys))
 
 
 def _done_ms(tops: Ints) -> Ints:

@@ -112,8 +112,8 @@ class ProcessPlan:
     def _description(self) -> dict[str, Any]:
         inputs = [{"name": f"input {at}", "schema": typed(one.schema)} for at, one in enumerate(self.inputs)]
         by = list(self.inputs[0].by)
-        told = {"kind": "process", "processor": self.called, "version": self.version, "by": by, "inputs": inputs}
-        return told | ({} if self.key_watermark is None else {"key_watermark": described(self.key_watermark)})
+        description = {"kind": "process", "processor": self.called, "version": self.version, "by": by, "inputs": inputs}
+        return description | ({} if self.key_watermark is None else {"key_watermark": described(self.key_watermark)})
 
     def description(self) -> dict[str, Any]:
         """Return the plan's description: what decides whose state it is."""

@@ -158,5 +158,5 @@ class Running(Processor):
     def _leave_out(self, times: Ints, *, per_key: bool) -> None:
         self.late_rows += len(times)
         if self._plan.late is LatePolicy.FAIL:
-            told = late_sentence(len(times), int(times.min()), self.watermark_ms, per_key=per_key)
-            raise InputError(f"running: {told}")
+            sentence = late_sentence(len(times), int(times.min()), self.watermark_ms, per_key=per_key)
+            raise InputError(f"running: {sentence}")

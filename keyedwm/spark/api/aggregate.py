@@ -29,7 +29,7 @@ from keyedwm.spark.api.store import Store, check_store, ship_messages
 from keyedwm.spark.api.window_specs import window_key_watermark
 from keyedwm.spark.arguments import check_own_aggregates, named
 from keyedwm.spark.hosting.bucket_batch import BucketLayout
-from keyedwm.spark.hosting.build_plan import wired
+from keyedwm.spark.hosting.build_plan import build_results
 from keyedwm.spark.hosting.source_description import Source
 from keyedwm.spark.hosting.staged_rows import ship_rows
 from keyedwm.spark.setup.conf import PARTITIONS, check_provider
@@ -99,7 +99,7 @@ def aggregate(
     ids = bucket_ids(_bucket_count(_session_of(df), _spread_by(window, keys), buckets))
     settings["most_rows"] = None if max_rows_per_batch is None else -(-max_rows_per_batch // len(ids))
     shipped, plan, key = _shipped(df, by if isinstance(by, Mapping) else keys, settings, axis, ids, store=store)
-    return wired(shipped, plan, BucketLayout(name or _name(plan), tuple(ids), ((key,),)), continue_from, [df])
+    return build_results(shipped, plan, BucketLayout(name or _name(plan), tuple(ids), ((key,),)), continue_from, [df])
 
 
 def _session_of(df: DataFrame | Source) -> SparkSession:

@@ -71,10 +71,10 @@ def async_map(
     if not calls.timeout_ms:
         raise OptionError(f"async_map: timeout={timeout!r}: a time in which a call can answer is expected")
     columns = declared(schema, kept_columns(given), "async_map")
-    return _wired(frame, AsyncRows(calls, given, columns, whole("rows_per_call", str(rows_per_call))))
+    return _results(frame, AsyncRows(calls, given, columns, whole("rows_per_call", str(rows_per_call))))
 
 
-def _wired(frame: DataFrame, task: AsyncRows) -> DataFrame:
+def _results(frame: DataFrame, task: AsyncRows) -> DataFrame:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     given, kept = task.given, kept_columns(task.given)

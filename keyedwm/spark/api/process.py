@@ -23,7 +23,7 @@ from keyedwm.operators.shuffle import TIME
 from keyedwm.spark.api.window_specs import checked_key_watermark
 from keyedwm.spark.arguments import check_sendable, named
 from keyedwm.spark.hosting.bucket_batch import BucketLayout
-from keyedwm.spark.hosting.build_plan import wired
+from keyedwm.spark.hosting.build_plan import build_results
 from keyedwm.spark.hosting.lineage import marked
 from keyedwm.spark.hosting.result_schema import declared
 from keyedwm.spark.hosting.source_description import Source
@@ -142,7 +142,7 @@ def processed(
     ids = bucket_ids(whole("buckets", str(wanted)) if keys else 1)
     axes = tuple((axis_key(frame, of_axis),) for frame, of_axis in zip(frames, placement.axes, strict=True))
     layout = BucketLayout(name or f"{caller}-{plan.digest()[:6]}", tuple(ids), axes, "process")
-    return wired(ship_inputs(timed, plan.inputs, layout.ids), plan, layout, continue_from, frames)
+    return build_results(ship_inputs(timed, plan.inputs, layout.ids), plan, layout, continue_from, frames)
 
 
 def _input(timed: DataFrame, keys: tuple[str, ...], owners: tuple[str, ...]) -> ProcessInput:

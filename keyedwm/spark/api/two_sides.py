@@ -11,7 +11,7 @@ from keyedwm.core.rows import AXIS_KEY
 from keyedwm.operators.buckets import bucket_ids
 from keyedwm.operators.join.plan import LEFT, RIGHT, JoinPlan
 from keyedwm.spark.hosting.bucket_batch import BucketLayout
-from keyedwm.spark.hosting.build_plan import wired
+from keyedwm.spark.hosting.build_plan import build_results
 from keyedwm.spark.hosting.join_rows import Side, shipped_rows, side_of
 from keyedwm.spark.hosting.lineage import marked
 from keyedwm.spark.hosting.source_description import Source, stream_of
@@ -34,7 +34,7 @@ def joined(
         kind=plan.kind,
         called=tuple(f"{side.name} side" for side in plan.sides),
     )
-    result = wired(shipped_rows(sides, layout.ids), plan, layout, savepoint, [side.frame for side in sides])
+    result = build_results(shipped_rows(sides, layout.ids), plan, layout, savepoint, [side.frame for side in sides])
     for axis, column in zip(plan.passed_on, plan.watermark_columns, strict=True):
         result = result.withMetadata(column, {AXIS_KEY: axis})
     return marked(result, sides[LEFT].panes)

@@ -25,7 +25,7 @@ from keyedwm.operators.panes import Early, EveryBy
 from keyedwm.spark.api.store import Store, check_one_source
 from keyedwm.spark.api.two_sides import check_names, keys_of
 from keyedwm.spark.hosting.bucket_batch import BucketLayout
-from keyedwm.spark.hosting.build_plan import wired
+from keyedwm.spark.hosting.build_plan import build_results
 from keyedwm.spark.hosting.read_messages import read_messages
 from keyedwm.spark.hosting.source_description import Source, stream_of
 from keyedwm.spark.hosting.staged_rows import axis_key, check_keys, check_rows, message_columns, ship_input, timed_rows
@@ -97,7 +97,7 @@ def window_join(
     staged = StagedWindowJoin(plan=plan, late=policy)
     followed = tuple((axis_key(frames[at], axes[at], _who(names[at])),) for at in (LEFT, RIGHT))
     layout = BucketLayout(name or f"window-join-{staged.digest()[:6]}", tuple(ids), followed, _ASKED_BY, _called(names))
-    return wired(_shipped(streams, staged, axes, layout.ids), staged, layout, None, streams)
+    return build_results(_shipped(streams, staged, axes, layout.ids), staged, layout, None, streams)
 
 
 def _who(called: str) -> str:

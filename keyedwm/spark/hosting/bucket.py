@@ -56,10 +56,10 @@ _MEANS: dict[type, str] = {
 class Bucket(VersionChecked, StatefulProcessor):
     """The stateful processor; a fresh copy serves every task."""
 
-    def __init__(self, plan: AnyPlan, layout: BucketLayout, moved: RescaledState | None = None) -> None:
+    def __init__(self, plan: AnyPlan, layout: BucketLayout, rescaled: RescaledState | None = None) -> None:
         self._plan = plan
         self._layout = layout
-        self._moved = moved
+        self._rescaled = rescaled
         self._follows: dict[str, int | None] = {}
 
     def init(self, handle: Any) -> None:
@@ -79,7 +79,7 @@ class Bucket(VersionChecked, StatefulProcessor):
     ) -> None:
         """Take over state of a stopped query, before the first rows; Spark may hand it over in several pieces."""
         begun = BucketOwner(self._layout, int(key[0]), self._owner())
-        take_over((self._manifest, self._blobs), initialState, self._moved, begun)
+        take_over((self._manifest, self._blobs), initialState, self._rescaled, begun)
 
     def handleInputRows(
         self,

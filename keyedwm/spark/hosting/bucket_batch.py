@@ -184,9 +184,9 @@ class BucketBatch:
     @property
     def _watermarks_ms(self) -> Mapping[int, int]:
         """The watermarks that the results keep, by axis: those of one axis by the lowest input, once each has one."""
-        told = [tracker.watermark_ms for of_input in self._trackers for tracker in of_input]
-        known = [ms for ms in told if ms is not None]
-        return output_watermarks_ms(self._operator, min(known) if len(known) == len(told) else None)
+        watermarks_ms = [tracker.watermark_ms for of_input in self._trackers for tracker in of_input]
+        known = [ms for ms in watermarks_ms if ms is not None]
+        return output_watermarks_ms(self._operator, min(known) if len(known) == len(watermarks_ms) else None)
 
     def on_input(
         self,
@@ -212,19 +212,19 @@ class BucketBatch:
         self._null_event_time_rows += null_event_time_rows
         self._no_gap_rows += no_gap_rows
         brought = [number for number in self._inputs if control[number] or rows[number] or len(self._trackers) == 1]
-        told = {number: [tracker.take(control[number]) for tracker in self._trackers[number]] for number in brought}
+        received = {number: [tracker.take(control[number]) for tracker in self._trackers[number]] for number in brought}
         for number in brought:
-            yield from self._advance(number, [one.batch_watermark_ms for one in told[number]])
+            yield from self._advance(number, [one.batch_watermark_ms for one in received[number]])
         for number in brought:
             if rows[number]:
                 yield from self._results(self._operator.on_rows(number, pa.concat_tables(rows[number]), now_ms))
         for number in brought:
-            yield from self._advance(number, [one.watermark_ms for one in told[number]])
+            yield from self._advance(number, [one.watermark_ms for one in received[number]])
         if now_ms is not None:
             yield from self._results(self._operator.on_timer(now_ms))
             self._wakes = self._wakes and self._wakes.after_input(now_ms)
         for number in brought:
-            if told[number][0].went_idle:  # the axes of an input have the same channels
+            if received[number][0].went_idle:  # the axes of an input have the same channels
                 yield from self._results(self._operator.on_idle(number))
         self._tell_times(was_idle=was_idle)
         snapshot = barriers_of(one for of_input in control for one in of_input)

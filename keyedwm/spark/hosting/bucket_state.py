@@ -82,22 +82,24 @@ class BucketOwner:
     owner: Mapping[str, Any]
 
 
-def take_over(states: tuple[Any, Any], initial: pd.DataFrame, moved: StateTakeover | None, begun: BucketOwner) -> None:
+def take_over(
+    states: tuple[Any, Any], initial: pd.DataFrame, rescaled: StateTakeover | None, begun: BucketOwner
+) -> None:
     """Write state of a stopped query, before the first rows; Spark may hand it over in several pieces.
 
-    states: as `named_state` returned them; initial: rows of name and blob, and what `moved` reads from them.
+    states: as `named_state` returned them; initial: rows of name and blob, and what `rescaled` reads from them.
     """
-    if moved is None:
+    if rescaled is None:
         raise OutOfTurnError(f"{begun.layout.who}: state came without a savepoint")
     manifest, blobs = states
     found = read_manifest(manifest)
-    content = moved.first_manifest(begun.layout, begun.bucket).as_json() if found is None else found
+    content = rescaled.first_manifest(begun.layout, begun.bucket).as_json() if found is None else found
     before = None if found is None else SparkStore(blobs, content["blobs"]).get(MANIFEST)
     pieces = [piece for piece in initial.itertuples(index=False) if piece.name is not None]
-    operator = moved.manifest_with(before, pieces, begun.layout.ids.index(begun.bucket))
+    operator = rescaled.manifest_with(before, pieces, begun.layout.ids.index(begun.bucket))
     written = {piece.name: bytes(piece.blob) for piece in pieces} | {MANIFEST: operator}
     sizes = content["blobs"] | {name: len(blob) for name, blob in written.items()}
-    owned = content | dict(begun.owner) | {"blobs": sizes, FOLLOWS: dict(moved.follows)}
+    owned = content | dict(begun.owner) | {"blobs": sizes, FOLLOWS: dict(rescaled.follows)}
     write_state(manifest, blobs, StateChanges(written, frozenset()), owned)
 
 

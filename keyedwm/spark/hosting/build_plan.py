@@ -53,8 +53,8 @@ def of_keys() -> list[Column]:
     behind_ms = F.col("keys_behind_ms")
 
     def highest(number: str, name: str) -> Column:
-        told = F.struct(F.col(number).alias(name), "key")
-        found = F.sort_array(F.collect_list(F.when(F.col(number).isNotNull(), told)), asc=False)
+        pair = F.struct(F.col(number).alias(name), "key")
+        found = F.sort_array(F.collect_list(F.when(F.col(number).isNotNull(), pair)), asc=False)
         return F.transform(F.slice(found, 1, MOST_SHOWN), lambda one: F.struct(one["key"].alias("key"), one[name]))
 
     return [
@@ -70,7 +70,7 @@ def of_keys() -> list[Column]:
     ]
 
 
-def wired(
+def build_results(
     shipped: DataFrame,
     plan: AnyPlan,
     layout: BucketLayout,
@@ -84,13 +84,13 @@ def wired(
     from pyspark.sql.pandas.types import from_arrow_schema
 
     from keyedwm.spark.hosting.bucket import Bucket
-    from keyedwm.spark.hosting.rescale_state import initial_state, moved
+    from keyedwm.spark.hosting.rescale_state import initial_state, rescaled
     from keyedwm.spark.hosting.unpack import Unpack
 
     say_if_first()
     begin = state = None
     if savepoint is not None and not isinstance(plan, StagedStore | StagedWindowJoin):  # no store moves
-        begin = moved(savepoint, plan, layout)
+        begin = rescaled(savepoint, plan, layout)
         state = initial_state(shipped.sparkSession, savepoint, begin, layout)
     mode = "ProcessingTime" if plan.by_clock else "None"
     emitted = shipped.groupBy("bucket").transformWithStateInPandas(

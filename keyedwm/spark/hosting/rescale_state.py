@@ -103,7 +103,7 @@ def _rescale(who: str, plan: RescalablePlan, operator: OperatorState, count: int
     return FrameRescale(plan=plan, description=operator.description, **old)
 
 
-def moved(place: str, plan: RescalablePlan, layout: BucketLayout) -> RescaledState:
+def rescaled(place: str, plan: RescalablePlan, layout: BucketLayout) -> RescaledState:
     """Return what the buckets of this plan begin with. Raises OptionError and FormatError for what cannot move."""
     savepoint, operator = operator_of(place, layout)
     who = f"{layout.who}: continue_from {place}"
@@ -121,17 +121,17 @@ def moved(place: str, plan: RescalablePlan, layout: BucketLayout) -> RescaledSta
     )
 
 
-def initial_state(spark: SparkSession, place: str, moved: RescaledState, layout: BucketLayout) -> GroupedData:
+def initial_state(spark: SparkSession, place: str, rescaled: RescaledState, layout: BucketLayout) -> GroupedData:
     """Return the state as Spark hands it to the new buckets, once, before their first rows."""
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema
 
     schema = from_arrow_schema(_PIECE)
     state = spark.read.parquet(f"{Files(place).for_spark}/{STATE}")
-    mine = state.where(F.col("operator") == moved.name).select("bucket", "name", "blob")
+    mine = state.where(F.col("operator") == rescaled.name).select("bucket", "name", "blob")
     counts = {row["bucket"]: row["count"] for row in mine.groupBy("bucket").count().collect()}
-    check_blobs(moved.rescale.who, moved.manifests, counts)
-    pieces = _with_beside(mine, moved.rescale.beside).mapInArrow(CutBlobs(moved.rescale, layout.ids), schema)
+    check_blobs(rescaled.rescale.who, rescaled.manifests, counts)
+    pieces = _with_beside(mine, rescaled.rescale.beside).mapInArrow(CutBlobs(rescaled.rescale, layout.ids), schema)
     each = spark.createDataFrame([(one, None, None, None) for one in layout.ids], schema)
     return pieces.unionAll(each).groupBy("bucket")
 

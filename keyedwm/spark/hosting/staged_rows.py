@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 
 def ship_rows(
-    df: DataFrame, keys: Sequence[str], asked: Mapping[str, Any], axis: str, ids: Sequence[int]
+    df: DataFrame, keys: Sequence[str], settings: Mapping[str, Any], axis: str, ids: Sequence[int]
 ) -> tuple[DataFrame, WindowPlan, int]:
-    """Return what is shipped to the buckets, the plan, and the watermark key of the axis; asked: for the plan."""
+    """Return what is shipped to the buckets, the plan, and the watermark key of the axis; settings: for the plan."""
     check_rows(df, axis)
-    gap = [asked["window"].gap_column] if isinstance(asked["window"], RowGapWindow) else []
-    read = [name for _, spec in asked["aggregates"] for name in spec.inputs(df.columns)]
+    gap = [settings["window"].gap_column] if isinstance(settings["window"], RowGapWindow) else []
+    read = [name for _, spec in settings["aggregates"] for name in spec.inputs(df.columns)]
     used = list(dict.fromkeys([*keys, *gap, *read]))
     check_columns(df, used)
     check_keys(df, keys)
@@ -43,14 +43,14 @@ def ship_rows(
             raise not_a_gap(column, "calendar interval")
     timed = timed_rows(df, axis)
     order = ORDER if set(ORDER) <= set(df.columns) else ()
-    per_key = asked.get("key_watermark")
+    per_key = settings.get("key_watermark")
     if per_key is not None and per_key.slowest and not order:
         raise OptionError(
             f"aggregate: key_watermark tells the partitions of a key apart, and the frame has not all of "
             f"{', '.join(ORDER)}: keep them as the source has them, or give per_key(..., partitions='fastest')"
         )
     schema = arrow_schema(columns_of(timed, [*used, *order, TIME]))
-    plan = WindowPlan(schema=schema, by=tuple(keys), order=order, **asked).trimmed()
+    plan = WindowPlan(schema=schema, by=tuple(keys), order=order, **settings).trimmed()
     return ship_inputs([timed], [plan], ids), plan, axis_key(df, axis)
 
 
@@ -124,12 +124,12 @@ def columns_of(df: DataFrame, names: Sequence[str]) -> DataFrame:
 
 def check_doubled(df: DataFrame, names: Iterable[str]) -> None:
     """Refuse columns of which the frame has two, as after a join: Spark could not tell which is meant."""
-    told = str if df.sparkSession.conf.get("spark.sql.caseSensitive") == "true" else str.lower
-    count = Counter(map(told, df.columns))
+    spelled = str if df.sparkSession.conf.get("spark.sql.caseSensitive") == "true" else str.lower
+    count = Counter(map(spelled, df.columns))
     for name in names:
-        if count[told(name)] > 1:
+        if count[spelled(name)] > 1:
             raise OptionError(
-                f"the frame has {count[told(name)]} columns called {name!r}: rename all but one, or leave them out"
+                f"the frame has {count[spelled(name)]} columns called {name!r}: rename all but one, or leave them out"
             )
 
 
@@ -196,13 +196,13 @@ def check_keys(df: DataFrame, keys: Sequence[str], asked_by: str = "aggregate") 
         check_collation(df, key, f"{asked_by}: the key {key!r}")
 
 
-def check_collation(df: DataFrame, column: str, told: str) -> None:
+def check_collation(df: DataFrame, column: str, expects: str) -> None:
     """Refuse a key that Spark compares otherwise than byte by byte."""
     collation = getattr(df.schema[column].dataType, "collation", "UTF8_BINARY")
     if collation != "UTF8_BINARY":
         raise OptionError(
-            f"{told} has the collation {collation}, but keys are compared byte by byte: take collation_key({column}), "
-            f"or lower({column}) collate UTF8_BINARY"
+            f"{expects} has the collation {collation}, but keys are compared byte by byte: take "
+            f"collation_key({column}), or lower({column}) collate UTF8_BINARY"
         )
 
 

@@ -67,8 +67,8 @@ class SourceFigures:
 
     def watermarks_ms(self) -> dict[str, int | None]:
         """Return key → coalesced watermark of the batch."""
-        told = self.facts.get("watermark", {})
-        return {key: None if text is None else instant_ms(text) for key, text in told.items()}
+        watermarks = self.facts.get("watermark", {})
+        return {key: None if text is None else instant_ms(text) for key, text in watermarks.items()}
 
     def summed(self, fact: str) -> int:
         """Return the sum of a count that is told for each partition."""
@@ -149,7 +149,7 @@ _MARK = "held_by"  # a field that only our sources report
 def facts_of(source: SourceProgress) -> dict[str, Any] | None:
     """Return what a source of ours said of a batch; None for another source, or where it planned nothing."""
     try:
-        told = json.loads(source.latestOffset or "null")
+        said = json.loads(source.latestOffset or "null")
     except ValueError:
         return None  # another source's own format
-    return told if isinstance(told, dict) and _MARK in told else None
+    return said if isinstance(said, dict) and _MARK in said else None

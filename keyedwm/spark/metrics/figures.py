@@ -97,7 +97,7 @@ class Figures:
 
     def progressed(self, progress: StreamingQueryProgress, session: int = 0) -> None:
         """Take the figures of a completed batch."""
-        told = {
+        sources = {
             str(number): figures
             for number, source in enumerate(progress.sources)
             if (figures := SourceFigures.of(source)) is not None
@@ -110,7 +110,7 @@ class Figures:
             query.count(of.INPUT_ROWS, progress.numInputRows or 0)
             for phase, ms in progress.durationMs.items():
                 query.count(of.PHASES, ms / 1_000, _snake_case(phase))
-            for number, figures in told.items():
+            for number, figures in sources.items():
                 self._take_source(query, number, figures)
             for metric, labels, value in operators:
                 if metric.kind is of.Kind.COUNTER:

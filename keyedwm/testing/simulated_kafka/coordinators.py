@@ -129,20 +129,20 @@ class Coordinators:
             node, request.v3_and_below_transactional_id, request.v3_and_below_producer_id,
             request.v3_and_below_producer_epoch,
         )  # fmt: skip
-        asked = [(topic.name, part) for topic in request.v3_and_below_topics for part in topic.partitions]
+        wanted = [(topic.name, part) for topic in request.v3_and_below_topics for part in topic.partitions]
         if known is not None:
             self._open(request.v3_and_below_transactional_id, known)
-            known.partitions |= set(asked)
+            known.partitions |= set(wanted)
         results = [
             topic_type(
                 name=name,
                 results_by_partition=[
                     topic_type.AddPartitionsToTxnPartitionResult(partition_index=part, partition_error_code=int(code))
-                    for of, part in asked
+                    for of, part in wanted
                     if of == name
                 ],
             )
-            for name in dict.fromkeys(name for name, _ in asked)
+            for name in dict.fromkeys(name for name, _ in wanted)
         ]
         return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=results)
 
@@ -235,15 +235,15 @@ class Coordinators:
         result_type = DescribeConfigsResponse.DescribeConfigsResult
         results = [
             result_type(
-                error_code=0, error_message=None, resource_type=asked.resource_type, resource_name=asked.resource_name,
+                error_code=0, error_message=None, resource_type=one.resource_type, resource_name=one.resource_name,
                 configs=[
                     result_type.DescribeConfigsResourceResult(
                         name=name, value=_LONGEST_MS, read_only=True, config_source=5, is_sensitive=False, synonyms=[]
                     )
-                    for name in asked.configuration_keys
+                    for name in one.configuration_keys
                 ],
             )
-            for asked in request.resources
+            for one in request.resources
         ]  # fmt: skip
         return DescribeConfigsResponse(throttle_time_ms=0, results=results)
 
@@ -272,9 +272,9 @@ class Coordinators:
         for group in request.groups:
             ours = self._coordinator(group.group_id) == node
             held = self.groups.get(group.group_id, {}) if ours else {}
-            asked = [(topic.name, part) for topic in group.topics or () for part in topic.partition_indexes]
+            wanted = [(topic.name, part) for topic in group.topics or () for part in topic.partition_indexes]
             if group.topics is None:
-                asked = sorted(held)
+                wanted = sorted(held)
             topics = [
                 topic_type(
                     name=name,
@@ -283,11 +283,11 @@ class Coordinators:
                             partition_index=part, committed_offset=held.get((name, part), (-1, ""))[0],
                             committed_leader_epoch=-1, metadata=held.get((name, part), (-1, ""))[1], error_code=0,
                         )
-                        for of, part in asked
+                        for of, part in wanted
                         if of == name
                     ],
                 )
-                for name in dict.fromkeys(name for name, _ in asked)
+                for name in dict.fromkeys(name for name, _ in wanted)
             ]  # fmt: skip
             code = Code.NONE if ours else Code.NOT_COORDINATOR
             groups.append(group_type(group_id=group.group_id, topics=topics, error_code=int(code)))

@@ -176,8 +176,8 @@ class JoinedGrids(MessageShape):
 
     def _horizon(self) -> int:
         """Return how far both sides have come."""
-        marks = [max((axis.horizon for axis in side.axes.values()), default=LOWEST) for side in self.sides]
-        return min(marks)
+        horizons = [max((axis.horizon for axis in side.axes.values()), default=LOWEST) for side in self.sides]
+        return min(horizons)
 
     def _speak(self, horizon: int, timing: Timing = Timing.ON_TIME) -> Iterator[Output]:
         """Show, up to this horizon of both sides, a row of each window (`keep`) or the messages without a partner."""

@@ -55,8 +55,8 @@ class JoinTimeline:
 
     def state(self) -> dict[str, int]:
         """Return what a later instance needs to know, ready for JSON."""
-        told = {"horizon": self.horizon, "floor": self.floor, "gone": self.gone}
-        return {name: mark for name, mark in told.items() if mark != LOWEST}
+        known = {"horizon": self.horizon, "floor": self.floor, "gone": self.gone}
+        return {name: mark for name, mark in known.items() if mark != LOWEST}
 
     def floors(self, horizons: Ints) -> Ints:
         """Return where the floor stands at these horizons."""

@@ -360,10 +360,10 @@ class WindowJoinPlan:
                 "when a window is full"
             )
         if self.by_window and (self.is_rows or not self.both_windowed or self.by_clock):
-            asked = f"how={self.how.value!r}" if self.keep is Keep.ALL else f"keep={self.keep.value!r}"
+            setting = f"how={self.how.value!r}" if self.keep is Keep.ALL else f"keep={self.keep.value!r}"
             raise OptionError(
-                f"{asked} gives rows when a window of time is full on both sides: it goes with no windows of rows, no "
-                "unbounded side and no interval"
+                f"{setting} gives rows when a window of time is full on both sides: it goes with no windows of rows, "
+                "no unbounded side and no interval"
             )
 
     def _check_on(self) -> None:
