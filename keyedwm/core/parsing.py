@@ -23,7 +23,7 @@ def parse_json(text: str | bytes, *, pairs: Callable[[list[tuple[str, Any]]], An
 
 
 def inflated(data: bytes, most_bytes: int) -> bytes:
-    """Return what zlib compressed into these bytes, and into no others. Raises ValueError, above `most_bytes`, too."""
+    """Return the bytes that zlib compressed into these and no others. Raises ValueError, above `most_bytes`, too."""
     unpacker = zlib.decompressobj()
     try:
         content = unpacker.decompress(data, most_bytes + 1)

@@ -203,7 +203,7 @@ class _Parser:
         return Literal(self._unquoted(word[1:-1])) if kind == "text" else self._column(_bare(word))
 
     def _unquoted(self, word: str) -> str:
-        """Return what a text says; raise OptionError for an escape that is not read."""
+        """Return the value of a text; raise OptionError for an escape that is not read."""
         for found in _QUOTED.finditer(word):
             if found[1] is not None and found[1] not in _ESCAPED:
                 raise OptionError(f"{self._whose} has {found[0]!r} in a text: a backslash is written as two")

@@ -137,7 +137,7 @@ class PaneTimer:
             self.due_ms = None
 
     def state(self) -> list[Any]:
-        """Return what a later instance needs to know, ready for JSON."""
+        """Return the state for a later instance, ready for JSON."""
         return [self.due_ms, self._began_ms]
 
 
@@ -173,7 +173,7 @@ class LateTimes:
         self._due_ms = {end: due_ms for end, due_ms in self._due_ms.items() if end in kept}
 
     def state(self) -> list[Any]:
-        """Return what a later instance needs to know, ready for JSON."""
+        """Return the state for a later instance, ready for JSON."""
         return sorted(map(list, self._due_ms.items()))
 
 
@@ -242,7 +242,7 @@ class PanePolicy:
         self._times[timing].keep(ends)
 
     def state(self) -> dict[str, Any]:
-        """Called when the state is written. Return what a later instance needs to know, ready for JSON."""
+        """Called when the state is written. Return the state for a later instance, ready for JSON."""
         return {timing.value: times.state() for timing, times in self._times.items() if self.waits(timing)}
 
 

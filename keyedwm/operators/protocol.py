@@ -65,7 +65,7 @@ class Operator(Protocol):
         """All inputs have ended: nothing is kept."""
 
     def drain(self) -> StateChanges:
-        """Return what changed in the state since the last call."""
+        """Return the changes of the state since the last call."""
 
 
 class OneAxis(Operator, Protocol):

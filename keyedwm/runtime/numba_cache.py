@@ -52,7 +52,7 @@ class _Files(IndexDataCacheFile):
         self._save_index({**self._load_index(), key: name})
 
     def load(self, key: Any) -> Any:
-        """Return what was kept for a signature, None if there is nothing that can be used."""
+        """Return the compiled code kept for a signature, None if there is none that can be used."""
         name = self._load_index().get(key)
         content = None if name is None else _content(self._data_path(name))
         if content is None:

@@ -34,7 +34,7 @@ _OURS = ("kafka.bootstrap.servers", "subscribe", "subscribePattern", "assign", "
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one step brought about, in all micro-batches that it led to.
+    """The outcome of one step, in all micro-batches that it led to.
 
     rows: results, a dict each, without control rows and rejected messages. rejected: messages that no window took.
     watermark: the coalesced watermark behind the step, None before the first one. held_by: who holds it and why, in one
@@ -59,7 +59,7 @@ def run(
     pushed: bool = False,
     restart_each_step: bool = False,
 ) -> list[Result]:
-    """Run a pipeline over made-up records and return what each step brought about.
+    """Run a pipeline over made-up records and return the outcome of each step.
 
     pipeline: from the input's rows to the results; with `pushed` it is given `source(spark)` with all options, not
     loaded. steps: lists of records, each one batch of the input, or `Silence(span)`, or `RESTART`. options: of the

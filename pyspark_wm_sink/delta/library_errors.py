@@ -47,7 +47,7 @@ class NoAnswerError(UnavailableError):
 
 
 def access_error(path: str, error: BaseException) -> KeyedwmError | None:
-    """Return what a user must change if an address could not be opened; None if that is not the cause.
+    """Return the change to make if an address could not be opened; None if that is not the cause.
 
     OptionError for a scheme that deltalake does not know, or an address without a server; StoreAccessError for a login
     that is missing or refused; NoAnswerError where no server has the address's name, or its port refuses.

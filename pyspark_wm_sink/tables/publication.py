@@ -18,7 +18,7 @@ from pyspark_wm_sink.tables.stage import StagedFile, StagePlan
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableWords:
-    """What messages call things of a format of tables.
+    """The words of messages for a format of tables.
 
     forgotten: why a table may know no batch of a query that wrote to it, None if only one that was made again does not.
     """

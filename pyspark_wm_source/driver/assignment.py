@@ -48,7 +48,7 @@ class Assigner:
         self._kept = None
 
     def current(self, cluster: Cluster, known: Collection[TopicPartition], known_ids: Mapping[str, str]) -> Assignment:
-        """Return what there is; whatever contradicts `known` has been asked for several times."""
+        """Return the partitions of the cluster; an answer that contradicts `known` was given several times."""
         now_s = time.monotonic()
         if self._kept is not None and now_s - self._kept[0] <= _AGE_S:
             return self._kept[1]

@@ -76,7 +76,7 @@ class Recovery:
         }
 
     def progress(self) -> dict[str, int]:
-        """Return what is left to read."""
+        """Return the ranges left to read."""
         return {"channels": len(self._left), "offsets_left": sum(self._left.values())}
 
     @staticmethod

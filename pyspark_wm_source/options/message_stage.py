@@ -49,7 +49,7 @@ class MessageSpec(StageSpec):
         return cls(**{**description, "by": tuple(by)})
 
     def stage(self, source: SourceColumns) -> MessageStage:
-        """Return what the tasks do; see `StageSpec`."""
+        """Return the step of the reading tasks; see `StageSpec`."""
         axis_of(source, self.axis)
         time = axis_column(EVENT_TIME, self.axis)
         for name in (*self.by, time):

@@ -61,7 +61,7 @@ class SideSpec(StageSpec):
         return cls(**{**description, **{name: tuple(some) for name, some in lists.items()}})
 
     def stage(self, source: SourceColumns) -> SideStage:
-        """Return what the tasks do; see `StageSpec`."""
+        """Return the step of the reading tasks; see `StageSpec`."""
         axes = tuple(Axis(name or self.name, axis_of(source, name).config.key) for name in self.axes)
         times = [axis_column(EVENT_TIME, name) for name in self.axes]
         known = source.every if source.chosen is None else source.chosen

@@ -82,7 +82,7 @@ class StageSpec(ABC):
 
     @abstractmethod
     def stage(self, source: SourceColumns) -> Stage:
-        """Return what the tasks do. Raises OptionError for what the source does not have."""
+        """Return the step of the reading tasks. Raises OptionError for what the source does not have."""
 
 
 def check_fields(description: Mapping[str, Any], names: Sequence[str], text: str) -> None:

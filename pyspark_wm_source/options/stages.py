@@ -14,7 +14,7 @@ from pyspark_wm_source.options.stage import STAGE, StageSpec
 
 
 def json_object(name: str, text: str, fields: Collection[str] | None = None, wanted: str = "") -> dict[str, Any]:
-    """Return what the text of an option says. Raises OptionError unless it is an object, with these fields if any are
+    """Return the content of an option. Raises OptionError unless it is an object, with these fields if any are
     given; wanted: what is expected then.
     """
     try:

@@ -1,6 +1,6 @@
 """State at rest without Kafka and Spark: what is written to files, and what the present code makes of it.
 
-`python -m tests.compat.plain VERSION` records it once, when a version is cut.
+`python -m tests.compat.plain VERSION` records it once, when a version is cut, beside what `record` does.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import json
 import sys
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from keyedwm.core.axis import AxisConfig, AxisState, Counts, PropagatedState
@@ -20,6 +21,7 @@ from keyedwm.core.encoding import CommittedState, decode_committed, encode_commi
 from keyedwm.core.idleness import Idleness
 from keyedwm.core.inline import Upstream, UpstreamBarrier, decode_cut, encode_cut
 from keyedwm.core.policy import FixedLag, LagAndDelay, LagAndLull, NoWatermarks, RealTimeLag, TimestampAndWallClockLag
+from keyedwm.core.rows import ROW_FORMAT_VERSION
 from keyedwm.core.throttle import ThrottleByBatch
 from keyedwm.core.watermark import Guarantee, Status
 from keyedwm.core.window_rules import LatePolicy, LateRule, Touching
@@ -29,12 +31,15 @@ from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPlan
 from keyedwm.operators.panes import Early
 from keyedwm.operators.state.store import MemoryStore
+from keyedwm.savepoint_files import Files, OperatorState, Savepoint, read_savepoint, write_savepoint
 from keyedwm.spark.hosting.bucket_batch import BucketManifest
 from pyspark_wm_sink.batch.record import ChannelRecord, Record
+from pyspark_wm_sink.iceberg import table as iceberg
 from pyspark_wm_sink.kafka.ledger import Entry, Ledger, RunHistory
 from pyspark_wm_source.driver.plan import Rules, Seen, plan
 from pyspark_wm_source.values.offsets import Channel, CutLimits, QueryOffset, RetiredChannel
 from pyspark_wm_source.values.ranges import RangeResult
+from tests.compat import operators
 from tests.spark.test_bucket_batch import SCHEMA, Pipeline, staged, steps
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -113,7 +118,7 @@ def next_offset(start: QueryOffset, after: CommittedState) -> dict[str, Any]:
         limits=start.limits, settings=start.settings,
     )  # fmt: skip
     read = {tps[0]: RangeResult(next_offset=40, counts=after.counts, axes=after.axes)}
-    return _as_version_3(plan(start, read, seen, rules).to_json())
+    return plan(start, read, seen, rules).to_json()
 
 
 def committed() -> CommittedState:
@@ -178,7 +183,7 @@ def save_buckets(name: str) -> dict[str, Any]:
     for bucket, (note, store) in pipeline.state.items():
         texts = {blob: b64encode(data).decode() for blob, data in store.blobs.items()}
         buckets[str(bucket)] = {"note": json.loads(json.dumps(note.as_json())), "blobs": texts}
-    saved = {"buckets": buckets, "batches": batches[SAVED_STEPS:]}
+    saved = {"row_format": ROW_FORMAT_VERSION, "buckets": buckets, "batches": batches[SAVED_STEPS:]}
     return {**saved, "expected": continue_buckets(name, saved)}
 
 
@@ -189,7 +194,8 @@ def continue_buckets(name: str, saved: Mapping[str, Any]) -> list[list[str]]:
         blobs = {blob: b64decode(text) for blob, text in state["blobs"].items()}
         pipeline.state[int(bucket)] = BucketManifest.from_json(state["note"]), MemoryStore(blobs)
     made = [pipeline.batch([staged(rows) for rows in tasks]) for tasks in saved["batches"]]
-    return [sorted(json.dumps(_row_1(row), default=str, sort_keys=True) for row in rows) for rows in made]
+    row_of = _row_1 if saved.get("row_format", 1) == 1 else dict
+    return [sorted(json.dumps(row_of(row), default=str, sort_keys=True) for row in rows) for rows in made]
 
 
 def _row_1(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -215,6 +221,54 @@ def _as_version_3(offset: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in told.items() if name not in ("version", "resets")}
 
 
+def savepoint() -> Savepoint:
+    """A savepoint of one operator of two buckets."""
+    manifest = {
+        "inbox": {"axes": {}, "sources": {"t-0": "source-1"}}, "blobs": {"note": 3, "frame-0": 9}, "emitted_ms": 90,
+        "snapshot": 4,
+    }  # fmt: skip
+    operator = OperatorState(
+        name="hours", axis=0, digest="digest", description=PLANS["tumbling"].description(), manifests=[manifest] * 2,
+        states=[{"version": 3, "plan": "digest", "rows": {"frame-0": 2}, "watermark_ms": 90}] * 2,
+    )  # fmt: skip
+    return Savepoint(
+        place="", checkpoint="/a/checkpoint", batch=4, sources=[start_offset().to_json()], operators={"hours": operator}
+    )
+
+
+def read_back(directory: Path) -> dict[str, Any]:
+    """Everything that a savepoint says of its query."""
+    return _told({**asdict(read_savepoint("continue_from", str(directory))), "place": ""})
+
+
+def later_texts() -> dict[str, Any]:
+    """What 0.2.0 did not write: counts of times too far ahead, long records, the property of an Iceberg table."""
+    channels = {
+        f"topic-of-many-partitions-{n}": ChannelRecord(snapshot=4, offset=n, watermarks={0: n}) for n in range(200)
+    }
+    future = replace(committed(), counts=Counts(2, 3, 4, 5))
+    start = start_offset()
+    tps = {tp: replace(of, counts=Counts(1, 2, 3, 4)) for tp, of in start.channels.items()}
+    return {
+        "committed_future": encode_committed(future, KEY, PLACE),
+        "offset_future": replace(start, channels=tps).to_json(),
+        "long_record": replace(record(), channels=channels).to_json(),
+        "property": iceberg._written(record().to_json(), 7, 3),
+    }
+
+
+def read_later_texts(texts: Mapping[str, Any]) -> dict[str, Any]:
+    """What those texts say."""
+    table: Any = SimpleNamespace(properties={"keyedwm.main.query-1": texts["property"]})
+    state = decode_committed(texts["committed_future"], KEY, PLACE)
+    return _told({
+        "committed_future": asdict(state.counts),
+        "offset_future": QueryOffset.from_json(texts["offset_future"]).to_json(),
+        "long_record": asdict(Record.from_json(texts["long_record"])),
+        "property": asdict(iceberg.published(table, "query-1", "main")),
+    })  # fmt: skip
+
+
 def source_texts() -> dict[str, Any]:
     """What the source and the sink write as text."""
     return {
@@ -231,6 +285,8 @@ def read_texts(texts: Mapping[str, Any]) -> dict[str, Any]:
     state = decode_committed(texts["committed"], KEY, PLACE)
     barrier = decode_cut(b"1", texts["barrier"].encode(), "the fixture")
     assert barrier is not None
+    offset = QueryOffset.from_json(texts["offset"])
+    planned = next_offset(offset, state)
     told = {
         "committed": {str(key): axis.as_list() for key, axis in state.axes.items()},
         "counts": {name: count for name, count in asdict(state.counts).items() if name in ("bad", "late", "control")},
@@ -238,7 +294,7 @@ def read_texts(texts: Mapping[str, Any]) -> dict[str, Any]:
         "record": asdict(Record.from_json(texts["record"])),
         "barrier": asdict(barrier),
         "promise": barrier.promise(),
-        "planned": next_offset(QueryOffset.from_json(texts["offset"]), state),
+        "planned": _as_version_3(planned) if texts["offset"]["version"] == 3 else planned,
     }
     return _told(told)
 
@@ -251,9 +307,18 @@ def main(version: str) -> None:
     _write(home / "texts.json", {"texts": texts, "expected": read_texts(texts)})
     write_ledger(home / "ledger")
     _write(home / "ledger.json", read_ledger(home / "ledger"))
+    later = later_texts()
+    _write(home / "later_texts.json", {"texts": later, "expected": read_later_texts(later)})
+    write_savepoint(Files(str(home / "savepoint")), savepoint())
+    _write(home / "savepoint.json", read_back(home / "savepoint"))
     for name in PLANS:
-        text = json.dumps(save_buckets(name), sort_keys=True)
-        (home / f"buckets-{name}.json.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
+        _write_compressed(home / f"buckets-{name}.json.gz", save_buckets(name))
+    for name in operators.PLANS:
+        _write_compressed(home / f"operator-{name}.json.gz", operators.save_operator(name))
+
+
+def _write_compressed(path: Path, value: object) -> None:
+    path.write_bytes(gzip.compress(json.dumps(value, sort_keys=True).encode(), mtime=0))
 
 
 def _write(path: Path, value: object) -> None:

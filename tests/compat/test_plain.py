@@ -9,10 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.compat.plain import PLANS, continue_buckets, read_ledger, read_texts
+from tests.compat.operators import continue_operator
+from tests.compat.plain import PLANS, continue_buckets, read_back, read_later_texts, read_ledger, read_texts
 
-VERSIONS = sorted(path.parent for path in (Path(__file__).parent / "fixtures").glob("*/plain"))
+FIXTURES = Path(__file__).parent / "fixtures"
+VERSIONS = sorted(path.parent for path in FIXTURES.glob("*/plain"))
 BUCKETS = [(version, name) for version in VERSIONS for name in PLANS]
+# Of 0.3.0 and later.
+OPERATORS = sorted(FIXTURES.glob("*/plain/operator-*.json.gz"))
+LATER = sorted(path.parent for path in FIXTURES.glob("*/plain/later_texts.json"))
 
 
 def test_fixtures_are_there():
@@ -37,3 +42,18 @@ def test_buckets_go_on_row_for_row(version, name):
     made = continue_buckets(name, saved)
     assert any(made)
     assert made == saved["expected"]
+
+
+@pytest.mark.parametrize("saved", OPERATORS, ids=lambda path: f"{path.parts[-3]}-{path.name.partition('.')[0]}")
+def test_operators_go_on_row_for_row(saved):
+    state = json.loads(gzip.decompress(saved.read_bytes()))
+    made = continue_operator(saved.name.partition(".")[0].removeprefix("operator-"), state)
+    assert any(made)
+    assert made == state["expected"]
+
+
+@pytest.mark.parametrize("plain", LATER, ids=lambda path: path.parent.name)
+def test_savepoints_long_records_and_counts_of_future_times_are_read(plain):
+    saved = json.loads((plain / "later_texts.json").read_text())
+    assert read_later_texts(saved["texts"]) == saved["expected"]
+    assert read_back(plain / "savepoint") == json.loads((plain / "savepoint.json").read_text())

@@ -1,4 +1,4 @@
-"""What each lag would have cost the records of a sample, and for how long its partitions were silent.
+"""The records of a sample that each lag would have cost, and for how long its partitions were silent.
 
 Rule: whole columns, numbers only. A record is late if its event time is below the watermark just before it, which is
 the highest event time so far less the lag: of all records (Spark's one watermark), of its partition, or of its key. It

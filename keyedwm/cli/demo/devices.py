@@ -52,7 +52,7 @@ class Events:
 
 
 def name(device: int) -> str:
-    """Return what a device is called."""
+    """Return the name of a device."""
     return f"device-{device:05}"
 
 

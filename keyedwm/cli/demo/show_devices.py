@@ -49,7 +49,7 @@ MINUTE_MS = 60_000
 
 @dataclass(slots=True)
 class Found:
-    """What came out of a query: events by device, and by whole minutes of delay results of devices on time."""
+    """The results of a query: events by device, and by whole minutes of delay results of devices on time."""
 
     late: frozenset[str]
     now_ms: int = BEGIN_MS
@@ -74,7 +74,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What one kind of watermark did. delay_minutes: median, of results of devices on time."""
+    """The outcome of one kind of watermark. delay_minutes: median, of results of devices on time."""
 
     lost: int
     lost_of_late_devices: int

@@ -74,7 +74,7 @@ class Summary:
 
 
 def summary(blobs: Mapping[str, int], state: Mapping[str, Any]) -> Summary:
-    """Return what a bucket holds. blobs: name → bytes; state: the manifest of its operator."""
+    """Return the summary of a bucket. blobs: name → bytes; state: the manifest of its operator."""
     logs = {name.partition(PART)[0] for name in blobs}
     starts = [int(name.removeprefix(FRAME)) for name in logs if name.startswith(FRAME)]
     rows = state.get("rows", {})
@@ -115,7 +115,7 @@ def is_of_store(operator: OperatorState) -> bool:
 
 
 def buckets_of(operator: OperatorState) -> list[Summary]:
-    """Return what each bucket holds."""
+    """Return the summary of each bucket."""
     pairs = zip(operator.manifests, operator.states, strict=True)
     return [summary(manifest["blobs"], state) for manifest, state in pairs]
 

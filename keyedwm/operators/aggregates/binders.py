@@ -1,4 +1,4 @@
-"""Which function computes an aggregate over a column of a known type, or the sentence that refuses it."""
+"""The function that computes an aggregate over a column of a known type, or the sentence that refuses it."""
 
 from __future__ import annotations
 

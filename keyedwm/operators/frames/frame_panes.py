@@ -53,7 +53,7 @@ ANY = (0,)  # some window has news
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What panes have shown of some windows, window by window. rows: of the last pane; on_time: 1 once it was."""
+    """Rows and panes that some windows have shown, by window. rows: of the last pane; on_time: 1 once it was."""
 
     panes: Ints
     rows: Ints
@@ -89,7 +89,7 @@ class FramePanes(PanePolicy):
 
     def on_merge(self, parts: Shown, windows: Ints, has_new: Flags) -> Shown:
         """Called when windows become one. windows: the number of the one that each part is in, now or as a new one;
-        has_new: which of them take new rows. Return what was shown of each.
+        has_new: which of them take new rows. Return the rows and panes shown of each.
         """
         count = len(has_new)
         on_time = highest_by_group(parts.on_time, windows, count)
@@ -120,7 +120,7 @@ class FramePanes(PanePolicy):
         return True
 
     def fired(self, shown: Shown, rows: Ints, timing: Timing) -> Shown:
-        """Called when a pane of each of some windows leaves. rows: they hold; return what is shown of them then."""
+        """Called when a pane of each of some windows leaves. rows: they hold; return rows and panes shown then."""
         shown_rows = rows if self.accumulating else np.zeros(len(rows), np.int64)
         return Shown(shown.panes + 1, shown_rows, np.full(len(rows), int(timing is not Timing.EARLY)))
 
@@ -129,7 +129,7 @@ class FramePanes(PanePolicy):
         return timing is Timing.EXPIRED or (timing is Timing.ON_TIME and not self._lateness_ms)
 
     def state(self) -> dict[str, Any]:
-        """Called when the state is written. Return what a later instance needs to know, ready for JSON."""
+        """Called when the state is written. Return the state for a later instance, ready for JSON."""
         return {"due_ms": self._times[Timing.EARLY].due_ms}
 
 
@@ -171,7 +171,7 @@ class PanedOperator(FrameOperator, ABC):
             yield from self._show_early()
 
     def drain(self) -> StateChanges:
-        """Return what changed in the state since the last call."""
+        """Return the changes of the state since the last call."""
         changes = self._drained()
         manifest = manifest_of(self._plan, self._manifest_state())
         return StateChanges({**changes.written, MANIFEST: manifest}, changes.removed)
@@ -185,4 +185,4 @@ class PanedOperator(FrameOperator, ABC):
 
     @abstractmethod
     def _drained(self) -> StateChanges:
-        """Return what changed in the logs."""
+        """Return the changes of the logs."""

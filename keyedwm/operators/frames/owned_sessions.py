@@ -52,7 +52,7 @@ class OwnedSessionTable(SessionTable):
         self._rest()
 
     def state(self) -> dict[str, Any]:
-        """What must be known beside the log, ready for JSON."""
+        """The state beside the log, ready for JSON."""
         return {"dead_rows": self._dead, "first_end": self._first_end}
 
     @property
@@ -99,7 +99,7 @@ class OwnedSessionTable(SessionTable):
         self.load(np.arange(self._own.count))
 
     def drain(self, gone_ms: int) -> StateChanges:
-        """Return what changed since the last call. gone_ms: as of now."""
+        """Return the changes since the last call. gone_ms: as of now."""
         self._gone_ms = max(gone_ms, self._gone_ms)
         self._dead += self._at_rest - int((~self._changed).sum())
         rows = self._logs.rows.get(SESSIONS, 0)

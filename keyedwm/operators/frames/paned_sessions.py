@@ -106,12 +106,12 @@ class PanedSessionOperator(PanedOperator):
         return self._keys.numbers(key_columns(self._plan.by, rows), rows.num_rows)
 
     def _late(self, rows: pa.Table) -> Flags:
-        """Which partials are late by their last row."""
+        """Say of each partial whether it is late by its last row."""
         last = ints(contiguous(rows[LAST]))
         return np.zeros(len(last), bool) if self.watermark_ms is None else last < self.watermark_ms
 
     def _closed(self, held: PanedSessions, lateness_ms: int) -> Flags:
-        """Which sessions take nothing more."""
+        """Say of each session whether it takes nothing more."""
         return held.ends <= closed_ms(self._window, self.watermark_ms, lateness_ms)
 
     def _gone_ms(self) -> int:

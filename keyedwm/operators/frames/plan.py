@@ -82,7 +82,7 @@ class SlidingWindow:
         return self.offset_ms + frame * self.slide_ms
 
     def noted(self, frames: Ints) -> Ints:
-        """Return what stands for frames in the state: their numbers."""
+        """Return the names of frames in the state: their numbers."""
         return frames
 
     def read_noted(self, noted: Ints) -> Ints:

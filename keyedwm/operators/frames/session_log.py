@@ -101,7 +101,7 @@ class SessionLog:
         return self._close_due(time_ms, most)
 
     def drain(self) -> StateChanges:
-        """Return what changed since the last call."""
+        """Return the changes since the last call."""
         new = all_parts(self._plan, self._new)
         if len(new):
             self._logs.append(YOUNG, self._table(new))

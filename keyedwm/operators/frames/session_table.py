@@ -125,7 +125,7 @@ class SessionTable:
         self._held = replace(self.held, entries=entries)
 
     def drain(self, gone_ms: int) -> StateChanges:
-        """Return what changed since the last call. gone_ms: as of now."""
+        """Return the changes since the last call. gone_ms: as of now."""
         self._gone_ms = max(gone_ms, self._gone_ms)
         if self._held is not None:
             changed, written = int(self._changed.sum()), self._logs.rows.get(SESSIONS, 0)

@@ -70,7 +70,7 @@ class SessionOperator(FrameOperator):
         yield from self._close(_ALL_MS)
 
     def drain(self) -> StateChanges:
-        """Return what changed in the state since the last call."""
+        """Return the changes of the state since the last call."""
         changes = self._log.drain()
         state = {"watermark_ms": self.watermark_ms, **self._log.state()}
         return StateChanges({**changes.written, MANIFEST: manifest_of(self._plan, state)}, changes.removed)

@@ -114,7 +114,7 @@ class ChangeTable:
         return StateChanges(written, frozenset(removed & self._store.sizes.keys()))
 
     def state(self) -> list[Any]:
-        """Return what a later instance needs to know, ready for JSON."""
+        """Return the state for a later instance, ready for JSON."""
         return [[list(one) for one in self._blobs.items()], self._next, self._arrived, self._cleared]
 
     def _all(self) -> tuple[SidePiece, Ints]:
@@ -205,7 +205,7 @@ class LatestOperator(JoinBase):
             yield from self._answered(piece)
 
     def drain(self) -> StateChanges:
-        """Return what changed in the state since the last call."""
+        """Return the changes of the state since the last call."""
         waiting = self._waiting.drain([self._received.get(RIGHT)])
         changes = self._changes.drain(self._limit_ms)
         state = {"received": self._received, "waiting": self._waiting.state(), "changes": self._changes.state()}

@@ -102,7 +102,7 @@ class JoinOperator(JoinBase):
                 yield from self._alone(side, piece.table)
 
     def drain(self) -> StateChanges:
-        """Return what changed in the state since the last call."""
+        """Return the changes of the state since the last call."""
         changes = [buffer.drain(self._limits_of(side)) for side, buffer in enumerate(self._buffers)]
         state = {prefix: buffer.state() for prefix, buffer in zip(_PREFIXES, self._buffers, strict=True)}
         written = {MANIFEST: FORMAT.write(self._plan.digest(), {"received": self._limits.received, **state})}

@@ -30,7 +30,7 @@ _MILLIS = pa.int64()
 
 
 class How(Enum):
-    """Which rows leave: pairs that match, and unmatched rows of the sides named."""
+    """The rows that leave: pairs that match, and unmatched rows of the sides named."""
 
     INNER = "inner"
     LEFT = "left"

@@ -193,7 +193,7 @@ class SideBuffer:
         return StateChanges(written, removed)
 
     def state(self) -> list[list[Any]]:
-        """Return what a later instance needs to know of the slices, ready for JSON."""
+        """Return the state of the slices for a later instance, ready for JSON."""
         return [[one.number, one.rows, one.size, *one.low, *one.high] for one in self._slices]
 
     def _kept(self, piece: SidePiece, limits: LimitsOf) -> Flags:

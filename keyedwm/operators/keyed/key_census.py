@@ -27,7 +27,7 @@ _KEY_LETTERS = 60
 
 @dataclass(frozen=True, slots=True)
 class KeyStanding:
-    """What is told of the keys of a bucket. behind: how far behind W, in ms, and how many keys, from the least on;
+    """The figures of the keys of a bucket. behind: how far behind W, in ms, and how many keys, from the least on;
     those at W or above it are behind by 0. slowest: keys and by how much they are behind W, the most first.
     dropped: keys and how many of their rows were dropped, the most first.
     """
@@ -68,7 +68,7 @@ class KeyCensus:
         self._slowest: list[tuple[str, int]] = []
 
     def state(self) -> dict[str, Any]:
-        """What must be known in the next batch, ready for JSON."""
+        """The state for the next batch, ready for JSON."""
         return {"slots": sorted(self._slots.items()), "forgotten": self._forgotten, "dropped": self._dropped}
 
     def moved(self, before: Ints, after: Ints, floor_ms: int) -> None:

@@ -59,7 +59,7 @@ class KeyWatermarks:
         return self._known
 
     def state(self) -> dict[str, Any]:
-        """What must be known beside the log, ready for JSON."""
+        """The state beside the log, ready for JSON."""
         return {"own_swept_ms": self._swept_ms, "own_first_ms": self._first_ms, "census": self.census.state()}
 
     @property
@@ -240,7 +240,7 @@ class KeyWatermarks:
         return own
 
     def _is_idle(self, reach: Ints, seen: Ints) -> Flags:
-        """Which owners are idle: the floor has not reached them, and W rose by so much since rows came of them."""
+        """Say whether each owner is idle: the floor has not reached it, and W rose by so much since its last rows."""
         rose_ms = self._front_ms - np.maximum(seen, self._first_ms)
         return (reach > self._floor_ms) & (rose_ms >= (self._idle_ms or 0)) & (self._front_ms > NEVER)
 

@@ -40,7 +40,7 @@ class OwnerSlots:
 
     @property
     def alone(self) -> Flags:
-        """Which slots are the only one of their owner."""
+        """Say of each slot whether it is the only one of its owner."""
         return (self._next[: self._count] < 0) & (self._first[self.owners] == np.arange(self._count))
 
     def of(self, owners: Ints, channels: Ints, known: int) -> Ints:

@@ -67,7 +67,7 @@ class Account:
         return StoreCounts(**{one.name: self._counts[one.name] for one in fields(StoreCounts)})
 
     def state(self) -> dict[str, int]:
-        """Return what a later instance needs to know, ready for JSON."""
+        """Return the state for a later instance, ready for JSON."""
         return {name: count for name, count in sorted(self._counts.items()) if count}
 
     def came(self, rows: int, fresh: int) -> None:

@@ -1,4 +1,4 @@
-"""Which records a store has seen: for each channel the next offset, below which everything is a replay.
+"""The records that a store has seen: for each channel the next offset, below which everything is a replay.
 
 Rule: one record is one message. Offsets of a channel ascend from call to call, as a consumer gives them; within a call
 they may come in any order. So a record that comes again is known by its offset alone, whatever became of it.
@@ -37,7 +37,7 @@ class Channels:
             self.next.append(behind)
 
     def state(self) -> list[list[Any]]:
-        """Return what a later instance needs to know, ready for JSON."""
+        """Return the state for a later instance, ready for JSON."""
         return [[*channel, *offsets] for channel, *offsets in zip(self.known, self.first, self.next, strict=True)]
 
     def numbers(self, rows: pa.Table) -> Ints:

@@ -132,7 +132,7 @@ class MessageOperator:
         return self.shape.end()
 
     def drain(self) -> StateChanges:
-        """Return what changed in the state since the last call."""
+        """Return the changes of the state since the last call."""
         self.shape.compact()
         changes = self._logs.drain(self.shape.merge)
         state = {

@@ -32,7 +32,7 @@ class KeyPlaces(KeyedRows):
 
     @classmethod
     def of(cls, codes: Ints, counts: Ints, first: Ints, last: Ints, sizes: Ints) -> KeyPlaces:
-        """Return what is known of these codes."""
+        """Return the entries of these codes."""
         return cls(keys_of(codes), channels_of(codes), counts, first, last, sizes)
 
     @property

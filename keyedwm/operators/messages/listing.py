@@ -42,7 +42,7 @@ _ROLES = ("topic", "partition")
 
 
 def shown_name(key: str, listed: Sequence[str]) -> str:
-    """Return what a key column is called beside these columns of a listing."""
+    """Return the name of a key column beside these columns of a listing."""
     return f"key_{key}" if key.lower() in listed else key
 
 
@@ -171,7 +171,7 @@ def chosen(
 
 
 def _equal(name: str, found: pa.ChunkedArray, value: Any) -> pa.ChunkedArray:
-    """Which values are this one; null and NaN are themselves, as keys are."""
+    """Say of each value whether it is this one; null and NaN are themselves, as keys are."""
     if value is None:
         return pc.is_null(found)
     if pa.types.is_floating(found.type) and value != value:  # noqa: PLR0124

@@ -94,7 +94,7 @@ class SliceIndex:
         )  # fmt: skip
 
     def cut(self, start: int) -> tuple[SliceIndex, SliceIndex]:
-        """Return what is known of the slices before this one, and of the others."""
+        """Return the entries of the slices before this one, and of the others."""
         at = int(np.searchsorted(self.slices, start))
         return SliceIndex(*(column[:at] for column in self.columns())), SliceIndex(*(c[at:] for c in self.columns()))
 
@@ -193,7 +193,7 @@ def _order(plan: MessageLayout, channels: Channels, rows: pa.Table, at: Ints, nu
 
 
 def message_bytes(rows: pa.Table) -> Ints:
-    """Return what each message takes in Arrow, its own columns; of nested columns the mean of these rows."""
+    """Return the bytes of each message in Arrow, its own columns; of nested columns the mean of these rows."""
     sizes = np.zeros(rows.num_rows, np.int64)
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
         if name == ARRIVAL:

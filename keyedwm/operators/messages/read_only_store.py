@@ -60,7 +60,7 @@ class ReadBlobs:
 
 
 class ListedInput:
-    """What an operator holds of an input. of_keys: whether each window is that of one key, which is listed with it."""
+    """The messages held of an input. of_keys: whether each window is that of one key, which is listed with it."""
 
     def __init__(self, operator: MessageOperator, number: int = 0, *, of_keys: bool = False) -> None:
         self._operator, self._number, self._of_keys = operator, number, of_keys

@@ -76,7 +76,7 @@ class StoreCounts:
     dropped_windows: int = 0
 
     def since(self, before: StoreCounts) -> StoreCounts:
-        """Return what was counted since then."""
+        """Return the counts since then."""
         return StoreCounts(**{name: getattr(self, name) - getattr(before, name) for name in _NAMES})
 
     @classmethod

@@ -112,11 +112,11 @@ class MessageShape(ABC):
 
     @abstractmethod
     def state(self) -> dict[str, Any]:
-        """Called when state is written: return what a later instance needs to know beside the logs, ready for JSON."""
+        """Called when state is written: return the state for a later instance beside the logs, ready for JSON."""
 
     @abstractmethod
     def of_input(self, number: int) -> Held:
-        """Called for a listing: return what is held of the messages of an input."""
+        """Called for a listing: return the held messages of an input."""
 
     def rejected(self, _input_number: int, rows: pa.Table) -> pa.Table:
         """Called when messages were rejected: return them as they came, with the reason."""

@@ -49,7 +49,7 @@ class StagedPlan(ABC):
 
     @cached_property
     def rejected_rows(self) -> RejectedRows:
-        """What becomes of messages that no window takes."""
+        """The rule for messages that no window takes."""
         return RejectedRows(self.late, self.plan.result_schema, self._rejected_schema)
 
     @property
@@ -130,12 +130,12 @@ class StagedOperator(ABC):
         return self._leaving(self._kept.on_end())
 
     def drain(self) -> StateChanges:
-        """Return what changed in the state since the last call."""
+        """Return the changes of the state since the last call."""
         return self._kept.drain()
 
     @abstractmethod
     def _leaving(self, made: Iterator[Output]) -> Iterator[Output]:
-        """Return what is made as rows of the result."""
+        """Return outputs as rows of the result."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,7 @@ class Timeline:
         }
 
     def state(self) -> dict[str, Any]:
-        """Return what a later instance needs to know, ready for JSON."""
+        """Return the state for a later instance, ready for JSON."""
         arrivals = {} if self._plan.accumulating else {"arrivals": self._arrivals}
         return {"horizon": self.horizon, "floor": self.floor, **arrivals, **self._policy.state()}
 

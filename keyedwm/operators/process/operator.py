@@ -102,7 +102,7 @@ class ProcessOperator:
         return iter(())
 
     def drain(self) -> StateChanges:
-        """Return what changed in the state since the last call."""
+        """Return the changes of the state since the last call."""
         changes = self._logs.drain(self._merge)
         try:
             manifest = manifest_of(self._plan, {**self._manifest_state(), **self._logs.state()})

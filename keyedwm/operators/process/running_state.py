@@ -171,7 +171,7 @@ class RunningKeys:
         ]
 
     def live(self, watermark_ms: int) -> Elements:
-        """Return what is known of keys that may go on."""
+        """Return the last elements of keys that may go on."""
         keep_ms = self._plan.keep_ms
         if keep_ms is None:
             return self.elements
@@ -182,7 +182,7 @@ class RunningKeys:
         return self.table(self._of(sorted_distinct(self._changed)))
 
     def table(self, some: Elements) -> pa.Table:
-        """Return what is known of some keys as a table of the log."""
+        """Return the elements of some keys as a table of the log."""
         return table_of(self._plan, self._keys, some.entries).append_column(_LAST, pa.array(some.times))
 
     def _learn(self, both: Elements, first: Ints, last: Ints) -> None:

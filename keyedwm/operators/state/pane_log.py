@@ -1,4 +1,4 @@
-"""Which panes of a window were emitted: for each (end, key) how many, and the row count of the last one.
+"""The emitted panes of windows: for each (end, key) how many, and the row count of the last one.
 
 Rule: the log of a window is dropped when its allowed lateness is over. Only plans with several panes a window keep it.
 Rows are appended, and the newest row of a key counts.

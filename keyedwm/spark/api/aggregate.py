@@ -123,7 +123,7 @@ def _shipped(
     *,
     store: Store | None,
 ) -> tuple[DataFrame, WindowPlan | StagedStore, int]:
-    """What is shipped to the buckets, the plan, and the watermark key of the axis."""
+    """The shipped rows, the plan, and the watermark key of the axis."""
     if isinstance(by, Mapping) and not isinstance(df, Source):
         raise OptionError(f"aggregate: by={dict(by)!r} names fields of a source, this is a frame: rename its columns")
     if store is not None:

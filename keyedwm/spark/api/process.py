@@ -146,7 +146,7 @@ def processed(
 
 
 def _input(timed: DataFrame, keys: tuple[str, ...], owners: tuple[str, ...]) -> ProcessInput:
-    """What stage one must know of an input, whose rows are timed."""
+    """The description of an input for stage one, whose rows are timed."""
     payload = [column for column in payload_columns(timed) if column not in (TIME, CONTROL_TEXT)]
     return ProcessInput(schema=arrow_schema(columns_of(timed, [*payload, TIME])), by=keys, time=TIME, owners=owners)
 

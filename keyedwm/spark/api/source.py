@@ -30,7 +30,7 @@ def source(spark: SparkSession) -> Source:
 def ship_source(
     read: Source, by: Mapping[str, str] | Sequence[str], settings: Mapping[str, Any], axis: str, buckets: int
 ) -> tuple[DataFrame, WindowPlan, int]:
-    """Return what is shipped to the buckets, the plan, and the watermark key of the axis; settings: for the plan."""
+    """Return the shipped rows, the plan, and the watermark key of the axis; settings: for the plan."""
     from pyspark_wm_source.options.frame_stage import HIDDEN_ORDER, FrameSpec, plan_schema, read_fields
     from pyspark_wm_source.options.source_options import SourceOptions
 

@@ -165,7 +165,7 @@ def check_one_source(df: DataFrame, window: object, caller: str) -> None:
 def ship_messages(
     df: DataFrame | Source, settings: Mapping[str, Any], axis: str, ids: Sequence[int]
 ) -> tuple[DataFrame, StagedStore, int]:
-    """Return what is shipped to the buckets, the plan, and the watermark key of the axis; settings: as for a plan."""
+    """Return the shipped rows, the plan, and the watermark key of the axis; settings: as for a plan."""
     frame = df.load() if isinstance(df, Source) else df
     check_rows(frame, axis)
     check_one_source(frame, settings["window"], "aggregate")

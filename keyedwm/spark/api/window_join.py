@@ -111,7 +111,7 @@ def _called(names: tuple[str, str]) -> tuple[str, ...]:
 def _shipped(
     streams: Sequence[DataFrame | Source], staged: StagedWindowJoin, axes: tuple[str, str], ids: Sequence[int]
 ) -> DataFrame:
-    """What both sides ship to the buckets."""
+    """The shipped rows of both sides."""
     each = []
     for number, (one, messages, axis) in enumerate(zip(streams, staged.inputs, axes, strict=True)):
         if isinstance(one, Source):

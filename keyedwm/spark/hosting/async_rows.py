@@ -66,7 +66,7 @@ class AsyncRows(VersionChecked):
                     yield from running.rows(rows.slice(at, min(self.rows_per_call, end - at)))
 
     def _has(self, rows: pa.Table, name: str) -> np.ndarray:
-        """Which rows are no events by a column that stays as it is."""
+        """Say of each row whether it is no event by a column that stays as it is."""
         if name not in kept_columns(self.given):
             return np.zeros(rows.num_rows, np.int8)
         return pc.is_valid(rows[name]).to_numpy().astype(np.int8)

@@ -54,7 +54,7 @@ _PIECE_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class BucketLayout:
-    """What every bucket of an operator knows: the operator's name, the ids of all buckets, and its inputs.
+    """The layout that every bucket of an operator knows: the operator's name, the ids of all buckets, and its inputs.
 
     axes: the watermark keys of the time axes of each input. kind: what users call the operator. called: what messages
     call each input, where they have names.
@@ -88,7 +88,7 @@ class BucketLayout:
 
 @dataclass(slots=True)
 class BucketManifest:
-    """What a bucket remembers beside its operator's state. blobs: name → bytes; emitted_ms: the last watermark told.
+    """The state of a bucket beside its operator's state. blobs: name → bytes; emitted_ms: the last watermark told.
 
     inbox: of the first input's first axis; inboxes: of the other axes and inputs, written where there are any. emitted:
     the last watermark told of each axis of the result but the first, written where there is one. came_ms: the clock of
@@ -168,7 +168,7 @@ class BucketBatch:
 
     @property
     def counted(self) -> StoreCounts:
-        """What became of the messages of windows that keep them, in this batch."""
+        """The counts of the messages of windows that keep them, in this batch."""
         return self._operator.counted if isinstance(self._operator, StagedOperator) else StoreCounts()
 
     @property

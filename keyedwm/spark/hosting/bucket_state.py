@@ -45,7 +45,7 @@ def named_state(handle: Any) -> tuple[Any, Any]:
 
 
 def read_manifest(manifest: Any) -> dict[str, Any] | None:
-    """Return what the batch before left; None in a new bucket."""
+    """Return the manifest that the batch before left; None in a new bucket."""
     # A question more than `get` alone, which logs a warning in the JVM for each bucket that is new.
     return json.loads(manifest.get()[0]) if manifest.exists() else None
 

@@ -109,7 +109,7 @@ def _check_distinguishable(read: Source, names: Sequence[str]) -> None:
 def read_messages(
     read: Source, fields: Mapping[str, str], *, by: Sequence[str], axis: str, buckets: int, number: int = 0
 ) -> DataFrame:
-    """Return what the reading tasks ship to the buckets.
+    """Return the rows that the reading tasks ship to the buckets.
 
     fields: a message's column → field of the source. by: the columns by which messages are spread. number: of the
     operator's input.

@@ -104,7 +104,7 @@ def _rescale(who: str, plan: RescalablePlan, operator: OperatorState, count: int
 
 
 def rescaled(place: str, plan: RescalablePlan, layout: BucketLayout) -> RescaledState:
-    """Return what the buckets of this plan begin with. Raises OptionError and FormatError for what cannot move."""
+    """Return the first state of the buckets of this plan. Raises OptionError and FormatError for what cannot move."""
     savepoint, operator = operator_of(place, layout)
     who = f"{layout.who}: continue_from {place}"
     rescale = _rescale(who, plan, operator, len(layout.ids))

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def ship_rows(
     df: DataFrame, keys: Sequence[str], settings: Mapping[str, Any], axis: str, ids: Sequence[int]
 ) -> tuple[DataFrame, WindowPlan, int]:
-    """Return what is shipped to the buckets, the plan, and the watermark key of the axis; settings: for the plan."""
+    """Return the shipped rows, the plan, and the watermark key of the axis; settings: for the plan."""
     check_rows(df, axis)
     gap = [settings["window"].gap_column] if isinstance(settings["window"], RowGapWindow) else []
     read = [name for _, spec in settings["aggregates"] for name in spec.inputs(df.columns)]
@@ -55,7 +55,7 @@ def ship_rows(
 
 
 def ship_inputs(timed: Sequence[DataFrame], inputs: Sequence[Staged], ids: Sequence[int]) -> DataFrame:
-    """Return what stage one of all inputs ships to the buckets; timed: their rows, as `timed_rows` gave them."""
+    """Return the shipped rows of all inputs; timed: their rows, as `timed_rows` gave them."""
     from pyspark.sql import DataFrame
 
     each = zip(timed, inputs, strict=True)
@@ -63,7 +63,7 @@ def ship_inputs(timed: Sequence[DataFrame], inputs: Sequence[Staged], ids: Seque
 
 
 def ship_input(timed: DataFrame, given: Staged, ids: Sequence[int], number: int) -> DataFrame:
-    """Return what stage one of the input of this number ships to the buckets."""
+    """Return the shipped rows of the input of this number."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     back = [REJECTED] if rejected_type(timed) else []

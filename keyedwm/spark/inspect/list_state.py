@@ -2,7 +2,7 @@
 anew to hold that.
 
 Rule: Spark's own state reader reads the checkpoint and changes nothing; the query may be stopped or run, the answer is
-that of its last committed batch. The offsets are kept elsewhere by whoever wants to be able to begin anew: with the
+that of its last committed batch. The offsets are kept elsewhere by a user who wants to be able to begin anew: with the
 checkpoint they would be lost, too.
 """
 

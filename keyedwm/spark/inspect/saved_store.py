@@ -120,7 +120,7 @@ class SavedStore:
         return SavedStore(self.who, self.operator, self.blobs, self.sides.index(side))
 
     def each(self, of: Callable[[Listed], _Found]) -> list[_Found]:
-        """Return what is listed of each bucket without its messages, which are not read."""
+        """Return the listing of each bucket without its messages, which are not read."""
         from pyspark.sql import functions as F
 
         found: list[dict[str, bytes]] = [{} for _ in self.operator.states]
@@ -130,7 +130,7 @@ class SavedStore:
         return [of(opening.bucket(number, blobs)) for number, blobs in enumerate(found)]
 
     def frame(self, of: Callable[[Listed], pa.Table]) -> DataFrame:
-        """Return what is listed of all buckets; each is read where Spark has its state."""
+        """Return the listing of all buckets; each is read where Spark has its state."""
         from pyspark.sql.pandas.types import from_arrow_schema
 
         opening = self._opening()

@@ -39,7 +39,7 @@ class Sample(NamedTuple):
 
 @dataclass
 class _Source:
-    """What is kept of a source. moved_s: key → the watermark and when it was seen first."""
+    """The figures of a source. moved_s: key → the watermark and when it was seen first."""
 
     figures: SourceFigures
     batch: int | None = None
@@ -50,7 +50,7 @@ class _Source:
 
 @dataclass
 class _Query:
-    """What is kept of a query. session: its listener's. counts: by counter and the labels beside the query's."""
+    """The figures of a query. session: its listener's. counts: by counter and the labels beside the query's."""
 
     id: str
     run: str

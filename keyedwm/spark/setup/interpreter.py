@@ -1,4 +1,4 @@
-"""Which Python Spark starts: the one that runs this session, if Spark can still be told.
+"""The Python that Spark starts: the one that runs this session, if Spark can still be told.
 
 Rule: Spark reads two environment variables when its JVM starts. It looks `format("keyedwm")` up with
 PYSPARK_DRIVER_PYTHON (else PYSPARK_PYTHON, else `python3`) and runs its workers with PYSPARK_PYTHON (else `python3`).

@@ -27,7 +27,7 @@ _LONGEST_MS = "900000"  # transaction.max.timeout.ms
 
 @dataclass(slots=True)
 class Transaction:
-    """What the coordinator knows of a transactional id."""
+    """The coordinator's entry of a transactional id."""
 
     producer_id: int
     epoch: int
@@ -39,7 +39,7 @@ class Transaction:
 
 
 class Coordinators:
-    """What coordinators keep, in the cluster's internal topics: it outlives any of them.
+    """The state of coordinators, in the cluster's internal topics: it outlives any of them.
 
     addresses: host and port by broker id.
     """

@@ -121,7 +121,7 @@ class JoinedGrids(MessageShape):
         return {"axes": axes, "due": self._policy.state(), **({} if self._full == LOWEST else {"full": self._full})}
 
     def of_input(self, number: int) -> HeldSide:
-        """What a side holds."""
+        """The messages of a side."""
         return HeldSide(self._plan, self.sides, number)
 
     def _all_axes(self) -> list[JoinTimeline]:

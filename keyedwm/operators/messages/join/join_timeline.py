@@ -30,7 +30,7 @@ _WAITING = pa.schema([("slice", pa.int64()), ("channel", pa.int64()), ("offset",
 
 
 class JoinTimeline:
-    """What is held of a side on an axis. place: its number in the state. first: where offsets are counted from."""
+    """The messages of a side on an axis. place: its number in the state. first: where offsets are counted from."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class JoinTimeline:
         self.store = MessageStore(columns, channels, logs, place, self.gone)
 
     def state(self) -> dict[str, int]:
-        """Return what a later instance needs to know, ready for JSON."""
+        """Return the state for a later instance, ready for JSON."""
         known = {"horizon": self.horizon, "floor": self.floor, "gone": self.gone}
         return {name: mark for name, mark in known.items() if mark != LOWEST}
 

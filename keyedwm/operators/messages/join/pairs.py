@@ -1,4 +1,4 @@
-"""Which messages of two sides are pairs, and the rows that pairs make.
+"""Pairs of messages of two sides, and the rows that they make.
 
 Rule: two messages share a window exactly if each lies in the span from the start of the other's first window to the end
 of its last one; a pair stands in the first window that holds both. Pairs are kept as ranges, so that any number of them

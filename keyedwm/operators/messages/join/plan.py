@@ -44,7 +44,7 @@ TIMING = "timing"
 
 
 class Keep(Enum):
-    """Which messages of a key and window are joined."""
+    """The messages of a key and window that are joined."""
 
     ALL = "all"  # every pair, when the later of the two comes
     FIRST = "first"  # the first of each side by event time, when the window is full

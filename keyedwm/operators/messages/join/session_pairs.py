@@ -1,4 +1,4 @@
-"""Which messages of sessions are pairs, and which of them are news.
+"""Pairs of messages of sessions, and the pairs among them that are news.
 
 Rule: each pair comes once. Two messages have met before if both lay in one session when it was shown.
 """

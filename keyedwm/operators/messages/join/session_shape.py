@@ -221,7 +221,7 @@ class JoinedSessions(SessionShape):
         return {**super()._tables(), SPANS: self._spans}
 
     def _bytes(self, rows: pa.Table) -> Ints:
-        """Return what each message takes in Arrow as it came, without what is held beside it."""
+        """Return the bytes of each message in Arrow as it came, without the columns held beside it."""
         sizes, sides = np.zeros(rows.num_rows, np.int64), ints(contiguous(rows["side"]).cast(pa.int64()))
         for number, side in enumerate(self._join.sides):
             mine = np.flatnonzero(sides == number)
@@ -238,7 +238,7 @@ class JoinedSessions(SessionShape):
 
 
 def topic_prefix(number: int) -> str:
-    """Return what stands before the topics of a side, by its number, where both sides lie together."""
+    """Return the prefix of the topics of a side, by its number, where both sides lie together."""
     return f"{number}:"
 
 

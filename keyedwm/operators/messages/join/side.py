@@ -135,7 +135,7 @@ class SideState:
 
 @dataclass(frozen=True, slots=True)
 class HeldSide:
-    """What a side holds, for listings; see `shape.Held`."""
+    """The messages of a side, for listings; see `shape.Held`."""
 
     plan: WindowJoinPlan
     sides: Sequence[SideState]

@@ -58,7 +58,7 @@ class WindowJoin(StandaloneOperator[WindowJoinPlan]):
         return pa.concat_tables(self._rejected[number] or [self._operator.rejected(number)])
 
     def counts(self, side: str) -> StoreCounts:
-        """Return what became of all messages of a side since the store was new."""
+        """Return the counts of all messages of a side since the store was new."""
         return self._operator.inputs[self.plan.number_of(side)].account.counts
 
     def next_offsets(self, side: str) -> dict[tuple[str, int], int]:

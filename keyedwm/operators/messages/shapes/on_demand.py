@@ -135,7 +135,7 @@ class OnDemandShape(StoreShape, windows=OnDemandWindow):
         return self._messages.index.channels, self._messages.index.first
 
     def _opens(self, rows: pa.Table) -> Flags:
-        """Which messages open a window."""
+        """Say of each message whether it opens a window."""
         return self._condition.holds({name: contiguous(rows[name]) for name in self._condition.columns[0]})
 
     def _due_border(self) -> int:
@@ -148,7 +148,7 @@ class OnDemandShape(StoreShape, windows=OnDemandWindow):
         return ((self._border - 2 * self._size + 2) // self._size + 1) * self._size
 
     def _is_kept(self) -> Flags:
-        """Which windows take messages."""
+        """Say of each window whether it takes messages."""
         return self._opened.rows.starts + self._size - 1 > self._border
 
     def _release(self) -> None:

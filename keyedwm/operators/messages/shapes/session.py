@@ -236,7 +236,7 @@ class SessionShape(StoreShape, windows=SessionKind):
         )  # fmt: skip
 
     def _bytes(self, rows: pa.Table) -> Ints:
-        """Return what each message takes in Arrow."""
+        """Return the bytes of each message in Arrow."""
         return message_bytes(rows)
 
     def _tables(self) -> dict[str, OpenSessions]:
