@@ -224,7 +224,7 @@ def _as_version_3(offset: dict[str, Any]) -> dict[str, Any]:
 def savepoint() -> Savepoint:
     """A savepoint of one operator of two buckets."""
     manifest = {
-        "inbox": {"axes": {}, "sources": {"t-0": "source-1"}}, "blobs": {"note": 3, "frame-0": 9}, "emitted_ms": 90,
+        "inbox": {"of_source": {"source-1": ["t-", [0, 1]]}}, "blobs": {"note": 3, "frame-0": 9}, "emitted_ms": 90,
         "snapshot": 4,
     }  # fmt: skip
     operator = OperatorState(
