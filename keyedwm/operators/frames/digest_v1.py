@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-# By the kind in a description: what 0.2.0, or the development of 0.3.0, called the class of such windows.
+# By the kind in a description: the class of such windows in 0.2.0, or one that is named likewise.
 _CALLED = {"sliding": "SlidingWindow", "zoned": "ZonedWindow", "session": "SessionWindow", "row gaps": "RowGapWindow"}
 
 

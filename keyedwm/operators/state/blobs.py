@@ -2,14 +2,11 @@
 
 Rule: a stored blob that is not as it was written is refused, since nothing in an Arrow stream tells a changed value;
 the checksum is of its name, too, so that no blob stands for another one.
-It is the CRC-32C, which processors compute at several GB a second; a mark says so. Blobs of the mark before it, with
-the CRC-32 of zlib, are read as well.
+It is the CRC-32C, which processors compute at several GB a second; a mark says so.
 Blobs without a checksum, which 0.2.0 wrote, are read as they are; readers of that version stop before the checksum.
 """
 
 from __future__ import annotations
-
-import zlib
 
 import crc32c
 import pyarrow as pa
@@ -17,7 +14,6 @@ import pyarrow as pa
 from keyedwm.core.errors import DamagedError
 
 _MARK = b"KWC2"  # and four bytes of CRC-32C
-_MARK_BEFORE = b"KWC1"  # and four bytes of CRC-32
 _END_BYTES = len(_MARK) + 4
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
@@ -67,11 +63,9 @@ def damaged(name: str, found: str) -> DamagedError:
 
 def _agrees(name: str, blob: bytes) -> bool:
     """Whether a blob ends in its checksum, or in none at all."""
-    mark, content = blob[-_END_BYTES:-4], memoryview(blob)[:-_END_BYTES]
-    if mark not in {_MARK, _MARK_BEFORE}:
+    if blob[-_END_BYTES:-4] != _MARK:
         return False
-    found = _checksum(name, content) if mark == _MARK else zlib.crc32(name.encode(), zlib.crc32(content))
-    if found != int.from_bytes(blob[-4:], "little"):
+    if _checksum(name, memoryview(blob)[:-_END_BYTES]) != int.from_bytes(blob[-4:], "little"):
         raise damaged(name, "does not agree with its checksum")
     return True
 

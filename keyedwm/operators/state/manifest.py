@@ -1,8 +1,8 @@
 """The manifest of an operator's state: a JSON object beside its tables, in the blob called `note`.
 
 Rule: the manifest carries the format's version and the plan's digest. State of an unknown version or of another plan is
-refused, and so is a manifest whose checksum, which stands first, is wrong; 0.2.0 wrote none. Version 1 of the window
-state held each frame in one blob, which is a log of one part; up to version 2 sessions were slices.
+refused, and so is a manifest whose checksum, which stands first, is wrong; 0.2.0 wrote none. In version 2 of the window
+state, which 0.2.0 wrote, sessions were slices.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Planned(Protocol):
 
 
 FORMAT = ManifestFormat(
-    state="window state", version=VERSION, readable=(1, 2, VERSION),
+    state="window state", version=VERSION, readable=(2, VERSION),
     unchanged="windows, by columns, aggregates and late settings",
 )  # fmt: skip
 
