@@ -49,6 +49,7 @@ SCHEMA = pa.schema([
     ("event_time", pa.timestamp("us", tz="UTC")), *RECORD,
 ])  # fmt: skip
 TIMED = SCHEMA.append(pa.field("__time", pa.int64()))
+GAPS = TIMED.set(TIMED.get_field_index("gap"), pa.field("gap", pa.duration("us")))
 KEPT = Retention(time_ms=30_000)
 Rows = list[dict[str, Any]]
 
@@ -61,9 +62,11 @@ AGGREGATES = (
 FEW = (("rows", agg.count()), ("total", agg.sum("v")))
 
 
-def _aggregate(window: Any, aggregates: Iterable[tuple[str, Any]] = FEW, **how: Any) -> WindowPlan:
+def _aggregate(
+    window: Any, aggregates: Iterable[tuple[str, Any]] = FEW, schema: pa.Schema = TIMED, **how: Any
+) -> WindowPlan:
     return WindowPlan(
-        schema=TIMED, by=("k",), window=window, aggregates=tuple(aggregates), time="__time", order=tuple(RECORD.names),
+        schema=schema, by=("k",), window=window, aggregates=tuple(aggregates), time="__time", order=tuple(RECORD.names),
         **how,
     )  # fmt: skip
 
@@ -128,7 +131,7 @@ FEW_MESSAGES = Retention(max_messages=40)
 PLANS: Mapping[str, Callable[[], Any]] = {
     "aggregates": partial(_aggregate, SlidingWindow(6_000, 3_000), AGGREGATES),
     "zoned": partial(_aggregate, ZonedWindow("Europe/Berlin", 3_600_000)),
-    "row-gaps": partial(_aggregate, RowGapWindow(gap_column="gap")),
+    "row-gaps": partial(_aggregate, RowGapWindow(gap_column="gap"), schema=GAPS),
     "per-key": partial(_aggregate, SlidingWindow(6_000, 3_000), key_watermark=PerKey(500, 9_000)),
     "per-key-sessions": partial(_aggregate, SessionWindow(700), key_watermark=PerKey(500, 9_000, idle_ms=7_000)),
     "running": _running,
@@ -190,7 +193,7 @@ def _row(rng: random.Random, number: int, one: int, next_offset: dict[int, int])
     next_offset[one] += rng.choice([1, 1, 1, 3])
     ms = number * 3_000 + rng.randrange(6_000) - rng.choice([0, 0, 0, 0, 9_000])
     return {
-        "k": rng.choice([*"abcdef", None]), "n": rng.randrange(10), "v": rng.randrange(1_000) / 8, "gap": 700,
+        "k": rng.choice([*"abcdef", None]), "n": rng.randrange(10), "v": rng.randrange(1_000) / 8, "gap": 700_000,
         "topic": CHANNELS[one][0], "partition": 0, "offset": offset, "__time": ms, "__time0": ms,
     }  # fmt: skip
 
