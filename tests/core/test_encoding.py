@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hmac
 import json
 
 import pytest
@@ -150,6 +151,12 @@ def test_a_count_of_times_ahead_costs_a_version_and_no_body_passes_for_one_of_an
     for metadata, other in ((plain, "4"), (counted_too, "3")):
         with pytest.raises(InputError, match="was not written by this query"):
             decode_committed(metadata[:7] + other + metadata[8:], KEY, PLACE)
+
+
+def test_the_code_behind_a_state_is_the_hmac_of_its_place_and_body():
+    raw = base64.b64decode(encode_committed(CommittedState(3, Counts(), {}), KEY, PLACE).partition(":")[2])
+    told = f"{len(PLACE.encode())}:{PLACE}".encode() + raw[:-16]
+    assert raw[-16:] == hmac.digest(KEY, told, "sha256")[:16]
 
 
 def test_a_state_key_has_32_bytes():
