@@ -12,7 +12,7 @@ export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 # Empty is unset: otherwise each of the hundreds of Python processes that tests start compiles modules for itself.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install java demo test check lint unit campaign mutants fuzz simulate bench profile cluster cluster-test matrix broker docs docs-figures lock version wheel release-check clean
+.PHONY: help install java demo test check lint unit campaign mutants fuzz simulate bench bench-guard profile cluster cluster-test matrix broker docs docs-figures lock version wheel release-check clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -82,6 +82,9 @@ bench: java  ## our jobs and Spark's in turn (ONLY=NAME: one part; nexmark, join
 	  $(BIN)/python -W ignore -m benchmarks.$$one $(ARGS) 2>build/bench-$$one.log || { tail -n 20 build/bench-$$one.log; exit 1; }; \
 	done
 	@$(BIN)/python -m benchmarks.table
+
+bench-guard: java  ## short forms of source, windows, join and start; fails if a ratio to Spark's fell by more than a tenth (ONLY=source; ARGS=--store stores those in which two runs agree)
+	@$(BIN)/python -W ignore -m benchmarks.guard $(addprefix --only ,$(ONLY)) $(ARGS)
 
 profile: java  ## where the time of a micro-batch goes: a table, and a flame graph of each part in build/profile
 	@$(BIN)/python -W ignore -m benchmarks.profiles

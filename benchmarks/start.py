@@ -17,7 +17,7 @@ import tempfile
 import time
 from typing import TYPE_CHECKING
 
-from benchmarks.measure import HDFS, Sheet, load_hundred_bytes, session
+from benchmarks.measure import HDFS, Sheet, cpu_seconds, load_hundred_bytes, session
 from benchmarks.windows import DEFAULT, OURS
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.cluster import Cluster
@@ -49,19 +49,21 @@ def frame(spark: SparkSession, side: str, case: str, bootstrap: str, topic: str)
     return rows.withWatermark("timestamp", "0 seconds").groupBy(F.window("timestamp", "1 minute"), "key").count()
 
 
-def first_batch_s(spark: SparkSession, side: str, case: str, bootstrap: str, topic: str) -> float:
-    """Seconds from the call of `load()` until the first micro-batch has ended; the query is stopped then."""
-    began = time.perf_counter()
+def first_batch_s(spark: SparkSession, side: str, case: str, bootstrap: str, topic: str) -> tuple[float, float]:
+    """Seconds, and CPU seconds of the driver and all its processes, from the call of `load()` until the first
+    micro-batch has ended; the query is stopped then.
+    """
+    used_s, began = cpu_seconds(), time.perf_counter()
     with tempfile.TemporaryDirectory() as checkpoint:
         writer = frame(spark, side, case, bootstrap, topic).writeStream.format("noop")
         query = writer.option("checkpointLocation", checkpoint).start()
         while query.isActive and query.lastProgress is None:
             time.sleep(_LOOK_S)
-        took_s = time.perf_counter() - began
+        took_s, used_s = time.perf_counter() - began, cpu_seconds() - used_s
         query.stop()
     if query.lastProgress is None or query.lastProgress.numInputRows < RECORDS:
         raise SystemExit(f"start {side} {case}: the first batch has not read {RECORDS} rows: {query.exception()}")
-    return took_s
+    return took_s, used_s
 
 
 def one_driver(side: str, case: str, bootstrap: str, topic: str) -> None:
@@ -71,7 +73,9 @@ def one_driver(side: str, case: str, bootstrap: str, topic: str) -> None:
         conf[PROVIDER] = HDFS
     spark = session(spark_kafka_connector_jars(), conf=conf, memory="2g")
     found = [first_batch_s(spark, side, case, bootstrap, topic) for _ in range(QUERIES)]
-    print(json.dumps({"first_s": found[0], "later_s": found[-1]}), flush=True)
+    (first_s, first_cpu_s), *_, (later_s, later_cpu_s) = found
+    told = {"first_s": first_s, "later_s": later_s, "first_cpu_s": first_cpu_s, "later_cpu_s": later_cpu_s}
+    print(json.dumps(told), flush=True)
     spark.stop()
 
 

@@ -1,0 +1,156 @@
+"""Whether the comparisons of the page are still as good as they were, in short forms: `make bench-guard`.
+
+Run: python -m benchmarks.guard [--only source] [--pairs 3] [--store]
+Each comparison is its own module's, with fewer records: sides in turn in one run (A B A B), after a round that warms
+both up. A ratio is ours of Spark's in the same round, the median of the rounds counts, and it fails if that is more
+than a tenth worse than the one in `guard.json`. `--store` runs everything twice and writes that file: the ratio of
+rates or waiting times where both runs agree within a tenth, else that of CPU seconds (user and system), which other
+load on the machine moves less; where not even they agree nothing is stored, and the guard says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measure import machine
+
+STORED = Path(__file__).with_name("guard.json")
+# So much of a ratio must be left, and so near must two runs be to each other.
+LEAST_LEFT = 0.9
+PAIRS = 3
+# More of these is better, of all others less.
+RATES = ("rate", "steady")
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """A ratio that is held: of which module with which options, in which result, of which side.
+
+    figures: the one that users feel, and its CPU seconds.
+    """
+
+    module: str
+    options: tuple[str, ...]
+    result: str
+    side: str = "keyedwm"
+    figures: tuple[str, str] = ("steady", "cpu_s")
+
+    @property
+    def name(self) -> str:
+        """Its name in `guard.json` and in sentences."""
+        return f"{self.result}, {self.side}"
+
+
+PUSHED = "keyedwm, stage one in the source"
+_WINDOWS = ("windows", ("--case", "tumbling", "--records", "2400000"), "windows-tumbling")
+_JOIN = ("join", ("--case", "one-to-one", "--records", "400000", "--batches", "4"), "join-one-to-one")
+GUARDED = (
+    Guarded("source", ("--case", "batches", "--records", "2000000"), "source-batches"),
+    Guarded(*_WINDOWS),
+    Guarded(*_WINDOWS, PUSHED),
+    Guarded(*_JOIN),
+    Guarded(*_JOIN, PUSHED),
+    Guarded("start", ("--case", "rows"), "start-rows", figures=("first_s", "first_cpu_s")),
+    Guarded("start", ("--case", "windows"), "start-windows", figures=("first_s", "first_cpu_s")),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A stored ratio: of which figure."""
+
+    figure: str
+    ratio: float
+
+
+def measured(guarded: tuple[Guarded, ...], pairs: int) -> dict[str, dict[str, float]]:
+    """Run the comparisons; name → figure → median ratio."""
+    found: dict[str, dict[str, float]] = {}
+    with tempfile.TemporaryDirectory() as results:
+        for module, *options in dict.fromkeys((one.module, *one.options) for one in guarded):
+            command = [sys.executable, "-W", "ignore", "-m", f"benchmarks.{module}", *options, "--pairs", str(pairs)]
+            subprocess.run(command, check=True, env=os.environ | {"BENCH_RESULTS": results})
+        for one in guarded:
+            of_side = json.loads(Path(results, f"{one.result}.json").read_text(encoding="utf-8"))["ratios"][one.side]
+            found[one.name] = {what: summary["median"] for what, summary in of_side.items() if summary}
+    return found
+
+
+def left(held: Held, ratio: float) -> float:
+    """How much of a stored ratio is left: less than 1 if the new one is worse."""
+    return ratio / held.ratio if held.figure in RATES else held.ratio / ratio
+
+
+def falls(held: Mapping[str, Held], found: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
+    """Say of each ratio that fell by more than a tenth what it was and is."""
+    for name, of_name in found.items():
+        one = held.get(name)
+        if one is not None and (of_it := left(one, of_name[one.figure])) < LEAST_LEFT:
+            yield (
+                f"{name}: {one.figure} is {of_name[one.figure]:.2f} of Spark's, {one.ratio:.2f} is stored: "
+                f"{1 - of_it:.0%} worse, {1 - LEAST_LEFT:.0%} is allowed"
+            )
+
+
+def agreed(one: Guarded, first: Mapping[str, float], second: Mapping[str, float]) -> Held | None:
+    """Return the ratio to store of two runs: of the first figure in which they agree; None where they do in none."""
+    for figure in one.figures:
+        low, high = sorted((first[figure], second[figure]))
+        if low >= LEAST_LEFT * high:
+            return Held(figure, round((low + high) / 2, 3))
+    return None
+
+
+def stored() -> dict[str, Held]:
+    """Read `guard.json`."""
+    ratios: dict[str, Any] = json.loads(STORED.read_text(encoding="utf-8"))["ratios"]
+    return {name: Held(**one) for name, one in ratios.items()}
+
+
+def store(guarded: tuple[Guarded, ...], pairs: int) -> None:
+    """Run everything twice, and write what both runs agree in; what is not run now stays."""
+    first, second = measured(guarded, pairs), measured(guarded, pairs)
+    held = stored()
+    for one in guarded:
+        ratio = agreed(one, first[one.name], second[one.name])
+        told = [f"{first[one.name][figure]:.2f} and {second[one.name][figure]:.2f}" for figure in one.figures]
+        if ratio is None:
+            held.pop(one.name, None)
+            print(f"{one.name}: two runs do not agree ({'; '.join(told)}): nothing is stored")
+            continue
+        held[one.name] = ratio
+        print(f"{one.name}: {ratio.figure} {ratio.ratio:.2f} of Spark's is stored ({'; '.join(told)})")
+    ratios = {name: {"figure": one.figure, "ratio": one.ratio} for name, one in sorted(held.items())}
+    STORED.write_text(json.dumps({"machine": machine(), "ratios": ratios}, indent=1) + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    """Run, and fail with a sentence for each ratio that fell."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", action="append", choices=sorted({one.module for one in GUARDED}))
+    parser.add_argument("--pairs", type=int, default=PAIRS)
+    parser.add_argument("--store", action="store_true", help="store the ratios in which two runs agree")
+    chosen = parser.parse_args()
+    guarded = tuple(one for one in GUARDED if one.module in (chosen.only or {one.module for one in GUARDED}))
+    if chosen.store:
+        store(guarded, chosen.pairs)
+        return
+    held, found = stored(), measured(guarded, chosen.pairs)
+    for name in found.keys() - held.keys():
+        print(f"{name}: no ratio is stored; python -m benchmarks.guard --store stores those in which two runs agree")
+    if fallen := "; ".join(falls(held, found)):
+        sys.exit(fallen)
+    print(f"{len(found.keys() & held.keys())} of {len(found)} ratios are held, none fell by more than a tenth")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""What the guard says of ratios, with made-up ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.guard import GUARDED, Guarded, Held, agreed, falls, stored
+
+SOME = Guarded("source", (), "some")
+HELD = {"rates": Held("steady", 2.0), "cpu": Held("cpu_s", 1.0), "waiting": Held("first_s", 1.5)}
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [("rates", 1.81, 1.79), ("cpu", 1.1, 1.12), ("waiting", 1.66, 1.68)],
+)
+def test_a_ratio_may_be_a_tenth_worse_and_no_more(name, good, bad):
+    figure = HELD[name].figure
+    assert list(falls(HELD, {name: {figure: good}})) == []
+    (said,) = falls(HELD, {name: {figure: bad}})
+    assert said.startswith(f"{name}: {figure} is {bad:.2f} of Spark's, {HELD[name].ratio:.2f} is stored: ")
+    assert said.endswith("% worse, 10% is allowed")
+
+
+def test_what_became_better_and_what_is_not_stored_do_not_fail():
+    assert list(falls(HELD, {"rates": {"steady": 9.0}, "cpu": {"cpu_s": 0.1}, "others": {"steady": 0.1}})) == []
+
+
+def test_two_runs_store_what_they_agree_in_rates_first():
+    near, far = {"steady": 1.5, "cpu_s": 0.8}, {"steady": 1.9, "cpu_s": 0.82}
+    assert agreed(SOME, near, {"steady": 1.6, "cpu_s": 9.0}) == Held("steady", 1.55)
+    assert agreed(SOME, near, far) == Held("cpu_s", 0.81)
+    assert agreed(SOME, near, {"steady": 3.0, "cpu_s": 1.0}) is None
+
+
+def test_what_is_stored_is_guarded():
+    known = {one.name: one for one in GUARDED}
+    assert all(held.figure in known[name].figures and held.ratio > 0 for name, held in stored().items())
