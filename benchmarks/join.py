@@ -64,9 +64,9 @@ class Case:
 
 
 CASES = {
-    "one-to-one": Case(MILLION, 100_000, 500_000),
-    "one-to-twenty": Case(100_000, 100_000, 50_000, 20),
-    "latest": Case(MILLION, 100_000, 500_000, latest=True),
+    "one-to-one": Case(MILLION, 100_000, 100_000),
+    "one-to-twenty": Case(100_000, 100_000, 10_000, 20),
+    "latest": Case(MILLION, 100_000, 100_000, latest=True),
 }
 
 

@@ -1,6 +1,6 @@
 """From event to result: how long after the event that closes a window its result is there, ours beside Spark's own.
 
-Run: python -m benchmarks.latency [--case at-once|2-seconds] [--seconds 20] [--pairs 2]
+Run: python -m benchmarks.latency [--case at-once|2-seconds] [--seconds 20] [--pairs 5]
 20,000 events a second (`feed.py`), tumbling windows of 1 s over 1,000 keys, a lag of 100 ms, the same trigger on both
 sides. A window [start, end) can close when an event of end + 100 ms is there, which is produced when the clock shows
 just that; its latency is from then until foreachBatch has its rows in hand (all of a window's rows were counted). A run
@@ -136,7 +136,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--case", action="append", choices=list(CASES))
     parser.add_argument("--seconds", type=int, default=20)
-    parser.add_argument("--pairs", type=int, default=2)
+    parser.add_argument("--pairs", type=int, default=5)
     chosen = parser.parse_args()
     conf = {**recommended_conf(cores=2), "spark.sql.streaming.numRecentProgressUpdates": "100000"}
     with running(conf) as (cluster, spark):

@@ -63,7 +63,7 @@ class Sheet:
     """The runs of one comparison, side by side; `rival`: the side that ratios are taken against, None if there is none.
 
     A run maps figures to values: those of Run, or others with their unit in the name. `samples`: what the figures of a
-    side were taken from, where a plot shows it.
+    side were taken from, where a plot shows it. warmed: how many rounds came before; is_warm: the last two agreed.
     """
 
     name: str
@@ -71,14 +71,17 @@ class Sheet:
     setting: Mapping[str, object]
     runs: dict[str, list[Mapping[str, float | None]]] = field(default_factory=dict)
     samples: dict[str, list[float]] = field(default_factory=dict)
+    warmed: int = 0
+    is_warm: bool | None = None
 
-    def add(self, side: str, run: Run | Mapping[str, float | None], *, warming: bool = False) -> None:
-        """Note a run and show it; what warms up is shown only."""
+    def add(self, side: str, run: Run | Mapping[str, float | None], *, warming: bool = False) -> float:
+        """Note a run and show it; what warms up is shown only. Returns its first figure."""
         figures = asdict(run) if isinstance(run, Run) else run
         if not warming:
             self.runs.setdefault(side, []).append(figures)
         shown = "; ".join(f"{name} {_shown(name, value)}" for name, value in figures.items() if value is not None)
         print(f"{self.name} {side}: {shown}{' (warming up)' if warming else ''}", flush=True)
+        return next((value for value in figures.values() if value is not None), 0.0)
 
     def ratios(self, side: str, what: str) -> list[float]:
         """Divide each round's figure by the rival's of the same round."""
@@ -103,6 +106,7 @@ class Sheet:
         sides = [side for side in self.runs if self.rival not in {None, side}]
         return {
             "name": self.name, "rival": self.rival, "setting": dict(self.setting), "machine": machine(),
+            **({} if self.is_warm is None else {"warmed": self.warmed, "is_warm": self.is_warm}),
             "runs": self.runs,
             "ratios": {side: {w: _summary(self.ratios(side, w)) for w in self.runs[side][0]} for side in sides},
             **({"samples": self.samples} if self.samples else {}),

@@ -1,6 +1,6 @@
 """Reading Kafka into a no-op sink: the keyedwm source beside Spark's own Kafka connector, in turn, on one broker.
 
-Run: python -m benchmarks.source [--case all-in-one|batches|json|zstd|small] [--records 4000000] [--pairs 5]
+Run: python -m benchmarks.source [--case all-in-one|batches|json|zstd|small] [--records 5000000] [--pairs 5]
 Each round is a fresh query per side over the whole topic; row counts are checked before a figure is shown. `batches`:
 500,000 rows a micro-batch; `all-in-one`: the whole topic in one; `json`: event time out of the value; `zstd`:
 compressed records; `small`: micro-batches of ten rows.

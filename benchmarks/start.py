@@ -1,6 +1,6 @@
 """How long a user waits for a first batch, ours beside Spark's own `kafka`: of a session's first query and a later one.
 
-Run: python -m benchmarks.start [--case rows|windows] [--pairs 3]
+Run: python -m benchmarks.start [--case rows|windows] [--pairs 5]
 Each round is a driver of its own, whose session runs already. From the call of `load()` until the first micro-batch has
 ended, over a topic of 1,000 records, into a no-op sink; `windows` counts them by key and minute. The later query is the
 third of the session: its code is loaded, its processes are its own. Ours runs with `session_conf`, and once more
@@ -15,9 +15,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from benchmarks.measure import HDFS, Sheet, cpu_seconds, load_hundred_bytes, session
+from benchmarks.turns import PAIRS, in_turn
 from benchmarks.windows import DEFAULT, OURS
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.cluster import Cluster
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 CASES = ("rows", "windows")
-RECORDS, PAIRS, QUERIES = 1_000, 3, 3
+RECORDS, QUERIES = 1_000, 3
 ALONE = f"{OURS}, workers load for themselves"
 _LOOK_S = 0.01
 
@@ -106,10 +108,8 @@ def main() -> None:
             sheet = Sheet(
                 f"start-{case}", DEFAULT, {"records": RECORDS, "from": "load() to the end of the first batch"}
             )
-            for number in range(chosen.pairs + 1):
-                for side in (DEFAULT, OURS, ALONE):
-                    sheet.add(side, round_of(side, case, kafka.bootstrap, topic), warming=number == 0)
-            sheet.finish()
+            sides = {side: partial(round_of, side, case, kafka.bootstrap, topic) for side in (DEFAULT, OURS, ALONE)}
+            in_turn(sheet, sides, chosen.pairs)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from benchmarks.measure import Run, Sheet
 from benchmarks.plots import OVERLAPS
 from benchmarks.table import write
 from benchmarks.targets import OURS, PUSHED, SPARK, TARGETS
+from benchmarks.turns import in_turn
 
 MODULES = sorted(path.stem for path in Path(measure.__file__).parent.glob("*.py"))
 
@@ -60,6 +61,26 @@ def test_a_round_of_both_sides_gives_one_ratio_and_what_warms_up_none(results):
     assert json.loads((results / "some.json").read_text())["ratios"] == {
         "ours": {"ms": {"median": 2.0, "min": 0.5, "max": 4.0}}
     }
+
+
+@pytest.mark.parametrize(
+    ("rates", "counted", "told"),
+    [
+        ([5, 9, 9.5, 10, 20], [10, 20], "2 rounds after 3 that warmed up."),
+        (
+            [5, 9, 5, 9, 10, 20],
+            [10, 20],
+            "2 rounds after 4 that warmed up, whose last two do not agree within a tenth.",
+        ),
+    ],
+)
+def test_rounds_count_once_two_that_follow_each_other_agree(results, rates, counted, told):
+    left = iter(rates)
+    sides = {SPARK: lambda: Run(1.0, None, 1.0), OURS: lambda: Run(next(left), None, 1.0)}
+    in_turn(Sheet("some", SPARK, {}), sides, 2)
+    found = json.loads((results / "some.json").read_text())
+    assert [run["rate"] for run in found["runs"][OURS]] == counted
+    assert told in page(results)
 
 
 def test_the_page_says_which_targets_were_met_missed_and_not_measured(results):
