@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 from collections import Counter
 from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -19,7 +19,7 @@ from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.buckets import bucket_of
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPlan
-from keyedwm.operators.keyed.key_census import SLOTS
+from keyedwm.operators.keyed.key_census import SLOTS, key_texts
 from keyedwm.operators.keyed.per_key import Partitions, PerKey
 from keyedwm.operators.panes import Early, EveryBy
 from keyedwm.operators.state.manifest import MANIFEST
@@ -114,7 +114,7 @@ KEYS = (
 
 
 HOW = ({}, {"lateness_ms": 13}, {"late_rule": LateRule.EVENT})
-SEEDS = int(os.environ.get("PER_KEY_SEEDS", "36"))  # 10,000 of them take hours
+SEEDS = 36  # more by a command: per_key_laws.py
 
 
 def drawn(seed):
@@ -230,6 +230,15 @@ def test_a_key_that_goes_on_before_there_is_a_watermark_leaves_nothing_behind():
         blobs = operator.snapshot()
         sizes.append(len(blobs[MANIFEST]))
     assert max(sizes[10:]) <= sizes[10] + 10
+
+
+def test_no_two_keys_are_shown_alike():
+    few = [None, "", "null", "'null'", "a", "a, b", "'a", '"a', "b", ", b", "'a, b'", "a\n", "a\\n"]
+    keys = [(one, other) for one in few for other in few]
+    columns = [pa.array(column, pa.string()) for column in zip(*keys, strict=True)]
+    assert len(set(key_texts(columns, np.arange(len(keys))))) == len(keys)
+    assert key_texts(columns, np.array([keys.index(("a", "b"))])) == ["a, b"]
+    assert len(set(key_texts(columns[1:], np.arange(len(few))))) == len(few)
 
 
 def test_rows_that_long_keys_lose_are_told_of_each_key_though_they_begin_alike():
