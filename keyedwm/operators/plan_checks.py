@@ -11,6 +11,15 @@ from keyedwm.core.errors import OptionError
 from keyedwm.operators.aggregates.aggregate_function import column_type
 from keyedwm.operators.results import CONTROL, HIDDEN, PANE, WINDOW
 
+# Types that Arrow does not compare, hash or put in order, and what to do about a column of one.
+_NO_KEYS = (
+    (pa.types.is_nested, "take its parts, or a text of it"),
+    (pa.types.is_null, "cast it to the type that its values will have"),
+    (pa.types.is_float16, "cast it to float32"),
+    (pa.types.is_interval, "take a number of its months, days or seconds"),
+    (pa.types.is_string_view, "cast it to string"),
+    (pa.types.is_binary_view, "cast it to binary"),
+)
 FARTHEST_MS = 2**52  # 140,000 years; a result's timestamp in microseconds must hold the window's end
 
 
@@ -75,11 +84,14 @@ def check_key_columns(schema: pa.Schema, needed: Sequence[str], by: Sequence[str
     for name in needed:
         column_type(schema, name)
     for name in by:
-        found = column_type(schema, name)
-        if pa.types.is_nested(found):
-            raise OptionError(
-                f"the key column {name!r} is of type {found}, which cannot be a key: take its parts, or a text of it"
-            )
+        check_key_type(name, column_type(schema, name))
+
+
+def check_key_type(name: str, found: pa.DataType, who: str = "") -> None:
+    """Raise OptionError unless values of this type can be keys: compared, hashed and put in order."""
+    cure = next((cure for is_such, cure in _NO_KEYS if is_such(found)), None)
+    if cure is not None:
+        raise OptionError(f"{who}the key column {name!r} is of type {found}, which cannot be a key: {cure}")
 
 
 def check_time_column(schema: pa.Schema, name: str) -> None:

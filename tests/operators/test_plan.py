@@ -17,7 +17,9 @@ from keyedwm.core.window_rules import LateRule
 from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPlan, tumbling
+from keyedwm.operators.keyed.per_key import PerKey
 from keyedwm.operators.panes import Early
+from keyedwm.operators.process.plan import ProcessInput
 from tests.operators.streams import PRODUCT, SCHEMA, plan_of
 
 WINDOW = tumbling(10)
@@ -135,6 +137,28 @@ def test_nested_values_are_no_keys_and_are_not_told_apart(kind):
         WindowPlan(schema=schema, by=("v",), window=WINDOW, aggregates=(("n", agg.count()),), time="time")
     with pytest.raises(OptionError, match=r"approx_count_distinct\(v\) needs plain values, not"):
         summed("v", [], kind, agg.approx_count_distinct)
+
+
+@pytest.mark.parametrize(
+    ("kind", "cure"),
+    [
+        (pa.null(), "cast it to the type that its values will have"), (pa.float16(), "cast it to float32"),
+        (pa.month_day_nano_interval(), "take a number of"), (pa.string_view(), "cast it to string"),
+        (pa.binary_view(), "cast it to binary"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_key_of_a_type_that_arrow_does_not_compare_is_refused_in_one_sentence(kind, cure):
+    schema = pa.schema({"time": pa.int64(), "v": kind})
+    told = f"the key column 'v' is of type {kind}, which cannot be a key: {cure}"
+    for per_key in (None, PerKey(0, 5)):
+        with pytest.raises(OptionError, match=told):
+            WindowPlan(
+                schema=schema, by=("v",), window=WINDOW, aggregates=(("n", agg.count()),), time="time",
+                key_watermark=per_key,
+            )  # fmt: skip
+    with pytest.raises(OptionError, match=told):
+        ProcessInput(schema=schema, by=("v",), time="time")
 
 
 def test_nested_values_have_no_order():

@@ -23,6 +23,7 @@ SLOTS = 100
 MOST_SHOWN = 5
 _MOST_KNOWN = 64  # keys of which dropped rows are counted
 _KEY_LETTERS = 60
+_NULL = "null"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +159,12 @@ def bounded(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def _text(value: object) -> str:
-    """Return a value as it is shown; a checksum tells long ones that begin alike apart."""
+    """Return a value as it is shown, such that no two keys are shown alike: a text stands in quotes where it could be
+    taken for something else, and a checksum tells long ones that begin alike apart.
+    """
     if value is None:
-        return "null"
-    text = shown(value, _KEY_LETTERS)
-    text, whole = (text[1:-1], value) if isinstance(value, str) else (text, repr(value))
+        return _NULL
+    text, whole = shown(value, _KEY_LETTERS), value if isinstance(value, str) else repr(value)
+    if isinstance(value, str) and value not in ("", _NULL) and "," not in value and value[0] not in "'\"":
+        text = text[1:-1]
     return text if len(whole) <= _KEY_LETTERS else f"{text} ({crc32(whole.encode()):08x})"

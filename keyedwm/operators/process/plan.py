@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from keyedwm.arrow.columns import as_key, contiguous
 from keyedwm.core.errors import OptionError
 from keyedwm.operators.keyed.per_key import PerKey
+from keyedwm.operators.plan_checks import check_key_type
 from keyedwm.operators.process.processor import KEY_WATERMARK, RISEN, Processor
 from keyedwm.operators.state.description import described, digest_of, typed
 
@@ -34,10 +35,7 @@ class ProcessInput:
     def __post_init__(self) -> None:
         object.__setattr__(self, "owners", self.owners or self.by)
         for name in self.by:
-            if pa.types.is_nested(self.schema.field(name).type):
-                raise OptionError(
-                    f"process: the key column {name!r} is of type {self.schema.field(name).type}, which cannot be a key"
-                )
+            check_key_type(name, self.schema.field(name).type, "process: ")
 
     @property
     def columns(self) -> tuple[str, ...]:
