@@ -10,6 +10,8 @@ from keyedwm.core.text import words_of
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
+# Arrow asks Google's for a quarter of an hour, also for a login that no machine has.
+_GOOGLE, _LIMIT, _LIMIT_S = ("gs", "gcs"), "retry_limit_seconds", 60
 _SAME_AS = {"s3a": "s3", "s3n": "s3"}
 
 
@@ -28,6 +30,8 @@ def open_address(address: str, who: str) -> tuple[FileSystem, str]:
     from pyarrow.fs import FileSystem
 
     scheme, _, rest = address.partition(":")
+    if scheme.lower() in _GOOGLE and _LIMIT not in rest:
+        rest += f"{'&' if '?' in rest else '?'}{_LIMIT}={_LIMIT_S}"
     try:
         files, path = FileSystem.from_uri(f"{_SAME_AS.get(scheme.lower(), scheme.lower())}:{rest}")
     except store_errors() as error:

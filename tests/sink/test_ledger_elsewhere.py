@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.fs
 import pytest
 
+from keyedwm.config.addresses import open_address
 from keyedwm.core.errors import InputError, OptionError, UnavailableError
 from keyedwm.kafka.client.errors import AccessError
 from keyedwm.kafka.requests.transactions import Transaction
@@ -215,6 +216,25 @@ def test_a_store_that_does_not_answer_decides_nothing(
     newest = Ledger(ADDRESS).newest()
     assert newest is not None
     assert newest.batch == 3
+
+
+@pytest.mark.parametrize(
+    ("address", "asked"),
+    [
+        ("gs://b/x", "gs://b/x?retry_limit_seconds=60"),
+        ("gs://b/x?project_id=p", "gs://b/x?project_id=p&retry_limit_seconds=60"),
+        ("gs://b/x?retry_limit_seconds=5", "gs://b/x?retry_limit_seconds=5"),
+        ("s3a://b/x", "s3://b/x"),
+    ],
+)
+def test_a_store_of_google_is_given_up_after_a_minute_or_what_its_address_says(
+    address: str, asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Stores:
+        from_uri = staticmethod(lambda uri: (uri, "b/x/"))
+
+    monkeypatch.setattr(pyarrow.fs, "FileSystem", Stores)
+    assert open_address(address, "it") == (asked, "b/x")
 
 
 def test_without_the_marker_a_ledger_at_an_address_is_refused(store: Path) -> None:
