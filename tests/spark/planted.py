@@ -12,8 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from keyedwm.spark import session_conf
-from tests.quick_batches import QUICK_BATCHES
 from tests.spark.other_session import session
 
 if TYPE_CHECKING:
@@ -26,8 +24,7 @@ class Program:
     def __init__(self, given: dict[str, Any]) -> None:
         self.given = given
         self.home = Path(given["home"])
-        quick = {name: value for name, value in session_conf(cores=2).items() if name.startswith("spark.python.")}
-        self.spark: SparkSession = session(**quick, **QUICK_BATCHES)
+        self.spark: SparkSession = session()
         self.spark.sparkContext.setLogLevel("INFO")
 
     def rows(self, **change: str) -> DataFrame:
