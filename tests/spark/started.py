@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keyedwm.spark import start_in_turn
-from tests.tools import Record, produce
+from tests.tools import PATIENCE_S, Record, produce, wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
@@ -48,6 +49,8 @@ class Started:
         self.progress: list[Any] = []
         self.rows: dict[int, list[Row]] = {}
         self._seen = -1
+        self._may_end, self._waits = threading.Event(), False
+        self._may_end.set()
         self._start()
 
     def _start(self) -> None:
@@ -57,6 +60,21 @@ class Started:
     def _collect(self, batch: DataFrame, number: int) -> None:
         """A batch that was interrupted comes again, under the same number."""
         self.rows[number] = batch.collect()
+        self._waits = True
+        self._may_end.wait(PATIENCE_S)
+        self._waits = False
+
+    def hold(self) -> None:
+        """Let the next batch end when `let_go` is called, and no batch begin before."""
+        self._may_end.clear()
+
+    def held(self) -> bool:
+        """Whether a batch waits."""
+        return self._waits and not self._may_end.is_set()
+
+    def let_go(self) -> None:
+        """Go on after `hold`."""
+        self._may_end.set()
 
     @property
     def checkpoint(self) -> str:
@@ -97,17 +115,26 @@ class Started:
         self.query.stop()
 
 
-def in_one_batch(queries: Sequence[Started], given: Sequence[tuple[str, Sequence[Record]]]) -> list[list[Row]]:
-    """Produce while all queries are stopped, so that each takes all of it in one batch; return what came out of each.
+def in_one_batch(
+    queries: Sequence[Started], given: Sequence[tuple[str, Sequence[Record]]], before: Record = AHEAD
+) -> list[list[Row]]:
+    """Let each query take all of it in one batch, behind one of `before` alone; return what came out of each.
 
-    Which panes and pairs are early or late depends on the cut, and a query that runs may begin a batch in between.
+    Which panes and pairs are early or late depends on the cut, and a query that runs may begin a batch while records
+    are produced: so they are produced while a batch waits for its end.
     """
     for query in queries:
-        query.stop()
-    for topic, records in given:
-        produce(queries[0].bootstrap, topic, records)
-    for query in queries:
-        query._start()
+        query.query.processAllAvailable()
+        query.hold()
+    try:
+        produce(queries[0].bootstrap, given[0][0], [before])
+        for query in queries:
+            wait_until(query.held, "the batch before")
+        for topic, records in given:
+            produce(queries[0].bootstrap, topic, records)
+    finally:
+        for query in queries:
+            query.let_go()
     return [query.give("", []) for query in queries]
 
 
