@@ -54,14 +54,26 @@ def rows(topic_of, load):
     return topic, keyed(load(topic, idleTimeout="none"))
 
 
-def test_a_window_leaves_in_the_batch_that_carried_its_watermark(rows, started):
+def test_a_window_leaves_with_its_state_in_the_batch_that_carried_its_watermark_and_late_rows_are_counted(
+    rows, started
+):
     topic, frame = rows
     query = started(aggregate(frame, "k", TEN, {"n": count()}))
-    query.give(topic, [AHEAD, event(1_000, "a"), event(2_000, "b"), event(3_000, "a")])
+    query.give(topic, [AHEAD, event(1_000, "a"), event(2_000, "b"), event(3_000, "a"), event(11_000, "a")])
+    full = query.metrics()
+    assert full["frames"] == 3
+    assert full["largest_bucket_bytes"] >= full["median_bucket_bytes"] > 100
+    assert full["largest_bucket"] in range(2)
     before = query.last_batch
     made = query.give(topic, [steer(10_000)])
     assert sorted(panes(made)) == [(0, 10_000, "a", 2), (0, 10_000, "b", 1)]
     assert query.batches == {before + 1}
+    assert panes(query.give(topic, [event(2_000, "a"), event(3_000, "b"), event(12_000, "a")])) == []
+    assert query.metrics()["late_rows"] == 2
+    assert panes(query.give(topic, [steer(1_000_000)])) == [(10_000, 20_000, "a", 2)]
+    empty = query.metrics()
+    assert empty["frames"] == 0
+    assert empty["state_bytes"] < full["state_bytes"]
 
 
 def test_native_windows_need_one_batch_more(rows, started):
@@ -75,14 +87,6 @@ def test_native_windows_need_one_batch_more(rows, started):
     assert before + 1 not in query.batches
 
 
-def test_late_rows_are_dropped_and_counted(rows, started):
-    topic, frame = rows
-    query = started(aggregate(frame, "k", TEN, {"n": count()}))
-    query.give(topic, [AHEAD, event(1_000, "a"), steer(10_000)])
-    assert panes(query.give(topic, [event(2_000, "a"), event(3_000, "b"), event(11_000, "a")])) == []
-    assert query.metrics()["late_rows"] == 2
-
-
 def test_rows_without_an_event_time_are_counted(topic_of, load, started, kafka):
     topic = topic_of(1)
     rows = load(topic, eventTime="json:$.t", idleTimeout="none").selectExpr("*", "cast(key as string) k")
@@ -93,14 +97,6 @@ def test_rows_without_an_event_time_are_counted(topic_of, load, started, kafka):
     assert query.metrics()["timeless_rows"] == 2
 
 
-def test_late_rows_are_shown_when_asked_for(rows, started):
-    topic, frame = rows
-    query = started(aggregate(frame, "k", TEN, {"n": count()}, late="emit"))
-    query.give(topic, [AHEAD, event(1_000, "a"), steer(10_000)])
-    (row,) = [row for row in query.give(topic, [event(2_000, "a")]) if row["control"] is None]
-    assert (row["pane"]["timing"], row["n"]) == ("expired", 1)
-
-
 def test_late_rows_end_the_query_when_asked_for(rows, started):
     topic, frame = rows
     query = started(aggregate(frame, "k", TEN, {"n": count()}, late="fail"))
@@ -109,9 +105,9 @@ def test_late_rows_end_the_query_when_asked_for(rows, started):
         query.give(topic, [event(2_000, "a")])
 
 
-def test_early_and_late_panes_say_what_they_are(rows, started):
+def test_early_late_and_expired_panes_say_what_they_are(rows, started):
     topic, frame = rows
-    query = started(aggregate(frame, "k", TEN, {"n": count()}, early=early(rows=2), lateness="5 seconds"))
+    query = started(aggregate(frame, "k", TEN, {"n": count()}, early=early(rows=2), lateness="5 seconds", late="emit"))
     told = [
         query.give(topic, [AHEAD, event(1_000, "a"), event(2_000, "a")]),
         query.give(topic, [event(3_000, "a"), steer(10_000)]),
@@ -120,7 +116,7 @@ def test_early_and_late_panes_say_what_they_are(rows, started):
         query.give(topic, [event(5_000, "a")]),
     ]
     seen = [[(*row["pane"][:2], row["n"]) for row in made if row["control"] is None] for made in told]
-    assert seen == [[("early", 0, 2)], [("on_time", 1, 3)], [("late", 2, 4)], [], []]
+    assert seen == [[("early", 0, 2)], [("on_time", 1, 3)], [("late", 2, 4)], [], [("expired", 0, 1)]]
     assert query.metrics()["late_rows"] == 1
 
 
@@ -157,15 +153,31 @@ AGGREGATES = {
 }
 
 
-def test_every_aggregate_comes_through(rows, started):
+PRODUCT = Aggregate(
+    column="v",
+    result=pa.int64(),
+    create=lambda: 1,
+    accumulate=lambda one, v: one * v,
+    combine=lambda one, other: one * other,
+)
+
+
+def test_every_aggregate_comes_through_also_one_of_the_users_own_and_one_of_any_name(rows, started):
     topic, frame = rows
-    query = started(aggregate(frame, "k", TEN, AGGREGATES))
-    query.give(topic, [AHEAD, event(3_000, "a", 7), event(1_000, "a", 2)])
-    (row,) = [r for r in query.give(topic, [event(2_000, "a", 9), steer(10_000)]) if r["control"] is None]
+    named = frame.withColumns({"shop.id": F.col("k"), "a`mount": F.col("v")})
+    wanted = {**AGGREGATES, "product": PRODUCT, "su.m": sum("a`mount")}
+    query = started(aggregate(named, "shop.id", TEN, wanted))
+    query.give(topic, [AHEAD, *(event(ms, "a", v) for ms, v in ((3_000, 7), (1_000, 2)))])
+    # Rows of one time are ordered by their offsets.
+    query.give(topic, [event(1_000, "b", 5), event(1_000, "b", 9)])
+    made = query.give(topic, [event(2_000, "a", 9), event(1_000, "b", 7), steer(10_000)])
+    row, same = sorted((r for r in made if r["control"] is None), key=lambda r: r["shop.id"])
     exact = [row[name] for name in AGGREGATES if name != "deviation"]
     more = [13.0, 2.5, 7.0, 4.5, 2.0, [9, 7], {"a": 7}, 2, 16]
     assert exact == [3, 18, 6.0, 2, 9, 2, 7, [2, 9, 7], 3, *more]
     assert row["deviation"] == pytest.approx(13.0**0.5)
+    assert (row["shop.id"], row["product"], row["su.m"]) == ("a", 126, 18)
+    assert (same["opening"], same["closing"]) == (5, 7)
 
 
 def test_exact_aggregates_are_those_of_spark(spark):
@@ -197,44 +209,6 @@ def test_exact_aggregates_are_those_of_spark(spark):
         }
 
 
-def test_rows_of_one_time_are_ordered_by_their_offsets(rows, started):
-    topic, frame = rows
-    query = started(aggregate(frame, "k", TEN, {"opening": first("v"), "closing": last("v")}))
-    query.give(topic, [AHEAD, event(1_000, "a", 5), event(1_000, "a", 9)])
-    (row,) = [r for r in query.give(topic, [event(1_000, "a", 7), steer(10_000)]) if r["control"] is None]
-    assert (row["opening"], row["closing"]) == (5, 7)
-
-
-def test_an_aggregate_of_the_users_own(rows, started):
-    topic, frame = rows
-    product = Aggregate(
-        column="v",
-        result=pa.int64(),
-        create=lambda: 1,
-        accumulate=lambda one, v: one * v,
-        combine=lambda one, other: one * other,
-    )
-    query = started(aggregate(frame, "k", TEN, {"n": product}))
-    query.give(topic, [AHEAD, event(1_000, "a", 6)])
-    assert panes(query.give(topic, [event(2_000, "a", 7), steer(10_000)])) == [(0, 10_000, "a", 42)]
-
-
-def test_dots_and_backticks_in_names_are_what_they_are(rows, started):
-    topic, frame = rows
-    named = frame.withColumnsRenamed({"k": "shop.id", "v": "a`mount"})
-    query = started(aggregate(named, "shop.id", TEN, {"su.m": sum("a`mount")}))
-    query.give(topic, [AHEAD, event(1_000, "a", 5)])
-    (row,) = [row for row in query.give(topic, [event(2_000, "a", 7), steer(10_000)]) if row["control"] is None]
-    assert (row["shop.id"], row["su.m"]) == ("a", 12)
-
-
-def test_all_keys_together(rows, started):
-    topic, frame = rows
-    query = started(aggregate(frame, (), TEN, {"n": count()}))
-    query.give(topic, [AHEAD, *(event(1_000 + at, f"key {at}") for at in range(50))])
-    assert panes(query.give(topic, [steer(10_000)])) == [(0, 10_000, None, 50)]
-
-
 def test_each_time_axis_has_windows_of_its_own(topic_of, load, started):
     topic = topic_of(1)
     axes = '{"made": {"key": 3, "eventTime": "json:$.made"}, "sent": {"key": 5, "eventTime": "json:$.sent"}}'
@@ -264,7 +238,7 @@ def test_nothing_late_equals_sparks_own_window(window, rows, started, seed, run)
     }[window]
     events = random_events(f"{seed} {window}", 300)
     query = started(aggregate(frame, "k", ours, {"n": sum("v")}))
-    made = [pane for cut in range(0, 300, 100) for pane in panes(query.give(topic, events[cut : cut + 100]))]
+    made = [pane for cut in (0, 150) for pane in panes(query.give(topic, events[cut : cut + 150]))]
     made += panes(query.give(topic, [AHEAD, steer(10_000_000)]))
     by_spark = run(with_watermark(frame).groupBy(native.alias("window"), "k").agg(F.sum("v").alias("n")))
     wanted = panes(by_spark.rows)
@@ -275,7 +249,7 @@ def test_nothing_late_equals_sparks_own_window(window, rows, started, seed, run)
 def test_a_restart_after_each_batch_is_invisible(rows, started, seed):
     topic, frame = rows
     steps = []
-    for at in range(4):
+    for at in range(3):
         chance = random.Random(f"{seed} restart {at}")
         of_step = [
             event(at * 5_000 - 10_000 + chance.randrange(22_000), f"key {chance.randrange(5)}") for _ in range(40)
@@ -301,17 +275,3 @@ def test_another_plan_on_the_same_checkpoint_is_refused(rows, started):
     query.restart()
     with pytest.raises(Exception, match="the checkpoint holds the state of another plan"):
         query.give(topic, [event(2_000, "a")])
-
-
-def test_state_is_reported_and_shrinks_with_the_windows(rows, started):
-    topic, frame = rows
-    query = started(aggregate(frame, "k", TEN, {"n": count()}))
-    query.give(topic, [AHEAD, event(1_000, "a"), event(2_000, "b"), event(11_000, "a")])
-    before = query.metrics()
-    assert before["frames"] == 3
-    assert before["largest_bucket_bytes"] >= before["median_bucket_bytes"] > 100
-    assert before["largest_bucket"] in range(2)
-    query.give(topic, [steer(1_000_000)])
-    after = query.metrics()
-    assert after["frames"] == 0
-    assert after["state_bytes"] < before["state_bytes"]
