@@ -34,7 +34,7 @@ class Ran:
         return len({p["batchId"] for p in self.progress})
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def load(spark, kafka) -> Callable[..., DataFrame]:
     """A streaming frame of a topic from its beginning; further options by name, or as a mapping."""
 
@@ -45,7 +45,7 @@ def load(spark, kafka) -> Callable[..., DataFrame]:
     return frame
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def described(spark, kafka) -> Callable[..., Source]:
     """A maker of descriptions of a topic read from its beginning."""
 

@@ -22,12 +22,12 @@ def described(spark, **options):
     return source(spark).options(**{"kafka.bootstrap.servers": "localhost:1", "subscribe": "t"}, **options)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def one(spark):
     return keyed(described(spark).load())
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def two(spark):
     return keyed(described(spark, watermarks=AXES).load())
 

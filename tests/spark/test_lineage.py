@@ -50,9 +50,14 @@ async def same(rows):
     return rows
 
 
-@pytest.fixture
-def rows(bucket_conf, load):
+@pytest.fixture(scope="module")
+def loaded(load):
     return load("any").selectExpr(*COLUMNS)
+
+
+@pytest.fixture
+def rows(bucket_conf, loaded):
+    return loaded
 
 
 def hours(rows, **how):
