@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from keyedwm.operators.messages.on_demand import OnDemandWindow
 from tests.operators.laws import laws
 from tests.operators.laws.cases import every_case, seeds
 from tests.operators.laws.kinds import Kind
@@ -10,7 +11,8 @@ from tests.operators.laws.kinds import Kind
 @every_case
 def test_neither_the_cut_nor_the_tasks_change_what_is_said_last_and_what_is_rejected(kind: Kind, window, full):
     (seed,) = seeds(kind, window, full, 1)
-    assert laws.is_not_changed_by_the_cut(kind, window, full, seed) > 5
+    least = 1 if isinstance(window, OnDemandWindow) else 5  # few messages open one
+    assert laws.is_not_changed_by_the_cut(kind, window, full, seed) > least
 
 
 @every_case
