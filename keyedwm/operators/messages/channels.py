@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from keyedwm.arrow.columns import Ints, contiguous, ints, sorted_distinct
 from keyedwm.core.errors import InputError
-from keyedwm.operators.grouping import pair_groups, row_groups
+from keyedwm.operators.grouping import pair_groups
 from keyedwm.operators.kernels import highest_by_group, lowest_by_group
 
 Channel = tuple[str, int]
@@ -49,10 +50,12 @@ class Channels:
                     "topic, partition and offset"
                 )
         topic, partition, _ = self._names
-        groups = row_groups([contiguous(rows[topic]), contiguous(rows[partition])], rows.num_rows)
-        _, first, ids = np.unique(groups, return_index=True, return_inverse=True)
-        heads = rows.select([topic, partition]).take(pa.array(first))
-        named = list(zip(heads[topic].to_pylist(), heads[partition].to_pylist(), strict=True))
+        topics, partitions = (pc.dictionary_encode(contiguous(rows[name])) for name in (topic, partition))
+        names, width = (topics.dictionary.to_pylist(), partitions.dictionary.to_pylist()), len(partitions.dictionary)
+        pairs, ids = np.unique(
+            topics.indices.to_numpy().astype(np.int64) * width + partitions.indices.to_numpy(), return_inverse=True
+        )
+        named = [(names[0][pair // width], names[1][pair % width]) for pair in pairs.tolist()]
         for one in sorted(set(named) - set(self.known)):
             self.known.append(one)
             self.first.append(-1)

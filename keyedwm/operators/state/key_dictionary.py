@@ -97,6 +97,9 @@ class KeyDictionary:
     def _in(known: list[pa.Array], at: int, values: pa.Array) -> Ints:
         """Places among the known values, to which new values are added."""
         encoded = pc.dictionary_encode(values, null_encoding="encode")
+        if not len(known[at]):  # as in each call of those that number the keys of one batch
+            known[at] = encoded.dictionary
+            return encoded.indices.to_numpy().astype(np.int64)
         places = pc.index_in(encoded.dictionary, value_set=known[at])
         if places.null_count:
             missing = pc.is_null(places)
