@@ -44,7 +44,7 @@ def held(_lock, total, value):
 LOCKED = Aggregate(column="v", result=pa.int64(), create=int, accumulate=partial(held, Lock()), combine=max)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def frame(topic_of, load):
     return keyed(load(topic_of(2)))
 

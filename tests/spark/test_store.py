@@ -367,16 +367,19 @@ def call(frame, **change):
     return aggregate(frame, **({"by": "k", "window": TEN, "aggs": N, "store": DAY} | change))
 
 
+@pytest.fixture(scope="module")
+def frame(topic_of, load):
+    return keyed(load(topic_of(1)))
+
+
 @pytest.mark.parametrize("words", CALLS)
-def test_a_wrong_call_is_one_sentence(words, topic_of, load):
-    frame = keyed(load(topic_of(1)))
+def test_a_wrong_call_is_one_sentence(words, frame):
     with pytest.raises(KeyedwmError) as refused:
         CALLS[words](frame)
     assert words in str(refused.value)
 
 
-def test_a_store_needs_rows_with_their_offsets(topic_of, load):
-    frame = keyed(load(topic_of(1)))
+def test_a_store_needs_rows_with_their_offsets(frame):
     with pytest.raises(KeyedwmError, match="the frame has no column 'offset': a store knows a message by its topic"):
         aggregate(frame.drop("offset"), "k", TEN, N, store=DAY)
     with pytest.raises(KeyedwmError, match="'reason': rejected messages have a column of that name"):
