@@ -20,9 +20,12 @@ from keyedwm.operators.buckets import bucket_of
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPlan
 from keyedwm.operators.keyed.key_census import SLOTS, key_texts
+from keyedwm.operators.keyed.own_log import idle_prefix
 from keyedwm.operators.keyed.per_key import Partitions, PerKey
 from keyedwm.operators.panes import Early, EveryBy
+from keyedwm.operators.protocol import operator_of
 from keyedwm.operators.state.manifest import MANIFEST
+from keyedwm.operators.state.store import MemoryStore
 from pyspark_wm_source.options.frame_stage import FrameSpec
 from pyspark_wm_source.options.stage import SourceColumns
 from tests.operators.laws.small import SMALL
@@ -219,6 +222,35 @@ def test_keys_behind_the_floor_are_forgotten():
         blobs = operator.snapshot()
         sizes.append(sum(len(blob) for name, blob in blobs.items() if name.startswith("own")))
     assert max(sizes[100:]) <= 1.2 * max(sizes[:100])
+
+
+class Read(MemoryStore):
+    """Knows which blobs were read."""
+
+    read: set
+
+    def get(self, name):
+        self.read.add(name.partition("+")[0].partition("@")[0])
+        return super().get(name)
+
+
+def test_a_watermark_reads_keys_only_when_one_of_them_may_be_idle():
+    plan, store, times = plan_of(WINDOWS[0], PerKey(0, 10_000, idle_ms=160)), Read(), []
+    rows = table([Row(f"device {n}", "x", 0, 995 + n % 5, n) for n in range(200)])
+    for front_ms in (None, 1_000, 1_001, 1_080, 1_159, 1_160, 1_161, 1_300):
+        store.read = set()
+        operator = operator_of(plan, store)
+        if front_ms is None:
+            made = list(operator.on_rows(0, combine_rows(plan, rows), None))
+        else:
+            made = list(operator.on_watermark(0, 0, front_ms))
+        times.append((front_ms, "own" in store.read, sum(output.rows.num_rows for output in made)))
+        store.apply(operator.drain())
+    assert times == [
+        (None, False, 0), (1_000, True, 0), (1_001, False, 0), (1_080, False, 0), (1_159, False, 0), (1_160, True, 200),
+        (1_161, False, 0), (1_300, False, 0),
+    ]  # fmt: skip
+    assert not [name for name in store.blobs if name.startswith(idle_prefix())]
 
 
 def test_a_key_that_goes_on_before_there_is_a_watermark_leaves_nothing_behind():

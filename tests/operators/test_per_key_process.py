@@ -10,13 +10,12 @@ from unittest.mock import patch
 import pyarrow as pa
 import pytest
 
-from keyedwm.cli.inspect_state import held_keys, together
+from keyedwm.cli.inspect_state import LOGS, held_keys, together
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.buckets import bucket_of
 from keyedwm.operators.keyed.key_census import KeyStanding
-from keyedwm.operators.keyed.own_log import KEYS_LOG, is_own
 from keyedwm.operators.keyed.per_key import Partitions, PerKey
 from keyedwm.operators.process import running
 from keyedwm.operators.process.plan import ProcessInput, ProcessPlan
@@ -167,8 +166,7 @@ def listed(played: Played) -> KeyStanding:
     """How the keys stand by somebody who only reads the state."""
     described = json.loads(json.dumps(played.plan.description()))
     of_keys = [
-        {name: blob for name, blob in blobs.items() if is_own(name.partition("+")[0], KEYS_LOG)}
-        for blobs in played.states
+        {name: blob for name, blob in blobs.items() if name.partition("+")[0] in LOGS} for blobs in played.states
     ]
     states = [json.loads(blobs[MANIFEST]) for blobs in played.states]
     return together([held_keys(described, *one) for one in zip(states, of_keys, strict=True)])

@@ -14,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Column, Flags, Ints, contiguous, ints, sorted_distinct
+from keyedwm.operators.keyed.idle_log import IdleLog
 from keyedwm.operators.keyed.key_census import KeyCensus, KeyStanding, slowest
-from keyedwm.operators.keyed.own_log import HASH, OWN, OwnersPlan, OwnLog, OwnRows, is_own
+from keyedwm.operators.keyed.own_log import DUE, HASH, OWN, OwnersPlan, OwnLog, OwnRows, is_own
 from keyedwm.operators.keyed.owner_slots import NEVER, OwnerSlots
 from keyedwm.operators.keyed.per_key import PerKey
 from keyedwm.operators.state.hashed_keys import HashedKeys, by_hash, hash_of
@@ -46,6 +47,7 @@ class KeyWatermarks:
         self._floor_ms = self._front_ms = NEVER
         self._swept_ms, self._first_ms = state.get("own_swept_ms", NEVER), state.get("own_first_ms", NEVER)
         self._counts = state.get("census")
+        self._idle = None if per_key.idle_ms is None else IdleLog(plan, per_key.idle_ms, logs, state, log)
         self._census: KeyCensus | None = None
 
     @property
@@ -60,7 +62,8 @@ class KeyWatermarks:
 
     def state(self) -> dict[str, Any]:
         """The state beside the log, ready for JSON."""
-        return {"own_swept_ms": self._swept_ms, "own_first_ms": self._first_ms, "census": self.census.state()}
+        idle = {} if self._idle is None else self._idle.state()
+        return {"own_swept_ms": self._swept_ms, "own_first_ms": self._first_ms, "census": self.census.state(), **idle}
 
     @property
     def census(self) -> KeyCensus:
@@ -114,6 +117,8 @@ class KeyWatermarks:
     def end(self) -> None:
         """Keep nothing."""
         self._log.end()
+        if self._idle is not None:
+            self._idle.end()
         self._census = KeyCensus(self._behind_ms, {})
 
     def taken(self, rows: pa.Table, *, in_order: bool) -> tuple[pa.Table, Ints]:
@@ -184,8 +189,9 @@ class KeyWatermarks:
         self._mapped = None  # as in `rise`
         channels = np.zeros(len(owners), np.int64) if channels is None else channels
         slots, own = self._slots.of(owners, channels, self._known), self._effective()
-        before = self._slots.follow(owners, slots, times, own, self._floor_ms, self._lag_ms, row_by_row=row_by_row)
         touched = self._flags(owners)
+        self._wake(touched)
+        before = self._slots.follow(owners, slots, times, own, self._floor_ms, self._lag_ms, row_by_row=row_by_row)
         self.census.moved(self._own[touched], own[touched], self._floor_ms)
         held = np.flatnonzero(touched & (own > self._floor_ms))
         slow = held[slowest(own[held])]
@@ -201,18 +207,19 @@ class KeyWatermarks:
         done_ms: from their highest event times, when nothing of them is held any more. Their watermarks go no further,
         so idle keys are forgotten as others are.
         """
-        if self._idle_ms is None or self._front_ms == NEVER:
+        owners = self._perhaps_idle()
+        if not len(owners) or self._idle is None:
             return _NONE
-        rows = self._log.every(keys := HashedKeys(self.owners.fields))
-        if not len(rows):
-            return _NONE
-        high, own, seen = (np.full(keys.count, NEVER) for _ in range(3))
-        for highest, column in zip((high, own, seen), (rows.highs, rows.own, rows.seen), strict=True):
-            np.maximum.at(highest, rows.owners, column)
-        idle = self._is_idle(np.maximum(own, high - self._lag_ms), seen)
-        idle &= np.minimum(self._front_ms, done_ms(high)) > own
-        chosen = np.flatnonzero(idle)
-        return sorted_distinct(self.numbers(keys.wide_columns(chosen), len(chosen), keys.hashes[chosen]))
+        highs = np.full(self._known, NEVER)
+        np.maximum.at(highs, self._slots.owners, self._slots.highs)
+        own, seen, until_ms = self._own[owners], self._seen[owners], done_ms(highs[owners])
+        reach = np.maximum(own, highs[owners] - self._lag_ms)
+        idle = self._is_idle(reach, seen)
+        # Whose windows are open beyond W is looked at again with the next W.
+        again_ms = np.where(idle, self._front_ms + 1, np.maximum(seen, self._first_ms) + (self._idle_ms or 0))
+        again = np.flatnonzero((reach > self._floor_ms) & (~idle | (until_ms > self._front_ms)))
+        self._idle.add(self.owners, owners[again], again_ms[again])
+        return owners[idle & (np.minimum(self._front_ms, until_ms) > own)]
 
     def close_idle(self, owners: Ints, done_ms: Callable[[Ints], Ints]) -> None:
         """Note that W has closed what these idle owners had open, see `idle`."""
@@ -224,7 +231,32 @@ class KeyWatermarks:
 
     def merge(self, tables: Sequence[pa.Table]) -> pa.Table:
         """Merge parts of a log, see `OwnLog.merge`."""
+        if DUE in tables[0].column_names:
+            return pa.concat_tables(tables)
         return self._log.merge(tables)
+
+    def _perhaps_idle(self) -> Ints:
+        """Return the owners that may be idle now, and were not with the W before."""
+        if self._idle is None or self._front_ms == NEVER:
+            return _NONE
+        tables = self._idle.take(self._front_ms)
+        if tables is None:  # state that has no entries yet
+            self._log.every(keys := HashedKeys(self.owners.fields))
+            return sorted_distinct(self.numbers(keys.wide_columns(np.arange(keys.count)), keys.count, keys.hashes))
+        found = [
+            self.numbers(key_columns(self._by, table), table.num_rows, ints(contiguous(table[HASH])))
+            for table in tables
+        ]
+        return sorted_distinct(np.concatenate(found)) if found else _NONE
+
+    def _wake(self, touched: Flags) -> None:
+        """Note when these owners may be idle next, if that is not known: they are new, or were idle."""
+        if self._idle is None:
+            return
+        reach = np.maximum(self._own, self.tops() - self._lag_ms)
+        woken = np.flatnonzero(touched & ((reach <= self._floor_ms) | self._is_idle(reach, self._seen)))
+        due_ms = NEVER if self._front_ms == NEVER else self._front_ms + (self._idle_ms or 0)
+        self._idle.add(self.owners, woken, np.full(len(woken), due_ms))
 
     def _flags(self, owners: Ints) -> Flags:
         flags = np.zeros(self._known, np.bool_)
@@ -267,4 +299,5 @@ class KeyWatermarks:
 
 def rescaled_state(state: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the facts of watermarks in a new bucket, from those of all old ones, which had the same W."""
-    return {name: state[0][name] for name in ("own_swept_ms", "own_first_ms") if name in state[0]}
+    names = ("own_swept_ms", "own_first_ms", "own_idle_ms")
+    return {name: state[0][name] for name in names if name in state[0]}

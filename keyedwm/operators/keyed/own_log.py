@@ -27,6 +27,7 @@ from keyedwm.operators.state.store import TableLogs
 OWN, _SEVERAL = "own", "-several"
 KEYS_LOG = "__own"  # of a processor, which does not see it
 HASH = f"{HIDDEN}hash"
+DUE = f"{HIDDEN}due"
 _HIGH, _OWN, _SEEN = (f"{HIDDEN}{name}" for name in ("high", "own", "seen"))
 
 
@@ -37,7 +38,12 @@ def logs_named(name: str = OWN) -> tuple[str, str]:
 
 def is_own(log: str, name: str = OWN) -> bool:
     """Return whether this is a log of watermarks; name: of the first of them."""
-    return log in logs_named(name)
+    return log in logs_named(name) or log.startswith(idle_prefix(name))
+
+
+def idle_prefix(name: str = OWN) -> str:
+    """Return how the names of logs begin that tell when keys may be idle; name: of the first log of watermarks."""
+    return f"{name}-idle@"
 
 
 class OwnersPlan(Protocol):
