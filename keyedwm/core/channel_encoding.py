@@ -9,6 +9,7 @@ are how many steps each is above the least, in as many bytes as the largest take
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import struct
@@ -28,6 +29,7 @@ _BODY_BYTES_MAX = 256 << 20
 _LENGTH = struct.Struct("<I")
 _FAST = 1  # zlib's level: the columns are so regular that more effort gains nothing
 _NUMBER_BYTES = 8
+_KEPT = 4  # of so many inputs and axes
 
 
 def encode_channels(state: CoalescerState) -> bytes:
@@ -49,8 +51,12 @@ def encode_channels(state: CoalescerState) -> bytes:
     return MARK + bytes([VERSION]) + zlib.compress(b"".join([body, *columns]), _FAST)
 
 
+@functools.lru_cache(maxsize=_KEPT)
 def decode_channels(data: bytes) -> CoalescerState:
-    """The inverse of `encode_channels`. Raises InputError for what is not ours, FormatError for another version."""
+    """The inverse of `encode_channels`. Raises InputError for what is not ours, FormatError for another version.
+
+    What was read last is kept, and is not to be changed: the buckets of a process read the same, one after another.
+    """
     if data[: len(MARK)] != MARK or len(data) <= len(MARK):
         raise InputError(f"{len(data)} bytes of channel state were not written by keyedwm")
     version = data[len(MARK)]

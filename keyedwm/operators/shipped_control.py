@@ -23,6 +23,7 @@ the length of a shuffle and is never stored.
 
 from __future__ import annotations
 
+import functools
 import json
 import zlib
 from collections.abc import Iterable, Sequence
@@ -35,6 +36,9 @@ from keyedwm.arrow.columns import Ints
 from keyedwm.core.channel_names import numbers_of, runs_of, split_name
 from keyedwm.core.control_row import ControlRow, decode_rows, encode_rows
 from keyedwm.core.rows import ORDER, ControlKind
+
+# Of so many tasks; of a batch with more a bucket reads all anew.
+_KEPT = 32
 
 
 class _Group(NamedTuple):
@@ -84,8 +88,12 @@ def pack_control(rows: Iterable[ControlRow]) -> bytes:
     return zlib.compress(b"".join([written, b"\n", *planes]))
 
 
-def unpack_control(packed: bytes) -> list[ControlRow]:
-    """Read what `pack_control` wrote: the rows that a bucket needs, in no order, those of groups without offsets."""
+@functools.lru_cache(maxsize=_KEPT)
+def unpack_control(packed: bytes) -> tuple[ControlRow, ...]:
+    """Read what `pack_control` wrote: the rows that a bucket needs, in no order, those of groups without offsets.
+
+    What was read last is kept: the buckets of a process get the same, one after another.
+    """
     written, _, planes = zlib.decompress(packed).partition(b"\n")
     head, texts = json.loads(written)
     rows = decode_rows(texts)
@@ -104,7 +112,7 @@ def unpack_control(packed: bytes) -> list[ControlRow]:
                 ControlRow(kind=ControlKind.WATERMARK, channel=name, source=group.source, key=key, watermark_ms=ms)
                 for name, ms in zip(names, column, strict=True)
             )
-    return rows
+    return tuple(rows)
 
 
 def _grouped(told: Sequence[ControlRow]) -> tuple[_Group, tuple[int, ...]] | None:

@@ -153,7 +153,7 @@ def test_any_watermark_comes_back():
     back = unpack_control(pack_control(rows))
     told = [{(row.channel, row.key, row.watermark_ms, row.source) for row in some} for some in (rows, back)]
     assert told[0] == told[1]
-    assert unpack_control(pack_control([])) == []
+    assert unpack_control(pack_control([])) == ()
 
 
 def test_a_channel_costs_the_bits_of_its_watermark():
@@ -166,3 +166,9 @@ def test_a_channel_costs_the_bits_of_its_watermark():
     assert len(pack_control([*equal, *barriers])) < 200
     assert len(pack_control([*spread, *barriers])) < 1_250 + 200
     assert len(encode_rows([*spread, *barriers])) > 100_000
+
+
+def test_the_buckets_of_a_process_read_the_rows_of_a_task_once():
+    packed = pack_control([watermark(50), barrier(("t", 0))])
+    first = unpack_control(packed)
+    assert unpack_control(bytes(bytearray(packed))) is first

@@ -95,7 +95,7 @@ class Bucket(VersionChecked, StatefulProcessor):
         tables: list[list[pa.Table]] = [[] for _ in self._layout.axes]
         for row in shipped:
             if row.control:
-                control[row.input] += unpack_control(row.control)
+                control[row.input] += unpack_control(bytes(row.control))
             if row.partials is not None:
                 tables[row.input].append(unpacked(row.partials))
         if self._follows:
