@@ -7,12 +7,13 @@ import gc
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 
 from tests.system.world.faults import Strike
 from tests.system.world.planted import BUGS, falls_at
 from tests.system.world.shrink import shrink
 from tests.system.world.simulate import quiet, run
-from tests.system.world.world import Outcome
+from tests.system.world.world import TARGETS, Outcome
 
 _TOLD_EVERY = 250  # seeds
 
@@ -22,6 +23,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.system.world", description=__doc__)
     parser.add_argument("--seeds", type=int, default=200, help="how many")
     parser.add_argument("--from", type=int, default=1, dest="first", help="the first seed")
+    parser.add_argument("--target", choices=sorted(TARGETS), help="of each seed; else they take turns")
     parser.add_argument("--most", type=int, default=5, help="failing seeds that are printed in full")
     parser.add_argument("--trace", action="store_true", help="print the trace of every seed")
     parser.add_argument("--only", nargs="*", metavar="FAULT:N", help="no other strikes than these, as shrinking tells")
@@ -38,12 +40,12 @@ def _play(args: argparse.Namespace) -> int:
     only = None if args.only is None else frozenset(map(Strike.parse, args.only))
     tally = _Tally(args.first)
     for seed in range(args.first, args.first + args.seeds):
-        outcome = run(seed, only=only)
+        outcome = run(seed, only=only, target=args.target)
         if seed % 50 == 0:
             gc.collect()
         tally.add(outcome)
         if outcome.violation is not None and len(tally.failed) <= args.most:
-            print(_report(outcome, is_shrunk=only is not None), flush=True)
+            print(_report(outcome, args.target, is_shrunk=only is not None), flush=True)
         elif args.trace:
             print("\n".join(outcome.trace))
         if tally.seeds % _TOLD_EVERY == 0 and tally.seeds < args.seeds:
@@ -83,14 +85,15 @@ class _Tally:
         )
 
 
-def _report(outcome: Outcome, *, is_shrunk: bool) -> str:
+def _report(outcome: Outcome, target: str | None, *, is_shrunk: bool) -> str:
     """The trace of a failing seed with as few strikes as it takes."""
-    least = outcome if is_shrunk else shrink(outcome)
+    least = outcome if is_shrunk else shrink(outcome, partial(run, target=target))
+    of_target = f" --target {target}" if target else ""
     strikes = " ".join(f"'{strike}'" for strike in least.strikes)
     return (
         f"seed {outcome.seed}: {outcome.violation}\n  with {len(least.strikes)} of {len(outcome.strikes)} strikes: "
         f"{least.violation}\n{least.told()}\n"
-        f"  replay: python -m tests.system.world --seeds 1 --from {outcome.seed} --only {strikes}"
+        f"  replay: python -m tests.system.world --seeds 1 --from {outcome.seed}{of_target} --only {strikes}"
     )
 
 

@@ -13,9 +13,14 @@ from importlib import import_module
 from typing import Any
 from unittest import mock
 
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.update import AssertCreate
+
 from keyedwm.core.errors import UnavailableError
 from keyedwm.core.watermark import Status
 from keyedwm.kafka.requests.transactions import Fate, TransactionStatus
+from pyspark_wm_sink.iceberg.table import _records
 from pyspark_wm_sink.kafka.ownership import Ownership
 from tests.system.world.simulate import run
 from tests.system.world.world import Outcome
@@ -25,11 +30,12 @@ Wrong = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 @dataclass(frozen=True, slots=True)
 class Bug:
-    """What is broken, where (MODULE:NAME), and how."""
+    """What is broken, where (MODULE:NAME), and how. target: of the seeds that look for it, None for each its own."""
 
     name: str
     place: str
     wrong: Wrong
+    target: str | None = None
 
 
 def _nothing(_right: Callable[..., Any]) -> Callable[..., Any]:
@@ -38,6 +44,10 @@ def _nothing(_right: Callable[..., Any]) -> Callable[..., Any]:
 
 def _constant(value: Any) -> Wrong:
     return lambda _right: lambda *_args, **_named: value
+
+
+def _never(_right: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *_args, **_named: False
 
 
 def _result(change: Callable[[Any], Any]) -> Wrong:
@@ -160,10 +170,60 @@ def _unfenced(_right: Callable[..., Any]) -> Callable[..., Any]:
     return lambda cluster, _producer, group, where, position, **_named: cluster.commit_offsets(group, {where: position})
 
 
+def _no_property(right: Callable[..., Any]) -> Callable[..., Any]:
+    """The record stands in the snapshot alone."""
+
+    def commit(*args: Any, **named: Any) -> None:
+        with mock.patch.object(Transaction, "set_properties"):
+            right(*args, **named)
+
+    return commit
+
+
+def _property_afterwards(right: Callable[..., Any]) -> Callable[..., Any]:
+    """The property is set by a commit of its own."""
+
+    def commit(table: Table, *args: Any, **named: Any) -> None:
+        held: dict[str, str] = {}
+        with mock.patch.object(Transaction, "set_properties", lambda _of, properties: held.update(properties)):
+            right(table, *args, **named)
+        with table.transaction() as transaction:
+            transaction.set_properties(held)
+
+    return commit
+
+
+def _by_itself(right: Callable[..., Any]) -> Callable[..., Any]:
+    """A commit that is refused is made again, without a look for the batch."""
+
+    def commit(table: Table, *args: Any, **named: Any) -> None:
+        try:
+            right(table, *args, **named)
+        except CommitFailedException:
+            right(table.refresh(), *args, **named)
+
+    return commit
+
+
+def _without_requirements(right: Callable[..., Any]) -> Callable[..., Any]:
+    """But for a table that is created."""
+
+    def commit(table: Table, updates: Any, requirements: Any) -> None:
+        right(table, updates, tuple(one for one in requirements if isinstance(one, AssertCreate)))
+
+    return commit
+
+
+def _by_snapshots(_right: Callable[..., Any]) -> Callable[..., Any]:
+    """The newest batch by the summaries of the snapshots that have not expired."""
+    return lambda table, query, _branch: next((one for one in _records(table) if one.query == query), None)
+
+
 _PLAN = "pyspark_wm_source.driver.plan"
 _PUBLISH = "pyspark_wm_sink.kafka.publish"
 _OWNERSHIP = "pyspark_wm_sink.kafka.ownership"
 _TABLES = "pyspark_wm_sink.tables.publish"
+_ICEBERG = "pyspark_wm_sink.iceberg.table"
 _LEDGER = "pyspark_wm_sink.kafka.ledger:Ledger"
 BUGS = (
     Bug("an empty answer ends a range", "keyedwm.kafka.requests.cluster:Cluster.earliest_local",
@@ -203,6 +263,13 @@ BUGS = (
     Bug("an append in doubt counts as done", f"{_TABLES}:_Commit._resolve_failed_append", _nothing),
     Bug("a table that is gone is made anew", f"{_TABLES}:_check_lacks_nothing", _nothing),
     Bug("a batch of a copy counts as this one's", f"{_TABLES}:check_replay", _nothing),
+    Bug("no table property holds the record of a batch", f"{_ICEBERG}:_commit", _no_property, "iceberg"),
+    Bug("the property is set by a commit of its own", f"{_ICEBERG}:_commit", _property_afterwards, "iceberg"),
+    Bug("a refused append is made again by itself", f"{_ICEBERG}:_commit", _by_itself, "iceberg"),
+    Bug("a commit asks nothing of the table", "pyiceberg.table:Table._do_commit", _without_requirements, "iceberg"),
+    Bug("batches are forgotten with their snapshots", f"{_ICEBERG}:published", _by_snapshots, "iceberg"),
+    Bug("a branch that was rolled back is taken on", f"{_ICEBERG}:is_rolled_back_behind", _never,
+        "iceberg"),
 )  # fmt: skip
 
 
@@ -225,7 +292,7 @@ def falls_at(bug: Bug, first: int, seeds: int) -> Outcome | None:
     """The first outcome that shows the bug, of a seed that is clean without it; None if no seed does."""
     for seed in range(first, first + seeds):
         with planted(bug):
-            outcome = run(seed)
-        if outcome.violation is not None and run(seed).violation is None:
+            outcome = run(seed, target=bug.target)
+        if outcome.violation is not None and run(seed, target=bug.target).violation is None:
             return outcome
     return None

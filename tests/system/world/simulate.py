@@ -28,10 +28,10 @@ _FREEZES = (
 )
 
 
-def run(seed: int, *, only: frozenset[Strike] | None = None) -> Outcome:
-    """Play one seed from an empty world. only: with no other strikes than these."""
+def run(seed: int, *, only: frozenset[Strike] | None = None, target: str | None = None) -> Outcome:
+    """Play one seed from an empty world. only: with no other strikes than these. target: the kind, not the seed's."""
     directory = Path(tempfile.mkdtemp(prefix="world-", dir=_memory()))
-    world = World(seed, directory, only=only)
+    world = World(seed, directory, only=only, target=target)
     threads = pa.cpu_count()
     pa.set_cpu_count(1)  # a few rows at a time: threads would only wait for each other
     try:

@@ -1,4 +1,4 @@
-"""The two targets of a world: how a query writes there, what their disks do wrong, and what a committed reader sees."""
+"""The targets of a world: how a query writes there, what their disks do wrong, and what a committed reader sees."""
 
 from __future__ import annotations
 

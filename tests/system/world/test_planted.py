@@ -22,6 +22,8 @@ SOON = {
     "a decision counts as published at once",
     "nothing is committed",
     "a task begins no transaction of its own",
+    "no table property holds the record of a batch",
+    "the property is set by a commit of its own",
 }
 
 

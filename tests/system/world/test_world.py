@@ -31,8 +31,8 @@ def test_more_seeds_of_the_same(seed: int, chunk: int) -> None:
     claim(seed + chunk * CHUNK)
 
 
-@pytest.mark.parametrize("number", [3, 4])
-def test_a_seed_replays_exactly(seed: int, number: int) -> None:
-    first, second = run(seed + number), run(seed + number)
+@pytest.mark.parametrize(("number", "target"), [(3, "delta"), (4, "kafka"), (2, "iceberg")])
+def test_a_seed_replays_exactly(seed: int, number: int, target: str) -> None:
+    first, second = run(seed + number, target=target), run(seed + number, target=target)
     assert first.trace == second.trace
     assert first == second

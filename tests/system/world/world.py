@@ -25,6 +25,7 @@ from tests.system.world.compare import difference, late
 from tests.system.world.delta_target import DeltaTarget
 from tests.system.world.faults import EndlessError, Faults, KilledError, Strike
 from tests.system.world.feed import LAG_MS, PARTITIONS, TOPIC, Feeder
+from tests.system.world.iceberg_target import IcebergTarget
 from tests.system.world.query import Checkpoint, Life, Query, SawTwoError, inside
 from tests.system.world.targets import KafkaTarget, Target
 from tests.system.world.wire import SimulatedConnection
@@ -32,7 +33,8 @@ from tests.system.world.wire import SimulatedConnection
 _TURNS, _CALM_TURNS, _CALM_LIVES = 7, 60, 4
 _QUIET_TURNS = 2
 _LINE = 200  # characters
-_DELTA_EVERY = 4  # seeds
+_TURN_OF = ("delta", "kafka", "iceberg", "kafka")  # seed by seed
+TARGETS = {"delta": DeltaTarget, "iceberg": IcebergTarget, "kafka": KafkaTarget}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +60,12 @@ class Outcome:
 class World:
     """Everything of one seed."""
 
-    def __init__(self, seed: int, directory: Path, *, only: frozenset[Strike] | None = None) -> None:
+    def __init__(
+        self, seed: int, directory: Path, *, only: frozenset[Strike] | None = None, target: str | None = None
+    ) -> None:
+        """target: the kind, else the seed's own."""
         self.seed, self.directory = seed, directory
+        self._kind = TARGETS[target or _TURN_OF[seed % len(_TURN_OF)]]
         self.chance = random.Random(seed)
         self.clock = Clock()
         self.brokers = Brokers(self.clock)
@@ -91,7 +97,7 @@ class World:
             is_large="maxOffsetsPerTrigger" not in source and chance.random() < 0.2,
         )  # fmt: skip
         given = (self.directory, self.brokers, self.faults, random.Random(chance.getrandbits(64)))
-        self.target: Target = KafkaTarget(*given, self._reader) if self.seed % _DELTA_EVERY else DeltaTarget(*given)
+        self.target: Target = KafkaTarget(*given, self._reader) if self._kind is KafkaTarget else self._kind(*given)
         self.target.decided = self._in_between
         sink = self.target.options | {"controlRows": chance.choice(["inline", "drop"])}
         mode = chance.choice([SnapshotMode.BARRIER, SnapshotMode.BATCH])
