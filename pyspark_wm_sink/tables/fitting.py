@@ -54,7 +54,9 @@ class _Fitting:
     def fields(self, of: str, here: Sequence[dict], there: Sequence[dict]) -> list[dict]:
         """The fields of a struct in the table's order, further ones last."""
         fields = {field["name"]: field for field in here}
-        spelled = {field["name"].lower(): field["name"] for field in there}
+        spelled: dict[str, list[str]] = {}
+        for field in there:
+            spelled.setdefault(field["name"].lower(), []).append(field["name"])
         fitted = []
         for field in there:
             where = f"{of}{field['name']}"
@@ -66,12 +68,14 @@ class _Fitting:
                 fitted.append(_loose(field))
         for field in here:
             where = f"{of}{field['name']}"
-            name = spelled.get(field["name"].lower())
-            if name is None:
+            names = spelled.get(field["name"].lower())
+            if names is None:
                 self._further(where, field)
                 fitted.append(field)
-            elif name != field["name"]:
-                self.differs.append(f"{where}: spelled {name} in the table")
+            elif len(names) > 1:
+                self.differs.append(f"{where}: the table has {' and '.join(names)}, which are one name to Spark")
+            elif names != [field["name"]]:
+                self.differs.append(f"{where}: spelled {names[0]} in the table")
         return fitted
 
     def _further(self, where: str, field: dict) -> None:

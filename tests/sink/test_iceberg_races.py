@@ -9,7 +9,9 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
+from pyiceberg.types import StringType
 
+from keyedwm.core.errors import UnavailableError
 from pyspark_wm_sink.tables.publish import publish
 from tests.sink.iceberg_sink import COLUMNS, NAME, catalog_of, foreign_append, how, numbers, staged, table_of
 
@@ -65,3 +67,33 @@ def test_a_table_that_another_query_creates_meanwhile_is_taken(step, tmp_path, m
     publish(to, [staged(to, [1])], batch=0)
     assert met
     assert numbers(tmp_path) == [1]
+
+
+def new_branch(place: Path) -> None:
+    table = table_of(place)
+    table.manage_snapshots().create_branch(table.current_snapshot().snapshot_id, "audit").commit()
+
+
+def new_column(place: Path) -> None:
+    with table_of(place).update_schema() as update:
+        update.add_column("s", StringType())
+
+
+@pytest.mark.parametrize(
+    ("event", "options", "said"),
+    [
+        (new_branch, {"branch": "audit"}, r"branch audit of the Iceberg table db\.t could not be created: .*"),
+        (new_column, {"mergeSchema": "true"}, r"columns could not be added to the Iceberg table db\.t: .*"),
+    ],
+)
+def test_of_two_queries_that_make_one_branch_or_add_columns_at_once_one_starts_again(
+    event, options, said, tmp_path, monkeypatch
+):
+    to = how(tmp_path)
+    publish(to, [staged(to, [1])], batch=0)
+    wider = pa.schema([("n", pa.int64()), ("s", pa.string())]) if event is new_column else COLUMNS
+    met = before(monkeypatch, SqlCatalog, "commit_table", lambda: event(tmp_path))
+    with pytest.raises(UnavailableError, match=said + r"(changed|concurrently|expected).*"):
+        how(tmp_path, schema=wider, **options)
+    assert met
+    how(tmp_path, schema=wider, **options)

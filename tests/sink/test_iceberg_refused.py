@@ -9,7 +9,7 @@ import sys
 import pyarrow as pa
 import pytest
 from pyiceberg.schema import Schema
-from pyiceberg.types import IntegerType, NestedField, StringType, StructType, TimestampType
+from pyiceberg.types import IntegerType, LongType, NestedField, StringType, StructType, TimestampType
 
 from keyedwm.core.errors import FormatError, InputError, KeyedwmError, OptionError
 from pyspark_wm_sink.options.sink_options import SinkOptions
@@ -61,19 +61,18 @@ def test_a_table_that_is_not_there_or_cannot_be_made_is_refused(more, said, tmp_
 
 
 @pytest.mark.parametrize(
-    ("column", "said"),
+    ("names", "kind", "said"),
     [
-        (NestedField(1, "n", IntegerType()), "n: long in the rows, integer in the table"),
-        (
-            NestedField(1, "m", IntegerType()),
-            "m: integer in the table, missing in the rows; n: long in the rows",
-        ),
-        (NestedField(1, "N", IntegerType()), "n: spelled N in the table"),
-        (NestedField(1, "n", TimestampType()), "n: long in the rows, timestamp_ntz in the table"),
+        ("n", IntegerType(), "n: long in the rows, integer in the table"),
+        ("m", IntegerType(), "m: integer in the table, missing in the rows; n: long in the rows"),
+        ("N", IntegerType(), "n: spelled N in the table"),
+        ("nN", LongType(), "n: the table has n and N, which are one name to Spark"),
+        ("n", TimestampType(), "n: long in the rows, timestamp_ntz in the table"),
     ],
 )
-def test_a_schema_that_does_not_fit_is_refused_with_the_column_and_both_types(column, said, tmp_path):
-    catalog_of(tmp_path).create_table(NAME, Schema(column))
+def test_a_schema_that_does_not_fit_is_refused_with_the_column_and_both_types(names, kind, said, tmp_path):
+    columns = [NestedField(number, name, kind) for number, name in enumerate(names, 1)]
+    catalog_of(tmp_path).create_table(NAME, Schema(*columns))
     with pytest.raises(KeyedwmError, match=rf"the Iceberg table db\.t has another schema than the rows \({said}"):
         how(tmp_path)
     assert files(tmp_path) == 0
