@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import uuid
 from dataclasses import replace
 from datetime import date, datetime, timezone
@@ -24,6 +23,7 @@ from pyspark_wm_sink.options.sink_options import SinkOptions, SnapshotMode
 from pyspark_wm_sink.tables.publish import publish
 from pyspark_wm_sink.tables.rows import with_errors
 from pyspark_wm_sink.tables.stage import stage
+from tests.sink.iceberg_neighbour import play
 from tests.sink.iceberg_sink import (
     NAME,
     catalog_of,
@@ -36,7 +36,6 @@ from tests.sink.iceberg_sink import (
     staged,
     table_of,
 )
-from tests.tools import wait_until
 
 HOURS = [datetime(2024, 1, 1, 5, tzinfo=timezone.utc), datetime(2024, 1, 2, 5, tzinfo=timezone.utc), None]
 STRUCT = pa.struct([("a", pa.int32()), ("b", pa.list_(pa.string()))])
@@ -273,39 +272,6 @@ def test_complete_mode_replaces_the_rows_with_one_snapshot_a_batch(tmp_path):
 
 
 def test_a_neighbour_that_compacts_and_expires_at_the_same_time_costs_no_row(tmp_path):
-    """The neighbour rewrites all rows as one file and expires what is older, as often as it can."""
-    to, stop, failed, done = how(tmp_path), threading.Event(), [], []
-    publish(to, [staged(to, [0])], batch=0)
-
-    def upkeep() -> None:
-        from pyiceberg.exceptions import CommitFailedException, ValidationException
-
-        while not stop.is_set():
-            table = table_of(tmp_path)
-            try:
-                table.overwrite(table.scan().to_arrow())
-                table = table_of(tmp_path)
-                head = table.current_snapshot().snapshot_id
-                table.maintenance.expire_snapshots().by_ids(
-                    [one.snapshot_id for one in table.snapshots() if one.snapshot_id != head]
-                ).commit()
-                done.append(head)
-            except (CommitFailedException, ValidationException, ValueError):
-                stop.wait(0.02)
-            except FileNotFoundError as error:
-                failed.append(error)
-
-    neighbour = threading.Thread(target=upkeep)
-    neighbour.start()
-    try:
-        for batch in range(1, 25):
-            message = staged(to, [batch], batch)
-            publish(to, [message], batch=batch)
-            publish(to, [staged(to, [batch], batch)], batch=batch)
-            wait_until(lambda: len(done) >= batch // 6, "a turn of the neighbour")  # noqa: B023 - at once
-    finally:
-        stop.set()
-        neighbour.join()
-    assert numbers(tmp_path) == list(range(25))
-    assert failed == []
-    assert done
+    played = play(tmp_path, 25)
+    assert (played.lost, played.doubled, played.failed) == ([], [], [])
+    assert played.turns
