@@ -31,6 +31,7 @@ HASHES: Mapping[str, str] = MappingProxyType(
         "analyticsaccelerator-s3-1.3.1.jar": "4959a9747cbb479c73c3ffbcd479bee5b014f8b2880994585a8693fb9d24675e",
         "argparse4j-0.7.0.jar": "65ceb669d88f63306c680f8088bbf765bbca72d288a61a03703000076c3d3f56",
         "bundle-2.35.4.jar": "db4b55f24ad1b4e70f17eb1717a4de76a8dadc5a27d764be7c44ff67b2c1c677",
+        "caffeine-2.9.3.jar": "1e0a7bbef1dd791653143f3f05d0e489934bf5481e58a87c9e619cd46b68729b",
         "caffeine-3.2.0.jar": "ec411dfdf0c03f25218648ce89861630b71680e5858a9a7278ebac8e55cab3d7",
         "commons-beanutils-1.11.0.jar": "9e44ba68ec9a3f21286fa2a8bbb003b735c0f69101bb43144b79f4f8aaa74709",
         "commons-collections-3.2.2.jar": "eeeae917917144a68a741d4c0dff66aa5c5c5fd85593ff217bced3fc8ca783b8",
@@ -40,12 +41,31 @@ HASHES: Mapping[str, str] = MappingProxyType(
         "commons-validator-1.10.1.jar": "ed74711a78d793ca37f6075e4a1e93d107233dfd20d0bb17e32bad88d38e56aa",
         "hadoop-aws-3.5.0.jar": "66bd9eefb938b1a1657487324b63c13df2d8b17164a1dd24e0ef37b905bc5baa",
         "hash4j-0.22.0.jar": "23028a3fd006e530bf495f551083208187cafd8f80624d048eba56442f16a50e",
+        "httpclient5-5.6.1.jar": "1e3d8444c3c27772e4b9d42a790f06b3345a8ece4fd16d00981f2f2460e1e772",
+        "httpcore5-5.4.jar": "cec2981fa7f520efb63f0787c24f10af2679e31f9f75c448c4dde40a3ae8100d",
+        "httpcore5-h2-5.4.jar": "2e0f4ace15db2d1609c2b06eca6012e7582afe4a99ad8d15073f62dd8edb3460",
+        "iceberg-api-1.11.0.jar": "f00675a12ceb6d833bb9c22024823a3e7afdedf7abcefe34719f45b0d211995a",
+        "iceberg-bundled-guava-1.11.0.jar": "396d48d93ef5735f2ddef0cf9b3d6968ebd67b64b5cfe753d41c429d3f46a2a1",
+        "iceberg-common-1.11.0.jar": "b2835d00db7c92bdfa728123ad7cdcb488e2f2805c1c51fb9ae94e8bd203bd7d",
+        "iceberg-core-1.11.0-tests.jar": "4284719a5f0eb7db01e9f784a0ed4ca8bacf7d6f9951924143afc083428d8be3",
+        "iceberg-core-1.11.0.jar": "53b9eb7a8c34fb9958ea7d9a4d19ba5bc96f592d0f05e8625b0778c70b1f0090",
+        "iceberg-open-api-1.11.0-test-fixtures.jar": "b0aa8636d88c24976d552ac9b3075a1315dc1ccd4fa6ed95b365901842664316",
         "jackson-annotations-2.19.4.jar": "ab26383fa3c10c0df1ffd1bb035d81161c059b1af71927d73c24473c058baa16",
         "jackson-core-2.19.4.jar": "466ae4dc4f7054f51525f4211df411d9a64d65cc169995d32bf49e20e6f586e5",
         "jackson-databind-2.19.4.jar": "b781c431be870deb0bf84421e99e774c256a701f4ba678df80248f55cd16ff74",
         "jackson-dataformat-csv-2.19.4.jar": "fc06cf56909e43e0cdc84ad5e23069fcc4d503a8833bda348f47e50e8f1ac92c",
         "jackson-dataformat-yaml-2.19.4.jar": "998e652806c49ca59e2b6432c4edc37580c4702cb6189d10e6053d0b7982c2e7",
         "jackson-datatype-jdk8-2.19.4.jar": "c0e0dc3039f9a37a099b2602838f833ea8c15c56445a0eb5463d0c7e0c355da2",
+        "jetty-compression-common-12.1.5.jar": "f9eaa16477daaf7ff41e5489e6d41268c42cd58888396762ef093ace819ab683",
+        "jetty-compression-gzip-12.1.5.jar": "f9a3b082a4eeb0013226c9fd9e9dd60f77c1bf93a87d95e741be9553e769c7b5",
+        "jetty-compression-server-12.1.5.jar": "f84f42035fec0df6815cdbff80cf324db99d0ca72d9c4922c1f7a94c7dda4e17",
+        "jetty-ee10-servlet-12.1.5.jar": "ffd35e86226246c8a57ade503fae733b37e687844c726f63f02c6e5fa9220ace",
+        "jetty-http-12.1.5.jar": "20a6f605e802789990855b81f75dadfa8ab152e81713080c295c333d7cce7daa",
+        "jetty-io-12.1.5.jar": "9c388018412d9bd9a1b9c35ca373e25fd845706f82549f2a7039ae9fefb45e69",
+        "jetty-security-12.1.5.jar": "9972b67058ad7a58a0517cd14502e67e2e1071c74b00f51c6487518f0bfdc02e",
+        "jetty-server-12.1.5.jar": "e0964741f132de3bdb48ca59c4b9bb8555f966d46b660c8c88f1e157cedbaa02",
+        "jetty-session-12.1.5.jar": "ebe4f30c6fe7656294d884e1dc8eea4c77b6c861e3c010847a76fd78164ae166",
+        "jetty-util-12.1.5.jar": "3b165498c1409db1a2463c367250c9225635cf68cd4529fbb0610324942bbc07",
         "jopt-simple-5.0.4.jar": "df26cc58f235f477db07f753ba5a3ab243ebe5789d9f89ecf68dd62ea9a66c28",
         "jose4j-0.9.6.jar": "7314af50cde9c99e8eaf43eee617a23edcc6bb43036221064355094999d837ef",
         "jspecify-1.0.0.jar": "1fad6e6be7557781e4d33729d49ae1cdc8fdda6fe477bb0cc68ce351eafdfbab",
@@ -81,6 +101,7 @@ HASHES: Mapping[str, str] = MappingProxyType(
         "spark-token-provider-kafka-0-10_2.13-4.1.0-preview1.jar": (
             "ab6e27a8a47ce63348dd0ecbd5543dc6212b4783180305cde5749e79684ea97b"
         ),
+        "sqlite-jdbc-3.54.1.0.jar": "f8dce420a6016278497f4f0560f65602b9db858de141b541cf91a4644ebe4639",
         "zstd-jni-1.5.6-10.jar": "b6c3237e24b8252a5a9c3a0e1ae30ef8f323412e74bd358548b7a9e527d676df",
     }
 )
@@ -103,7 +124,9 @@ def cache_dir() -> Path:
 def fetch_jars(
     name: str, coordinates: Sequence[str], *, transitive: bool = True, hashes: Mapping[str, str] = HASHES
 ) -> list[Path]:
-    """The jars of these `group:artifact:version` coordinates, sorted by name; `name` is what people see of them.
+    """The jars of these coordinates, sorted by name; `name` is what people see of them.
+
+    A coordinate is `group:artifact:version`, with a fourth part for a jar of that classifier.
 
     With `transitive=False` exactly the artifacts named, without what they depend on. hashes: the SHA-256 that each jar
     must have, by its name. Raises UnavailableError when the registry cannot be reached, lacks one or has another.
@@ -174,17 +197,19 @@ def _ivy_module(coordinates: Sequence[str], *, transitive: bool) -> str:
     lines = []
     for coordinate in coordinates:
         parts = coordinate.split(":")
-        if len(parts) != 3:
+        if len(parts) not in {3, 4}:
             raise OptionError(f"coordinate {coordinate!r} is not group:artifact:version")
-        group, artifact, version = parts
+        group, artifact, version, *classifier = parts
+        of_classifier = "".join(
+            f'<artifact name="{artifact}" type="jar" ext="jar" m:classifier="{one}"/>' for one in classifier
+        )
         lines.append(
             f'<dependency org="{group}" name="{artifact}" rev="{version}" conf="default" '
-            f'transitive="{str(transitive).lower()}"/>'
+            f'transitive="{str(transitive).lower()}">{of_classifier}</dependency>'
         )
     return (
-        '<ivy-module version="2.0"><info organisation="keyedwm" module="jars"/><dependencies>'
-        + "".join(lines)
-        + "</dependencies></ivy-module>"
+        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">'
+        '<info organisation="keyedwm" module="jars"/><dependencies>' + "".join(lines) + "</dependencies></ivy-module>"
     )
 
 
@@ -192,7 +217,8 @@ def _run_ivy(work: Path, jars: Path, name: str) -> None:
     log = work / "log"
     command: list[str | Path] = [
         find_java(), "-cp", _ivy_jar(), "org.apache.ivy.Main", "-cache", work / "cache", "-ivy", work / "ivy.xml",
-        "-confs", "default", "-types", "jar", "bundle", "-retrieve", jars / "[artifact]-[revision].[ext]",
+        "-confs", "default", "-types", "jar", "bundle", "-retrieve",
+        jars / "[artifact]-[revision](-[classifier]).[ext]",
     ]  # fmt: skip
     with log.open("w") as out, subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, cwd=work) as ivy:
         try:
