@@ -187,7 +187,7 @@ class _TaskFiles:
 
     def __init__(self, plan: StagePlan, task: Task) -> None:
         self._plan, self._task = plan, task
-        self._open: dict[Hashable, OpenFile] = {}
+        self._open: dict[str, OpenFile] = {}  # by the partition in words: -0.0 is not 0.0, and NaN is NaN
         self._closed: list[StagedFile] = []
 
     def write(self, rows: pa.Table) -> None:
@@ -197,13 +197,14 @@ class _TaskFiles:
         plan = self._plan
         written = as_written(valid_texts(rows), plan.schema, plan.rules, has_offsets=plan.has_offsets)
         for partition, of_partition in plan.partitions_of(written):
-            if partition not in self._open and len(self._open) == _MAX_OPEN_FILES:
+            which = repr(partition)
+            if which not in self._open and len(self._open) == _MAX_OPEN_FILES:
                 self._close(list(self._open))
-            if partition not in self._open:
-                self._open[partition] = plan.new_file(self._task, partition)
-            self._open[partition].write(of_partition)
-            if self._open[partition].size >= plan.limits.table_file_bytes:
-                self._close([partition])
+            if which not in self._open:
+                self._open[which] = plan.new_file(self._task, partition)
+            self._open[which].write(of_partition)
+            if self._open[which].size >= plan.limits.table_file_bytes:
+                self._close([which])
 
     def close(self) -> tuple[StagedFile, ...]:
         """Finish all files; returns every one that was staged."""
@@ -216,7 +217,7 @@ class _TaskFiles:
             names = [output.abandon() for output in self._open.values()] + [file.name for file in self._closed]
             self._plan.discard(names)
 
-    def _close(self, which: list[Hashable]) -> None:
+    def _close(self, which: list[str]) -> None:
         for partition in which:
             self._closed.append(self._open[partition].close())
             del self._open[partition]

@@ -69,3 +69,14 @@ def test_a_time_that_is_the_value_of_no_partition_is_refused_while_rows_are_stag
     with pytest.raises(InputError, match=r"beyond the years 1 to 9999, which PyIceberg cannot write as a partition of"):
         staged(to, late)
     assert files(tmp_path) == 0
+
+
+def test_zero_and_minus_zero_are_partitions_of_their_own_so_that_engines_read_them_as_they_were(tmp_path):
+    """Engines take the values of an identity partition from the manifest, not from the file."""
+    values = pa.table({"f": pa.array([0.0, -0.0, 0.0, float("nan"), None])})
+    to = how(tmp_path, schema=values.schema, partitionBy="f")
+    publish(to, [staged(to, values)], batch=0)
+    partitions = {
+        str(task.file.partition[0]): task.file.record_count for task in table_of(tmp_path).scan().plan_files()
+    }
+    assert partitions == {"0.0": 2, "-0.0": 1, "nan": 1, "None": 1}
