@@ -137,7 +137,7 @@ class IcebergTarget(Target):
         return answer
 
     def _foreign(self) -> None:
-        """Somebody else appends nothing, sets a property, expires snapshots, or writes all rows anew as one file."""
+        """Somebody else appends nothing, sets a property, expires snapshots, or compacts the table first."""
         table = self._table()
         if table is None:
             return
@@ -150,11 +150,10 @@ class IcebergTarget(Target):
             with table.transaction() as transaction:
                 transaction.set_properties(owner=f"{head.snapshot_id}")
         elif kind == 2:
-            older = [one.snapshot_id for one in table.snapshots() if one.snapshot_id != head.snapshot_id]
-            if older:
-                table.maintenance.expire_snapshots().by_ids(older).commit()
+            _expire(table)
         elif paths := self._files():
             table.overwrite(pa.concat_tables([pq.ParquetFile(path).read() for path in paths]))
+            _expire(table.refresh())
 
     def _roll_back(self, table: Table) -> None:
         """The branch leads to the newest snapshot before that of the newest batch."""
@@ -227,6 +226,13 @@ class _Files(PyArrowFileIO):
             Path(location).write_bytes(b"PAR1 half of")
             raise OSError("Input/output error: the file is torn")
         return super().new_output(location)
+
+
+def _expire(table: Table) -> None:
+    """All snapshots but the newest."""
+    older = [one.snapshot_id for one in table.snapshots() if one.snapshot_id != table.metadata.current_snapshot_id]
+    if older:
+        table.maintenance.expire_snapshots().by_ids(older).commit()
 
 
 def _records(metadata: Any) -> dict[str, str]:
