@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,22 +27,34 @@ def conf(spark) -> Iterator[None]:
         spark.conf.unset(name) if value is None else spark.conf.set(name, value)
 
 
+@pytest.fixture
+def topics(fixture, kafka) -> Iterator[Mapping[str, Any]]:
+    """The topics as the version left them; checkpoints name them, so the next version's have the same names."""
+    from keyedwm.testing.admin import delete_topic
+    from tests.tools import cluster_at, make_topic
+
+    saved = json.loads((fixture / "kafka.json").read_text())
+    for topic, partitions in saved["topics"].items():
+        make_topic(kafka.bootstrap, topic, partitions)
+    yield saved
+    for topic in saved["topics"]:
+        delete_topic(cluster_at(kafka.bootstrap), topic)
+
+
 def test_fixtures_are_there():
     assert FIXTURES
 
 
 @pytest.mark.parametrize("fixture", FIXTURES, ids=lambda path: f"{path.parent.name}-{path.name}")
-def test_what_an_earlier_version_left_is_continued_row_for_row(fixture, spark, kafka, conf, tmp_path):
+def test_what_an_earlier_version_left_is_continued_row_for_row(fixture, topics, spark, kafka, conf, tmp_path):
     from tests.compat.logs import rename_ids, restore
-    from tests.tools import make_topic, produce
+    from tests.tools import produce
 
-    scenario, saved = SCENARIOS[fixture.name], json.loads((fixture / "kafka.json").read_text())
-    for topic, partitions in saved["topics"].items():
-        make_topic(kafka.bootstrap, topic, partitions)
-    restore(kafka.bootstrap, saved)
+    scenario = SCENARIOS[fixture.name]
+    restore(kafka.bootstrap, topics)
     directory = tmp_path / fixture.name
     restore_files(fixture / "files", directory)
-    rename_ids(kafka.bootstrap, saved, directory)
+    rename_ids(kafka.bootstrap, topics, directory)
     produce(kafka.bootstrap, next(iter(scenario.topics)), records(PARTS - 1))
     scenario.run(Place(spark, kafka.bootstrap, directory))
     assert answer(scenario, directory) == json.loads((fixture / "expected.json").read_text())

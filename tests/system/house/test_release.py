@@ -26,7 +26,7 @@ def releases() -> dict[str, str]:
 
 def test_the_changelog_begins_with_the_version_of_the_package():
     named, in_development = RELEASE.findall(CHANGELOG)[0]
-    assert f"{named}.dev0" * bool(in_development) or named == __version__
+    assert __version__ == (f"{named}.dev0" if in_development else named)
 
 
 @pytest.mark.parametrize("version", releases())
