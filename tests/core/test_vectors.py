@@ -1,36 +1,23 @@
-"""Every recorded sequence of the peers, through the same code as `keyedwm vectors`."""
+"""Every recorded sequence of the peers, through the same code as `keyedwm vectors`; test_oracle_vectors.py has more."""
 
 from __future__ import annotations
 
-import functools
-import gzip
 import json
 import shutil
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from conformance.families import table
-from conformance.reading import Replayed, read_all, replay_all
+from conformance.reading import replay_all
 from conformance.verdict import Outcome
 from keyedwm.cli import main as command
 from keyedwm.core.errors import InputError
+from tests.core.played import VECTORS, Played, outcomes_of_the_oracle
 
-VECTORS = Path(__file__).parent.parent / "vectors"
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "conformance.md"
-# Read when the tests are collected, replayed when they run: collecting is cheap, however many processes collect.
-FOUND = list(read_all([VECTORS]))
-
-
-@functools.cache
-def replayed_at(index: int) -> Replayed:
-    return FOUND[index].replay()
-
-
-def all_replayed() -> list[Replayed]:
-    return [replayed_at(index) for index in range(len(FOUND))]
+PLAYED = Played(is_oracle=False)
 
 
 # What a rule of the design decides otherwise, and the step at which that shows first.
@@ -82,57 +69,29 @@ DECIDED = {
 }
 
 
-def identity(index: int) -> str:
-    return f"{FOUND[index].path.name.removesuffix('.gz')}:{FOUND[index].case}"
-
-
-@pytest.mark.parametrize("index", range(len(FOUND)), ids=identity)
+@PLAYED.every_vector
 def test_the_core_keeps_the_vector_or_a_rule_decides_otherwise(index: int) -> None:
-    replayed = replayed_at(index)
+    replayed = PLAYED.at(index)
     assert replayed.verdict.outcome is not Outcome.FAIL, replayed.line()
 
 
 def test_the_jet_and_flink_vectors_decided_otherwise_are_these_and_differ_exactly_there() -> None:
     found = {
         replayed.case: replayed.verdict.step
-        for replayed in all_replayed()
-        if replayed.verdict.outcome is Outcome.OTHERWISE and replayed.path.parent.name != "oracle"
+        for replayed in PLAYED.all()
+        if replayed.verdict.outcome is Outcome.OTHERWISE
     }
 
     assert found == DECIDED
 
 
-def test_the_oracle_lines_decided_otherwise_are_those_that_say_so() -> None:
-    summary = json.loads((VECTORS / "oracle" / "summary.json").read_text())
-    expected = Counter({name: counts["vectors"]["not_normative"] for name, counts in summary.items()})
-    found = Counter(
-        replayed.path.name.removesuffix(".jsonl.gz")
-        for replayed in all_replayed()
-        if replayed.verdict.outcome is Outcome.OTHERWISE and replayed.path.parent.name == "oracle"
-    )
-    assert found == +expected
-
-
 def test_the_table_of_the_page_counts_these_vectors() -> None:
-    made = table((replayed.path, replayed.verdict.outcome) for replayed in all_replayed())
+    made = table([*((replayed.path, replayed.verdict.outcome) for replayed in PLAYED.all()), *outcomes_of_the_oracle()])
     assert made in PAGE.read_text(), f"docs/reference/conformance.md must hold this table:\n{made}"
 
 
 def test_every_decision_names_its_reason() -> None:
-    assert all(replayed.verdict.reason for replayed in all_replayed() if replayed.verdict.outcome is Outcome.OTHERWISE)
-
-
-@pytest.mark.parametrize("name", sorted(path.name for path in (VECTORS / "oracle").glob("*.gz")))
-def test_a_changed_answer_is_a_failure(name: str, tmp_path: Path) -> None:
-    with gzip.open(VECTORS / "oracle" / name, "rt") as stream:
-        lines = [json.loads(line) for line in stream]
-    line = next(line for line in lines if line["normative"] and any(out and len(out[0]) > 1 for out in line["out"]))
-    index, first = next((at, out[0]) for at, out in enumerate(line["out"]) if out and len(out[0]) > 1)
-    number = next((at for at, part in enumerate(first) if type(part) is int), None)
-    line["out"][index][0] = first[:1] if number is None else [*first[:number], first[number] + 1, *first[number + 1 :]]
-    path = tmp_path / "changed.jsonl"
-    path.write_text(json.dumps(line))
-    assert [replayed.verdict.outcome for replayed in replay_all([path])] == [Outcome.FAIL]
+    assert all(replayed.verdict.reason for replayed in PLAYED.all() if replayed.verdict.outcome is Outcome.OTHERWISE)
 
 
 def test_the_command_ends_with_the_counts_and_tells_by_its_exit_code(
