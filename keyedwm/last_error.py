@@ -1,8 +1,8 @@
 """The last error of a query, in a small file of ours in its checkpoint: Spark itself writes none down.
 
-Rule: whoever sees a query fail leaves the note, and whoever shows the checkpoint reads it. It names the batch that was
-not committed then, so the next batch that is committed supersedes it, and nothing is deleted. A note that cannot be
-written is a warning: it never takes the place of the error that it is about. It holds no login.
+Rule: the sink or a listener that sees a query fail leaves the note, and commands that show the checkpoint read it. It
+names the batch that was not committed then, so the next batch that is committed supersedes it, and nothing is deleted.
+A note that cannot be written is a warning: it never takes the place of the error that it is about. It holds no login.
 """
 
 from __future__ import annotations
