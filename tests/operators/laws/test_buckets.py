@@ -8,7 +8,7 @@ from collections import Counter
 from keyedwm.operators.messages.windows import CompletedBy, KeyRowWindow
 from keyedwm.operators.state.manifest import MANIFEST
 from tests.operators.laws import laws
-from tests.operators.laws.cases import every_case, seeds
+from tests.operators.laws.cases import every_case, seed_of
 from tests.operators.laws.kinds import Kind
 from tests.operators.stored import SCHEMA, Message, Restarted, cut, plan_of, random_messages, table
 from tests.operators.test_store_buckets import Buckets, joined, rising, staged
@@ -16,7 +16,7 @@ from tests.operators.test_store_buckets import Buckets, joined, rising, staged
 
 @every_case
 def test_blobs_alone_tell_what_the_operator_lists_and_holds(kind: Kind, window, full):
-    (seed,) = seeds(kind, window, full, 1)
+    seed = seed_of(kind, window, full)
     told = laws.is_listed_by_its_blobs(kind, window, full, seed)
     assert told > 5 or window == KeyRowWindow(1, 1)  # which is complete with each message
 
@@ -35,7 +35,7 @@ def test_buckets_say_together_what_one_operator_says_whatever_the_tasks(kind: Ki
         played.step(name, table(given) if name == "add_message" else given)
     # A message completes windows of time for all keys of its bucket, so those are compared in one bucket and in order.
     buckets, tasks = (1, 1) if full is CompletedBy.MESSAGE and not kind.by_channel else (3, 2)
-    (seed,) = seeds(kind, window, full, 1)
+    seed = seed_of(kind, window, full)
     cut_so = joined(steps) if kind.by_channel and seed % 2 else steps  # not depending on the cut is a law of its own
     many = Buckets(staged(window, **settings), buckets, tasks=tasks)
     panes, rejected = many.run(cut_so)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from keyedwm.operators.messages.shapes import SHAPES
 from keyedwm.operators.messages.windows import kind_of
 from tests.operators.laws import laws
-from tests.operators.laws.cases import every_case, seeds
+from tests.operators.laws.cases import every_case
 from tests.operators.laws.kinds import KINDS, Kind
 
 
@@ -16,4 +16,4 @@ def test_every_shape_has_laws():
 
 @every_case
 def test_panes_messages_and_counts_are_those_of_the_model_with_a_restart_after_each_step(kind: Kind, window, full):
-    assert sum(laws.follows_the_model(kind, window, full, seed) for seed in seeds(kind, window, full, 3)) > 12
+    assert sum(laws.follows_the_model(kind, window, full, seed) for seed in range(5)) > 12
