@@ -51,7 +51,7 @@ class Case:
 
     @property
     def right(self) -> int:
-        """How many right records there are."""
+        """The number of right records."""
         return self.left * self.fan_out
 
     def asked(self, on: Bench) -> Case:

@@ -100,7 +100,7 @@ def joined(spark: SparkSession, addresses: str, topics: Sequence[str], side: str
 
 
 def came_out(query: StreamingQuery) -> int:
-    """How many pairs there were so far."""
+    """The number of pairs so far."""
     query.processAllAvailable()
     told = [batch.observedMetrics.get("check") for batch in query.recentProgress]
     return sum(one["n"] for one in told if one)

@@ -71,7 +71,7 @@ def drained(on: Bench, side: str, topic: str, checkpoint: str) -> tuple[list, fl
 
 
 def held(progress: list, side: str) -> tuple[int, int]:
-    """How many (key, frame) are open, and the bytes of their state in memory as each side reports them."""
+    """The number of (key, frame) that are open, and the bytes of their state in memory as each side reports them."""
     if side == OURS:
         told = progress[-1].observedMetrics["held"]
         return told.frames, told.state_bytes

@@ -126,7 +126,7 @@ def native(on: Bench, side: str, share: Share) -> DataFrame:
 
 @cache
 def answer(records: int) -> dict[str, int]:
-    """How many results there are, what their medians add up to, doubled, and a checksum with keys and windows."""
+    """The number of results, the sum of their medians, doubled, and a checksum with keys and windows."""
     keys, minutes = STREAM.numbers(records), STREAM.after_ms(records) + FIRST_MS
     starts, offsets = minutes // MINUTE_MS * MINUTE_MS, np.arange(records) // PARTITIONS
     order = np.lexsort((offsets, starts, keys))

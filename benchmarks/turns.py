@@ -45,7 +45,7 @@ class Bench:
 
     @property
     def records(self) -> int:
-        """How many records a case without a number of its own has."""
+        """The number of records that a case has without a number of its own."""
         return self.asked or RECORDS
 
     def at_most(self, records: int) -> int:

@@ -66,7 +66,7 @@ def load(cluster: Cluster, topic: str, stream: Stream, records: int) -> None:
 
 @cache
 def answer(stream: Stream, records: int) -> dict[str, int]:
-    """How many results there are, what their counts and offsets add up to, and a checksum that ties them together."""
+    """The number of results, the sums of their counts and offsets, and a checksum that ties them together."""
     keys, times = stream.numbers(records), stream.after_ms(records)
     offsets = np.arange(records) // PARTITIONS
     made = (_sessions if stream.slide_ms == SESSION else _slides)(stream, keys, times, offsets)

@@ -41,7 +41,7 @@ class BarrierCut:
 
     @property
     def delivered(self) -> int:
-        """How many barriers of the source that is not whole arrived; of one that is, all of them."""
+        """The number of barriers that arrived of a source that is not whole; of one that is, all of them."""
         if self.source is None and not self.is_whole:
             return len(self.arrived) % self.expected
         return len(self.arrived)

@@ -344,7 +344,7 @@ class Coalescer:
 
     @property
     def ignored(self) -> int:
-        """How many regressions were ignored (at-least-once only)."""
+        """The number of regressions that were ignored (at-least-once only)."""
         return self._ignored
 
     def snapshot(self) -> CoalescerState:

@@ -106,7 +106,7 @@ class Now(NamedTuple):
 
 
 class PaneTimer:
-    """When panes of all windows are due next, None if they are not. state: as `state` gave it.
+    """The time at which panes of all windows are due next, None if they are not. state: as `state` gave it.
 
     keeps_beat: panes are due at multiples of the interval from the first news of all, else an interval after the first
     news since panes were shown.
@@ -142,7 +142,7 @@ class PaneTimer:
 
 
 class LateTimes:
-    """When the late panes of each window are due: an interval from its first news, whatever other windows have.
+    """The times at which late panes of windows are due: an interval from a window's first news, whatever others have.
 
     every_ms: None if nothing is due by time. state: as `state` gave it.
     """
@@ -153,7 +153,7 @@ class LateTimes:
 
     @property
     def due_ms(self) -> int | None:
-        """When something is due, None if no window has news."""
+        """The time at which something is due, None if no window has news."""
         return min(self._due_ms.values(), default=None)
 
     def begin(self, now_ms: int, ends: Iterable[int]) -> None:
@@ -210,7 +210,7 @@ class PanePolicy:
 
     @property
     def next_timer_ms(self) -> int | None:
-        """When panes by the clock are due, None if nothing waits."""
+        """The time at which panes by the clock are due, None if nothing waits."""
         due = [one.due_ms for timing, one in self._times.items() if self._by[timing] is EveryBy.CLOCK]
         return min((at for at in due if at is not None), default=None)
 

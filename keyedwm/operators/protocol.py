@@ -40,7 +40,7 @@ class Operator(Protocol):
 
     @property
     def open_entries(self) -> int:
-        """How many entries the state holds."""
+        """The number of entries that the state holds."""
 
     @property
     def next_timer_ms(self) -> int | None:

@@ -42,7 +42,7 @@ _KEPT = 32
 
 
 class _Group(NamedTuple):
-    """What its channels say alike. kinds: in order, without watermarks. keys: of each column of watermarks."""
+    """The control rows that its channels share. kinds: in order, no watermarks. keys: of each column of watermarks."""
 
     prefix: str
     source: str

@@ -255,7 +255,7 @@ def _check_headers(rows: pa.Table) -> None:
 
 
 def partition_count(cluster: Cluster, topic: str) -> int:
-    """How many partitions a topic has; raises InputError if there is no such topic."""
+    """The number of partitions that a topic has; raises InputError if there is no such topic."""
     try:
         return len(cluster.partitions([topic])[topic])
     except UnknownTopicError as error:

@@ -56,7 +56,7 @@ class Seen:
     leader_epochs: Mapping[TopicPartition, int | None] = field(default_factory=dict)
 
     def uncommitted(self, tp: TopicPartition) -> int:
-        """How many offsets behind the end belong to open transactions, or to what follows them."""
+        """The number of offsets behind the end that belong to open transactions, or to what follows them."""
         return max(self.high.get(tp, 0) - self.ends[tp], 0)
 
 

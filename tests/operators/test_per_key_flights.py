@@ -7,12 +7,12 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pytest
 
+from benchmarks.per_key_year import departures
 from conformance.driver import DrivenOperator
-from keyedwm.cli.demo.flights import HOUR_MS, MINUTE_MS, data_file
+from keyedwm.cli.demo.flights import HOUR_MS, MINUTE_MS
 from keyedwm.operators.aggregates.functions import count
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SlidingWindow, WindowPlan
@@ -26,12 +26,7 @@ BATCH_MS = 7 * 24 * HOUR_MS
 @pytest.fixture(scope="module")
 def flights():
     """Departures in the order in which they became known: `event` and `known`, in ms, beside the columns of the set."""
-    found = pd.read_csv(data_file("flights.csv.zip"))
-    found = found[found["dep_delay"].notna()]
-    event = found["time_hour"].str.rstrip("Z").to_numpy("datetime64[ms]").astype(np.int64)
-    event += found["minute"].to_numpy(np.int64) * MINUTE_MS
-    known = event + found["dep_delay"].to_numpy(np.int64) * MINUTE_MS
-    return found.assign(event=event, known=known).sort_values("known", kind="stable")
+    return departures()
 
 
 def brute(keys, event, batches, lag_ms):

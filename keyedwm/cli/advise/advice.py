@@ -80,7 +80,7 @@ class Advice:
 
     @property
     def late(self) -> int:
-        """How many records the recommended lag leaves late behind their own partition's watermark."""
+        """The number of records that the recommended lag leaves late behind their own partition's watermark."""
         return self.ways[PER_PARTITION].late(self.lag_ms)
 
     def share(self, count: int) -> float:

@@ -52,11 +52,11 @@ class Losses:
         return cls(int(np.count_nonzero(counted)), np.sort(before - event), np.sort(before - end))
 
     def late(self, lag_ms: int) -> int:
-        """How many records are late with this lag."""
+        """The number of records that are late with this lag."""
         return len(self.ahead_ms) - int(np.searchsorted(self.ahead_ms, lag_ms, "right"))
 
     def dropped(self, lag_ms: int) -> int:
-        """How many records come after their window's end with this lag."""
+        """The number of records that come after their window's end with this lag."""
         return len(self.closed_ms) - int(np.searchsorted(self.closed_ms, lag_ms, "left"))
 
     def least_lag_ms(self, late: int) -> int:

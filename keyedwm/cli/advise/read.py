@@ -44,7 +44,7 @@ _COLUMNS = row_schema(("",), headers=False, control=False, columns=(KEY, VALUE))
 
 
 class TimeFate(IntEnum):
-    """What an event time is good for."""
+    """The kinds of event times: sound, or wrong in one way."""
 
     SOUND = 0
     UNREADABLE = 1

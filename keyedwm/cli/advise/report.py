@@ -30,7 +30,7 @@ _WRONG = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdviceRequest:
-    """What the figures are about, as it was asked for; event_time: the options that say where it is, if any."""
+    """The subject of the figures, as the arguments name it; event_time: the options that say where it is, if any."""
 
     topic: str
     window_ms: int

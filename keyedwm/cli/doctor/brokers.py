@@ -101,7 +101,7 @@ def _leaders(cluster: Cluster, topic: str) -> list[int]:
 
 
 def _factor(cluster: Cluster, name: str) -> int | None:
-    """How many replicas brokers make of their own topic; None if that is not told."""
+    """The number of replicas that brokers make of their own topic; None if that is not told."""
     for node, _, _ in cluster.connection.advertised[:1]:
         resource = DescribeConfigsRequest.DescribeConfigsResource(
             resource_type=_BROKER, resource_name=str(node), configuration_keys=[name]

@@ -29,7 +29,7 @@ class Reach:
 
     @property
     def kind(self) -> str:
-        """What is there."""
+        """The rows that the table has."""
         return ICEBERG if self.catalog else DELTA
 
     @property

@@ -19,7 +19,7 @@ _OURS = ("statesecret", _IDLE_TIMEOUT)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Given:
-    """What was asked for. checkpoint: empty if there is a topic. options: of the source, empty without a broker."""
+    """The command's arguments. checkpoint: empty for a topic. options: of the source, empty without a broker."""
 
     checkpoint: str
     topic: str | None

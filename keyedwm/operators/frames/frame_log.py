@@ -50,7 +50,7 @@ class FrameLog:
 
     @property
     def entries(self) -> int:
-        """How many rows the frames hold, before parts of a frame are merged."""
+        """The number of rows that the frames hold, before parts of a frame are merged."""
         return sum(self._logs.rows.get(self._name(number), 0) for number in self._frames)
 
     def owns(self, log: str) -> bool:

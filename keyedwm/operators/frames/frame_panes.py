@@ -162,7 +162,7 @@ class PanedOperator(FrameOperator, ABC):
 
     @property
     def next_timer_ms(self) -> int | None:
-        """When early panes by the clock are due."""
+        """The time at which early panes by the clock are due."""
         return self._policy.next_timer_ms
 
     def on_timer(self, now_ms: int) -> Iterator[Output]:

@@ -57,7 +57,7 @@ class OwnedSessionTable(SessionTable):
 
     @property
     def entries(self) -> int:
-        """How many rows are held, without those that tell nothing."""
+        """The number of rows that are held, without rows that tell nothing."""
         return max(0, self._logs.rows.get(SESSIONS, 0) - self._dead)
 
     def load(self, owners: Ints) -> None:

@@ -41,7 +41,7 @@ class PanedSessionOperator(PanedOperator):
 
     @property
     def open_entries(self) -> int:
-        """How many sessions are open; of those that were not read, how many rows of the state tell of them."""
+        """The number of sessions that are open; of sessions not read yet, the number of their rows in the state."""
         return self._table.entries
 
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:  # noqa: ARG002  one input

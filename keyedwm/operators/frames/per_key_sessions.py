@@ -126,6 +126,6 @@ class PerKeySessionOperator(PanedSessionOperator):
         return self._ended(held, self._own.recorded()[owners], self._plan.lateness_ms)
 
     def _done_ms(self, tops: Ints) -> Ints:
-        """When no session is held any more of keys with these highest event times."""
+        """The time from which no session is held of keys with these highest event times."""
         until = self._window.gap_ms + self._plan.lateness_ms + (self._window.touching is Touching.MERGE)
         return np.where(tops > NEVER // 2, tops + until, NEVER)

@@ -143,12 +143,12 @@ class PerKeyOperator(SlidingOperator):
         return self._ends_at(self._counting(keys, numbers) - self._plan.lateness_ms)
 
     def _limits(self, keys: KeyDictionary, low: int, high: int) -> tuple[Ints, Ints]:
-        """What `W - behind` closes: what the key's own watermark has not closed already."""
+        """Windows that `W - behind` closes and the key's own watermark has not closed already."""
         lows, highs = super()._limits(keys, low, high)
         return np.maximum(lows, self._closed_ends(keys, np.arange(keys.count)) + 1), highs
 
     def _counting(self, keys: KeyDictionary, numbers: Ints) -> Ints:
-        """What counts for each of these keys."""
+        """The watermark that counts for each of these keys."""
         owners = self._own.of_keys(keys, self._plan.by, numbers)
         return (self._own.reached() if self._counted is None else self._counted)[owners]
 
@@ -160,7 +160,7 @@ class PerKeyOperator(SlidingOperator):
         return ends
 
     def _done_ms(self, tops: Ints) -> Ints:
-        """When no window is held any more of keys with these highest event times."""
+        """The time from which no window is held of keys with these highest event times."""
         done = np.full(len(tops), NEVER)
         known = tops > NEVER // 2
         last = self._window.frames_of(tops[known]) + self._frames_each

@@ -62,7 +62,7 @@ class SlidingWindow:
 
     @property
     def frames_each(self) -> int:
-        """How many frames a window holds; a frame is as long as the slide, and there is one from each start on."""
+        """The number of frames of a window; a frame is as long as the slide, and there is one from each start on."""
         return self.size_ms // self.slide_ms
 
     def frames_of(self, times: Ints) -> Ints:

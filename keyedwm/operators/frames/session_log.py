@@ -66,7 +66,7 @@ class SessionLog:
 
     @property
     def entries(self) -> int:
-        """How many parts of sessions are held, dead ones included."""
+        """The number of parts of sessions that are held, dead ones included."""
         return sum(self._logs.rows.values()) + sum(map(len, self._new))
 
     def state(self) -> dict[str, Any]:

@@ -44,7 +44,7 @@ class PanedSessions:
 
     @property
     def unshown(self) -> Ints:
-        """How many rows of each no pane has told of."""
+        """The number of rows of each that no pane has reported."""
         return self.entries.rows - self.shown.rows
 
     def take(self, places: Ints) -> PanedSessions:
@@ -102,7 +102,7 @@ class SessionTable:
 
     @property
     def entries(self) -> int:
-        """How many rows are held; of sessions that are not read, with those before the newest."""
+        """The number of rows that are held; of sessions that are not read, with those before the newest."""
         if self._held is not None:
             return len(self._held)
         return sum(self._logs.rows.get(name, 0) for name in (*self._old, SESSIONS))

@@ -38,7 +38,7 @@ class SessionOperator(FrameOperator):
 
     @property
     def open_entries(self) -> int:
-        """How many parts of sessions the state holds, before they are merged."""
+        """The number of parts of sessions that the state holds, before they are merged."""
         return self._log.entries
 
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:  # noqa: ARG002  one input, no clock

@@ -45,7 +45,7 @@ class Windows:
 
     @property
     def unshown(self) -> Ints:
-        """How many rows of each no pane has told of."""
+        """The number of rows of each that no pane has reported."""
         return self.totals.rows - self.shown.rows
 
     def where(self, flags: Flags) -> Windows:
@@ -69,7 +69,7 @@ class SlidingOperator(PanedOperator):
 
     @property
     def open_entries(self) -> int:
-        """How many (key, frame) the state holds, before parts of a frame are merged."""
+        """The number of (key, frame) that the state holds, before parts of a frame are merged."""
         return self._frames.entries
 
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:  # noqa: ARG002  one input

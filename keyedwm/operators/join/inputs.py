@@ -156,7 +156,7 @@ class JoinBase(QuietOperator, ABC):
 
     @property
     def late_rows(self) -> int:
-        """How many rows were late since this instance was built."""
+        """The number of rows that were late since this instance was built."""
         return self._inputs.late_rows
 
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:  # noqa: ARG002  no clock

@@ -53,7 +53,7 @@ class ChangeTable:
 
     @property
     def rows(self) -> int:
-        """How many changes are held, superseded ones that are not cleared away included."""
+        """The number of changes that are held, superseded ones that are not cleared away included."""
         return sum(self._blobs.values()) + sum(one.num_rows for one in self._fresh)
 
     def add(self, rows: pa.Table) -> None:
@@ -143,7 +143,7 @@ class ChangeTable:
         return changes.table.take(pa.array(order[~superseded[order]]))
 
     def _superseded(self, changes: SidePiece, order: Ints, limit_ms: int) -> Flags:
-        """Which changes have a later one of their key that is itself at or below the limit, or of the same time."""
+        """Mark the changes with a later one of their key that is itself at or below the limit, or of the same time."""
         _, _, begins, places = hash_groups(changes.hashes, order)
         times = changes.times[0][places]
         follows = np.ones(len(places), bool)  # whether the next place is a change of the same key
@@ -177,7 +177,7 @@ class LatestOperator(JoinBase):
 
     @property
     def open_entries(self) -> int:
-        """How many rows wait and how many changes are held."""
+        """The numbers of rows that wait and of changes that are held."""
         return self._waiting.rows + self._changes.rows
 
     @property

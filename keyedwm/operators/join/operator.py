@@ -62,7 +62,7 @@ class JoinOperator(JoinBase):
 
     @property
     def open_entries(self) -> int:
-        """How many rows the state holds."""
+        """The number of rows that the state holds."""
         return sum(buffer.rows for buffer in self._buffers)
 
     @property

@@ -119,7 +119,7 @@ class SideBuffer:
 
     @property
     def rows(self) -> int:
-        """How many rows the slices hold, forgotten ones that are not cleared away included."""
+        """The number of rows that the slices hold, forgotten ones that are not cleared away included."""
         return sum(one.rows for one in self._slices)
 
     def add(self, piece: SidePiece) -> None:

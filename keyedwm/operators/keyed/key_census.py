@@ -40,12 +40,12 @@ class KeyStanding:
 
     @property
     def held(self) -> int:
-        """How many keys are held."""
+        """The number of keys that are held."""
         return sum(keys for _, keys in self.behind)
 
     @property
     def behind_w(self) -> int:
-        """How many keys are behind W."""
+        """The number of keys that are behind W."""
         return sum(keys for by_ms, keys in self.behind if by_ms > 0)
 
     def percentile_ms(self, share: float) -> int:

@@ -57,7 +57,7 @@ class KeyWatermarks:
 
     @property
     def count(self) -> int:
-        """How many owners were asked for."""
+        """The number of owners that were asked for."""
         return self._known
 
     def state(self) -> dict[str, Any]:

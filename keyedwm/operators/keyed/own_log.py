@@ -95,7 +95,7 @@ class OwnLog:
 
     @property
     def rows(self) -> int:
-        """How many rows are held."""
+        """The number of rows that are held."""
         return sum(self._logs.rows.get(log, 0) for log in (self._one, self._several))
 
     def find(self, owners: HashedKeys, first: int) -> OwnRows:

@@ -18,7 +18,7 @@ from keyedwm.operators.plan_checks import check_length
 
 
 class Partitions(Enum):
-    """Which partition of a key that comes from several ones its own watermark follows."""
+    """The partition that a key's own watermark follows if the key comes from several."""
 
     SLOWEST = "slowest"  # of those that brought it within `behind`
     FASTEST = "fastest"

@@ -80,17 +80,17 @@ class MessageOperator:
 
     @property
     def late_rows(self) -> int:
-        """How many messages came outside the retention since this instance was built."""
+        """The number of messages that came outside the retention since this instance was built."""
         return sum(one.account.late_rows for one in self.inputs)
 
     @property
     def open_entries(self) -> int:
-        """How many messages are held."""
+        """The number of messages that are held."""
         return self.shape.held()
 
     @property
     def next_timer_ms(self) -> int | None:
-        """When panes by the clock are due, None if nothing is pending."""
+        """The time at which panes by the clock are due, None if nothing is pending."""
         return self.shape.next_due()
 
     def output_watermark_ms(self, watermark_ms: int) -> int:

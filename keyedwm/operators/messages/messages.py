@@ -120,7 +120,7 @@ class MessageStore:
 
     @property
     def held(self) -> tuple[int, int]:
-        """How many messages are held, and their bytes."""
+        """The number of messages that are held, and their bytes."""
         return int(self.index.rows.sum()), int(self.index.sizes.sum())
 
     def _know(self, index: SliceIndex) -> None:

@@ -34,7 +34,6 @@ from keyedwm.operators.results import HIDDEN, PANE, PANE_TYPE, WINDOW, WINDOW_TY
 
 # Beside the columns of a message, where panes hold what is new: the number of the call that brought it.
 ARRIVAL = f"{HIDDEN}arrival"
-MOST_WINDOWS = 1_000_000  # that hold one message
 ROWS_WINDOW_TYPE = pa.struct([("first_offset", pa.int64()), ("last_offset", pa.int64())])
 
 

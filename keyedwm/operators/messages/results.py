@@ -33,7 +33,7 @@ class KeyedMessages:
 
     @property
     def counts(self) -> Ints:
-        """How many messages each key has."""
+        """The number of messages that each key has."""
         return np.diff(self.window.borders)
 
     def since(self, before: Ints) -> KeyedMessages:

@@ -91,17 +91,17 @@ class StagedOperator(ABC):
 
     @property
     def late_rows(self) -> int:
-        """How many messages came too late for every window since this instance was built."""
+        """The number of messages that came too late for every window since this instance was built."""
         return self._kept.late_rows
 
     @property
     def open_entries(self) -> int:
-        """How many messages are held."""
+        """The number of messages that are held."""
         return self._kept.open_entries
 
     @property
     def next_timer_ms(self) -> int | None:
-        """When outputs by the clock are due."""
+        """The time at which outputs by the clock are due."""
         return self._kept.next_timer_ms
 
     def output_watermark_ms(self, watermark_ms: int) -> int | None:

@@ -89,7 +89,7 @@ class Timeline:
 
     @property
     def next_timer_ms(self) -> int | None:
-        """When panes by the clock are due, None if nothing is pending."""
+        """The time at which panes by the clock are due, None if nothing is pending."""
         return self._policy.next_timer_ms
 
     def expired(self, at: Ints, horizons: Ints) -> Flags:

@@ -50,7 +50,7 @@ class Settings(Protocol):
 
     @property
     def retention(self) -> Retention:
-        """How long it is kept."""
+        """The time for which it is kept."""
 
     @property
     def accumulating(self) -> bool:

@@ -51,17 +51,17 @@ class ProcessOperator:
 
     @property
     def late_rows(self) -> int:
-        """How many rows the processor counted as late."""
+        """The number of rows that the processor counted as late."""
         return self._whole("late_rows", self._processor.late_rows, of="")
 
     @property
     def open_entries(self) -> int:
-        """How many rows the state holds."""
+        """The number of rows that the state holds."""
         return sum(self._logs.rows.values())
 
     @property
     def next_timer_ms(self) -> int | None:
-        """When the processor wants to be told the wall-clock time."""
+        """The time at which the processor wants to be told the wall-clock time."""
         due_ms = self._processor.next_timer_ms
         return None if due_ms is None else self._whole("next_timer_ms", due_ms)
 
@@ -202,7 +202,7 @@ class PerKeyProcessOperator(ProcessOperator):
 
     @property
     def open_entries(self) -> int:
-        """How many rows the processor holds."""
+        """The number of rows that the processor holds."""
         return sum(rows for log, rows in self._logs.rows.items() if not is_own(log, KEYS_LOG))
 
     def standing(self) -> KeyStanding:
@@ -261,7 +261,7 @@ class PerKeyProcessOperator(ProcessOperator):
 
 
 def _done_ms(tops: Ints) -> Ints:
-    """When rows with these highest event times are complete."""
+    """The times at which rows with these highest event times are complete."""
     return np.where(tops > NEVER // 2, tops + 1, NEVER)
 
 

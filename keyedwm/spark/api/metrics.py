@@ -72,7 +72,7 @@ _Where = tuple[ExporterName, Any]
 
 @dataclass(frozen=True, slots=True)
 class _Export:
-    """What the sessions of this process that export to one place share."""
+    """The exporter that sessions of this process share when they export to one place."""
 
     where: _Where
     figures: Figures

@@ -163,7 +163,7 @@ class BucketBatch:
 
     @property
     def late_rows(self) -> int:
-        """How many rows of this batch were late."""
+        """The number of rows of this batch that were late."""
         return self._operator.late_rows
 
     @property
@@ -173,7 +173,7 @@ class BucketBatch:
 
     @property
     def next_timer_ms(self) -> int | None:
-        """When the operator must be told the wall-clock time, None if it need not."""
+        """The time at which the operator must be told the wall-clock time, None if it need not."""
         return self._operator.next_timer_ms if self._wakes is None else self._wakes.due_ms
 
     @property

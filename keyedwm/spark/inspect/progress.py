@@ -1,4 +1,4 @@
-"""What a query's keyedwm sources say of its batches, as values and in the log of the user's own program.
+"""Progress of a query's keyedwm sources, as values and in the log of the user's own program.
 
 Rule: batches are planned in a Python process that Spark starts, whose log the program does not see. What it says goes
 through Spark's progress, where PySpark makes one JSON text of it: it is read back here.

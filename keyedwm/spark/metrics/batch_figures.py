@@ -58,7 +58,7 @@ class SourceFigures:
 
     @property
     def reads(self) -> int:
-        """How many offsets the batch reads."""
+        """The number of offsets that the batch reads."""
         if not self.has_batch:
             return 0
         if self.facts:

@@ -107,7 +107,7 @@ class JoinedGrids(MessageShape):
         return min(watermark_ms, floor - self._plan.overlap)
 
     def held(self) -> int:
-        """How many messages the sides hold."""
+        """The number of messages that the sides hold."""
         return sum(side.held[0] for side in self.sides)
 
     def merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:

@@ -65,7 +65,7 @@ class SideState:
 
     @property
     def held(self) -> tuple[int, int]:
-        """How many messages are held, and their bytes."""
+        """The number of messages that are held, and their bytes."""
         held = [axis.store.held for axis in self.axes.values()]
         return sum(messages for messages, _ in held), sum(size for _, size in held)
 

@@ -86,7 +86,7 @@ class GridShape(StoreShape, windows=HoppingWindow):
         return min(watermark_ms, LOWEST if floor is None else floor)
 
     def held(self) -> int:
-        """How many messages the slices hold."""
+        """The number of messages that the slices hold."""
         return sum(timeline.store.held[0] for timeline in self.timelines.values())
 
     def merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:

@@ -82,7 +82,7 @@ class KeyedRowsShape(StoreShape):
         self._forget(places)
 
     def held(self) -> int:
-        """How many messages windows need that are not complete."""
+        """The number of messages that incomplete windows need."""
         return int(self.needed(self._open.rows.counts).sum())
 
     def compact(self) -> None:

@@ -93,7 +93,7 @@ class OnDemandShape(StoreShape, windows=OnDemandWindow):
         return min(watermark_ms - self._kept_for - self._size, self._border)
 
     def held(self) -> int:
-        """How many messages are held, in a window or not."""
+        """The number of messages that are held, in a window or not."""
         return self._messages.held[0]
 
     def compact(self) -> None:

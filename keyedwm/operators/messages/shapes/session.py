@@ -99,7 +99,7 @@ class SessionShape(StoreShape, windows=SessionKind):
         return min(watermark_ms if kept_for is None else self._closed(watermark_ms, kept_for), self._floor)
 
     def held(self) -> int:
-        """How many messages are in sessions."""
+        """The number of messages that are in sessions."""
         return int(self._open.parts.rows.sum())
 
     def compact(self) -> None:
