@@ -28,7 +28,7 @@ class Fault:
 
     strike: Callable[[World], None]
     weight: int
-    targets: tuple[str, ...] = ("delta", "iceberg", "kafka")
+    targets: tuple[str, ...] = ("delta", "iceberg", "iceberg-rest", "kafka")
     expected: str = "$^"
     where: tuple[str, ...] = (LOCAL, CLUSTER)
 

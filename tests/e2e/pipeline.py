@@ -31,6 +31,7 @@ LOOK_S = 0.05
 STATUS_S = 5.0
 AGAIN_S = 0.3
 LOCAL = "local[2,4]"  # a task may fail three times
+REST_ADDRESS = "rest.address"  # a file on the disk, where a server has the catalog
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,15 +147,22 @@ def _in_catalog(disk: str, name: str) -> Mapping[str, str]:
     return {"table": f"db.{name}", "createTable": "true", **catalog}
 
 
+def _by_rest(disk: str, name: str) -> Mapping[str, str]:
+    catalog = {"catalog.type": "rest", "catalog.uri": Path(disk, REST_ADDRESS).read_text()}
+    return {"table": f"db.{name}", "createTable": "true", **catalog}
+
+
 # The options that name the output of a query, by its target.
 PLACES: Mapping[str, Callable[[str, str], Mapping[str, str]]] = {
     "delta": lambda disk, name: {"path": f"{disk}/{name}"},
     "iceberg": _in_catalog,
+    "iceberg-rest": _by_rest,
     "kafka": lambda _disk, _name: {},
 }
 QUERIES: Mapping[str, Mapping[str, Callable[[SparkSession, Path, Wanted], StreamingQuery]]] = {
     "delta": {"events": _events, "hours": _hours},
     "iceberg": {"events": _events, "hours": _hours},
+    "iceberg-rest": {"events": _events, "hours": _hours},
     "kafka": {"copy": _copy},
 }
 

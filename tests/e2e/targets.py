@@ -28,7 +28,7 @@ from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
 from keyedwm.kafka.requests.transactions import brokers as nodes_of
 from tests.e2e.brokers import Brokers
 from tests.e2e.feed import PARTITIONS, Feed, Findings, Tally, misplaced
-from tests.e2e.pipeline import QUERIES
+from tests.e2e.pipeline import QUERIES, REST_ADDRESS
 from tests.tools import wait_until
 
 
@@ -187,9 +187,21 @@ class IcebergTarget(DeltaTarget):
     name = "iceberg"
 
     def _log(self, name: str) -> IcebergLog:
-        catalog = load_catalog("default", type="sql", uri=f"sqlite:///{self.disk}/catalog.db")
+        catalog = self._catalog()
         catalog.create_namespace_if_not_exists("db")
         return IcebergLog(self.disk / "db" / name, catalog)
+
+    def _catalog(self) -> Catalog:
+        return load_catalog("default", type="sql", uri=f"sqlite:///{self.disk}/catalog.db")
+
+
+class IcebergRestTarget(IcebergTarget):
+    """The same two tables, in a catalog that a server holds."""
+
+    name = "iceberg-rest"
+
+    def _catalog(self) -> Catalog:
+        return load_catalog("default", type="rest", uri=(self.disk / REST_ADDRESS).read_text())
 
 
 class IcebergLog:
@@ -281,7 +293,7 @@ class KafkaTarget(Target):
         return {where.partition: end for where, end in found.items()}
 
 
-TARGETS = {target.name: target for target in (DeltaTarget, IcebergTarget, KafkaTarget)}
+TARGETS = {target.name: target for target in (DeltaTarget, IcebergTarget, IcebergRestTarget, KafkaTarget)}
 
 
 def _lines(path: Path) -> Iterable[dict]:

@@ -8,7 +8,7 @@ from tests.e2e.campaign import drawn
 from tests.e2e.faults import CLUSTER, FAULTS, LOCAL
 
 
-@pytest.mark.parametrize("target", ["delta", "iceberg", "kafka"])
+@pytest.mark.parametrize("target", ["delta", "iceberg", "iceberg-rest", "kafka"])
 def test_every_kind_that_can_happen_there_is_drawn_and_no_other(target):
     kinds = {where: set(drawn(target, 40, 7, (), where)) for where in (LOCAL, CLUSTER)}
     for where, found in kinds.items():

@@ -17,8 +17,9 @@ from tests.e2e.brokers import Brokers, running
 from tests.e2e.disk import Disk, disk, keep
 from tests.e2e.driver import Driver, Told, python_of_spark, sleep_until
 from tests.e2e.feed import PARTITIONS, Feed, Findings
-from tests.e2e.pipeline import LOCAL, Wanted
-from tests.e2e.targets import TARGETS, Target
+from tests.e2e.pipeline import LOCAL, REST_ADDRESS, Wanted
+from tests.e2e.targets import TARGETS, IcebergRestTarget, Target
+from tests.support.iceberg_server import iceberg_server
 from tests.support.standalone import Standalone, Worker, of_session, standalone
 from tests.tools import wait_until
 
@@ -191,6 +192,8 @@ def world(directory: Path, target: str, seed: int, brokers: int = 1, spark_worke
     with ExitStack() as stack:
         cluster = stack.enter_context(running(brokers))
         full = stack.enter_context(disk(directory / "disk"))
+        if target == IcebergRestTarget.name:
+            (full.path / REST_ADDRESS).write_text(stack.enter_context(iceberg_server(full.path)))
         # Room for two applications: a second driver must not wait for executors.
         room = standalone(spark_workers, cores=2, memory_mb=2_048)
         spark = stack.enter_context(room) if spark_workers else None
