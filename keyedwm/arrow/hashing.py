@@ -1,4 +1,4 @@
-"""Hashes of 64 bits: of keys, of the content of rows, and those by which 0.2.0 put keys into buckets.
+"""Hashes of 64 bits: of keys, of the content of rows, and those that put keys into buckets.
 
 Rule: a hash depends on values alone, never on the process, the machine or how rows are cut into tables.
 
@@ -59,7 +59,7 @@ def hashed_rows(columns: Sequence[pa.Array], rows: int) -> Hashes:
 
 
 def bucket_hashes(column: pa.ChunkedArray) -> Hashes:
-    """Return the hash of each value, nulls too, by which 0.2.0 chose buckets: that of pandas, once for each value."""
+    """Return the hash of each value, nulls too, that chooses its bucket: that of pandas, once for each value."""
     from pandas.util import hash_array  # takes 0.2 s to import, which a planner that hashes nothing saves
 
     values = as_key(contiguous(column))

@@ -1,7 +1,8 @@
 """The bucket of a key, and bucket ids that Spark places on one shuffle partition each.
 
 Rule: a key's bucket depends only on its values and on the number of buckets, never on the process, the machine or the
-batch. The lowest id is always 0, so that bucket 0 finds its state whatever the number of buckets is.
+batch. The lowest id is always 0, so that bucket 0 finds its state whatever the number of buckets is. The bucket of a
+joined row stands in `join/shipped_side.py`.
 """
 
 from __future__ import annotations

@@ -9,9 +9,10 @@ panes leave by one of three rules:
     by rows      when rows came, of the windows that have so many unshown ones
     by time      at a time of the wall clock, or of event time: the watermark, or what completes windows in its place
 
-Early panes by time keep a beat, the same for all windows: the multiples of the interval from the first news of all, or
-by event time the multiples of the interval. Late panes by time leave an interval after the first news: of each window,
-whatever other windows have, or of all windows together where windows move (sessions).
+Early panes by time leave at the same times for all windows: of kept messages at the multiples of the interval from the
+first news of all (a beat), of frames an interval after the last ones, by event time at its multiples. Late panes by
+time leave an interval after the first news: of each window, whatever other windows have, or of all windows together
+where windows move (sessions).
 
 A shape asks with rows: `begin` says whether they wait for a time, and `enough` how many unshown ones show a pane at
 once. With time it asks which windows are `due`, shows them, and says of which windows news is `left`. Windows over
@@ -215,7 +216,7 @@ class PanePolicy:
         return min((at for at in due if at is not None), default=None)
 
     def begin(self, timing: Timing, now: Now, ends: Collection[int]) -> bool:
-        """Called when windows, state by their ends, have news. Return whether it waits for a time, if that is known."""
+        """Called when windows with these ends have news. Return whether it waits for a time, if that is known."""
         at = now.of(self._by[timing])
         if at is None or not self.waits(timing):
             return False

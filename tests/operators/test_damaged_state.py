@@ -21,7 +21,7 @@ from keyedwm.operators.messages.windows import KeyRowWindow, session_rows, tumbl
 from keyedwm.operators.panes import Early
 from keyedwm.operators.state import blobs as stored_blobs
 from keyedwm.operators.state.blobs import packed, read_stored, stored
-from keyedwm.operators.state.manifest import MANIFEST
+from keyedwm.operators.state.manifest import MANIFEST, content_of
 from keyedwm.operators.state.store import MemoryStore, TableLogs
 from keyedwm.spark.hosting.bucket_state import SparkStore
 from keyedwm.windows import WindowJoin, WindowOperator
@@ -240,3 +240,12 @@ def test_a_part_that_is_missing_from_the_end_of_a_log_is_refused():
 def test_a_stored_blob_is_longer_by_its_checksum_alone():
     table = pa.table({"n": [1, 2]})
     assert len(stored("frame-1", table)) == len(packed(table)) + 8
+
+
+def test_a_manifest_is_checked_by_a_reader_that_has_no_plan(seed):
+    written = window(seed, SlidingWindow(6_000, 6_000)).blobs[MANIFEST]
+    assert content_of(written)["version"] == 3
+    altered = written.replace(b'"version": 3', b'"version": 2')
+    for blob in (altered, written[:-1], b"[]"):
+        with pytest.raises(DamagedError, match=MANIFEST):
+            content_of(blob)

@@ -7,6 +7,7 @@ import pickle
 from collections import Counter
 from datetime import datetime, timezone
 
+import pyarrow as pa
 import pytest
 
 from keyedwm.core.control_row import ControlRow
@@ -186,6 +187,36 @@ def test_another_plan_is_refused_in_one_sentence(plan, said):
     old = begun(plan_of(TUMBLING, ("rows", "first")))
     with pytest.raises(OptionError, match=said):
         move_of(old, plan)
+
+
+def own_of(version):
+    """An aggregate of the user's own, in this version of its functions."""
+    own = agg.Aggregate(
+        column="v", result=pa.float64(), create=float, accumulate=lambda held, value: held + value,
+        combine=lambda one, other: one + other, version=version,
+    )  # fmt: skip
+    return WindowPlan(schema=SCHEMA, by=("k",), window=TUMBLING, aggregates=(("own", own),), time="__time")
+
+
+@pytest.mark.parametrize(
+    ("plan", "changed", "said"),
+    [
+        (own_of(1), own_of(2), r"'own' is Aggregate\(v: version 1; .* of this plan Aggregate\(v: version 2; "),
+        (
+            plan_of(TUMBLING, ("rows", "total")),
+            WindowPlan(
+                schema=SCHEMA, by=("k",), window=TUMBLING, time="__time",
+                aggregates=(("rows", agg.count()), ("total", agg.max("v"))),
+            ),
+            r"'total' is sum\(v\) of the savepoint, and of this plan max\(v\): give it another name",
+        ),
+    ],
+    ids=["another version", "another function"],
+)  # fmt: skip
+def test_an_aggregate_that_is_another_one_under_its_name_does_not_begin_anew_in_silence(plan, changed, said):
+    old = begun(plan)
+    with pytest.raises(OptionError, match=said):
+        move_of(old, changed)
 
 
 def test_a_plan_that_nobody_noted_moves_as_it_is_or_not_at_all():

@@ -16,10 +16,10 @@ Where windows merge (sessions), the unshown rows of the whole are those of its p
 the highest count. A session that takes a new row counts as not shown on time: it is open again if it has grown beyond
 `complete`, and shows a late pane if it has not.
 
-The beat of early panes by the clock begins with the first batch, with or without rows, so that all buckets fire
-together: a batch that only the clock makes must have the barriers of all. At the beat each open window with unshown
-rows shows a pane, whatever batches brought the rows. With `key_watermark` each key has a `complete` of its own: see
-`per_key_windows.py`.
+The time of early panes by the clock begins with the first batch, with or without rows, so that all buckets fire
+together: a batch that only the clock makes must have the barriers of all. When it has come each open window with
+unshown rows shows a pane, whatever batches brought the rows. With `key_watermark` each key has a `complete` of its
+own: see `per_key_windows.py`.
 
 The calls of a batch: `on_rows` and `on_merge` while rows are taken, `at_once` when they are held, `closed` when the
 watermark has moved, `beats` for early panes by time, `fired` for panes that leave, `state` when state is written.
@@ -83,7 +83,7 @@ class FramePanes(PanePolicy):
         self.by_time = early is not None and early.every_ms is not None
 
     def on_rows(self, now_ms: int | None) -> None:
-        """Called when a batch brings rows, before they are held: the clock's beat begins with the first one."""
+        """Called when a batch brings rows, before they are held: the clock's interval begins with the first batch."""
         if self._early is not None and self._early.by_clock:
             self.begin(Timing.EARLY, Now(now_ms, 0), ANY)
 

@@ -151,11 +151,17 @@ class FrameRescale(Rescale):
         old = {
             (name, spec, str(inner)): place for place, (name, spec, inner) in enumerate(self.description["aggregates"])
         }
+        before = {name: spec for name, spec, _ in self.description["aggregates"]}
         found: dict[str, str | None] = {}
         for place, ((name, spec, inner), function) in enumerate(
             zip(now["aggregates"], self.plan.functions, strict=True)
         ):
             was = old.get((name, spec, str(inner)))
+            if was is None and name in before:
+                raise OptionError(
+                    f"{self.who}: {name!r} is {before[name]} of the savepoint, and of this plan {spec}: give it "
+                    "another name, so that it is added and counts what comes from now on, or go back to what it was"
+                )
             if was is None and isinstance(function, FirstOrLast):
                 raise OptionError(
                     f"{self.who}: {name!r} is {spec}, which cannot be added to windows that are open: it would show a "

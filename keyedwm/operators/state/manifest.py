@@ -55,16 +55,7 @@ class ManifestFormat:
             return {}
         if MANIFEST not in store.sizes:
             raise FormatError(f"the {self.state} holds {', '.join(sorted(store.sizes))}, but no {MANIFEST}")
-        blob = store.get(MANIFEST)
-        checksum = _CHECKSUM.match(blob)
-        if checksum and zlib.crc32(blob[checksum.end() :]) != int(checksum[1]):
-            raise damaged(MANIFEST, "does not agree with its checksum")
-        try:
-            content = parse_json(blob)
-        except ValueError as error:
-            raise damaged(MANIFEST, "is not JSON") from error
-        if not isinstance(content, dict):
-            raise FormatError(f"the {MANIFEST} of the {self.state} is no JSON object")
+        content = content_of(store.get(MANIFEST))
         self.check_versions(f"the {self.state}", [content])
         if content.get("plan") not in (digest, *earlier):
             raise FormatError(
@@ -82,6 +73,20 @@ class ManifestFormat:
             )
 
 
+def content_of(blob: bytes) -> dict[str, Any]:
+    """Return the content of a manifest; raise DamagedError if it is not what was written."""
+    checksum = _CHECKSUM.match(blob)
+    if checksum and zlib.crc32(blob[checksum.end() :]) != int(checksum[1]):
+        raise damaged(MANIFEST, "does not agree with its checksum")
+    try:
+        content = parse_json(blob)
+    except ValueError as error:
+        raise damaged(MANIFEST, "is not JSON") from error
+    if not isinstance(content, dict):
+        raise damaged(MANIFEST, "is no JSON object")
+    return content
+
+
 class Planned(Protocol):
     """A plan, as far as its state is concerned."""
 
@@ -95,7 +100,7 @@ class Planned(Protocol):
 
 FORMAT = ManifestFormat(
     state="window state", version=VERSION, readable=(2, VERSION),
-    unchanged="windows, by columns, aggregates and late settings",
+    unchanged="windows, by columns, aggregates (the version of your own, too) and late settings",
 )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from keyedwm.core.errors import FormatError, InputError, OptionError
 from keyedwm.core.text import words_of
 from keyedwm.operators.buckets import bucket_ids
-from keyedwm.operators.state.manifest import MANIFEST
+from keyedwm.operators.state.manifest import MANIFEST, content_of
 from keyedwm.savepoint_files import SAVEPOINT_MANIFEST, STATE, Files, OperatorState, Savepoint, kind_of, write_savepoint
 from keyedwm.spark.arguments import require_session
 from pyspark_wm_source.values.checkpoint import newest, sources_of
@@ -187,7 +187,7 @@ def _operator(spark: SparkSession, files: Files, number: int, kind: str) -> tupl
         F.col("key.bucket").alias("id"), F.col("user_map_key.name").alias("name"),
         F.col("user_map_value.blob").alias("blob"),
     )  # fmt: skip
-    states = {row.id: json.loads(bytes(row.blob)) for row in blobs.where(F.col("name") == MANIFEST).collect()}
+    states = {row.id: content_of(bytes(row.blob)) for row in blobs.where(F.col("name") == MANIFEST).collect()}
     _check_whole(first, ids, manifests, states, blobs)
     order = F.create_map(*(F.lit(one) for number, bucket in enumerate(ids) for one in (bucket, number)))
     rows = blobs.where(F.col("name") != MANIFEST).select(
