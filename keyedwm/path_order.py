@@ -1,8 +1,8 @@
 """Lets Spark's Python processes take PySpark from site-packages, where it has byte-code, and not from `pyspark.zip`.
 
 Rule: Spark puts `pyspark.zip` of its own installation first on the path of every process that it starts, and Python
-keeps no byte-code for a zip: each process compiles PySpark for itself, a quarter of a second of processor time at every
-commit of a sink (docs/design/decisions.md). Where the same installation is on the path as a package too (`pip install
+keeps no byte-code for a zip: each process compiles PySpark for itself, a quarter of a second of processor time at each
+start (docs/design/decisions.md). Where the same installation is on the path as a package too (`pip install
 pyspark`), the zip goes behind it: the very same files. Nothing else is moved. Two kinds of processes, of which Spark
 starts one for each query, are forked instead where a session has `keyedwm.daemon` (`keyedwm/runtime/forked.py`).
 Python runs this at its start, from `keyedwm_path_order.pth`; so it imports nothing that is not loaded then. That file
