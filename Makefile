@@ -46,7 +46,7 @@ lint: install
 	@$(BIN)/lint-imports
 
 # A test file runs in one of these processes, each with a broker and a Spark of its own: tests mostly wait for them.
-WORKERS ?= 4
+WORKERS ?= 3
 
 # Half the processor time of each of the hundred times that tests start Spark.
 build/spark-classes.jsa: $(VENV)/.installed | java

@@ -6,7 +6,7 @@ import pytest
 
 from tests.system.world.simulate import quiet, run
 
-SEEDS, CHUNK = 100, 25  # more by `make simulate`
+SEEDS, CHUNK = 75, 25  # more by `make simulate`
 
 
 @pytest.fixture(autouse=True)
