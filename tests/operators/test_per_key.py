@@ -161,6 +161,20 @@ def test_panes_that_discard_tell_every_row_of_a_window_once(window, early, per_k
     assert made == told
 
 
+def test_a_window_of_which_an_early_pane_told_all_closes_though_its_aggregate_merges_in_another_form():
+    """An approximate count is merged as lists and totalled as registers, and there is no row left to total."""
+    plan = replace(
+        plan_of(WINDOWS[0], PerKey(0, 100), early=Early(rows=1), accumulating=False),
+        aggregates=(("pages", agg.approx_count_distinct("page")),),
+    )
+    operator, made = DrivenOperator(plan), []
+    for time_ms in (1, 25):
+        made += rows_of(operator.take(combine_rows(plan, table([Row("a", "x", 0, time_ms, time_ms)]))))
+    assert [(row["end"], row["pane"]["timing"], row["pages"]) for row in made] == [
+        (10, "early", 1), (30, "early", 1), (10, "on_time", 0),
+    ]  # fmt: skip
+
+
 def rows_by_window(shown) -> Counter:
     rows = Counter()
     for owner, page, end, count, _ in shown:

@@ -23,6 +23,8 @@ from keyedwm.operators.state.hashed_keys import HashedKeys
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.operators.state.store import TableLogs
 
+_NONE = np.empty(0, np.int64)
+
 
 class OwnedFrameLog(FrameLog):
     """See `FrameLog`; own: the owners, which are the keys themselves where `by` of the watermarks names all columns."""
@@ -59,8 +61,8 @@ class OwnedFrameLog(FrameLog):
         begins = np.flatnonzero(np.diff(begun, prepend=begun[:1] - 1))
         counts = np.diff(begins, append=len(begun))
         self.closed_rows = dict(zip(begun[begins].tolist(), counts.tolist(), strict=True))
-        if not len(entries):
-            return no_entries(self._plan), np.empty(0, np.int64)
+        if not len(entries):  # totals all the same: an aggregate may hold them otherwise than what is merged
+            return over_spans(self._plan, entries, Spans(_NONE, _NONE)), _NONE
         of_keys = self._own.of_keys(keys, self._plan.by, np.arange(keys.count))
         lows, highs = (_filled(one, self._own.count, nothing) for one, nothing in ((lows, 1), (highs, 0)))
         entries, frames = self._grouped(keys, entries, frames)
