@@ -133,7 +133,20 @@ def test_the_number_of_slices_is_bounded_however_long_the_rows_lie_beyond_the_wa
     for batch in range(10):
         rows = [("a", 0.0, batch * day_ms + second * 10_000, batch * 8_640 + second) for second in range(8_640)]
         assert len(played.batch(rows, 0)) == len(rows)
-    assert len(played.blobs) < 5 * LIMITS.passed_slices
+    assert len(played.blobs) < 10 * LIMITS.passed_slices
+
+
+def test_a_row_of_a_wrong_time_far_ahead_lets_no_other_row_be_held_longer():
+    """As of a partition whose clock takes microseconds for milliseconds, while another one holds the watermark."""
+    hour_ms, day = 3_600_000, 470_000
+    held = []
+    for strays in ([], [("stray", 0.0, day * hour_ms * 1_000, 1)]):
+        played = Played(plan_of(within_ms=hour_ms))
+        for hour in range(day, day + 48):
+            rows = [(f"{hour} {minute}", 0.0, hour * hour_ms + minute * 60_000, minute) for minute in range(60)]
+            played.batch(rows + (strays if hour == day else []), hour * hour_ms)
+        held.append(played.held)
+    assert held == [120, 121]
 
 
 def test_rows_within_reach_are_duplicates_before_and_behind_also_at_its_very_end():

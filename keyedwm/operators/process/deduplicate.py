@@ -84,7 +84,8 @@ class Deduplicate(Processor):
         chosen = np.flatnonzero(passes)
         if len(chosen):
             passed = rows.take(pa.array(chosen))
-            earlier.add(passed, times[chosen], self._plan.within_ms)
+            from_ms = int(times.min()) if self.watermark_ms is None else self.watermark_ms
+            earlier.add(passed, times[chosen], self._plan.within_ms, from_ms)
             columns = [passed[name] for name in self._plan.result_schema.names]
             yield pa.table([*columns, passed[self._plan.time]], [*self._plan.result_schema.names, EVENT_TIME])
 

@@ -2,7 +2,8 @@
 
 Rule: a log holds the keys of a slice of event time. A slice with many keys goes on in more logs, each for some of the
 hashes, which are not rewritten: what a batch reads are those logs that its times and hashes can meet, and a slice is
-forgotten unread. Slices are wider where times are far apart, so that their number is bounded whatever `within` is.
+forgotten unread. Slices are wider the farther they are ahead of the watermark, so that their number is bounded whatever
+`within` is.
 """
 
 from __future__ import annotations
@@ -66,19 +67,20 @@ class PassedKeys:
         table = pa.concat_tables([self._empty(), *found])
         return Passed(key_columns(self._names, table), ints(contiguous(table[_MS])))
 
-    def add(self, rows: pa.Table, times: Ints, within_ms: int) -> None:
-        """Hold rows that passed."""
+    def add(self, rows: pa.Table, times: Ints, within_ms: int, from_ms: int) -> None:
+        """Hold rows that passed; from_ms: the watermark, or the first of their times where there is none."""
         columns = [rows[name] for name in self._names]
         columns = [as_key(contiguous(one)) if pa.types.is_floating(one.type) else one for one in columns]
         table = pa.table(columns, self._names)
         hashes = hashed_rows(key_columns(self._names, table), len(times)).view(np.int64)
         table = table.append_column(_MS, pa.array(times)).append_column(_HASH, pa.array(hashes))
-        width_ms = self._width_ms(times, within_ms)
+        widths_ms = self._widths_ms(times, within_ms, from_ms)
         rows_of_slice = self._rows_by_slice()
-        slices = times // width_ms
-        order = np.argsort(slices, kind="stable")
-        for places in np.split(order, np.flatnonzero(np.diff(slices[order])) + 1):
-            low_ms = int(slices[places[0]]) * width_ms
+        lows_ms = times // widths_ms * widths_ms
+        order = np.lexsort((lows_ms, widths_ms))
+        begins = (np.diff(lows_ms[order]) != 0) | (np.diff(widths_ms[order]) != 0)
+        for places in np.split(order, np.flatnonzero(begins) + 1):
+            low_ms, width_ms = int(lows_ms[places[0]]), int(widths_ms[places[0]])
             level = _level(rows_of_slice.get((low_ms, width_ms), 0), self._state.limits.passed_keys)
             begins = _begins(hashes[places], level)
             for begin in sorted_distinct(begins).tolist():
@@ -105,16 +107,16 @@ class PassedKeys:
         places = np.minimum(np.searchsorted(hashes, found), len(hashes) - 1)
         return table.filter(pa.array(hashes[places] == found))
 
-    def _width_ms(self, times: Ints, within_ms: int) -> int:
-        """Return how wide slices are: doubled until few enough lie between the first held time and the last of these.
+    def _widths_ms(self, times: Ints, within_ms: int, from_ms: int) -> Ints:
+        """Return how wide the slice of each row is: doubled until few enough lie between `from_ms` and the row.
 
-        Doubled, so that batches share slices and there are few widths.
+        Doubled, so that batches share slices and there are few widths. A row that is far ahead, whose time may be
+        wrong, has a wide slice for itself: those of the others are as narrow as without it, and go as soon.
         """
-        first_ms = min((log.low_ms for log in self._logs()), default=int(times.min()))
-        span_ms, width_ms = int(times.max()) - min(first_ms, int(times.min())), max(1, within_ms // _SLICES)
-        while span_ms // width_ms >= self._state.limits.passed_slices:
-            width_ms *= 2
-        return width_ms
+        narrow_ms = max(1, within_ms // _SLICES)
+        ahead = np.maximum(times - from_ms, 0) // (narrow_ms * self._state.limits.passed_slices)
+        _, doubled = np.frexp(ahead.astype(np.float64))  # the number of bits
+        return narrow_ms << doubled.astype(np.int64)
 
     def _rows_by_slice(self) -> dict[tuple[int, int], int]:
         """Return how many keys each slice holds."""

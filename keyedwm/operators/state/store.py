@@ -58,7 +58,7 @@ class StateLimits:
     of a join, or of running aggregates, leave at once.
 
     passed_keys: so many keys that passed a log holds, on average, before its slice goes on in 16 times as many.
-    passed_slices: so many slices at most lie between the first time that is held and the last one.
+    passed_slices: so many slices of one width at most lie ahead of the watermark; those beyond are twice as wide.
 
     Of sessions without panes: the horizon is a part of `session_steps` of the span of all ends ahead, so there are this
     many readings of everything for each span. due_rows: of a blob of what is due. session_shards: by the hash of the
@@ -77,7 +77,7 @@ class StateLimits:
     result_rows: int = 200_000
     running_rows: int = 1 << 16
     passed_keys: int = 1 << 16
-    passed_slices: int = 512
+    passed_slices: int = 128
     session_steps: int = 32
     due_rows: int = 4096
     session_shards: int = 16
