@@ -87,6 +87,13 @@ def check_key_columns(schema: pa.Schema, needed: Sequence[str], by: Sequence[str
         check_key_type(name, column_type(schema, name))
 
 
+def check_named_once(argument: str, columns: Sequence[str]) -> None:
+    """Raise OptionError if a column is named twice: state and rows have it once. argument: what names them."""
+    twice = next((name for at, name in enumerate(columns) if name in columns[:at]), None)
+    if twice is not None:
+        raise OptionError(f"{argument} names the column {twice!r} twice: name it once")
+
+
 def check_key_type(name: str, found: pa.DataType, who: str = "") -> None:
     """Raise OptionError unless values of this type can be keys: compared, hashed and put in order."""
     cure = next((cure for is_such, cure in _NO_KEYS if is_such(found)), None)

@@ -20,6 +20,11 @@ def named(value: object) -> str:
     return f"a {kind.__module__}.{kind.__qualname__}".replace("a builtins.", "a ")
 
 
+def are_names(value: object) -> bool:
+    """Return whether a value is a list or tuple of texts."""
+    return isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)
+
+
 def require_frame(df: object, caller: str) -> None:
     """Raise OptionError unless `df` has columns. caller: the function, in the message."""
     if not hasattr(df, "columns"):

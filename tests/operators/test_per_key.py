@@ -26,6 +26,7 @@ from keyedwm.operators.panes import Early, EveryBy
 from keyedwm.operators.protocol import operator_of
 from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import MemoryStore
+from keyedwm.spark.api.window_specs import per_key
 from pyspark_wm_source.options.frame_stage import FrameSpec
 from pyspark_wm_source.options.stage import SourceColumns
 from tests.operators.laws.small import SMALL
@@ -320,6 +321,7 @@ def test_a_plan_that_cannot_have_watermarks_of_keys_is_refused(settings, told):
         ({"lag_ms": -1, "behind_ms": 5}, "must be 0 or more"),
         ({"lag_ms": 1, "behind_ms": 5, "idle_ms": 0}, "must be 1 or more"),
         ({"lag_ms": 1, "behind_ms": 5, "by": ()}, "leaves no key"),
+        ({"lag_ms": 1, "behind_ms": 5, "by": ("k", "j", "k")}, "per_key: by names the column 'k' twice: name it once"),
         ({"lag_ms": 1, "behind_ms": 5, "partitions": "slowest"}, "Partitions.SLOWEST is expected"),
         ({"lag_ms": "1 minute", "behind_ms": 5}, "a whole number of ms is expected"),
     ],
@@ -327,6 +329,12 @@ def test_a_plan_that_cannot_have_watermarks_of_keys_is_refused(settings, told):
 def test_what_cannot_be_a_watermark_of_keys_is_refused(settings, told):
     with pytest.raises(OptionError, match=told):
         PerKey(**settings)
+
+
+@pytest.mark.parametrize("by", [5, {"k": "key"}, {"k"}], ids=str)
+def test_what_names_no_columns_is_refused_by_the_call(by):
+    with pytest.raises(OptionError, match=r"by of per_key is .*a tuple of the names of columns is expected"):
+        per_key("1 minute", behind="1 day", by=by)
 
 
 @pytest.mark.parametrize("per_key", [*KEYS, PerKey(0, 9, by=("k",), idle_ms=3)], ids=str)

@@ -379,3 +379,5 @@ def test_a_plan_describes_its_inputs_and_keys_of_two_types_are_refused():
     numbered = replace(ONE, schema=ONE.schema.set(0, pa.field("id", pa.int64())))
     with pytest.raises(OptionError, match=r"'id' is of type string in input 0 and int64 in input 1"):
         plan_of(Deduplicate, inputs=(ONE, numbered))
+    with pytest.raises(OptionError, match=r"process: by names the column 'id' twice: name it once"):
+        replace(ONE, by=("id", "id"))

@@ -229,6 +229,7 @@ def test_state_moves_to_another_number_of_buckets(seed):
         ({"aggregates": ()}, "needs at least one aggregate"),
         ({"aggregates": (("v", agg.count()),)}, "two columns called 'v'"),
         ({"aggregates": (("n", agg.sum("k")),)}, "sum"),
+        ({"by": ("k", "k")}, "running: by names the column 'k' twice: name it once"),
         ({"by": ("x",)}, "the input has no column 'x'"),
         ({"keep_ms": 0}, "keep=0 ms, it must be 1 ms or more"),
         (

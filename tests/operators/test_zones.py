@@ -221,6 +221,7 @@ def test_stage_one_in_the_source_takes_the_zone_and_refuses_other_rules():
         ),
         "the time zone '../etc' is unknown": lambda: tumbling("1 day", zone="../etc"),
         "zone=5: the name of a time zone is expected": lambda: tumbling("1 day", zone=5),
+        "the time zone '' is unknown": lambda: tumbling("1 month", zone=""),
         "every 7 hours: whole days are expected, or a divisor of a day": lambda: tumbling("7 hours", zone="UTC"),
         "take a slide of whole days, or a size below a day": lambda: sliding("1 day", "1 hour", zone="UTC"),
         "7 months every 2 months: the slide must be above 0 and divide": lambda: sliding("7 months", "2 months"),

@@ -14,7 +14,7 @@ from enum import Enum
 from keyedwm.config.validation import MS, expect_member, names, number, number_or_none, settle
 from keyedwm.core.errors import OptionError
 from keyedwm.core.text import span_text
-from keyedwm.operators.plan_checks import check_length
+from keyedwm.operators.plan_checks import check_length, check_named_once
 
 
 class Partitions(Enum):
@@ -57,6 +57,8 @@ class PerKey:
             raise OptionError(
                 "per_key: by=() leaves no key that could own a watermark: name a key column, or leave it out"
             )
+
+        check_named_once("per_key: by", self.by or ())
 
     @property
     def slowest(self) -> bool:

@@ -20,7 +20,7 @@ from keyedwm.arrow.columns import Flags, Ints, contiguous, millis
 from keyedwm.core.errors import OptionError
 from keyedwm.core.rows import EVENT_TIME
 from keyedwm.operators.kernels import pass_within
-from keyedwm.operators.plan_checks import check_key_columns, check_length
+from keyedwm.operators.plan_checks import check_key_columns, check_length, check_named_once
 from keyedwm.operators.process.passed_keys import HELD, NEVER, Passed, PassedKeys
 from keyedwm.operators.process.processor import Processor
 from keyedwm.operators.process.running_state import RECORD
@@ -38,6 +38,7 @@ class DeduplicatePlan:
 
     def __post_init__(self) -> None:
         check_key_columns(self.schema, (*self.on, self.time), self.on)
+        check_named_once("deduplicate: on", self.on)
         taken = next((name for name in self.on if name in HELD), None)
         if taken is not None:
             raise OptionError(f"deduplicate: a key column cannot be called {taken!r}: the state has one; rename it")

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from keyedwm.arrow.columns import as_key, contiguous
 from keyedwm.core.errors import OptionError
 from keyedwm.operators.keyed.per_key import PerKey
-from keyedwm.operators.plan_checks import check_key_type
+from keyedwm.operators.plan_checks import check_key_type, check_named_once
 from keyedwm.operators.process.processor import KEY_WATERMARK, RISEN, Processor
 from keyedwm.operators.state.description import described, digest_of, typed
 
@@ -33,6 +33,7 @@ class ProcessInput:
     owners: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        check_named_once("process: by", self.by)
         object.__setattr__(self, "owners", self.owners or self.by)
         for name in self.by:
             check_key_type(name, self.schema.field(name).type, "process: ")

@@ -20,7 +20,7 @@ from keyedwm.operators.aggregates.aggregate_function import AggregateFunction, G
 from keyedwm.operators.aggregates.kept_values import ListAggregate, TopN
 from keyedwm.operators.aggregates.spec import AggregateSpec
 from keyedwm.operators.kernels import add_by_span
-from keyedwm.operators.plan_checks import check_key_columns, check_length, check_result_names
+from keyedwm.operators.plan_checks import check_key_columns, check_length, check_named_once, check_result_names
 from keyedwm.operators.results import HIDDEN
 from keyedwm.operators.state.entries import (
     Entries,
@@ -57,6 +57,7 @@ class RunningPlan:
 
     def __post_init__(self) -> None:
         check_key_columns(self.schema, (*self.by, self.time, *RECORD), self.by)
+        check_named_once("running: by", self.by)
         made = [name for name, _ in self.aggregates]
         taken = next((name for name in made if name.lower() in (EVENT_TIME, WATERMARK)), None)
         if taken is not None:

@@ -21,7 +21,7 @@ from keyedwm.operators.process.plan import ProcessInput, ProcessPlan
 from keyedwm.operators.process.processor import Processor
 from keyedwm.operators.shuffle import TIME
 from keyedwm.spark.api.window_specs import checked_key_watermark
-from keyedwm.spark.arguments import check_sendable, named
+from keyedwm.spark.arguments import are_names, check_sendable, named
 from keyedwm.spark.hosting.bucket_batch import BucketLayout
 from keyedwm.spark.hosting.build_plan import build_results
 from keyedwm.spark.hosting.lineage import marked
@@ -76,10 +76,13 @@ def process(
     wrong with the call, in one sentence.
     """
     frames = _frames(inputs)
-    axes = [axis] * len(frames) if isinstance(axis, str) else list(axis)
-    if len(axes) != len(frames):
+    axes = [axis] * len(frames) if isinstance(axis, str) else axis
+    if not are_names(axes) or len(axes) != len(frames):
         raise OptionError(f"process: axis={axis!r}: one axis, or a list of one for each of {len(frames)} inputs")
-    keys = (by,) if isinstance(by, str) else tuple(by)
+    keys = (by,) if isinstance(by, str) else by
+    if not are_names(keys):
+        raise OptionError(f"process: by={by!r}: the names of columns are expected; compute others before")
+    keys = tuple(keys)
     made, called = _made(processor)
     result = declared(schema, _TAKEN, "process")
     whose = ["process"] if len(frames) == 1 else [f"process, input {number}" for number in range(len(frames))]

@@ -24,7 +24,7 @@ from keyedwm.operators.process.running import VERSION, Running
 from keyedwm.operators.process.running_state import RECORD, RunningPlan
 from keyedwm.spark.api.process import OperatorPlacement, ProcessorSpec, processed
 from keyedwm.spark.api.window_specs import checked_key_watermark
-from keyedwm.spark.arguments import check_own_aggregates, named
+from keyedwm.spark.arguments import are_names, check_own_aggregates, named
 from keyedwm.spark.hosting.source_description import Source, frame_of
 from keyedwm.spark.hosting.staged_rows import arrow_schema, check_keys, check_rows, columns_of, payload_columns
 
@@ -60,7 +60,7 @@ def running(
     """
     frame = frame_of(df, "df", "running")
     keys = (by,) if isinstance(by, str) else by
-    if not isinstance(keys, list | tuple) or not all(isinstance(key, str) for key in keys):
+    if not are_names(keys):
         raise OptionError(f"running: by={by!r}: the names of columns are expected; compute others before")
     if not isinstance(aggs, Mapping) or not all(isinstance(one, str) for one in aggs):
         raise OptionError(f"running: aggs={aggs!r}: a mapping is expected, such as {{'orders': count()}}")
@@ -116,7 +116,7 @@ def deduplicate(
     """
     frame = frame_of(df, "df", "deduplicate")
     keys = (on,) if isinstance(on, str) else on
-    if not isinstance(keys, list | tuple) or not all(isinstance(key, str) for key in keys):
+    if not are_names(keys):
         raise OptionError(f"deduplicate: on={named(on)}: the names of columns are expected; compute others before")
     if not isinstance(axis, str):
         raise OptionError(f"deduplicate: axis={named(axis)}: the name of a time axis is expected, or leave it out")

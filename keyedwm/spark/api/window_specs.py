@@ -36,7 +36,7 @@ def sliding(size: str, slide: str, offset: str = "0 seconds", *, zone: str | Non
         raise OptionError(f"zone={zone!r}: the name of a time zone is expected, such as 'Europe/Berlin'")
     months, slide_months, later_ms = months_of(size), months_of(slide), offset_ms("offset", offset)
     if months is not None and slide_months is not None:
-        return _zoned(zone or "UTC", (months, slide_months), later_ms, are_months=True)
+        return _zoned("UTC" if zone is None else zone, (months, slide_months), later_ms, are_months=True)
     if zone is not None and months is None and slide_months is None:
         return _zoned(zone, (duration_ms("size", size), duration_ms("slide", slide)), later_ms)
     if names_months(size) or names_months(slide):
@@ -195,7 +195,7 @@ def per_key(
     return PerKey(
         lag_ms=duration_ms("lag", lag),
         behind_ms=duration_ms("behind", behind),
-        by=(by,) if isinstance(by, str) else by if by is None else tuple(by),
+        by=(by,) if isinstance(by, str) else by,  # type: ignore[arg-type]  PerKey takes sequences of names alone
         idle_ms=None if idle is None else duration_ms("idle", idle),
         partitions=choice("partitions", partitions, Partitions),
     )
