@@ -144,6 +144,9 @@ class Counting(Processor):
         self.state.facts["rows"] = self.state.facts.get("rows", 0) + rows.num_rows
         return ()
 
+    def output_watermark_ms(self, watermark_ms):
+        return watermark_ms - self.state.facts.get("rows", 0)
+
 
 class Widened(Processor):
     """A log with keys whose columns are those of the program's version."""
@@ -182,6 +185,16 @@ def test_what_stands_in_no_keys_table_goes_to_as_many_buckets_and_to_no_others(t
         assert facts[0] == facts[1]
         with pytest.raises(OptionError, match=rf"{said}.*give buckets=2"):
             gone_on(old, str(tmp_path / f"{number} others"), 3)
+
+
+@pytest.mark.parametrize("name", ["both", "renamed"])
+def test_a_bucket_goes_on_from_the_watermark_that_it_told_itself(name, tmp_path):
+    """A follower refuses a watermark that comes again; of another name no channel is known."""
+    old = ran(Counting)
+    emitted = [note.emitted_ms for note, _ in old.state.values()]
+    assert len(set(emitted)) == 2
+    new = gone_on(old, str(tmp_path), 2, name)
+    assert [note.emitted_ms for note, _ in new.state.values()] == (emitted if name == "both" else [None, None])
 
 
 @pytest.mark.parametrize("batches", [0, 1])

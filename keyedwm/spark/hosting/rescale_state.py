@@ -54,16 +54,18 @@ class RescaledState:
     def first_manifest(self, layout: BucketLayout, bucket: int) -> BucketManifest:
         """Return the manifest with which a new bucket begins.
 
-        Followers of the operator do not know a new channel: the first batch passes its watermarks on.
+        Followers of the operator do not know a new channel: the first batch passes its watermarks on. A channel that
+        they know goes on from what it told, which differs from bucket to bucket where a processor holds rows back.
         """
         manifest = self.manifests[0]
         number = layout.ids.index(bucket)
         is_known = number < len(self.manifests) and layout.name == self.name
+        before = self.manifests[number] if is_known else {}
         return BucketManifest(
             inbox=manifest["inbox"],
             inboxes=manifest.get("inboxes", ()),
-            emitted_ms=manifest["emitted_ms"] if is_known else None,
-            emitted=dict(manifest.get("emitted", {})) if is_known else {},
+            emitted_ms=before.get("emitted_ms"),
+            emitted=dict(before.get("emitted", {})),
             snapshot=manifest["snapshot"],
         )
 
