@@ -288,6 +288,17 @@ def test_no_two_keys_are_shown_alike():
     assert len(set(key_texts(columns[1:], np.arange(len(few))))) == len(few)
 
 
+@pytest.mark.parametrize("kind", [pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.date32()], ids=str)
+def test_a_key_that_is_a_time_beyond_the_calendar_is_shown_by_its_number(kind):
+    """Spark's times reach farther than the years 1 to 9999 of Python."""
+    most = 2 ** (kind.bit_width - 1)
+    keys = pa.array([-most, most - 1, 0, None], pa.int32() if kind.bit_width == 32 else pa.int64()).cast(kind)
+    *far, within, nothing = key_texts([keys], np.arange(4))
+    assert far == [str(-most), str(most - 1)]
+    assert "1970" in within
+    assert nothing == "null"
+
+
 def test_rows_that_long_keys_lose_are_told_of_each_key_though_they_begin_alike():
     plan = plan_of(WINDOWS[0], PerKey(0, 1000, by=("owner",)))
     operator = DrivenOperator(plan)

@@ -135,8 +135,16 @@ def _counted(slots: Ints) -> tuple[Ints, Ints]:
 
 def key_texts(columns: Sequence[pa.Array], places: Ints) -> list[str]:
     """Return the names of keys as they are shown: their columns' values, cut where they are long."""
-    values = [column.take(pa.array(places)).to_pylist() for column in columns]
+    values = [map(_plain, column.take(pa.array(places))) for column in columns]
     return [", ".join(_text(value) for value in key) for key in zip(*values, strict=True)]
+
+
+def _plain(value: pa.Scalar) -> object:
+    """Return a value as Python has it; a time beyond the years 1 to 9999, which it has not, as its number."""
+    try:
+        return value.as_py()
+    except OverflowError:
+        return value.value
 
 
 def ordered(of_keys: Iterable[tuple[str, int]], most: int = MOST_SHOWN) -> list[tuple[str, int]]:
