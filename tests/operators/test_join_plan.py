@@ -41,6 +41,10 @@ WRONG = {
     "of type list<item: int64>, which cannot be joined on": lambda: side(
         "l", schema=pa.schema([("k", pa.list_(pa.int64()))])
     ),
+    **{
+        f"of type {kind}, which cannot be joined on": lambda kind=kind: side("l", schema=pa.schema([("k", kind)]))
+        for kind in (pa.float16(), pa.month_day_nano_interval(), pa.string_view(), pa.binary_view())
+    },
     "'k' of the l side is of type string and 'k' of the r side of type int64: cast": lambda: JoinPlan(
         left=side("l"), right=side("r", schema=pa.schema([("k", pa.int64())])), bounds=TEN
     ),

@@ -23,7 +23,9 @@ _TURN = np.uint64(32)
 
 def can_be_key(kind: pa.DataType) -> bool:
     """Return whether columns of this type can be compared for equality here."""
-    return not (pa.types.is_nested(kind) or pa.types.is_null(kind) or pa.types.is_dictionary(kind))
+    types = pa.types
+    without = (types.is_nested, types.is_null, types.is_dictionary, types.is_float16, types.is_interval)
+    return not any(is_such(kind) for is_such in (*without, types.is_string_view, types.is_binary_view))
 
 
 def plain(column: pa.Array) -> pa.Array:
