@@ -75,7 +75,7 @@ def told(source: str, snapshot: int, watermark_ms: int) -> list[ControlRow]:
     return [ControlRow(kind=ControlKind.WATERMARK, key=0, watermark_ms=watermark_ms, offset=8, **row), *rows]
 
 
-def saved(old: Pipeline, place: str) -> None:
+def saved(old: Pipeline, place: str, **others: OperatorState) -> None:
     """What `savepoint` writes, but for the blobs, which Spark has."""
     notes = [json.loads(json.dumps(old.state[one][0].as_json())) for one in old.layout.ids]
     operator = OperatorState(
@@ -86,9 +86,8 @@ def saved(old: Pipeline, place: str) -> None:
         manifests=notes,
         states=[json.loads(old.state[one][1].get(MANIFEST)) for one in old.layout.ids],
     )
-    write_savepoint(
-        Files(place), Savepoint(place=place, checkpoint="c", batch=3, sources=[], operators={operator.name: operator})
-    )
+    operators = {operator.name: operator, **others}
+    write_savepoint(Files(place), Savepoint(place=place, checkpoint="c", batch=3, sources=[], operators=operators))
 
 
 def gone_on(old: Pipeline, place: str, buckets: int, name: str = "both") -> Pipeline:
@@ -195,6 +194,23 @@ def test_a_bucket_goes_on_from_the_watermark_that_it_told_itself(name, tmp_path)
     assert len(set(emitted)) == 2
     new = gone_on(old, str(tmp_path), 2, name)
     assert [note.emitted_ms for note, _ in new.state.values()] == (emitted if name == "both" else [None, None])
+
+
+def test_buckets_that_told_different_watermarks_keep_their_number_where_another_operator_follows(tmp_path):
+    """Rows that bucket 1 holds would leave by channel 0, below what that has told."""
+    place, old = str(tmp_path / "target"), ran(Keyless)
+    note = {"inbox": {"of_source": {"both": [["both#", [0, 1]]]}}, "snapshot": 3}
+    follower = OperatorState(name="hours", axis=0, digest="d", description=None, manifests=[note], states=[{}])
+    layouts = [BucketLayout("both", tuple(bucket_ids(count)), ((0,), (0,)), "process") for count in (1, 2)]
+    saved(old, place, hours=follower)
+    assert all(rescaled(place, old.plan, layout) for layout in layouts)
+    old.state[old.layout.ids[1]][0].emitted_ms -= 1
+    saved(old, place, hours=follower)
+    with pytest.raises(OptionError, match=r"aggregate hours, which follows them: give buckets=2"):
+        rescaled(place, old.plan, layouts[0])
+    assert rescaled(place, old.plan, layouts[1])
+    saved(old, place)
+    assert rescaled(place, old.plan, layouts[0])
 
 
 @pytest.mark.parametrize("batches", [0, 1])

@@ -23,12 +23,24 @@ def operator_of(place: str, layout: BucketLayout) -> tuple[Savepoint, OperatorSt
     savepoint = read_savepoint(f"{layout.kind}: continue_from", place)
     operator = _operator(savepoint, layout)
     followers = [other for other in savepoint.operators.values() if operator.name in other.sources]
+    if followers and len(layout.ids) != len(operator.manifests) and _tells_apart(operator):
+        raise OptionError(
+            f"{layout.who}: continue_from {place}: its buckets hold rows back and have told different watermarks, so "
+            f"in other buckets rows could be late for {followers[0].kind} {followers[0].name}, which follows them: "
+            f"give buckets={len(operator.manifests)}"
+        )
     if operator.name != layout.name and followers:
         raise OptionError(
             f"{layout.who}: continue_from {place}: {followers[0].kind} {followers[0].name} follows its channels by "
             f"name: give name={operator.name!r}"
         )
     return savepoint, operator
+
+
+def _tells_apart(operator: OperatorState) -> bool:
+    """Whether buckets have told different watermarks."""
+    told = [(manifest.get("emitted_ms"), manifest.get("emitted", {})) for manifest in operator.manifests]
+    return any(one != told[0] for one in told)
 
 
 def _operator(savepoint: Savepoint, layout: BucketLayout) -> OperatorState:
