@@ -93,7 +93,15 @@ def message_columns(df: DataFrame, asked_by: str) -> pa.Schema:
 def payload_columns(df: DataFrame) -> list[str]:
     """The columns of event rows but for control, watermarks and records that came back."""
     hidden = {CONTROL, REJECTED} if rejected_type(df) else {CONTROL}
-    return [column for column in df.columns if column not in hidden and not column.startswith(WATERMARK)]
+    return [column for column in df.columns if column not in hidden and not _is_watermark(df, column)]
+
+
+def _is_watermark(df: DataFrame, column: str) -> bool:
+    """Whether a column holds the watermark of a time axis; others may have names that begin like one."""
+    axis = column.removeprefix(f"{WATERMARK}_")
+    if axis == column:
+        return column == WATERMARK
+    return axis_column(EVENT_TIME, axis) in df.columns or AXIS_KEY in df.schema[column].metadata
 
 
 def rejected_type(one: DataFrame | Source) -> pa.StructType | None:
