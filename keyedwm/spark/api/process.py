@@ -31,6 +31,7 @@ from keyedwm.spark.hosting.stage_one import CONTROL_TEXT
 from keyedwm.spark.hosting.staged_rows import (
     arrow_schema,
     axis_key,
+    check_free,
     check_keys,
     check_rows,
     columns_of,
@@ -134,6 +135,8 @@ def processed(
         raise OptionError(f"{caller}: continue_from={continue_from!r}: the place of a savepoint is expected, or none")
     spark = frames[0].sparkSession
     check_provider(spark, caller)
+    for frame in frames:
+        check_free(payload_columns(frame), caller)
     timed = [timed_rows(frame, of_axis) for frame, of_axis in zip(frames, placement.axes, strict=True)]
     owners = () if placement.key_watermark is None else placement.key_watermark.by or ()
     inputs = tuple(_input(frame, keys, owners) for frame in timed)

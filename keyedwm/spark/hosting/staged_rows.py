@@ -37,6 +37,7 @@ def ship_rows(
     read = [name for _, spec in settings["aggregates"] for name in spec.inputs(df.columns)]
     used = list(dict.fromkeys([*keys, *gap, *read]))
     check_columns(df, used)
+    check_free(used, "aggregate")
     check_keys(df, keys)
     for column in gap:  # Spark has no Arrow type for a calendar interval: its own error would not name the column
         if df.schema[column].dataType.typeName() == "interval":
@@ -86,6 +87,7 @@ def message_columns(df: DataFrame, asked_by: str) -> pa.Schema:
             "offset, as the source's rows have them; keep them when columns are chosen"
         )
     refuse_several_rows(df, asked_by)
+    check_free(payload_columns(df), asked_by)
     # A result has no message, and a message that met none has no other one: whatever Spark knows, all can be null.
     return pa.schema([nullable(one) for one in arrow_schema(columns_of(df, payload_columns(df)))])
 
@@ -195,6 +197,15 @@ def check_columns(df: DataFrame, used: Sequence[str], asked_by: str = "aggregate
                 f"{asked_by}: the frame has no column {column!r}; "
                 + (f"did you mean {hint!r}?" if hint else f"it has {', '.join(df.columns)}")
             )
+
+
+def check_free(columns: Iterable[str], asked_by: str) -> None:
+    """Refuse columns that are called as those which `timed_rows` adds: it would put its own in their place."""
+    taken = next((column for column in columns if column.lower() in (TIME, CONTROL_TEXT)), None)
+    if taken is not None:
+        raise OptionError(
+            f"{asked_by}: a column cannot be called {taken!r}, as operators add one of that name: rename it"
+        )
 
 
 def check_keys(df: DataFrame, keys: Sequence[str], asked_by: str = "aggregate") -> None:
