@@ -195,7 +195,7 @@ def per_key(
     return PerKey(
         lag_ms=duration_ms("lag", lag),
         behind_ms=duration_ms("behind", behind),
-        by=(by,) if isinstance(by, str) else by,  # type: ignore[arg-type]  PerKey takes sequences of names alone
+        by=(by,) if isinstance(by, str) else by,  # type: ignore[arg-type]  # PerKey refuses all but names
         idle_ms=None if idle is None else duration_ms("idle", idle),
         partitions=choice("partitions", partitions, Partitions),
     )
