@@ -1,4 +1,4 @@
-"""The kinds of window over kept messages: each file defines shapes, and with them the windows that have them."""
+"""The shapes of windows over kept messages, by their windows, which stand in `messages/windows.py` or beside them."""
 
 from __future__ import annotations
 
