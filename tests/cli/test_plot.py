@@ -11,6 +11,7 @@ import pytest
 from keyedwm.cli import plot
 from keyedwm.cli.main import main
 from keyedwm.cli.plot.history import Histories, Track, Unit, bounds_of, spells
+from keyedwm.cli.plot.image import draw
 from keyedwm.cli.plot.page import page_of
 from keyedwm.cli.plot.read import histories_of
 from keyedwm.cli.query.tables import Reach
@@ -144,7 +145,7 @@ def test_a_table_tells_the_rows_of_its_batches_at_the_times_of_its_commits(tmp_p
     assert "query q, 2 batches, 0 partitions" in capsys.readouterr().out
 
 
-def test_a_record_of_an_aggregate_gives_the_lowest_watermark_of_its_active_channels():
+def test_a_record_of_an_aggregate_gives_the_lowest_watermark_of_its_active_channels(tmp_path):
     from keyedwm.cli.plot.read import _of_query
     from pyspark_wm_sink.batch.record import Published
 
@@ -164,6 +165,12 @@ def test_a_record_of_an_aggregate_gives_the_lowest_watermark_of_its_active_chann
     assert one.coalesced_ms == (4_000, 9_000)
     assert one.bars[0].values == (10, 10)
     assert one.bars[0].unit is Unit.ROWS
+    # Its buckets have seen the coalesced watermark only, so that of one query in Spark is not known.
+    found = Histories(title="t", about="", each=(one,))
+    assert not one.tells_one_for_all
+    assert not figures_of(page_of(found))["charts"][0]["oneForAll"]
+    draw(found, tmp_path / "x.svg")
+    assert "Spark: one watermark" not in (tmp_path / "x.svg").read_text()
 
 
 def figures_of(page: str) -> dict:
@@ -205,7 +212,13 @@ def test_a_picture_is_drawn_of_the_same(past, tmp_path, ending, begins):
     drawn = out.read_bytes()
     assert drawn.startswith(begins)
     if ending == ".svg":
-        for text in ("t-1", "keyedwm: the coalesced watermark", "Late rows of each batch", "Idle partitions"):
+        for text in (
+            "t-1",
+            "keyedwm: the coalesced watermark",
+            "Spark: one watermark for all",
+            "Late rows of each batch",
+            "Idle partitions",
+        ):
             assert text in drawn.decode()
 
 

@@ -14,6 +14,7 @@ from itertools import accumulate
 from keyedwm.core.errors import FormatError
 
 Column = tuple[int | None, ...]
+BUCKET = "#"  # in the name of an operator's channel, and in that of no topic
 
 
 class Unit(Enum):
@@ -52,7 +53,7 @@ class History:
     """One source of a query, or one query of a table, and one watermark key of it; at_ms: of each batch.
 
     lowest_ms, highest_ms: over all partitions, those without a track, too. highest_ms never goes back: it is what one
-    watermark for all, as Spark has, would be. left_out: partitions without a track.
+    watermark for all, as Spark has, would be, if the tracks are partitions. left_out: partitions without a track.
     """
 
     name: str
@@ -71,6 +72,11 @@ class History:
         columns += [one.values for one in self.bars]
         if any(len(column) != len(self.batches) for column in columns):
             raise FormatError(f"{self.name}: columns of another length than its {len(self.batches)} batches")
+
+    @property
+    def tells_one_for_all(self) -> bool:
+        """Whether one watermark for all is known: buckets of an operator have seen the coalesced one only."""
+        return not any(BUCKET in one.name for one in self.tracks)
 
     def idle_tracks(self) -> list[Track]:
         """Return the partitions that were idle at some time."""

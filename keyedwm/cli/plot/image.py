@@ -69,10 +69,9 @@ def _history(one: History, panels: list[Axes]) -> None:
 
 def _watermarks(panel: Axes, one: History) -> None:
     at = _times(one.at_ms)
-    thick = (
-        ("keyedwm: the coalesced watermark", one.coalesced_ms, _COALESCED, "-"),
-        ("Spark: one watermark for all", one.highest_ms, _ONE_FOR_ALL, "--"),
-    )
+    thick = [("keyedwm: the coalesced watermark", one.coalesced_ms, _COALESCED, "-")]
+    if one.tells_one_for_all:
+        thick.append(("Spark: one watermark for all", one.highest_ms, _ONE_FOR_ALL, "--"))
     for label, values, colour, style in thick:
         panel.step(at, _times(values), where="post", color=colour, linewidth=3, linestyle=style, label=label, zorder=3)
     for number, track in enumerate(one.tracks):

@@ -75,7 +75,8 @@
       this.lines = [
         ...chart.tracks.map((track, n) => ({ name: track.name, values: track.values, colour: COLOURS[n % COLOURS.length],
           width: 1.3, dash: n % 16 < 8 ? "" : "5 2" })),
-        { name: "Spark: one watermark for all", values: chart.highest, colour: ONE_FOR_ALL, width: 2.5, dash: "7 4" },
+        ...(chart.oneForAll ? [{ name: "Spark: one watermark for all", values: chart.highest, colour: ONE_FOR_ALL, width: 2.5,
+          dash: "7 4" }] : []),
         { name: "keyedwm: the coalesced watermark", values: chart.coalesced, colour: COALESCED, width: 3, dash: "" },
       ];
       this.names();

@@ -48,6 +48,7 @@ def _chart(one: History) -> dict[str, Any]:
         "coalesced": one.coalesced_ms,
         "lowest": one.lowest_ms,
         "highest": one.highest_ms,
+        "oneForAll": one.tells_one_for_all,
         "tracks": [
             {"name": printable(track.name), "values": track.watermarks_ms, "idle": list(spells(track.idle, one.at_ms))}
             for track in one.tracks
