@@ -185,7 +185,8 @@ OPERATOR_DROPPED_BYTES = Metric(
 )  # fmt: skip
 OPEN_WINDOWS = Metric(
     name="operator_open_windows", labels=_OPERATOR,
-    help="Frames of windows and parts of sessions that an aggregate holds, over all keys.",
+    help="Entries of windows that an aggregate holds: one for each key, frame and batch that added to it until parts "
+    "are merged, or part of a session. More than the windows that are open.",
 )  # fmt: skip
 HELD_ROWS = Metric(
     name="operator_held_rows", labels=_OPERATOR, help="Rows that a join, a processor or a window join holds."
