@@ -213,8 +213,14 @@ def holds_attempt(table: DeltaTable, attempt: str) -> bool:
 
 
 def newest_records(table: DeltaTable, most: int) -> list[Published]:
-    """Return the newest records of keyedwm in the table, at most `most`, oldest first."""
-    commits = [commit for commit in table.history() if METADATA_KEY in commit][:most]
+    """Return the newest records of keyedwm in the table, at most `most`, oldest first. Raises UnavailableError."""
+    try:
+        history = table.history()
+    except (DeltaError, OSError) as error:  # files of the log have gone since the table was opened
+        raise UnavailableError(
+            f"the log of the Delta table {table.table_uri} could not be read: {one_line(error)}"
+        ) from shown_cause(error)
+    commits = [commit for commit in history if METADATA_KEY in commit][:most]
     return [
         Published(commit["version"], commit["timestamp"], Record.from_json(commit[METADATA_KEY]))
         for commit in reversed(commits)

@@ -53,10 +53,11 @@ def cause_of(
     unreadable: event times since its watermark moved, where that is known.
     becomes_idle: an idle timeout is known and set, and its end is still to come.
     """
-    if backlog > 0:
-        return Cause.BACKLOG
+    # Before a backlog: a query that runs has one at nearly every look, and to read it moves this watermark no more.
     if unreadable or (emitted_ms(channel, key) is None and channel.counts.bad):
         return Cause.UNREADABLE
+    if backlog > 0:
+        return Cause.BACKLOG
     if uncommitted:
         return Cause.OPEN_TRANSACTION
     if becomes_idle:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -11,14 +12,17 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from keyedwm import savepoint_files
 from keyedwm.cli import watch
 from keyedwm.cli.main import main
+from keyedwm.cli.printable import PlainConsole
 from keyedwm.cli.query.picture import as_json
 from keyedwm.cli.query.reader import QueryReader
 from keyedwm.cli.query.tables import Reach
 from keyedwm.cli.query.target import target_of
+from keyedwm.cli.watch.given import given_of
 from keyedwm.core.errors import InputError, UnavailableError
 from keyedwm.core.watermark import Status
 from keyedwm.kafka.client.values import TopicPartition
@@ -196,6 +200,60 @@ def test_a_table_tells_the_last_batch_of_this_query(planted, tmp_path):
     for place, said in ((tmp_path / "none", "does not exist"), (planted.directory, "is neither a Delta table nor")):
         with pytest.raises(InputError, match=said):
             target_of(planted.files, str(place), Reach())
+
+
+def test_a_table_that_goes_away_later_is_shown_and_ends_nothing(planted, monkeypatch, tmp_path):
+    place = tmp_path / "table"
+    to = how(place, SnapshotMode.BATCH)
+    for batch in (0, 1):
+        publish(to, [staged(to, [1, 2], batch, "mine")], batch=batch)
+    (planted.directory / "metadata").write_text('{"id":"mine"}')
+    target = target_of(planted.files, str(place), Reach())
+    reader = replace(planted.reader(), target=target)
+    picture = reader.picture(T_MS)
+    assert (picture.publication is None, picture.target_trouble) == (False, None)
+
+    def gone(*_a, **_k):
+        raise FileNotFoundError("00000000000000000000.json not found")
+
+    with monkeypatch.context() as patch:  # files of the log went after it was opened
+        patch.setattr(DeltaTable, "history", gone)
+        picture = watch._look(reader)
+    assert (picture.publication, picture.trouble) == (None, None)
+    assert picture.target_trouble is not None
+    assert "could not be read: 00000000000000000000.json not found" in picture.target_trouble
+    place.rename(tmp_path / "elsewhere")
+    picture = watch._look(reader)
+    assert (picture.publication, picture.trouble) == (None, None)
+    assert f"the target cannot be read: there is no Delta table {place} any more" in shown(picture, width=300)
+
+
+def test_a_broker_that_hangs_is_waited_for_no_longer_than_one_that_is_gone(monkeypatch):
+    given = given_of(parsed("checkpoint", "--bootstrap", "x:1"))
+    taken = []
+
+    def connect(config, _limit_ms):
+        taken.append(config)
+        raise UnavailableError("no broker answers")
+
+    monkeypatch.setattr(watch.Cluster, "connect", connect)
+    connection = watch._connected(given, ["t"])
+    with pytest.raises(UnavailableError):
+        connection.__enter__()
+    assert (taken[0].request_timeout_ms, taken[0].api_timeout_ms) == (5_000, 5_000)
+
+
+def test_a_terminal_that_cannot_be_drawn_on_is_one_sentence(planted, monkeypatch, capsys):
+    monkeypatch.setattr(watch.PlainConsole, "open", lambda: PlainConsole(force_terminal=True))
+    monkeypatch.setenv("TERM", "dumb")
+    assert main(["watch", str(planted.directory)]) == 2
+    assert "this terminal cannot be drawn on (TERM=dumb): give --once" in capsys.readouterr().err
+
+
+def parsed(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    watch.add_arguments(parser)
+    return parser.parse_args(words)
 
 
 def test_a_checkpoint_in_an_object_store_is_watched_and_drawn(planted, monkeypatch, tmp_path, capsys):

@@ -71,14 +71,21 @@ def test_a_partition_whose_event_times_become_unreadable_holds_for_that(planted)
     planted.plan()
     planted.driver.run_tasks({B: T_MS + 20_000}, Counts(late=3, bad=4))
     assert only_cause(planted.source()) == (B, Cause.UNREADABLE)
+    planted.driver.clock += 60_000
+    planted.cluster.logs[B] = Log.of(19)  # more of them come: no backlog that is read moves this watermark
+    (held,) = planted.source().watermarks[0].held_by
+    assert (held.cause, held.since_ms) == (Cause.UNREADABLE, T_MS)  # when it moved, and not when the last one came
     planted.plan()
+    planted.driver.run_tasks({B: T_MS + 20_000}, Counts(late=3, bad=14))
+    (held,) = planted.source().watermarks[0].held_by
+    assert (held.cause, held.since_ms) == (Cause.UNREADABLE, T_MS)
     planted.cluster.logs[A] = Log.of(11)
     planted.plan()
     planted.driver.run_tasks({A: T_MS + 70_000}, Counts(late=3))
     assert only_cause(planted.source()) == (B, Cause.UNREADABLE)
-    planted.cluster.logs[B] = Log.of(10)
+    planted.cluster.logs[B] = Log.of(20)
     planted.plan()
-    planted.driver.run_tasks({B: T_MS + 21_000}, Counts(late=3, bad=4))
+    planted.driver.run_tasks({B: T_MS + 21_000}, Counts(late=3, bad=14))
     assert only_cause(planted.source()) == (B, Cause.NO_RECORD_SINCE)
 
 
@@ -106,6 +113,10 @@ def test_a_partition_that_is_gone_and_a_broker_that_is_away_are_told(planted):
     assert {holder.cause for holder in away.sources[0].watermarks[0].held_by} == {Cause.BROKER_AWAY}
     assert "the broker does not answer: localhost:1 did not answer" in shown(away)
     assert {one.log_end for one in away.sources[0].partitions} == {None}
+    # When the last record came is not when the broker went, and that there is none is not known.
+    assert {holder.since_ms for holder in away.sources[0].watermarks[0].held_by} == {None}
+    rows = [line.split() for line in shown(away, width=160).splitlines() if line.startswith("t-")]
+    assert [row[-3] for row in rows] == ["?", "?"]
     del planted.cluster.logs[B]
     assert only_cause(planted.source()) == (B, Cause.PARTITION_GONE)
 

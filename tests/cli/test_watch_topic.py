@@ -34,7 +34,7 @@ def test_the_partition_whose_newest_record_is_oldest_would_hold():
     facts = [(one.channel, one.first, one.end, one.uncommitted) for one in it.partitions]
     assert facts == [(B, 0, 5, 0), (A, 2, 12, 2)]
     assert [one.channel for one in it.holders] == [B]
-    said = shown(topic_layout(it))
+    said = shown(topic_layout(it, width=80))
     assert "  lowest of the partitions: 2023-11-14T22:12:20.000Z, 60 s behind the clock" in said
     assert "  held by t-1, whose newest record is of 2023-11-14 22:12:20" in said
     assert any(line.startswith("  highest of all, as one watermark has it: 2023-11-14T22:13:15.000Z") for line in said)
@@ -43,20 +43,20 @@ def test_the_partition_whose_newest_record_is_oldest_would_hold():
 def test_a_partition_without_a_record_holds_all():
     it = picture({A: Log(0, 1, 1, newest_ms=T_MS), B: Log.of(0)})
     assert [one.channel for one in it.holders] == [B]
-    assert "  held by t-1, without any record" in shown(topic_layout(it))
+    assert "  held by t-1, without any record" in shown(topic_layout(it, width=80))
 
 
 def test_rows_a_second_are_those_between_two_looks_and_what_does_not_fit_is_counted():
     logs = {TopicPartition("t", n): Log(0, n, n, newest_ms=T_MS) for n in range(100)}
     before = picture(logs)
     logs[A] = Log(0, 50, 50, newest_ms=T_MS)
-    drawn, rows = topic_page(picture(logs, T_MS + 5_000), before, height=24, view=FIRST_VIEW)
+    drawn, rows = topic_page(picture(logs, T_MS + 5_000), before, width=80, height=24, view=FIRST_VIEW)
     said = shown(drawn)
     assert len(said) <= 24
     assert said[-2] == f"partitions 1 to {rows} of 100"
     (a,) = (line.split() for line in said if line.startswith("t-0 "))
     assert a[:5] == ["t-0", "50", "50", "0", "10"]
-    drawn, _ = topic_page(picture(logs), None, height=24, view=View(needle="t-9"))
+    drawn, _ = topic_page(picture(logs), None, width=80, height=24, view=View(needle="t-9"))
     assert sum(line.startswith("t-9") for line in shown(drawn)) == 11
 
 

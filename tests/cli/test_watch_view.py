@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from keyedwm.cli.printable import PlainConsole
@@ -54,6 +55,30 @@ def test_rows_a_second_are_those_between_two_pictures(planted):
     planted.driver.run_tasks({A: T_MS + 70_000})
     a = next(line for line in shown(planted.picture(), before=before).splitlines() if line.startswith("t-0"))
     assert a.split()[:4] == ["t-0", "0", "0", "20"]
+
+
+def test_no_rate_is_shown_where_a_position_went_back(planted):
+    before = planted.picture()
+    away = planted.reader().picture_without_broker(planted.driver.clock + 2_000, "no broker answers")
+    earlier = replace(away.sources[0].partitions[0], position=before.sources[0].partitions[0].position - 1)
+    (source,) = away.sources
+    away = replace(away, sources=(replace(source, partitions=(earlier, *source.partitions[1:])),))
+    assert "-0" not in shown(away, before=before).split()
+
+
+def test_the_cause_is_not_cut_off_behind_long_names(monkeypatch, tmp_path):
+    topic = "quarterly.departures.of.new.york.airports" * 5
+    logs = {TopicPartition(topic, number): Log.of(5) for number in range(9)}
+    it = Planted(monkeypatch, tmp_path, logs, idleTimeout="none")
+    it.plan()
+    it.driver.run_tasks(T_MS)
+    it.driver.clock += 60_000
+    lines = shown(it.picture(), height=24).splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+    said = " ".join(line.strip() for line in lines)
+    assert "and 6 more: no record, since 2023-11-14 22:13:20 (60 s ago)" in said
+    assert shown(it.picture(), width=3, height=3)
 
 
 def in_a_terminal(monkeypatch, planted, typed: list[bytes]) -> tuple[str, int]:

@@ -44,7 +44,11 @@ class PartitionPicture:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Holder:
-    """A partition that holds a watermark; since_ms: when it last had records to come, None while it has some."""
+    """A partition that holds a watermark.
+
+    since_ms: when it last had records to come, of unreadable ones when its watermark moved last, as far as the log
+    tells; None for a backlog, or where nobody could look.
+    """
 
     channel: TopicPartition
     watermark_ms: int | None
@@ -129,6 +133,7 @@ class StatePicture:
 class Picture:
     """A query at one look. trouble: why the broker did not answer; log ends are not known then.
 
+    target_trouble: why the place where it publishes could not be read at this look.
     last_error: None if none was left, or a batch was committed since. state: None where it was not asked for, or was
     not read yet.
     """
@@ -143,6 +148,7 @@ class Picture:
     sources: tuple[SourcePicture, ...]
     last_error: LastError | None = None
     state: StatePicture | None = None
+    target_trouble: str | None = None
 
 
 def slowest_first(partition: PartitionPicture) -> tuple[bool, bool, int, int, TopicPartition]:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from keyedwm.cli.query.log import PlannedBatch, is_checkpoint, newest_planned
-from keyedwm.cli.query.picture import Picture
+from keyedwm.cli.query.picture import Picture, Publication
 from keyedwm.cli.query.source import SourceReader
 from keyedwm.cli.query.target import Target
-from keyedwm.core.errors import InputError
+from keyedwm.core.errors import InputError, UnavailableError
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.last_error import last_error
 from keyedwm.savepoint_files import Files
@@ -49,13 +49,23 @@ class QueryReader:
 
     def _picture(self, reader: SourceReader, trouble: str | None) -> Picture:
         newest = planned_of(self.files)
+        publication, target_trouble = self._published()
         return Picture(
             checkpoint=self.files.place, taken_ms=reader.now_ms, planned_batch=newest.number,
             committed_batch=newest.committed, committed_ms=newest.committed_ms,
-            publication=None if self.target is None else self.target.newest(), trouble=trouble,
+            publication=publication, target_trouble=target_trouble, trouble=trouble,
             sources=tuple(reader.picture(newest, number) for number in newest.sources),
             last_error=last_error(self.files, newest.committed),
         )  # fmt: skip
+
+    def _published(self) -> tuple[Publication | None, str | None]:
+        """Read what was published last, or say why that was not possible: the query can be seen without it."""
+        if self.target is None:
+            return None, None
+        try:
+            return self.target.newest(), None
+        except (InputError, UnavailableError) as error:
+            return None, error.message
 
 
 def planned_of(files: Files) -> PlannedBatch:

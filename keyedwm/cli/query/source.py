@@ -28,6 +28,8 @@ from pyspark_wm_source.values.holding import Cause, cause_of, emitted_ms, holder
 from pyspark_wm_source.values.offsets import STATE_TIMEOUT_MS, Channel, IdleTimeout, QueryOffset, state_place
 
 _STALL_MS = 2_000
+# Causes that did not begin with the last record: records wait, or nobody could look for them.
+_NO_SILENCE = (Cause.BACKLOG, Cause.PARTITION_GONE, Cause.BROKER_AWAY, Cause.NOT_ASKED)
 
 
 def record_times(cluster: Cluster, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -144,7 +146,9 @@ class SourceReader:
                 unreadable=_unreadable_since(then, channel, key),
                 becomes_idle=timeout_ms is not None and self.now_ms - channel.since_ms < timeout_ms,
             )  # fmt: skip
-        since_ms = None if cause is Cause.BACKLOG else channel.since_ms
+        since_ms = None if cause in _NO_SILENCE else channel.since_ms
+        if cause is Cause.UNREADABLE and then is not None:  # records come: the last of them says nothing
+            since_ms = then.since_ms
         return Holder(channel=tp, watermark_ms=emitted_ms(channel, key), cause=cause, since_ms=since_ms)
 
 

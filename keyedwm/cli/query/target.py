@@ -28,7 +28,7 @@ class Target(Protocol):
     """The place where a query publishes."""
 
     def newest(self) -> Publication | None:
-        """Return the last batch, None before the first. Raises UnavailableError, FormatError."""
+        """Return the last batch, None before the first. Raises InputError, UnavailableError, FormatError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,10 @@ class TableTarget:
     def newest(self) -> Publication | None:
         """As in Target."""
         table = table_at(self.path, self.reach, _MOST_COMMITS)
+        if table is None:  # it was there when the command began
+            raise InputError(f"there is no {self.reach.kind} {self.path} any more")
         own = [
-            one for one in (() if table is None else table.records)
+            one for one in table.records
             if one.record.batch is not None and self.query in (None, one.record.query)
         ]  # fmt: skip
         if not own:

@@ -46,6 +46,8 @@ def run(args: argparse.Namespace) -> int:
     out = PlainConsole.open()
     if not given.once and not out.is_terminal:
         raise OptionError("the output is no terminal: give --once to print one picture, or --once --json")
+    if not given.once and out.is_dumb_terminal:  # the view would stay empty
+        raise OptionError("this terminal cannot be drawn on (TERM=dumb): give --once to print one picture")
     if given.topic is not None:
         _watch_topic(out, given, given.topic)
     else:
@@ -60,11 +62,11 @@ def _watch_topic(out: PlainConsole, given: Given, topic: str) -> None:
             return topic_picture(cluster, options, topic, _now_ms())
 
         def lay(picture: TopicPicture, before: TopicPicture | None, view: View) -> tuple[RenderableType, int]:
-            return topic_page(picture, before, height=out.height, view=view)
+            return topic_page(picture, before, width=out.width, height=out.height, view=view)
 
         first = look()
         if given.once:
-            _print(out, given, first, topic_layout(first))
+            _print(out, given, first, topic_layout(first, width=out.width))
             return
         last = [first]
 
@@ -123,7 +125,8 @@ def _reader(files: Files, given: Given) -> Iterator[QueryReader]:
 def _connected(given: Given, topics: list[str]) -> Iterator[tuple[Cluster, SourceOptions]]:
     parsed = SourceOptions.parse({"subscribe": ",".join(topics), **given.options})
     config = replace(
-        parsed.client, api_timeout_ms=min(_LIMIT_MS, parsed.client.api_timeout_ms), fetch_bytes=_FETCH_BYTES,
+        parsed.client, api_timeout_ms=min(_LIMIT_MS, parsed.client.api_timeout_ms),
+        request_timeout_ms=min(_LIMIT_MS, parsed.client.request_timeout_ms), fetch_bytes=_FETCH_BYTES,
         partition_fetch_bytes=_FETCH_BYTES,
     )  # fmt: skip
     with closing(Cluster.connect(config, _LIMIT_MS)) as cluster:

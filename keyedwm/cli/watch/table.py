@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from textwrap import wrap
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -34,6 +33,7 @@ from keyedwm.cli.watch.words import (
     second_text,
     size,
     span,
+    whole,
 )
 from keyedwm.core.watermark import Status
 from keyedwm.kafka.client.values import TopicPartition
@@ -64,7 +64,6 @@ _MOST_NAMED = 3
 _WIDE = 120  # columns, from which on a row has more than what tells why the watermark waits
 _WIDE_NAME, _NARROW_NAME = 40, 22
 _LEAST_ROWS = 3
-_MOST_ERROR_LINES = 5
 _S = 1_000
 _SILENT_MS = 60 * _S  # after which a query that could plan a batch is worth a word
 
@@ -81,7 +80,10 @@ def page(
 
     With several sources each gets its share of the height.
     """
-    heads = [_query_lines(picture, width), *(_source_lines(source, picture.taken_ms) for source in picture.sources)]
+    heads = [
+        _query_lines(picture, width),
+        *(_source_lines(source, picture.taken_ms, width) for source in picture.sources),
+    ]
     heads.append(state_lines(picture))
     count = len(picture.sources)
     used = sum(map(len, heads)) + 2 * count + 1  # the head of each table, which part of it is shown, and the keys
@@ -99,8 +101,8 @@ def _laid_out(
         chosen = view.chosen(source.partitions)
         window = view.window(len(chosen), len(chosen) if rows is None else rows)
         rates = _rates(source, picture, before)
-        parts += _source_lines(source, picture.taken_ms)
-        parts.append(_table(chosen[window], picture.taken_ms, rates, is_wide=width >= _WIDE))
+        parts += _source_lines(source, picture.taken_ms, width)
+        parts.append(_table(chosen[window], picture.taken_ms, rates, width))
         if len(chosen[window]) < len(source.partitions):
             of = f"{len(chosen)} of {len(source.partitions)}" if len(chosen) < len(source.partitions) else len(chosen)
             last = window.start + len(chosen[window])
@@ -117,10 +119,10 @@ def _query_lines(picture: Picture, width: int) -> list[Text]:
         line(f"planned batch {picture.planned_batch}, {committed}"),
         *_stopped(picture),
         *_failed(picture, width),
-        *_published(picture),
+        *_published(picture, width),
     ]
     if picture.trouble:
-        lines.append(line(f"the broker does not answer: {picture.trouble}"))
+        lines += whole(f"the broker does not answer: {picture.trouble}", width)
     return lines
 
 
@@ -141,14 +143,16 @@ def _failed(picture: Picture, width: int) -> list[Text]:
         said = (
             f"last error, {ago(error.at_ms, picture.taken_ms)}, before batch {error.batch} was committed: {error.text}"
         )
-        return [line(part) for part in wrap(said, width, max_lines=_MOST_ERROR_LINES, placeholder="…")]
+        return whole(said, width)
     planned_ms = max((source.planned_ms for source in picture.sources), default=picture.taken_ms)
     if picture.committed_batch == picture.planned_batch or picture.taken_ms - planned_ms < _SILENT_MS:
         return []
     return [line("last error: none is left in the checkpoint; if the query failed, its driver's log has it")]
 
 
-def _published(picture: Picture) -> list[Text]:
+def _published(picture: Picture, width: int) -> list[Text]:
+    if picture.target_trouble is not None:
+        return whole(f"the target cannot be read: {picture.target_trouble}", width)
     one = picture.publication
     if one is None:
         return []
@@ -159,7 +163,7 @@ def _published(picture: Picture) -> list[Text]:
     return [line(f"{one.kind}: {what}, {one.rows} rows{version}, {ago(one.at_ms, picture.taken_ms)}")]
 
 
-def _source_lines(source: SourcePicture, taken_ms: int) -> list[Text]:
+def _source_lines(source: SourcePicture, taken_ms: int, width: int) -> list[Text]:
     idle = sum(one.status is Status.IDLE for one in source.partitions)
     backlogs = [one.backlog for one in source.partitions]
     known = [backlog for backlog in backlogs if backlog is not None]
@@ -178,14 +182,14 @@ def _source_lines(source: SourcePicture, taken_ms: int) -> list[Text]:
     if before:
         lines.append(line(f"{before} partitions show their watermarks and counts as of the start of this batch"))
     if source.coordinator:
-        lines.append(line(f"the consumer group cannot be read: {source.coordinator}"))
+        lines += whole(f"the consumer group cannot be read: {source.coordinator}", width)
     for watermark in source.watermarks:
-        lines += _held(watermark, taken_ms)
+        lines += _held(watermark, taken_ms, width)
     return lines
 
 
-def _held(watermark: WatermarkPicture, taken_ms: int) -> list[Text]:
-    """Say a watermark in a line, and of each cause in another who holds it."""
+def _held(watermark: WatermarkPicture, taken_ms: int, width: int) -> list[Text]:
+    """Say a watermark in a line, and of each cause who holds it, with the cause whole: it is what one looks for."""
     name = f"watermark {watermark.key}" if watermark.key else "watermark"
     unmoved = f", unmoved for {span(max(taken_ms - watermark.unmoved_since_ms, 0))}"
     lines = [
@@ -195,21 +199,26 @@ def _held(watermark: WatermarkPicture, taken_ms: int) -> list[Text]:
         lines.append(line("  held by nobody: no partition is active"))
     ordered = sorted(watermark.held_by, key=lambda holder: holder.cause.value)
     for cause, same in groupby(ordered, key=lambda holder: holder.cause):
-        lines.append(line("  " + _holders(cause, list(same), taken_ms)))
+        lines += whole("  " + _holders(cause, list(same), taken_ms, width), width)
     return lines
 
 
-def _holders(cause: Cause, holders: list[Holder], taken_ms: int) -> str:
-    names = ", ".join(str(holder.channel) for holder in holders[:_MOST_NAMED])
+def _holders(cause: Cause, holders: list[Holder], taken_ms: int, width: int) -> str:
+    names = ", ".join(name_of(holder.channel, _name_width(width)) for holder in holders[:_MOST_NAMED])
     more = f" and {len(holders) - _MOST_NAMED} more" if len(holders) > _MOST_NAMED else ""
     since = [holder.since_ms for holder in holders if holder.since_ms is not None]
     when = f", since {second_text(min(since))} ({ago(min(since), taken_ms)})" if since else ""
     return f"held by {names}{more}: {cause.value}{when}"
 
 
+def _name_width(width: int) -> int:
+    return _WIDE_NAME if width >= _WIDE else _NARROW_NAME
+
+
 def _table(
-    partitions: Sequence[PartitionPicture], taken_ms: int, rates: Mapping[TopicPartition, float], *, is_wide: bool
+    partitions: Sequence[PartitionPicture], taken_ms: int, rates: Mapping[TopicPartition, float], width: int
 ) -> Table:
+    is_wide = width >= _WIDE
     table = Table(box=None, padding=(0, 1, 0, 0))
     table.add_column("partition", no_wrap=True)
     numbers = (*(("position", "log end") if is_wide else ()), "backlog", "behind", *(("rows/s",) if rates else ()))
@@ -222,11 +231,11 @@ def _table(
     for one in partitions:
         rate = [f"{rates[one.channel]:.0f}" if one.channel in rates else UNKNOWN] if rates else []
         table.add_row(
-            name_of(one.channel, _WIDE_NAME if is_wide else _NARROW_NAME),
+            name_of(one.channel, _name_width(width)),
             *([str(one.position), or_unknown(one.log_end)] if is_wide else []),
             or_unknown(one.backlog), span(one.behind_ms), *rate, _watermarks(one),
             span(None if one.idle_since_ms is None else max(taken_ms - one.idle_since_ms, 0), none="no"),
-            *([second_text(one.last_record_ms)] if is_wide else []), str(one.late), str(one.unreadable),
+            *([_last_record(one)] if is_wide else []), str(one.late), str(one.unreadable),
         )  # fmt: skip
     return table
 
@@ -237,9 +246,16 @@ def _rates(source: SourcePicture, picture: Picture, before: Picture | None) -> d
         return {}
     seconds = (picture.taken_ms - before.taken_ms) / _S
     known = {one.channel: one.position for of in before.sources if of.group == source.group for one in of.partitions}
-    return {
-        one.channel: (one.position - known[one.channel]) / seconds for one in source.partitions if one.channel in known
+    return {  # a position goes back where the states behind it cannot be read any more: no rate is known then
+        one.channel: (one.position - known[one.channel]) / seconds
+        for one in source.partitions
+        if one.channel in known and one.position >= known[one.channel]
     }
+
+
+def _last_record(one: PartitionPicture) -> str:
+    """Show the time of the newest record; "none" only where the log was looked at and never held one."""
+    return UNKNOWN if one.last_record_ms is None and one.log_end != 0 else second_text(one.last_record_ms)
 
 
 def _watermarks(one: PartitionPicture) -> str:

@@ -11,7 +11,7 @@ from rich.text import Text
 from keyedwm.arrow.instants import time_text
 from keyedwm.cli.query.topic import EndPicture, TopicPicture
 from keyedwm.cli.watch.view import View
-from keyedwm.cli.watch.words import UNKNOWN, against_clock, line, name_of, second_text, span
+from keyedwm.cli.watch.words import UNKNOWN, against_clock, line, name_of, second_text, span, whole
 from keyedwm.core.text import listed
 
 _NAME = 30
@@ -20,52 +20,54 @@ _S = 1_000
 _MOST_NAMED = 3
 
 
-def topic_layout(picture: TopicPicture, before: TopicPicture | None = None, *, rows: int | None = None,
+def topic_layout(picture: TopicPicture, before: TopicPicture | None = None, *, width: int, rows: int | None = None,
                  first: int = 0, needle: str = "") -> RenderableType:  # fmt: skip
-    """Lay a picture out. before: an earlier one, for rows/s. rows: of partitions, from `first` on; None: all."""
+    """Lay a picture out. before: an earlier one, for rows/s. width: columns there are.
+
+    rows: of partitions, from `first` on; None: all.
+    """
     chosen = [one for one in picture.partitions if needle.lower() in str(one.channel).lower()]
     begin = 0 if rows is None else max(min(first, len(chosen) - rows), 0)
     page = chosen[begin:] if rows is None else chosen[begin : begin + rows]
-    parts: list[RenderableType] = [*_head(picture), _table(page, picture, before)]
+    parts: list[RenderableType] = [*_head(picture, width), _table(page, picture, before)]
     if len(page) < len(picture.partitions):
         parts.append(line(f"partitions {min(begin + 1, begin + len(page))} to {begin + len(page)} of {len(chosen)}"))
     return Group(*parts)
 
 
 def topic_page(
-    picture: TopicPicture, before: TopicPicture | None, *, height: int, view: View
+    picture: TopicPicture, before: TopicPicture | None, *, width: int, height: int, view: View
 ) -> tuple[RenderableType, int]:
     """Lay a picture out in so many lines, the keys in the last of them; return how many partitions it has room for."""
-    rows = max(_LEAST_ROWS, height - len(_head(picture)) - 3)
-    shown = topic_layout(picture, before, rows=rows, first=view.first, needle=view.needle)
+    rows = max(_LEAST_ROWS, height - len(_head(picture, width)) - 3)
+    shown = topic_layout(picture, before, width=width, rows=rows, first=view.first, needle=view.needle)
     keys = (
         f"filter: {view.needle}_   Enter: keep   Esc: none" if view.is_typing else "q end  / filter  ↑↓ PgUp PgDn Home"
     )
     return Group(shown, line(keys)), rows
 
 
-def _head(picture: TopicPicture) -> list[Text]:
+def _head(picture: TopicPicture, width: int) -> list[Text]:
     records = sum(one.end - one.first for one in picture.partitions)
     lines = [
         line(f"{time_text(picture.taken_ms)} topic {picture.topic}"),
         line(f"{len(picture.partitions)} partitions, {records} offsets; by record timestamps (eventTime=timestamp):"),
     ]
     if picture.trouble is not None:
-        lines.append(line(f"the broker does not answer: {picture.trouble}"))
+        lines += whole(f"the broker does not answer: {picture.trouble}", width)
     if not picture.are_times_known:
         return [*lines, line("  the brokers do not tell timestamps (Kafka 3.0 and later do)")]
     known = [one.newest_ms for one in picture.partitions if one.newest_ms is not None]
     lowest = None if len(known) < len(picture.partitions) else min(known)
     highest = max(known, default=None)
-    names = listed([one.channel for one in picture.holders], _MOST_NAMED)
+    ahead = against_clock(highest, picture.taken_ms)
+    names = listed([name_of(one.channel, _NAME) for one in picture.holders], _MOST_NAMED)
     since = f", whose newest record is of {second_text(lowest)}" if lowest is not None else ", without any record"
     return [
         *lines,
         line(f"  lowest of the partitions: {time_text(lowest)}{against_clock(lowest, picture.taken_ms)}"),
-        line(f"  held by {names}{since}"),
-        line(
-            f"  highest of all, as one watermark has it: {time_text(highest)}{against_clock(highest, picture.taken_ms)}"
-        ),
+        *whole(f"  held by {names}{since}", width),
+        *whole(f"  highest of all, as one watermark has it: {time_text(highest)}{ahead}", width),
     ]
 
 

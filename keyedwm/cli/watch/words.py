@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from textwrap import wrap
+
 from rich.text import Text
 
 from keyedwm.arrow.instants import time_text
@@ -9,11 +11,22 @@ from keyedwm.core.text import about_span, printable
 from keyedwm.kafka.client.values import TopicPartition
 
 UNKNOWN = "?"
+_MOST_LINES = 5  # of one sentence
+_LEAST_WIDTH = 10  # columns, below which nothing is laid out
 
 
 def line(text: str) -> Text:
     """One line, cut with an ellipsis where the terminal ends."""
     return Text(printable(text), no_wrap=True, overflow="ellipsis")
+
+
+def whole(text: str, width: int) -> list[Text]:
+    """Say in some lines what must not be cut off where the terminal ends."""
+    parts = wrap(
+        text, max(width, _LEAST_WIDTH), subsequent_indent="    ", break_on_hyphens=False,
+        max_lines=_MOST_LINES, placeholder="…",
+    )  # fmt: skip
+    return [line(part) for part in parts]
 
 
 def name_of(channel: TopicPartition, width: int) -> str:
