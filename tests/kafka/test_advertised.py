@@ -16,7 +16,7 @@ from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.cluster import Cluster
 from tests.support.hostile import HostileBroker, hostile_broker
 
-METADATA, END_TXN, CONFIGS = 3, 26, 32
+OFFSETS, METADATA, VERSIONS, END_TXN, CONFIGS = 2, 3, 18, 26, 32
 
 
 @pytest.fixture
@@ -57,6 +57,18 @@ def test_a_broker_that_is_gone_from_its_bootstrap_address_is_not_blamed_for_its_
     config = config_of(f"{broker.bootstrap},127.0.0.1:{port}")
     advertise(broker, "127.0.0.1", port)
     cluster = Cluster.connect(config)
+    with pytest.raises(UnavailableError) as told:
+        cluster.latest([("t", 0)])
+    cluster.close()
+    assert "advertised" not in str(told.value)
+
+
+def test_a_broker_that_goes_away_after_it_was_reached_is_not_blamed_for_its_listeners() -> None:
+    with hostile_broker() as broker:
+        advertise(broker, "localhost", int(broker.bootstrap.rpartition(":")[2]))  # another name than bootstrap's
+        cluster = Cluster.connect(config_of(broker.bootstrap))
+        cluster.latest([("t", 0)])
+        broker.lies = dict.fromkeys((*broker.lies, VERSIONS, OFFSETS), lambda *_: None)  # hangs up
     with pytest.raises(UnavailableError) as told:
         cluster.latest([("t", 0)])
     cluster.close()

@@ -94,6 +94,7 @@ class Manager(KafkaConnectionManager):
         self._outside = Outside(self)
         self._distrusted: set[Any] = set()
         self._unreached: dict[Any, BaseException] = {}
+        self._reached: set[str] = set()  # addresses of brokers that were right once, so that it is not they
 
     def get_connection(self, node_id: Any, **how: Any) -> Any:
         """A connection to a broker; while connecting a refused login is final, as repeating it can lock the account.
@@ -109,11 +110,19 @@ class Manager(KafkaConnectionManager):
         if not isinstance(connection, LimitedConnection):
             connection = LimitedConnection.of(connection, self._outside)
             if not self.cluster.is_bootstrap(node_id):
-                connection.init_future.add_callback(lambda _: self._unreached.pop(node_id, None))
+                connection.init_future.add_callback(lambda _: self._is_reached(node_id))
                 connection.init_future.add_errback(functools.partial(self._unreached.__setitem__, node_id))
         if self.cluster.is_bootstrap(node_id):
             connection.init_future.add_errback(functools.partial(self._remember, node_id))
         return connection
+
+    def _is_reached(self, node_id: Any) -> None:
+        self._unreached.pop(node_id, None)
+        self._reached.add(self._address_of(node_id))
+
+    def _address_of(self, node_id: Any) -> str:
+        broker = self.cluster.broker_metadata(node_id)
+        return "" if broker is None else f"{broker.host}:{broker.port}"
 
     def _remember(self, node_id: Any, error: BaseException) -> None:
         # The last attempt may have no time left to fail for its own reason: that of an earlier one says more.
@@ -129,14 +138,17 @@ class Manager(KafkaConnectionManager):
                 self._final = error
 
     def unreached(self) -> str | None:
-        """Say which broker cannot be reached where it says that it is, if that is no bootstrap address; else None."""
+        """Say which broker cannot be reached where it says that it is; None for addresses that were reached before.
+
+        None too for bootstrap addresses: these brokers are gone, and not advertised wrongly.
+        """
         for node_id, error in sorted(self._unreached.items()):
-            broker = self.cluster.broker_metadata(node_id)
-            if broker is not None and f"{broker.host}:{broker.port}" not in self.config["bootstrap_servers"]:
+            address = self._address_of(node_id)
+            if address and address not in self._reached and address not in self.config["bootstrap_servers"]:
                 return (
-                    f"the bootstrap address answered, and broker {node_id} is advertised as {broker.host}:"
-                    f"{broker.port}, which is not reached from here ({_words(error)}): advertised.listeners of the "
-                    "broker must be an address that the driver and all workers reach"
+                    f"the bootstrap address answered, and broker {node_id} is advertised as {address}, which is not "
+                    f"reached from here ({_words(error)}): advertised.listeners of the broker must be an address that "
+                    "the driver and all workers reach"
                 )
         return None
 
