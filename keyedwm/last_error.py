@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from keyedwm.config.secrets import without_logins
-from keyedwm.core.errors import FormatError, KeyedwmError
+from keyedwm.core.errors import FormatError, InputError, KeyedwmError
 from keyedwm.core.parsing import parse_json
 from keyedwm.core.text import shortened, shown
 from keyedwm.savepoint_files import Files
@@ -82,7 +82,7 @@ def leave_error(checkpoint: Files, text: str, batch: int | None = None) -> None:
 def last_error(checkpoint: Files, committed: int | None) -> LastError | None:
     """Return the newest error; None if there is none, or a batch that was committed since supersedes it.
 
-    Raises FormatError, UnavailableError.
+    Raises InputError where it is damaged, FormatError where its version is unknown, UnavailableError.
     """
     ours = checkpoint.below(OURS)
     text = ours.read(_NAME)
@@ -94,7 +94,7 @@ def last_error(checkpoint: Files, committed: int | None) -> LastError | None:
         is_known = version == VERSION
         error = LastError(at_ms=found["at_ms"], batch=found["batch"], text=found["text"]) if is_known else None
     except (ValueError, KeyError, TypeError, FormatError) as wrong:
-        raise FormatError(f"{ours.place}/{_NAME} is damaged: delete it, it holds an error that is past") from wrong
+        raise InputError(f"{ours.place}/{_NAME} is damaged: delete it, it holds an error that is past") from wrong
     if error is None:
         raise FormatError(f"{ours.place}/{_NAME} has version {shown(version)}, this keyedwm reads version {VERSION}")
     return None if committed is not None and committed >= error.batch else error

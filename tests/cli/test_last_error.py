@@ -100,7 +100,7 @@ def test_a_note_that_cannot_be_written_is_a_warning(tmp_path, caplog):
 def test_a_damaged_note_is_named(planted, text, capsys):
     leave_error(planted.files, "an error", 3)
     (planted.directory / "keyedwm" / "last_error.json").write_text(text)
-    with pytest.raises(FormatError, match=r"last_error\.json is damaged: delete it"):
+    with pytest.raises(InputError, match=r"last_error\.json is damaged: delete it"):
         last_error(planted.files, None)
     assert main(["watch", str(planted.directory), "--once"]) == 2
     assert capsys.readouterr().err.count("\n") == 1

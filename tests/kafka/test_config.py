@@ -85,6 +85,13 @@ def test_the_login_is_read_from_the_jaas_entry() -> None:
     assert (security.username, security.password) == ("me", QUOTED)
 
 
+@pytest.mark.parametrize("address", ["user:hidden@host:9092", "SASL_SSL://user:hidden@host:9092,other:9092"])
+def test_a_login_in_an_address_is_refused_unseen(address: str) -> None:
+    with pytest.raises(OptionError, match="holds an @: a login is given by kafka.sasl.jaas.config") as met:
+        ClientConfig.from_options({"bootstrap.servers": address})
+    assert "hidden" not in str(met.value)
+
+
 def test_no_secret_shows() -> None:
     config = ClientConfig.from_options(SASL | {"sasl.jaas.config": JAAS})
     assert "quoted" not in repr(config) + str(config)

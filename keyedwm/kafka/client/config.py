@@ -102,6 +102,11 @@ class ClientConfig:
 
 
 def _addresses(name: str, value: str) -> tuple[str, ...]:
+    if "@" in value:  # no host has it, and a password before it is not repeated
+        raise OptionError(
+            f"option {name}: comma-separated host:port is expected, and an address holds an @: a login is given by "
+            "kafka.sasl.jaas.config"
+        )
     # Kafka's own clients take a protocol before a host, such as SASL_SSL://, and pay no attention to it.
     addresses = tuple(_PROTOCOL.sub("", part.strip()) for part in value.split(",") if part.strip())
     for address in addresses:
