@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
 from keyedwm.cli.main import main
-from keyedwm.core.errors import FencedError, FormatError, InputError
+from keyedwm.core.errors import FencedError, InputError
 from keyedwm.last_error import last_error, leave_error, leaving_error
 from keyedwm.savepoint_files import Files
 from keyedwm.spark.failures.left import Failures

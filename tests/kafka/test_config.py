@@ -87,7 +87,7 @@ def test_the_login_is_read_from_the_jaas_entry() -> None:
 
 @pytest.mark.parametrize("address", ["user:hidden@host:9092", "SASL_SSL://user:hidden@host:9092,other:9092"])
 def test_a_login_in_an_address_is_refused_unseen(address: str) -> None:
-    with pytest.raises(OptionError, match="holds an @: a login is given by kafka.sasl.jaas.config") as met:
+    with pytest.raises(OptionError, match=r"holds an @: a login is given by kafka\.sasl") as met:
         ClientConfig.from_options({"bootstrap.servers": address})
     assert "hidden" not in str(met.value)
 
