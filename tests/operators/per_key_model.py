@@ -48,15 +48,18 @@ class Model:
     def owner_of(self, row: Row):
         return row.owner if self.by_owner else (row.owner, row.page)
 
-    def forget(self) -> None:
-        for owner in list(self.highs):
+    def forget(self, owners: list) -> None:
+        floor_ms = self.floor_ms
+        for owner in owners:
+            if owner not in self.highs:
+                continue
             reach = max(self.own.get(owner, NEVER), max(self.highs[owner].values()) - self.lag_ms)
-            if reach <= self.floor_ms:
+            if reach <= floor_ms:
                 for held in (self.highs, self.own, self.seen):
                     held.pop(owner, None)
 
     def counts(self, owner) -> int:
-        self.forget()
+        self.forget([owner])
         known = max(self.own.get(owner, NEVER), self.floor_ms)
         if self.idle_ms is None or owner not in self.seen or self.front_ms == NEVER:
             return known
@@ -65,7 +68,7 @@ class Model:
 
     def standing(self) -> tuple[list[tuple[int, int]], Counter]:
         """How far behind W keys are, with how many of them, and how many rows were late of each."""
-        self.forget()
+        self.forget(list(self.highs))
         behind = Counter(max(0, self.front_ms - own) for own in self.own.values() if own > self.floor_ms)
         return sorted(behind.items()), Counter(map(self.owner_of, self.late))
 
@@ -117,6 +120,7 @@ class Model:
         if self.first_ms == NEVER:
             self.first_ms = front_ms
         self.front_ms = front_ms
+        self.forget(list(self.highs))
         shown = self.close()
         for owner in list(self.highs):
             if self.counts(owner) == front_ms:  # idle: what W has closed stays closed

@@ -74,6 +74,17 @@ def stream(seed, steps=40):
         yield rows, front_ms if step > 3 and rng.random() < 0.7 else None
 
 
+def shared(seeds):
+    """The streams of several seeds as one, each with devices of its own; W is that of the first."""
+    for steps in zip(*map(stream, seeds), strict=True):
+        rows = [
+            replace(row, owner=f"{row.owner} {number}", offset=row.offset * len(steps) + number)
+            for number, (of_seed, _) in enumerate(steps)
+            for row in of_seed
+        ]
+        yield sorted(rows, key=lambda row: (row.partition, row.offset)), steps[0][1]
+
+
 def both(per_key, window, batches, *, steps=1, **settings):
     """The plan's operator, built anew after so many steps, and the book; yields what each shows of a step."""
     rule = settings.get("late_rule", LateRule.WINDOW)
@@ -127,18 +138,25 @@ def drawn(seed):
     return per_key, window, {} if how.get("lateness_ms", 0) > per_key.behind_ms else how
 
 
+def keys_close(number, batches, steps=1):
+    per_key, window, how = drawn(number)
+    for step, (made, told, _) in enumerate(both(per_key, window, batches, steps=steps, **how)):
+        assert made == told, step
+
+
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_key_closes_by_its_own_watermark(seed):
-    per_key, window, how = drawn(seed)
-    for step, (made, told, _) in enumerate(both(per_key, window, stream(seed), **how)):
-        assert made == told, step
+    keys_close(seed, stream(seed))
 
 
 @pytest.mark.parametrize("seed", range(2, 8))
 def test_an_operator_goes_on_after_its_state_was_written(seed):
-    per_key, window, how = drawn(seed)
-    for step, (made, told, _) in enumerate(both(per_key, window, stream(seed), steps=7, **how)):
-        assert made == told, step
+    keys_close(seed, stream(seed), steps=7)
+
+
+@pytest.mark.parametrize("number", range(6, 12))
+def test_keys_of_several_streams_close_by_their_own_watermarks(number):
+    keys_close(number, shared(range(number * 8, number * 8 + 8)))
 
 
 @pytest.mark.parametrize("window", WINDOWS[:2], ids=str)
