@@ -6,11 +6,14 @@ import uuid
 from dataclasses import replace
 from datetime import date, datetime, timezone
 from decimal import Decimal
+from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyiceberg.table
 import pytest
 from pyiceberg.schema import Schema
+from pyiceberg.table.update import update_table_metadata
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType, UUIDType
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -260,6 +263,15 @@ def test_tables_of_version_1_and_those_that_merge_manifests_take_rows(properties
         publish(to, [staged(to, [batch], batch)], batch=batch)
         publish(to, [staged(to, [batch], batch)], batch=batch)
     assert numbers(tmp_path) == [0, 1, 2]
+
+
+def test_a_commit_copies_no_metadata_which_grows_with_every_snapshot(tmp_path):
+    to = how(tmp_path)
+    publish(to, [staged(to, [0])], batch=0)
+    with patch.object(pyiceberg.table, "update_table_metadata", wraps=update_table_metadata) as copied:
+        publish(to, [staged(to, [1], 1)], batch=1)
+    assert not copied.called
+    assert numbers(tmp_path) == [0, 1]
 
 
 def test_complete_mode_replaces_the_rows_with_one_snapshot_a_batch(tmp_path):
