@@ -131,8 +131,9 @@ class Planner:
             planned = replace(planned, group=self._group)  # a query that goes on from a savepoint has its own
         planned = replace(planned, outage=self._states.outage.why, idle_timeout=IdleTimeout(options.idle_timeout_ms))
         self._progress = describe(
-            planned, seen, self._ends or {}, self._states.recovered, sets_idle=options.idle_timeout_ms is not None
-        )
+            planned, seen, self._ends or {}, self._states.recovered,
+            sets_idle=options.idle_timeout_ms is not None, before=start.channels,
+        )  # fmt: skip
         self._tell_nothing_selected(planned)
         if options.propagate:
             self._progress["barriers_again"] = barriers_again(planned)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from keyedwm.arrow.instants import iso_text
@@ -16,33 +18,40 @@ from keyedwm.kafka.client.values import TopicPartition
 from pyspark_wm_source.driver.plan import Seen
 from pyspark_wm_source.options.start_offsets import Topics
 from pyspark_wm_source.task.propagated import last_barrier
-from pyspark_wm_source.values.holding import Cause, cause_of, emitted_ms, holders_of, keys_of
+from pyspark_wm_source.values.holding import Cause, cause_of, emitted_ms, holders_of, keys_of, unreadable_since
 from pyspark_wm_source.values.offsets import Channel, QueryOffset, as_spark_offsets
 
 _MOST_NAMED = 5
 
 
 def describe(
-    planned: QueryOffset, seen: Seen, ends: Mapping[TopicPartition, int], recovered: int, *, sets_idle: bool = False
+    planned: QueryOffset,
+    seen: Seen,
+    ends: Mapping[TopicPartition, int],
+    recovered: int,
+    *,
+    sets_idle: bool = False,
+    before: Mapping[TopicPartition, Channel] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Return the facts of a batch, ready for JSON: `offsets` are the log ends, in Spark's shape.
 
     watermark: the coalesced one of each key; held_by: of each key the slowest active channels and what each waits for,
     in one sentence that names five of them and counts the rest; causes: of each key how many of them wait for the same,
     by `Cause`. backlog: offsets that this batch leaves up to the log ends. sets_idle: an idle timeout is set.
+    before: the channels of the batch before, by which it is told that none of the event times read since was readable.
     bad_event_times, late_events: since the query's first batch, up to the batch before this one, of each partition that
     has any; control_records: likewise, those with the reserved header that are neither rows nor read. resets: how often
     a partition's state was lost with records. future_event_times: likewise, those beyond `maxEventTimeAhead`.
     recovery_reads: ranges that this process read a second time. coordinator: why the group's did not answer.
     """
-    keys = keys_of(planned.channels)
+    keys, holders = keys_of(planned.channels), _Holders(planned, seen, ends, before, sets_idle)
     return {
         "offsets": as_spark_offsets(ends),
         "batch": planned.batch,
         "reads": sum(channel.read for channel in planned.channels.values()),
         "watermark": {str(key): _shown(planned.watermark_ms(key)) for key in keys},
-        "held_by": {str(key): _holders(planned, seen, ends, key) for key in keys},
-        "causes": {str(key): _causes(planned, seen, ends, key, sets_idle) for key in keys},
+        "held_by": {str(key): holders.told(key) for key in keys},
+        "causes": {str(key): holders.causes(key) for key in keys},
         "backlog": sum(max(ends.get(tp, 0) - c.next_offset, 0) for tp, c in planned.channels.items()),
         "idle": sum(channel.status is Status.IDLE for channel in planned.channels.values()),
         "bad_event_times": _counted(planned, lambda counts: counts.bad),
@@ -80,44 +89,56 @@ def _shown(time_ms: int | None) -> str | None:
     return None if time_ms is None else iso_text(time_ms) or f"{time_ms} ms"
 
 
-def _holders(planned: QueryOffset, seen: Seen, ends: Mapping[TopicPartition, int], key: int) -> str | None:
-    """Say which active channels have the lowest watermark (or none at all), and what each waits for."""
-    holders = holders_of(planned.channels, key)
-    sentences = [_holder(tp, planned.channels[tp], seen, ends, key) for tp in holders[:_MOST_NAMED]]
-    if len(holders) > _MOST_NAMED:
-        sentences.append(f"{len(holders) - _MOST_NAMED} more likewise")
-    return "; ".join(sentences) or None
+@dataclass(frozen=True, slots=True)
+class _Holders:
+    """The channels that hold the watermarks of a planned batch. before: the channels of the batch before."""
 
+    planned: QueryOffset
+    seen: Seen
+    ends: Mapping[TopicPartition, int]
+    before: Mapping[TopicPartition, Channel]
+    sets_idle: bool
 
-def _causes(
-    planned: QueryOffset, seen: Seen, ends: Mapping[TopicPartition, int], key: int, sets_idle: bool
-) -> dict[str, int]:
-    """Count the holders of a watermark by what they wait for."""
-    causes = Counter(
-        cause_of(
-            planned.channels[tp], key, backlog=_backlog(tp, planned.channels[tp], ends),
-            uncommitted=seen.uncommitted(tp), becomes_idle=sets_idle,
-        ).value
-        for tp in holders_of(planned.channels, key)
-    )  # fmt: skip
-    return dict(sorted(causes.items()))
+    def told(self, key: int) -> str | None:
+        """Say which active channels have the lowest watermark (or none at all), and what each waits for."""
+        holders = holders_of(self.planned.channels, key)
+        sentences = [self._told(tp, key) for tp in holders[:_MOST_NAMED]]
+        if len(holders) > _MOST_NAMED:
+            sentences.append(f"{len(holders) - _MOST_NAMED} more likewise")
+        return "; ".join(sentences) or None
 
+    def causes(self, key: int) -> dict[str, int]:
+        """Count the holders of a watermark by what they wait for."""
+        holders = holders_of(self.planned.channels, key)
+        causes = Counter(self._cause(tp, key, becomes_idle=self.sets_idle).value for tp in holders)
+        return dict(sorted(causes.items()))
 
-def _backlog(tp: TopicPartition, channel: Channel, ends: Mapping[TopicPartition, int]) -> int:
-    return ends.get(tp, channel.next_offset) - channel.start
+    def _cause(self, tp: TopicPartition, key: int, *, becomes_idle: bool = False) -> Cause:
+        return cause_of(
+            self.planned.channels[tp], key, backlog=self._backlog(tp), uncommitted=self.seen.uncommitted(tp),
+            unreadable=self._unreadable(tp, key), becomes_idle=becomes_idle,
+        )  # fmt: skip
 
+    def _backlog(self, tp: TopicPartition) -> int:
+        channel = self.planned.channels[tp]
+        return self.ends.get(tp, channel.next_offset) - channel.start
 
-def _holder(tp: TopicPartition, channel: Channel, seen: Seen, ends: Mapping[TopicPartition, int], key: int) -> str:
-    lowest_ms = emitted_ms(channel, key)
-    at = "without a watermark" if lowest_ms is None else f"at {_shown(lowest_ms)}"
-    backlog, uncommitted = _backlog(tp, channel, ends), seen.uncommitted(tp)
-    match cause_of(channel, key, backlog=backlog, uncommitted=uncommitted):
-        case Cause.BACKLOG:
-            why = f"backlog {backlog}"
-        case Cause.UNREADABLE:
-            why = f"none of its {channel.counts.bad} event times could be read"
-        case Cause.OPEN_TRANSACTION:
-            why = f"{uncommitted} records of open transactions"
-        case _:
-            why = f"no record since {_shown(channel.since_ms)}"
-    return f"{tp} {at}: {why}"
+    def _unreadable(self, tp: TopicPartition, key: int) -> int:
+        return unreadable_since(self.before.get(tp), self.planned.channels[tp], key)
+
+    def _told(self, tp: TopicPartition, key: int) -> str:
+        channel = self.planned.channels[tp]
+        lowest_ms = emitted_ms(channel, key)
+        at = "without a watermark" if lowest_ms is None else f"at {_shown(lowest_ms)}"
+        match self._cause(tp, key):
+            case Cause.BACKLOG:
+                why = f"backlog {self._backlog(tp)}"
+            case Cause.UNREADABLE if lowest_ms is None:
+                why = f"none of its {channel.counts.bad} event times could be read"
+            case Cause.UNREADABLE:
+                why = f"none of the {self._unreadable(tp, key)} event times of the batch before could be read"
+            case Cause.OPEN_TRANSACTION:
+                why = f"{self.seen.uncommitted(tp)} records of open transactions"
+            case _:
+                why = f"no record since {_shown(channel.since_ms)}"
+        return f"{tp} {at}: {why}"

@@ -45,6 +45,13 @@ def holders_of(channels: Mapping[TopicPartition, Channel], key: int) -> list[Top
     return none or sorted(tp for tp, ms in active.items() if ms == lowest_ms)
 
 
+def unreadable_since(then: Channel | None, channel: Channel, key: int) -> int:
+    """Count the unreadable event times of a channel since `then`; 0 where its watermark has moved or `then` is None."""
+    if then is None or emitted_ms(then, key) != emitted_ms(channel, key):
+        return 0
+    return channel.counts.bad - then.counts.bad
+
+
 def cause_of(
     channel: Channel, key: int, *, backlog: int, uncommitted: int, unreadable: int = 0, becomes_idle: bool = False
 ) -> Cause:

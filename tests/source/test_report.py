@@ -49,6 +49,21 @@ def test_unreadable_event_times_are_named_as_the_reason(
     assert facts["held_by"]["0"] == f"{topic}-0 without a watermark: none of its 3 event times could be read"
 
 
+def test_unreadable_event_times_are_named_in_spite_of_a_backlog_once_there_was_a_watermark(
+    kafka: Broker, topic_of: Callable, open_stream: Callable[..., Stream]
+) -> None:
+    topic = topic_of(1)
+    produce(kafka.bootstrap, topic, [Record(0, 1, b'{"t": 5}')] + [Record(0, 1, b"no json")] * 40)
+    stream = open_stream(topic, {"startingOffsets": "earliest", "eventTime": "json:$.t", "maxOffsetsPerTrigger": "10"})
+    causes = []
+    for _ in range(4):
+        stream.batch()
+        causes.append(stream.reader.reportLatestOffset()["causes"]["0"])
+    assert causes == [{"backlog": 1}, {"backlog": 1}, {"unreadable event times": 1}, {"unreadable event times": 1}]
+    held = stream.reader.reportLatestOffset()["held_by"]["0"]
+    assert held.endswith(": none of the 10 event times of the batch before could be read")
+
+
 def test_late_events_are_counted_by_partition_over_batches_and_restarts(
     kafka: Broker, topic_of: Callable, open_stream: Callable[..., Stream]
 ) -> None:

@@ -24,7 +24,7 @@ from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
 from keyedwm.savepoint_files import Files
 from pyspark_wm_source.driver.plan import advances_of, coalescer_state
 from pyspark_wm_source.options.source_options import SourceOptions
-from pyspark_wm_source.values.holding import Cause, cause_of, emitted_ms, holders_of, keys_of
+from pyspark_wm_source.values.holding import Cause, cause_of, emitted_ms, holders_of, keys_of, unreadable_since
 from pyspark_wm_source.values.offsets import STATE_TIMEOUT_MS, Channel, IdleTimeout, QueryOffset, state_place
 
 _STALL_MS = 2_000
@@ -143,20 +143,13 @@ class SourceReader:
                 channel, key,
                 backlog=ends.stable[tp] - channel.start,
                 uncommitted=max(ends.high[tp] - max(ends.stable[tp], channel.start), 0),
-                unreadable=_unreadable_since(then, channel, key),
+                unreadable=unreadable_since(then, channel, key),
                 becomes_idle=timeout_ms is not None and self.now_ms - channel.since_ms < timeout_ms,
             )  # fmt: skip
         since_ms = None if cause in _NO_SILENCE else channel.since_ms
         if cause is Cause.UNREADABLE and then is not None:  # records come: the last of them says nothing
             since_ms = then.since_ms
         return Holder(channel=tp, watermark_ms=emitted_ms(channel, key), cause=cause, since_ms=since_ms)
-
-
-def _unreadable_since(then: Channel | None, channel: Channel, key: int) -> int:
-    """Count the unreadable event times since the channel's watermark moved last, as far as `then` tells."""
-    if then is None or emitted_ms(then, key) != emitted_ms(channel, key):
-        return 0
-    return channel.counts.bad - then.counts.bad
 
 
 def _after(channel: Channel, state: CommittedState | None, is_committed: bool) -> Channel:
