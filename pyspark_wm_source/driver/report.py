@@ -50,7 +50,7 @@ def describe(
         "batch": planned.batch,
         "reads": sum(channel.read for channel in planned.channels.values()),
         "watermark": {str(key): _shown(planned.watermark_ms(key)) for key in keys},
-        "held_by": {str(key): holders.told(key) for key in keys},
+        "held_by": {str(key): holders.sentence(key) for key in keys},
         "causes": {str(key): holders.causes(key) for key in keys},
         "backlog": sum(max(ends.get(tp, 0) - c.next_offset, 0) for tp, c in planned.channels.items()),
         "idle": sum(channel.status is Status.IDLE for channel in planned.channels.values()),
@@ -99,10 +99,10 @@ class _Holders:
     before: Mapping[TopicPartition, Channel]
     sets_idle: bool
 
-    def told(self, key: int) -> str | None:
+    def sentence(self, key: int) -> str | None:
         """Say which active channels have the lowest watermark (or none at all), and what each waits for."""
         holders = holders_of(self.planned.channels, key)
-        sentences = [self._told(tp, key) for tp in holders[:_MOST_NAMED]]
+        sentences = [self._sentence(tp, key) for tp in holders[:_MOST_NAMED]]
         if len(holders) > _MOST_NAMED:
             sentences.append(f"{len(holders) - _MOST_NAMED} more likewise")
         return "; ".join(sentences) or None
@@ -126,7 +126,7 @@ class _Holders:
     def _unreadable(self, tp: TopicPartition, key: int) -> int:
         return unreadable_since(self.before.get(tp), self.planned.channels[tp], key)
 
-    def _told(self, tp: TopicPartition, key: int) -> str:
+    def _sentence(self, tp: TopicPartition, key: int) -> str:
         channel = self.planned.channels[tp]
         lowest_ms = emitted_ms(channel, key)
         at = "without a watermark" if lowest_ms is None else f"at {_shown(lowest_ms)}"
