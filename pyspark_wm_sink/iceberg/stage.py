@@ -21,6 +21,7 @@ from pyiceberg.io.pyarrow import (
     MetricModeTypes,
     MetricsMode,
     StatisticsCollector,
+    StatsAggregator,
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
     parquet_path_to_id_mapping,
@@ -176,7 +177,33 @@ def _metrics(footer: pq.FileMetaData, plan: IcebergStagePlan) -> dict[str, Any]:
     except (OverflowError, ValueError):  # a time beyond the years 1 to 9999, which Python cannot hold
         counted = _limited(without_floats, _TIMES, MetricModeTypes.COUNTS)
         found = data_file_statistics_from_parquet_metadata(footer, counted, paths)
+    for number in _without_bounds(footer, paths):
+        found.column_aggregates.pop(number, None)
+    for one in found.column_aggregates.values():
+        _leave_out_odd_text(one)
     return found.to_serialized_dict()
+
+
+def _without_bounds(footer: pq.FileMetaData, paths: Mapping[str, int]) -> Iterator[int]:
+    """Yield the fields of which a row group has values and no bounds, as Parquet has none of values above 4 KiB.
+
+    PyIceberg takes the bounds of the other row groups for those of the file, where readers would pass over the values.
+    """
+    for at in range(footer.num_row_groups):
+        group = footer.row_group(at)
+        for column in map(group.column, range(group.num_columns)):
+            found = column.statistics
+            if found is None or (found.num_values and not found.has_min_max):
+                yield paths[column.path_in_schema]
+
+
+def _leave_out_odd_text(bounds: StatsAggregator) -> None:
+    """Leave out an upper bound that PyIceberg cannot write: behind U+D7FF it takes half of a pair for the next one."""
+    if isinstance(bounds.current_max, str):
+        try:
+            bounds.max_as_bytes()
+        except UnicodeEncodeError:
+            bounds.current_max = None
 
 
 def _limited(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 
 import pyarrow as pa
 import pytest
+from pyiceberg.expressions import EqualTo
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     DecimalType,
@@ -22,7 +24,10 @@ from pyiceberg.types import (
 )
 
 from keyedwm.core.errors import InputError
+from pyspark_wm_sink.batch.task import Task
+from pyspark_wm_sink.limits import Limits
 from pyspark_wm_sink.tables.publish import publish
+from pyspark_wm_sink.tables.stage import stage
 from tests.sink.iceberg_sink import NAME, catalog_of, files, how, rows, staged, table_of
 
 
@@ -80,3 +85,26 @@ def test_zero_and_minus_zero_are_partitions_of_their_own_so_that_engines_read_th
         str(task.file.partition[0]): task.file.record_count for task in table_of(tmp_path).scan().plan_files()
     }
     assert partitions == {"0.0": 2, "-0.0": 1, "nan": 1, "None": 1}
+
+
+@pytest.mark.parametrize("long", ["z" * 5_000, "a" * 5_000, b"z" * 5_000], ids=["high", "low", "bytes"])
+def test_a_value_too_long_for_parquets_bounds_is_found_beside_row_groups_that_have_some(long, tmp_path):
+    """The footer has no bounds of a row group with a value above 4 KiB."""
+    short = "m" if isinstance(long, str) else b"m"
+    given = pa.table({"v": [short, long, None]})
+    to = how(tmp_path, schema=given.schema)
+    grouped = replace(to.stage, limits=Limits(table_group_bytes=1))  # a row group for each batch of rows
+    batches = [given.slice(at, 1).to_batches()[0] for at in range(3)]
+    message = stage(grouped, Task(query="q", run="r", batch=0, partition=0, attempt=0), batches)
+    publish(to, [message], batch=0)
+    for value in (short, long):
+        assert table_of(tmp_path).scan(row_filter=EqualTo("v", value)).to_arrow().column("v").to_pylist() == [value]
+    assert message.files[0].metrics["null_value_counts"] == {1: 1}
+
+
+@pytest.mark.parametrize("text", ["\ud7ff" * 17, "a" * 15 + "\ud7ff" + "b"])
+def test_a_text_whose_upper_bound_would_be_half_of_a_pair_is_written_without_one(text, tmp_path):
+    given = pa.table({"v": [text, "a"]})
+    to = how(tmp_path, schema=given.schema)
+    publish(to, [staged(to, given)], batch=0)
+    assert table_of(tmp_path).scan(row_filter=EqualTo("v", text)).to_arrow().column("v").to_pylist() == [text]
