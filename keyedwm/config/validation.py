@@ -24,8 +24,9 @@ E = TypeVar("E", bound=Enum)
 
 MS = "ms"
 SECRET = re.compile(
-    r"password|secret|jaas|token|credential|[._]key$|key\.pem|accesskey|access_key|account_?key|customer_?key"
-    r"|(?:^|[._])sas(?:[._]|$)|(?:^|[._])sig$|signature|^storage\.",  # storage.*: all, as stores have many names
+    r"password|secret|jaas|token|credential|[._]key$|key\.pem|accesskey|access_key|account[-_]?key|customer_?key"
+    r"|connection-string|(?:^|[._])sas(?:[._]|$)|(?:^|[._])sig$|signature"
+    r"|^storage\.",  # storage.*: all, as stores have many names
     re.IGNORECASE,
 )
 _MOST_DIGITS = 200

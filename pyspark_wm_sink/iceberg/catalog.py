@@ -9,6 +9,7 @@ import functools
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from urllib.parse import quote, quote_plus, unquote
 
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
@@ -27,6 +28,8 @@ from pyspark_wm_sink.tables.library_errors import one_line
 
 _MOST_CATALOGS = 8
 _LOGIN = re.compile("://(.*)@")
+_OF_CONNECTION = re.compile(r"(?:key|signature)=([^;]+)", re.IGNORECASE)  # in a string of NAME=VALUE;
+_PARTS = re.compile(r"[:\s]\s*")
 _LOGINS = re.compile(r"auth$|header\.", re.IGNORECASE)  # properties that may hold one
 
 
@@ -70,7 +73,9 @@ def explaining(failed: str, properties: Mapping[str, str]) -> Iterator[None]:
 
 def without_secrets(text: str, properties: Mapping[str, str]) -> str:
     """Return a text without the secrets among the properties of a catalog, in whatever words it repeats them."""
-    for secret in sorted(filter(None, _secrets(properties)), key=len, reverse=True):
+    secrets = set(_secrets(properties))
+    spelled = secrets | {of(secret) for secret in secrets for of in (quote, quote_plus, unquote)}
+    for secret in sorted(filter(None, spelled), key=len, reverse=True):
         text = text.replace(secret, "***")
     return text
 
@@ -80,6 +85,8 @@ def _secrets(properties: Mapping[str, str]) -> Iterator[str]:
     for name, value in properties.items():
         if SECRET.search(name) or _LOGINS.match(name):
             yield value.strip()
+            yield from _PARTS.split(value.strip(), maxsplit=1)[1:]  # of ID:SECRET or "Bearer SECRET"
+            yield from _OF_CONNECTION.findall(value)
         for login in _LOGIN.findall(value):
             yield from re.split("[:/@]", login)[1:]
         for parameter in value.partition("?")[2].split("&"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from urllib.parse import quote, quote_plus
 
 import pyarrow as pa
 import pytest
@@ -12,6 +13,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType, StructType, TimestampType
 
 from keyedwm.core.errors import FormatError, InputError, KeyedwmError, OptionError
+from pyspark_wm_sink.iceberg.catalog import without_secrets
 from pyspark_wm_sink.options.sink_options import SinkOptions
 from pyspark_wm_sink.tables.publish import publish
 from tests.sink.iceberg_sink import NAME, catalog_of, files, how, options, staged
@@ -136,9 +138,28 @@ def test_a_login_of_the_catalog_shows_nowhere(tmp_path):
         with pytest.raises(KeyedwmError) as refused:
             how(tmp_path, **given)
         assert secret not in f"{refused.value!r} {refused.value.__cause__!r}"
+    of_store = {"account-key": secret, "connection-string": f"AccountName=a;AccountKey={secret};EndpointSuffix=x"}
+    for name, value in of_store.items():
+        given = {"catalog.type": "rest", "catalog.uri": "http://127.0.0.1:1", f"catalog.adls.{name}": value}
+        target = SinkOptions.parse({"table": NAME, **given}).target
+        assert secret not in without_secrets(f"no such account: {secret}", target.catalog)
     to = how(tmp_path, **{"catalog.s3.secret-access-key": secret})
     assert secret not in repr(to)
     assert secret not in repr(SinkOptions.parse(options(tmp_path, **{"catalog.token": secret})))
+
+
+@pytest.mark.parametrize("secret", ["geheim-42", "geheim/4 2+"])
+def test_the_secret_of_a_credential_that_a_token_server_repeats_shows_nowhere(secret):
+    for properties in ({"credential": f"me:{secret}"}, {"header.authorization": f"Bearer {secret}"}):
+        for said in (secret, quote(secret), quote_plus(secret)):
+            repeated = without_secrets(f"no such client: client_id=me&client_secret={said}&scope=catalog", properties)
+            assert repeated == "no such client: client_id=me&client_secret=***&scope=catalog"
+
+
+@pytest.mark.parametrize("name", ["adls.account-key", "adls.connection-string"])
+def test_secrets_of_stores_are_read_from_where_the_option_says(name, monkeypatch):
+    monkeypatch.setenv("OF_STORE", "geheim-42")
+    assert SinkOptions.parse({**SQL, f"catalog.{name}": "env:OF_STORE"}).target.catalog[name] == "geheim-42"
 
 
 def test_a_missing_pyiceberg_is_named_with_the_extra():
