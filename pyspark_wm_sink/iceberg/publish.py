@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 
 from keyedwm.core.errors import InputError
 from pyspark_wm_sink.batch.record import Record
 from pyspark_wm_sink.iceberg import table as iceberg
 from pyspark_wm_sink.iceberg.catalog import open_table, without_secrets
+from pyspark_wm_sink.iceberg.partitions import has_lost_source
 from pyspark_wm_sink.iceberg.schema import changed_field
 from pyspark_wm_sink.iceberg.stage import IcebergFile, IcebergStagePlan
 from pyspark_wm_sink.tables.publication import CurrentTable, Publication, TableWords
@@ -104,10 +106,24 @@ class CurrentIceberg(CurrentTable):
                 f"{self.where} was dropped and created again while the query ran: restore it, or start the query with "
                 f"a new checkpoint"
             )
-        if self._table.metadata.default_spec_id != stage.spec.spec_id:
+        self._check_branch()
+        is_same_spec = self._table.metadata.default_spec_id == stage.spec.spec_id
+        if not is_same_spec or has_lost_source(stage.spec, self._table.schema()):
             return f"the partitions of {self.where}"
         column = changed_field(stage.columns, self._table.schema())
         return None if column is None else f"the column {column} of {self.where}"
+
+    def _check_branch(self) -> None:
+        """Refuse a branch that is gone: a commit would make one of this batch alone, without the rows of main."""
+        name = self._how.branch
+        ref = self._table.refs().get(name)
+        if name != MAIN_BRANCH and (ref is None or ref.snapshot_ref_type is not SnapshotRefType.BRANCH):
+            also = "" if ref is None else ", and is a tag now"
+            raise InputError(
+                f"branch {name} of {self.where} was dropped while the query ran{also}: create it again at the "
+                f"snapshot that it had, or start the query again, which creates one that is missing at the newest "
+                f"snapshot of {MAIN_BRANCH}"
+            )
 
     def add_missing(self) -> bool:
         """Nothing is missing: columns are added before rows are staged."""

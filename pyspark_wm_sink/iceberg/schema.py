@@ -147,7 +147,10 @@ def _reads(now: NestedField, staged: NestedField) -> bool:
     if type(now.field_type) is not type(staged.field_type):
         return False
     fields = {field.field_id: field for field in _inside(now.field_type)}
-    return all(one.field_id in fields and _reads(fields[one.field_id], one) for one in _inside(staged.field_type))
+    held = {field.field_id: field for field in _inside(staged.field_type)}
+    if any(field.required and number not in held for number, field in fields.items()):
+        return False
+    return all(number in fields and _reads(fields[number], one) for number, one in held.items())
 
 
 def _inside(kind: IcebergType) -> Sequence[NestedField]:

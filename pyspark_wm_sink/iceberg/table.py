@@ -9,14 +9,20 @@ itself, since the other writer may have been a twin that published this very bat
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from pyiceberg.exceptions import CommitFailedException, ValidationException
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.table.update import AssertCurrentSchemaId, AssertDefaultSpecId, AssertTableUUID
+from pyiceberg.table.update import (
+    AssertCurrentSchemaId,
+    AssertDefaultSpecId,
+    AssertTableUUID,
+    SetSnapshotRefUpdate,
+    TableUpdate,
+)
 from pyiceberg.typedef import Record as Values
 from pyiceberg.utils.properties import property_as_bool
 
@@ -24,9 +30,11 @@ from keyedwm.core.errors import FormatError
 from keyedwm.core.parsing import parse_json, whole_number
 from keyedwm.core.text import error_text
 from pyspark_wm_sink.batch.record import METADATA_KEY, Published, Record
+from pyspark_wm_sink.iceberg.partitions import has_float_partitions
 from pyspark_wm_sink.iceberg.stage import IcebergFile
 
 VERSION = 1  # of the table property
+_RETENTION = ("min_snapshots_to_keep", "max_snapshot_age_ms", "max_ref_age_ms")
 _TOO_OLD = "older than last sequence number"  # all catalogs say so where another branch came first, none has a type
 
 
@@ -39,9 +47,11 @@ class AppendError(Exception):
 
 
 def published(table: Table, query: str, branch: str) -> Record | None:
-    """Return this query's newest record on the branch, by the table's property."""
+    """Return this query's newest record on the branch, by the table's property, or by a snapshot if that is gone."""
     found = table.properties.get(_property(query, branch))
-    return None if found is None else _read(found)[0]
+    if found is not None:
+        return _read(found)[0]
+    return next((one for one in map(_of(query), _ancestors(table, branch)) if one is not None), None)
 
 
 def record_of(table: Table, query: str, batch: int, branch: str) -> Record | None:
@@ -64,14 +74,13 @@ def newest_records(table: Table, branch: str, most: int) -> list[Published]:
 
     Of a query whose snapshots have all expired the one that the table's property keeps.
     """
-    known = {snapshot.snapshot_id: snapshot for snapshot in table.snapshots()}
     found: list[Published] = []
-    at = table.snapshot_by_name(branch)
-    while at is not None and len(found) < most:
+    for at in _ancestors(table, branch):
+        if len(found) == most:
+            break
         text = _text(at)
         if text is not None:
             found.append(Published(at.snapshot_id, at.timestamp_ms, Record.from_json(text)))
-        at = None if at.parent_snapshot_id is None else known.get(at.parent_snapshot_id)
     seen = {one.record.query for one in found}
     kept = (_read(text) for name, text in table.properties.items() if name.startswith(_property("", branch)))
     expired = [Published(snapshot_id, None, record) for record, snapshot_id, _ in kept if record.query not in seen]
@@ -88,17 +97,17 @@ def is_rolled_back_behind(table: Table, query: str, branch: str) -> bool:
     text = table.properties.get(_property(query, branch))
     if text is None:
         return False
-    _, snapshot_id, sequence = _read(text)
-    at = table.snapshot_by_name(branch)
-    while at is not None:
+    newest, snapshot_id, sequence = _read(text)
+    for at in _ancestors(table, branch):
         if at.snapshot_id == snapshot_id:
             return False
         if at.sequence_number is not None and at.sequence_number < sequence:
             return True
-        at = None if at.parent_snapshot_id is None else table.snapshot_by_id(at.parent_snapshot_id)
+        if sequence == 0 and _is_earlier(_of(query)(at), newest):  # version 1 numbers none
+            return True
     if table.snapshot_by_name(branch) is None:
         return True
-    # Here older snapshots have expired, maybe that of the batch with them; version 1 numbers none.
+    # Here older snapshots have expired, maybe that of the batch with them.
     return sequence == 0 and table.snapshot_by_id(snapshot_id) is not None
 
 
@@ -133,7 +142,7 @@ def _commit(table: Table, files: Sequence[IcebergFile], record: Record, *, branc
         producer = update.overwrite()
         for task in table.scan(snapshot_id=_head(table, branch)).plan_files() if _head(table, branch) else ():
             producer.delete_data_file(task.file)
-    elif property_as_bool(table.properties, TableProperties.MANIFEST_MERGE_ENABLED, False):  # noqa: FBT003 - PyIceberg's
+    elif _joins_manifests(table):
         producer = update.merge_append()
     else:
         producer = update.fast_append()
@@ -149,7 +158,22 @@ def _commit(table: Table, files: Sequence[IcebergFile], record: Record, *, branc
         AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id),
         AssertDefaultSpecId(default_spec_id=metadata.default_spec_id),
     )
-    table._do_commit(transaction._updates, requirements)  # noqa: SLF001
+    updates = tuple(_with_retention(update, metadata) for update in transaction._updates)  # noqa: SLF001
+    table._do_commit(updates, requirements)  # noqa: SLF001
+
+
+def _joins_manifests(table: Table) -> bool:
+    """Whether a commit joins manifests, as the table asks; not those with floats, which it would write rounded."""
+    asked = property_as_bool(table.properties, TableProperties.MANIFEST_MERGE_ENABLED, False)  # noqa: FBT003 - PyIceberg's
+    return asked and not has_float_partitions(table.metadata)
+
+
+def _with_retention(update: TableUpdate, metadata: TableMetadata) -> TableUpdate:
+    """Let a branch keep how long it and its snapshots are retained, which PyIceberg's commits take away."""
+    branch = metadata.refs.get(update.ref_name) if isinstance(update, SetSnapshotRefUpdate) else None
+    if branch is None:
+        return update
+    return update.model_copy(update={name: getattr(branch, name) for name in _RETENTION})
 
 
 class _Uncopied(Transaction):
@@ -214,6 +238,33 @@ def _records(table: Table) -> Iterator[Record]:
         text = _text(snapshot)
         if text is not None:
             yield Record.from_json(text)
+
+
+def _ancestors(table: Table, branch: str) -> Iterator[Snapshot]:
+    """The snapshots that the branch leads back to, the newest first, up to one that has expired."""
+    known = {snapshot.snapshot_id: snapshot for snapshot in table.snapshots()}
+    at = table.snapshot_by_name(branch)
+    while at is not None:
+        yield at
+        at = None if at.parent_snapshot_id is None else known.get(at.parent_snapshot_id)
+
+
+def _of(query: str) -> Callable[[Snapshot], Record | None]:
+    """Return what reads the record of a snapshot, None if it is none of this query's."""
+    name = json.dumps(query)
+
+    def record(snapshot: Snapshot) -> Record | None:
+        text = _text(snapshot)
+        found = None if text is None or name not in text else Record.from_json(text)  # others' are not even read
+        return None if found is None or found.query != query else found
+
+    return record
+
+
+def _is_earlier(record: Record | None, newest: Record) -> bool:
+    if record is None or record.batch is None or newest.batch is None:
+        return False
+    return record.batch < newest.batch
 
 
 def _text(snapshot: Snapshot) -> str | None:

@@ -13,7 +13,14 @@ from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 
 from keyedwm.core.errors import InputError, OptionError
 from pyspark_wm_sink.iceberg.catalog import explaining, open_catalog, open_table
-from pyspark_wm_sink.iceberg.partitions import add_terms, canonical, check_sources, parse_term, spec_terms
+from pyspark_wm_sink.iceberg.partitions import (
+    add_terms,
+    canonical,
+    check_sources,
+    has_float_partitions,
+    parse_term,
+    spec_terms,
+)
 from pyspark_wm_sink.iceberg.publish import IcebergPublication
 from pyspark_wm_sink.iceberg.schema import file_columns, rows_fields, table_fields, with_new, written_schema
 from pyspark_wm_sink.iceberg.stage import IcebergStagePlan, check_properties
@@ -39,6 +46,11 @@ def iceberg_publication(
         table = _created(target, columns)
     table = _fitting(target, table, columns)
     _require_branch(target, table)
+    if overwrite and has_float_partitions(table.metadata):
+        raise InputError(
+            f"output mode complete: the Iceberg table {target.name} is, or was, partitioned by floats, by which "
+            f"PyIceberg {pyiceberg_version} does not find the files that a batch replaces: write to another table"
+        )
     written = written_schema(table.schema(), columns.names)
     try:
         check_properties(table.properties, written)
