@@ -241,6 +241,10 @@ def test_a_late_row_is_refused_by_the_watermark_of_its_key_and_the_sentence_name
 @pytest.mark.parametrize(
     ("how", "told"),
     [
+        (
+            {"schema": TIMED.append(pa.field("__hash", pa.string())), "by": ("__hash",), "owners": ("__hash",)},
+            "a key column cannot be called '__hash'",
+        ),
         ({"by": ()}, "without key columns there is one watermark"),
         ({"owners": ("device",)}, "by names 'device', which is not among the key columns owner, page"),
         ({"schema": TIMED.remove(TIMED.get_field_index("partition"))}, "the frame has no column 'partition'"),

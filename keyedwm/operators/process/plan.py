@@ -15,6 +15,7 @@ from keyedwm.core.errors import OptionError
 from keyedwm.operators.keyed.per_key import PerKey
 from keyedwm.operators.plan_checks import check_key_type, check_named_once
 from keyedwm.operators.process.processor import KEY_WATERMARK, RISEN, Processor
+from keyedwm.operators.results import HIDDEN
 from keyedwm.operators.state.description import described, digest_of, typed
 
 # The columns that tell the partition of a row.
@@ -138,6 +139,12 @@ def check_per_key(inputs: Sequence[ProcessInput], per_key: PerKey) -> None:
         raise OptionError(
             f"process: key_watermark tells the partitions of a key apart, and the frame has no column {missing[0]!r}: "
             "keep topic and partition as the source has them, or give per_key(..., partitions='fastest')"
+        )
+    hidden = next((name for name in given.owners if name.startswith(HIDDEN)), None)
+    if hidden is not None:
+        raise OptionError(
+            f"process: with key_watermark a key column cannot be called {hidden!r}: names that begin with {HIDDEN} are "
+            "taken by what is known of each key; rename it"
         )
     taken = next((name for name in (KEY_WATERMARK, *(set(RISEN) & set(given.owners))) if name in names), None)
     if taken is not None:
