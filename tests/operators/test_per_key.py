@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -22,7 +21,6 @@ from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPl
 from keyedwm.operators.keyed.key_census import SLOTS, key_texts
 from keyedwm.operators.keyed.own_log import idle_prefix
 from keyedwm.operators.keyed.per_key import Partitions, PerKey
-from keyedwm.operators.panes import Early, EveryBy
 from keyedwm.operators.protocol import operator_of
 from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import MemoryStore
@@ -159,48 +157,6 @@ def test_keys_of_several_streams_close_by_their_own_watermarks(number):
     keys_close(number, shared(range(number * 8, number * 8 + 8)))
 
 
-@pytest.mark.parametrize("window", WINDOWS[:2], ids=str)
-@pytest.mark.parametrize("early", [Early(rows=3), Early(every_ms=7, by=EveryBy.EVENT)], ids=str)
-@pytest.mark.parametrize("per_key", [KEYS[0], KEYS[3]], ids=str)
-def test_panes_that_discard_tell_every_row_of_a_window_once(window, early, per_key):
-    plan = plan_of(window, per_key, early=early, accumulating=False)
-    blobs, made, told = {}, Counter(), Counter()
-    model = Model(per_key.lag_ms, per_key.behind_ms, window.size_ms, window.slide_ms, per_key.idle_ms)
-    for rows, front_ms in [*stream(1), ([], None)]:
-        operator = DrivenOperator(plan, blobs, SMALL)
-        if rows:
-            made.update(rows_by_window(panes(operator.take(combine_rows(plan, table(rows))))))
-        told.update(rows_by_window(model.take(rows)))
-        if front_ms is not None:
-            made.update(rows_by_window(panes(operator.advance(front_ms))))
-            told.update(rows_by_window(model.advance(front_ms)))
-        blobs = operator.snapshot()
-    made.update(rows_by_window(panes(DrivenOperator(plan, blobs, SMALL).complete())))
-    told.update(rows_by_window(model.complete()))
-    assert made == told
-
-
-def test_a_window_of_which_an_early_pane_told_all_closes_though_its_aggregate_merges_in_another_form():
-    """An approximate count is merged as lists and totalled as registers, and there is no row left to total."""
-    plan = replace(
-        plan_of(WINDOWS[0], PerKey(0, 100), early=Early(rows=1), accumulating=False),
-        aggregates=(("pages", agg.approx_count_distinct("page")),),
-    )
-    operator, made = DrivenOperator(plan), []
-    for time_ms in (1, 25):
-        made += rows_of(operator.take(combine_rows(plan, table([Row("a", "x", 0, time_ms, time_ms)]))))
-    assert [(row["end"], row["pane"]["timing"], row["pages"]) for row in made] == [
-        (10, "early", 1), (30, "early", 1), (10, "on_time", 0),
-    ]  # fmt: skip
-
-
-def rows_by_window(shown) -> Counter:
-    rows = Counter()
-    for owner, page, end, count, _ in shown:
-        rows[owner, page, end] += count
-    return rows
-
-
 @pytest.mark.parametrize("per_key", KEYS[1:3], ids=str)
 def test_rows_judged_one_by_one_are_late_whatever_batches_bring_them(per_key):
     rows = [row for batch, _ in stream(3) for row in batch if row.partition == 0]
@@ -213,6 +169,14 @@ def test_rows_judged_one_by_one_are_late_whatever_batches_bring_them(per_key):
         made.append((operator.late_rows, sorted(shown + panes(operator.complete()))))
     assert made[0] == made[1] == made[2]
     assert made[0][0] > 0
+
+
+def test_state_holds_no_row_for_each_row_that_was_judged_by_itself():
+    plan = plan_of(WINDOWS[0], PerKey(0, 100), late_rule=LateRule.EVENT)
+    operator = DrivenOperator(plan)
+    operator.take(combine_rows(plan, table([Row("abc"[at % 3], "x", 0, 5, at) for at in range(300)])))
+    assert operator.open_entries == 3
+    assert [rows for *_, rows, _ in panes(operator.complete())] == [100, 100, 100]
 
 
 def test_a_device_a_day_late_loses_nothing_and_nobody_waits_for_it():

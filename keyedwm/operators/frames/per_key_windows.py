@@ -54,7 +54,7 @@ class PerKeyOperator(SlidingOperator):
         # Then a frame of which all rows are of closed windows is done with, unread.
         self._one_window_each = self._overlap == 1 and not plan.lateness_ms
         self._numbers: Ints | None = None  # of the keys of a batch, where they own their watermarks
-        self._is_split = False  # the rows of a batch came from several tasks
+        self._is_split = False  # the rows of a batch came from several tasks, or one by one
         self._counted: Ints | None = None  # what counts for each owner while rows of a batch are taken
         self._times: Ints = _NONE  # what counted before each of these rows
 
@@ -64,7 +64,7 @@ class PerKeyOperator(SlidingOperator):
 
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
         """Hold partials, judged by what counted for their keys before; then close windows of these keys."""
-        self._is_split = super()._has_repeats(rows)
+        self._is_split = super()._has_repeats(rows) or self._plan.row_by_row
         rows, owners = self._own.taken(rows, in_order=self._plan.row_by_row)
         self._numbers = owners if self._plan.owners == self._plan.by else None
         before, tops = self._own.reached(), self._own.tops()
@@ -117,6 +117,10 @@ class PerKeyOperator(SlidingOperator):
         if frame is not None and frame in self._gone:
             self._merged.add(frame)
         return super()._merge(log, tables)
+
+    def _show_early(self) -> Iterator[Output]:
+        self._own.rise(self.watermark_ms)  # what it has just closed is open no more
+        yield from super()._show_early()
 
     def _dictionary(self) -> KeyDictionary:
         return self._frames.dictionary()
