@@ -2,7 +2,8 @@
 
 Rule: a key that is not idle has an entry at a W at which it may be idle, or before. Rows that come of it move no entry:
 when W reaches the entry, the key is idle, or has another entry where it will be. So a key is written about once for
-each `idle`, and a batch reads the entries of one slice of W. Two entries of a key do no harm: the next ones are one.
+each `idle`, and a batch reads the entries of one slice of W; but one that is idle with something open beyond W has an
+entry at the next W, each time. Two entries of a key do no harm: the next ones are one.
 """
 
 from __future__ import annotations
