@@ -27,7 +27,7 @@ from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import MemoryStore
 from tests.operators.moving import processor_in_buckets
 from tests.operators.per_key_model import NEVER, Model, Row
-from tests.operators.test_per_key import stream
+from tests.operators.test_per_key import shared, stream
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema(
@@ -84,7 +84,9 @@ class Book(Model):
         idle = {owner for owner in owners if self.counts(owner) == front_ms}
         made += self.leave(idle)
         for owner in idle:
-            self.own[owner] = max(self.own.get(owner, NEVER), min(front_ms, max(self.highs[owner].values()) + 1))
+            high_ms, own_ms = max(self.highs[owner].values()), self.own.get(owner, NEVER)
+            if min(front_ms, high_ms + 1) > own_ms:  # rows of before it was last forgotten leave too, see Model
+                self.own[owner] = max(own_ms, min(front_ms, max(high_ms, self.floor_ms + self.lag_ms) + 1))
         return made
 
     def leave(self, owners: set, until_ms: int | None = None) -> list[tuple]:
@@ -145,6 +147,11 @@ SEEDS = 12  # more by a command: per_key_laws.py
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_row_leaves_when_the_watermark_of_its_key_has_passed_it(seed):
     rows_leave(seed, stream(seed))
+
+
+@pytest.mark.parametrize("number", [2, 363])  # 363: an idle key's watermark ends at the lag above the floor
+def test_rows_of_several_streams_leave_by_their_keys(number):
+    rows_leave(number, shared(range(8 * number, 8 * number + 8)))
 
 
 def rows_leave(number, batches):
