@@ -1,6 +1,6 @@
 """The catalog of an Iceberg table, and the table in it.
 
-Rule: an error of PyIceberg becomes one of ours here; no value of `catalog.*` is in it.
+Rule: an error of PyIceberg becomes one of ours here; no secret of `catalog.*` is in it.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import functools
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from urllib.parse import quote, quote_plus, unquote
 
 from pyiceberg.catalog import Catalog, load_catalog
@@ -51,8 +52,38 @@ def open_table(name: str, catalog_name: str, catalog: Mapping[str, str]) -> Tabl
 
 def open_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
     """Connect to a catalog, once in a process."""
-    with explaining(f"the {properties['type']} catalog {name} could not be opened", properties):
+    failed = f"the {properties['type']} catalog {name} could not be opened"
+    with explaining(failed, properties):
+        if properties["type"] == "sql":
+            _check_database(failed, properties["uri"])
         return _connected(name, tuple(sorted(properties.items())))
+
+
+def _check_database(failed: str, uri: str) -> None:
+    """Raise OptionError for an address that names no database, or a file of SQLite that PyIceberg would make."""
+    from sqlalchemy.engine import make_url  # here: a catalog of another kind does without it
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        address = make_url(uri)
+        address.get_dialect()
+    except ArgumentError:
+        address = None
+    if address is None or (address.get_backend_name() == "sqlite" and address.host):
+        raise OptionError(
+            f"{failed}: option catalog.uri is no address of a database: one such as sqlite:////data/catalog.db, with "
+            "the whole path behind three slashes, or postgresql+psycopg2://host/database is expected"
+        )
+    file = address.database or ":memory:"
+    if (
+        address.get_backend_name() == "sqlite"
+        and not file.startswith((":memory:", "file:"))
+        and not Path(file).exists()
+    ):
+        raise OptionError(
+            f"{failed}: the SQLite file that option catalog.uri names is not there: correct the address, or make the "
+            "catalog and the table's namespace with PyIceberg first"
+        )
 
 
 @functools.lru_cache(maxsize=_MOST_CATALOGS)

@@ -13,12 +13,13 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType, StructType, TimestampType
 
 from keyedwm.core.errors import FormatError, InputError, KeyedwmError, OptionError
-from pyspark_wm_sink.iceberg.catalog import without_secrets
+from pyspark_wm_sink.iceberg.catalog import open_table, without_secrets
 from pyspark_wm_sink.options.sink_options import SinkOptions
 from pyspark_wm_sink.tables.publish import publish
 from tests.sink.iceberg_sink import NAME, catalog_of, files, how, options, staged
 
 SQL = {"table": NAME, "catalog.type": "sql", "catalog.uri": "sqlite:///x.db"}
+NOT_OPENED = "the sql catalog default could not be opened: "
 
 
 @pytest.mark.parametrize(
@@ -51,15 +52,24 @@ def test_a_wrong_option_is_named_with_the_right_one(given, said):
         ({"partitionBy": "fortnight(n)"}, "option partitionBy: 'fortnight(n)' is wrong; a column, or one of year(c)"),
         ({"partitionBy": "bucket(0, n)"}, "option partitionBy: 'bucket(0, n)' is wrong"),
         ({"partitionBy": "day(n)"}, "the Iceberg table db.t could not be created: "),
-        ({"catalog.uri": "sqlite:////nowhere/at/all.db"}, "the sql catalog default could not be opened: "),
-        ({"catalog.uri": "no-address"}, "the sql catalog default could not be opened: "),
+        ({"catalog.uri": "sqlite:////nowhere/at/all.db"}, f"{NOT_OPENED}the SQLite file that option catalog.uri names"),
+        ({"catalog.uri": "no-address"}, f"{NOT_OPENED}option catalog.uri is no address of a database: one such as "),
+        ({"catalog.uri": "sqllite:////data/c.db"}, f"{NOT_OPENED}option catalog.uri is no address of a database: "),
+        ({"catalog.uri": "sqlite://data/c.db"}, f"{NOT_OPENED}option catalog.uri is no address of a database: "),
     ],
 )  # fmt: skip
 def test_a_table_that_is_not_there_or_cannot_be_made_is_refused(more, said, tmp_path):
-    with pytest.raises(KeyedwmError) as refused:
+    with pytest.raises(OptionError) as refused:
         how(tmp_path, **more)
     assert str(refused.value).startswith(said)
     assert "Background on this error" not in str(refused.value)
+
+
+def test_a_catalog_that_is_not_there_is_not_made_by_looking_for_a_table_in_it(tmp_path):
+    missing = tmp_path / "catalgo.db"
+    with pytest.raises(OptionError, match=r"the SQLite file that option catalog\.uri names is not there: correct the"):
+        open_table(NAME, "default", {"type": "sql", "uri": f"sqlite:///{missing}"})
+    assert not missing.exists()
 
 
 @pytest.mark.parametrize(
