@@ -32,6 +32,7 @@ class Model:
     row_by_row: bool = False
     lateness_ms: int = 0
     by_owner: bool = False
+    by_frame: bool = False
     front_ms: int = NEVER
     first_ms: int = NEVER
     highs: dict = field(default_factory=dict)  # owner → partition → highest event time
@@ -98,7 +99,8 @@ class Model:
                 self.rise([row], {owner: counts})
                 is_late = row.time_ms < counts
             else:
-                is_late = all(end + self.lateness_ms <= counts for end in self.ends(row.time_ms))
+                closed = [end + self.lateness_ms <= counts for end in self.ends(row.time_ms)]
+                is_late = closed[0] if self.by_frame else all(closed)
             if is_late:
                 self.late.append(row)
                 continue

@@ -90,7 +90,7 @@ def both(per_key, window, batches, *, steps=1, **settings):
     kind, sizes = (SessionModel, (window.gap_ms, 0)) if plan.is_session else (Model, (window.size_ms, window.slide_ms))
     model = kind(
         per_key.lag_ms, per_key.behind_ms, *sizes, per_key.idle_ms, per_key.slowest,
-        rule is LateRule.EVENT, settings.get("lateness_ms", 0), per_key.by is not None,
+        rule is LateRule.EVENT, settings.get("lateness_ms", 0), per_key.by is not None, rule is LateRule.FRAME,
     )  # fmt: skip
     blobs, late_rows, operator = {}, 0, DrivenOperator(plan)
     for step, (rows, front_ms) in enumerate(batches):
@@ -150,6 +150,12 @@ def test_a_key_closes_by_its_own_watermark(seed):
 @pytest.mark.parametrize("seed", range(2, 8))
 def test_an_operator_goes_on_after_its_state_was_written(seed):
     keys_close(seed, stream(seed), steps=7)
+
+
+@pytest.mark.parametrize("per_key", KEYS, ids=str)
+def test_a_row_is_late_by_frame_once_what_counts_for_its_key_has_passed_its_frame(per_key):
+    for step, (made, told, _) in enumerate(both(per_key, WINDOWS[1], stream(3), late_rule=LateRule.FRAME)):
+        assert made == told, step
 
 
 @pytest.mark.parametrize("number", range(6, 12))
