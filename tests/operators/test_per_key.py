@@ -301,7 +301,7 @@ def test_rows_that_long_keys_lose_are_told_of_each_key_though_they_begin_alike()
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"key_watermark": PerKey(0, 5, by=("device",))}, "which is not among the key columns owner, page"),
+        ({"key_watermark": PerKey(0, 5, by=("device",))}, "which is not among the key columns 'owner', 'page'"),
         ({"key_watermark": PerKey(0, 5), "lateness_ms": 6}, "is beyond behind="),
         ({"key_watermark": PerKey(0, 5), "most_rows": 9}, "leave one of them out"),
         ({"key_watermark": PerKey(0, 5), "by": ()}, "without key columns there is one watermark"),

@@ -253,7 +253,7 @@ def test_a_late_row_is_refused_by_the_watermark_of_its_key_and_the_sentence_name
             "a key column cannot be called '__hash'",
         ),
         ({"by": ()}, "without key columns there is one watermark"),
-        ({"owners": ("device",)}, "by names 'device', which is not among the key columns owner, page"),
+        ({"owners": ("device",)}, "by names 'device', which is not among the key columns 'owner', 'page'"),
         ({"schema": TIMED.remove(TIMED.get_field_index("partition"))}, "the frame has no column 'partition'"),
         ({"schema": TIMED.append(pa.field("key_watermark_ms", pa.int64()))}, "cannot be called 'key_watermark_ms'"),
     ],

@@ -102,15 +102,19 @@ CALLS = {
     "early='10 seconds': keyedwm.spark.early": lambda df: aggregate(df, "k", TEN, N, early="10 seconds"),
     "per_key: behind is missing": lambda _: per_key("15 minutes"),
     "behind must be the longer one": lambda _: per_key("2 days", behind="1 day"),
-    "option partitions: 'all' is wrong": lambda _: per_key("1 second", behind="1 day", partitions="all"),
+    "option behind of per_key: '1 dya' is wrong": lambda _: per_key("15 minutes", behind="1 dya"),
+    "owned by one of them, or by a list of some; did you mean k?": lambda df: aggregate(
+        df, "k", TEN, N, key_watermark=per_key("1 second", **DAY, by="K")
+    ),
+    "option partitions of per_key: 'all' is wrong": lambda _: per_key("1 second", behind="1 day", partitions="all"),
     "per_key: by names 'device'": lambda df: aggregate(
         df, "k", TEN, N, key_watermark=per_key("1 second", **DAY, by="device")
     ),
     "key_watermark='1 day': keyedwm.spark.per_key": lambda df: aggregate(df, "k", TEN, N, key_watermark="1 day"),
-    "is possible with tumbling, sliding and session windows, and without a store": lambda df: aggregate(
+    "aggregate: key_watermark stands beside a store: it is possible with tumbling, sliding": lambda df: aggregate(
         df, "k", TEN, N, store=STORE, key_watermark=per_key("1 second", **DAY)
     ),
-    "session windows, and without a store, whose messages follow one": lambda df: aggregate(
+    "beside a window of kind RowWindow: it is possible with tumbling": lambda df: aggregate(
         df, "k", tumbling_rows(9), N, key_watermark=per_key("1 second", **DAY)
     ),
     "lateness of 2 days is beyond behind=1 day": lambda df: aggregate(

@@ -84,7 +84,7 @@ ONE = {"n": count()}
         "running: name='': a text is expected": lambda df: running(df, "k", ONE, name=""),
         "running: continue_from=5": lambda df: running(df, "k", ONE, continue_from=5),
         "running: key_watermark=5: keyedwm.spark.per_key": lambda df: running(df, "k", ONE, key_watermark=5),
-        "by names 'kk', which is not among the key columns k": lambda df: running(
+        "by names 'kk', which is not among the key columns 'k'": lambda df: running(
             df, "k", ONE, key_watermark=per_key("1 s", behind="1 day", by="kk")
         ),
         "running: axis=5: the name of a time axis": lambda df: running(df, "k", ONE, axis=5),

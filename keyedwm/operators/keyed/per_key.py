@@ -13,7 +13,7 @@ from enum import Enum
 
 from keyedwm.config.validation import MS, expect_member, names, number, number_or_none, settle
 from keyedwm.core.errors import OptionError
-from keyedwm.core.text import span_text
+from keyedwm.core.text import nearest, span_text
 from keyedwm.operators.plan_checks import check_length, check_named_once
 
 
@@ -73,9 +73,10 @@ class PerKey:
             )
         unknown = [name for name in self.by or () if name not in by]
         if unknown:
+            hint = nearest(unknown[0], by)
             raise OptionError(
-                f"per_key: by names {unknown[0]!r}, which is not among the key columns {', '.join(by)}: a watermark is "
-                "owned by some of them"
+                f"per_key: by names {unknown[0]!r}, which is not among the key columns {', '.join(map(repr, by))}: a "
+                "watermark is owned by one of them, or by a list of some" + (f"; did you mean {hint}?" if hint else "")
             )
         if lateness_ms > self.behind_ms:
             raise OptionError(

@@ -193,11 +193,11 @@ def per_key(
             "state: give behind='1 day', for example"
         )
     return PerKey(
-        lag_ms=duration_ms("lag", lag),
-        behind_ms=duration_ms("behind", behind),
+        lag_ms=duration_ms("lag of per_key", lag),
+        behind_ms=duration_ms("behind of per_key", behind),
         by=(by,) if isinstance(by, str) else by,  # type: ignore[arg-type]  # PerKey refuses all but names
-        idle_ms=None if idle is None else duration_ms("idle", idle),
-        partitions=choice("partitions", partitions, Partitions),
+        idle_ms=None if idle is None else duration_ms("idle of per_key", idle),
+        partitions=choice("partitions of per_key", partitions, Partitions),
     )
 
 
@@ -215,9 +215,11 @@ def window_key_watermark(given: object, window: object, store: Store | None) -> 
     per_key = checked_key_watermark(given, "aggregate")
     if per_key is None:
         return {}
-    if store is not None or not isinstance(window, (SlidingWindow, ZonedWindow, SessionWindow)):
+    fits = isinstance(window, (SlidingWindow, ZonedWindow, SessionWindow))
+    if store is not None or not fits:
+        found = "a store" if fits else f"a window of kind {type(window).__name__}"
         raise OptionError(
-            "aggregate: key_watermark is possible with tumbling, sliding and session windows, and without a store, "
-            "whose messages follow one watermark: leave key_watermark or the store out"
+            f"aggregate: key_watermark stands beside {found}: it is possible with tumbling, sliding and session "
+            "windows, and without a store, whose messages follow one watermark: leave one of the two out"
         )
     return {"key_watermark": per_key}
