@@ -287,6 +287,16 @@ def test_a_key_that_is_a_time_beyond_the_calendar_is_shown_by_its_number(kind):
     assert nothing == "null"
 
 
+def test_the_slowest_keys_of_a_batch_are_behind_the_watermark_that_the_batch_ends_with():
+    plan = plan_of(WINDOWS[0], PerKey(0, SLOTS, by=("owner",)))
+    operator = DrivenOperator(plan)
+    rows = [Row(owner, "x", 0, time_ms, at) for at, (owner, time_ms) in enumerate((("slow", 500), ("fast", 590)))]
+    operator.take(combine_rows(plan, table(rows)))
+    operator.advance(580)
+    assert operator.standing.slowest == [("slow", 80), ("fast", 0)]
+    assert operator.standing.behind == [(0, 1), (80, 1)]
+
+
 def test_rows_that_long_keys_lose_are_told_of_each_key_though_they_begin_alike():
     plan = plan_of(WINDOWS[0], PerKey(0, 1000, by=("owner",)))
     operator = DrivenOperator(plan)

@@ -66,7 +66,7 @@ class KeyCensus:
         self._forgotten, self._dropped = state.get("forgotten", 0), dict(state.get("dropped", {}))
         self._batch_forgotten = 0
         self._batch_dropped: Counter[str] = Counter()
-        self._slowest: list[tuple[str, int]] = []
+        self._slowest: list[tuple[str, int]] = []  # keys of the batch, and their watermarks with the sign turned
 
     def state(self) -> dict[str, Any]:
         """The state for the next batch, ready for JSON."""
@@ -89,12 +89,11 @@ class KeyCensus:
                 self._batch_forgotten += count
                 self._forgotten += count
 
-    def brought(self, columns: Sequence[pa.Array], own: Ints, front_ms: int) -> None:
+    def brought(self, columns: Sequence[pa.Array], own: Ints) -> None:
         """Take the keys of this batch, their columns and watermarks, to know the slowest of them."""
         places = slowest(own)
         names = key_texts(columns, places)
-        behind = np.maximum(front_ms - own[places], 0).tolist()
-        self._slowest = ordered([*self._slowest, *zip(names, behind, strict=True)])
+        self._slowest = ordered([*self._slowest, *zip(names, (-own[places]).tolist(), strict=True)])
 
     def lost(self, columns: Sequence[pa.Array], rows: Ints) -> None:
         """Take how many rows of each of these keys were dropped."""
@@ -110,7 +109,8 @@ class KeyCensus:
             behind[max(0, front_ms - slot * self._width_ms - self._width_ms // 2)] += count
         standing = sorted((by_ms, count) for by_ms, count in behind.items() if count > 0)
         dropped = ordered(self._batch_dropped.items())
-        return KeyStanding(standing, self._batch_forgotten, self._slowest, dropped)
+        slow = [(key, max(0, front_ms + turned_ms)) for key, turned_ms in self._slowest]  # W rises behind the rows
+        return KeyStanding(standing, self._batch_forgotten, ordered(slow), dropped)
 
 
 def slowest(own: Ints) -> Ints:

@@ -195,7 +195,7 @@ class KeyWatermarks:
         self.census.moved(self._own[touched], own[touched], self._floor_ms)
         held = np.flatnonzero(touched & (own > self._floor_ms))
         slow = held[slowest(own[held])]
-        self.census.brought(self.owners.wide_columns(slow), own[slow], self._front_ms)
+        self.census.brought(self.owners.wide_columns(slow), own[slow])
         self._own = np.where(touched, own, self._own)
         self._seen[touched] = self._front_ms
         self._write(touched)
