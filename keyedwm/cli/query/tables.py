@@ -111,4 +111,7 @@ def _iceberg(name: str, reach: Reach, most: int) -> FoundTable | None:
 def require_records(place: str, reach: Reach, table: FoundTable) -> None:
     """Raise InputError for a table that no query of ours wrote to."""
     if not table.records:
-        raise InputError(f"the {reach.kind} {place} holds no record of keyedwm: another program wrote it")
+        raise InputError(
+            f"the {reach.kind} {place} holds no record of keyedwm: no batch is published there yet, or another "
+            "program wrote it: name a table that a query of keyedwm writes"
+        )
