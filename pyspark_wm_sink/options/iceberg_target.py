@@ -113,8 +113,8 @@ def _identifier(option: str, value: str) -> str:
 
 
 def _value(option: str, value: str) -> str:
-    """A secret may be given as env:NAME or file:PATH."""
-    return value_of(option, value).decode() if SECRET.search(option) else value
+    """A secret may be given as env:NAME or file:PATH, and so may the address, which can hold a password."""
+    return value_of(option, value).decode() if SECRET.search(option) or option == f"{CATALOG}uri" else value
 
 
 def _branch(value: str) -> str:

@@ -36,6 +36,7 @@ NOT_OPENED = "the sql catalog default could not be opened: "
         ({**SQL, "errorsTo": NAME}, "option errorsTo: 'db.t' is wrong; that is the table of the results"),
         ({**SQL, "createtables": "true"}, "option createtables is unknown to the keyedwm sink: did you mean create"),
         ({**SQL, "catalog.token": "env:NOT_THERE"}, "option catalog.token: there is no environment variable 'NOT"),
+        ({**SQL, "catalog.uri": "env:NOT_THERE"}, "option catalog.uri: there is no environment variable 'NOT"),
     ],
 )  # fmt: skip
 def test_a_wrong_option_is_named_with_the_right_one(given, said):
@@ -63,6 +64,14 @@ def test_a_table_that_is_not_there_or_cannot_be_made_is_refused(more, said, tmp_
         how(tmp_path, **more)
     assert str(refused.value).startswith(said)
     assert "Background on this error" not in str(refused.value)
+
+
+def test_the_address_of_a_catalog_may_stand_in_a_variable_or_a_file(tmp_path, monkeypatch):
+    address = "postgresql+psycopg2://me:geheim@host/lake"
+    monkeypatch.setenv("LAKE", address)
+    (tmp_path / "lake").write_text(f"{address}\n")
+    for given in ("env:LAKE", f"file:{tmp_path}/lake"):
+        assert SinkOptions.parse({**SQL, "catalog.uri": given}).target.catalog["uri"] == address
 
 
 def test_a_catalog_that_is_not_there_is_not_made_by_looking_for_a_table_in_it(tmp_path):
