@@ -32,7 +32,7 @@ IN_EXTRAS = {
     "prometheus-client": "prometheus", "pyiceberg": "iceberg", "pytest": "test", "testcontainers": "test",
 }  # fmt: skip
 # What they bring themselves, imported beside them.
-BROUGHT = {"docker": "testcontainers", "py4j": "pyspark"}
+BROUGHT = {"docker": "testcontainers", "py4j": "pyspark", "sqlalchemy": "pyiceberg"}
 
 
 @pytest.fixture(scope="module")
