@@ -102,11 +102,11 @@ CALLS = {
     "early='10 seconds': keyedwm.spark.early": lambda df: aggregate(df, "k", TEN, N, early="10 seconds"),
     "per_key: behind is missing": lambda _: per_key("15 minutes"),
     "behind must be the longer one": lambda _: per_key("2 days", behind="1 day"),
-    "option behind of per_key: '1 dya' is wrong": lambda _: per_key("15 minutes", behind="1 dya"),
+    "option behind of per_key(): '1 dya' is wrong": lambda _: per_key("15 minutes", behind="1 dya"),
     "owned by one of them, or by a list of some; did you mean k?": lambda df: aggregate(
         df, "k", TEN, N, key_watermark=per_key("1 second", **DAY, by="K")
     ),
-    "option partitions of per_key: 'all' is wrong": lambda _: per_key("1 second", behind="1 day", partitions="all"),
+    "option partitions of per_key(): 'all' is wrong": lambda _: per_key("1 second", behind="1 day", partitions="all"),
     "per_key: by names 'device'": lambda df: aggregate(
         df, "k", TEN, N, key_watermark=per_key("1 second", **DAY, by="device")
     ),

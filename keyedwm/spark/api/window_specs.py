@@ -193,11 +193,11 @@ def per_key(
             "state: give behind='1 day', for example"
         )
     return PerKey(
-        lag_ms=duration_ms("lag of per_key", lag),
-        behind_ms=duration_ms("behind of per_key", behind),
+        lag_ms=duration_ms("lag of per_key()", lag),
+        behind_ms=duration_ms("behind of per_key()", behind),
         by=(by,) if isinstance(by, str) else by,  # type: ignore[arg-type]  # PerKey refuses all but names
-        idle_ms=None if idle is None else duration_ms("idle of per_key", idle),
-        partitions=choice("partitions of per_key", partitions, Partitions),
+        idle_ms=None if idle is None else duration_ms("idle of per_key()", idle),
+        partitions=choice("partitions of per_key()", partitions, Partitions),
     )
 
 
