@@ -15,7 +15,7 @@ from conformance.decided import CLOSES, NO_GLOBAL
 from conformance.disagreement import DisagreementError
 from conformance.engine import BothSessions, BothSliding, windows_of
 from conformance.golden_windows import flights
-from conformance.keyed_flights import keyed_flights
+from conformance.keyed_data import keyed_data
 from conformance.message_stores import message_store
 from conformance.models.results import Late, WindowResult
 from conformance.models.sessions import SessionConfig, Sessions
@@ -207,5 +207,5 @@ FAMILIES: Mapping[str, Callable[[dict], Verdict]] = {
     "data.golden": flights,
     "nexmark": nexmark,
     "keyed.watermark": _keyed_watermark,
-    "keyed.watermark.data": keyed_flights,
+    "keyed.watermark.data": keyed_data,
 }

@@ -44,7 +44,7 @@ def brute(keys, event, batches, lag_ms):
     return lost, held
 
 
-# Of each key and each bound; the vector's replay (`conformance/keyed_flights.py`) counts all of them together.
+# Of each key and each bound; the vector's replay (`conformance/keyed_data.py`) counts all of them together.
 KEYS = ("carrier", "dest", "tailnum", "carrier")
 
 

