@@ -1,6 +1,7 @@
 """The progress of a planned batch: which partition holds the watermark and why, which are idle, what was unreadable.
 
-Rule: derived from the offset and the one before it alone, so the same facts stand in Spark's progress, in the log line and in `inspect`.
+Rule: derived from the offset and the one before it alone, so the same facts stand in Spark's progress,
+in the log line and in `inspect`.
 """
 
 from __future__ import annotations
