@@ -10,8 +10,11 @@ miss, only pools that are made anew after a fork. A JVM has several such parents
 from __future__ import annotations
 
 import gc
+import sys
 from importlib import import_module
+from pathlib import Path
 
+from keyedwm.runtime import early_host
 from keyedwm.runtime.forked import serve
 from keyedwm.runtime.worker import quiet
 
@@ -48,4 +51,8 @@ def manage() -> None:
 
 
 if __name__ == "__main__":
-    serve(load, manage)
+    match sys.argv[1:]:
+        case [place, end]:
+            early_host.serve(Path(place), int(end), load, manage)
+        case _:
+            serve(load, manage)

@@ -13,10 +13,14 @@ import os.path
 import sys
 
 _INSIDE = "/pyspark/python/lib/"
-# What plans the reads of a query, and what names its state.
-_ONE_A_QUERY = (
-    "pyspark.sql.streaming.python_streaming_source_runner",
-    "pyspark.sql.streaming.transform_with_state_driver_worker",
+# The programs that find the sources of a session; make one; plan its reads; cut its batches; name the state of a query;
+# write in and commit to a sink. The first of these comes before all others.
+_FINDS = ("pyspark.daemon", "pyspark.sql.worker.lookup_data_sources")
+_FORKED = (
+    ("pyspark.daemon", "pyspark.sql.worker.create_data_source"),
+    ("pyspark.sql.streaming.python_streaming_source_runner",),
+    ("pyspark.daemon", "pyspark.sql.worker.plan_data_source_read"),
+    ("pyspark.sql.streaming.transform_with_state_driver_worker",),
 )
 
 
@@ -35,12 +39,16 @@ def zips_behind_packages(path: list[str]) -> list[str]:
 
 def _forked(program: list[str]) -> None:
     """Let what such a process is for be done by one that is forked, where there is one to fork from."""
-    if program[1:2] != ["-m"] or program[2] not in _ONE_A_QUERY:
-        return
+    what = tuple(program[2:]) if program[1:2] == ["-m"] else ()
     before = set(sys.modules)
-    from keyedwm.runtime.forked import run_where_loaded  # not for each Python that starts
+    if what == _FINDS:  # imported here, not by each Python that starts
+        from keyedwm.runtime import early_host
 
-    run_where_loaded(program[2])
+        early_host.start()
+    elif what in _FORKED:
+        from keyedwm.runtime.forked import run_where_loaded
+
+        run_where_loaded(*what)
     for name in set(sys.modules) - before:
         if name.partition(".")[0] == "keyedwm":
             del sys.modules[name]

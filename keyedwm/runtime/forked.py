@@ -1,8 +1,9 @@
 """Spark's Python processes, forked from the first parent of workers of a JVM, which has loaded everything.
 
 Rule: Spark starts a parent of workers for each set of environment variables (the tasks of one query have up to three:
-reading, functions, state), and for each query a process that plans its reads and one that names its state. The first
-parent loads, and leaves a process that forks (the host); another one hands its own standard streams and variables to
+reading, functions, state), for each query a process that plans its reads and one that names its state, and parents of
+what finds a data source, cuts its batches and commits. The first parent loads, and leaves a process that forks (the
+host), where none was started before (`early_host`); another one hands its own standard streams and variables to
 the host, which forks a process that serves in its place, and waits. The host fits a process whose variables differ in
 such alone as PySpark reads when it needs them. It ends with the pipe from Spark to the first parent, what it forked
 with the pipe or socket of its own. Where anything of this fails, a process loads for itself.
@@ -20,7 +21,7 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
@@ -34,12 +35,12 @@ _PATH = "PYTHONPATH"
 # PySpark looks these up where it needs them, and not where it is imported; the path is compared by what it leads to.
 _READ_LATE = ("SPARK_", "PYTHON_", _PATH)
 # Spark gives it to tasks only: a process that plans has no use for more threads than a task.
-_OF_TASKS = "OMP_NUM_THREADS"
+OF_TASKS = "OMP_NUM_THREADS"
 
 
 def serve(load: Callable[[], None], manage: Callable[[], None]) -> None:
     """Load, or let a process that has loaded do it; then manage workers for Spark as `pyspark.daemon` does."""
-    place = _place()
+    place = place_of(os.getppid())
     if place is None:
         load()
         manage()
@@ -52,18 +53,27 @@ def serve(load: Callable[[], None], manage: Callable[[], None]) -> None:
             lock.close()
             _end_with(host)
         load()
-        door = _door(place)
+        door = listen(place)
     if door is not None:
         _leave_host(door, place, manage)
     manage()
 
 
-def run_where_loaded(module: str) -> None:
+def run_where_loaded(module: str, *arguments: str) -> None:
     """Let the host of this JVM run a module in this process's place, and end with it; return where there is no host."""
-    place = _place()
-    host = _taken_over(place, module) if place is not None and place.exists() else None
+    place = place_of(os.getppid())
+    if place is None or not _is_there(place):
+        return
+    host = _taken_over(place, [module, *arguments])
     if host is not None:
         _end_with(host)
+
+
+def _is_there(place: Path) -> bool:
+    """Whether there is a host; one that still loads is waited for: loading alone takes longer."""
+    with suppress(OSError), place.with_suffix(".lock").open("rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+    return place.exists()
 
 
 def fits(guest: Mapping[str, str]) -> bool:
@@ -75,22 +85,22 @@ def fits(guest: Mapping[str, str]) -> bool:
     def path(of: Mapping[str, str]) -> list[str]:
         return list(dict.fromkeys(of.get(_PATH, "").split(os.pathsep)))
 
-    own = {name: value for name, value in os.environ.items() if name != _OF_TASKS or name in guest}
+    own = {name: value for name, value in os.environ.items() if name != OF_TASKS or name in guest}
     return fixed(guest) == fixed(own) and path(guest) == path(own)
 
 
-def _place() -> Path | None:
-    """The socket of this JVM's host, in a directory of this user alone: what is sent there is run."""
+def place_of(jvm: int) -> Path | None:
+    """Return the socket of a JVM's host, in a directory of this user alone: what is sent there is run."""
     for directory in private_dirs.places(os.environ, "parents"):
         if private_dirs.unsafe(directory) is None:
             # Hosts and containers that share a home have JVMs with the same number.
-            return directory / f"{socket.gethostname()}-{os.getppid()}.sock"
+            return directory / f"{socket.gethostname()}-{jvm}.sock"
     return None
 
 
-def _taken_over(place: Path, module: str | None) -> socket.socket | None:
-    """Hand this process's streams to the host; None if no host takes them."""
-    given = json.dumps({"variables": dict(os.environ), "python": sys.executable, "module": module, "argv": sys.argv})
+def _taken_over(place: Path, program: Sequence[str] | None) -> socket.socket | None:
+    """Hand this process's streams to the host; None if no host takes them. `program`: a module and its arguments."""
+    given = json.dumps({"variables": dict(os.environ), "python": sys.executable, "program": program, "argv": sys.argv})
     host = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     host.settimeout(_LONGEST_WAIT_S)
     try:
@@ -120,7 +130,7 @@ def _await(*ends: int) -> set[int]:
     return {end for end, _ in poller.poll()}
 
 
-def _door(place: Path) -> socket.socket | None:
+def listen(place: Path) -> socket.socket | None:
     """Listen at a place, that of an earlier host as well; None where the system does not let us."""
     door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -139,9 +149,14 @@ def _leave_host(door: socket.socket, place: Path, manage: Callable[[], None]) ->
         door.close()
         return
     os.setpgid(0, 0)  # a signal to the parent's group, or from a terminal, is not for the host
+    fork_until(0, door, place, manage)
+
+
+def fork_until(end: int, door: socket.socket, place: Path, manage: Callable[[], None]) -> NoReturn:
+    """Fork what is asked for at the door, until there is a hang-up at `end` or it can be read."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     sweep(place)
-    while 0 not in _await(0, door.fileno()):
+    while end not in _await(end, door.fileno()):
         guest, _ = door.accept()
         if os.fork() == 0:
             door.close()
@@ -190,15 +205,15 @@ def _serve_in_place_of(guest: socket.socket, manage: Callable[[], None]) -> NoRe
     sys.argv[:] = given["argv"]
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     guest.sendall(_YES)
-    if given["module"] is None:
+    if given["program"] is None:
         manage()
         os._exit(0)
-    _run(given["module"])
+    _run(*given["program"])
 
 
-def _run(module: str) -> NoReturn:
+def _run(module: str, *arguments: str) -> NoReturn:
     """Run a module as Python does when it is named by -m, and end."""
-    sys.argv[:] = [module]
+    sys.argv[:] = [module, *arguments]
     code = 0
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)

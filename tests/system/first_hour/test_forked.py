@@ -164,16 +164,26 @@ def test_a_process_for_one_query_is_run_where_everything_is_loaded(start, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("module", "forked"),
-    [("pyspark.sql.streaming.python_streaming_source_runner", True), ("pyspark.sql.worker.create_data_source", False)],
+    ("program", "forked"),
+    [
+        (["pyspark.sql.streaming.python_streaming_source_runner"], True),
+        (["pyspark.sql.streaming.transform_with_state_driver_worker"], True),
+        (["pyspark.daemon", "pyspark.sql.worker.create_data_source"], True),
+        (["pyspark.daemon", "pyspark.sql.worker.plan_data_source_read"], True),
+        (["pyspark.daemon", "pyspark.sql.worker.analyze_udtf"], False),
+        (["pyspark.daemon"], False),
+    ],
+    ids=lambda given: " ".join(given) if isinstance(given, list) else "",
 )
-def test_spark_itself_starts_what_is_forked(start, tmp_path, module, forked):
-    path = {"PYTHONPATH": str(Path(pyspark.__file__).parent / "python" / "lib" / "pyspark.zip")}
+def test_spark_itself_starts_what_is_forked(start, tmp_path, program, forked):
+    zipped = Path(pyspark.__file__).parent / "python" / "lib" / "pyspark.zip"
+    path = {"PYTHONPATH": f"{zipped}{os.pathsep}{Path.cwd()}"}
     start("a", **path)
-    ran = subprocess.run(
-        [sys.executable, "-m", module], capture_output=True, text=True, check=False, timeout=PATIENCE_S,
-        env=variables_of(tmp_path, "b", **path),
+    # No variable leads to a Spark: what is run ends with a traceback, a parent with the end of its input.
+    ran = subprocess.Popen(
+        [sys.executable, "-m", *program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, env=variables_of(tmp_path, "b", PYTHON_UNIX_DOMAIN_ENABLED="true", **path),
     )  # fmt: skip
-    # There is no Spark to connect to.
-    assert "Traceback" in ran.stderr
-    assert ("runtime/forked.py" in ran.stderr) is forked
+    _, told = ran.communicate(timeout=PATIENCE_S)
+    assert "Traceback" in told
+    assert ("runtime/forked.py" in told) is forked

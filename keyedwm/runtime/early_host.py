@@ -1,0 +1,77 @@
+"""The host of a JVM's Python processes, started beside the first of them: it loads while Spark reads the plan.
+
+Rule: without it the first parent of workers loads, when the first task waits, and the processes before it start on
+their own, one after another. It is started only where the JVM's own command line says that tasks run in this JVM and
+that their parents are `keyedwm.daemon`; it ends with the JVM. Where anything is missing nothing is started, and the
+first parent loads as it does without.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+
+from keyedwm.runtime.forked import OF_TASKS, fork_until, listen, place_of
+
+DAEMON = "keyedwm.daemon"
+_DAEMON_OPTION = "spark.python.daemon.module"
+_MASTER_OPTION = "spark.master"
+# Spark gives tasks as many threads of their own as they have cores.
+_THREADS_OPTIONS = ("spark.executorEnv.OMP_NUM_THREADS", "spark.task.cpus")
+
+
+def start() -> None:
+    """Start the host of the JVM that started this process, unless it has one or asks for none."""
+    jvm = os.getppid()
+    place = place_of(jvm)
+    options = options_of(_command(jvm))
+    is_asked = options.get(_DAEMON_OPTION) == DAEMON and options.get(_MASTER_OPTION, "").startswith("local")
+    if place is None or place.exists() or not is_asked or not hasattr(os, "pidfd_open"):
+        return
+    threads = next((options[name] for name in _THREADS_OPTIONS if name in options), "1")
+    with suppress(OSError):  # the JVM has ended, or the system forbids it
+        end = os.pidfd_open(jvm)
+        os.set_inheritable(end, True)  # noqa: FBT003 - as the system has it
+        null = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1)]
+        os.posix_spawn(
+            sys.executable, [sys.executable, "-m", DAEMON, str(place), str(end)], {OF_TASKS: threads, **os.environ},
+            file_actions=null, setpgroup=0,  # a signal to Spark's group, or from a terminal, is not for the host
+        )  # fmt: skip
+        os.close(end)
+
+
+def serve(place: Path, end: int, load: Callable[[], None], manage: Callable[[], None]) -> None:
+    """Load and be the host at a place until `end`, a descriptor of the JVM's process, says that it has ended."""
+    with place.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if place.exists():
+            return
+        load()
+        door = listen(place)
+    if door is not None:
+        fork_until(end, door, place, manage)
+
+
+def options_of(command: Sequence[str]) -> dict[str, str]:
+    """Return the settings that a JVM's command line gives Spark, the last of each; `--master` is one too."""
+    found = {}
+    for name, value in pairwise(command):
+        if name == "--conf" and "=" in value:
+            option, _, given = value.partition("=")
+            found[option] = given
+        elif name == "--master":
+            found[_MASTER_OPTION] = value
+    return found
+
+
+def _command(pid: int) -> list[str]:
+    """Return a process's command line; nothing where the system does not show it."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8", errors="replace").split("\0")
+    except OSError:
+        return []
