@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
@@ -33,11 +34,12 @@ MODULES = (
 )
 
 
-def load() -> None:
-    """Import what the tasks need, and load the functions that an earlier process has compiled."""
+def load() -> Iterator[None]:
+    """Import what the tasks need, and load the functions that an earlier process has compiled, step by step."""
     for name in MODULES:
         import_module(name)
-    import_module("keyedwm.runtime.compiled").load_cached()
+        yield
+    yield from import_module("keyedwm.runtime.compiled").load_cached()
     # What all workers share is never collected, so it stays shared.
     gc.collect()
     gc.freeze()

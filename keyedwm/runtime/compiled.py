@@ -11,7 +11,7 @@ import functools
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -102,15 +102,17 @@ def say_if_first() -> None:
         )
 
 
-def load_cached() -> None:
+def load_cached() -> Iterator[None]:
     """Load every function of the imported modules that an earlier process has compiled, in all its signatures.
 
-    For a process that forks others, which then have them at once. Nothing is compiled that was not before.
+    For a process that forks others, which then have them at once. Nothing is compiled that was not before. Yields
+    after each function.
     """
     for later in _all:
         made = later.made()
         for signature in _kept(made):
             made.compile(signature)  # type: ignore[attr-defined]
+        yield
 
 
 def kept_signatures() -> int:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import fcntl
 import os
+import select
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
-from keyedwm.runtime.forked import OF_TASKS, fork_until, listen, place_of
+from keyedwm.runtime.forked import OF_TASKS, fork_one, fork_until, listen, place_of
 
 DAEMON = "keyedwm.daemon"
 _DAEMON_OPTION = "spark.python.daemon.module"
@@ -45,16 +46,20 @@ def start() -> None:
         os.close(end)
 
 
-def serve(place: Path, end: int, load: Callable[[], None], manage: Callable[[], None]) -> None:
-    """Load and be the host at a place until `end`, a descriptor of the JVM's process, says that it has ended."""
+def serve(place: Path, end: int, load: Callable[[], Iterable[None]], manage: Callable[[], None]) -> None:
+    """Load and be the host at a place until `end`, a descriptor of the JVM's process, says that it has ended.
+
+    Meanwhile parents of workers wait, as for a parent that loads; all others are forked between two steps of loading.
+    """
     with place.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if place.exists():
+        door = None if place.exists() else listen(place)  # a parent of workers may have come first
+        if door is None:
             return
-        load()
-        door = listen(place)
-    if door is not None:
-        fork_until(end, door, place, manage)
+        for _ in load():
+            while select.select([door], [], [], 0)[0]:
+                fork_one(door, manage)
+    fork_until(end, door, place, manage)
 
 
 def options_of(command: Sequence[str]) -> dict[str, str]:

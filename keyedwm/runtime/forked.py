@@ -21,7 +21,8 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
@@ -38,11 +39,11 @@ _READ_LATE = ("SPARK_", "PYTHON_", _PATH)
 OF_TASKS = "OMP_NUM_THREADS"
 
 
-def serve(load: Callable[[], None], manage: Callable[[], None]) -> None:
+def serve(load: Callable[[], Iterable[None]], manage: Callable[[], None]) -> None:
     """Load, or let a process that has loaded do it; then manage workers for Spark as `pyspark.daemon` does."""
     place = place_of(os.getppid())
     if place is None:
-        load()
+        deque(load(), maxlen=0)
         manage()
         return
     with place.with_suffix(".lock").open("w") as lock:
@@ -52,7 +53,7 @@ def serve(load: Callable[[], None], manage: Callable[[], None]) -> None:
         if host is not None:
             lock.close()
             _end_with(host)
-        load()
+        deque(load(), maxlen=0)
         door = listen(place)
     if door is not None:
         _leave_host(door, place, manage)
@@ -62,18 +63,9 @@ def serve(load: Callable[[], None], manage: Callable[[], None]) -> None:
 def run_where_loaded(module: str, *arguments: str) -> None:
     """Let the host of this JVM run a module in this process's place, and end with it; return where there is no host."""
     place = place_of(os.getppid())
-    if place is None or not _is_there(place):
-        return
-    host = _taken_over(place, [module, *arguments])
+    host = _taken_over(place, [module, *arguments]) if place is not None and place.exists() else None
     if host is not None:
         _end_with(host)
-
-
-def _is_there(place: Path) -> bool:
-    """Whether there is a host; one that still loads is waited for: loading alone takes longer."""
-    with suppress(OSError), place.with_suffix(".lock").open("rb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_SH)
-    return place.exists()
 
 
 def fits(guest: Mapping[str, str]) -> bool:
@@ -154,18 +146,23 @@ def _leave_host(door: socket.socket, place: Path, manage: Callable[[], None]) ->
 
 def fork_until(end: int, door: socket.socket, place: Path, manage: Callable[[], None]) -> NoReturn:
     """Fork what is asked for at the door, until there is a hang-up at `end` or it can be read."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     sweep(place)
     while end not in _await(end, door.fileno()):
-        guest, _ = door.accept()
-        if os.fork() == 0:
-            door.close()
-            _serve_in_place_of(guest, manage)
-        guest.close()
+        fork_one(door, manage)
     for path in (place, place.with_suffix(".lock")):
         with suppress(OSError):
             path.unlink(missing_ok=True)
     os._exit(0)
+
+
+def fork_one(door: socket.socket, manage: Callable[[], None]) -> None:
+    """Fork what is asked for next at the door."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    guest, _ = door.accept()
+    if os.fork() == 0:
+        door.close()
+        _serve_in_place_of(guest, manage)
+    guest.close()
 
 
 def sweep(place: Path) -> None:

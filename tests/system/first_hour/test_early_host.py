@@ -19,16 +19,18 @@ from tests.tools import wait_until
 JVM = """
 import subprocess, sys
 for program in sys.stdin:
-    ran = subprocess.run([sys.executable, "-c", program], input="asked", stdout=subprocess.PIPE, text=True)
-    print(ran.stdout.strip(), flush=True)
+    ran = subprocess.run([sys.executable, "-c", program], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    print(ran.stdout.hex(), flush=True)
 """
 OURS = ("--conf", "spark.python.daemon.module=keyedwm.daemon")
 LOCAL = ("--master", "local[2]")
 START = "from keyedwm.runtime import early_host as early; early.start()"
 GUEST = "from keyedwm.runtime.forked import run_where_loaded as run; run('planner', 'an argument'); print('no host')"
+# It could not load. The host's manager tells Spark four bytes, the port where it waits, and ends with its input.
+PARENT = "from keyedwm.runtime.forked import serve; serve(None, None)"
 PLANNER = """
 import os, sys
-print(sys.argv[1], "numba" in sys.modules, sys.stdin.read(), os.environ.get("OMP_NUM_THREADS"))
+print(sys.argv[1], "numba" in sys.modules, os.environ.get("OMP_NUM_THREADS"))
 """
 
 
@@ -45,13 +47,13 @@ class Jvm:
             env=own | {"XDG_CACHE_HOME": str(home), "PYTHONPATH": f"{home}{os.pathsep}{Path.cwd()}"},
         )  # fmt: skip
 
-    def run(self, program: str) -> str:
+    def run(self, program: str) -> bytes:
         """Start a process that runs a program, and return what it said."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(f"{program}\n")
         self.process.stdin.flush()
-        return self.process.stdout.readline().strip()
+        return bytes.fromhex(self.process.stdout.readline())
 
     def left(self) -> list[str]:
         return sorted(path.suffix for path in self.parents.glob("*"))
@@ -66,13 +68,20 @@ def jvm(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Jvm]:
 
 
 @pytest.mark.parametrize("jvm", [(*OURS, *LOCAL)], indirect=True)
-def test_what_starts_before_any_worker_is_forked_from_a_host_that_is_waited_for(jvm):
-    assert jvm.run(START) == ""
-    wait_until(jvm.left, "a host that loads")
-    assert jvm.run(GUEST) == "an argument True asked None"
-    assert jvm.run(START) == ""
-    assert jvm.run(GUEST) == "an argument True asked None"
+def test_what_starts_before_any_worker_is_forked_from_a_host_while_that_loads(jvm):
+    assert jvm.run(START) == b""
+    wait_until(lambda: ".sock" in jvm.left(), "a host")
+    assert jvm.run(GUEST) == b"an argument False None\n"
+    assert jvm.run(START) == b""
+    wait_until(lambda: jvm.run(GUEST) == b"an argument True None\n", "a host that has loaded")
     assert jvm.left() == [".lock", ".sock"]
+
+
+@pytest.mark.parametrize("jvm", [(*OURS, *LOCAL)], indirect=True)
+def test_a_parent_of_workers_waits_for_a_host_that_loads(jvm):
+    assert jvm.run(START) == b""
+    wait_until(lambda: ".sock" in jvm.left(), "a host")
+    assert len(jvm.run(PARENT)) == len("port")
 
 
 @pytest.mark.parametrize(
@@ -85,8 +94,8 @@ def test_what_starts_before_any_worker_is_forked_from_a_host_that_is_waited_for(
     indirect=True,
 )  # fmt: skip
 def test_no_host_is_started_where_the_command_line_does_not_ask_for_it(jvm):
-    assert jvm.run(START) == ""
-    assert jvm.run(GUEST) == "no host"
+    assert jvm.run(START) == b""
+    assert jvm.run(GUEST) == b"no host\n"
     assert jvm.left() == []
 
 

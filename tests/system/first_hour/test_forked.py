@@ -28,6 +28,7 @@ from keyedwm.runtime.forked import serve
 def load():
     with Path(sys.argv[1]).open("a") as loads:
         loads.write("loaded\\n")
+    yield
 
 def manage():
     told = {"pid": os.getpid(), "own": os.environ["SPARK_OWN"], "argument": sys.argv[2]}
