@@ -59,6 +59,7 @@ def serve(place: Path, end: int, load: Callable[[], Iterable[None]], manage: Cal
         for _ in load():
             while select.select([door], [], [], 0)[0]:
                 fork_one(door, manage)
+        fcntl.flock(lock, fcntl.LOCK_UN)  # what was forked meanwhile would hold it
     fork_until(end, door, place, manage)
 
 

@@ -18,9 +18,10 @@ from tests.tools import wait_until
 
 JVM = """
 import subprocess, sys
-for program in sys.stdin:
-    ran = subprocess.run([sys.executable, "-c", program], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
-    print(ran.stdout.hex(), flush=True)
+for line in sys.stdin:
+    program = [sys.executable, "-c", line.removeprefix("&")]
+    started = subprocess.Popen(program, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    print("" if line[0] == "&" else started.communicate()[0].hex(), flush=True)
 """
 OURS = ("--conf", "spark.python.daemon.module=keyedwm.daemon")
 LOCAL = ("--master", "local[2]")
@@ -31,6 +32,14 @@ PARENT = "from keyedwm.runtime.forked import serve; serve(None, None)"
 PLANNER = """
 import os, sys
 print(sys.argv[1], "numba" in sys.modules, os.environ.get("OMP_NUM_THREADS"))
+"""
+STAYS = """
+import sys, time
+from pathlib import Path
+began = Path(sys.argv[1], "began")
+began.touch()
+while began.exists():
+    time.sleep(0.05)
 """
 
 
@@ -78,10 +87,14 @@ def test_what_starts_before_any_worker_is_forked_from_a_host_while_that_loads(jv
 
 
 @pytest.mark.parametrize("jvm", [(*OURS, *LOCAL)], indirect=True)
-def test_a_parent_of_workers_waits_for_a_host_that_loads(jvm):
+def test_a_parent_of_workers_waits_for_a_host_that_loads_and_not_for_what_was_forked_meanwhile(jvm, tmp_path):
+    (tmp_path / "stays.py").write_text(STAYS)
     assert jvm.run(START) == b""
     wait_until(lambda: ".sock" in jvm.left(), "a host")
+    jvm.run(f"&{GUEST.replace('planner', 'stays').replace('an argument', str(tmp_path))}")
+    wait_until((tmp_path / "began").exists, "the one that stays")
     assert len(jvm.run(PARENT)) == len("port")
+    (tmp_path / "began").unlink()
 
 
 @pytest.mark.parametrize(
