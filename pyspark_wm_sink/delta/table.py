@@ -22,7 +22,7 @@ from pyspark_wm_sink.batch.record import METADATA_KEY, Published, Record
 from pyspark_wm_sink.delta.features import check_features
 from pyspark_wm_sink.delta.library_errors import access_error, unread_feature
 from pyspark_wm_sink.delta.stage import DeltaFile
-from pyspark_wm_sink.tables.fitting import ODD_NAME, Fields, fit, odd_names
+from pyspark_wm_sink.tables.fitting import ODD_NAME, Fields, fit_or_refuse, odd_names
 from pyspark_wm_sink.tables.library_errors import one_line, shown_cause
 
 # How many commits of the history are searched for the record, step by step: it is nearly always in the newest.
@@ -106,15 +106,7 @@ def check_table(
         )
     check_features(table, where)
     there = _fields(table.schema())
-    fitted = fit(_fields(wanted), there, merge=merge)
-    if fitted.differs:
-        would_help = not merge and not fit(_fields(wanted), there, merge=True).differs
-        fix = (
-            "mergeSchema=true adds columns that are missing" if would_help else "cast, add or rename the rows' columns"
-        )
-        raise InputError(
-            f"{where} has another schema than the rows ({'; '.join(fitted.differs)}); nothing was written; {fix}"
-        )
+    fitted = fit_or_refuse(where, _fields(wanted), there, merge=merge)
     return Schema.from_json(json.dumps({"type": "struct", "fields": fitted.fields}))
 
 

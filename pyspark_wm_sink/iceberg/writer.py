@@ -26,7 +26,7 @@ from pyspark_wm_sink.iceberg.schema import file_columns, rows_fields, table_fiel
 from pyspark_wm_sink.iceberg.stage import IcebergStagePlan, check_properties
 from pyspark_wm_sink.options.iceberg_target import IcebergTarget
 from pyspark_wm_sink.options.sink_options import SinkOptions
-from pyspark_wm_sink.tables.fitting import fit, never_null_inside
+from pyspark_wm_sink.tables.fitting import fit, fit_or_refuse, never_null_inside
 from pyspark_wm_sink.tables.library_errors import one_line
 from pyspark_wm_sink.tables.row_rules import RowRules
 from pyspark_wm_sink.tables.rows import TableRows
@@ -156,15 +156,7 @@ def _fitting(target: IcebergTarget, table: Table, columns: pa.Schema) -> Table:
             f"{', '.join(wanted or ())}: leave the option out, or write to another table"
         )
     here, there = rows_fields(columns), table_fields(table.schema())
-    fitted = fit(here, there, merge=target.merge_schema)
-    if fitted.differs:
-        would_help = not target.merge_schema and not fit(here, there, merge=True).differs
-        fix = (
-            "mergeSchema=true adds columns that are missing" if would_help else "cast, add or rename the rows' columns"
-        )
-        raise InputError(
-            f"{where} has another schema than the rows ({'; '.join(fitted.differs)}); nothing was written; {fix}"
-        )
+    fit_or_refuse(where, here, there, merge=target.merge_schema)
     kinds = [(field["name"], field["type"]) for field in there if field["name"] in columns.names]
     inside = [field for name, kind in kinds for field in never_null_inside(name, kind)]
     if inside:

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from keyedwm.core.errors import InputError
+
 Type = str | dict
 Fields = Sequence[dict]
 _WHOLE = {"byte": 3, "short": 5, "integer": 10, "long": 19}  # digits
@@ -44,6 +46,20 @@ def fit(rows: Fields, table: Fields, *, merge: bool) -> Fitted:
     order = [field["name"] for field in rows]
     written = sorted((field for field in fields if field["name"] in order), key=lambda one: order.index(one["name"]))
     return Fitted(fields=written, differs=tuple(fitting.differs))
+
+
+def fit_or_refuse(where: str, rows: Fields, table: Fields, *, merge: bool) -> Fitted:
+    """Fit them, or raise InputError, which names the table by `where` and each column that does not fit."""
+    fitted = fit(rows, table, merge=merge)
+    if not fitted.differs:
+        return fitted
+    if merge or fit(rows, table, merge=True).differs:
+        cure = "cast, add or rename the rows' columns"
+    else:
+        cure = "mergeSchema=true adds columns that the table lacks, and writes null in those that the rows lack"
+    raise InputError(
+        f"{where} has another schema than the rows ({'; '.join(fitted.differs)}); nothing was written; {cure}"
+    )
 
 
 class _Fitting:

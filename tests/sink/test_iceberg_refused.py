@@ -99,6 +99,16 @@ def test_a_schema_that_does_not_fit_is_refused_with_the_column_and_both_types(na
     assert files(tmp_path) == 0
 
 
+@pytest.mark.parametrize(
+    ("required", "cure"), [(False, "mergeSchema=true adds .* writes null in"), (True, "cast, add")]
+)
+def test_the_cure_of_a_column_that_the_rows_lack_is_null_where_the_table_takes_it(required, cure, tmp_path):
+    columns = [NestedField(1, "n", LongType()), NestedField(2, "m", LongType(), required=required)]
+    catalog_of(tmp_path).create_table(NAME, Schema(*columns))
+    with pytest.raises(InputError, match=rf"m: long in the table, missing in the rows\); nothing was written; {cure}"):
+        how(tmp_path)
+
+
 def test_required_fields_inside_columns_are_refused(tmp_path):
     inside = StructType(NestedField(2, "a", StringType(), required=True))
     catalog_of(tmp_path).create_table(NAME, Schema(NestedField(1, "s", inside)))
