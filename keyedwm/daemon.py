@@ -10,6 +10,7 @@ miss, only pools that are made anew after a fork. A JVM has several such parents
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from collections.abc import Iterator
 from importlib import import_module
@@ -40,6 +41,8 @@ def load() -> Iterator[None]:
         import_module(name)
         yield
     yield from import_module("keyedwm.runtime.compiled").load_cached()
+    # Each worker would draw the same numbers, in functions of the user too.
+    os.register_at_fork(after_in_child=import_module("numpy.random").seed)
     # What all workers share is never collected, so it stays shared.
     gc.collect()
     gc.freeze()

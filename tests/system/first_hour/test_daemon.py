@@ -60,6 +60,25 @@ def test_workers_have_everything_loaded_unless_the_session_has_a_daemon_of_its_o
     assert "RuntimeWarning" not in ran.stderr
 
 
+DRAWS = """
+import os
+from collections import deque
+import numpy
+from keyedwm.daemon import load
+deque(load(), maxlen=0)
+for _ in range(2):
+    if os.fork() == 0:
+        print(numpy.random.random(), flush=True)
+        os._exit(0)
+    os.wait()
+"""
+
+
+def test_workers_that_are_forked_draw_random_numbers_of_their_own():
+    ran = subprocess.run([sys.executable, "-c", DRAWS], capture_output=True, text=True, check=True, timeout=PATIENCE_S)
+    assert len(set(ran.stdout.split())) == 2
+
+
 LEFT = """
 import importlib.util, socket, sys
 from pyspark.daemon import worker
