@@ -213,7 +213,7 @@ def test_a_directory_that_others_may_write_to_inside_a_given_one_is_not_used(tmp
 
 def test_a_process_loads_what_another_has_compiled_and_compiles_nothing_else(tmp_path):
     use = "import pyarrow as pa; from keyedwm.kafka.records.partitioner import murmur2; murmur2(pa.array([b'k']));"
-    load = "from keyedwm.runtime import compiled; import keyedwm.kafka.records.partitioner; list(compiled.load_cached());"
+    load = "from keyedwm.runtime import compiled; import keyedwm.kafka.records.partitioner; [*compiled.load_cached()];"
     tell = "print(sum(len(one.made().signatures) for one in compiled._all if one._function.__name__ == '_hash_all'))"
 
     def told(source: str) -> str:
@@ -266,7 +266,7 @@ def test_compiled_code_that_was_damaged_is_compiled_again_and_then_kept(cache, k
     assert len(files) == 2
     for file in files:
         file.write_bytes(left(file.read_bytes()))
-    load = "from keyedwm.runtime import compiled; import keyedwm.kafka.records.partitioner; list(compiled.load_cached());"
+    load = "from keyedwm.runtime import compiled; import keyedwm.kafka.records.partitioner; [*compiled.load_cached()];"
     again, said = used(cache, load + USE)
     assert (again, said.count("is damaged")) == (hashed, 1)
     assert used(cache) == (hashed, "")
