@@ -3,8 +3,8 @@
 Rule: Spark puts `pyspark.zip` of its own installation first on the path of every process that it starts, and Python
 keeps no byte-code for a zip: each process compiles PySpark for itself, a quarter of a second of processor time at each
 start (docs/design/decisions.md). Where the same installation is on the path as a package too (`pip install
-pyspark`), the zip goes behind it: the very same files. Nothing else is moved. Two kinds of processes, of which Spark
-starts one for each query, are forked instead where a session has `keyedwm.daemon` (`keyedwm/runtime/forked.py`).
+pyspark`), the zip goes behind it: the very same files. Nothing else is moved. Processes that Spark starts by
+name for each query are forked instead where a session has `keyedwm.daemon` (`keyedwm/runtime/forked.py`).
 Python runs this at its start, from `keyedwm_path_order.pth`; so it imports nothing that is not loaded then. That file
 forgets the package again: what a program imports may be another copy, which comes earlier on its path (`--py-files`).
 """
@@ -13,8 +13,7 @@ import os.path
 import sys
 
 _INSIDE = "/pyspark/python/lib/"
-# The programs that find the sources of a session; make one; plan its reads; cut its batches; name the state of a query;
-# write in and commit to a sink. The first of these comes before all others.
+# The program that finds data sources comes before all others. Those of a query: its source, plans, cuts, names of state.
 _FINDS = ("pyspark.daemon", "pyspark.sql.worker.lookup_data_sources")
 _FORKED = (
     ("pyspark.daemon", "pyspark.sql.worker.create_data_source"),

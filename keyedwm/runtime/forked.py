@@ -2,8 +2,8 @@
 
 Rule: Spark starts a parent of workers for each set of environment variables (the tasks of one query have up to three:
 reading, functions, state), for each query a process that plans its reads and one that names its state, and parents of
-what finds a data source, cuts its batches and commits. The first parent loads, and leaves a process that forks (the
-host), where none was started before (`early_host`); another one hands its own standard streams and variables to
+those that make its source and cut its batches. The first parent of workers loads, and leaves a process that forks (the
+host), where none was started before (`early_host`); another process hands its own standard streams and variables to
 the host, which forks a process that serves in its place, and waits. The host fits a process whose variables differ in
 such alone as PySpark reads when it needs them. It ends with the pipe from Spark to the first parent, what it forked
 with the pipe or socket of its own. Where anything of this fails, a process loads for itself.

@@ -33,6 +33,18 @@ PLANNER = """
 import os, sys
 print(sys.argv[1], "numba" in sys.modules, os.environ.get("OMP_NUM_THREADS"))
 """
+SLOW_HOST = """
+import os, time
+from pathlib import Path
+from keyedwm.runtime import early_host, forked
+
+def load():
+    while not Path(__file__).with_name("loaded").exists():
+        time.sleep(0.02)
+        yield
+
+early_host.serve(forked.place_of(os.getppid()), os.pidfd_open(os.getppid()), load, None)
+"""
 STAYS = """
 import sys, time
 from pathlib import Path
@@ -77,13 +89,21 @@ def jvm(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Jvm]:
 
 
 @pytest.mark.parametrize("jvm", [(*OURS, *LOCAL)], indirect=True)
-def test_what_starts_before_any_worker_is_forked_from_a_host_while_that_loads(jvm):
+def test_what_starts_before_any_worker_is_forked_from_the_host_and_there_is_one(jvm):
     assert jvm.run(START) == b""
     wait_until(lambda: ".sock" in jvm.left(), "a host")
-    assert jvm.run(GUEST) == b"an argument False None\n"
     assert jvm.run(START) == b""
     wait_until(lambda: jvm.run(GUEST) == b"an argument True None\n", "a host that has loaded")
     assert jvm.left() == [".lock", ".sock"]
+
+
+@pytest.mark.parametrize("jvm", [()], indirect=True)
+def test_what_starts_while_the_host_loads_does_not_wait(jvm, tmp_path):
+    (tmp_path / "slow_host.py").write_text(SLOW_HOST)
+    jvm.run("&import slow_host")
+    wait_until(lambda: ".sock" in jvm.left(), "a host")
+    assert jvm.run(GUEST) == b"an argument False None\n"
+    (tmp_path / "loaded").touch()
 
 
 @pytest.mark.parametrize("jvm", [(*OURS, *LOCAL)], indirect=True)
