@@ -13,8 +13,9 @@ import os.path
 import sys
 
 _INSIDE = "/pyspark/python/lib/"
-# The program that finds data sources comes before all others. Those of a query: its source, plans, cuts, names of state.
+# The program that finds data sources comes before all others.
 _FINDS = ("pyspark.daemon", "pyspark.sql.worker.lookup_data_sources")
+# Those of a query: they make its source, plan its reads, cut its batches and name its state.
 _FORKED = (
     ("pyspark.daemon", "pyspark.sql.worker.create_data_source"),
     ("pyspark.sql.streaming.python_streaming_source_runner",),

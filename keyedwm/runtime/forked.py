@@ -5,8 +5,9 @@ reading, functions, state), for each query a process that plans its reads and on
 those that make its source and cut its batches. The first parent of workers loads, and leaves a process that forks (the
 host), where none was started before (`early_host`); another process hands its own standard streams and variables to
 the host, which forks a process that serves in its place, and waits. The host fits a process whose variables differ in
-such alone as PySpark reads when it needs them. It ends with the pipe from Spark to the first parent, what it forked
-with the pipe or socket of its own. Where anything of this fails, a process loads for itself.
+such alone as PySpark reads when it needs them. It ends with the pipe from Spark to the first parent, one that was
+started early with the JVM, what it forked with the pipe or socket of its own. Where anything of this fails, a process
+loads for itself.
 """
 
 from __future__ import annotations
