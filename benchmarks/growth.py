@@ -30,7 +30,7 @@ RECORDS, BATCH = 4_000_000, 400_000
 READ = "bench-growth-source"
 JOINED = ("bench-growth-left", "bench-growth-right")
 MEMORY_MB, EXECUTOR_MEMORY = 3_072, "2g"
-STREAM = windows.CASES["tumbling"].stream
+CASE = windows.CASES["tumbling"]
 SHARE = windows.Share(RECORDS, BATCH)
 PAIRED = join.Case(RECORDS // 4, 100_000, BATCH // 4)
 
@@ -43,12 +43,12 @@ def source(on: Bench) -> Run:
 
 def loaded(on: Bench) -> Run:
     """Tumbling windows over loaded rows."""
-    return windows.measured(on, windows.OURS, STREAM, SHARE)
+    return windows.measured(on, windows.OURS, CASE, SHARE)
 
 
 def pushed(on: Bench) -> Run:
     """Tumbling windows with stage one in the tasks that read."""
-    return windows.measured(on, windows.PUSHED, STREAM, SHARE)
+    return windows.measured(on, windows.PUSHED, CASE, SHARE)
 
 
 def joined(on: Bench) -> dict[str, float | None]:
@@ -73,7 +73,7 @@ def load(cluster: Cluster, cases: list[str]) -> None:
     if "kafka" in cases:
         load_hundred_bytes(cluster, sink.topic_of(RECORDS), RECORDS)
     if {"windows", "windows-pushed"} & set(cases):
-        load_windows(cluster, windows.topic_of(STREAM, SHARE), STREAM, RECORDS)
+        load_windows(cluster, windows.topic_of(CASE.stream, SHARE), CASE.stream, RECORDS)
     if "join" in cases:
         join.load(cluster, JOINED, PAIRED)
 

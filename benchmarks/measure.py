@@ -150,10 +150,10 @@ def _summary(ratios: list[float]) -> dict[str, float] | None:
     return {"median": round(median(ratios), 3), "min": round(min(ratios), 3), "max": round(max(ratios), 3)}
 
 
-def new_topic(cluster: Cluster, topic: str) -> None:
+def new_topic(cluster: Cluster, topic: str, partitions: int = PARTITIONS) -> None:
     """Create a topic that keeps old records; comes back once every partition has its leader in place."""
-    create_topic(cluster, topic, PARTITIONS, {"retention.ms": "-1"})
-    cluster.latest([(topic, partition) for partition in range(PARTITIONS)])
+    create_topic(cluster, topic, partitions, {"retention.ms": "-1"})
+    cluster.latest([(topic, partition) for partition in range(partitions)])
 
 
 def load_hundred_bytes(cluster: Cluster, topic: str, records: int, codec: Codec = Codec.NONE) -> None:

@@ -98,17 +98,18 @@ def through_spark(options: dict[str, str], sheet: Sheet) -> None:
 
 
 def workers() -> list[int]:
-    """Spark's Python processes below this one."""
-    parents, names = {}, {}
+    """The Python processes below this one."""
+    parents: dict[int, int] = {}
+    pythons = set()
     for place in Path("/proc").glob("[0-9]*"):
         try:
-            fields = dict(line.split(":\t", 1) for line in (place / "status").read_text().splitlines() if ":\t" in line)
-            names[int(place.name)] = (place / "cmdline").read_text()
+            text, program = (place / "stat").read_text(), (place / "exe").readlink().name
         except OSError:
             continue  # it ended meanwhile
-        parents[int(place.name)] = int(fields["PPid"])
-    python = [pid for pid in parents if "pyspark" in names[pid] and "java" not in names[pid]]
-    return sorted(pid for pid in python if pid != os.getpid() and is_below(pid, parents))
+        parents[int(place.name)] = int(text[text.rindex(")") + 2 :].split()[1])
+        if program.startswith("python"):
+            pythons.add(int(place.name))
+    return sorted(pid for pid in pythons if pid != os.getpid() and is_below(pid, parents))
 
 
 def main() -> None:

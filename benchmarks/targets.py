@@ -38,6 +38,8 @@ class Target:
         batches = self.measured.batches(results) if isinstance(self.measured, Ratio) else None
         if batches is not None and batches < FULL_BATCHES:
             verdict += f", a side by {batches} full batch{'es' if batches > 1 else ''}"
+        if isinstance(self.measured, Ratio) and self.measured.is_cold(results):
+            verdict += ", nothing warmed up"
         return self.what, asked, f"{found:.{_decimals(found)}f}{_unit(self.unit)}", verdict
 
 
@@ -62,6 +64,11 @@ class Ratio:
         given = [{**setting, **one} for one in setting.get("sides", {}).values()] or [setting]
         counts = [one["records"] // one["batch"] for one in given if one.get("records") and one.get("batch")]
         return min(counts, default=None)
+
+    def is_cold(self, results: Results) -> bool:
+        """Whether a comparison of rates is from before rounds warmed up."""
+        found = results[self.name]
+        return "warmed" not in found and "rate" in found["runs"][self.side][0]
 
 
 def figure(name: str, side: str, what: str) -> Callable[[Results], float]:

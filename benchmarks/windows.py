@@ -1,6 +1,7 @@
 """Windows: `keyedwm.spark.aggregate` beside Spark's own operators over its own Kafka connector, in turn, on one topic.
 
-Run: python -m benchmarks.windows [--case tumbling|sliding-60|sliding-600|sessions] [--records N] [--pairs N]
+Run: python -m benchmarks.windows [--case tumbling|sliding-60|sliding-600|sessions|hot-partition|...] [--records N]
+[--pairs N]
 Counts the rows and sums the offsets of every key and window, into a no-op sink. What comes out is compared with the
 exact answer, worked out of the numbers that were produced, before a figure is shown. Spark's operators copy every row
 size/slide times, so they are given fewer rows, such that their run takes about as long as ours: what is compared is the
@@ -9,7 +10,7 @@ rate.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -42,21 +43,33 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Windows (size and slide, or a gap), and what each side is given."""
+    """Windows (size and slide, or a gap), what each side is given, and how far watermarks lag.
+
+    A batch takes whole records of each partition, so partitions drift apart by what a record of theirs spans.
+    """
 
     stream: Stream
     ours: Share
     native: Share
+    lag: str = LAG
 
 
 MILLION = 1_000_000
 # Ten full batches and more on every side, and the same for both where Spark's side can do them in a minute.
 FULL = Share(8 * MILLION, 800_000)
+HALF = Share(4 * MILLION, 400_000)
+# Nine tenths in one partition, half of the rows of one key, and a thousand small partitions.
+SKEWED = {
+    "hot-partition": Case(Stream(10_000, 10_000, hot_partition=0.87), HALF, HALF, lag="1 minute"),
+    "hot-key": Case(Stream(10_000, 10_000, hot_key=0.5), HALF, HALF),
+    "many-partitions": Case(Stream(10_000, 10_000, partitions=1_000), HALF, HALF, lag="1 minute"),
+}
 CASES = {
     "tumbling": Case(Stream(10_000, 10_000), FULL, FULL),
     "sliding-60": Case(Stream(60_000, 1_000), FULL, Share(MILLION, 100_000)),
     "sliding-600": Case(Stream(600_000, 1_000), FULL, Share(20_000, 2_000)),
     "sessions": Case(Stream(2_000, SESSION, keys=100_000, per_ms=4), FULL, FULL),
+    **SKEWED,
 }
 
 
@@ -65,15 +78,16 @@ def reading(on: Bench, topic: str, share: Share) -> dict[str, str]:
     return {**on.where, "subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": str(share.batch)}
 
 
-def ours(on: Bench, stream: Stream, topic: str, share: Share, *, pushed: bool) -> DataFrame:
+def ours(on: Bench, case: Case, topic: str, share: Share, *, pushed: bool) -> DataFrame:
     """Our windows, over loaded rows or with stage one in the tasks that read."""
     from keyedwm.spark import aggregate, count, session, sliding, source
     from keyedwm.spark import sum as total
 
+    stream = case.stream
     size, slide = f"{stream.size_ms} milliseconds", f"{stream.slide_ms} milliseconds"
     window = session(size) if stream.slide_ms == SESSION else sliding(size, slide)
     aggregates = {"n": count(), "total": total("offset")}
-    read = source(on.spark).options(**reading(on, topic, share), watermarkLag=LAG, idleTimeout="none")
+    read = source(on.spark).options(**reading(on, topic, share), watermarkLag=case.lag, idleTimeout="none")
     if pushed:
         made = aggregate(read, {"k": "key::string"}, window, aggregates)
     else:
@@ -83,42 +97,47 @@ def ours(on: Bench, stream: Stream, topic: str, share: Share, *, pushed: bool) -
     return made.where("control IS NULL")
 
 
-def native(on: Bench, stream: Stream, topic: str, share: Share) -> DataFrame:
+def native(on: Bench, case: Case, topic: str, share: Share) -> DataFrame:
     """Spark's own windows."""
     from pyspark.sql import functions as F
 
+    stream = case.stream
     size, slide = f"{stream.size_ms} milliseconds", f"{stream.slide_ms} milliseconds"
     window = F.session_window("timestamp", size) if stream.slide_ms == SESSION else F.window("timestamp", size, slide)
     rows = on.spark.readStream.format("kafka").options(**reading(on, topic, share)).load()
-    rows = rows.selectExpr("cast(key as string) k", "offset", "timestamp").withWatermark("timestamp", LAG)
+    rows = rows.selectExpr("cast(key as string) k", "offset", "timestamp").withWatermark("timestamp", case.lag)
     return rows.groupBy(window.alias("window"), "k").agg(F.count("*").alias("n"), F.sum("offset").alias("total"))
 
 
-def measured(on: Bench, side: str, stream: Stream, share: Share) -> Run:
+def measured(on: Bench, side: str, case: Case, share: Share) -> Run:
     """Run a query over all records of a share; raises SystemExit if what came out is not the exact answer."""
     on.spark.conf.set(PROVIDER, HDFS if side == DEFAULT else ROCKSDB)
     make = {OURS: partial(ours, pushed=False), PUSHED: partial(ours, pushed=True)}.get(side, native)
-    frame = make(on, stream, topic_of(stream, share), share)
-    return checked(side, frame, check_columns(), answer(stream, share.records), share.records)
+    frame = make(on, case, topic_of(case.stream, share), share)
+    return checked(side, frame, check_columns(), answer(case.stream, share.records), share.records)
 
 
 def topic_of(stream: Stream, share: Share) -> str:
     """Where the records of a share lie."""
-    return f"bench-windows-{stream.size_ms}-{stream.slide_ms}-{share.records}"
+    shape = (*astuple(stream), share.records)
+    return f"bench-windows-{'-'.join(map(str, shape))}"
 
 
 def compare(on: Bench, name: str) -> None:
     """One case: load what the sides read, and run them in turn."""
     case, stream = CASES[name], CASES[name].stream
     given = {DEFAULT: case.native, ROCKS: case.native, OURS: case.ours, PUSHED: case.ours}
+    if name in SKEWED:  # how the shape tells shows beside the quicker of Spark's stores
+        del given[ROCKS]
     shares = {side: share.of(on) for side, share in given.items()}
     for topic, records in {topic_of(stream, share): share.records for share in shares.values()}.items():
         load(on.cluster, topic, stream, records)
     setting = {
         "size_ms": stream.size_ms, "slide_ms": stream.slide_ms or None, "keys": stream.keys,
-        "records_per_ms": stream.per_ms, "sides": {side: asdict(share) for side, share in shares.items()},
+        "records_per_ms": stream.per_ms, "partitions": stream.partitions, "lag": case.lag,
+        "sides": {side: asdict(share) for side, share in shares.items()},
     }  # fmt: skip
-    sides = {side: partial(measured, on, side, stream, share) for side, share in shares.items()}
+    sides = {side: partial(measured, on, side, case, share) for side, share in shares.items()}
     in_turn(Sheet(f"windows-{name}", DEFAULT, setting), sides, on.pairs)
 
 

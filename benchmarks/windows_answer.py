@@ -29,16 +29,24 @@ _PLACES, _PRIME = 1_000_033, 1_000_000_007
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """Windows of `size_ms` every `slide_ms` (SESSION: a gap of `size_ms`) over random keys, `per_ms` records a ms."""
+    """Windows of `size_ms` every `slide_ms` (SESSION: a gap of `size_ms`) over random keys, `per_ms` records a ms.
+
+    hot_key, hot_partition: the share of the records that the first one has, beside its turn among all.
+    """
 
     size_ms: int
     slide_ms: int
     keys: int = 1_000
     per_ms: int = 1
+    partitions: int = PARTITIONS
+    hot_key: float = 0
+    hot_partition: float = 0
 
     def numbers(self, records: int) -> np.ndarray:
         """The key of each record, in order of event time; of sessions in bursts."""
         chance = np.random.default_rng(1)
+        if self.hot_key:
+            return np.where(chance.random(records) < self.hot_key, 0, chance.integers(0, self.keys, records))
         if self.slide_ms != SESSION:
             return chance.integers(0, self.keys, records)
         burst = np.arange(records) // BURST_ROWS * BURST_KEYS % self.keys
@@ -48,15 +56,31 @@ class Stream:
         """The event time of each record, from FIRST_MS on."""
         return np.arange(records) // self.per_ms
 
+    def places(self, records: int) -> np.ndarray:
+        """The partition of each record: in turn, but for those that a hot one draws."""
+        turn = np.arange(records) % self.partitions
+        hot = np.random.default_rng(2).random(records) < self.hot_partition if self.hot_partition else False
+        return np.where(hot, 0, turn)
+
+    def offsets(self, records: int) -> np.ndarray:
+        """The offset of each record in its partition."""
+        if not self.hot_partition:
+            return np.arange(records) // self.partitions
+        places, offsets = self.places(records), np.empty(records, np.int64)
+        for partition in range(self.partitions):
+            mine = places == partition
+            offsets[mine] = np.arange(np.count_nonzero(mine))
+        return offsets
+
 
 def load(cluster: Cluster, topic: str, stream: Stream, records: int) -> None:
-    """Produce the records over the partitions in turn, and at last one in each that closes all windows."""
-    new_topic(cluster, topic)
+    """Produce the records over the partitions, and at last one in each that closes all windows."""
+    new_topic(cluster, topic, stream.partitions)
     names = pa.array([b"%06d" % number for number in range(stream.keys)], pa.binary())
     keys, times = stream.numbers(records), FIRST_MS + stream.after_ms(records)
-    tables = {}
-    for partition in range(PARTITIONS):
-        mine = slice(partition, records, PARTITIONS)
+    tables, places = {}, stream.places(records)
+    for partition in range(stream.partitions):
+        mine = places == partition
         stamps = np.append(times[mine], times[-1] + HOUR_MS)
         values = pa.array([VALUE], pa.binary()).take(pa.array(np.zeros(len(stamps), np.int64)))
         key = names.take(pa.array(np.append(keys[mine], 0)))
@@ -68,7 +92,7 @@ def load(cluster: Cluster, topic: str, stream: Stream, records: int) -> None:
 def answer(stream: Stream, records: int) -> dict[str, int]:
     """The number of results, the sums of their counts and offsets, and a checksum that ties them together."""
     keys, times = stream.numbers(records), stream.after_ms(records)
-    offsets = np.arange(records) // PARTITIONS
+    offsets = stream.offsets(records)
     made = (_sessions if stream.slide_ms == SESSION else _slides)(stream, keys, times, offsets)
     key, start_ms, n, total = made
     place = (key * _KEY_FACTOR + (start_ms + FIRST_MS) * _TIME_FACTOR) % _PLACES

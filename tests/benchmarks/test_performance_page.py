@@ -43,8 +43,11 @@ def latency() -> None:
 
 
 def page(results: Path) -> str:
+    """The page of verdicts and the pages of figures below it."""
     write(results, results.parent)
-    return (results.parent / "reference" / "performance.md").read_text(encoding="utf-8")
+    of_figures = sorted((results.parent / "reference" / "performance").glob("*.md"))
+    pages = [results.parent / "reference" / "performance.md", *of_figures]
+    return "\n".join(one.read_text(encoding="utf-8") for one in pages)
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -77,8 +80,8 @@ def test_a_round_of_both_sides_gives_one_ratio_and_what_warms_up_none(results):
 def test_rounds_count_once_two_that_follow_each_other_agree(results, rates, counted, told):
     left = iter(rates)
     sides = {SPARK: lambda: Run(1.0, None, 1.0), OURS: lambda: Run(next(left), None, 1.0)}
-    in_turn(Sheet("some", SPARK, {}), sides, 2)
-    found = json.loads((results / "some.json").read_text())
+    in_turn(Sheet("source-some", SPARK, {}), sides, 2)
+    found = json.loads((results / "source-some.json").read_text())
     assert [run["rate"] for run in found["runs"][OURS]] == counted
     assert told in page(results)
 
@@ -87,11 +90,11 @@ def test_the_page_says_which_targets_were_met_missed_and_not_measured(results):
     windows(60, ours=600_000.0, spark=50_000.0)
     windows(600, ours=300_000.0, spark=10_000.0)
     latency()
-    told = dict(re.findall(r"^\| (.+?) \| at .*\| ([a-z ]+) \|$", page(results), re.MULTILINE))
+    told = dict(re.findall(r"^\| (.+?) \| at .*\| ([a-z, ]+) \|$", page(results), re.MULTILINE))
     assert list(told) == [target.what for target in TARGETS]
     assert {what: verdict for what, verdict in told.items() if verdict != "not measured"} == {
-        "sliding 60 s / 1 s": "met",
-        "sliding 600 s / 1 s": "missed",
+        "sliding 60 s / 1 s": "met, nothing warmed up",
+        "sliding 600 s / 1 s": "missed, nothing warmed up",
         "our cost from 60:1 to 600:1": "missed",
         "a result leaves earlier by": "met",
     }
@@ -100,7 +103,7 @@ def test_the_page_says_which_targets_were_met_missed_and_not_measured(results):
 def test_a_side_that_was_not_run_leaves_its_target_unmeasured(results):
     windows(1, ours=600_000.0, spark=300_000.0)
     assert PUSHED not in json.loads((results / "windows-tumbling.json").read_text())["runs"]
-    assert "| tumbling 10 s, over loaded rows | at least 1x | 2.00x | met |" in page(results)
+    assert "| tumbling 10 s, over loaded rows | at least 1x | 2.00x | met, nothing warmed up |" in page(results)
     assert "| tumbling 10 s, stage one in the source, in full batches | at least 3x | - | not measured |" in page(
         results
     )
@@ -109,7 +112,7 @@ def test_a_side_that_was_not_run_leaves_its_target_unmeasured(results):
 def test_a_side_of_few_batches_stands_beside_the_verdict(results):
     for name, records in (("windows-tumbling", 1_000), ("windows-sessions", 300)):
         sides = {OURS: {"records": 1_000, "batch": 100}, SPARK: {"records": records, "batch": 100}}
-        sheet = Sheet(name, SPARK, {"sides": sides})
+        sheet = Sheet(name, SPARK, {"sides": sides}, warmed=2, is_warm=True)
         for side in (SPARK, OURS):
             sheet.add(side, Run(100.0, 100.0, 1.0))
         sheet.finish()
@@ -136,6 +139,30 @@ def test_a_day_is_drawn_hour_by_hour(results):
     assert "figures/state-day.svg" in page(results)
     drawn = (results.parent / "figures" / "state-day.svg").read_text()
     assert drawn.count("<circle") == 12
+
+
+def test_figures_stand_on_the_page_of_their_kind_which_the_page_of_verdicts_names(results):
+    windows(60, ours=600_000.0, spark=300_000.0)
+    page(results)
+    verdicts = (results.parent / "reference" / "performance.md").read_text(encoding="utf-8")
+    figures = (results.parent / "reference" / "performance" / "windows.md").read_text(encoding="utf-8")
+    assert "## windows-sliding-60" in figures
+    assert "## windows-sliding-60" not in verdicts
+    assert re.findall(r"\(performance/(.+)\.md\)", verdicts) == ["windows"]
+
+
+def test_a_result_that_no_page_shows_is_refused(results):
+    sheet = Sheet("oddments", None, {})
+    sheet.add(OURS, {"ms": 1.0})
+    sheet.finish()
+    with pytest.raises(SystemExit, match="no page of FAMILIES shows the results oddments"):
+        write(results, results.parent)
+
+
+def test_a_rate_from_before_rounds_warmed_up_says_so_beside_its_verdict(results):
+    windows(1, ours=600_000.0, spark=300_000.0)
+    assert "| 2.00x | met, nothing warmed up |" in page(results)
+    assert "2 rounds, measured before rounds warmed up." in page(results)
 
 
 def test_what_each_side_was_given_stands_beside_the_figures(results):
