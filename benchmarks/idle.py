@@ -4,8 +4,8 @@ Run: python -m benchmarks.idle [--seconds 60] [--pairs 3]
 Each round is a driver of its own with two queries over one topic of 1,000 records, each micro-batch right after the one
 before: windows into Delta and rows into Kafka, of Spark's side windows into Parquet. Once both have read the records
 and settled, the seconds count: CPU of the driver with all its processes and of the broker, and, at their end, Python's
-processes and their memory, shared pages divided among them (PSS). `kafka.fetch` and offsets that are asked for show in
-the broker's CPU. Linux only.
+processes and their memory, shared pages divided among them (PSS). What is asked of the broker shows in its CPU. Linux
+only.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Nexmark's queries of one stream (q0, q1, q2, q5, q7, q8) as frames of both sides, and their answers by numpy.
+"""Nexmark's queries of one stream (q0, q1, q2, q5, q7, q8, q11) as frames of both sides, and their answers by numpy.
 
 Rule: both sides read the same topic, parse with Spark's `from_json` the same fields, and select with the same
 expressions; they differ in the source and in the windows. Event time is the record's, the watermark trails it by LAG.
@@ -272,6 +272,48 @@ def _a8(events: Events) -> pa.Table:
     return people.select(["id", "name"]).append_column("start", start).filter(pa.array(is_new))
 
 
+# q11: how many bids a bidder makes in each session, which ends after ten seconds without one.
+
+_Q11 = ("bidder", "n", "unix_millis(window.start) start", "unix_millis(window.end) end")
+
+
+def _q11(rows: DataFrame) -> DataFrame:
+    from keyedwm.spark import aggregate, count, session
+
+    found = events_of(rows, "bidder BIGINT", "bid")
+    made = aggregate(found, "bidder", session("10 seconds"), {"n": count()}, name="sessions")
+    return made.where("control IS NULL").selectExpr(*_Q11)
+
+
+def _staged_q11(read: Source) -> DataFrame:
+    from keyedwm.spark import aggregate, count, session
+
+    by = {"bidder": "json:$.bidder::bigint"}
+    made = aggregate(read, by, session("10 seconds"), {"n": count()}, name="sessions")
+    return made.where("control IS NULL AND bidder IS NOT NULL").selectExpr(*_Q11)
+
+
+def _native_q11(rows: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    # The closing record has no bidder: a group of its own.
+    found = native_events(rows, "bidder BIGINT", "bid")
+    grouped = found.groupBy(F.session_window("timestamp", "10 seconds").alias("window"), "bidder")
+    return grouped.agg(F.count("*").alias("n")).where("bidder IS NOT NULL").selectExpr(*_Q11)
+
+
+def _a11(events: Events) -> pa.Table:
+    rows = events.rows(BID)
+    bidder, time = rows["bidder"].to_numpy(), rows["dateTime"].to_numpy()
+    order = np.lexsort((time, bidder))
+    bidder, time = bidder[order], time[order]
+    starts = np.append(0, np.flatnonzero((np.diff(bidder) != 0) | (np.diff(time) > WINDOW_MS)) + 1)
+    ends = np.append(starts[1:], len(time))
+    return pa.table(
+        {"bidder": bidder[starts], "n": ends - starts, "start": time[starts], "end": time[ends - 1] + WINDOW_MS}
+    )
+
+
 Q0 = ("auction", "bidder", "price", "dateTime", "extra")
 Q7 = ("auction", "price", "bidder", "dateTime")
 _Q7_ORDER = ("price", "auction", "bidder", "dateTime")
@@ -283,4 +325,5 @@ QUERIES: dict[str, Query] = {
     "q5": Query(("start", "end", "auction", "n"), _q5, _native_q5, _a5, buckets=True, staged=_staged_q5),
     "q7": Query(Q7, _q7, _native_q7, _a7),
     "q8": Query(("id", "name", "start"), _q8, _native_q8, _a8, buckets=True),
+    "q11": Query(("bidder", "n", "start", "end"), _q11, _native_q11, _a11, buckets=True, staged=_staged_q11),
 }

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pytest
 
 from benchmarks.nexmark import GOLDEN, QUERIES, golden_trouble
-from benchmarks.nexmark_events import AUCTION, KINDS, PERSON, Stream, auctions, kinds, persons, records
+from benchmarks.nexmark_events import AUCTION, BID, KINDS, PERSON, Stream, auctions, kinds, persons, records
 from benchmarks.nexmark_queries import Events, checksum
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "nexmark"
@@ -83,3 +83,18 @@ def test_a_checksum_notices_a_changed_value():
     answer = QUERIES["q8"].answer(Events(Stream(), 20_000))
     changed = answer.set_column(1, "name", pc.replace_substring(answer["name"], "Peter", "Paul"))
     assert checksum(answer) != checksum(changed)
+
+
+def test_sessions_of_bidders_are_those_of_bids_looked_at_one_by_one():
+    events = Events(Stream(rate=10), 3_000)
+    sessions: dict[int, list[list[int]]] = {}
+    for bid in events.rows(BID).select(["bidder", "dateTime"]).to_pylist():
+        of_bidder = sessions.setdefault(bid["bidder"], [])
+        if of_bidder and bid["dateTime"] <= of_bidder[-1][2]:
+            of_bidder[-1][0] += 1
+            of_bidder[-1][2] = bid["dateTime"] + 10_000
+        else:
+            of_bidder.append([1, bid["dateTime"], bid["dateTime"] + 10_000])
+    expected = sorted((bidder, *one) for bidder, made in sessions.items() for one in made)
+    assert sorted(rows_of(QUERIES["q11"].answer(events))) == expected
+    assert len(expected) > len(sessions) > 10
