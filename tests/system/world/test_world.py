@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.system.world.faults import Strike
 from tests.system.world.simulate import quiet, run
 
 SEEDS, CHUNK = 75, 25  # more by `make simulate`
@@ -36,3 +37,9 @@ def test_a_seed_replays_exactly(seed: int, number: int, target: str) -> None:
     first, second = run(seed + number, target=target), run(seed + number, target=target)
     assert first.trace == second.trace
     assert first == second
+
+
+def test_a_query_may_stop_on_watermarks_that_its_copy_has_published_to_a_restored_table() -> None:
+    strikes = ("copied checkpoint:3", "append late:4", "table older:2")
+    outcome = run(9632, only=frozenset(map(Strike.parse, strikes)), target="delta")
+    assert outcome.violation is None

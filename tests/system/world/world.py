@@ -320,7 +320,9 @@ class World:
             "recreated" in sentence or sentence.startswith(DataLossError.__name__) or "other rows" in sentence
         )
         unknown = "does not exist" in sentence and bool(self.faults.struck["stale metadata"])
-        return lost or unknown or self.target.explains(sentence)
+        # Of a table that was restored, what the two have in common may be gone: then their watermarks tell.
+        copied = "a copy of this checkpoint has run" in sentence and bool(self.faults.struck["copied checkpoint"])
+        return lost or unknown or copied or self.target.explains(sentence)
 
 
 def _place(error: BaseException) -> str:
