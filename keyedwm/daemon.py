@@ -20,14 +20,17 @@ from keyedwm.runtime import early_host
 from keyedwm.runtime.forked import serve
 from keyedwm.runtime.worker import quiet
 
-# Whatever a task of ours imports, but the writers: the store clients of deltalake have threads.
-MODULES = (
+# What tasks import that read; what those of operators do beside it. Writers are left out: the store clients of
+# deltalake have threads.
+READING = (
     "pyspark.worker",
     "pyarrow.compute",
-    "pandas",
     "numba",
     "pyspark_wm_source.task.scan",
     "pyspark_wm_source.task.items",
+)
+OPERATORS = (
+    "pandas",
     "keyedwm.spark.hosting.stage_one",
     "keyedwm.spark.hosting.bucket",
     "keyedwm.spark.hosting.bucket_batch",
@@ -35,14 +38,30 @@ MODULES = (
 )
 
 
+def load_reading() -> Iterator[None]:
+    """Load what tasks need that read."""
+    yield from _load(READING)
+    # Each worker would draw the same numbers, in functions of the user too.
+    os.register_at_fork(after_in_child=import_module("numpy.random").seed)
+
+
+def load_operators() -> Iterator[None]:
+    """Load what tasks of operators need beside that."""
+    yield from _load(OPERATORS)
+
+
 def load() -> Iterator[None]:
-    """Import what the tasks need, and load the functions that an earlier process has compiled, step by step."""
-    for name in MODULES:
+    """Load what all tasks need."""
+    yield from load_reading()
+    yield from load_operators()
+
+
+def _load(modules: tuple[str, ...]) -> Iterator[None]:
+    """Import modules, and load their functions that an earlier process has compiled, step by step."""
+    for name in modules:
         import_module(name)
         yield
     yield from import_module("keyedwm.runtime.compiled").load_cached()
-    # Each worker would draw the same numbers, in functions of the user too.
-    os.register_at_fork(after_in_child=import_module("numpy.random").seed)
     # What all workers share is never collected, so it stays shared.
     gc.collect()
     gc.freeze()
@@ -58,6 +77,6 @@ def manage() -> None:
 if __name__ == "__main__":
     match sys.argv[1:]:
         case [place, end]:
-            early_host.serve(Path(place), int(end), load, manage)
+            early_host.serve(Path(place), int(end), load_reading, load_operators, manage)
         case _:
             serve(load, manage)

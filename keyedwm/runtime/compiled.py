@@ -21,6 +21,7 @@ _log = logging.getLogger(__name__)
 _Function = TypeVar("_Function", bound=Callable)
 _lock = threading.RLock()
 _all: list[_Later] = []
+_loaded: list[_Later] = []
 
 
 class _Later:
@@ -106,9 +107,11 @@ def load_cached() -> Iterator[None]:
     """Load every function of the imported modules that an earlier process has compiled, in all its signatures.
 
     For a process that forks others, which then have them at once. Nothing is compiled that was not before. Yields
-    after each function.
+    after each function. A second call loads those of modules imported since.
     """
-    for later in _all:
+    while len(_loaded) < len(_all):
+        later = _all[len(_loaded)]
+        _loaded.append(later)
         made = later.made()
         for signature in _kept(made):
             made.compile(signature)  # type: ignore[attr-defined]

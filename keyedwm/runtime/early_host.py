@@ -1,7 +1,8 @@
 """The host of a JVM's Python processes, started beside the first of them: it loads while Spark reads the plan.
 
 Rule: without it the first parent of workers loads, when the first task waits, and the processes before it start on
-their own, one after another. It is started only where the JVM's own command line says that tasks run in this JVM and
+their own, one after another. What operators need is loaded once a query has one, which Spark asks for its state before
+the first task. The host is started only where the JVM's own command line says that tasks run in this JVM and
 that their parents are `keyedwm.daemon`; it ends with the JVM. Where anything is missing nothing is started, and the
 first parent loads as it does without.
 """
@@ -17,7 +18,7 @@ from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
-from keyedwm.runtime.forked import OF_TASKS, fork_one, fork_until, listen, place_of
+from keyedwm.runtime.forked import OF_TASKS, Asks, accept, fork_for, fork_until, listen, place_of
 
 DAEMON = "keyedwm.daemon"
 _DAEMON_OPTION = "spark.python.daemon.module"
@@ -46,21 +47,45 @@ def start() -> None:
         os.close(end)
 
 
-def serve(place: Path, end: int, load: Callable[[], Iterable[None]], manage: Callable[[], None]) -> None:
+def serve(
+    place: Path,
+    end: int,
+    load: Callable[[], Iterable[None]],
+    load_operators: Callable[[], Iterable[None]],
+    manage: Callable[[], None],
+) -> None:
     """Load and be the host at a place until `end`, a descriptor of the JVM's process, says that it has ended.
 
-    Meanwhile parents of workers wait, as for a parent that loads; all others are forked between two steps of loading.
+    While something is loaded parents of workers wait, and all others are forked between two of its steps.
     """
     with place.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         door = None if place.exists() else listen(place)  # a parent of workers may have come first
-        if door is None:
-            return
-        for _ in load():
+    if door is None:
+        return
+    left, waiting = [load, load_operators], []
+
+    def has_operator(steps: Iterable[None]) -> bool:
+        """Load, and say whether an operator was asked for meanwhile."""
+        found = False
+        for _ in steps:
             while select.select([door], [], [], 0)[0]:
-                fork_one(door, manage)
-        fcntl.flock(lock, fcntl.LOCK_UN)  # what was forked meanwhile would hold it
-    fork_until(end, door, place, manage)
+                guest, asks = accept(door)
+                found |= asks is Asks.OPERATOR
+                if asks is Asks.PARENT:
+                    waiting.append(guest)
+                else:
+                    fork_for(guest, manage, door, *waiting)
+        return found
+
+    def load_next() -> None:
+        while left and has_operator(left.pop(0)()):
+            pass
+        while waiting:
+            fork_for(waiting.pop(), manage, door, *waiting)
+
+    load_next()
+    fork_until(end, door, place, manage, load_next)
 
 
 def options_of(command: Sequence[str]) -> dict[str, str]:

@@ -25,6 +25,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from enum import Enum
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -33,11 +34,22 @@ from keyedwm.runtime import private_dirs
 _STREAMS = (0, 1, 2)
 _YES, _NO = b"y", b"n"
 _LONGEST_WAIT_S = 30.0
+_LONGEST_LOAD_S = 180.0
 _PATH = "PYTHONPATH"
 # PySpark looks these up where it needs them, and not where it is imported; the path is compared by what it leads to.
 _READ_LATE = ("SPARK_", "PYTHON_", _PATH)
 # Spark gives it to tasks only: a process that plans has no use for more threads than a task.
 OF_TASKS = "OMP_NUM_THREADS"
+_NAMES_STATE = "pyspark.sql.streaming.transform_with_state_driver_worker"
+_FIRST_BYTE_S = 1.0
+
+
+class Asks(Enum):
+    """What a process hands its streams to the host for, by the first byte that it sends."""
+
+    PARENT = b"w"  # to be a parent of workers
+    PROGRAM = b"p"
+    OPERATOR = b"o"  # the program of a query that has an operator, whose tasks come soon
 
 
 def serve(load: Callable[[], Iterable[None]], manage: Callable[[], None]) -> None:
@@ -95,10 +107,10 @@ def _taken_over(place: Path, program: Sequence[str] | None) -> socket.socket | N
     """Hand this process's streams to the host; None if no host takes them. `program`: a module and its arguments."""
     given = json.dumps({"variables": dict(os.environ), "python": sys.executable, "program": program, "argv": sys.argv})
     host = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    host.settimeout(_LONGEST_WAIT_S)
+    host.settimeout(_LONGEST_LOAD_S if program is None else _LONGEST_WAIT_S)  # a parent waits until all is loaded
     try:
         host.connect(str(place))
-        socket.send_fds(host, [_YES], _STREAMS)
+        socket.send_fds(host, [_asks(program).value], _STREAMS)
         host.sendall(given.encode())
         host.shutdown(socket.SHUT_WR)
         if host.recv(1) == _YES:
@@ -107,6 +119,12 @@ def _taken_over(place: Path, program: Sequence[str] | None) -> socket.socket | N
         pass
     host.close()
     return None
+
+
+def _asks(program: Sequence[str] | None) -> Asks:
+    if program is None:
+        return Asks.PARENT
+    return Asks.OPERATOR if program[0] == _NAMES_STATE else Asks.PROGRAM
 
 
 def _end_with(host: socket.socket) -> NoReturn:
@@ -145,23 +163,45 @@ def _leave_host(door: socket.socket, place: Path, manage: Callable[[], None]) ->
     fork_until(0, door, place, manage)
 
 
-def fork_until(end: int, door: socket.socket, place: Path, manage: Callable[[], None]) -> NoReturn:
-    """Fork what is asked for at the door, until there is a hang-up at `end` or it can be read."""
+def fork_until(
+    end: int,
+    door: socket.socket,
+    place: Path,
+    manage: Callable[[], None],
+    on_operator: Callable[[], None] | None = None,
+) -> NoReturn:
+    """Fork what is asked for at the door, until there is a hang-up at `end` or it can be read.
+
+    on_operator: called when a query has one, before its tasks come.
+    """
     sweep(place)
     while end not in _await(end, door.fileno()):
-        fork_one(door, manage)
+        guest, asks = accept(door)
+        fork_for(guest, manage, door)
+        if asks is Asks.OPERATOR and on_operator is not None:
+            on_operator()
     for path in (place, place.with_suffix(".lock")):
         with suppress(OSError):
             path.unlink(missing_ok=True)
     os._exit(0)
 
 
-def fork_one(door: socket.socket, manage: Callable[[], None]) -> None:
-    """Fork what is asked for next at the door."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+def accept(door: socket.socket) -> tuple[socket.socket, Asks | None]:
+    """Let the next one in, and look at what it asks for; None if it has left."""
     guest, _ = door.accept()
+    guest.settimeout(_FIRST_BYTE_S)
+    try:
+        return guest, Asks(guest.recv(1, socket.MSG_PEEK))
+    except (OSError, ValueError):
+        return guest, None
+
+
+def fork_for(guest: socket.socket, manage: Callable[[], None], *others: socket.socket) -> None:
+    """Fork what serves in the place of a guest; others: the sockets that are not for it."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     if os.fork() == 0:
-        door.close()
+        for one in others:
+            one.close()
         _serve_in_place_of(guest, manage)
     guest.close()
 

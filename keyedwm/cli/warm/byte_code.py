@@ -25,7 +25,7 @@ def import_all() -> None:
     """Import what a query's processes import; the byte code is left to `compile_all`, which counts it."""
     before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
-        for name in (*daemon.MODULES, *_PROCESSES):
+        for name in (*daemon.READING, *daemon.OPERATORS, *_PROCESSES):
             import_module(name)
     finally:
         sys.dont_write_bytecode = before

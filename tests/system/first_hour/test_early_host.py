@@ -33,6 +33,8 @@ PLANNER = """
 import os, sys
 print(sys.argv[1], "numba" in sys.modules, os.environ.get("OMP_NUM_THREADS"))
 """
+OPERATOR = GUEST.replace("planner", "pyspark.sql.streaming.transform_with_state_driver_worker")
+BUCKETS = "import sys; print('keyedwm.spark.hosting.bucket' in sys.modules)"
 SLOW_HOST = """
 import os, time
 from pathlib import Path
@@ -43,7 +45,7 @@ def load():
         time.sleep(0.02)
         yield
 
-early_host.serve(forked.place_of(os.getppid()), os.pidfd_open(os.getppid()), load, None)
+early_host.serve(forked.place_of(os.getppid()), os.pidfd_open(os.getppid()), load, load, None)
 """
 STAYS = """
 import sys, time
@@ -95,6 +97,28 @@ def test_what_starts_before_any_worker_is_forked_from_the_host_and_there_is_one(
     assert jvm.run(START) == b""
     wait_until(lambda: jvm.run(GUEST) == b"an argument True None\n", "a host that has loaded")
     assert jvm.left() == [".lock", ".sock"]
+
+
+@pytest.mark.parametrize("jvm", [(*OURS, *LOCAL)], indirect=True)
+def test_what_operators_need_is_loaded_once_a_query_has_one(jvm, tmp_path):
+    (tmp_path / "buckets.py").write_text(BUCKETS)
+    buckets = GUEST.replace("planner", "buckets")
+    assert jvm.run(START) == b""
+    wait_until(lambda: jvm.run(GUEST) == b"an argument True None\n", "a host that has loaded")
+    assert jvm.run(buckets) == b"False\n"
+    jvm.run(OPERATOR)  # which ends at once: no JVM calls it
+    assert len(jvm.run(PARENT)) == len("port")  # a parent waits until that is loaded
+    assert jvm.run(buckets) == b"True\n"
+
+
+@pytest.mark.parametrize("jvm", [(*OURS, *LOCAL)], indirect=True)
+def test_what_operators_need_is_loaded_behind_the_rest_if_one_is_asked_for_meanwhile(jvm, tmp_path):
+    (tmp_path / "buckets.py").write_text(BUCKETS)
+    assert jvm.run(START) == b""
+    wait_until(lambda: ".sock" in jvm.left(), "a host")
+    jvm.run(OPERATOR)
+    assert len(jvm.run(PARENT)) == len("port")
+    wait_until(lambda: jvm.run(GUEST.replace("planner", "buckets")) == b"True\n", "a host that has loaded both")
 
 
 @pytest.mark.parametrize("jvm", [()], indirect=True)
