@@ -20,7 +20,7 @@ import pyarrow as pa
 from benchmarks.measure import FIRST_MS, HDFS, PARTITIONS, VALUE, Finished, Sheet, finished, new_topic
 from benchmarks.turns import Bench, bench, in_turn
 from keyedwm.kafka.requests.produce import send
-from keyedwm.spark.setup.conf import PROVIDER, ROCKSDB, recommended_conf
+from keyedwm.spark.setup.conf import PROVIDER, ROCKSDB
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -185,7 +185,7 @@ def compare(on: Bench, name: str) -> None:
 
 def main() -> None:
     """Run the cases and write their results."""
-    with bench(__doc__, CASES, recommended_conf(cores=2), batches=True) as on:
+    with bench(__doc__, CASES, batches=True) as on:
         for name in on.cases:
             compare(on, name)
 

@@ -24,7 +24,7 @@ from benchmarks.plots import BOTTOM, HEIGHT, LEFT, LEGEND, TOP, WIDTH, Axis, fra
 from benchmarks.turns import running
 from docs.figures.draw import Drawing
 from keyedwm.kafka.requests.produce import send
-from keyedwm.spark.setup.conf import PROVIDER, ROCKSDB, recommended_conf
+from keyedwm.spark.setup.conf import PROVIDER, ROCKSDB
 from keyedwm.testing.admin import create_topic
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--days", type=int, default=4)
     chosen = parser.parse_args()
-    with running(recommended_conf(cores=2)) as (cluster, spark):
+    with running() as (cluster, spark):
         for case in CASES:
             lines = {side: missing(cluster, spark, case, side, chosen.days) for side in (OURS, LOWEST, HIGHEST)}
             (FIGURES / f"join-skew-{case}.svg").write_text(picture(case, lines))

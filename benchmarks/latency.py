@@ -26,7 +26,7 @@ from benchmarks.measure import HDFS, KEYS, Sheet, new_topic
 from benchmarks.turns import running
 from benchmarks.windows import DEFAULT, OURS
 from keyedwm.kafka.requests.cluster import Cluster
-from keyedwm.spark.setup.conf import PROVIDER, ROCKSDB, recommended_conf
+from keyedwm.spark.setup.conf import PROVIDER, ROCKSDB
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -138,7 +138,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=20)
     parser.add_argument("--pairs", type=int, default=5)
     chosen = parser.parse_args()
-    conf = {**recommended_conf(cores=2), "spark.sql.streaming.numRecentProgressUpdates": "100000"}
+    conf = {"spark.sql.streaming.numRecentProgressUpdates": "100000"}
     with running(conf) as (cluster, spark):
         for name in chosen.case or CASES:
             compare(spark, cluster, name, chosen.pairs, chosen.seconds)

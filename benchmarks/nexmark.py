@@ -30,7 +30,7 @@ from benchmarks.nexmark_queries import QUERIES as OF_ONE_STREAM
 from benchmarks.turns import PAIRS, in_turn, running
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.kafka.requests.produce import Sender, new_producer
-from keyedwm.spark.setup.conf import PROVIDER, ROCKSDB, recommended_conf
+from keyedwm.spark.setup.conf import PROVIDER, ROCKSDB
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -169,7 +169,7 @@ def main() -> None:
     chosen = parser.parse_args()
     count = chosen.events or (QUICK_EVENTS if chosen.quick else FULL_EVENTS)
     pairs = chosen.pairs or (1 if chosen.quick else PAIRS)
-    with running(recommended_conf(cores=2)) as (cluster, spark):
+    with running() as (cluster, spark):
         events = Events(Stream(group=chosen.group), count)
         golden = Reading(cluster.config.addresses, "nexmark-golden", GOLDEN.count // 3)
         timed = Reading(cluster.config.addresses, "nexmark", max(1, events.count // BATCHES))

@@ -23,7 +23,7 @@ from benchmarks.measure import FIRST_MS, HDFS, KEYS, PARTITIONS, Sheet, new_topi
 from benchmarks.turns import Bench, bench
 from benchmarks.windows import DEFAULT, OURS
 from keyedwm.kafka.requests.produce import send
-from keyedwm.spark.setup.conf import PROVIDER, ROCKSDB, recommended_conf
+from keyedwm.spark.setup.conf import PROVIDER, ROCKSDB
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -107,7 +107,7 @@ def measure(on: Bench, side: str, frames: int, place: str) -> list[dict[str, flo
 
 def main() -> None:
     """Measure all sides and write the result."""
-    with bench(__doc__, ["restart"], recommended_conf(cores=2)) as on:
+    with bench(__doc__, ["restart"]) as on:
         frames = on.at_most(FRAMES)
         sheet = Sheet("windows-restart", DEFAULT, {"open_frames": frames, "keys": KEYS})
         with tempfile.TemporaryDirectory() as place:

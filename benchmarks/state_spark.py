@@ -20,7 +20,7 @@ import pyarrow as pa
 from benchmarks.measure import PARTITIONS, Run, Sheet, cpu_seconds, new_topic, steady_rate
 from benchmarks.turns import Bench, bench, in_turn
 from keyedwm.kafka.requests.produce import send
-from keyedwm.spark.setup.conf import PROVIDER, ROCKSDB, recommended_conf
+from keyedwm.spark.setup.conf import PROVIDER, ROCKSDB
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -83,7 +83,7 @@ def measured(on: Bench, side: str, topic: str, records: int, held: str) -> Run:
 
 def main() -> None:
     """Build what is open, and run both sides in turn."""
-    with bench(__doc__, ["many"], recommended_conf(cores=2)) as on:
+    with bench(__doc__, ["many"]) as on:
         keys, records = on.at_most(KEYS), max(20 * BATCH, on.at_most(600_000) // BATCH * BATCH)
         topic = f"bench-state-{time.time_ns()}"
         new_topic(on.cluster, topic)

@@ -32,7 +32,7 @@ from keyedwm.operators.messages.functions import median
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.state.store import MemoryStore
-from keyedwm.spark.setup.conf import PROVIDER, ROCKSDB, recommended_conf
+from keyedwm.spark.setup.conf import PROVIDER, ROCKSDB
 from keyedwm.windows import WindowOperator
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def main() -> None:
 def compare(records: int | None, pairs: int) -> None:
     """All sides in turn."""
     cloudpickle.register_pickle_by_value(store_native)  # the workers need not find this package
-    with running(recommended_conf(cores=2)) as (cluster, spark):
+    with running() as (cluster, spark):
         on = Bench(cluster, spark, ("median",), records, pairs)
         shares = {side: _scaled(share, on.records) for side, share in SHARES.items()}
         for given in sorted({share.records for share in shares.values()}):

@@ -151,9 +151,9 @@ def _rates(found: Mapping[str, Any]) -> str:
     ]
     for side, runs in found["runs"].items():
         ratios = found["ratios"].get(side, {})
-        rate, cpu_s = (median(run[what] for run in runs) for what in ("rate", "cpu_s"))
+        rate, cpu_s = ([run[what] for run in runs if run[what] is not None] for what in ("rate", "cpu_s"))
         shown = " | ".join(_summary(ratios.get(what)) for what in RATES)
-        lines.append(f"| {side} | {thousands(rate)} | {cpu_s:,.2f} | {shown} |")
+        lines.append(f"| {side} | {thousands(median(rate))} | {f'{median(cpu_s):,.2f}' if cpu_s else '-'} | {shown} |")
     return "\n".join(lines) + "\n"
 
 

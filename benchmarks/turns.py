@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from benchmarks.measure import Run, Sheet, session
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.cluster import Cluster
+from keyedwm.spark.setup.conf import session_conf
 from keyedwm.testing.broker import broker
 from keyedwm.testing.ivy import spark_kafka_connector_jars
 
@@ -63,11 +64,14 @@ class Bench:
 
 @contextmanager
 def running(conf: Mapping[str, str] | None = None) -> Iterator[tuple[Cluster, SparkSession]]:
-    """Start a broker, and a Spark that has its own Kafka connector."""
+    """Start a broker, and a Spark that has its own Kafka connector and the settings that ours is used with.
+
+    conf: what is set beside those of `session_conf`. Sides of Spark set their state store; they run no Python.
+    """
     with broker() as kafka:
         print(kafka.describe(), file=sys.stderr)
         cluster = Cluster.connect(ClientConfig.from_options({"bootstrap.servers": kafka.bootstrap}))
-        spark = session(spark_kafka_connector_jars(), conf=conf)
+        spark = session(spark_kafka_connector_jars(), conf={**session_conf(cores=2), **(conf or {})})
         yield cluster, spark
         spark.stop()
         cluster.close()

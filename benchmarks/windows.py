@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from benchmarks.measure import HDFS, Run, Sheet, checked
 from benchmarks.turns import Bench, bench, in_turn
 from benchmarks.windows_answer import SESSION, Stream, answer, check_columns, load
-from keyedwm.spark.setup.conf import PROVIDER, ROCKSDB, recommended_conf
+from keyedwm.spark.setup.conf import PROVIDER, ROCKSDB
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -143,7 +143,7 @@ def compare(on: Bench, name: str) -> None:
 
 def main() -> None:
     """Run the cases and write their results."""
-    with bench(__doc__, CASES, recommended_conf(cores=2)) as on:
+    with bench(__doc__, CASES) as on:
         for name in on.cases:
             compare(on, name)
 

@@ -82,6 +82,12 @@ class Jvm:
         return sorted(path.suffix for path in self.parents.glob("*"))
 
 
+def ended_s(pid: int) -> float:
+    """Processor seconds of the children of a process that have ended."""
+    text = Path(f"/proc/{pid}/stat").read_text()
+    return sum(map(int, text[text.rindex(")") + 2 :].split()[13:15])) / os.sysconf("SC_CLK_TCK")
+
+
 @pytest.fixture
 def jvm(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Jvm]:
     one = Jvm(tmp_path, request.param)
@@ -119,6 +125,18 @@ def test_what_operators_need_is_loaded_behind_the_rest_if_one_is_asked_for_meanw
     jvm.run(OPERATOR)
     assert len(jvm.run(PARENT)) == len("port")
     wait_until(lambda: jvm.run(GUEST.replace("planner", "buckets")) == b"True\n", "a host that has loaded both")
+
+
+@pytest.mark.parametrize("jvm", [(*OURS, *LOCAL)], indirect=True)
+def test_the_processor_time_of_what_was_forked_and_has_ended_is_the_hosts(jvm, tmp_path):
+    (tmp_path / "works.py").write_text("import time\nwhile time.process_time() < 1: pass\nprint('done')")
+    (tmp_path / "host.py").write_text("import os; print(os.getppid())")
+    assert jvm.run(START) == b""
+    wait_until(lambda: jvm.run(GUEST) == b"an argument True None\n", "a host that has loaded")
+    host = int(jvm.run(GUEST.replace("planner", "host")))
+    before = ended_s(host)
+    assert jvm.run(GUEST.replace("planner", "works")) == b"done\n"
+    wait_until(lambda: ended_s(host) >= before + 0.9, "the processor time of the one that has ended")
 
 
 @pytest.mark.parametrize("jvm", [()], indirect=True)
