@@ -29,6 +29,10 @@ leaves the start and the first micro-batch out; CPU is seconds per million rows 
 less than 1 is better there. The rules: ten full batches a side, the same batches on both sides, rounds that warm up
 until two agree, and five rounds that count. How a figure is taken: `benchmarks/README.md`. Lost comparisons stay in.
 
+Start and Nexmark's q5 and q7 ran with `session_conf`, as users do. The other comparisons are older: their Python
+processes loaded each for itself, which costs our side some seconds of every whole run. CPU is left out where the time
+of processes that had ended was not counted.
+
 All figures, by what was measured:
 
 """
