@@ -2,7 +2,8 @@
 
 Run: python -m benchmarks.control_rows [--partitions 1000 10000] [--buckets 200] [--rounds 5]
 Every partition has a barrier, those with news a watermark; 1,000 partitions share a task. The form of 0.2.0, a JSON
-object for each row (texts), and today's columns take turns; what a bucket makes of both is compared first.
+object for each row (texts) that each bucket takes by itself, and today's columns, which the buckets of a process share,
+take turns; what the buckets make of both is compared first.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ from __future__ import annotations
 import argparse
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks.measure import Sheet
 from keyedwm.core.control_row import ControlRow, channel_row, decode_rows, encode_rows
 from keyedwm.core.rows import ControlKind
 from keyedwm.operators.shipped_control import pack_control, unpack_control
 from keyedwm.spark.hosting.channel_tracker import ChannelTracker
+from keyedwm.spark.hosting.shared_tracker import SharedTracker
 
 OF_TASK = 1_000
 START_MS = 1_731_000_000_000
@@ -28,10 +30,8 @@ CASES = {
     "within a minute, in whole seconds": (60_000, 1_000, 1.0),
     "within a second, one in ten has news": (1_000, 1, 0.1),
 }
-FORMS: dict[str, tuple[Callable, Callable]] = {
-    "texts": (encode_rows, decode_rows),
-    "columns": (pack_control, unpack_control),
-}
+# With 200 buckets on two cores a process has so many of them.
+BUCKETS_OF_PROCESS = 100
 
 
 def tasks_of(partitions: int, batch: int, case: str) -> list[list[ControlRow]]:
@@ -53,21 +53,44 @@ def tasks_of(partitions: int, batch: int, case: str) -> list[list[ControlRow]]:
     ]
 
 
-def run(form: str, tasks: Sequence[Sequence[ControlRow]], state: dict, buckets: int) -> tuple[dict, dict[str, float]]:
-    """Ship a batch to the buckets and let one of them take it: its state then, and the figures."""
-    write, read = FORMS[form]
+def by_itself(owner: str, shipped: Sequence[str], state: dict) -> dict:
+    """Take a batch as a bucket of 0.2.0 does; return its state then."""
+    tracker = ChannelTracker.restore(owner, 0, state)
+    tracker.take([row for one in shipped for row in decode_rows(one)])
+    return tracker.state()
+
+
+def shared(owner: str, shipped: Sequence[bytes], state: dict) -> Mapping:
+    """Take a batch as one of the buckets of a process; return its state then."""
+    tracker = SharedTracker(owner, 0, state)
+    tracker.take([row for one in shipped for row in unpack_control(one)])
+    return tracker.state()
+
+
+# How the tasks write their rows, how a bucket takes them, and in how many buckets that is measured.
+FORMS: dict[str, tuple[Callable, Callable, int]] = {
+    "texts": (encode_rows, by_itself, 1),
+    "columns": (pack_control, shared, BUCKETS_OF_PROCESS),
+}
+
+
+def run(form: str, tasks: Sequence[Sequence[ControlRow]], state: dict, sheet: Sheet, number: int) -> tuple:
+    """Ship a batch to the buckets and let those of a process take it: their state then, and the figures."""
+    write, take, taking = FORMS[form]
+    unpack_control.cache_clear()  # a round is a batch of its own
     began = time.process_time()
     shipped = [write(task) for task in tasks]
     written = time.process_time()
-    tracker = ChannelTracker.restore("aggregate", 0, state)
-    tracker.take([row for one in shipped for row in read(one)])
+    states = [take(f"round {number}", shipped, state) for _ in range(taking)]
     taken = time.process_time()
+    if any(one != states[0] for one in states):
+        raise SystemExit(f"{form}: the buckets do not agree: no figure")
     figures = {
-        "megabytes": sum(map(len, shipped)) * buckets / 1e6,
+        "megabytes": sum(map(len, shipped)) * sheet.setting["buckets"] / 1e6,
         "tasks_cpu_ms": (written - began) * 1e3,
-        "bucket_cpu_ms": (taken - written) * 1e3,
+        "bucket_cpu_ms": (taken - written) * 1e3 / taking,
     }
-    return tracker.state(), figures
+    return states[0], figures
 
 
 def measure(sheet: Sheet, partitions: int, case: str) -> None:
@@ -77,7 +100,7 @@ def measure(sheet: Sheet, partitions: int, case: str) -> None:
     tracker.take([row for task in first for row in task])
     state = tracker.state()
     for number in range(sheet.setting["rounds"] + 1):
-        made = {form: run(form, second, state, sheet.setting["buckets"]) for form in FORMS}
+        made = {form: run(form, second, state, sheet, number) for form in FORMS}
         if made["texts"][0] != made["columns"][0]:
             raise SystemExit(f"{partitions} partitions, {case}: the forms do not agree: no figure")
         for form, (_, figures) in made.items():

@@ -27,7 +27,8 @@ from keyedwm.operators.results import Output
 from keyedwm.operators.state.blobs import packed
 from keyedwm.operators.state.store import BlobStore, StateChanges
 from keyedwm.spark.hosting.bucket_clock import WakeUps
-from keyedwm.spark.hosting.channel_tracker import ChannelTracker, barriers_of
+from keyedwm.spark.hosting.channel_tracker import barriers_of
+from keyedwm.spark.hosting.shared_tracker import SharedTracker
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -152,7 +153,7 @@ class BucketBatch:
         self.manifest = manifest
         held = None if manifest.inbox is None else iter((manifest.inbox, *manifest.inboxes))
         self._trackers = [
-            [ChannelTracker(who, key) if held is None else ChannelTracker.restore(who, key, next(held)) for key in keys]
+            [SharedTracker(who, key, None if held is None else next(held)) for key in keys]
             for who, keys in zip(layout.inputs, layout.axes, strict=True)
         ]
         self._operator = operator_of(plan, store)

@@ -75,7 +75,7 @@ class ChannelTracker:
     @property
     def idle(self) -> bool:
         """Whether all channels were idle at the end of the last batch."""
-        return self._coalescer.snapshot().common.idle_spell
+        return self._coalescer.common().idle_spell
 
     def take(self, rows: Iterable[ControlRow]) -> BatchWatermarks:
         """Take all control rows of a batch. Raises InputError if its barriers are not whole.

@@ -1,0 +1,103 @@
+"""The channels of an input of a bucket, worked out once for all buckets of a process that stand alike.
+
+Every bucket gets the same control rows, and nearly always stands where the others do. So what the last buckets worked
+out is kept, and the next bucket in the same state takes it over; a bucket that stands elsewhere works it out itself.
+Rule: a tracker that is kept is never changed.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from keyedwm.core.control_row import ControlRow
+from keyedwm.spark.hosting.channel_tracker import BatchWatermarks, ChannelTracker
+
+# Of so many inputs and axes of operators, so many states each: that of the batch before, that of this batch, and one
+# of buckets that stand elsewhere.
+_INPUTS = 16
+_STATES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """What a tracker made of the control rows of a batch, and its state then."""
+
+    before: ChannelTracker
+    rows: Sequence[ControlRow]
+    received: BatchWatermarks
+    after: ChannelTracker
+    state: Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What the buckets of this process worked out last for one input and axis; the newest state is the last one."""
+
+    owner: str
+    key: int
+    states: list[tuple[Mapping[str, Any] | None, ChannelTracker]] = field(default_factory=list)
+    taken: _Taken | None = None
+
+    def opened(self, state: Mapping[str, Any] | None) -> ChannelTracker:
+        """Return the tracker in this state; None is that of a new bucket. Raises FormatError for a damaged state."""
+        for known, tracker in self.states:
+            if known == state:
+                return tracker
+        owner, key = self.owner, self.key
+        tracker = ChannelTracker(owner, key) if state is None else ChannelTracker.restore(owner, key, state)
+        self._keep(state, tracker)
+        return tracker
+
+    def take(self, before: ChannelTracker, rows: Sequence[ControlRow]) -> _Taken:
+        """Return what comes of `before` and these rows. Raises InputError if their barriers are not whole."""
+        taken = self.taken
+        if taken is not None and taken.before is before and taken.rows == rows:
+            return taken
+        after = ChannelTracker.restore(self.owner, self.key, before.state())
+        received = after.take(rows)
+        self.taken = _Taken(before, rows, received, after, after.state())
+        self._keep(self.taken.state, after)
+        return self.taken
+
+    def state_of(self, tracker: ChannelTracker) -> Mapping[str, Any]:
+        """Return the state of a tracker."""
+        return self.taken.state if self.taken is not None and self.taken.after is tracker else tracker.state()
+
+    def _keep(self, state: Mapping[str, Any] | None, tracker: ChannelTracker) -> None:
+        self.states = [*self.states, (state, tracker)][-_STATES:]
+
+
+@functools.lru_cache(maxsize=_INPUTS)
+def _kept(owner: str, key: int) -> _Kept:
+    return _Kept(owner, key)
+
+
+class SharedTracker:
+    """A `ChannelTracker` that shares its work with those of other buckets in the same state."""
+
+    def __init__(self, owner: str, key: int, state: Mapping[str, Any] | None) -> None:
+        self._kept = _kept(owner, key)
+        self._tracker = self._kept.opened(state)
+
+    @property
+    def watermark_ms(self) -> int | None:
+        """The watermark as of the last batch."""
+        return self._tracker.watermark_ms
+
+    @property
+    def idle(self) -> bool:
+        """Whether all channels were idle at the end of the last batch."""
+        return self._tracker.idle
+
+    def take(self, rows: Sequence[ControlRow]) -> BatchWatermarks:
+        """Take all control rows of a batch, in any order. Raises InputError if its barriers are not whole."""
+        taken = self._kept.take(self._tracker, rows)
+        self._tracker = taken.after
+        return taken.received
+
+    def state(self) -> Mapping[str, Any]:
+        """Return everything the next batch depends on, ready for JSON."""
+        return self._kept.state_of(self._tracker)
