@@ -15,12 +15,16 @@ import sys
 _INSIDE = "/pyspark/python/lib/"
 # The program that finds data sources comes before all others.
 _FINDS = ("pyspark.daemon", "pyspark.sql.worker.lookup_data_sources")
-# Those of a query: they make its source, plan its reads, cut its batches and name its state.
+# Those of a query: they make its source, plan its reads, cut its batches, name its state, and set up and commit its
+# writes.
 _FORKED = (
     ("pyspark.daemon", "pyspark.sql.worker.create_data_source"),
     ("pyspark.sql.streaming.python_streaming_source_runner",),
     ("pyspark.daemon", "pyspark.sql.worker.plan_data_source_read"),
     ("pyspark.sql.streaming.transform_with_state_driver_worker",),
+    ("pyspark.daemon", "pyspark.sql.worker.write_into_data_source"),
+    ("pyspark.daemon", "pyspark.sql.worker.python_streaming_sink_runner"),
+    ("pyspark.daemon", "pyspark.sql.worker.commit_data_source_write"),
 )
 
 

@@ -137,6 +137,15 @@ def test_a_process_that_serves_ends_with_the_one_that_spark_knows(start):
     wait_until(lambda: not alive(second.told["pid"]), "the end of the one that served")
 
 
+def test_no_python_waits_beside_the_one_that_serves(start):
+    start("a")
+    second = start("b")
+    program, python = Path(f"/proc/{second.process.pid}/exe"), Path(sys.executable).resolve()
+    wait_until(lambda: program.readlink() != python, "another program in the place of the one that waits")
+    second.leave()
+    assert second.process.returncode == 0
+
+
 PLANNER = """
 import os, subprocess, sys
 print(__name__, os.environ["SPARK_OWN"], sys.stdin.read(), subprocess.call(["false"]), os.getppid(), flush=True)
@@ -171,6 +180,9 @@ def test_a_process_for_one_query_is_run_where_everything_is_loaded(start, tmp_pa
         (["pyspark.sql.streaming.transform_with_state_driver_worker"], True),
         (["pyspark.daemon", "pyspark.sql.worker.create_data_source"], True),
         (["pyspark.daemon", "pyspark.sql.worker.plan_data_source_read"], True),
+        (["pyspark.daemon", "pyspark.sql.worker.write_into_data_source"], True),
+        (["pyspark.daemon", "pyspark.sql.worker.python_streaming_sink_runner"], True),
+        (["pyspark.daemon", "pyspark.sql.worker.commit_data_source_write"], True),
         (["pyspark.daemon", "pyspark.sql.worker.analyze_udtf"], False),
         (["pyspark.daemon"], False),
     ],
