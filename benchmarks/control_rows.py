@@ -13,7 +13,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from benchmarks.measure import Sheet
+from benchmarks.measure import Sheet, how_many
 from keyedwm.core.control_row import ControlRow, channel_row, decode_rows, encode_rows
 from keyedwm.core.rows import ControlKind
 from keyedwm.operators.shipped_control import pack_control, unpack_control
@@ -110,9 +110,9 @@ def measure(sheet: Sheet, partitions: int, case: str) -> None:
 def main() -> None:
     """Run all cases and write the result."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--partitions", type=int, nargs="+", default=[1_000, 10_000])
-    parser.add_argument("--buckets", type=int, default=200)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--partitions", type=how_many, nargs="+", default=[1_000, 10_000])
+    parser.add_argument("--buckets", type=how_many, default=200)
+    parser.add_argument("--rounds", type=how_many, default=5)
     chosen = parser.parse_args()
     sheet = Sheet("control-rows", None, {"buckets": chosen.buckets, "rounds": chosen.rounds})
     for partitions in chosen.partitions:

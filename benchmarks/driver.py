@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.measure import Sheet, cpu_seconds
+from benchmarks.measure import Sheet, cpu_seconds, how_many
 from benchmarks.planning import HEAP_MB, PATIENT, SMALL_LOGS, append, make
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.cluster import Cluster
@@ -46,9 +46,9 @@ PLANNING = ("latestOffset", "getBatch", "queryPlanning", "walCommit", "commitOff
 def main() -> None:
     """Run every size, and write what came out."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tasks", type=int, nargs="+", default=[10, 100, 1_000])
-    parser.add_argument("--buckets", type=int, nargs="+", default=[2, 16, 64, 256])
-    parser.add_argument("--batches", type=int, default=5)
+    parser.add_argument("--tasks", type=how_many, nargs="+", default=[10, 100, 1_000])
+    parser.add_argument("--buckets", type=how_many, nargs="+", default=[2, 16, 64, 256])
+    parser.add_argument("--batches", type=how_many, default=5)
     parser.add_argument("--limit-s", type=float, default=600)
     asked = parser.parse_args()
     by_tasks = [(tasks, asked.buckets[0]) for tasks in asked.tasks]

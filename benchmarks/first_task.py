@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from benchmarks.measure import Sheet, load_hundred_bytes, median, session
+from benchmarks.measure import Sheet, how_many, load_hundred_bytes, median, session
 from benchmarks.turns import in_turn
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.cluster import Cluster
@@ -110,7 +110,7 @@ def measured(bootstrap: str, side: str) -> dict[str, float | None]:
 def main() -> None:
     """Run both sides in turn, and write what came out."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=3, help="so many rounds, and one to warm up")
+    parser.add_argument("--pairs", type=how_many, default=3, help="so many rounds, and one to warm up")
     parser.add_argument("--driver", nargs=4, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.driver:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 
 from benchmarks import join, sink, windows
-from benchmarks.measure import Run, Sheet, drained, load_hundred_bytes, session
+from benchmarks.measure import Run, Sheet, drained, how_many, load_hundred_bytes, session
 from benchmarks.source import FOUR, SPARE
 from benchmarks.turns import Bench
 from benchmarks.windows_answer import load as load_windows
@@ -96,8 +96,8 @@ def main() -> None:
     """Run every case with every number of executors, and write what came out."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--case", action="append", choices=list(CASES))
-    parser.add_argument("--executors", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--executors", type=how_many, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--rounds", type=how_many, default=2)
     asked = parser.parse_args()
     cases = asked.case or list(CASES)
     setting = {"records": RECORDS, "batch": BATCH, "executor_cores": 1, "join": asdict(PAIRED)}

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import machine
+from benchmarks.measure import how_many, machine
 
 STORED = Path(__file__).with_name("guard.json")
 # So much of a ratio must be left, and so near must two runs be to each other.
@@ -137,7 +137,7 @@ def main() -> None:
     """Run, and fail with a sentence for each ratio that fell."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", action="append", choices=sorted({one.module for one in GUARDED}))
-    parser.add_argument("--pairs", type=int, default=PAIRS)
+    parser.add_argument("--pairs", type=how_many, default=PAIRS)
     parser.add_argument("--store", action="store_true", help="store the ratios in which two runs agree")
     chosen = parser.parse_args()
     guarded = tuple(one for one in GUARDED if one.module in (chosen.only or {one.module for one in GUARDED}))

@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.measure import HDFS, Sheet, cpu_seconds, load_hundred_bytes, new_topic, session
+from benchmarks.measure import HDFS, Sheet, cpu_seconds, how_many, load_hundred_bytes, new_topic, session
 from benchmarks.memory import MIB, workers
 from benchmarks.start import RECORDS, frame
 from benchmarks.windows import DEFAULT, OURS
@@ -120,8 +120,8 @@ def round_of(side: str, bootstrap: str, topic: str, seconds: int) -> dict[str, f
 def main() -> None:
     """Measure both sides in turn, and write the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=int, default=60)
-    parser.add_argument("--pairs", type=int, default=PAIRS)
+    parser.add_argument("--seconds", type=how_many, default=60)
+    parser.add_argument("--pairs", type=how_many, default=PAIRS)
     parser.add_argument("--one", nargs=3, metavar=("SIDE", "BOOTSTRAP", "TOPIC"), help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.one:

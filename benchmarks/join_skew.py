@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from benchmarks.measure import HDFS
+from benchmarks.measure import HDFS, how_many
 from benchmarks.plots import BOTTOM, HEIGHT, LEFT, LEGEND, TOP, WIDTH, Axis, frame, side_lines
 from benchmarks.turns import running
 from docs.figures.draw import Drawing
@@ -150,7 +150,7 @@ def picture(case: str, lines: Mapping[str, Sequence[tuple[float, float]]]) -> st
 def main() -> None:
     """Run every side of both cases, and draw."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--days", type=int, default=4)
+    parser.add_argument("--days", type=how_many, default=4)
     chosen = parser.parse_args()
     with running() as (cluster, spark):
         for case in CASES:

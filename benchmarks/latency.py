@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.feed import RATE
-from benchmarks.measure import HDFS, KEYS, Sheet, new_topic
+from benchmarks.measure import HDFS, KEYS, Sheet, how_many, new_topic
 from benchmarks.turns import running
 from benchmarks.windows import DEFAULT, OURS
 from keyedwm.kafka.requests.cluster import Cluster
@@ -135,8 +135,8 @@ def main() -> None:
     """Run the cases and write their results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--case", action="append", choices=list(CASES))
-    parser.add_argument("--seconds", type=int, default=20)
-    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--seconds", type=how_many, default=20)
+    parser.add_argument("--pairs", type=how_many, default=5)
     chosen = parser.parse_args()
     conf = {"spark.sql.streaming.numRecentProgressUpdates": "100000"}
     with running(conf) as (cluster, spark):

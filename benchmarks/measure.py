@@ -5,6 +5,7 @@ Rule: a side's figure counts only if its output was checked; sides take turns (`
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
@@ -43,6 +44,13 @@ KEYS = 1_000
 VALUE = b"x" * 100
 FIRST_MS = 1_700_000_000_000
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+def how_many(text: str) -> int:
+    """An argument of a command line that says how many; with none there would be a result without figures."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r}: a whole number of at least 1 is expected")
+    return int(text)
 
 
 @dataclass(frozen=True, slots=True)

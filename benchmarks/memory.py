@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from benchmarks.measure import FIRST_MS, PARTITIONS, VALUE, Sheet, is_below, new_topic, session, through_json
+from benchmarks.measure import FIRST_MS, PARTITIONS, VALUE, Sheet, how_many, is_below, new_topic, session, through_json
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.kafka.requests.produce import send
@@ -115,7 +115,7 @@ def workers() -> list[int]:
 def main() -> None:
     """Load and stream."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--millions", type=int, default=10)
+    parser.add_argument("--millions", type=how_many, default=10)
     parser.add_argument("--spark", action="store_true")
     chosen = parser.parse_args()
     with broker() as kafka:

@@ -16,7 +16,7 @@ import urllib.request
 
 from pyspark.sql.streaming.listener import JStreamingQueryListener
 
-from benchmarks.measure import cpu_seconds, median, session
+from benchmarks.measure import cpu_seconds, how_many, median, session
 from benchmarks.planning import HEAP_MB, PATIENT, SMALL_LOGS, append, make
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.cluster import shared
@@ -44,8 +44,8 @@ def timed(kind: type) -> list[float]:
 def main() -> None:
     """Run the rounds and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--partitions", type=int, default=1_000)
-    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--partitions", type=how_many, default=1_000)
+    parser.add_argument("--rounds", type=how_many, default=10)
     chosen = parser.parse_args()
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

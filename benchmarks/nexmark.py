@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from benchmarks.measure import HDFS, PARTITIONS, Run, Sheet, finished, new_topic
+from benchmarks.measure import HDFS, PARTITIONS, Run, Sheet, finished, how_many, new_topic
 from benchmarks.nexmark_events import Stream, records
 from benchmarks.nexmark_joins import JOINS
 from benchmarks.nexmark_queries import END, LAG, Events, checksum, observed
@@ -162,10 +162,10 @@ def main() -> None:
     """Check the queries, run them and write their results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--query", action="append", choices=list(QUERIES))
-    parser.add_argument("--events", type=int, help=f"{FULL_EVENTS:,} unless it is told")
-    parser.add_argument("--pairs", type=int, help=f"{PAIRS} unless it is told")
+    parser.add_argument("--events", type=how_many, help=f"{FULL_EVENTS:,} unless it is told")
+    parser.add_argument("--pairs", type=how_many, help=f"{PAIRS} unless it is told")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_EVENTS:,} events, one round")
-    parser.add_argument("--group", type=int, default=1, help="events are mixed in groups of so many")
+    parser.add_argument("--group", type=how_many, default=1, help="events are mixed in groups of so many")
     chosen = parser.parse_args()
     count = chosen.events or (QUICK_EVENTS if chosen.quick else FULL_EVENTS)
     pairs = chosen.pairs or (1 if chosen.quick else PAIRS)

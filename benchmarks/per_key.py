@@ -14,6 +14,7 @@ import crc32c
 import numpy as np
 import pyarrow as pa
 
+from benchmarks.measure import how_many
 from keyedwm.operators.aggregates.functions import count
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPlan
@@ -113,9 +114,9 @@ def floor(counts: tuple[int, ...], bytes_a_key: int = 72) -> list[tuple[float, f
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--keys", type=int, default=100_000)
-    parser.add_argument("--held", type=int, default=1_000_000)
-    parser.add_argument("--batches", type=int, default=20)
+    parser.add_argument("--keys", type=how_many, default=100_000)
+    parser.add_argument("--held", type=how_many, default=1_000_000)
+    parser.add_argument("--batches", type=how_many, default=20)
     parser.add_argument("--floor", action="store_true", help="only what finding keys and checking blobs costs at least")
     given = parser.parse_args()
     for keys, (found, checked) in zip((10_000, given.held), floor((10_000, given.held)), strict=True):

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from benchmarks.measure import how_many
 from benchmarks.per_key import SCHEMA
 from keyedwm.operators.aggregates.functions import count
 from keyedwm.operators.frames.partials import combine_rows
@@ -94,7 +95,7 @@ def lost(records: int, share: float) -> dict[str, int]:
 def main() -> None:
     """Print the table, and store it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--records", type=int, nargs="*", default=[6_000_000, 20_000_000])
+    parser.add_argument("--records", type=how_many, nargs="*", default=[6_000_000, 20_000_000])
     parser.add_argument("--store", action="store_true", help="write benchmarks/results/per-key-experiment.json")
     given = parser.parse_args()
     path = RESULTS / "per-key-experiment.json"

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from benchmarks.measure import how_many
 from keyedwm.cli.demo.flights import HOUR_MS, MINUTE_MS, data_file
 from keyedwm.operators.aggregates.functions import count
 from keyedwm.operators.frames.partials import combine_rows
@@ -40,7 +41,7 @@ def departures() -> pd.DataFrame:
 def main() -> None:
     """Print a line a month."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--hours", type=int, default=6)
+    parser.add_argument("--hours", type=how_many, default=6)
     parser.add_argument("--lag", type=int, default=15, help="minutes")
     parser.add_argument("--behind", type=int, default=24, help="hours")
     parser.add_argument("--idle", type=int, default=0, help="hours, 0 for none")

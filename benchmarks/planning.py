@@ -22,7 +22,7 @@ from kafka.protocol.producer import ProduceRequest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from benchmarks.measure import Sheet, through_json
+from benchmarks.measure import Sheet, how_many, through_json
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.client.connection import Connection, Retry
 from keyedwm.kafka.client.values import TopicPartition
@@ -124,8 +124,8 @@ def measure(sheet: Sheet, cluster: Cluster, topic: str, partitions: int, profile
 def main() -> None:
     """Run all sizes and write the result."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--partitions", type=int, nargs="+", default=[1_000, 10_000])
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--partitions", type=how_many, nargs="+", default=[1_000, 10_000])
+    parser.add_argument("--rounds", type=how_many, default=5)
     parser.add_argument("--profile", action="store_true", help="print where the time of each size goes")
     chosen = parser.parse_args()
     # The broker inherits it; it holds a file or two of each partition open.

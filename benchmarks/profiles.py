@@ -22,7 +22,7 @@ import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from benchmarks.flame import Stack, by_part, draw, sampled
-from benchmarks.measure import load_hundred_bytes, median, new_topic, session, through_json
+from benchmarks.measure import how_many, load_hundred_bytes, median, new_topic, session, through_json
 from keyedwm.core.watermark import Guarantee
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.cluster import Cluster
@@ -187,7 +187,7 @@ def show(title: str, parts: Mapping[str, Counter[Stack]], unit: str, into: Path)
 def main() -> None:
     """Profile the parts one after the other."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--records", type=how_many, default=1_000_000)
     parser.add_argument("--into", type=Path, default=Path("build", "profile"))
     chosen = parser.parse_args()
     chosen.into.mkdir(parents=True, exist_ok=True)

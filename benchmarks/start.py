@@ -18,7 +18,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from benchmarks.measure import HDFS, Sheet, cpu_seconds, load_hundred_bytes, session
+from benchmarks.measure import HDFS, Sheet, cpu_seconds, how_many, load_hundred_bytes, session
 from benchmarks.turns import PAIRS, in_turn
 from benchmarks.windows import DEFAULT, OURS
 from keyedwm.kafka.client.config import ClientConfig
@@ -92,7 +92,7 @@ def main() -> None:
     """Measure all cases, sides in turn, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--case", action="append", choices=CASES)
-    parser.add_argument("--pairs", type=int, default=PAIRS)
+    parser.add_argument("--pairs", type=how_many, default=PAIRS)
     parser.add_argument("--one", nargs=4, metavar=("SIDE", "CASE", "BOOTSTRAP", "TOPIC"), help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.one:

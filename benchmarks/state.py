@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.bucket_drive import HOUR_MS, START_MS, Driven, Spent, rows_of
-from benchmarks.measure import Sheet
+from benchmarks.measure import Sheet, how_many
 from benchmarks.turns import in_turn
 
 ROWS = 10_000
@@ -188,7 +188,7 @@ def main() -> None:
     """Run the cases and write their results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--case", action="append", choices=list(CASES))
-    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--pairs", type=how_many, default=5)
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--scale", type=float, default=1.0)
     chosen = parser.parse_args()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 
 from benchmarks.bucket_drive import HOUR_MS, START_MS, Driven
-from benchmarks.measure import Sheet
+from benchmarks.measure import Sheet, how_many
 from benchmarks.state import MINUTE_MS, ROWS, batches_of, filled, measured
 
 COUNT, FRAMES = 40, 100
@@ -30,7 +30,7 @@ def point(sheet: Sheet, curve: str, size: int, driven: Driven, *, keys: int, row
 def main() -> None:
     """Measure all curves and write the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--most", type=int, default=10_000_000, help="open entries at most")
+    parser.add_argument("--most", type=how_many, default=10_000_000, help="open entries at most")
     most = parser.parse_args().most
     sheet = Sheet("state-curves", None, {"batch": ROWS, "batches": COUNT})
     for size in (10_000, 100_000, 1_000_000, 10_000_000):

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.bucket_drive import START_MS, Driven, Spent, rows_of
-from benchmarks.measure import Sheet
+from benchmarks.measure import Sheet, how_many
 from keyedwm.operators.state.blobs import unpacked
 
 FLAT = 1.5
@@ -109,10 +109,10 @@ def check(past: Sequence[Stretch]) -> None:
 def main() -> None:
     """Run the day and write its result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--hours", type=int, default=24)
-    parser.add_argument("--rows", type=int, default=1_000)
-    parser.add_argument("--keys", type=int, default=1_000_000)
-    parser.add_argument("--every", type=int, default=1, help="seconds of a batch, which divide a minute")
+    parser.add_argument("--hours", type=how_many, default=24)
+    parser.add_argument("--rows", type=how_many, default=1_000)
+    parser.add_argument("--keys", type=how_many, default=1_000_000)
+    parser.add_argument("--every", type=how_many, default=1, help="seconds of a batch, which divide a minute")
     chosen = parser.parse_args()
     if chosen.every < 1 or 60 % chosen.every:
         raise SystemExit(f"--every {chosen.every}: whole seconds that divide a minute are expected")

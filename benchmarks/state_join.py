@@ -18,7 +18,7 @@ import pandas as pd
 import pyarrow as pa
 
 from benchmarks.bucket_drive import START_MS, Blobs, Handle, NoClock
-from benchmarks.measure import Sheet
+from benchmarks.measure import Sheet, how_many
 from benchmarks.turns import in_turn
 from keyedwm.core.control_row import ControlRow
 from keyedwm.core.rows import ControlKind
@@ -110,9 +110,9 @@ def measured(driven: Driven, shipped: list[pd.DataFrame]) -> Mapping[str, float 
 def main() -> None:
     """Fill both buckets, and run the same batches over them in turn."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--batches", type=int, default=20)
-    parser.add_argument("--held", type=int, default=10_000_000)
+    parser.add_argument("--pairs", type=how_many, default=5)
+    parser.add_argument("--batches", type=how_many, default=20)
+    parser.add_argument("--held", type=how_many, default=10_000_000)
     chosen = parser.parse_args()
     reached = PIECE * -(-chosen.batches * ROWS // PIECE)
     driven = {LITTLE: filled(reached), MUCH: filled(max(reached, chosen.held))}

@@ -22,7 +22,7 @@ import pyarrow as pa
 from pyspark import cloudpickle
 
 from benchmarks import store_native
-from benchmarks.measure import FIRST_MS, PARTITIONS, Run, Sheet, checked
+from benchmarks.measure import FIRST_MS, PARTITIONS, Run, Sheet, checked, how_many
 from benchmarks.store_native import MINUTE, MINUTE_MS, with_apply, with_buckets, with_processor
 from benchmarks.turns import RECORDS, Bench, in_turn, running
 from benchmarks.windows import LAG, MILLION, Share, reading
@@ -63,8 +63,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     cases = {"median": compare, "bytes": weigh, "late": late}
     parser.add_argument("--case", action="append", choices=list(cases))
-    parser.add_argument("--records", type=int, help="so many for the sides with the most")
-    parser.add_argument("--pairs", type=int, default=PAIRS, help="so many rounds, and one to warm up")
+    parser.add_argument("--records", type=how_many, help="so many for the sides with the most")
+    parser.add_argument("--pairs", type=how_many, default=PAIRS, help="so many rounds, and one to warm up")
     chosen = parser.parse_args()
     for name in chosen.case or cases:
         cases[name](chosen.records, chosen.pairs)

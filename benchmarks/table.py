@@ -28,6 +28,8 @@ rival's of the same round: median (least to most). *Whole* is from `start()` to 
 leaves the start and the first micro-batch out; CPU is seconds per million rows of all processes but the broker, so
 less than 1 is better there. The rules: ten full batches a side, the same batches on both sides, rounds that warm up
 until two agree, and five rounds that count. How a figure is taken: `benchmarks/README.md`. Lost comparisons stay in.
+*Stage one in the source*: the operator was given `kafka(...)` or `source(...)` itself and not loaded rows, so the tasks
+that read aggregate, too ([windows](windows.md#stage-one-inside-the-source)).
 
 Start and Nexmark's q5 and q7 ran with `session_conf`, as users do. The other comparisons are older: their Python
 processes loaded each for itself, which costs our side some seconds of every whole run. CPU is left out where the time
@@ -40,8 +42,8 @@ TARGETS = """
 ## Targets
 
 Ratios are of whole runs where nothing else is said; windows are compared with Spark's own over its default state store
-(its RocksDB stands beside it on their page). Where a side ran fewer than ten full batches, or nothing warmed up, that
-stands beside the verdict: such a figure says more of the start than of the rest.
+(its RocksDB stands beside it on their page). Where a side ran fewer than ten full batches, nothing warmed up, or fewer
+than five rounds count, that stands beside the verdict: such a figure says more of the start than of the rest.
 
 """
 PEERS = """## Flink and Jet on the same work
@@ -149,8 +151,9 @@ def _warming(found: Mapping[str, Any]) -> str:
 
 
 def _rates(found: Mapping[str, Any]) -> str:
+    whole = f"whole, of {found['rival']}" if found["rival"] else "whole"
     lines = [
-        f"| side | thousand rows/s | CPU s per M | whole, of {found['rival']} | in full batches | CPU |",
+        f"| side | thousand rows/s | CPU s per M | {whole} | in full batches | CPU |",
         "|---|---|---|---|---|---|",
     ]
     for side, runs in found["runs"].items():

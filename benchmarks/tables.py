@@ -22,6 +22,7 @@ from pyiceberg.catalog import load_catalog
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from benchmarks.measure import how_many
 from pyspark_wm_sink.batch.task import Task
 from pyspark_wm_sink.tables.publication import Publication
 from pyspark_wm_sink.tables.publish import publish
@@ -61,8 +62,8 @@ def _run(how: Publication, rows: pa.Table, batch: int) -> tuple[float, float]:
 def main() -> None:
     """Measure in turn and print the medians."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=500_000, help="of a task")
-    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--rows", type=how_many, default=500_000, help="of a task")
+    parser.add_argument("--pairs", type=how_many, default=5)
     given = parser.parse_args()
     rows = _rows(given.rows)
     schema = from_arrow_schema(rows.schema)

@@ -12,6 +12,8 @@ from typing import Any
 from benchmarks.measure import median
 
 Results = Mapping[str, Any]
+# So many rounds count, by the rules.
+ROUNDS = 5
 OURS, PUSHED, SPARK = "keyedwm", "keyedwm, stage one in the source", "spark, default store"
 
 
@@ -40,6 +42,8 @@ class Target:
             verdict += f", a side by {batches} full batch{'es' if batches > 1 else ''}"
         if isinstance(self.measured, Ratio) and self.measured.is_cold(results):
             verdict += ", nothing warmed up"
+        if isinstance(self.measured, Ratio) and (rounds := self.measured.rounds(results)) < ROUNDS:
+            verdict += f", {rounds} round{'s' if rounds > 1 else ''}"
         return self.what, asked, f"{found:.{_decimals(found)}f}{_unit(self.unit)}", verdict
 
 
@@ -64,6 +68,10 @@ class Ratio:
         given = [{**setting, **one} for one in setting.get("sides", {}).values()] or [setting]
         counts = [one["records"] // one["batch"] for one in given if one.get("records") and one.get("batch")]
         return min(counts, default=None)
+
+    def rounds(self, results: Results) -> int:
+        """Return how many rounds count."""
+        return len(results[self.name]["runs"][self.side])
 
     def is_cold(self, results: Results) -> bool:
         """Whether a comparison of rates is from before rounds warmed up."""

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchmarks.measure import Run, Sheet, session
+from benchmarks.measure import Run, Sheet, how_many, session
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.spark.setup.conf import session_conf
@@ -23,7 +23,7 @@ from keyedwm.testing.ivy import spark_kafka_connector_jars
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Ten full micro-batches of half a million: the first, which starts, and nine that count as steady.
+# Ten full micro-batches of half a million: the first, which starts, and nine that how_many as steady.
 RECORDS = 5_000_000
 PAIRS = 5
 MOST_WARMING = 4
@@ -84,10 +84,10 @@ def bench(
     """Read the command line, and start what the cases run on; batches: whether their number can be asked for."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--case", action="append", choices=list(cases))
-    parser.add_argument("--records", type=int, help="at most so many for a case, less than it says")
-    parser.add_argument("--pairs", type=int, default=PAIRS, help="at most so many rounds, and one to warm up")
+    parser.add_argument("--records", type=how_many, help="at most so many for a case, less than it says")
+    parser.add_argument("--pairs", type=how_many, default=PAIRS, help="at most so many rounds, and one to warm up")
     if batches:
-        parser.add_argument("--batches", type=int, help="so many full micro-batches")
+        parser.add_argument("--batches", type=how_many, help="so many full micro-batches")
     chosen = parser.parse_args()
     with running(conf) as (cluster, spark):
         asked = chosen.records, chosen.pairs, chosen.batches if batches else None

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from benchmarks.measure import how_many
 from conformance.driver import DrivenOperator
 from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.frames.partials import combine_rows
@@ -123,7 +124,7 @@ def plan_of(table: pa.Table, window: SlidingWindow | SessionWindow, aggregates: 
 def main() -> None:
     """Measure every case and print it."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=4_000_000)
+    parser.add_argument("--rows", type=how_many, default=4_000_000)
     rows = parser.parse_args().rows
     sums = (("rows", agg.count()), ("total", agg.sum("n")))
     windows = ((tumbling(10_000), 1), (SlidingWindow(60_000, 1000), 60), (SlidingWindow(600_000, 1000), 600))

@@ -26,9 +26,9 @@ def results(tmp_path, monkeypatch) -> Path:
 
 
 def windows(overlap: int, ours: float, spark: float) -> None:
-    """Two rounds of a windows case: rates of our side and of Spark's."""
+    """Five rounds of a windows case: rates of our side and of Spark's."""
     sheet = Sheet(OVERLAPS[overlap], SPARK, {"keys": 10, "slide_ms": None, "sides": {OURS: {"records": 1_000}}})
-    for _ in range(2):
+    for _ in range(5):
         sheet.add(SPARK, Run(spark, None, 3.0))
         sheet.add(OURS, Run(ours, ours, 1.5))
     sheet.finish()
@@ -113,12 +113,20 @@ def test_a_side_of_few_batches_stands_beside_the_verdict(results):
     for name, records in (("windows-tumbling", 1_000), ("windows-sessions", 300)):
         sides = {OURS: {"records": 1_000, "batch": 100}, SPARK: {"records": records, "batch": 100}}
         sheet = Sheet(name, SPARK, {"sides": sides}, warmed=2, is_warm=True)
-        for side in (SPARK, OURS):
+        for side in (SPARK, OURS) * 5:
             sheet.add(side, Run(100.0, 100.0, 1.0))
         sheet.finish()
     told = page(results)
     assert "| tumbling 10 s, over loaded rows | at least 1x | 1.00x | met |" in told
     assert "| 1.00x | missed, a side by 3 full batches |" in told
+
+
+def test_a_side_of_few_rounds_stands_beside_the_verdict(results):
+    sheet = Sheet("windows-tumbling", SPARK, {}, warmed=2, is_warm=True)
+    for side in (SPARK, OURS) * 2:
+        sheet.add(side, Run(100.0, 100.0, 1.0))
+    sheet.finish()
+    assert "| tumbling 10 s, over loaded rows | at least 1x | 1.00x | met, 2 rounds |" in page(results)
 
 
 def test_the_page_shows_the_plots_that_there_are_results_for(results):
@@ -162,7 +170,7 @@ def test_a_result_that_no_page_shows_is_refused(results):
 def test_a_rate_from_before_rounds_warmed_up_says_so_beside_its_verdict(results):
     windows(1, ours=600_000.0, spark=300_000.0)
     assert "| 2.00x | met, nothing warmed up |" in page(results)
-    assert "2 rounds, measured before rounds warmed up." in page(results)
+    assert "5 rounds, measured before rounds warmed up." in page(results)
 
 
 def test_what_each_side_was_given_stands_beside_the_figures(results):
