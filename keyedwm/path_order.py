@@ -58,6 +58,9 @@ def _forked(program: list[str]) -> None:
             del sys.modules[name]
 
 
-if any(_INSIDE in entry for entry in sys.path):
+# Python reads the file twice where `lib64` is a link to `lib`, as in virtual environments.
+_ONCE = "_keyedwm_path_order"
+if any(_INSIDE in entry for entry in sys.path) and not hasattr(sys, _ONCE):
+    setattr(sys, _ONCE, True)
     sys.path[:] = zips_behind_packages(sys.path)
     _forked(sys.orig_argv)

@@ -128,18 +128,18 @@ def _asks(program: Sequence[str] | None) -> Asks:
 
 
 def _end_with(host: socket.socket) -> NoReturn:
-    """Wait until the one that serves has ended, which closes its end, or Spark closes the pipe to this process.
+    """Wait until the one that serves has ended, which closes its end; that one sees when Spark closes its pipe.
 
     Where there is a `cat` it waits in this process's place, for as long as the query runs, without a Python's memory.
-    It need not see the pipe: the one that serves ends with it.
     """
     for cat in (f"{directory}/cat" for directory in os.defpath.split(os.pathsep) if directory):
         if os.access(cat, os.X_OK):
             host.settimeout(None)
             os.dup2(host.fileno(), 0)
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-            os.execv(cat, [cat])  # noqa: S606 - no shell is wanted
-    _await(0, host.fileno())
+            with suppress(OSError):
+                os.execv(cat, [cat])  # noqa: S606 - no shell is wanted
+    _await(host.fileno())
     os._exit(0)
 
 
@@ -260,10 +260,27 @@ def _serve_in_place_of(guest: socket.socket, manage: Callable[[], None]) -> NoRe
     sys.argv[:] = given["argv"]
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     guest.sendall(_YES)
+    _end_when_left(guest)
     if given["program"] is None:
         manage()
         os._exit(0)
     _run(*given["program"])
+
+
+def _end_when_left(guest: socket.socket) -> None:
+    """Let the system send SIGTERM to this process when its guest has ended: Spark sends it to the guest alone.
+
+    What runs here may wait for something else and never look. A thread that looks would be in the way of a fork.
+    """
+    if not hasattr(fcntl, "F_SETSIG"):  # not Linux
+        return
+    fcntl.fcntl(guest, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(guest, fcntl.F_SETSIG, signal.SIGTERM)
+    fcntl.fcntl(guest, fcntl.F_SETFL, fcntl.fcntl(guest, fcntl.F_GETFL) | os.O_ASYNC)
+    poller = select.poll()
+    poller.register(guest, 0)
+    if poller.poll(0):  # it had ended before
+        os._exit(0)
 
 
 def _run(module: str, *arguments: str) -> NoReturn:

@@ -146,6 +146,15 @@ def test_no_python_waits_beside_the_one_that_serves(start):
     assert second.process.returncode == 0
 
 
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
+def test_a_parent_that_serves_ends_with_the_process_that_spark_knows_while_its_input_is_open(start, sent):
+    start("a")
+    second = start("b")
+    second.process.send_signal(sent)
+    wait_until(lambda: not alive(second.told["pid"]), "the end of the one that served")
+    second.process.communicate()
+
+
 PLANNER = """
 import os, subprocess, sys
 print(__name__, os.environ["SPARK_OWN"], sys.stdin.read(), subprocess.call(["false"]), os.getppid(), flush=True)
@@ -170,6 +179,41 @@ def test_a_process_for_one_query_is_run_where_everything_is_loaded(start, tmp_pa
     *told, parent = ran.stdout.split()
     assert told == ["__main__", "b", "asked", "1"]
     assert int(parent) not in {os.getpid(), first.told["pid"]}
+    assert ran.stderr == "told on standard error\n"
+
+
+STUCK = """
+import os, time
+print(os.getpid(), flush=True)
+time.sleep(3_600)
+"""
+
+
+def test_a_program_that_waits_for_something_else_ends_with_the_process_that_spark_knows(start, tmp_path):
+    """Spark ends the planner of a query so, whose code may be in the middle of anything."""
+    (tmp_path / "planner.py").write_text(STUCK)
+    path = {"PYTHONPATH": str(tmp_path)}
+    start("a", OMP_NUM_THREADS="1", **path)
+    with subprocess.Popen(
+        [sys.executable, "-c", GUEST], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env=variables_of(tmp_path, "b", **path),
+    ) as guest:  # fmt: skip
+        pid = int(guest.stdout.readline())
+        assert pid != guest.pid
+        guest.terminate()
+        wait_until(lambda: not alive(pid), "the end of the program")
+
+
+def test_a_program_is_run_once_where_the_system_refuses_the_one_that_waits(start, tmp_path):
+    (tmp_path / "planner.py").write_text(PLANNER)
+    path = {"PYTHONPATH": str(tmp_path)}
+    start("a", OMP_NUM_THREADS="1", **path)
+    refuses = "import os\ndef refuse(*_): raise PermissionError(13, 'no')\nos.execv = refuse\n"
+    ran = subprocess.run(
+        [sys.executable, "-c", refuses + GUEST], input="asked", capture_output=True, text=True, check=True,
+        timeout=PATIENCE_S, env=variables_of(tmp_path, "b", **path),
+    )  # fmt: skip
+    assert ran.stdout.split()[:-1] == ["__main__", "b", "asked", "1"]
     assert ran.stderr == "told on standard error\n"
 
 

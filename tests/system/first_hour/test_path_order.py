@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
+from keyedwm import path_order
 from keyedwm.path_order import zips_behind_packages
 
 SITE, HOME = "/env/site-packages", "/opt/spark"
@@ -45,3 +47,21 @@ def test_a_copy_of_the_package_that_comes_first_on_the_path_is_the_one_that_is_i
         env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
     )  # fmt: skip
     assert ran.stdout == "the copy\n"
+
+
+STARTS = """
+import sys
+from keyedwm.runtime import early_host
+early_host.start = lambda: print("started")
+sys.path.insert(0, "/env/pyspark/python/lib/pyspark.zip")
+sys.orig_argv = ["python", "-m", "pyspark.daemon", "pyspark.sql.worker.lookup_data_sources"]
+for _ in range(2):
+    exec(open(sys.argv[1]).read())
+"""
+
+
+def test_a_python_that_reads_the_file_twice_starts_one_host():
+    """As one in a virtual environment does, whose `lib64` is a link to its `lib`."""
+    file = Path(path_order.__file__).with_suffix(".pth")
+    ran = subprocess.run([sys.executable, "-c", STARTS, str(file)], capture_output=True, text=True, check=True)
+    assert ran.stdout == "started\n"
