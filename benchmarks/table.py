@@ -31,9 +31,10 @@ until two agree, and five rounds that count. How a figure is taken: `benchmarks/
 *Stage one in the source*: the operator was given `kafka(...)` or `source(...)` itself and not loaded rows, so the tasks
 that read aggregate, too ([windows](windows.md#stage-one-inside-the-source)).
 
-Start and Nexmark's q5 and q7 ran with `session_conf`, as users do. The other comparisons are older: their Python
-processes loaded each for itself, which costs our side some seconds of every whole run. CPU is left out where the time
-of processes that had ended was not counted.
+Starts, latency with each batch at once, idle queries, `source-batches`, `sink-kafka-500k`, `windows-tumbling` and
+Nexmark's q0, q5, q7 and q8 ran with `session_conf`, as users do. The other comparisons are older: their Python processes
+loaded each for itself, which costs our side some seconds of every whole run. CPU is left out where the time of processes
+that had ended was not counted.
 
 All figures, by what was measured:
 
