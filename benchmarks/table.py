@@ -32,9 +32,9 @@ until two agree, and five rounds that count. How a figure is taken: `benchmarks/
 that read aggregate, too ([windows](windows.md#stage-one-inside-the-source)).
 
 Starts, latency with each batch at once, idle queries, `source-batches`, `sink-kafka-500k`, `windows-tumbling` and
-Nexmark's q0, q5, q7 and q8 ran with `session_conf`, as users do. The other comparisons are older: their Python processes
-loaded each for itself, which costs our side some seconds of every whole run. CPU is left out where the time of processes
-that had ended was not counted.
+Nexmark's q0, q5, q7 and q8 ran with `session_conf`, as users do. The other comparisons are older: their Python
+processes loaded each for itself, which costs our side some seconds of every whole run. CPU is left out where the time
+of processes that had ended was not counted.
 
 All figures, by what was measured:
 
