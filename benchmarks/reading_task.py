@@ -29,7 +29,7 @@ from keyedwm.testing.broker import broker
 
 ROUNDS = 3
 FRAME = {"axis": "", "buckets": 2, "late_rule": "window", "size_ms": 10_000, "offset_ms": 0}
-COUNT, SUM = {"n": "how_many()"}, {"total": "sum(json:$.amount::bigint)"}
+COUNT, SUM = {"n": "count()"}, {"total": "sum(json:$.amount::bigint)"}
 
 
 def staged(aggregates: Mapping[str, str], key: str = "key", **frame: int) -> dict[str, str]:

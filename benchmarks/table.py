@@ -83,7 +83,7 @@ INTRODUCTION = (
 )
 FAMILIES = (
     Family("source", "Reading", ("source-", "planning", "control-rows", "memory"), "reading from Kafka, planning"),
-    Family("windows", "Windows", ("windows-",), "tumbling and sliding windows, sessions, skewed keys"),
+    Family("windows", "Windows", ("windows-",), "tumbling and sliding windows, sessions"),
     Family("start", "Start and latency", ("start-", "latency-", "first-task"), "the first batch, event to result"),
     Family("state", "State", ("state-",), "what a batch costs against what is open"),
     Family("joins", "Joins", ("join-",), "stream-stream joins"),

@@ -23,7 +23,7 @@ from keyedwm.testing.ivy import spark_kafka_connector_jars
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Ten full micro-batches of half a million: the first, which starts, and nine that how_many as steady.
+# Ten full micro-batches of half a million: the first, which starts, and nine that count as steady.
 RECORDS = 5_000_000
 PAIRS = 5
 MOST_WARMING = 4
