@@ -26,6 +26,7 @@ from keyedwm.operators.results import ROWS
 from keyedwm.operators.state.blobs import unpacked
 from keyedwm.testing.admin import create_topic, delete_topic
 from keyedwm.testing.broker import broker
+from pyspark_wm_source.options.stage import STAGE
 
 ROUNDS = 3
 FRAME = {"axis": "", "buckets": 2, "late_rule": "window", "size_ms": 10_000, "offset_ms": 0}
@@ -34,8 +35,7 @@ COUNT, SUM = {"n": "count()"}, {"total": "sum(json:$.amount::bigint)"}
 
 def staged(aggregates: Mapping[str, str], key: str = "key", **frame: int) -> dict[str, str]:
     """The options of stage one."""
-    told = {"frame": FRAME | frame, "by": {"k": key}, "aggregates": aggregates}
-    return {name: json.dumps(text) for name, text in told.items()}
+    return {STAGE: json.dumps({"kind": "frames", **FRAME, **frame, "by": {"k": key}, "aggregates": aggregates})}
 
 
 CASES = {
@@ -70,7 +70,7 @@ def measured(options: Mapping[str, str], records: int) -> tuple[float, float]:
     wall, cpu = time.perf_counter(), time.process_time()
     batches = [batch for task in tasks for batch in reader.read(task)]
     took = time.perf_counter() - wall, time.process_time() - cpu
-    if "frame" in options:
+    if STAGE in options:
         blobs = [blob for batch in batches for blob in batch["partials"].to_pylist() if blob is not None]
         read = sum(sum(unpacked(blob)[ROWS].to_pylist()) for blob in blobs)
     else:
