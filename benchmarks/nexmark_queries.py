@@ -164,10 +164,11 @@ def _staged_q5(read: Source) -> DataFrame:
 
 
 def _gathered(counted: DataFrame) -> DataFrame:
-    from keyedwm.spark import aggregate, collect, tumbling
+    from keyedwm.spark import aggregate, collect, max, tumbling  # noqa: A004
 
     pairs = counted.selectExpr(f"{_PAIR} pair", "event_time", "watermark", "control")
-    found = aggregate(pairs, (), tumbling("2 seconds"), {"pairs": collect("pair")}, name="gathered")
+    made = {"pairs": collect("pair"), "highest": max("pair")}
+    found = aggregate(pairs, (), tumbling("2 seconds"), made, name="gathered")
     return _hottest(found.where("control IS NULL"))
 
 
@@ -177,12 +178,16 @@ def _native_q5(rows: DataFrame) -> DataFrame:
     found = native_events(rows, "auction BIGINT", "bid")
     counted = found.groupBy(F.window("timestamp", "10 seconds", "2 seconds"), "auction").agg(F.count("*").alias("n"))
     slot = F.window(F.window_time("window"), "2 seconds").alias("window")
-    return _hottest(counted.groupBy(slot).agg(F.collect_list(F.expr(_PAIR)).alias("pairs")))
+    pair = F.expr(_PAIR)
+    return _hottest(counted.groupBy(slot).agg(F.collect_list(pair).alias("pairs"), F.max(pair).alias("highest")))
 
 
 def _hottest(gathered: DataFrame) -> DataFrame:
-    """Of each window's pairs those with the highest n; all windows that end together lie in one hop."""
-    end, top, pair = "unix_millis(window.end) end", f"shiftright(array_max(pairs), {_BITS}) top", "explode(pairs) pair"
+    """Of each window's pairs those with the highest n; all windows that end together lie in one hop.
+
+    The highest is aggregated beside them: Spark evaluates `array_max(pairs)` once more for each pair.
+    """
+    end, top, pair = "unix_millis(window.end) end", f"shiftright(highest, {_BITS}) top", "explode(pairs) pair"
     found = gathered.selectExpr(end, top, pair).selectExpr("*", f"shiftright(pair, {_BITS}) n").where("n = top")
     return found.selectExpr(f"end - {WINDOW_MS} start", "end", f"pair - shiftleft(n, {_BITS}) auction", "n")
 
