@@ -73,11 +73,11 @@ class Handle:
     def __init__(self, state: Blobs) -> None:
         self._state = state
 
-    def getValueState(self, name: str, schema: str) -> Blobs:  # noqa: ARG002
+    def getValueState(self, name: str, schema: object) -> Blobs:  # noqa: ARG002
         """Return the note."""
         return self._state
 
-    def getMapState(self, name: str, key: str, value: str) -> Blobs:  # noqa: ARG002
+    def getMapState(self, name: str, key: object, value: object) -> Blobs:  # noqa: ARG002
         """Return the blobs."""
         return self._state
 

@@ -49,13 +49,13 @@ class State:
         self.manifest: tuple | None = None
         self.blobs: dict[str, bytes] = {}
 
-    def getValueState(self, *_: str) -> Any:
+    def getValueState(self, *_: object) -> Any:
         return SimpleNamespace(
             exists=lambda: self.manifest is not None, get=lambda: self.manifest,
             update=lambda told: setattr(self, "manifest", told),
         )  # fmt: skip
 
-    def getMapState(self, *_: str) -> Any:
+    def getMapState(self, *_: object) -> Any:
         return SimpleNamespace(
             getValue=lambda at: None if at[0] not in self.blobs else (self.blobs[at[0]],),
             updateValue=lambda at, one: self.blobs.__setitem__(at[0], one[0]),

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pyspark.sql.types import BinaryType, StringType, StructType
+
 from keyedwm.core.errors import FormatError, OptionError, OutOfTurnError
 from keyedwm.operators.state.blobs import damaged
 from keyedwm.operators.state.manifest import MANIFEST, OTHER_PYTHON
@@ -19,6 +21,12 @@ from keyedwm.spark.hosting.plan_difference import difference
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+# Types, not texts: PySpark asks the JVM to parse a text twice in each task, and each question is a round trip.
+_NOTE = StructType().add("note", StringType())
+_BLOB_NAME = StructType().add("name", StringType())
+_BLOB = StructType().add("blob", BinaryType())
 
 
 class SparkStore:
@@ -41,7 +49,7 @@ class SparkStore:
 
 def named_state(handle: Any) -> tuple[Any, Any]:
     """Name the state of a bucket; returns the manifest's value state and the blobs' map state."""
-    return handle.getValueState("note", "note string"), handle.getMapState("blobs", "name string", "blob binary")
+    return handle.getValueState("note", _NOTE), handle.getMapState("blobs", _BLOB_NAME, _BLOB)
 
 
 def read_manifest(manifest: Any) -> dict[str, Any] | None:
