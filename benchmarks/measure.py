@@ -240,7 +240,12 @@ def drained(frame: DataFrame, records: int, spare: int = 0) -> Run:
 
 
 def checked(side: str, frame: DataFrame, columns: Sequence[Column], wanted: Mapping[str, int], records: int) -> Run:
-    """Run a frame over so many records into a no-op sink to its end.
+    """As `whole`, of so many records: their rates."""
+    return whole(side, frame, columns, wanted).run(records)
+
+
+def whole(side: str, frame: DataFrame, columns: Sequence[Column], wanted: Mapping[str, int]) -> Finished:
+    """Run a frame into a no-op sink to its end.
 
     columns: sums over what comes out, by the names of `wanted`, the exact answer. Raises SystemExit if they differ.
     """
@@ -251,7 +256,7 @@ def checked(side: str, frame: DataFrame, columns: Sequence[Column], wanted: Mapp
             seen[name] += value or 0
     if seen != wanted:
         raise SystemExit(f"{side}: {seen} came out, the answer is {wanted}: no figure")
-    return done.run(records)
+    return done
 
 
 def through_json(offset: dict[str, Any]) -> dict[str, Any]:

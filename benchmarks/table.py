@@ -69,22 +69,44 @@ each beside its Spark.
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A page of figures: its file and title, and how the names of its results begin."""
+    """A page of figures: its file and title, and how the names of its results begin.
+
+    drawn: what stands below them, kept in `docs/figures` by other programs.
+    """
 
     file: str
     title: str
     names: tuple[str, ...]
     about: str
+    drawn: str = ""
 
 
 INTRODUCTION = (
     "How to read them, and what was asked: [performance](../performance.md). Made by `make bench` out of its result "
     "files.\n\n"
 )
+FLAMES = """
+## Where Python's time goes until the first results
+
+Three windowed queries of one session, each to the end of its first batch (`python -m benchmarks.start_flames`): the
+stacks on a CPU of the driver and of all Python processes, the widest calls widest. Before: 25 November 2026, without
+the process that loads everything once and is forked for sources, planners, tasks and writes. A frame names itself
+under the pointer when the picture is opened by itself.
+
+![Python processes of three windowed queries, before](../../figures/first-windows-before.svg)
+
+![Python processes of three windowed queries, after](../../figures/first-windows-after.svg)
+"""
 FAMILIES = (
     Family("source", "Reading", ("source-", "planning", "control-rows", "memory"), "reading from Kafka, planning"),
     Family("windows", "Windows", ("windows-",), "tumbling and sliding windows, sessions"),
-    Family("start", "Start and latency", ("start-", "latency-", "first-task"), "the first batch, event to result"),
+    Family(
+        "start",
+        "Start and latency",
+        ("start-", "latency-", "small-batch", "first-task"),
+        "the first batch, the small batch, event to result",
+        FLAMES,
+    ),
     Family("state", "State", ("state-",), "what a batch costs against what is open"),
     Family("joins", "Joins", ("join-",), "stream-stream joins"),
     Family("store", "The window store", ("store-",), "full-state aggregates"),
@@ -127,7 +149,7 @@ def write(results: Path, docs: Path) -> None:
     for family in FAMILIES:
         sections = [_section(one) for name, one in found.items() if name.startswith(family.names)]
         if sections:
-            text = f"# {family.title}: figures\n\n{INTRODUCTION}" + "\n".join(sections)
+            text = f"# {family.title}: figures\n\n{INTRODUCTION}" + "\n".join(sections) + family.drawn
             (pages / f"{family.file}.md").write_text(text, encoding="utf-8")
             links.append(f"- [{family.title}](performance/{family.file}.md): {family.about}\n")
     page = f"{HEAD}{''.join(links)}{TARGETS}{asked}\n{shown}{PEERS}"

@@ -1,0 +1,89 @@
+"""What Python does until a session's windowed queries have their first results: one flame graph of all its processes.
+
+Run: python -m benchmarks.start_flames --py-spy PATH --name after [--tree CHECKOUT] [--into docs/figures]
+py-spy (`pip install py-spy`) takes the stacks of the driver and all processes below it that are on a CPU, a hundred
+times a second, while the driver of `benchmarks.start` runs three queries in a session. CHECKOUT: of another version.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from benchmarks.flame import Stack, draw
+from benchmarks.measure import load_hundred_bytes
+from benchmarks.windows import OURS
+from keyedwm.kafka.client.config import ClientConfig
+from keyedwm.kafka.requests.cluster import Cluster
+from keyedwm.testing.broker import broker
+
+SAMPLES_A_SECOND = 100
+RECORDS = 1_000
+_MODULE = re.compile(r"-m ([\w.]+)")
+_FRAME = re.compile(r"(?P<name>.+) \((?P<file>[^:()]+)(:\d+)?\)$")
+
+
+def stack_of(line: str) -> tuple[Stack, int]:
+    """A line of py-spy's raw format: the process by its module, then function and file; and how often it was seen."""
+    frames, _, count = line.rpartition(" ")
+    stack = ["driver"]
+    for frame in frames.split(";"):
+        if frame.startswith("process "):
+            module = _MODULE.search(frame)
+            stack = [module[1] if module else stack[0]]
+        else:
+            found = _FRAME.match(frame)
+            stack.append(f"{found['name']} {found['file']}" if found else frame)
+    return tuple(stack), int(count)
+
+
+def taken(tool: Path, tree: Path, bootstrap: str, topic: str) -> Counter[Stack]:
+    """Run the driver under py-spy; the stacks in CPU seconds."""
+    with tempfile.TemporaryDirectory() as place:
+        raw = Path(place, "raw")
+        command = [
+            str(tool), "record", "--subprocesses", "-r", str(SAMPLES_A_SECOND), "-f", "raw", "-o", str(raw), "--",
+            sys.executable, "-W", "ignore", "-m", "benchmarks.start", "--one", OURS, "windows", bootstrap, topic,
+        ]  # fmt: skip
+        subprocess.run(command, check=True, cwd=tree, env={**os.environ, "PYTHONPATH": str(tree)}, timeout=600)
+        stacks: Counter[Stack] = Counter()
+        for line in raw.read_text(encoding="utf-8").splitlines():
+            stack, count = stack_of(line)
+            stacks[stack] += count / SAMPLES_A_SECOND  # type: ignore[assignment]  # seconds, not a count
+    return stacks
+
+
+def main() -> None:
+    """Draw one graph."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--py-spy", type=Path, required=True)
+    parser.add_argument("--name", required=True)
+    parser.add_argument("--tree", type=Path, default=Path(__file__).parents[1])
+    parser.add_argument("--into", type=Path, default=Path("docs", "figures"))
+    chosen = parser.parse_args()
+    with broker() as kafka:
+        cluster = Cluster.connect(ClientConfig.from_options({"bootstrap.servers": kafka.bootstrap}))
+        topic = f"bench-start-{time.time_ns()}"
+        load_hundred_bytes(cluster, topic, RECORDS)
+        cluster.close()
+        stacks = taken(chosen.py_spy, chosen.tree.resolve(), kafka.bootstrap, topic)
+    whole_s = sum(stacks.values())
+    by_process: Counter[str] = Counter()
+    for stack, seconds in stacks.items():
+        by_process[stack[0]] += seconds  # type: ignore[assignment]
+    for process, seconds in by_process.most_common():
+        print(f"{seconds:8.2f} s  {process}", flush=True)
+    path = chosen.into / f"first-windows-{chosen.name}.svg"
+    draw(stacks, f"Three windowed queries of a session, {chosen.name}: {whole_s:.1f} s of CPU in Python", path)
+    print(path, flush=True)
+
+
+if __name__ == "__main__":
+    main()
