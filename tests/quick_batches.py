@@ -12,7 +12,7 @@ QUICK_BATCHES: Mapping[str, str] = MappingProxyType(
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         # A query that waits asks the source for its end at each poll: 10 ms, the default, take a quarter of a core.
         "spark.sql.streaming.pollingDelay": "100ms",
-        # A chmod process per checkpoint file costs more than it brings.
+        # The default one starts a process `readlink` for each look at a file of the checkpoint.
         "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing."
         "FileSystemBasedCheckpointFileManager",
     }

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
 
-from keyedwm.spark.hosting.bucket_state import named_state
+from keyedwm.spark.hosting.bucket_state import _BLOB, _BLOB_NAME, _NOTE, named_state
 
 
 class _Jvm:
@@ -25,3 +25,9 @@ class _Jvm:
 def test_a_bucket_does_not_ask_the_jvm_what_its_state_looks_like() -> None:
     jvm: Any = _Jvm()
     named_state(StatefulProcessorHandle(jvm))
+
+
+def test_types_of_a_buckets_state_are_those_that_checkpoints_hold() -> None:
+    field = '{{"fields":[{{"metadata":{{}},"name":"{}","nullable":true,"type":"{}"}}],"type":"struct"}}'
+    held = [("note", "string"), ("name", "string"), ("blob", "binary")]
+    assert [one.json() for one in (_NOTE, _BLOB_NAME, _BLOB)] == [field.format(*of_one) for of_one in held]

@@ -36,7 +36,7 @@ def session(home: Path, jars: Sequence[Path]) -> Iterator[SparkSession]:
             .config("spark.sql.warehouse.dir", str(home / "warehouse"))
             .config("spark.log.level", "ERROR")
             .config("spark.driver.extraJavaOptions", _JAVA)
-            # The default one starts a chmod process for every file of a checkpoint.
+            # The default one starts a process `readlink` for each look at a file of the checkpoint.
             .config("spark.sql.streaming.checkpointFileManagerClass", _CHECKPOINT_FILES)
             .config("spark.ui.enabled", "false")
             .config("spark.ui.showConsoleProgress", "false")
