@@ -20,17 +20,20 @@ from keyedwm.runtime import early_host
 from keyedwm.runtime.forked import serve
 from keyedwm.runtime.worker import quiet
 
-# What tasks import that read; what those of operators do beside it. Writers are left out: the store clients of
-# deltalake have threads.
+# What planning and tasks import that read (a socket that is opened by name, the codec of host names); what those of
+# operators do beside it. Writers are left out: the store clients of deltalake have threads.
 READING = (
+    "encodings.idna",
     "pyspark.worker",
     "pyarrow.compute",
     "numba",
     "pyspark_wm_source.task.scan",
     "pyspark_wm_source.task.items",
+    "pyspark_wm_source.driver.planner",
 )
 OPERATORS = (
     "pandas",
+    "pyspark.sql.streaming.proto.StateMessage_pb2",
     "keyedwm.spark.hosting.stage_one",
     "keyedwm.spark.hosting.bucket",
     "keyedwm.spark.hosting.bucket_batch",

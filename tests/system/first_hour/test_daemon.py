@@ -137,3 +137,28 @@ def test_what_a_killed_host_left_is_swept_once_its_jvm_has_ended(tmp_path):
         (tmp_path / name).touch()
     sweep(tmp_path / f"a-host-{os.getpid()}.sock")
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(kept)
+
+
+NEEDS = """
+import sys
+from collections import deque
+from keyedwm.daemon import load
+deque(load(), maxlen=0)
+from pyspark.sql.streaming.stateful_processor_api_client import (
+    StatefulProcessorApiClient, StatefulProcessorHandleState
+)
+from pyspark_wm_source.options.source_options import SourceOptions
+from pyspark_wm_source.reader import StreamReader
+
+jvm = object.__new__(StatefulProcessorApiClient)
+jvm._send_proto_message, jvm._receive_proto_message = lambda sent: None, lambda: (0, "")
+loaded = set(sys.modules)
+jvm.set_handle_state(StatefulProcessorHandleState.INITIALIZED)
+StreamReader(SourceOptions.parse({"kafka.bootstrap.servers": "localhost:1", "subscribe": "orders"}))._planner
+print(*sorted(set(sys.modules) - loaded))
+"""
+
+
+def test_what_a_bucket_and_a_planning_import_on_their_way_is_loaded_before_the_fork():
+    ran = subprocess.run([sys.executable, "-c", NEEDS], capture_output=True, text=True, check=True, timeout=PATIENCE_S)
+    assert ran.stdout.split() == []
