@@ -20,7 +20,7 @@ from zlib import crc32
 Stack = tuple[str, ...]
 INTERVAL_S = 0.001
 _WIDTH, _ROW, _LETTER = 1_200, 17, 6.6
-_LEAST = 0.5  # of a pixel: what is thinner is not drawn
+_LEAST = 0.5  # of a pixel
 _OURS = ("keyedwm", "pyspark_wm_source", "pyspark_wm_sink", "benchmarks")
 
 
@@ -59,10 +59,13 @@ def by_part(stacks: Mapping[Stack, float], parts: Mapping[str, Sequence[str]], r
     return shared
 
 
-def draw(stacks: Mapping[Stack, float], title: str, path: Path) -> None:
-    """Write a flame graph (SVG): roots at the top, width is weight; a frame under the mouse tells its share."""
+def draw(stacks: Mapping[Stack, float], title: str, path: Path, least: float = _LEAST) -> None:
+    """Write a flame graph (SVG): roots at the top, width is weight; a frame under the mouse tells its share.
+
+    least: pixels; a thinner frame is not drawn.
+    """
     total = sum(stacks.values()) or 1.0
-    boxes = list(_boxes(sorted((stack, weight / total) for stack, weight in stacks.items()), 0, 0.0))
+    boxes = list(_boxes(sorted((stack, weight / total) for stack, weight in stacks.items()), 0, 0.0, least))
     height = (max((level for level, _ in boxes), default=0) + 3) * _ROW
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" font-family="monospace"'
     name = f'<text x="4" y="13">{html.escape(title)}</text>'
@@ -70,7 +73,7 @@ def draw(stacks: Mapping[Stack, float], title: str, path: Path) -> None:
     path.write_text("\n".join(drawn), encoding="utf-8")
 
 
-def _boxes(stacks: list[tuple[Stack, float]], level: int, left: float) -> Iterator[tuple[int, str]]:
+def _boxes(stacks: list[tuple[Stack, float]], level: int, left: float, least: float) -> Iterator[tuple[int, str]]:
     """The frames of one level from left to right, each with what it called; weights and places are shares."""
     at = 0
     while at < len(stacks):
@@ -83,9 +86,9 @@ def _boxes(stacks: list[tuple[Stack, float]], level: int, left: float) -> Iterat
             at += 1
         inside = stacks[first:at]
         weight = sum(part for _, part in inside)
-        if weight * _WIDTH >= _LEAST:
+        if weight * _WIDTH >= least:
             yield level, _box(stack[level], level, left, weight)
-            yield from _boxes(inside, level + 1, left)
+            yield from _boxes(inside, level + 1, left, least)
         left += weight
 
 

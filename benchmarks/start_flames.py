@@ -26,6 +26,7 @@ from keyedwm.testing.broker import broker
 
 SAMPLES_A_SECOND = 100
 RECORDS = 1_000
+LEAST_PIXELS = 4  # thinner frames would make a megabyte
 _MODULE = re.compile(r"-m ([\w.]+)")
 _FRAME = re.compile(r"(?P<name>.+) \((?P<file>[^:()]+)(:\d+)?\)$")
 
@@ -81,7 +82,8 @@ def main() -> None:
     for process, seconds in by_process.most_common():
         print(f"{seconds:8.2f} s  {process}", flush=True)
     path = chosen.into / f"first-windows-{chosen.name}.svg"
-    draw(stacks, f"Three windowed queries of a session, {chosen.name}: {whole_s:.1f} s of CPU in Python", path)
+    title = f"Three windowed queries of a session, {chosen.name}: {whole_s:.1f} s of CPU in Python"
+    draw(stacks, title, path, LEAST_PIXELS)
     print(path, flush=True)
 
 
