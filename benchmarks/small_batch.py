@@ -17,13 +17,11 @@ from benchmarks.turns import Bench, bench, in_turn
 from benchmarks.windows import CASES as WINDOWS
 from benchmarks.windows import DEFAULT, OURS, PUSHED, Share, native, ours, topic_of
 from benchmarks.windows_answer import answer, check_columns, load
-from keyedwm.spark.setup.conf import PROVIDER, ROCKSDB
+from keyedwm.spark.setup.conf import FILE_SYSTEM, MANAGER, PROVIDER, ROCKSDB
 
 CASE = WINDOWS["tumbling"]
 SHARE = Share(120_000, 2_000)
 WARMING = 10
-MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
-FILE_SYSTEM = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 BY_FILE_SYSTEM = ", checkpoint by FileSystem"
 SIDES = (DEFAULT, OURS, PUSHED)
 # What Spark calls the parts of a batch.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from keyedwm.spark.setup.conf import FILE_SYSTEM, MANAGER
+
 QUICK_BATCHES: Mapping[str, str] = MappingProxyType(
     {
         # Compiling plans takes a quarter of a batch of few rows; the demo, the examples and a user's first query do it.
@@ -13,7 +15,6 @@ QUICK_BATCHES: Mapping[str, str] = MappingProxyType(
         # A query that waits asks the source for its end at each poll: 10 ms, the default, take a quarter of a core.
         "spark.sql.streaming.pollingDelay": "100ms",
         # The default one starts a process `readlink` for each look at a file of the checkpoint.
-        "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing."
-        "FileSystemBasedCheckpointFileManager",
+        MANAGER: FILE_SYSTEM,
     }
 )

@@ -128,6 +128,7 @@ CALLS = {
     ),
     "which cannot be a key": lambda df: aggregate(df.withColumn("k", F.array("k")), "k", TEN, N),
     "cores=0: a whole number of at least 1": lambda _: recommended_conf(cores=0),
+    "local_checkpoint='yes': True or False is expected": lambda _: recommended_conf(local_checkpoint="yes"),
 }
 
 

@@ -14,10 +14,11 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from keyedwm.spark.setup.conf import FILE_SYSTEM, MANAGER
+
 # Many tiny batches for a few minutes: on two cores the optimising compiler costs more than it brings.
 _JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
 _END_LIMIT_S = 300
-_CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 
 @contextmanager
@@ -37,7 +38,7 @@ def session(home: Path, jars: Sequence[Path]) -> Iterator[SparkSession]:
             .config("spark.log.level", "ERROR")
             .config("spark.driver.extraJavaOptions", _JAVA)
             # The default one starts a process `readlink` for each look at a file of the checkpoint.
-            .config("spark.sql.streaming.checkpointFileManagerClass", _CHECKPOINT_FILES)
+            .config(MANAGER, FILE_SYSTEM)
             .config("spark.ui.enabled", "false")
             .config("spark.ui.showConsoleProgress", "false")
             .config("spark.python.unix.domain.socket.enabled", "true")

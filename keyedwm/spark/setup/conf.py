@@ -23,21 +23,28 @@ if TYPE_CHECKING:
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 PARTITIONS = "spark.sql.shuffle.partitions"
+MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+FILE_SYSTEM = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 # Spark takes this very number to mean that there is nothing to measure.
 _NO_LIMIT = 2**31 - 1
 
 
-def recommended_conf(cores: int = 4) -> Mapping[str, str]:
+def recommended_conf(cores: int = 4, *, local_checkpoint: bool = False) -> Mapping[str, str]:
     """Return the settings for a session that runs keyedwm; give them to the builder before the query starts.
 
     cores: how many tasks run at once. The state store provider is required by Spark's transformWithState; the others
     save time: one bucket a core, small state commits, no reading of what is overwritten to count the rows of the
-    state, Arrow batches large enough to be worth a call. The last one
+    state, Arrow batches large enough to be worth a call. The last one of these
     switches off a limit in bytes for which Spark measures the whole batch after every row it hands to Python, a third
     of what our sink costs the JVM; rows of a megabyte want the limit back, or a lower maxRecordsPerBatch.
+    local_checkpoint: every checkpoint of the session lies on a disk of the machine that runs driver and tasks. Spark
+    then asks Hadoop's FileSystem about its files and not FileContext, which starts a process for each question. It is
+    wrong on HDFS: a task that runs again could leave the older file in its place. Raises OptionError.
     """
     if not isinstance(cores, int) or isinstance(cores, bool) or cores < 1:
         raise OptionError(f"cores={cores!r}: a whole number of at least 1 is expected")
+    if not isinstance(local_checkpoint, bool):
+        raise OptionError(f"local_checkpoint={local_checkpoint!r}: True or False is expected")
     return {
         PROVIDER: ROCKSDB,
         PARTITIONS: str(cores),
@@ -45,17 +52,18 @@ def recommended_conf(cores: int = 4) -> Mapping[str, str]:
         "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
         "spark.sql.execution.arrow.maxBytesPerBatch": str(_NO_LIMIT),
+        **({MANAGER: FILE_SYSTEM} if local_checkpoint else {}),
     }
 
 
-def session_conf(cores: int = 4) -> Mapping[str, str]:
+def session_conf(cores: int = 4, *, local_checkpoint: bool = False) -> Mapping[str, str]:
     """Return the settings of `recommended_conf` and those that only the session's builder or spark-submit can set.
 
     These save time when queries start: Python workers are forked from a process that has loaded what they need, and
     talk to the JVM through sockets of the file system.
     """
     return {
-        **recommended_conf(cores),
+        **recommended_conf(cores, local_checkpoint=local_checkpoint),
         "spark.python.daemon.module": "keyedwm.daemon",
         "spark.python.unix.domain.socket.enabled": "true",
     }
