@@ -31,10 +31,10 @@ until two agree, and five rounds that count. How a figure is taken: `benchmarks/
 *Stage one in the source*: the operator was given `kafka(...)` or `source(...)` itself and not loaded rows, so the tasks
 that read aggregate, too ([windows](windows.md#stage-one-inside-the-source)).
 
-Starts, latency with each batch at once, idle queries, `source-batches`, `sink-kafka-500k`, `windows-tumbling` and
-Nexmark's q0, q5, q7 and q8 ran with `session_conf`, as users do. The other comparisons are older: their Python
-processes loaded each for itself, which costs our side some seconds of every whole run. CPU is left out where the time
-of processes that had ended was not counted.
+Starts, the small batch, latency with each batch at once, idle queries, `source-batches`, `sink-kafka-500k`,
+`windows-tumbling`, the skewed windows and Nexmark ran with `session_conf`, as users do. The other comparisons are
+older: their Python processes loaded each for itself, which costs our side some seconds of every whole run. CPU is left
+out where the time of processes that had ended was not counted.
 
 All figures, by what was measured:
 
@@ -99,7 +99,7 @@ under the pointer when the picture is opened by itself.
 """
 FAMILIES = (
     Family("source", "Reading", ("source-", "planning", "control-rows", "memory"), "reading from Kafka, planning"),
-    Family("windows", "Windows", ("windows-",), "tumbling and sliding windows, sessions"),
+    Family("windows", "Windows", ("windows-",), "tumbling and sliding windows, sessions, skewed keys and partitions"),
     Family(
         "start",
         "Start and latency",
