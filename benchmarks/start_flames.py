@@ -27,6 +27,7 @@ from keyedwm.testing.broker import broker
 SAMPLES_A_SECOND = 100
 RECORDS = 1_000
 LEAST_PIXELS = 4  # thinner frames would make a megabyte
+_PROCESS = re.compile(r'process \d+:"(.*?)"(?=;)', re.DOTALL)
 _MODULE = re.compile(r"-m ([\w.]+)")
 _FRAME = re.compile(r"(?P<name>.+) \((?P<file>[^:()]+)(:\d+)?\)$")
 
@@ -35,11 +36,11 @@ def stack_of(line: str) -> tuple[Stack, int]:
     """A line of py-spy's raw format: the process by its module, then function and file; and how often it was seen."""
     frames, _, count = line.rpartition(" ")
     stack = ["driver"]
-    for frame in frames.split(";"):
-        if frame.startswith("process "):
-            module = _MODULE.search(frame)
-            stack = [module[1] if module else stack[0]]
-        else:
+    for process in _PROCESS.finditer(frames):
+        module = _MODULE.search(process[1])
+        stack = [module[1] if module else stack[0]]
+    for frame in _PROCESS.sub("", frames).split(";"):
+        if frame:
             found = _FRAME.match(frame)
             stack.append(f"{found['name']} {found['file']}" if found else frame)
     return tuple(stack), int(count)
@@ -53,9 +54,12 @@ def taken(tool: Path, tree: Path, bootstrap: str, topic: str) -> Counter[Stack]:
             str(tool), "record", "--subprocesses", "-r", str(SAMPLES_A_SECOND), "-f", "raw", "-o", str(raw), "--",
             sys.executable, "-W", "ignore", "-m", "benchmarks.start", "--one", OURS, "windows", bootstrap, topic,
         ]  # fmt: skip
-        subprocess.run(command, check=True, cwd=tree, env={**os.environ, "PYTHONPATH": str(tree)}, timeout=600)
+        environment = {**os.environ, "PYTHONPATH": str(tree)}
+        ran = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=tree, env=environment)
+        if '"first_s"' not in ran.stdout:  # py-spy ends well also where its program failed
+            raise SystemExit("the queries did not get to their ends: no picture")
         stacks: Counter[Stack] = Counter()
-        for line in raw.read_text(encoding="utf-8").splitlines():
+        for line in re.split(r"\n(?=process )", raw.read_text(encoding="utf-8").rstrip("\n")):  # commands have lines
             stack, count = stack_of(line)
             stacks[stack] += count / SAMPLES_A_SECOND  # type: ignore[assignment]  # seconds, not a count
     return stacks

@@ -9,6 +9,7 @@ Prints the targets and what became of them.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,7 +72,7 @@ each beside its Spark.
 class Family:
     """A page of figures: its file and title, and how the names of its results begin.
 
-    drawn: what stands below them, kept in `docs/figures` by other programs.
+    drawn: what stands below them, where the pictures that it shows are in `docs/figures`; other programs make them.
     """
 
     file: str
@@ -85,11 +86,13 @@ INTRODUCTION = (
     "How to read them, and what was asked: [performance](../performance.md). Made by `make bench` out of its result "
     "files.\n\n"
 )
+_PICTURE = re.compile(r"figures/([\w.-]+)\)")
 FLAMES = """
 ## Where Python's time goes until the first results
 
 Three windowed queries of one session, each to the end of its first batch (`python -m benchmarks.start_flames`): the
-stacks on a CPU of the driver and of all Python processes, the widest calls widest. Before: 25 November 2026, without
+stacks on a CPU of the driver and of all Python processes, the widest calls widest; 28 November 2026. Before: the
+version of 25 November, without
 the process that loads everything once and is forked for sources, planners, tasks and writes. A frame names itself
 under the pointer when the picture is opened by itself.
 
@@ -149,7 +152,10 @@ def write(results: Path, docs: Path) -> None:
     for family in FAMILIES:
         sections = [_section(one) for name, one in found.items() if name.startswith(family.names)]
         if sections:
-            text = f"# {family.title}: figures\n\n{INTRODUCTION}" + "\n".join(sections) + family.drawn
+            drawn = (
+                family.drawn if all((docs / "figures" / one).exists() for one in _PICTURE.findall(family.drawn)) else ""
+            )
+            text = f"# {family.title}: figures\n\n{INTRODUCTION}" + "\n".join(sections) + drawn
             (pages / f"{family.file}.md").write_text(text, encoding="utf-8")
             links.append(f"- [{family.title}](performance/{family.file}.md): {family.about}\n")
     page = f"{HEAD}{''.join(links)}{TARGETS}{asked}\n{shown}{PEERS}"

@@ -21,7 +21,8 @@ from keyedwm.runtime.forked import serve
 from keyedwm.runtime.worker import quiet
 
 # What planning and tasks import that read (a socket that is opened by name, the codec of host names); what those of
-# operators do beside it. Writers are left out: the store clients of deltalake have threads.
+# operators do beside it. Left out are writers (the store clients of deltalake have threads) and protobuf, of which
+# users bring a version of their own with their generated code (`--py-files`).
 READING = (
     "encodings.idna",
     "pyspark.worker",
@@ -33,7 +34,6 @@ READING = (
 )
 OPERATORS = (
     "pandas",
-    "pyspark.sql.streaming.proto.StateMessage_pb2",
     "keyedwm.spark.hosting.stage_one",
     "keyedwm.spark.hosting.bucket",
     "keyedwm.spark.hosting.bucket_batch",

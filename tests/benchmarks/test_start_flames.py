@@ -16,3 +16,8 @@ def test_a_stack_stands_under_the_module_of_its_own_process() -> None:
 def test_a_process_of_no_module_counts_with_the_one_that_started_it() -> None:
     line = 'process 7:"python -m benchmarks.start";process 8:"/usr/bin/java -cp x";process 9:"cat";read (native) 3'
     assert stack_of(line) == (("benchmarks.start", "read native"), 3)
+
+
+def test_a_command_may_have_semicolons_and_lines() -> None:
+    line = 'process 7:"python -m benchmarks.start";process 8:"python -c \'a = 1; b\nc\'";work (a.py:1);rest (b.py:2) 5'
+    assert stack_of(line) == (("benchmarks.start", "work a.py", "rest b.py"), 5)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from keyedwm import daemon
 
-# What other processes of a query import: planning, committing, the writers.
+# What other processes of a query import: planning, committing, the writers, and transformWithState's messages.
 _PROCESSES = (
     "pyspark.daemon",
     "pyspark_wm_source.driver.planner",
@@ -18,6 +18,7 @@ _PROCESSES = (
     "pyspark_wm_sink.kafka.writer",
     "pyspark_wm_sink.tables.writer",
     "keyedwm.spark",
+    "pyspark.sql.streaming.proto.StateMessage_pb2",
 )
 
 
