@@ -45,7 +45,8 @@ TARGETS = """
 
 Ratios are of whole runs where nothing else is said; windows are compared with Spark's own over its default state store
 (its RocksDB stands beside it on their page). Where a side ran fewer than ten full batches, nothing warmed up, or fewer
-than five rounds count, that stands beside the verdict: such a figure says more of the start than of the rest.
+than five rounds count, that stands beside the verdict: such a figure says more of the start than of the rest. So does
+that the last two of four warming rounds still differed by more than a tenth, as on a busy machine.
 
 """
 PEERS = """## Flink and Jet on the same work

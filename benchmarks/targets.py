@@ -45,7 +45,7 @@ class Target:
         if isinstance(self.measured, Ratio) and (rounds := self.measured.rounds(results)) < ROUNDS:
             verdict += f", {rounds} round{'s' if rounds > 1 else ''}"
         if isinstance(self.measured, Ratio) and results[self.measured.name].get("is_warm") is False:
-            verdict += ", rounds still differed when they began to count"
+            verdict += ", warming rounds differed"
         return self.what, asked, f"{found:.{_decimals(found)}f}{_unit(self.unit)}", verdict
 
 
