@@ -8,12 +8,13 @@ place of its FileContext, which asks about a local file by starting `readlink`: 
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
 
-from benchmarks.measure import HDFS, Sheet, median, whole
-from benchmarks.turns import Bench, bench, in_turn
+from benchmarks.measure import HDFS, Sheet, how_many, median, whole
+from benchmarks.turns import PAIRS, Bench, in_turn, running
 from benchmarks.windows import CASES as WINDOWS
 from benchmarks.windows import DEFAULT, OURS, PUSHED, Share, native, ours, topic_of
 from benchmarks.windows_answer import answer, check_columns, load
@@ -35,10 +36,10 @@ PARTS = {
 }
 
 
-def measured(on: Bench, side: str, topic: str, *, by_file_system: bool) -> Mapping[str, float | None]:
+def measured(on: Bench, side: str, topic: str, *, is_local: bool) -> Mapping[str, float | None]:
     """Run a query over all records; return the median of each part of a warm batch."""
     on.spark.conf.set(PROVIDER, HDFS if side == DEFAULT else ROCKSDB)
-    if by_file_system:
+    if is_local:
         on.spark.conf.set(MANAGER, FILE_SYSTEM)
     else:
         on.spark.conf.unset(MANAGER)
@@ -52,14 +53,18 @@ def measured(on: Bench, side: str, topic: str, *, by_file_system: bool) -> Mappi
 
 
 def main() -> None:
-    """Run all sides in turn and write the result."""
-    with bench(__doc__, ["small-batch"]) as on:
+    """Run all sides in turn and write the results."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=how_many, default=PAIRS)
+    chosen = parser.parse_args()
+    with running() as (cluster, spark):
+        on = Bench(cluster, spark, cases=(), asked=None, pairs=chosen.pairs)
         topic = topic_of(CASE.stream, SHARE)
         load(on.cluster, topic, CASE.stream, SHARE.records)
         setting = {"keys": CASE.stream.keys, **asdict(SHARE)}
-        for result, chosen in RESULTS.items():
-            sides = {side: partial(measured, on, side, topic, by_file_system=chosen) for side in SIDES}
-            in_turn(Sheet(result, DEFAULT, setting | {"local_checkpoint": chosen}), sides, on.pairs)
+        for result, is_local in RESULTS.items():
+            sides = {side: partial(measured, on, side, topic, is_local=is_local) for side in SIDES}
+            in_turn(Sheet(result, DEFAULT, setting | {"local_checkpoint": is_local}), sides, on.pairs)
 
 
 if __name__ == "__main__":

@@ -93,9 +93,8 @@ FLAMES = """
 
 Three windowed queries of one session, each to the end of its first batch (`python -m benchmarks.start_flames`): the
 stacks on a CPU of the driver and of all Python processes, the widest calls widest; 28 November 2026. Before: the
-version of 25 November, without
-the process that loads everything once and is forked for sources, planners, tasks and writes. A frame names itself
-under the pointer when the picture is opened by itself.
+version of 25 November, without the process that loads everything once and is forked for sources, planners, tasks and
+writes. A frame names itself under the pointer when the picture is opened by itself.
 
 ![Python processes of three windowed queries, before](../../figures/first-windows-before.svg)
 

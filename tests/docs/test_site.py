@@ -42,6 +42,7 @@ LOOKED_FOR = {
     "kubernetes": "how-to/run-on-kubernetes.md",
     "rename": "how-to/move-a-query.md",
     "memory": "explanation/open-state.md",
+    "faster": "how-to/speed.md",
 }
 
 

@@ -42,7 +42,7 @@ def test_the_setting_stands_beside_those_that_a_session_takes_later():
     }  # fmt: skip
 
 
-def test_a_local_checkpoint_is_written_without_processes_and_no_other():
+def test_a_local_checkpoint_changes_one_setting_and_only_where_it_is_asked_for():
     added = set(session_conf(local_checkpoint=True).items()) - set(session_conf().items())
     assert [name for name, _ in added] == ["spark.sql.streaming.checkpointFileManagerClass"]
     assert added < set(recommended_conf(local_checkpoint=True).items())
