@@ -40,7 +40,7 @@ def stack_of(line: str) -> tuple[Stack, int]:
         module = _MODULE.search(process[1])
         stack = [module[1] if module else stack[0]]
     for frame in _PROCESS.sub("", frames).split(";"):
-        if frame:
+        if frame and "<frozen importlib" not in frame:  # a module that is imported stands under the one that imports it
             found = _FRAME.match(frame)
             stack.append(f"{found['name']} {found['file']}" if found else frame)
     return tuple(stack), int(count)

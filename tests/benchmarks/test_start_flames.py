@@ -8,7 +8,8 @@ from benchmarks.start_flames import stack_of
 def test_a_stack_stands_under_the_module_of_its_own_process() -> None:
     line = (
         'process 7:"python -m benchmarks.start --one";process 9:"python -m keyedwm.daemon 4";'
-        "<module> (keyedwm/daemon.py:80);work (keyedwm/runtime/worker.py:70) 12"
+        "<module> (keyedwm/daemon.py:80);_find_and_load (<frozen importlib._bootstrap>:1176);"
+        "work (keyedwm/runtime/worker.py:70) 12"
     )
     assert stack_of(line) == (("keyedwm.daemon", "<module> keyedwm/daemon.py", "work keyedwm/runtime/worker.py"), 12)
 
