@@ -39,7 +39,8 @@ def recommended_conf(cores: int = 4, *, local_checkpoint: bool = False) -> Mappi
     of what our sink costs the JVM; rows of a megabyte want the limit back, or a lower maxRecordsPerBatch.
     local_checkpoint: every checkpoint of the session lies on a disk of the machine that runs driver and tasks. Spark
     then asks Hadoop's FileSystem about its files and not FileContext, which starts a process for each question. It is
-    wrong on HDFS: a task that runs again could leave the older file in its place. Raises OptionError.
+    wrong on HDFS: a task that runs again could leave the older file in its place. Raises OptionError
+    for a value of another kind.
     """
     if not isinstance(cores, int) or isinstance(cores, bool) or cores < 1:
         raise OptionError(f"cores={cores!r}: a whole number of at least 1 is expected")
