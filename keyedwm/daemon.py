@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from zipimport import zipimporter
 
 from keyedwm.runtime import early_host
 from keyedwm.runtime.forked import serve
@@ -39,6 +40,7 @@ OPERATORS = (
     "keyedwm.spark.hosting.bucket_batch",
     "keyedwm.spark.hosting.unpack",
 )
+_OF_SPARK = "/python/lib/py"  # pyspark.zip, py4j-*-src.zip
 
 
 def load_reading() -> Iterator[None]:
@@ -60,14 +62,33 @@ def load() -> Iterator[None]:
 
 
 def _load(modules: tuple[str, ...]) -> Iterator[None]:
-    """Import modules, and load their functions that an earlier process has compiled, step by step."""
+    """Load modules step by step, as something may be forked between two."""
+    for _ in _steps(modules):
+        forget_archives_of_spark()
+        yield
+    # What all workers share is never collected, so it stays shared.
+    gc.collect()
+    gc.freeze()
+
+
+def _steps(modules: tuple[str, ...]) -> Iterator[None]:
+    """Import modules, and load their functions that an earlier process has compiled."""
     for name in modules:
         import_module(name)
         yield
     yield from import_module("keyedwm.runtime.compiled").load_cached()
-    # What all workers share is never collected, so it stays shared.
-    gc.collect()
-    gc.freeze()
+    yield
+
+
+def forget_archives_of_spark() -> None:
+    """Drop what Python keeps of `pyspark.zip` and py4j's archive on its path.
+
+    The first task of each worker puts a directory on the path, so PySpark lets Python look anew into all that it keeps:
+    each worker read the list of files in these archives again, which never change while Spark runs.
+    """
+    for entry, finder in list(sys.path_importer_cache.items()):
+        if isinstance(finder, zipimporter) and _OF_SPARK in finder.archive:
+            del sys.path_importer_cache[entry]
 
 
 def manage() -> None:

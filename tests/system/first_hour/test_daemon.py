@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
+import pyspark
 import pytest
 
 from keyedwm.runtime.forked import sweep
@@ -83,6 +85,27 @@ for _ in range(2):
 def test_workers_that_are_forked_draw_random_numbers_of_their_own():
     ran = subprocess.run([sys.executable, "-c", DRAWS], capture_output=True, text=True, check=True, timeout=PATIENCE_S)
     assert len(set(ran.stdout.split())) == 2
+
+
+KEPT = """
+import json, sys
+from importlib.util import find_spec
+from zipimport import zipimporter
+from keyedwm.daemon import load
+
+find_spec("no_such_module")
+kept = lambda: any(isinstance(finder, zipimporter) for finder in sys.path_importer_cache.values())
+print(json.dumps([kept(), any([kept() for _ in load()]), kept(), find_spec("py4j.version") is not None]))
+"""
+
+
+def test_what_is_forked_does_not_read_the_archives_of_spark_again():
+    lib = Path(pyspark.__file__).parent / "python" / "lib"
+    ran = subprocess.run(
+        [sys.executable, "-c", KEPT], capture_output=True, text=True, check=True, timeout=PATIENCE_S,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, sorted(lib.glob("*.zip"))))},
+    )  # fmt: skip
+    assert json.loads(ran.stdout) == [True, False, False, True]
 
 
 LEFT = """
