@@ -22,7 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.measure import Sheet, cpu_seconds, how_many
+from benchmarks.cpu import cpu_seconds
+from benchmarks.measure import Sheet, how_many
 from benchmarks.planning import HEAP_MB, PATIENT, SMALL_LOGS, append, make
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.cluster import Cluster

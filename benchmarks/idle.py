@@ -21,7 +21,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.measure import HDFS, Sheet, cpu_seconds, how_many, load_hundred_bytes, new_topic, session
+from benchmarks.cpu import cpu_seconds
+from benchmarks.measure import HDFS, Sheet, how_many, load_hundred_bytes, new_topic, session
 from benchmarks.memory import MIB, workers
 from benchmarks.start import RECORDS, frame
 from benchmarks.windows import DEFAULT, OURS

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -133,7 +133,7 @@ def native(on: Bench, case: Case, topics: tuple[str, str]) -> DataFrame:
     return pairs.groupBy("u", "k2", "w", "q", "r").agg(F.expr("max_by(struct(v, p, o), t) c")).select("*", "c.*")
 
 
-def measured(on: Bench, side: str, case: Case, topics: tuple[str, str]) -> dict[str, float | None]:
+def measured(on: Bench, side: str, case: Case, topics: tuple[str, str]) -> dict[str, Any]:
     """Run a query over all records; raises SystemExit if what came out is not the answer."""
     from pyspark.sql import functions as F
 
@@ -147,7 +147,7 @@ def measured(on: Bench, side: str, case: Case, topics: tuple[str, str]) -> dict[
     if seen != [case.right, case.right]:
         raise SystemExit(f"{side}: {seen} pairs and right ones came out, {case.right} are the answer: no figure")
     run = done.run(case.left + case.right)
-    return {"rate": run.rate, "steady": run.steady, "cpu_s": run.cpu_s, "state_bytes_per_row": _held(done)}
+    return run.figures() | {"state_bytes_per_row": _held(done)}
 
 
 def _held(done: Finished) -> float | None:

@@ -13,7 +13,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from benchmarks.cpu import Spent, spending
 from keyedwm.kafka.client.values import Codec, Isolation
 from keyedwm.kafka.records.read import Wanted
 from keyedwm.kafka.requests.cluster import Cluster
@@ -43,7 +44,6 @@ PARTITIONS = 4
 KEYS = 1_000
 VALUE = b"x" * 100
 FIRST_MS = 1_700_000_000_000
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def how_many(text: str) -> int:
@@ -58,12 +58,18 @@ class Run:
     """One finished query.
 
     rate: rows/s from start() to its end. steady: rows/s inside the full micro-batches but the first, None if there was
-    only one. cpu_s: CPU seconds per million rows of this process and all below it, brokers left out.
+    only one. cpu_s: CPU seconds per million rows of this process and all below it, brokers left out; cpu_parts: the
+    same by where they were spent.
     """
 
     rate: float
     steady: float | None
     cpu_s: float
+    cpu_parts: Mapping[str, float] = field(default_factory=dict)
+
+    def figures(self) -> dict[str, Any]:
+        """Its figures by name."""
+        return asdict(self)
 
 
 @dataclass(slots=True)
@@ -71,22 +77,27 @@ class Sheet:
     """The runs of one comparison, side by side; `rival`: the side that ratios are taken against, None if there is none.
 
     A run maps figures to values: those of Run, or others with their unit in the name. `samples`: what the figures of a
-    side were taken from, where a plot shows it. warmed: how many rounds came before; is_warm: the last two agreed.
+    side were taken from, where a plot shows it. cpu_parts: of each run of a side. warmed: how many rounds came before;
+    is_warm: the last two agreed.
     """
 
     name: str
     rival: str | None
     setting: Mapping[str, object]
     runs: dict[str, list[Mapping[str, float | None]]] = field(default_factory=dict)
+    cpu_parts: dict[str, list[Mapping[str, float]]] = field(default_factory=dict)
     samples: dict[str, list[float]] = field(default_factory=dict)
     warmed: int = 0
     is_warm: bool | None = None
 
-    def add(self, side: str, run: Run | Mapping[str, float | None], *, warming: bool = False) -> float:
+    def add(self, side: str, run: Run | Mapping[str, Any], *, warming: bool = False) -> float:
         """Note a run and show it; what warms up is shown only. Returns its first figure."""
-        figures = asdict(run) if isinstance(run, Run) else run
+        figures = run.figures() if isinstance(run, Run) else dict(run)
+        parts = figures.pop("cpu_parts", None)
         if not warming:
             self.runs.setdefault(side, []).append(figures)
+            if parts:
+                self.cpu_parts.setdefault(side, []).append(parts)
         shown = "; ".join(f"{name} {_shown(name, value)}" for name, value in figures.items() if value is not None)
         print(f"{self.name} {side}: {shown}{' (warming up)' if warming else ''}", flush=True)
         return next((value for value in figures.values() if value is not None), 0.0)
@@ -112,11 +123,13 @@ class Sheet:
 
     def _as_json(self) -> dict[str, object]:
         sides = [side for side in self.runs if self.rival not in {None, side}]
+        parts = {side: _medians(runs) for side, runs in self.cpu_parts.items()}
         return {
             "name": self.name, "rival": self.rival, "setting": dict(self.setting), "machine": machine(),
             **({} if self.is_warm is None else {"warmed": self.warmed, "is_warm": self.is_warm}),
             "runs": self.runs,
             "ratios": {side: {w: _summary(self.ratios(side, w)) for w in self.runs[side][0]} for side in sides},
+            **({"cpu_parts": parts} if parts else {}),
             **({"samples": self.samples} if self.samples else {}),
         }  # fmt: skip
 
@@ -150,6 +163,10 @@ def spread(ratios: list[float]) -> str:
 def _shown(name: str, value: float) -> str:
     """A figure in words; rates are in thousands."""
     return f"{thousands(value)} thousand rows/s" if name in ("rate", "steady") else f"{value:,.2f}"
+
+
+def _medians(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {part: round(median(run[part] for run in runs), 3) for part in runs[0]}
 
 
 def _summary(ratios: list[float]) -> dict[str, float] | None:
@@ -214,20 +231,25 @@ class Finished:
 
     progress: list
     took_s: float
-    used_s: float
+    spent: Spent
 
     def run(self, records: int) -> Run:
         """Its figures for so many records."""
-        return Run(records / self.took_s, steady_rate(self.progress, records), self.used_s / records * 1e6)
+        millions = records / 1e6
+        parts = {part: seconds / millions for part, seconds in self.spent.parts_s.items()}
+        rate, steady = records / self.took_s, steady_rate(self.progress, records)
+        return Run(rate, steady, self.spent.whole_s / millions, parts)
 
 
-def finished(writer: DataStreamWriter) -> Finished:
-    """Run a query over all that is there."""
-    with tempfile.TemporaryDirectory() as checkpoint:
-        before, began = cpu_seconds(), time.perf_counter()
-        query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
-        query.awaitTermination()
-        return Finished(query.recentProgress, time.perf_counter() - began, cpu_seconds() - before)
+def finished(writer: DataStreamWriter, checkpoint: str | None = None) -> Finished:
+    """Run a query over all that is there, on a checkpoint of its own unless one is named."""
+    with tempfile.TemporaryDirectory() as own:
+        with spending() as spent:
+            began = time.perf_counter()
+            query = writer.option("checkpointLocation", checkpoint or own).trigger(availableNow=True).start()
+            query.awaitTermination()
+            took_s = time.perf_counter() - began
+        return Finished(query.recentProgress, took_s, spent)
 
 
 def drained(frame: DataFrame, records: int, spare: int = 0) -> Run:
@@ -271,29 +293,3 @@ def steady_rate(progress: list, records: int) -> float | None:
     steady = [one for one in progress[1:] if one.numInputRows > full * 0.9]
     ms = sum(one.durationMs["triggerExecution"] for one in steady)
     return sum(one.numInputRows for one in steady) * share / ms * 1_000 if ms else None
-
-
-def cpu_seconds(apart: Container[int] = ()) -> float:
-    """CPU seconds so far of this process and all below it, brokers left out; Linux only.
-
-    apart: ids of processes that are left out with all below them.
-    """
-    parents: dict[int, int] = {}
-    spent: dict[int, float] = {}
-    for place in Path("/proc").glob("[0-9]*"):
-        try:
-            text, command = (place / "stat").read_text(), (place / "cmdline").read_bytes()
-        except OSError:
-            continue  # it has ended meanwhile
-        fields = text[text.rindex(")") + 2 :].split()
-        if b"kafka.Kafka" not in command and int(place.name) not in apart:
-            parents[int(place.name)] = int(fields[1])
-            spent[int(place.name)] = sum(map(int, fields[11:15])) / _TICKS_PER_S
-    return sum(seconds for pid, seconds in spent.items() if is_below(pid, parents))
-
-
-def is_below(pid: int, parents: Mapping[int, int]) -> bool:
-    """Whether a process is this one or comes from it; parents: of every process."""
-    while pid in parents and pid != os.getpid():
-        pid = parents[pid]
-    return pid == os.getpid()

@@ -19,7 +19,8 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from benchmarks.measure import FIRST_MS, PARTITIONS, VALUE, Sheet, how_many, is_below, new_topic, session, through_json
+from benchmarks.cpu import is_below
+from benchmarks.measure import FIRST_MS, PARTITIONS, VALUE, Sheet, how_many, new_topic, session, through_json
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.kafka.requests.produce import send

@@ -16,7 +16,8 @@ import urllib.request
 
 from pyspark.sql.streaming.listener import JStreamingQueryListener
 
-from benchmarks.measure import cpu_seconds, how_many, median, session
+from benchmarks.cpu import cpu_seconds
+from benchmarks.measure import how_many, median, session
 from benchmarks.planning import HEAP_MB, PATIENT, SMALL_LOGS, append, make
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.cluster import shared

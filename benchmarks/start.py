@@ -18,7 +18,8 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from benchmarks.measure import HDFS, Sheet, cpu_seconds, how_many, load_hundred_bytes, session
+from benchmarks.cpu import cpu_seconds
+from benchmarks.measure import HDFS, Sheet, how_many, load_hundred_bytes, session
 from benchmarks.turns import PAIRS, in_turn
 from benchmarks.windows import DEFAULT, OURS
 from keyedwm.kafka.client.config import ClientConfig

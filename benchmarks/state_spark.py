@@ -1,7 +1,7 @@
 """Small batches over many open keys through Spark: our windows beside Spark's own over its RocksDB.
 
 Run: python -m benchmarks.state_spark [--records 600000] [--pairs 5]
-A tumbling hour, a million keys: each comes once in a first query, whose checkpoint both sides then continue, over and
+A tumbling hour, a million keys: each comes once in a first query, whose checkpoint each side then continues, over and
 over from a copy, with batches of 10,000 rows. No window closes, so what is measured is what a batch costs over a
 million open entries. A side counts only if it saw every record once.
 """
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.measure import PARTITIONS, Run, Sheet, cpu_seconds, new_topic, steady_rate
+from benchmarks.measure import PARTITIONS, Finished, Run, Sheet, finished, new_topic
 from benchmarks.turns import Bench, bench, in_turn
 from keyedwm.kafka.requests.produce import send
 from keyedwm.spark.setup.conf import PROVIDER, ROCKSDB
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 OURS, ROCKS = "keyedwm", "spark, RocksDB"
+PUSHED = f"{OURS}, stage one in the source"
 KEYS, BATCH = 1_000_000, 10_000
 HOUR_MS = 3_600_000
 FIRST_MS = 1_700_000_000_000 // HOUR_MS * HOUR_MS
@@ -45,51 +46,47 @@ def counts(on: Bench, side: str, topic: str, batch: int) -> DataFrame:
     """The windows of one side."""
     from pyspark.sql import functions as F
 
-    from keyedwm.spark import aggregate, count, tumbling
+    from keyedwm.spark import aggregate, count, source, tumbling
     from keyedwm.spark import sum as total
 
     reading = {**on.where, "subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": str(batch)}
-    if side == OURS:
-        rows = on.spark.readStream.format("keyedwm").options(**reading, watermarkLag="1 second", idleTimeout="none")
-        rows = rows.load().selectExpr("cast(key as string) k", "offset", "event_time", "watermark", "control")
-        return aggregate(rows, "k", tumbling("1 hour"), {"n": count(), "total": total("offset")}, name="many")
+    if side != ROCKS:
+        read = source(on.spark).options(**reading, watermarkLag="1 second", idleTimeout="none")
+        how = tumbling("1 hour"), {"n": count(), "total": total("offset")}
+        if side == PUSHED:
+            return aggregate(read, {"k": "key::string"}, *how, name="many")
+        rows = read.load().selectExpr("cast(key as string) k", "offset", "event_time", "watermark", "control")
+        return aggregate(rows, "k", *how, name="many")
     rows = on.spark.readStream.format("kafka").options(**reading).load()
     rows = rows.selectExpr("cast(key as string) k", "offset", "timestamp").withWatermark("timestamp", "1 second")
     return rows.groupBy(F.window("timestamp", "1 hour").alias("window"), "k").agg(F.count("*"), F.sum("offset"))
 
 
-def drained(on: Bench, side: str, topic: str, batch: int, checkpoint: str) -> list:
+def drained(on: Bench, side: str, topic: str, batch: int, checkpoint: str) -> Finished:
     """Run to the end of what is there."""
     on.spark.conf.set(PROVIDER, ROCKSDB)
-    writer = counts(on, side, topic, batch).writeStream.format("noop").option("checkpointLocation", checkpoint)
-    query = writer.trigger(availableNow=True).start()
-    query.awaitTermination()
-    return query.recentProgress
+    return finished(counts(on, side, topic, batch).writeStream.format("noop"), checkpoint)
 
 
 def measured(on: Bench, side: str, topic: str, records: int, held: str) -> Run:
     """Continue a copy of a checkpoint; raises SystemExit unless every record was seen once."""
     with tempfile.TemporaryDirectory() as place:
-        checkpoint = shutil.copytree(held, f"{place}/checkpoint")
-        before, began = cpu_seconds(), time.perf_counter()
-        progress = drained(on, side, topic, BATCH, checkpoint)
-        took_s, used_s = time.perf_counter() - began, cpu_seconds() - before
-    full = [one for one in progress if one.numInputRows >= BATCH]
-    seen = sum(min(one.numInputRows, BATCH) for one in full)  # control rows are none
-    if seen != records:
+        done = drained(on, side, topic, BATCH, shutil.copytree(held, f"{place}/checkpoint"))
+    seen = sum(min(one.numInputRows, BATCH) for one in done.progress if one.numInputRows >= BATCH)
+    if seen != records:  # control rows are none
         raise SystemExit(f"{side}: full batches saw {seen} rows of {records}: no figure")
-    return Run(records / took_s, steady_rate(progress, records), used_s / records * 1e6)
+    return done.run(records)
 
 
 def main() -> None:
-    """Build what is open, and run both sides in turn."""
+    """Build what is open, and run the sides in turn."""
     with bench(__doc__, ["many"]) as on:
         keys, records = on.at_most(KEYS), max(20 * BATCH, on.at_most(600_000) // BATCH * BATCH)
         topic = f"bench-state-{time.time_ns()}"
         new_topic(on.cluster, topic)
         produce(on, topic, np.arange(keys), 0)
         with tempfile.TemporaryDirectory() as place:
-            held = {side: f"{place}/{number}" for number, side in enumerate((ROCKS, OURS))}
+            held = {side: f"{place}/{number}" for number, side in enumerate((ROCKS, OURS, PUSHED))}
             for side, checkpoint in held.items():
                 drained(on, side, topic, keys, checkpoint)
             produce(on, topic, np.random.default_rng(3).integers(0, keys, records), keys // BATCH)

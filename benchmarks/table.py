@@ -168,7 +168,7 @@ def _section(found: Mapping[str, Any]) -> str:
     on = f"{machine['cores']} cores, Python {machine['python']}, PySpark {machine['pyspark']}"
     rounds = len(next(iter(found["runs"].values())))
     head = f"## {found['name']}\n\n{_setting(found['setting'])}; {on}; {rounds} rounds{_warming(found)}.\n"
-    return head + "\n" + (_rates if "rate" in _figures(found) else _others)(found)
+    return head + "\n" + (_rates if "rate" in _figures(found) else _others)(found) + _spent(found)
 
 
 def _warming(found: Mapping[str, Any]) -> str:
@@ -191,6 +191,17 @@ def _rates(found: Mapping[str, Any]) -> str:
         shown = " | ".join(_summary(ratios.get(what)) for what in RATES)
         lines.append(f"| {side} | {thousands(median(rate))} | {f'{median(cpu_s):,.2f}' if cpu_s else '-'} | {shown} |")
     return "\n".join(lines) + "\n"
+
+
+def _spent(found: Mapping[str, Any]) -> str:
+    """Where the CPU seconds of each side were spent; nothing of a result that has not looked."""
+    parts: Mapping[str, Mapping[str, float]] = found.get("cpu_parts", {})
+    if not parts:
+        return ""
+    names = list(next(iter(parts.values())))
+    lines = ["| CPU s per M, median | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+    lines += [f"| {side} | " + " | ".join(f"{of[name]:,.2f}" for name in names) + " |" for side, of in parts.items()]
+    return "\n" + "\n".join(lines) + "\n"
 
 
 def _others(found: Mapping[str, Any]) -> str:

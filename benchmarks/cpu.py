@@ -1,0 +1,147 @@
+"""CPU seconds of this process and all below it, brokers left out: whole, and by where they were spent. Linux only."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from collections.abc import Container, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+# A thread that ends takes at most so long of its time along; Java's compilers wait longer before they end.
+_EVERY_S = 0.5
+
+
+class Part(Enum):
+    """Where CPU seconds are spent; the first three by how the names of Java's threads begin (the system keeps 15)."""
+
+    COMPILERS = ("Java's compilers", ("C1 Compiler", "C2 Compiler"))
+    COLLECTOR = ("Java's collector", ("GC Thread", "G1 ", "VM Thread"))
+    TASKS = ("Java's tasks", ("Executor task", "stdout writer", "rocksdb:"))
+    REST = ("the rest of Java", ())
+    PYTHON = ("Python", ())
+    ENDED = ("processes that Java started and that ended", ())
+
+    @property
+    def text(self) -> str:
+        """Its name."""
+        return self.value[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """What a process has used: seconds of its own and, beside them, of what it started and that has ended."""
+
+    parent: int
+    name: str
+    own_s: float
+    ended_s: float
+
+
+def processes(apart: Container[int] = ()) -> dict[int, Process]:
+    """This process and all below it, by id; apart: ids that are left out with all below them."""
+    found: dict[int, Process] = {}
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            name, fields = _stat(place)
+            command = (place / "cmdline").read_bytes()
+        except OSError:
+            continue  # it has ended meanwhile
+        if b"kafka.Kafka" not in command and int(place.name) not in apart:
+            own, ended = (sum(map(int, fields[first : first + 2])) / _TICKS_PER_S for first in (11, 13))
+            found[int(place.name)] = Process(int(fields[1]), name, own, ended)
+    parents = {pid: one.parent for pid, one in found.items()}
+    return {pid: one for pid, one in found.items() if is_below(pid, parents)}
+
+
+def cpu_seconds(apart: Container[int] = ()) -> float:
+    """CPU seconds so far of this process and all below it; apart: ids that are left out with all below them."""
+    return sum(one.own_s + one.ended_s for one in processes(apart).values())
+
+
+def is_below(pid: int, parents: Mapping[int, int]) -> bool:
+    """Whether a process is this one or comes from it; parents: of every process."""
+    while pid in parents and pid != os.getpid():
+        pid = parents[pid]
+    return pid == os.getpid()
+
+
+@dataclass(slots=True)
+class Spent:
+    """CPU seconds between two looks, whole and by part."""
+
+    whole_s: float = 0.0
+    parts_s: dict[str, float] = field(default_factory=dict)
+
+
+@contextmanager
+def spending() -> Iterator[Spent]:
+    """Count what is spent meanwhile; the figures are there at the end."""
+    spent, before = Spent(), _by_part()
+    threads = _Threads()
+    watching = threading.Event()
+
+    def watch() -> None:
+        while not watching.wait(_EVERY_S):
+            threads.look()
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield spent
+    finally:
+        watching.set()
+        watcher.join()
+        threads.look()
+        used = _by_part()
+        used.subtract(before)
+        used.update(threads.spent())
+        used[Part.REST] -= sum(threads.spent().values())
+        spent.whole_s = sum(used.values())
+        spent.parts_s = {part.text: used[part] for part in Part}
+
+
+def _by_part() -> Counter[Part]:
+    """CPU seconds so far; those of Java's own threads as its rest."""
+    used: Counter[Part] = Counter()
+    for one in processes().values():
+        is_java = one.name == "java"
+        used[Part.REST if is_java else Part.PYTHON] += one.own_s
+        used[Part.ENDED if is_java else Part.PYTHON] += one.ended_s
+    return used
+
+
+class _Threads:
+    """What Java's threads have used since the first look, also those that have ended."""
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[int, int], tuple[Part, float]] = {}
+        self.look()
+        self._first = dict(self._last)
+
+    def look(self) -> None:
+        """Note what each has used so far."""
+        for pid in [pid for pid, one in processes().items() if one.name == "java"]:
+            for place in Path(f"/proc/{pid}/task").glob("[0-9]*"):
+                with suppress(OSError):  # it has ended meanwhile
+                    name, fields = _stat(place)
+                    part = next((part for part in Part if name.startswith(part.value[1] or "\0")), None)
+                    if part is not None:
+                        self._last[pid, int(place.name)] = part, sum(map(int, fields[11:13])) / _TICKS_PER_S
+
+    def spent(self) -> Counter[Part]:
+        """Seconds since the first look, by part."""
+        used: Counter[Part] = Counter()
+        for thread, (part, seconds) in self._last.items():
+            used[part] += seconds - self._first.get(thread, (part, 0.0))[1]
+        return used
+
+
+def _stat(place: Path) -> tuple[str, list[str]]:
+    """Name and fields of a process or thread, the fields from its state on (proc(5))."""
+    text = (place / "stat").read_text()
+    return text[text.index("(") + 1 : text.rindex(")")], text[text.rindex(")") + 2 :].split()

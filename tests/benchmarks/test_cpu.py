@@ -1,0 +1,82 @@
+"""Where CPU seconds are spent."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.cpu import Part, Spent, cpu_seconds, spending
+from tests.installed import PATIENCE_S
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it is read in /proc")
+
+LEAST_S = 0.3
+# A process with the name of Java's, one thread with that of a compiler; it waits for the test at its end.
+JAVA = f"""
+import subprocess, sys, threading, time
+from pathlib import Path
+
+def burn(name, clock=time.thread_time):
+    Path(f"/proc/self/task/{{threading.get_native_id()}}/comm").write_text(name)
+    while clock() < {LEAST_S}:
+        pass
+
+threads = [threading.Thread(target=burn, args=[name]) for name in ("C2 CompilerThre", "files-client-5-")]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+if sys.argv[1:]:
+    burned = "import time\\nwhile time.process_time() < {LEAST_S}: pass"
+    subprocess.run([sys.argv[1], "-c", burned], check=True)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def spent_by(link: Path, *arguments: str) -> Spent:
+    """Let a process burn that is started by this name, and return what was spent until then."""
+    link.symlink_to(sys.executable)
+    with subprocess.Popen(
+        [link, "-c", JAVA, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as made:
+        assert made.stdin is not None
+        assert made.stdout is not None
+        try:
+            with spending() as spent:
+                assert made.stdout.readline() == "ready\n"
+        finally:
+            made.stdin.close()
+            made.wait(PATIENCE_S)
+    return spent
+
+
+def test_threads_of_java_are_told_apart_by_their_names(tmp_path):
+    spent = spent_by(tmp_path / "java")
+    assert spent.parts_s[Part.COMPILERS.text] >= LEAST_S - 0.1
+    assert spent.parts_s[Part.REST.text] >= LEAST_S - 0.1
+    assert spent.parts_s[Part.TASKS.text] == 0
+    assert spent.whole_s == pytest.approx(sum(spent.parts_s.values()))
+
+
+def test_what_java_started_and_has_ended_is_counted_apart(tmp_path):
+    spent = spent_by(tmp_path / "java", sys.executable)
+    assert spent.parts_s[Part.ENDED.text] >= LEAST_S - 0.1
+
+
+def test_a_process_that_is_not_java_is_python(tmp_path):
+    spent = spent_by(tmp_path / "other", sys.executable)
+    assert spent.parts_s[Part.PYTHON.text] >= 3 * LEAST_S - 0.3
+    assert spent.parts_s[Part.COMPILERS.text] == spent.parts_s[Part.ENDED.text] == 0
+
+
+def test_a_process_apart_is_left_out_with_all_below_it():
+    ran = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(1)', *sys.argv[1:]]); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", ran], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as made:
+        assert made.stdout is not None
+        made.stdout.readline()
+        assert cpu_seconds({made.pid}) < cpu_seconds()
+        made.kill()
