@@ -14,7 +14,8 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -136,19 +137,25 @@ def sink(cluster: Cluster, crossed: list[list[Path]], run: str) -> dict[str, Cou
     return {**by_part(writing, WRITING, f"sink: {REST}"), COMMIT: committing}
 
 
-def through_spark(spark: SparkSession, options: Mapping[str, str], target: Mapping[str, str], into: Path) -> list[dict]:
-    """Run the copy as a query, the JVM recorded into `into`; returns what Spark tells of each full batch."""
+@contextmanager
+def recorded(spark: SparkSession, into: Path) -> Iterator[None]:
+    """Let Java's flight recorder write what the JVM does meanwhile."""
     jvm = spark._jvm  # noqa: SLF001  the flight recorder has no other door
     recording = jvm.jdk.jfr.Recording(jvm.jdk.jfr.Configuration.getConfiguration("profile"))
     recording.start()
-    with tempfile.TemporaryDirectory() as place:
+    yield
+    recording.stop()
+    recording.dump(jvm.java.nio.file.Path.of(str(into), spark.sparkContext._gateway.new_array(jvm.String, 0)))  # noqa: SLF001
+    recording.close()
+
+
+def through_spark(spark: SparkSession, options: Mapping[str, str], target: Mapping[str, str], into: Path) -> list[dict]:
+    """Run the copy as a query, the JVM recorded into `into`; returns what Spark tells of each full batch."""
+    with tempfile.TemporaryDirectory() as place, recorded(spark, into):
         rows = spark.readStream.format("keyedwm").options(**options).load()
         writer = rows.writeStream.format("keyedwm").options(**target).option("checkpointLocation", place)
         query = writer.trigger(availableNow=True).start()
         query.awaitTermination()
-    recording.stop()
-    recording.dump(jvm.java.nio.file.Path.of(str(into), spark.sparkContext._gateway.new_array(jvm.String, 0)))  # noqa: SLF001
-    recording.close()
     most = max(one.numInputRows for one in query.recentProgress)
     return [dict(one.durationMs) for one in query.recentProgress if one.numInputRows > most * 0.9]
 
