@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import Counter
 from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -97,17 +96,15 @@ def spending() -> Iterator[Spent]:
         watching.set()
         watcher.join()
         threads.look()
-        used = _by_part()
-        used.subtract(before)
-        used.update(threads.spent())
-        used[Part.REST] -= sum(threads.spent().values())
-        spent.whole_s = sum(used.values())
-        spent.parts_s = {part.text: used[part] for part in Part}
+        used, in_threads = _by_part(), threads.spent()
+        used[Part.REST] -= sum(in_threads.values())
+        spent.parts_s = {part.text: used[part] - before[part] + in_threads[part] for part in Part}
+        spent.whole_s = sum(spent.parts_s.values())
 
 
-def _by_part() -> Counter[Part]:
+def _by_part() -> dict[Part, float]:
     """CPU seconds so far; those of Java's own threads as its rest."""
-    used: Counter[Part] = Counter()
+    used = dict.fromkeys(Part, 0.0)
     for one in processes().values():
         is_java = one.name == "java"
         used[Part.REST if is_java else Part.PYTHON] += one.own_s
@@ -133,9 +130,9 @@ class _Threads:
                     if part is not None:
                         self._last[pid, int(place.name)] = part, sum(map(int, fields[11:13])) / _TICKS_PER_S
 
-    def spent(self) -> Counter[Part]:
+    def spent(self) -> dict[Part, float]:
         """Seconds since the first look, by part."""
-        used: Counter[Part] = Counter()
+        used = dict.fromkeys(Part, 0.0)
         for thread, (part, seconds) in self._last.items():
             used[part] += seconds - self._first.get(thread, (part, 0.0))[1]
         return used

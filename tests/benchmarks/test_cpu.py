@@ -19,21 +19,24 @@ JAVA = f"""
 import subprocess, sys, threading, time
 from pathlib import Path
 
-def burn(name, clock=time.thread_time):
-    Path(f"/proc/self/task/{{threading.get_native_id()}}/comm").write_text(name)
-    while clock() < {LEAST_S}:
-        pass
+burned, ended = threading.Barrier(3), threading.Event()
 
-threads = [threading.Thread(target=burn, args=[name]) for name in ("C2 CompilerThre", "files-client-5-")]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
+def burn(name):
+    Path(f"/proc/self/task/{{threading.get_native_id()}}/comm").write_text(name)
+    while time.thread_time() < {LEAST_S}:
+        pass
+    burned.wait()
+    ended.wait()
+
+for name in ("C2 CompilerThre", "files-client-5-"):
+    threading.Thread(target=burn, args=[name]).start()
+burned.wait()
 if sys.argv[1:]:
-    burned = "import time\\nwhile time.process_time() < {LEAST_S}: pass"
-    subprocess.run([sys.argv[1], "-c", burned], check=True)
+    burning = "import time\\nwhile time.process_time() < {LEAST_S}: pass"
+    subprocess.run([sys.argv[1], "-c", burning], check=True)
 print("ready", flush=True)
 sys.stdin.read()
+ended.set()
 """
 
 
