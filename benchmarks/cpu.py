@@ -80,62 +80,86 @@ class Spent:
 @contextmanager
 def spending() -> Iterator[Spent]:
     """Count what is spent meanwhile; the figures are there at the end."""
-    spent, before = Spent(), _by_part()
-    threads = _Threads()
-    watching = threading.Event()
+    spent, watch = Spent(), _Watch()
+    over = threading.Event()
 
-    def watch() -> None:
-        while not watching.wait(_EVERY_S):
-            threads.look()
+    def look_again() -> None:
+        while not over.wait(_EVERY_S):
+            watch.look()
 
-    watcher = threading.Thread(target=watch, daemon=True)
+    watcher = threading.Thread(target=look_again, daemon=True)
     watcher.start()
     try:
         yield spent
     finally:
-        watching.set()
+        over.set()
         watcher.join()
-        threads.look()
-        used, in_threads = _by_part(), threads.spent()
-        used[Part.REST] -= sum(in_threads.values())
-        spent.parts_s = {part.text: used[part] - before[part] + in_threads[part] for part in Part}
+        watch.look()
+        spent.parts_s = {part.text: seconds for part, seconds in watch.spent().items()}
         spent.whole_s = sum(spent.parts_s.values())
 
 
-def _by_part() -> dict[Part, float]:
+class _Watch:
+    """What all processes have used since the first look, and Java's threads also where they have ended."""
+
+    def __init__(self) -> None:
+        self._found = processes()
+        self._before = _by_part(self._found)
+        self._lost_s = 0.0
+        self._threads: dict[tuple[int, int], tuple[Part, float]] = {}
+        self._note_threads()
+        self._first = dict(self._threads)
+
+    def look(self) -> None:
+        """Note what each has used so far."""
+        before, self._found = self._found, processes()
+        self._lost_s += lost_s(before, self._found)
+        self._note_threads()
+
+    def spent(self) -> dict[Part, float]:
+        """Seconds from the first look to the last, by part."""
+        used = _by_part(self._found)
+        spent = {part: used[part] - self._before[part] for part in Part}
+        spent[Part.PYTHON] += self._lost_s
+        for thread, (part, seconds) in self._threads.items():
+            in_thread = seconds - self._first.get(thread, (part, 0.0))[1]
+            spent[part] += in_thread
+            spent[Part.REST] -= in_thread
+        return spent
+
+    def _note_threads(self) -> None:
+        for pid in [pid for pid, one in self._found.items() if one.name == "java"]:
+            for place in Path(f"/proc/{pid}/task").glob("[0-9]*"):
+                with suppress(OSError):  # it has ended meanwhile
+                    name, fields = _stat(place)
+                    part = next((part for part in Part if name.startswith(part.value[1] or "\0")), None)
+                    if part is not None:
+                        self._threads[pid, int(place.name)] = part, sum(map(int, fields[11:13])) / _TICKS_PER_S
+
+
+def _by_part(found: Mapping[int, Process]) -> dict[Part, float]:
     """CPU seconds so far; those of Java's own threads as its rest."""
     used = dict.fromkeys(Part, 0.0)
-    for one in processes().values():
+    for one in found.values():
         is_java = one.name == "java"
         used[Part.REST if is_java else Part.PYTHON] += one.own_s
         used[Part.ENDED if is_java else Part.PYTHON] += one.ended_s
     return used
 
 
-class _Threads:
-    """What Java's threads have used since the first look, also those that have ended."""
-
-    def __init__(self) -> None:
-        self._last: dict[tuple[int, int], tuple[Part, float]] = {}
-        self.look()
-        self._first = dict(self._last)
-
-    def look(self) -> None:
-        """Note what each has used so far."""
-        for pid in [pid for pid, one in processes().items() if one.name == "java"]:
-            for place in Path(f"/proc/{pid}/task").glob("[0-9]*"):
-                with suppress(OSError):  # it has ended meanwhile
-                    name, fields = _stat(place)
-                    part = next((part for part in Part if name.startswith(part.value[1] or "\0")), None)
-                    if part is not None:
-                        self._last[pid, int(place.name)] = part, sum(map(int, fields[11:13])) / _TICKS_PER_S
-
-    def spent(self) -> dict[Part, float]:
-        """Seconds since the first look, by part."""
-        used = dict.fromkeys(Part, 0.0)
-        for thread, (part, seconds) in self._last.items():
-            used[part] += seconds - self._first.get(thread, (part, 0.0))[1]
-        return used
+def lost_s(before: Mapping[int, Process], after: Mapping[int, Process]) -> float:
+    """Seconds of processes that ended between two looks and that nothing has: a parent of PySpark's workers takes no
+    leave of those that it kills as idle, so the system forgets what they used.
+    """
+    gone: dict[int, float] = {}
+    for pid, one in before.items():
+        if pid not in after:
+            gone[one.parent] = gone.get(one.parent, 0.0) + one.own_s + one.ended_s
+    lost_s = 0.0
+    for parent, seconds in gone.items():
+        taken_over = after[parent].ended_s - before[parent].ended_s if parent in after and parent in before else 0.0
+        lost_s += max(0.0, seconds - taken_over)
+    return lost_s
 
 
 def _stat(place: Path) -> tuple[str, list[str]]:

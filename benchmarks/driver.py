@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.cpu import cpu_seconds
-from benchmarks.measure import Sheet, how_many
+from benchmarks.measure import Sheet, how_many, scratch
 from benchmarks.planning import HEAP_MB, PATIENT, SMALL_LOGS, append, make
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.cluster import Cluster
@@ -120,7 +119,7 @@ def measured(
     """Yield the figures of each batch but the first ones."""
     tasks, buckets = size
     cluster, topic = room.cluster, room.topic(tasks)
-    with tempfile.TemporaryDirectory() as checkpoint:
+    with scratch() as checkpoint:
         rows = counted(room, topic, tasks, buckets) if side == OURS else natively_counted(room, topic, buckets)
         writer = rows.writeStream.format("noop").outputMode("append")
         query = writer.option("checkpointLocation", checkpoint).start()

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from benchmarks.measure import Sheet, how_many, load_hundred_bytes, median, session
+from benchmarks.measure import Sheet, how_many, load_hundred_bytes, median, scratch, session
 from benchmarks.turns import in_turn
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.cluster import Cluster
@@ -52,7 +52,7 @@ def run(master: str, bootstrap: str, events: str, side: str) -> None:
     given = {"kafka.bootstrap.servers": bootstrap, "subscribe": TOPIC, "startingOffsets": "earliest"}
     reader = spark.readStream.options(**given, maxOffsetsPerTrigger=str(BATCH))
     frame = native(reader.format("kafka").load()) if side == SPARK else ours(reader.format("keyedwm").load())
-    with tempfile.TemporaryDirectory() as checkpoint:
+    with scratch() as checkpoint:
         writer = frame.writeStream.format("noop").option("checkpointLocation", checkpoint)
         writer.trigger(availableNow=True).start().awaitTermination()
     spark.stop()

@@ -15,14 +15,13 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.cpu import cpu_seconds
-from benchmarks.measure import HDFS, Sheet, how_many, load_hundred_bytes, new_topic, session
+from benchmarks.measure import HDFS, Sheet, how_many, load_hundred_bytes, new_topic, scratch, session
 from benchmarks.memory import MIB, workers
 from benchmarks.start import RECORDS, frame
 from benchmarks.windows import DEFAULT, OURS
@@ -85,7 +84,7 @@ def one_driver(side: str, bootstrap: str, topic: str, seconds: int) -> None:
     if side == DEFAULT:
         conf[PROVIDER] = HDFS
     spark = session(spark_kafka_connector_jars(), conf=conf, memory="2g")
-    with tempfile.TemporaryDirectory() as place:
+    with scratch() as place:
         queries = started(spark, side, bootstrap, topic, Path(place))
         limit = time.monotonic() + LIMIT_S
         while any(query.isActive and query.lastProgress is None for query in queries):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from pyspark import cloudpickle
 
 from benchmarks import join, state_spark, store, store_native
 from benchmarks.flame import by_part, draw
-from benchmarks.measure import Run, new_topic
+from benchmarks.measure import Run, new_topic, scratch
 from benchmarks.profiles import jvm_stacks, recorded
 from benchmarks.turns import Bench, running
 
@@ -68,7 +67,7 @@ def small_batches(on: Bench) -> Iterator[Sides]:
     keys, records, topic = state_spark.KEYS, SMALL_BATCHES * state_spark.BATCH, f"flames-{time.time_ns()}"
     new_topic(on.cluster, topic)
     state_spark.produce(on, topic, np.arange(keys), 0)
-    with tempfile.TemporaryDirectory() as place:
+    with scratch() as place:
         held = {side: f"{place}/{number}" for number, side in enumerate((state_spark.ROCKS, state_spark.PUSHED))}
         for side, checkpoint in held.items():
             state_spark.drained(on, side, topic, keys, checkpoint)

@@ -12,14 +12,13 @@ both rows were fed and that have not come out. Draws docs/figures/join-skew-*.sv
 from __future__ import annotations
 
 import argparse
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from benchmarks.measure import HDFS, how_many
+from benchmarks.measure import HDFS, how_many, scratch
 from benchmarks.plots import BOTTOM, HEIGHT, LEFT, LEGEND, TOP, WIDTH, Axis, frame, side_lines
 from benchmarks.turns import running
 from docs.figures.draw import Drawing
@@ -122,7 +121,7 @@ def missing(cluster: Cluster, spark: SparkSession, case: str, side: str, days: i
     made = joined(spark, cluster.config.addresses, topics, side).observe("check", F.count("*").alias("n"))
     first = int(sides[0].ms.min())
     points = [(0.0, 0.0)]
-    with tempfile.TemporaryDirectory() as checkpoint:
+    with scratch() as checkpoint:
         query = made.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
         for hour in range(0, days * 24 + BEHIND_H, STEP_H):
             begin, end = first + hour * HOUR_MS, first + (hour + STEP_H) * HOUR_MS

@@ -14,7 +14,6 @@ import argparse
 import math
 import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.feed import RATE
-from benchmarks.measure import HDFS, KEYS, Sheet, how_many, new_topic
+from benchmarks.measure import HDFS, KEYS, Sheet, how_many, new_topic, scratch
 from benchmarks.turns import running
 from benchmarks.windows import DEFAULT, OURS
 from keyedwm.kafka.requests.cluster import Cluster
@@ -81,7 +80,7 @@ def one_run(spark: SparkSession, cluster: Cluster, side: str, trigger: str, seco
     new_topic(cluster, topic)
     spark.conf.set(PROVIDER, ROCKSDB if side == OURS else HDFS)
     arrivals = Arrivals()
-    with tempfile.TemporaryDirectory() as checkpoint:
+    with scratch() as checkpoint:
         writer = results(spark, side, cluster.config.addresses, topic).writeStream.foreachBatch(arrivals.take)
         query = writer.option("checkpointLocation", checkpoint).trigger(processingTime=trigger).start()
         first_ms = (math.ceil(time.time()) + 5) * 1_000  # the feed is up by then, and the query mostly

@@ -225,6 +225,11 @@ def session(jars: Iterable[object] = (), memory: str = "4g", conf: Mapping[str, 
     return builder.getOrCreate()
 
 
+def scratch() -> tempfile.TemporaryDirectory[str]:
+    """A directory for a checkpoint; Spark may still write a snapshot of state there when the query has ended."""
+    return tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+
+
 @dataclass(frozen=True, slots=True)
 class Finished:
     """A query that ran to its end: its progress, seconds, and CPU seconds."""
@@ -243,7 +248,7 @@ class Finished:
 
 def finished(writer: DataStreamWriter, checkpoint: str | None = None) -> Finished:
     """Run a query over all that is there, on a checkpoint of its own unless one is named."""
-    with tempfile.TemporaryDirectory() as own:
+    with scratch() as own:
         with spending() as spent:
             began = time.perf_counter()
             query = writer.option("checkpointLocation", checkpoint or own).trigger(availableNow=True).start()

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,7 +19,7 @@ import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from benchmarks.cpu import is_below
-from benchmarks.measure import FIRST_MS, PARTITIONS, VALUE, Sheet, how_many, new_topic, session, through_json
+from benchmarks.measure import FIRST_MS, PARTITIONS, VALUE, Sheet, how_many, new_topic, scratch, session, through_json
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.kafka.requests.produce import send
@@ -92,7 +91,7 @@ def through_spark(options: dict[str, str], sheet: Sheet) -> None:
         note(sheet, read // MILLION, workers())
 
     frame = spark.readStream.format("keyedwm").options(**options).load()
-    with tempfile.TemporaryDirectory() as checkpoint:
+    with scratch() as checkpoint:
         writer = frame.writeStream.foreachBatch(batch).option("checkpointLocation", checkpoint)
         writer.trigger(availableNow=True).start().awaitTermination()
     spark.stop()

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from benchmarks.measure import HDFS, PARTITIONS, Run, Sheet, finished, how_many, new_topic
+from benchmarks.measure import HDFS, PARTITIONS, Run, Sheet, finished, how_many, new_topic, scratch
 from benchmarks.nexmark_events import Stream, records
 from benchmarks.nexmark_joins import JOINS
 from benchmarks.nexmark_queries import END, LAG, Events, checksum, observed
@@ -126,7 +125,7 @@ _GOLDEN = {
 def collected(spark: SparkSession, frame: DataFrame) -> list[tuple]:
     """Run a query to its end and return its rows."""
     name = f"nexmark_{time.time_ns()}"
-    with tempfile.TemporaryDirectory() as checkpoint:
+    with scratch() as checkpoint:
         writer = frame.writeStream.format("memory").queryName(name).option("checkpointLocation", checkpoint)
         query = writer.trigger(availableNow=True).start()
         query.awaitTermination()

@@ -10,7 +10,6 @@ columns it needs and an output of its own, whose records are counted before a fi
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,7 @@ import pyarrow.dataset
 from deltalake import DeltaTable
 
 from benchmarks import commit
-from benchmarks.measure import Run, Sheet, committed, finished, load_hundred_bytes, new_topic
+from benchmarks.measure import Run, Sheet, committed, finished, load_hundred_bytes, new_topic, scratch
 from benchmarks.turns import RECORDS, Bench, bench, in_turn
 from keyedwm.testing.admin import delete_topic
 
@@ -90,7 +89,7 @@ def rows(on: Bench, side: Side, records: int, batch: int) -> DataFrame:
 
 def copy(on: Bench, side: Side, records: int, batch: int) -> Run:
     """Copy the source once; raises SystemExit if the output does not hold every record once."""
-    with tempfile.TemporaryDirectory() as place:
+    with scratch() as place:
         target = {"path": str(Path(place, "out"))} if side.files else {"topic": OUT, **on.where}
         if not side.files:
             new_topic(on.cluster, OUT)

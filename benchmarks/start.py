@@ -13,13 +13,12 @@ import argparse
 import json
 import subprocess
 import sys
-import tempfile
 import time
 from functools import partial
 from typing import TYPE_CHECKING
 
 from benchmarks.cpu import cpu_seconds
-from benchmarks.measure import HDFS, Sheet, how_many, load_hundred_bytes, session
+from benchmarks.measure import HDFS, Sheet, how_many, load_hundred_bytes, scratch, session
 from benchmarks.turns import PAIRS, in_turn
 from benchmarks.windows import DEFAULT, OURS
 from keyedwm.kafka.client.config import ClientConfig
@@ -57,7 +56,7 @@ def first_batch_s(spark: SparkSession, side: str, case: str, bootstrap: str, top
     micro-batch has ended; the query is stopped then.
     """
     used_s, began = cpu_seconds(), time.perf_counter()
-    with tempfile.TemporaryDirectory() as checkpoint:
+    with scratch() as checkpoint:
         writer = frame(spark, side, case, bootstrap, topic).writeStream.format("noop")
         query = writer.option("checkpointLocation", checkpoint).start()
         while query.isActive and query.lastProgress is None:

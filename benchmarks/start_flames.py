@@ -12,13 +12,12 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from pathlib import Path
 
 from benchmarks.flame import Stack, draw
-from benchmarks.measure import load_hundred_bytes
+from benchmarks.measure import load_hundred_bytes, scratch
 from benchmarks.windows import OURS
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.cluster import Cluster
@@ -48,7 +47,7 @@ def stack_of(line: str) -> tuple[Stack, int]:
 
 def taken(tool: Path, tree: Path, bootstrap: str, topic: str) -> Counter[Stack]:
     """Run the driver under py-spy; the stacks in CPU seconds."""
-    with tempfile.TemporaryDirectory() as place:
+    with scratch() as place:
         raw = Path(place, "raw")
         command = [
             str(tool), "record", "--subprocesses", "-r", str(SAMPLES_A_SECOND), "-f", "raw", "-o", str(raw), "--",

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import tempfile
 import time
 from functools import partial
 from typing import TYPE_CHECKING
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.measure import PARTITIONS, Finished, Run, Sheet, finished, new_topic
+from benchmarks.measure import PARTITIONS, Finished, Run, Sheet, finished, new_topic, scratch
 from benchmarks.turns import Bench, bench, in_turn
 from keyedwm.kafka.requests.produce import send
 from keyedwm.spark.setup.conf import PROVIDER, ROCKSDB
@@ -71,7 +70,7 @@ def drained(on: Bench, side: str, topic: str, batch: int, checkpoint: str) -> Fi
 
 def measured(on: Bench, side: str, topic: str, records: int, held: str) -> Run:
     """Continue a copy of a checkpoint; raises SystemExit unless every record was seen once."""
-    with tempfile.TemporaryDirectory() as place:
+    with scratch() as place:
         done = drained(on, side, topic, BATCH, shutil.copytree(held, f"{place}/checkpoint"))
     if (seen := _seen(side, done.progress)) != records:
         raise SystemExit(f"{side}: full batches saw {seen} rows of {records}: no figure")
@@ -94,7 +93,7 @@ def main() -> None:
         topic = f"bench-state-{time.time_ns()}"
         new_topic(on.cluster, topic)
         produce(on, topic, np.arange(keys), 0)
-        with tempfile.TemporaryDirectory() as place:
+        with scratch() as place:
             held = {side: f"{place}/{number}" for number, side in enumerate((ROCKS, OURS, PUSHED))}
             for side, checkpoint in held.items():
                 drained(on, side, topic, keys, checkpoint)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.cpu import Part, Spent, cpu_seconds, spending
+from benchmarks.cpu import Part, Process, Spent, cpu_seconds, lost_s, spending
 from tests.installed import PATIENCE_S
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it is read in /proc")
@@ -83,3 +83,13 @@ def test_a_process_apart_is_left_out_with_all_below_it():
         made.stdout.readline()
         assert cpu_seconds({made.pid}) < cpu_seconds()
         made.kill()
+
+
+@pytest.mark.parametrize(
+    ("taken_over_s", "lost"), [(0.0, 5.0), (2.0, 3.0), (5.0, 0.0)], ids=["left alone", "in part", "taken over"]
+)
+def test_what_a_process_used_that_nothing_waited_for_is_not_lost(taken_over_s, lost):
+    """PySpark's daemon ignores SIGCHLD, and kills workers that are idle."""
+    before = {1: Process(0, "python", 1.0, 7.0), 2: Process(1, "python", 4.0, 1.0)}
+    assert lost_s(before, {1: Process(0, "python", 1.5, 7.0 + taken_over_s)}) == lost
+    assert lost_s(before, before) == 0
