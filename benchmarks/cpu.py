@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Container, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import Enum
@@ -44,7 +45,7 @@ class Process:
 def processes(apart: Container[int] = ()) -> dict[int, Process]:
     """This process and all below it, by id; apart: ids that are left out with all below them."""
     found: dict[int, Process] = {}
-    for place in Path("/proc").glob("[0-9]*"):
+    for place in _below(Path("/proc")):
         try:
             name, fields = _stat(place)
             command = (place / "cmdline").read_bytes()
@@ -87,16 +88,16 @@ def spending() -> Iterator[Spent]:
         while not over.wait(_EVERY_S):
             watch.look()
 
-    watcher = threading.Thread(target=look_again, daemon=True)
-    watcher.start()
-    try:
-        yield spent
-    finally:
-        over.set()
-        watcher.join()
-        watch.look()
-        spent.parts_s = {part.text: seconds for part, seconds in watch.spent().items()}
-        spent.whole_s = sum(spent.parts_s.values())
+    with ThreadPoolExecutor(1) as watcher:
+        looking = watcher.submit(look_again)
+        try:
+            yield spent
+        finally:
+            over.set()
+        looking.result()  # raises what ended it: there is no figure then
+    watch.look()
+    spent.parts_s = {part.text: seconds for part, seconds in watch.spent().items()}
+    spent.whole_s = sum(spent.parts_s.values())
 
 
 class _Watch:
@@ -129,7 +130,7 @@ class _Watch:
 
     def _note_threads(self) -> None:
         for pid in [pid for pid, one in self._found.items() if one.name == "java"]:
-            for place in Path(f"/proc/{pid}/task").glob("[0-9]*"):
+            for place in _below(Path(f"/proc/{pid}/task")):
                 with suppress(OSError):  # it has ended meanwhile
                     name, fields = _stat(place)
                     part = next((part for part in Part if name.startswith(part.value[1] or "\0")), None)
@@ -151,18 +152,29 @@ def lost_s(before: Mapping[int, Process], after: Mapping[int, Process]) -> float
     """Seconds of processes that ended between two looks and that nothing has: a parent of PySpark's workers takes no
     leave of those that it kills as idle, so the system forgets what they used.
     """
+    # By the nearest process above that goes on: it may have taken over what its child had taken over.
     gone: dict[int, float] = {}
     for pid, one in before.items():
         if pid not in after:
-            gone[one.parent] = gone.get(one.parent, 0.0) + one.own_s + one.ended_s
+            above = one.parent
+            while above in before and above not in after:
+                above = before[above].parent
+            gone[above] = gone.get(above, 0.0) + one.own_s + one.ended_s
     lost_s = 0.0
-    for parent, seconds in gone.items():
-        taken_over = after[parent].ended_s - before[parent].ended_s if parent in after and parent in before else 0.0
+    for above, seconds in gone.items():
+        taken_over = after[above].ended_s - before[above].ended_s if above in after and above in before else 0.0
         lost_s += max(0.0, seconds - taken_over)
     return lost_s
 
 
+def _below(place: Path) -> list[Path]:
+    """The processes, or threads of one, that are there now."""
+    with suppress(OSError):  # it has ended meanwhile
+        return list(place.glob("[0-9]*"))
+    return []
+
+
 def _stat(place: Path) -> tuple[str, list[str]]:
     """Name and fields of a process or thread, the fields from its state on (proc(5))."""
-    text = (place / "stat").read_text()
+    text = (place / "stat").read_text(errors="replace")  # a name is cut at 15 bytes, be it within a letter
     return text[text.index("(") + 1 : text.rindex(")")], text[text.rindex(")") + 2 :].split()

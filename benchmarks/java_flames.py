@@ -31,16 +31,16 @@ SMALL_BATCHES = 30
 # A stack belongs to the first part that one of its frames names.
 PARTS = {
     "state store (RocksDB)": ("org.rocksdb.",),
-    "state of transformWithState": (".streaming.state.", "TransformWithState", "StateMessage"),
+    "state of streaming operators": (".streaming.state.", "TransformWithState", "StateMessage"),
     "joining and aggregating": ("StreamingSymmetricHashJoin", ".aggregate.", "SymmetricHash"),
     "rows and Arrow": ("org.apache.arrow.", ".execution.arrow.", ".vectorized."),
     "rows and pickles": ("net.razorvine.", ".EvaluatePython", "PythonForeachWriter"),
-    "functions in Python, waiting and handing over": (".api.python.", ".execution.python."),
+    "handing over to Python and back": (".api.python.", ".execution.python."),
     "shuffle and sort": (".shuffle.", ".unsafe.sort.", "UnsafeExternalRowSorter", "org.apache.spark.storage."),
     "Kafka": ("org.apache.kafka.", ".sql.kafka010."),
     "logs of a batch": (".streaming.checkpointing.", "org.apache.hadoop."),
-    "planning and generated code's compiler": (".catalyst.", "org.codehaus.janino.", ".QueryExecution"),
-    "listener and progress": (".scheduler.AsyncEventQueue", ".status.", "com.fasterxml.jackson.", "json4s"),
+    "planning, compiling generated code": (".catalyst.", "org.codehaus.janino.", ".QueryExecution"),
+    "listeners and progress": (".scheduler.AsyncEventQueue", ".status.", "com.fasterxml.jackson.", "json4s"),
 }
 
 

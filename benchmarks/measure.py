@@ -271,12 +271,14 @@ def checked(side: str, frame: DataFrame, columns: Sequence[Column], wanted: Mapp
     return whole(side, frame, columns, wanted).run(records)
 
 
-def whole(side: str, frame: DataFrame, columns: Sequence[Column], wanted: Mapping[str, int]) -> Finished:
-    """Run a frame into a no-op sink to its end.
+def whole(
+    side: str, frame: DataFrame, columns: Sequence[Column], wanted: Mapping[str, int], checkpoint: str | None = None
+) -> Finished:
+    """Run a frame into a no-op sink to its end, on a checkpoint of its own unless one is named.
 
     columns: sums over what comes out, by the names of `wanted`, the exact answer. Raises SystemExit if they differ.
     """
-    done = finished(frame.observe("check", *columns).writeStream.format("noop"))
+    done = finished(frame.observe("check", *columns).writeStream.format("noop"), checkpoint)
     seen = dict.fromkeys(wanted, 0)
     for one in done.progress:
         for name, value in one.observedMetrics["check"].asDict().items():

@@ -3,7 +3,8 @@
 Run: python -m benchmarks.state_spark [--records 600000] [--pairs 5]
 A tumbling hour, a million keys: each comes once in a first query, whose checkpoint each side then continues, over and
 over from a copy, with batches of 10,000 rows. No window closes, so what is measured is what a batch costs over a
-million open entries. A side counts only if it saw every record once.
+million open entries. Before that each side does the same with 20,000 keys, and a last record closes the windows: their
+number, counts and sums must be exact. A timed run counts only if its batches read every record once.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.measure import PARTITIONS, Finished, Run, Sheet, finished, new_topic, scratch
+from benchmarks.measure import PARTITIONS, Finished, Run, Sheet, finished, new_topic, scratch, whole
 from benchmarks.turns import Bench, bench, in_turn
 from keyedwm.kafka.requests.produce import send
 from keyedwm.spark.setup.conf import PROVIDER, ROCKSDB
@@ -59,7 +60,8 @@ def counts(on: Bench, side: str, topic: str, batch: int) -> DataFrame:
         return aggregate(rows, "k", *how, name="many")
     rows = on.spark.readStream.format("kafka").options(**reading).load()
     rows = rows.selectExpr("cast(key as string) k", "offset", "timestamp").withWatermark("timestamp", "1 second")
-    return rows.groupBy(F.window("timestamp", "1 hour").alias("window"), "k").agg(F.count("*"), F.sum("offset"))
+    windows = rows.groupBy(F.window("timestamp", "1 hour").alias("window"), "k")
+    return windows.agg(F.count("*").alias("n"), F.sum("offset").alias("total"))
 
 
 def drained(on: Bench, side: str, topic: str, batch: int, checkpoint: str) -> Finished:
@@ -73,22 +75,42 @@ def measured(on: Bench, side: str, topic: str, records: int, held: str) -> Run:
     with scratch() as place:
         done = drained(on, side, topic, BATCH, shutil.copytree(held, f"{place}/checkpoint"))
     if (seen := _seen(side, done.progress)) != records:
-        raise SystemExit(f"{side}: full batches saw {seen} rows of {records}: no figure")
+        raise SystemExit(f"{side}: full batches read {seen} records of {records}: no figure")
     return done.run(records)
 
 
 def _seen(side: str, progress: list) -> int:
-    """The records of full batches: control rows are none, and where tasks aggregate Spark counts what they ship."""
-    if side == PUSHED:
-        reads = [json.loads(one.sources[0].latestOffset)["reads"] for one in progress]
+    """The records of full batches; of our sides Spark counts control rows, or what tasks ship, so they say it."""
+    if side == ROCKS:
+        reads = [one.numInputRows for one in progress]
     else:
-        reads = [min(one.numInputRows, BATCH) for one in progress]
+        reads = [json.loads(one.sources[0].latestOffset)["reads"] for one in progress]
     return sum(read for read in reads if read == BATCH)
+
+
+def check(on: Bench, side: str) -> None:
+    """Run both queries with few keys; raises SystemExit if the windows are not exact."""
+    from pyspark.sql import functions as F
+
+    topic, keys, records = f"bench-state-check-{time.time_ns()}", 2 * BATCH, 4 * BATCH
+    new_topic(on.cluster, topic)
+    produce(on, topic, np.arange(keys), 0)
+    with scratch() as checkpoint:
+        drained(on, side, topic, BATCH, checkpoint)
+        produce(on, topic, np.random.default_rng(3).integers(0, keys, records), keys // BATCH)
+        closing = pa.table({"key": ["end"], "timestamp": [FIRST_MS + 2 * HOUR_MS]})
+        send(on.cluster, topic, dict.fromkeys(range(PARTITIONS), closing))
+        each = (keys + records) // PARTITIONS
+        wanted = {"results": keys, "n": keys + records, "total": PARTITIONS * each * (each - 1) // 2}
+        columns = [F.count("n").alias("results"), *(F.sum(name).alias(name) for name in ("n", "total"))]
+        whole(side, counts(on, side, topic, BATCH), columns, wanted, checkpoint)
 
 
 def main() -> None:
     """Build what is open, and run the sides in turn."""
     with bench(__doc__, ["many"]) as on:
+        for side in (ROCKS, OURS, PUSHED):
+            check(on, side)
         keys, records = on.at_most(KEYS), max(20 * BATCH, on.at_most(600_000) // BATCH * BATCH)
         topic = f"bench-state-{time.time_ns()}"
         new_topic(on.cluster, topic)

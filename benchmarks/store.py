@@ -64,7 +64,9 @@ def main() -> None:
     cases = {"median": compare, "bytes": weigh, "late": late}
     parser.add_argument("--case", action="append", choices=list(cases))
     parser.add_argument("--records", type=how_many, help="so many for the sides with the most")
-    parser.add_argument("--pairs", type=how_many, default=PAIRS, help="so many rounds, and one to warm up")
+    parser.add_argument(
+        "--pairs", type=how_many, default=PAIRS, help="rounds that count, after two to four that warm up"
+    )
     chosen = parser.parse_args()
     for name in chosen.case or cases:
         cases[name](chosen.records, chosen.pairs)

@@ -85,7 +85,9 @@ def bench(
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--case", action="append", choices=list(cases))
     parser.add_argument("--records", type=how_many, help="at most so many for a case, less than it says")
-    parser.add_argument("--pairs", type=how_many, default=PAIRS, help="at most so many rounds, and one to warm up")
+    parser.add_argument(
+        "--pairs", type=how_many, default=PAIRS, help="rounds that count, after two to four that warm up"
+    )
     if batches:
         parser.add_argument("--batches", type=how_many, help="so many full micro-batches")
     chosen = parser.parse_args()

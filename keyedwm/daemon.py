@@ -9,11 +9,15 @@ miss, only pools that are made anew after a fork. A JVM has several such parents
 
 from __future__ import annotations
 
+import functools
 import gc
+import glob
 import os
 import sys
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from zipimport import zipimporter
 
@@ -40,7 +44,8 @@ OPERATORS = (
     "keyedwm.spark.hosting.bucket_batch",
     "keyedwm.spark.hosting.unpack",
 )
-_OF_SPARK = "/python/lib/py"  # pyspark.zip, py4j-*-src.zip
+# What Spark puts on the path of its Python processes, below its home.
+_ARCHIVES = ("python/lib/pyspark.zip", "python/lib/py4j-*-src.zip", "jars/spark-core_*.jar")
 
 
 def load_reading() -> Iterator[None]:
@@ -81,14 +86,25 @@ def _steps(modules: tuple[str, ...]) -> Iterator[None]:
 
 
 def forget_archives_of_spark() -> None:
-    """Drop what Python keeps of `pyspark.zip` and py4j's archive on its path.
+    """Drop what Python keeps of Spark's own archives on its path, of which the largest has 6,000 files.
 
     The first task of each worker puts a directory on the path, so PySpark lets Python look anew into all that it keeps:
-    each worker read the list of files in these archives again, which never change while Spark runs.
+    each worker read the lists of files in these archives again, which never change while Spark runs. Those of users do.
     """
+    homes = _homes()
     for entry, finder in list(sys.path_importer_cache.items()):
-        if isinstance(finder, zipimporter) and _OF_SPARK in finder.archive:
-            del sys.path_importer_cache[entry]
+        if isinstance(finder, zipimporter):
+            archive = os.path.realpath(finder.archive)
+            if any(fnmatchcase(archive, f"{home}/{name}") for home in homes for name in _ARCHIVES):
+                del sys.path_importer_cache[entry]
+
+
+@functools.cache
+def _homes() -> list[str]:
+    """Where Spark may be: the installation that started this process, and PySpark as a package."""
+    package = find_spec("pyspark")
+    places = [os.environ.get("SPARK_HOME"), *((package and package.submodule_search_locations) or ())]
+    return [glob.escape(os.path.realpath(place)) for place in places if place]
 
 
 def manage() -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from benchmarks.cpu import Part, Process, Spent, cpu_seconds, lost_s, spending
+from benchmarks import cpu
+from benchmarks.cpu import Part, Process, Spent, cpu_seconds, lost_s, processes, spending
 from tests.installed import PATIENCE_S
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it is read in /proc")
@@ -93,3 +95,36 @@ def test_what_a_process_used_that_nothing_waited_for_is_not_lost(taken_over_s, l
     before = {1: Process(0, "python", 1.0, 7.0), 2: Process(1, "python", 4.0, 1.0)}
     assert lost_s(before, {1: Process(0, "python", 1.5, 7.0 + taken_over_s)}) == lost
     assert lost_s(before, before) == 0
+
+
+def test_what_was_handed_up_by_one_that_ended_too_counts_once():
+    before = {1: Process(0, "python", 1.0, 7.0), 2: Process(1, "bash", 0.0, 0.0), 3: Process(2, "python", 4.0, 1.0)}
+    assert lost_s(before, {1: Process(0, "python", 1.5, 12.0)}) == 0
+    assert lost_s(before, {1: Process(0, "python", 1.5, 7.0)}) == 5.0
+
+
+def test_a_name_that_the_system_cut_within_a_letter_is_read(tmp_path):
+    link = tmp_path / ("x" * 14 + "é")
+    link.symlink_to(sys.executable)
+    with subprocess.Popen([link, "-c", "print(1, flush=True); input()"], stdin=-1, stdout=-1) as made:
+        assert made.stdout is not None
+        made.stdout.readline()
+        assert made.pid in processes()
+        made.kill()
+
+
+def test_a_look_that_fails_gives_no_figure(monkeypatch):
+    looked = []
+
+    def fail(*_):
+        looked.append(1)
+        raise ValueError("no look")
+
+    def measure():
+        with spending():
+            monkeypatch.setattr(cpu, "processes", fail)
+            while not looked:
+                time.sleep(0.01)
+
+    with pytest.raises(ValueError, match="no look"):
+        measure()

@@ -130,6 +130,7 @@ def test_a_side_of_few_rounds_stands_beside_the_verdict(results):
 
 
 def test_the_page_shows_the_plots_that_there_are_results_for(results):
+    Sheet("driver", None, {}, runs={OURS: [{"ms": 1.0}]}).finish()
     assert "](../figures/" not in page(results)
     windows(1, ours=600_000.0, spark=300_000.0)
     windows(60, ours=600_000.0, spark=50_000.0)
@@ -190,3 +191,8 @@ def test_where_cpu_was_spent_stands_below_the_rates_as_medians(results):
     assert "| CPU s per M, median | Java's tasks | Python |" in told
     assert f"| {OURS} | 2.00 | 4.00 |" in told
     assert "cpu_parts" not in json.loads((results / "join-some.json").read_text())["runs"][OURS][0]
+
+
+def test_a_place_without_results_gives_no_page(results):
+    with pytest.raises(SystemExit, match=r"no results of comparisons are in .*results: run one first"):
+        page(results)

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from zipfile import ZipFile
 
 import pyspark
 import pytest
@@ -93,19 +94,30 @@ from importlib.util import find_spec
 from zipimport import zipimporter
 from keyedwm.daemon import load
 
+def kept():
+    finders = sys.path_importer_cache.values()
+    return sorted({finder.archive for finder in finders if isinstance(finder, zipimporter)})
+
 find_spec("no_such_module")
-kept = lambda: any(isinstance(finder, zipimporter) for finder in sys.path_importer_cache.values())
-print(json.dumps([kept(), any([kept() for _ in load()]), kept(), find_spec("py4j.version") is not None]))
+before = kept()
+while_loading = [archive for _ in load() for archive in kept()]
+print(json.dumps([before, sorted(set(while_loading)), kept(), find_spec("py4j.version") is not None]))
 """
 
 
-def test_what_is_forked_does_not_read_the_archives_of_spark_again():
-    lib = Path(pyspark.__file__).parent / "python" / "lib"
+def test_what_is_forked_does_not_read_the_archives_of_spark_again_but_those_of_users(tmp_path):
+    home = Path(pyspark.__file__).parent
+    of_spark = [str(one) for place in ("python/lib/*.zip", "jars/spark-core_*.jar") for one in home.glob(place)]
+    (tmp_path / "python" / "lib").mkdir(parents=True)
+    own = str(tmp_path / "python" / "lib" / "pyspark.zip")  # named and placed as Spark's, in no Spark's home
+    with ZipFile(own, "w") as archive:
+        archive.writestr("mine.py", "")
     ran = subprocess.run(
         [sys.executable, "-c", KEPT], capture_output=True, text=True, check=True, timeout=PATIENCE_S,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, sorted(lib.glob("*.zip"))))},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([*of_spark, own])},
     )  # fmt: skip
-    assert json.loads(ran.stdout) == [True, False, False, True]
+    assert len(of_spark) == 3
+    assert json.loads(ran.stdout) == [sorted([*of_spark, own]), [own], [own], True]
 
 
 LEFT = """
