@@ -78,18 +78,18 @@ def write(results: Path, docs: Path) -> None:
     found = {name: one for name, one in read.items() if "runs" in one}  # an experiment's figures are not a comparison
     if not found:
         raise SystemExit(f"no results of comparisons are in {results}: run one first (`benchmarks/README.md`)")
+    if homeless := [name for name in found if not name.startswith(tuple(n for one in FAMILIES for n in one.names))]:
+        raise SystemExit(f"no page of FAMILIES shows the results {', '.join(homeless)}: name one")
     drawn = plots(found)
     for below in ("figures", "reference"):
         (docs / below).mkdir(parents=True, exist_ok=True)
     for name, svg in drawn.items():
         (docs / "figures" / name).write_text(svg, encoding="utf-8")
     shown = "".join(f"![{FIGURES[name]}](../figures/{name})\n\n" for name in drawn)
-    asked = targets.table(found)
+    asked = targets.table(found, _page_of)
     pages = docs / "reference" / "performance"
     pages.mkdir(exist_ok=True)
     links = []
-    if homeless := [name for name in found if not name.startswith(tuple(n for one in FAMILIES for n in one.names))]:
-        raise SystemExit(f"no page of FAMILIES shows the results {', '.join(homeless)}: name one")
     for family in FAMILIES:
         sections = [_section(one) for name, one in found.items() if name.startswith(family.names)]
         if sections:
@@ -101,6 +101,11 @@ def write(results: Path, docs: Path) -> None:
     page = f"{HEAD}{''.join(links)}{TARGETS}{asked}\n{shown}{PEERS}"
     (docs / "reference" / "performance.md").write_text(page, encoding="utf-8")
     print(asked)
+
+
+def _page_of(name: str) -> str:
+    """The page with the figures of a result, from the page of targets."""
+    return next(f"performance/{family.file}.md" for family in FAMILIES if name.startswith(family.names))
 
 
 def _section(found: Mapping[str, Any]) -> str:

@@ -81,23 +81,38 @@ class Ratio:
         return "warmed" not in found and "rate" in found["runs"][self.side][0]
 
 
-def figure(name: str, side: str, what: str) -> Callable[[Results], float]:
+@dataclass(frozen=True, slots=True)
+class Figure:
     """The median of a side's own figures."""
-    return lambda results: median(run[what] for run in results[name]["runs"][side])
+
+    name: str
+    side: str
+    what: str
+
+    def __call__(self, results: Results) -> float:
+        """Return it; raise KeyError if it was not measured."""
+        return median(run[self.what] for run in results[self.name]["runs"][self.side])
 
 
-def lost(name: str, side: str) -> Callable[[Results], float]:
+@dataclass(frozen=True, slots=True)
+class Lost:
     """By how many percent a side is slower than its rival."""
-    return lambda results: 100 * (1 - Ratio(name, side)(results))
+
+    name: str
+    side: str
+
+    def __call__(self, results: Results) -> float:
+        """Return it; raise KeyError if it was not measured."""
+        return 100 * (1 - Ratio(self.name, self.side)(results))
 
 
 def _growth(results: Results) -> float:
-    once, ten = (figure(f"windows-sliding-{overlap}", OURS, "rate")(results) for overlap in (60, 600))
+    once, ten = (Figure(f"windows-sliding-{overlap}", OURS, "rate")(results) for overlap in (60, 600))
     return once / ten
 
 
 def _earlier(results: Results) -> float:
-    theirs, ours = (figure("latency-2-seconds", side, "batches_after")(results) for side in (SPARK, OURS))
+    theirs, ours = (Figure("latency-2-seconds", side, "batches_after")(results) for side in (SPARK, OURS))
     return theirs - ours
 
 
@@ -127,25 +142,25 @@ TARGETS = (
     Target("source, 4 columns, in full batches", LEAST, 2.3, Ratio("source-batches", f"{OURS}, 4 columns", "steady")),
     Target("source, CPU seconds per row", MOST, 1.1, Ratio("source-batches", OURS, "cpu_s")),
     Target("source, 4 columns, CPU seconds per row", MOST, 0.8, Ratio("source-batches", f"{OURS}, 4 columns", "cpu_s")),
-    Target("event time out of JSON costs", MOST, 25, lost("source-json", "json"), "%"),
+    Target("event time out of JSON costs", MOST, 25, Lost("source-json", "json"), "%"),
     Target(
         "source, batches of ten rows, trigger time", MOST, 1.5,
         lambda results: 1 / Ratio("source-small", OURS, "steady")(results),
     ),
     Target("memory of a worker, last to first million rows", MOST, 1.1, _memory_growth),
-    Target("planning 1,000 partitions", MOST, 150, figure("planning", "1,000 partitions", "ms"), "ms"),
-    Target("planning 10,000 partitions", MOST, 100, figure("planning", "10,000 partitions", "ms"), "ms"),
+    Target("planning 1,000 partitions", MOST, 150, Figure("planning", "1,000 partitions", "ms"), "ms"),
+    Target("planning 10,000 partitions", MOST, 100, Figure("planning", "10,000 partitions", "ms"), "ms"),
     Target(
         "control rows of 10,000 partitions, within a second, to 200 buckets", MOST, 1,
-        figure("control-rows", "10,000 partitions, within a second: columns", "megabytes"), "MB",
+        Figure("control-rows", "10,000 partitions, within a second: columns", "megabytes"), "MB",
     ),
     Target(
         "exactly-once Kafka to Kafka, in full batches", LEAST, 1.8,
         Ratio("sink-kafka-500k", f"{OURS} exactly-once", "steady"),
     ),
     Target("exactly-once Kafka to Kafka", LEAST, 1.5, Ratio("sink-kafka-500k", f"{OURS} exactly-once")),
-    Target("exactly once costs, batches of 100,000 rows", MOST, 15, lost("sink-guarantees", "exactly-once"), "%"),
-    Target("commit of a batch of 8 tasks", MOST, 150, figure("sink-commit", "8 tasks", "ms"), "ms"),
+    Target("exactly once costs, batches of 100,000 rows", MOST, 15, Lost("sink-guarantees", "exactly-once"), "%"),
+    Target("commit of a batch of 8 tasks", MOST, 150, Figure("sink-commit", "8 tasks", "ms"), "ms"),
     Target("Delta, of Spark's parquet sink", LEAST, 1, Ratio("sink-files", f"{OURS} delta")),
     Target("tumbling 10 s, over loaded rows", LEAST, 1, Ratio("windows-tumbling", OURS)),
     Target("tumbling 10 s, over loaded rows, in full batches", LEAST, 2.2, Ratio("windows-tumbling", OURS, "steady")),
@@ -164,8 +179,8 @@ TARGETS = (
         "the same, stage one in the source, in full batches", LEAST, 3.5, Ratio("windows-sessions", PUSHED, "steady")
     ),
     Target("a batch over 10 M open (key, frame), of none", MOST, 1.3, Ratio("state-entries", OPEN, "ms")),
-    Target("its bytes put, of its partials", MOST, 1.5, figure("state-entries", OPEN, "put_of_partials")),
-    Target("its bytes read, median", MOST, 0, figure("state-entries", OPEN, "median_read_bytes"), "bytes"),
+    Target("its bytes put, of its partials", MOST, 1.5, Figure("state-entries", OPEN, "put_of_partials")),
+    Target("its bytes read, median", MOST, 0, Figure("state-entries", OPEN, "median_read_bytes"), "bytes"),
     Target("a batch over 1 M open sessions, of none", MOST, 2, Ratio("state-sessions", OPEN, "ms")),
     Target("first batch over 10 M entries, of none", MOST, 1.5, Ratio("state-restart", OPEN, "ms")),
     Target("batches of 1,000 rows, 1 M keys, of keyedwm 0.1", LEAST, 2, Ratio("state-small-tumbling", OURS)),
@@ -178,10 +193,10 @@ TARGETS = (
         "full-state median, stage one in the source, of Spark's applyInPandasWithState by bucket", LEAST, 3,
         Ratio("store-median", PUSHED),
     ),
-    Target("bytes a message held, of its Arrow size", MOST, 1.3, figure("store-bytes", OURS, "of_arrow")),
+    Target("bytes a message held, of its Arrow size", MOST, 1.3, Figure("store-bytes", OURS, "of_arrow")),
     Target(
         "bytes read and written by a late message in 10 M, of its slice", MOST, 2,
-        figure("store-late", OURS, "of_slice"),
+        Figure("store-late", OURS, "of_slice"),
     ),
     Target("join 1:1, stage one in the source, in full batches", LEAST, 8, Ratio("join-one-to-one", PUSHED, "steady")),
     Target("join 1:1, stage one in the source", LEAST, 5, Ratio("join-one-to-one", PUSHED)),
@@ -202,16 +217,19 @@ TARGETS = (
     ),
     Target(
         "Python processes of windows into Delta beside rows into Kafka", MOST, 10,
-        figure("idle", OURS, "python_processes"), "processes",
+        Figure("idle", OURS, "python_processes"), "processes",
     ),
     Target("a result leaves earlier by", LEAST, 1, _earlier, "triggers"),
 )  # fmt: skip
 
 
-def table(results: Results) -> str:
-    """All targets as a table in Markdown."""
-    lines = ["| target | asked | measured | |", "|---|---|---:|---|"]
-    lines += ["| " + " | ".join(target.line(results)) + " |" for target in TARGETS]
+def table(results: Results, page_of: Callable[[str], str]) -> str:
+    """All targets as a table in Markdown; page_of: the page with the figures of a result."""
+    lines = ["| target | asked | measured | | figures |", "|---|---|---:|---|---|"]
+    for target in TARGETS:
+        name = getattr(target.measured, "name", None)
+        link = f"[{name}]({page_of(name)}#{name})" if name in results else ""
+        lines.append(f"| {' | '.join(target.line(results))} | {link} |")
     return "\n".join(lines) + "\n"
 
 
