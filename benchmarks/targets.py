@@ -107,6 +107,9 @@ class Lost:
 
 
 def _growth(results: Results) -> float:
+    rules = {"warmed" in results[f"windows-sliding-{overlap}"] for overlap in (60, 600)}
+    if len(rules) > 1:
+        raise KeyError("one of them was measured before rounds warmed up")
     once, ten = (Figure(f"windows-sliding-{overlap}", OURS, "rate")(results) for overlap in (60, 600))
     return once / ten
 

@@ -100,6 +100,15 @@ def test_the_page_says_which_targets_were_met_missed_and_not_measured(results):
     }
 
 
+def test_results_of_different_rules_are_not_set_against_each_other(results):
+    for overlap in (60, 600):
+        windows(overlap, ours=300_000.0, spark=10_000.0)
+    assert "| our cost from 60:1 to 600:1 | at most 1.3x | 1.00x | met |" in page(results)
+    path = results / f"{OVERLAPS[60]}.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"warmed": 3, "is_warm": True}))
+    assert "| our cost from 60:1 to 600:1 | at most 1.3x | - | not measured |" in page(results)
+
+
 def test_a_side_that_was_not_run_leaves_its_target_unmeasured(results):
     windows(1, ours=600_000.0, spark=300_000.0)
     assert PUSHED not in json.loads((results / "windows-tumbling.json").read_text())["runs"]
