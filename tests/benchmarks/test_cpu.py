@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
+import threading
 from pathlib import Path
 
 import pytest
@@ -114,17 +114,19 @@ def test_a_name_that_the_system_cut_within_a_letter_is_read(tmp_path):
 
 
 def test_a_look_that_fails_gives_no_figure(monkeypatch):
-    looked = []
+    """One alone, which the last look at the end does not show."""
+    failed = threading.Event()
 
-    def fail(*_):
-        looked.append(1)
-        raise ValueError("no look")
+    def fail_once(*apart):
+        if not failed.is_set():
+            failed.set()
+            raise ValueError("no look")
+        return processes(*apart)
 
     def measure():
         with spending():
-            monkeypatch.setattr(cpu, "processes", fail)
-            while not looked:
-                time.sleep(0.01)
+            monkeypatch.setattr(cpu, "processes", fail_once)
+            assert failed.wait(PATIENCE_S)
 
     with pytest.raises(ValueError, match="no look"):
         measure()
