@@ -1,4 +1,4 @@
-"""Finding one value in many JSON texts, in a compiled loop.
+"""Finding values in many JSON texts, in compiled loops.
 
 Rule: a text is only scanned up to the value asked for; every read is bounds-checked, and whatever does not read as JSON
 on the way is "not found". A number counts only if it ends before the text does: a text that is cut off would show
@@ -8,7 +8,7 @@ another one. Of members with one name the first counts.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -22,10 +22,14 @@ _FAILED = -1
 _NAME = -1  # in the steps: a member's name, not an index
 
 
+Spans = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]
+
+
 class Path:
     """A compiled path: each step is a member's name (in the ways JSON may write it) or an array index."""
 
     def __init__(self, steps: Sequence[str | int]) -> None:
+        self.steps = tuple(steps)
         names: list[bytes] = []
         self.index = np.array([_NAME if isinstance(s, str) else s for s in steps], np.int64)
         self.first = np.zeros(len(steps) + 1, np.int64)
@@ -55,7 +59,48 @@ def _split_escapes(text: str) -> list[str]:
     return [*parts, rest]
 
 
-def find(texts: pa.Array, path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
+def find_all(texts: pa.Array, paths: Sequence[Path]) -> list[Spans]:
+    """Find the values at several paths in each text, as `find` does each; members of one object in one pass."""
+    members: dict[tuple[str | int, ...], dict[str, int]] = {}
+    for path in paths:
+        *parent, name = path.steps
+        if isinstance(name, str):
+            names = members.setdefault(tuple(parent), {})
+            names.setdefault(name, len(names))
+    together = {parent: _find_together(texts, parent, names) for parent, names in members.items() if len(names) > 1}
+    found = []
+    for path in paths:
+        *parent, name = path.steps
+        shared = together.get(tuple(parent)) if isinstance(name, str) else None
+        if shared is None:
+            found.append(find(texts, path))
+        else:
+            data, start, end = shared
+            place = members[tuple(parent)][str(name)]
+            found.append((data, start[place], end[place]))
+    return found
+
+
+def _find_together(texts: pa.Array, parent: Sequence[str | int], names: Iterable[str]) -> Spans:
+    """Find members of the object at `parent`; start and end: one row for each name."""
+    above, members = Path(parent), [Path([name]) for name in names]
+    data, ends = buffers(texts)
+    start = np.full((len(members), len(texts)), _FAILED, np.int64)
+    end = np.zeros((len(members), len(texts)), np.int64)
+    if len(texts):
+        spelled = np.cumsum([0, *(member.first[1] for member in members)])
+        sizes = np.concatenate([np.diff(member.ends) for member in members])
+        name_ends = np.append(0, np.cumsum(sizes))
+        written = np.concatenate([member.bytes for member in members])
+        _find_members(
+            data, ends, above.index, above.first, above.ends, above.bytes, spelled, name_ends, written, start, end
+        )
+    if texts.null_count:
+        start[:, np.asarray(texts.is_null())] = _FAILED
+    return data, start, end
+
+
+def find(texts: pa.Array, path: Path) -> Spans:
     """Find the value at `path` in each text.
 
     texts: binary array. Returns the bytes they lie in, and start and end of each value in them; start -1: not found.
@@ -84,14 +129,7 @@ def buffers(texts: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
 def _find(data, ends, index, first, name_ends, names, start, end):  # noqa: PLR0917
     for row in range(len(ends) - 1):
         stop = ends[row + 1]
-        at = _blank(data, ends[row], stop)
-        for step in range(len(index)):
-            if index[step] == _NAME:
-                at = _member(data, at, stop, name_ends, names, first[step], first[step + 1])
-            else:
-                at = _element(data, at, stop, index[step])
-            if at == _FAILED:
-                break
+        at = _follow(data, ends[row], stop, index, first, name_ends, names)
         if at == _FAILED or at >= stop:
             continue
         past = _skip(data, at, stop)
@@ -102,6 +140,74 @@ def _find(data, ends, index, first, name_ends, names, start, end):  # noqa: PLR0
             continue  # the text may be cut off in the middle of the number
         start[row] = at + 1 if quoted else at
         end[row] = past - 1 if quoted else past
+
+
+@bare
+def _find_members(data, ends, index, first, name_ends, names, spelled, member_ends, members, start, end):  # noqa: PLR0917
+    """Member m is called one of members[member_ends[s]:member_ends[s + 1]], s from spelled[m] to spelled[m + 1]."""
+    for row in range(len(ends) - 1):
+        stop = ends[row + 1]
+        at = _follow(data, ends[row], stop, index, first, name_ends, names)
+        if at == _FAILED or at >= stop or data[at] != _OPEN:
+            continue
+        at = _blank(data, at + 1, stop)
+        left = len(start)
+        while left > 0 and at < stop and data[at] == _QUOTE:
+            past = _string_end(data, at, stop)
+            if past == _FAILED:
+                break
+            member = _which(data, at + 1, past - 1, spelled, member_ends, members)
+            at = _blank(data, past, stop)
+            if at >= stop or data[at] != _COLON:
+                break
+            at = _blank(data, at + 1, stop)
+            past = _skip(data, at, stop)
+            if past == _FAILED:
+                break
+            if member != _FAILED and start[member, row] == _FAILED:
+                quoted = data[at] == _QUOTE
+                if past < stop or quoted or data[at] in (_OPEN, _OPEN_LIST):
+                    start[member, row] = at + 1 if quoted else at
+                    end[member, row] = past - 1 if quoted else past
+                    left -= 1
+            at = _blank(data, past, stop)
+            if at >= stop or data[at] != _COMMA:
+                break
+            at = _blank(data, at + 1, stop)
+
+
+@bare
+def _which(data, at, stop, spelled, ends, members):  # noqa: PLR0917
+    """The member that is called data[at:stop]."""
+    for member in range(len(spelled) - 1):
+        for name in range(spelled[member], spelled[member + 1]):
+            if _is_called(data, at, stop, members, ends[name], ends[name + 1]):
+                return member
+    return _FAILED
+
+
+@bare
+def _is_called(data, at, stop, names, begin, end):  # noqa: PLR0917
+    if stop - at != end - begin:
+        return False
+    for i in range(end - begin):  # noqa: SIM110 (compiled: no generators)
+        if data[at + i] != names[begin + i]:
+            return False
+    return True
+
+
+@bare
+def _follow(data, at, stop, index, first, name_ends, names):  # noqa: PLR0917
+    """The position of the value at a path of the text that begins at `at`."""
+    at = _blank(data, at, stop)
+    for step in range(len(index)):
+        if index[step] == _NAME:
+            at = _member(data, at, stop, name_ends, names, first[step], first[step + 1])
+        else:
+            at = _element(data, at, stop, index[step])
+        if at == _FAILED:
+            return _FAILED
+    return at
 
 
 @bare
@@ -179,14 +285,7 @@ def _member(data, at, stop, name_ends, names, first, last):  # noqa: PLR0917
             return _FAILED
         found = False
         for name in range(first, last):
-            size = name_ends[name + 1] - name_ends[name]
-            if past - at - 2 == size and not found:
-                same = True
-                for i in range(size):
-                    if data[at + 1 + i] != names[name_ends[name] + i]:
-                        same = False
-                        break
-                found = same
+            found = found or _is_called(data, at + 1, past - 1, names, name_ends[name], name_ends[name + 1])
         at = _blank(data, past, stop)
         if at >= stop or data[at] != _COLON:
             return _FAILED

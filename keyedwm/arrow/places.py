@@ -6,16 +6,20 @@ null.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping, Sequence
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from keyedwm.arrow.columns import text_of
-from keyedwm.arrow.json_scan import Path, buffers, find
+from keyedwm.arrow.json_scan import Path, Spans, buffers, find, find_all
+from keyedwm.arrow.schema import FIELD_TYPES, field_schema
 from keyedwm.arrow.text_values import floats, strings, whole_numbers
 from keyedwm.arrow.time_text import MAX_EVENT_MS, milliseconds
 from keyedwm.core.places import EventTime, Field, FieldType, Place
+from keyedwm.core.rows import KEY, VALUE
 
 EventTimes = tuple[NDArray[np.int64], NDArray[np.bool_] | None]
 
@@ -78,25 +82,21 @@ def _whole(ms: NDArray[np.int64], valid: NDArray[np.bool_]) -> EventTimes:
     return ms, None if valid.all() else valid
 
 
-_TYPES = {FieldType.STRING: pa.string(), FieldType.BIGINT: pa.int64(), FieldType.DOUBLE: pa.float64()}
-
-
 class FieldReader:
     """Reads one field; `columns`: the source's."""
 
     def __init__(self, field: Field, columns: pa.Schema) -> None:
         self.field = field
-        self.type = columns.field(field.column).type if field.kind is None else _TYPES[field.kind]
-        self._path = Path(field.path) if field.path else None
+        self.type = columns.field(field.column).type if field.kind is None else FIELD_TYPES[field.kind]
+        self.path = Path(field.path) if field.path else None
 
-    def read(self, batch: pa.RecordBatch) -> pa.Array:
-        """The field of each row."""
-        values = batch.column(self.field.column)
+    def read(self, values: pa.Array, spans: Spans | None = None) -> pa.Array:
+        """Return the field of each row. values: of its column. spans: where they lie in it, of a field with a path."""
         kind = self.field.kind
         if kind is None:
             return values
-        if self._path is not None:
-            data, start, end = find(values, self._path)
+        if spans is not None:
+            data, start, end = spans
         elif kind is FieldType.STRING:
             return text_of(values)
         else:
@@ -106,3 +106,29 @@ class FieldReader:
         if kind is FieldType.STRING:
             return strings(data, start, end)
         return whole_numbers(data, start, end) if kind is FieldType.BIGINT else floats(data, start, end)
+
+
+class FieldColumns:
+    """Reads columns out of keys and values. fields: column → where; wanted: those that are read."""
+
+    def __init__(self, fields: Mapping[str, Field], wanted: Collection[str]) -> None:
+        columns = pa.schema(field_schema(fields))
+        self._readers = {name: FieldReader(field, columns) for name, field in fields.items() if name in wanted}
+
+    def read(self, key: pa.Array | None, value: pa.Array | None) -> dict[str, pa.Array]:
+        """Return each column of some records."""
+        given = {KEY: key, VALUE: value}
+        return dict(zip(self._readers, read_fields([*self._readers.values()], given.__getitem__), strict=True))
+
+
+def read_fields(readers: Sequence[FieldReader], column: Callable[[str], pa.Array]) -> list[pa.Array]:
+    """Return each field of some rows; a text is scanned once for all members of one object. column: name → values."""
+    paths: dict[str, list[Path]] = {}
+    for reader in readers:
+        if reader.path is not None:
+            paths.setdefault(reader.field.column, []).append(reader.path)
+    spans = {name: iter(find_all(column(name), wanted)) for name, wanted in paths.items()}
+    return [
+        reader.read(column(reader.field.column), None if reader.path is None else next(spans[reader.field.column]))
+        for reader in readers
+    ]

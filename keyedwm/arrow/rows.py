@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,9 @@ from keyedwm.arrow.control_rows import control_array
 from keyedwm.arrow.schema import RECORD_TYPE, REJECTED_TYPE, TIMESTAMP, US_PER_MS, axis_column
 from keyedwm.core.control_row import ControlRow
 from keyedwm.core.rows import CONTROL, EVENT_TIME, HEADERS, REJECTED, WATERMARK, topic_partition
+
+if TYPE_CHECKING:
+    from keyedwm.arrow.places import FieldColumns
 
 _SMALL_ROWS = 4_096
 _FULL_ROWS = 16_384
@@ -70,10 +74,16 @@ class Events:
 
 
 class RowBuilder:
-    """Lays out rows of one batch; `watermarks` maps each axis to the coalesced watermark stamped on every row (ms)."""
+    """Lays out rows of one batch; `watermarks` maps each axis to the coalesced watermark stamped on every row (ms).
 
-    def __init__(self, schema: pa.Schema, watermarks: Mapping[str, int | None]) -> None:
+    fields: the columns that are read out of keys and values.
+    """
+
+    def __init__(
+        self, schema: pa.Schema, watermarks: Mapping[str, int | None], fields: FieldColumns | None = None
+    ) -> None:
         self.schema = schema
+        self._fields = fields
         self._watermarks = dict(watermarks)
         self._event: dict[str, Callable[[Events], pa.Array]] = {
             "key": lambda e: e.key,
@@ -93,7 +103,8 @@ class RowBuilder:
 
     def events(self, events: Events) -> pa.RecordBatch:
         """Lay out one run of event rows, and of rows with a rejected record in the place of all values."""
-        arrays = [self._event[f.name](events) for f in self.schema]
+        read = {} if self._fields is None else self._fields.read(events.key, events.value)
+        arrays = [read[f.name] if f.name in read else self._event[f.name](events) for f in self.schema]
         if events.rejects is not None:
             shown = pa.array(np.arange(events.count), mask=events.rejects.marked)
             arrays = [

@@ -7,13 +7,14 @@ rejected records or messages is a struct that says whence the record is, and why
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from keyedwm.core import rows
 from keyedwm.core.errors import InputError
+from keyedwm.core.places import Field, FieldType
 from keyedwm.core.rows import REASON, REJECTED
 
 # Of a record's headers, as Spark's Kafka source has it: of rows read, and of rows written.
@@ -46,6 +47,13 @@ _KAFKA = {
 RECORD_TYPE = pa.struct([*_KAFKA.items(), (rows.HEADERS, HEADERS_TYPE)])
 REJECTED_TYPE = pa.struct([*RECORD_TYPE, pa.field(rows.REASON, pa.string())])
 
+FIELD_TYPES = {FieldType.STRING: pa.string(), FieldType.BIGINT: pa.int64(), FieldType.DOUBLE: pa.float64()}
+
+
+def field_schema(fields: Mapping[str, Field]) -> list[pa.Field]:
+    """Return the columns of fields that have a type."""
+    return [pa.field(name, FIELD_TYPES[field.kind]) for name, field in fields.items() if field.kind is not None]
+
 
 def row_schema(
     axes: Sequence[str],
@@ -54,26 +62,28 @@ def row_schema(
     control: bool,
     columns: Sequence[str] | None = None,
     rejected: bool = False,
+    fields: Sequence[pa.Field] = (),
 ) -> pa.Schema:
     """Return the schema of the rows.
 
     axes: names of the time axes; one unnamed axis is `("",)` and gives `event_time` and `watermark`.
     rejected: records can be given back unread.
     columns: the wanted columns in any order (case-insensitive), None for all; their order stays (docs/design/rows.md).
+    fields: columns that are read out of keys and values, behind those of the record.
     """
-    fields = [pa.field(name, kind) for name, kind in _KAFKA.items()]
+    record = [pa.field(name, kind) for name, kind in _KAFKA.items()]
     if headers:
-        fields.append(pa.field(rows.HEADERS, HEADERS_TYPE))
-    fields += [pa.field(axis_column(rows.EVENT_TIME, axis), TIMESTAMP) for axis in axes]
-    fields += [pa.field(axis_column(rows.WATERMARK, axis), TIMESTAMP) for axis in axes]
+        record.append(pa.field(rows.HEADERS, HEADERS_TYPE))
+    made = [pa.field(axis_column(rows.EVENT_TIME, axis), TIMESTAMP) for axis in axes]
+    made += [pa.field(axis_column(rows.WATERMARK, axis), TIMESTAMP) for axis in axes]
     if control:
-        fields.append(pa.field(rows.CONTROL, CONTROL_TYPE))
+        made.append(pa.field(rows.CONTROL, CONTROL_TYPE))
     if rejected:
-        fields.append(pa.field(rows.REJECTED, REJECTED_TYPE))
+        made.append(pa.field(rows.REJECTED, REJECTED_TYPE))
     if columns is not None:
         wanted = {c.lower() for c in columns}
-        fields = [f for f in fields if f.name.lower() in wanted]
-    return pa.schema(fields)
+        record, made = ([one for one in some if one.name.lower() in wanted] for some in (record, made))
+    return pa.schema([*record, *fields, *made])
 
 
 def axis_column(base: str, axis: str) -> str:

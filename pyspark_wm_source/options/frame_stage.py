@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from keyedwm.arrow.places import FieldReader
+from keyedwm.arrow.places import FieldReader, read_fields
 from keyedwm.config.places import field_of
 from keyedwm.config.validation import choice, wrong
 from keyedwm.core.errors import OptionError
@@ -30,7 +30,7 @@ HIDDEN_ORDER = tuple(HIDDEN + name for name in ORDER)
 _TIME_FIELD = pa.field(TIME, pa.int64())
 
 
-def read_fields(
+def plan_readers(
     by: Mapping[str, str], aggregates: Iterable[AggregateSpec], columns: pa.Schema
 ) -> dict[str, FieldReader]:
     """Return the readers of a plan's input columns. by: result column → field; columns: those of the source."""
@@ -105,7 +105,7 @@ class FrameSpec(StageSpec):
                 "by and aggregates: leave it out"
             )
         axis_of(source, self.axis)
-        readers = read_fields(self.by, self.aggregates.values(), source.every)
+        readers = plan_readers(self.by, self.aggregates.values(), source.every)
         plan = WindowPlan(
             schema=plan_schema(readers), by=tuple(self.by), window=self.window,
             aggregates=tuple(self.aggregates.items()), time=TIME, order=HIDDEN_ORDER, late_rule=self.late_rule,
@@ -134,9 +134,7 @@ class FrameStage(Stage):
         rows = builder.events(events)
         ms, valid = events.event_ms[self.axis]
         time = pa.array(ms, mask=None if valid is None else ~valid)
-        return pa.RecordBatch.from_arrays(
-            [*(reader.read(rows) for reader in self.readers), time], schema=self.shipped.schema
-        )
+        return pa.RecordBatch.from_arrays([*read_fields(self.readers, rows.column), time], schema=self.shipped.schema)
 
 
 def _window_description(window: FrameWindow | SessionWindow) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from keyedwm.arrow.places import FieldReader
+from keyedwm.arrow.places import FieldReader, read_fields
 from keyedwm.arrow.schema import axis_column, nullable
 from keyedwm.config.places import field_of
 from keyedwm.config.validation import wrong
@@ -78,7 +78,8 @@ class MessageStage(Stage):
     def rows(self, events: Events, builder: RowBuilder) -> pa.RecordBatch:
         """Return the messages."""
         rows, schema = builder.events(events), self.shipped.schema
-        arrays = [reader.read(rows).cast(field.type) for reader, field in zip(self.readers, schema, strict=True)]
+        read = read_fields(self.readers, rows.column)
+        arrays = [values.cast(field.type) for values, field in zip(read, schema, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 

@@ -8,23 +8,24 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from keyedwm.arrow.schema import row_schema
+from keyedwm.arrow.schema import field_schema, row_schema
 from keyedwm.config.secrets import secret_of
 from keyedwm.config.validation import boolean, choice, duration_ms, refuse_unknown, whole, wrong
 from keyedwm.core.errors import OptionError
 from keyedwm.core.idleness import Idleness
 from keyedwm.core.places import OnBadTime
-from keyedwm.core.rows import CONTROL, HEADERS, REJECTED
+from keyedwm.core.rows import CONTROL
 from keyedwm.core.text import nearest
 from keyedwm.core.watermark import Guarantee
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.client.properties import KNOWN
 from keyedwm.kafka.client.values import Isolation
 from pyspark_wm_source.options.axes import AXIS_OPTIONS, TimeAxis, axes_of
+from pyspark_wm_source.options.chosen_columns import ChosenColumns, chosen_columns
 from pyspark_wm_source.options.start_offsets import (
     EARLIEST,
     ENDING,
@@ -40,6 +41,8 @@ from pyspark_wm_source.values.control_authors import ControlAuthors
 from pyspark_wm_source.values.limits import LIMITS, Limits
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from pyspark_wm_source.options.stage import Stage
 
 LOG = logging.getLogger("keyedwm.source")
@@ -74,11 +77,6 @@ _INSTEAD = {
     "messages": "keyedwm.spark.held_messages(spark, CHECKPOINT, NAME)",
 }
 _BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
-# Columns that another option leaves out.
-_SWITCHES = {
-    HEADERS: "includeHeaders=false (the default)", CONTROL: "emitControl=false",
-    REJECTED: "onBadEventTime, which is not reject",
-}  # fmt: skip
 _FORBIDDEN_KAFKA = (
     "auto.offset.reset", "key.deserializer", "value.deserializer", "enable.auto.commit", "interceptor.classes",
 )  # fmt: skip
@@ -112,7 +110,7 @@ class SourceOptions:
     group_id: str | None
     emit_control: bool
     barriers: bool
-    columns: tuple[str, ...] | None
+    chosen: ChosenColumns
     guarantee: Guarantee
     propagate: bool = False
     control_authors: ControlAuthors = field(default_factory=ControlAuthors)
@@ -135,6 +133,12 @@ class SourceOptions:
         """Return the key of committed states. shown: the offset's part of it, in hex, which Spark's progress shows."""
         part = bytes.fromhex(shown)
         return part if self.state_secret is None else hmac.digest(self.state_secret, part, "sha256")
+
+    @property
+    def every_column(self) -> pa.Schema:
+        """All columns of an event's row, chosen or not."""
+        fields = field_schema(self.chosen.fields)
+        return row_schema(tuple(self.axes), headers=self.include_headers, control=False, fields=fields)
 
     @property
     def aligned(self) -> bool:
@@ -190,7 +194,7 @@ class SourceOptions:
         headers = boolean("includeHeaders", settings.get("includeheaders", "false"))
         on_bad = choice("onBadEventTime", settings.get("onbadeventtime", OnBadTime.NULL.value), OnBadTime)
         rows = row_schema(tuple(axes), headers=headers, control=emit_control, rejected=on_bad is OnBadTime.REJECT)
-        columns = _columns(settings, rows.names)
+        chosen = chosen_columns(settings.get("columns"), rows.names)
         return SourceOptions(
             client=client,
             topics=topics,
@@ -209,15 +213,15 @@ class SourceOptions:
             include_headers=headers,
             group_prefix=settings.get("groupidprefix", DEFAULT_GROUP_PREFIX),
             group_id=kafka.get("group.id"),
-            emit_control=emit_control and (columns is None or CONTROL in columns),
+            emit_control=emit_control and (chosen.names is None or CONTROL in chosen.names),
             barriers=boolean("barriers", settings.get("barriers", "true")),
-            columns=columns,
+            chosen=chosen,
             guarantee=guarantee,
             propagate=propagate,
             control_authors=_control_authors(settings, propagate=propagate),
             state_secret=secret_of("stateSecret", settings["statesecret"]) if "statesecret" in settings else None,
             continue_from=_continue_from(settings),
-            stage=_stage(settings, axes, columns, headers=headers),
+            stage=_stage(settings, axes, chosen, headers=headers),
             test_clock=settings.get("testclock"),
         )
 
@@ -252,7 +256,7 @@ def _control_authors(settings: Mapping[str, str], *, propagate: bool) -> Control
 
 
 def _stage(
-    settings: Mapping[str, str], axes: Mapping[str, TimeAxis], columns: tuple[str, ...] | None, *, headers: bool
+    settings: Mapping[str, str], axes: Mapping[str, TimeAxis], chosen: ChosenColumns, *, headers: bool
 ) -> Stage | None:
     """Read the option of an operator's first step inside the source, and refuse those that contradict it."""
     text = settings.get("stage")
@@ -267,9 +271,11 @@ def _stage(
     from pyspark_wm_source.options.stage import SourceColumns
     from pyspark_wm_source.options.stages import parse_stage
 
-    every = row_schema(tuple(axes), headers=headers, control=False)
-    chosen = None if columns is None else row_schema(tuple(axes), headers=headers, control=False, columns=columns)
-    return parse_stage(text).stage(SourceColumns(every=every, chosen=chosen, axes=axes))
+    every, read = (
+        row_schema(tuple(axes), headers=headers, control=False, columns=names, fields=field_schema(chosen.fields))
+        for names in (None, chosen.names)
+    )
+    return parse_stage(text).stage(SourceColumns(every=every, chosen=None if chosen.names is None else read, axes=axes))
 
 
 def _continue_from(settings: Mapping[str, str]) -> str | None:
@@ -304,24 +310,3 @@ def _count(settings: Mapping[str, str], name: str) -> int | None:
 def _optional_ms(settings: Mapping[str, str], name: str, default: str) -> int | None:
     value = settings.get(name.lower(), default)
     return None if value.strip().lower() == "none" else duration_ms(name, value)
-
-
-def _columns(settings: Mapping[str, str], known: Sequence[str]) -> tuple[str, ...] | None:
-    value = settings.get("columns")
-    if value is None:
-        return None
-    wanted = tuple(sorted({c.strip().lower() for c in value.split(",")} - {""}))
-    for column in wanted:
-        if column in _SWITCHES and column not in known:
-            raise OptionError(f"option columns: {column!r} is left out by {_SWITCHES[column]}: decide for one of them")
-        if column not in {k.lower() for k in known}:
-            hint = nearest(column, known)
-            found = f"option columns: {column!r} is not a column of the source ({', '.join(known)})"
-            raise OptionError(found + (f"; did you mean {hint}?" if hint else ""))
-    if not wanted:
-        raise OptionError("option columns: it is empty; name at least one column")
-    if REJECTED in known and REJECTED not in wanted:
-        raise OptionError(
-            f"option columns: it leaves out {REJECTED!r}, where onBadEventTime=reject gives records back: add it"
-        )
-    return wanted

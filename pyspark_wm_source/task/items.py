@@ -5,7 +5,7 @@ Rule: what `run_stage` ships is what the operator's own stage one ships, made by
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -71,15 +71,12 @@ def lay_out(items: Iterable[Item], builder: RowBuilder) -> Iterator[pa.RecordBat
         yield batch
 
 
-def run_stage(
-    items: Iterable[Item], stage: Stage, stamps: Mapping[str, int | None], task: int
-) -> Iterator[pa.RecordBatch]:
+def run_stage(items: Iterable[Item], stage: Stage, builder: RowBuilder, task: int) -> Iterator[pa.RecordBatch]:
     """Yield what the task ships to the operator's buckets (`SHIPPED`): its rows or partials, its control rows, and
-    rejected records.
+    rejected records. builder: of the stage's columns.
     """
     control: list[ControlRow] = []
     rejected: list[pa.Array] = []
-    builder = RowBuilder(stage.columns, stamps)
     each = (stage.rows(one, builder) for one in events_of(items, control, rejected))
     rows = grouped(each, GROUP_ROWS, GROUP_BYTES, lambda: sum(one.nbytes for one in rejected) >= GROUP_BYTES)
     yield from shipped(stage.shipped, stage.ids, task, rows, control, rejected=rejected, input_number=stage.number)

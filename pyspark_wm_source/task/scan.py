@@ -12,13 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
+from keyedwm.arrow.places import FieldColumns
 from keyedwm.arrow.rows import Events, RowBuilder, pack
 from keyedwm.core.control_row import ControlRow, channel_row
 from keyedwm.core.encoding import CommittedState, encode_committed
 from keyedwm.core.errors import KeyedwmError
 from keyedwm.core.inline import HEADER
 from keyedwm.core.places import OnBadTime, Place
-from keyedwm.core.rows import HEADERS, REJECTED, ControlKind
+from keyedwm.core.rows import HEADERS, KEY, REJECTED, VALUE, ControlKind
 from keyedwm.kafka.client.errors import Code
 from keyedwm.kafka.records.read import Records, Wanted
 from keyedwm.kafka.requests.cluster import Cluster, shared
@@ -40,16 +41,19 @@ def scan(split: Split, options: SourceOptions, schema: pa.Schema) -> Iterator[pa
     """Yield the rows of one split in `schema`; a channel's rows come in its order."""
     states: list[tuple[ChannelRange, RangeResult]] = []
     stage = options.stage
-    columns = set((schema if stage is None else stage.columns).names)
+    read = schema if stage is None else stage.columns
+    columns = set(read.names)
     if options.on_bad is OnBadTime.REJECT:
         columns.add(REJECTED)
     items = _items(split, options, columns, states)
+    fields = FieldColumns(options.chosen.fields, columns) if options.chosen.fields else None
+    builder = RowBuilder(read, split.stamps, fields)
     if stage is None:
-        yield from pack(lay_out(items, RowBuilder(schema, split.stamps)))
+        yield from pack(lay_out(items, builder))
     else:
         from pyspark_wm_source.task.items import run_stage  # a plain read need not load windows and joins
 
-        yield from run_stage(items, stage, split.stamps, task_number())
+        yield from run_stage(items, stage, builder, task_number())
     if states and split.group:
         _commit_states(split, shared(options.client), states, options)
 
@@ -71,9 +75,10 @@ def wanted_columns(columns: set[str], options: SourceOptions) -> Wanted:
     """
     places = {axis.event_time.place for axis in options.axes.values()}
     whole = REJECTED in columns
+    named = columns | {field.column for name, field in options.chosen.fields.items() if name in columns}
     return Wanted(
-        key=whole or "key" in columns or Place.KEY in places,
-        value=whole or "value" in columns or Place.VALUE in places,
+        key=whole or KEY in named or Place.KEY in places,
+        value=whole or VALUE in named or Place.VALUE in places,
         headers=whole or HEADERS in columns or not places.isdisjoint((Place.HEADER, Place.WRITTEN)),
         control_header=HEADER,
     )

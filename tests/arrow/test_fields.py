@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyedwm.arrow.places import FieldReader
+from keyedwm.arrow.json_scan import Path, find, find_all
+from keyedwm.arrow.places import FieldReader, read_fields
 from keyedwm.config.places import field_of
 from keyedwm.core.errors import OptionError
 from keyedwm.core.places import Field, FieldType
@@ -27,7 +28,8 @@ def read(text: str, values: list[bytes | None]) -> list:
     columns = [pa.nulls(count, pa.binary()), pa.array(values, pa.binary()), pa.array(range(count), pa.int64())]
     # A slice, so that neither offsets nor validity begin at the buffers' first bit.
     batch = pa.RecordBatch.from_arrays([pa.concat_arrays([c[:1], c]) for c in columns], schema=COLUMNS).slice(1)
-    return FieldReader(field_of("by", text, COLUMNS.names), COLUMNS).read(batch).to_pylist()
+    reader = FieldReader(field_of("by", text, COLUMNS.names), COLUMNS)
+    return read_fields([reader], batch.column)[0].to_pylist()
 
 
 def bits(number: float | None) -> bytes | None:
@@ -111,3 +113,49 @@ def test_a_field_says_where_it_lies() -> None:
 def test_what_is_no_field_is_refused(text: str) -> None:
     with pytest.raises(OptionError, match="option by: "):
         field_of("by", text, COLUMNS.names)
+
+
+NAMES = ["a", "b", "ab", "é", "", "a b"]
+PATHS = [("a",), ("b",), ("é",), ("a", "a"), ("a", "b"), ("a", 0), ("b", 1, "a"), ("b", 1, "b"), ("ab",), ("a b",)]
+
+
+class Pairs(list):
+    """An object whose names can come twice."""
+
+
+documents = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.lists(st.tuples(st.sampled_from(NAMES), inner), max_size=5).map(Pairs)
+    ),
+    max_leaves=12,
+)
+
+
+def written(one: object, spaces: str, ascii_only: bool) -> str:
+    if isinstance(one, Pairs):
+        names = [json.dumps(name, ensure_ascii=ascii_only) for name, _ in one]
+        values = [written(value, spaces, ascii_only) for _, value in one]
+        return "{" + ",".join(f"{spaces}{n}{spaces}:{spaces}{v}" for n, v in zip(names, values, strict=True)) + "}"
+    if isinstance(one, list):
+        return "[" + ",".join(spaces + written(value, spaces, ascii_only) for value in one) + "]"
+    return json.dumps(one, ensure_ascii=ascii_only)
+
+
+@given(
+    st.lists(st.none() | st.tuples(documents, st.sampled_from(["", " "]), st.booleans()), max_size=5),
+    st.lists(st.sampled_from(PATHS), min_size=1, max_size=6), st.randoms(use_true_random=False),
+)  # fmt: skip
+def test_values_found_together_are_those_found_one_by_one(given_documents, paths, chance) -> None:
+    texts = [None if one is None else written(*one).encode() for one in given_documents]
+    # Cut off, or with another byte somewhere: what is no JSON must not be read differently either.
+    texts += [text[: chance.randrange(len(text) + 1)] for text in texts if text]
+    texts += [text[:at] + chance.choice([b'"', b"}", b",", b"x"]) + text[at + 1 :] for text in texts if text
+              for at in [chance.randrange(len(text))]]  # fmt: skip
+    values = pa.array([None, *texts], pa.binary()).slice(1)
+    compiled = [Path(path) for path in paths]
+    for path, (data, start, end) in zip(compiled, find_all(values, compiled), strict=True):
+        alone = find(values, path)
+        assert start.tolist() == alone[1].tolist()
+        assert end[start >= 0].tolist() == alone[2][start >= 0].tolist()
+        assert data is alone[0] or data.tolist() == alone[0].tolist()

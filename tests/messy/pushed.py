@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.arrow.rows import Events, Rejects
+from keyedwm.arrow.rows import Events, Rejects, RowBuilder
 from keyedwm.arrow.schema import HEADERS_TYPE, row_schema
 from keyedwm.core.control_row import decode_rows
 from keyedwm.operators.frames.plan import WindowPlan
@@ -58,7 +58,8 @@ class Pushed(Pipeline):
         assert tuple(stage.ids) == self.layout.ids
         ((_, batch),) = given
         for number, (task, texts) in enumerate(zip(batch.tasks, batch.control, strict=True)):
-            yield from run_stage(items_of(task, texts, self.back), stage, {"": batch.before}, number)
+            builder = RowBuilder(stage.columns, {"": batch.before})
+            yield from run_stage(items_of(task, texts, self.back), stage, builder, number)
 
 
 def play(rng: random.Random) -> int:

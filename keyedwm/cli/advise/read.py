@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from keyedwm.arrow.places import EventTimeReader, FieldReader
+from keyedwm.arrow.places import EventTimeReader, FieldReader, read_fields
 from keyedwm.arrow.schema import row_schema
 from keyedwm.cli.advise.losses import Numbers, arrivals, zones_of
 from keyedwm.core.axis import Counts
@@ -168,7 +168,7 @@ class _Judge:
         fate[long_past] = TimeFate.LONG_AGO
         hint = self._hint(records, times, fate) if self._first else None
         self._first = False
-        key = None if field is None else field.read(_batch(records))
+        key = None if field is None else read_fields([field], _batch(records).column)[0]
         appended = bool((records.timestamp_type == _LOG_APPEND_TIME).all())
         return _Part(self._channel.partition, records.timestamp_ms, ms, fate, key, appended, hint)
 

@@ -61,7 +61,8 @@ def read_records_once() -> None:
             pass
     staged = SourceOptions.parse({**_OPTIONS, **_STAGE.as_options(), "includeHeaders": "false"})
     if staged.stage is not None:
-        for _ in run_stage(_items(staged, staged.stage.columns), staged.stage, {"": 0}, 0):
+        builder = RowBuilder(staged.stage.columns, {"": 0})
+        for _ in run_stage(_items(staged, staged.stage.columns), staged.stage, builder, 0):
             pass
     long = RecordColumns(
         np.zeros(2, np.int64), pa.array([bytes(LIMITS.first_bytes)] * 2)

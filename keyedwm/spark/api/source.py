@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from keyedwm.arrow.schema import row_schema
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.operators.aggregates.functions import Aggregate
 from keyedwm.operators.aggregates.spec import is_simple
@@ -31,7 +30,7 @@ def ship_source(
     read: Source, by: Mapping[str, str] | Sequence[str], settings: Mapping[str, Any], axis: str, buckets: int
 ) -> tuple[DataFrame, WindowPlan, int]:
     """Return the shipped rows, the plan, and the watermark key of the axis; settings: for the plan."""
-    from pyspark_wm_source.options.frame_stage import HIDDEN_ORDER, FrameSpec, plan_schema, read_fields
+    from pyspark_wm_source.options.frame_stage import HIDDEN_ORDER, FrameSpec, plan_readers, plan_schema
     from pyspark_wm_source.options.source_options import SourceOptions
 
     if isinstance(settings["window"], RowGapWindow):
@@ -47,9 +46,9 @@ def ship_source(
         axes = ", ".join(filter(None, options.axes))
         hint = f"axis must be one of {axes}" if axes else "leave it out"
         raise InputError(f"aggregate: the source has no time axis {axis!r}; {hint}")
-    columns = row_schema(list(options.axes), headers=options.include_headers, control=False)
+    columns = options.every_column
     fields = named_fields(by, columns.names)
-    readers = read_fields(fields, [spec for _, spec in settings["aggregates"]], columns)
+    readers = plan_readers(fields, [spec for _, spec in settings["aggregates"]], columns)
     read_from = (*(f"{name} {readers[name].field}" for name in fields), f"event time {options.axes[axis].where}")
     plan = WindowPlan(
         schema=plan_schema(readers), by=tuple(fields), order=HIDDEN_ORDER, read_from=read_from, **settings

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from keyedwm.arrow.places import FieldReader
-from keyedwm.arrow.schema import row_schema
 from keyedwm.config.places import field_of
 from keyedwm.core.errors import OptionError
 from keyedwm.core.places import Field
@@ -48,7 +47,7 @@ def message_fields(
     from pyspark_wm_source.options.source_options import SourceOptions
 
     options = SourceOptions.parse(read.set_options)
-    columns = row_schema(list(options.axes), headers=options.include_headers, control=False)
+    columns = options.every_column
     # Watermarks are those of a batch, so they are no fields.
     names = [name for name in columns.names if not name.startswith(WATERMARK)]
     keys = named_fields(by, names)

@@ -1,0 +1,99 @@
+"""The option columns: which columns of the source are read, and which are read out of keys and values.
+
+Rule: `json:$.amount::double AS amount` is a column of its own. Where no name is given it is the last one of the path,
+as Spark SQL's `value:amount::double` names it. The names of the source's own columns stay theirs, chosen or not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from keyedwm.config.places import field_of
+from keyedwm.config.validation import wrong
+from keyedwm.core.errors import OptionError
+from keyedwm.core.places import Field
+from keyedwm.core.rows import CONTROL, EVENT_TIME, HEADERS, KEY, REJECTED, VALUE, WATERMARK
+from keyedwm.core.text import nearest
+
+_OPTION, _ALL = "columns", "*"
+# Commas within quotes belong to a path or a name.
+_ITEM = re.compile(r"""(?:[^,'"`]|'[^']*'|"[^"]*"|`[^`]*`|['"`])+""")
+_NAMED = re.compile(r"(.+?)\s+as\s+(?:`([^`]+)`|([\w$-]+))", re.IGNORECASE | re.DOTALL)
+# Columns that another option leaves out.
+_SWITCHES = {
+    HEADERS: "includeHeaders=false (the default)", CONTROL: "emitControl=false",
+    REJECTED: "onBadEventTime, which is not reject",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChosenColumns:
+    """names: of the source's own columns, in lower case and sorted, None for all. fields: column → where it is read."""
+
+    names: tuple[str, ...] | None = None
+    fields: Mapping[str, Field] = field(default_factory=dict)
+
+
+def chosen_columns(text: str | None, known: Sequence[str]) -> ChosenColumns:
+    """Read the option; known: the source's own columns. Raises OptionError in one sentence."""
+    if text is None:
+        return ChosenColumns()
+    items = [item for item in (one.strip() for one in _ITEM.findall(text)) if item]
+    if not items:
+        raise OptionError(f"option {_OPTION}: it is empty; name at least one column")
+    own = [item.lower() for item in items if _is_own(item)]
+    is_all = _ALL in own
+    fields: dict[str, Field] = {}
+    for item in (item for item in items if not _is_own(item)):
+        name, place = _field(item, known)
+        if name.lower() in {other.lower() for other in fields}:
+            raise wrong(_OPTION, item, f"there is a column {name!r} already: give this one another name with AS")
+        fields[name] = place
+    names = tuple(sorted({*own} - {_ALL}))
+    _check_own(names, known, is_all=is_all)
+    return ChosenColumns(names=None if is_all else names, fields=fields)
+
+
+def _is_own(item: str) -> bool:
+    return ":" not in item and _NAMED.fullmatch(item) is None
+
+
+def _field(item: str, known: Sequence[str]) -> tuple[str, Field]:
+    """The name and place of a column that is read out of a key or a value."""
+    match = _NAMED.fullmatch(item)
+    place, name = (match[1], match[2] or match[3]) if match else (item, None)
+    found = field_of(_OPTION, place, (KEY, VALUE))
+    if found.kind is None:
+        raise wrong(_OPTION, item, f"a type is expected, {place}::string AS NAME: a column as it is keeps its name")
+    if name is None:
+        last = found.path[-1] if found.path else None
+        if not isinstance(last, str):
+            raise wrong(_OPTION, item, f"a name for the column is expected: {item} AS NAME")
+        name = last
+    if _is_taken(name, known):
+        raise wrong(_OPTION, item, f"{name!r} is a column of the source: give this one another name with AS")
+    return name, found
+
+
+def _is_taken(name: str, known: Collection[str]) -> bool:
+    lower = name.lower()
+    reserved = {one.lower() for one in known} | {HEADERS, CONTROL, REJECTED}
+    return lower in reserved or lower.startswith((EVENT_TIME, WATERMARK))
+
+
+def _check_own(wanted: Sequence[str], known: Sequence[str], *, is_all: bool) -> None:
+    for column in wanted:
+        if column in _SWITCHES and column not in known:
+            raise OptionError(
+                f"option {_OPTION}: {column!r} is left out by {_SWITCHES[column]}: decide for one of them"
+            )
+        if column not in {k.lower() for k in known}:
+            hint = nearest(column, known)
+            found = f"option {_OPTION}: {column!r} is not a column of the source ({', '.join(known)})"
+            raise OptionError(found + (f"; did you mean {hint}?" if hint else ""))
+    if REJECTED in known and REJECTED not in wanted and not is_all:
+        raise OptionError(
+            f"option {_OPTION}: it leaves out {REJECTED!r}, where onBadEventTime=reject gives records back: add it"
+        )
