@@ -19,6 +19,8 @@ from benchmarks.nexmark_queries import BID_FIELDS, QUERIES, WINDOW_MS, Events, Q
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+    from keyedwm.spark.hosting.source_description import Source
+
 CATEGORY, STATES = 10, ("OR", "ID", "CA")  # what q3 asks for
 OPEN, OPEN_MS = "10 seconds", 10_000  # longer than any auction
 HELD = "10 minutes"  # q3's bound, as in Beam
@@ -38,7 +40,7 @@ def _chosen(found: DataFrame, *columns: str) -> DataFrame:
     return found.selectExpr(*columns, *(name for name in _TIMES if name in found.columns))
 
 
-def _ours(rows: DataFrame, fields: str, kind: str, where: str = "true") -> DataFrame:
+def _ours(rows: DataFrame | Source, fields: str, kind: str, where: str = "true") -> DataFrame:
     return events_of(rows, fields, kind).where(f"({where}) OR {_CONTROL}")
 
 
@@ -59,7 +61,7 @@ _IN_STATES = f"state IN ({', '.join(map(repr, STATES))})"
 _Q3 = ("name", "city", "state", "auction")
 
 
-def _q3(rows: DataFrame) -> DataFrame:
+def _q3(rows: DataFrame | Source) -> DataFrame:
     from keyedwm.spark import join
 
     people = _chosen(_ours(rows, _PERSON_FIELDS, "person", _IN_STATES), "id seller", "name", "city", "state")
@@ -89,7 +91,7 @@ _STARTED = f"dateTime - dateTime % {WINDOW_MS}"
 _SAME = f"{WINDOW_MS} milliseconds"
 
 
-def _q8(rows: DataFrame) -> DataFrame:
+def _q8(rows: DataFrame | Source) -> DataFrame:
     from keyedwm.spark import join
 
     people = _chosen(_ours(rows, _PERSON_FIELDS, "person"), "id", "name", f"{_STARTED} start")
@@ -121,7 +123,7 @@ def _sides(auctions: DataFrame, bids: DataFrame) -> tuple[DataFrame, DataFrame]:
     return opened, _chosen(bids, "auction", "bidder", "price", "dateTime bid_time")
 
 
-def _won(rows: DataFrame) -> DataFrame:
+def _won(rows: DataFrame | Source) -> DataFrame:
     from keyedwm.spark import aggregate, join, max, tumbling  # noqa: A004
 
     opened, bids = _sides(_ours(rows, _AUCTION_FIELDS, "auction"), _ours(rows, BID_FIELDS, "bid"))
@@ -153,7 +155,7 @@ def _winners(won: DataFrame) -> DataFrame:
     return won.selectExpr("auction", f"rank % {2**_BIDDER_BITS} bidder", _PRICE, f"opened + {delay} dateTime")
 
 
-def _q9(rows: DataFrame) -> DataFrame:
+def _q9(rows: DataFrame | Source) -> DataFrame:
     return _winners(_won(rows).where("control IS NULL"))
 
 
@@ -161,7 +163,7 @@ def _native_q9(rows: DataFrame) -> DataFrame:
     return _winners(_native_won(rows))
 
 
-def _q4(rows: DataFrame) -> DataFrame:
+def _q4(rows: DataFrame | Source) -> DataFrame:
     from keyedwm.spark import aggregate, count, sum, tumbling  # noqa: A004
 
     won = _chosen(_won(rows), "category", _PRICE)

@@ -1,7 +1,8 @@
 """Nexmark's queries of one stream (q0, q1, q2, q5, q7, q8, q11) as frames of both sides, and their answers by numpy.
 
 Rule: both sides read the same topic, parse with Spark's `from_json` the same fields, and select with the same
-expressions; they differ in the source and in the windows. Event time is the record's, the watermark trails it by LAG.
+expressions; they differ in the source and in the windows. Our side runs once more with fields that the source reads
+itself. Event time is the record's, the watermark trails it by LAG.
 """
 
 from __future__ import annotations
@@ -38,12 +39,13 @@ _WEIGHTS = (1_000_003, 10_007, 101, 7, 3)
 class Query:
     """One query: its result columns, both sides' frames (of a source's rows), and the rows that must come out.
 
-    windowed: it has windows; buckets: they are our own on our side. staged: ours once more, with stage one in the
-    reading tasks; None where keys or aggregates are no plain fields.
+    ours: of loaded rows, or of a source that is not loaded and is told which fields to read. windowed: it has windows;
+    buckets: they are our own on our side. staged: ours once more, with stage one in the reading tasks; None where keys
+    or aggregates are no plain fields.
     """
 
     columns: tuple[str, ...]
-    ours: Callable[[DataFrame], DataFrame]
+    ours: Callable[[DataFrame | Source], DataFrame]
     native: Callable[[DataFrame], DataFrame]
     answer: Callable[[Events], pa.Table]
     windowed: bool = True
@@ -92,18 +94,27 @@ def observed(frame: DataFrame) -> DataFrame:
     return frame.observe("check", F.count("*").alias("results"), F.sum(F.pmod(total, F.lit(_PRIME))).alias("checksum"))
 
 
-def events_of(rows: DataFrame, fields: str, *wanted: str) -> DataFrame:
+def events_of(rows: DataFrame | Source, fields: str, *wanted: str) -> DataFrame:
     """The parsed events of some kinds; of ours the control rows stay, of Spark's the closing record does."""
+    from pyspark.sql import DataFrame
     from pyspark.sql import functions as F
 
-    kind = F.col("key").cast("string")
-    is_ours = "event_time" in rows.columns
-    kept = kind.isin(*wanted)
-    if is_ours and "control" in rows.columns:
-        kept |= F.col("control").isNotNull()
+    is_loaded = isinstance(rows, DataFrame)
+    read = rows.withColumn("kind", F.col("key").cast("string")) if is_loaded else _read(rows, fields)
+    kept = F.col("kind").isin(*wanted)
+    found = read.where(kept | F.col("control").isNotNull() if "control" in read.columns else kept)
+    if not is_loaded:
+        return found
     beside = [name for name in ("event_time", "watermark", "control", "timestamp") if name in rows.columns]
     parsed = F.from_json(F.col("value").cast("string"), fields).alias("event")
-    return rows.where(kept).select(kind.alias("kind"), parsed, *beside).select("kind", "event.*", *beside)
+    return found.select("kind", parsed, *beside).select("kind", "event.*", *beside)
+
+
+def _read(read: Source, fields: str) -> DataFrame:
+    """The rows of a source with these fields of values beside the columns that it was given."""
+    named = (field.split() for field in fields.split(", "))
+    columns = ", ".join(f"json:$.{name}::{kind.lower()}" for name, kind in named)
+    return read.option("columns", f"{read.set_options['columns']}, key::string AS kind, {columns}").load()
 
 
 def native_events(rows: DataFrame, fields: str, *wanted: str) -> DataFrame:
@@ -114,16 +125,16 @@ def native_events(rows: DataFrame, fields: str, *wanted: str) -> DataFrame:
 # q0, q1, q2: no state, the same for both.
 
 
-def _q0(rows: DataFrame) -> DataFrame:
+def _q0(rows: DataFrame | Source) -> DataFrame:
     return events_of(rows, f"{BID_FIELDS}, extra STRING", "bid").select(*Q0)
 
 
-def _q1(rows: DataFrame) -> DataFrame:
+def _q1(rows: DataFrame | Source) -> DataFrame:
     found = events_of(rows, f"{BID_FIELDS}, extra STRING", "bid")
     return found.selectExpr("auction", "bidder", f"price * {EXCHANGE} milli_euro", "dateTime", "extra")
 
 
-def _q2(rows: DataFrame) -> DataFrame:
+def _q2(rows: DataFrame | Source) -> DataFrame:
     return events_of(rows, BID_FIELDS, "bid").where(f"auction % {EVERY} = 0").select("auction", "price")
 
 
@@ -147,7 +158,7 @@ _BITS = 36
 _PAIR = f"shiftleft(n, {_BITS}) + auction"
 
 
-def _q5(rows: DataFrame) -> DataFrame:
+def _q5(rows: DataFrame | Source) -> DataFrame:
     from keyedwm.spark import aggregate, count, sliding
 
     found = events_of(rows, "auction BIGINT", "bid")
@@ -214,7 +225,7 @@ def _a5(events: Events) -> pa.Table:
 # by its order is no aggregate of ours: Spark's own window on both sides.
 
 
-def _q7(rows: DataFrame) -> DataFrame:
+def _q7(rows: DataFrame | Source) -> DataFrame:
     from keyedwm.spark import with_watermark
 
     return _highest(with_watermark(events_of(rows, BID_FIELDS, "bid")), "event_time")
@@ -248,7 +259,7 @@ def _people(found: DataFrame) -> DataFrame:
     return found.selectExpr("CASE WHEN kind = 'auction' THEN seller ELSE id END id", "name", "seller", *beside)
 
 
-def _q8(rows: DataFrame) -> DataFrame:
+def _q8(rows: DataFrame | Source) -> DataFrame:
     from keyedwm.spark import aggregate, count, max, tumbling  # noqa: A004
 
     found = _people(events_of(rows, _Q8_FIELDS, "person", "auction"))
@@ -282,7 +293,7 @@ def _a8(events: Events) -> pa.Table:
 _Q11 = ("bidder", "n", "unix_millis(window.start) start", "unix_millis(window.end) end")
 
 
-def _q11(rows: DataFrame) -> DataFrame:
+def _q11(rows: DataFrame | Source) -> DataFrame:
     from keyedwm.spark import aggregate, count, session
 
     found = events_of(rows, "bidder BIGINT", "bid")
