@@ -7,8 +7,9 @@ another one. Of members with one name the first counts.
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -59,42 +60,50 @@ def _split_escapes(text: str) -> list[str]:
     return [*parts, rest]
 
 
+class _Members:
+    """Compiled names of members of one object; parent: the steps to it."""
+
+    def __init__(self, parent: Sequence[str | int], names: Sequence[str]) -> None:
+        self.parent, self.count = Path(parent), len(names)
+        each = [Path([name]) for name in names]
+        self.first = np.cumsum([0, *(one.first[1] for one in each)])
+        self.ends = np.append(0, np.cumsum(np.concatenate([np.diff(one.ends) for one in each])))
+        self.bytes = np.concatenate([one.bytes for one in each])
+
+
+_members = functools.lru_cache(maxsize=256)(_Members)
+
+
 def find_all(texts: pa.Array, paths: Sequence[Path]) -> list[Spans]:
     """Find the values at several paths in each text, as `find` does each; members of one object in one pass."""
-    members: dict[tuple[str | int, ...], dict[str, int]] = {}
-    for path in paths:
-        *parent, name = path.steps
-        if isinstance(name, str):
-            names = members.setdefault(tuple(parent), {})
-            names.setdefault(name, len(names))
-    together = {parent: _find_together(texts, parent, names) for parent, names in members.items() if len(names) > 1}
+    names: dict[tuple[str | int, ...], list[str]] = {}
+    for parent, name in ((path.steps[:-1], path.steps[-1]) for path in paths):
+        if isinstance(name, str) and name not in names.setdefault(parent, []):
+            names[parent].append(name)
+    together = {
+        parent: _find_together(texts, _members(parent, tuple(some))) for parent, some in names.items() if len(some) > 1
+    }
     found = []
     for path in paths:
-        *parent, name = path.steps
-        shared = together.get(tuple(parent)) if isinstance(name, str) else None
-        if shared is None:
-            found.append(find(texts, path))
-        else:
-            data, start, end = shared
-            place = members[tuple(parent)][str(name)]
+        parent, name = path.steps[:-1], path.steps[-1]
+        if isinstance(name, str) and parent in together:
+            data, start, end = together[parent]
+            place = names[parent].index(name)
             found.append((data, start[place], end[place]))
+        else:
+            found.append(find(texts, path))
     return found
 
 
-def _find_together(texts: pa.Array, parent: Sequence[str | int], names: Iterable[str]) -> Spans:
-    """Find members of the object at `parent`; start and end: one row for each name."""
-    above, members = Path(parent), [Path([name]) for name in names]
+def _find_together(texts: pa.Array, members: _Members) -> Spans:
+    """Find members of one object; start and end: one row for each of them."""
     data, ends = buffers(texts)
-    start = np.full((len(members), len(texts)), _FAILED, np.int64)
-    end = np.zeros((len(members), len(texts)), np.int64)
+    start = np.full((members.count, len(texts)), _FAILED, np.int64)
+    end = np.zeros((members.count, len(texts)), np.int64)
     if len(texts):
-        spelled = np.cumsum([0, *(member.first[1] for member in members)])
-        sizes = np.concatenate([np.diff(member.ends) for member in members])
-        name_ends = np.append(0, np.cumsum(sizes))
-        written = np.concatenate([member.bytes for member in members])
-        _find_members(
-            data, ends, above.index, above.first, above.ends, above.bytes, spelled, name_ends, written, start, end
-        )
+        above = members.parent
+        path = above.index, above.first, above.ends, above.bytes
+        _find_members(data, ends, *path, members.first, members.ends, members.bytes, start, end)
     if texts.null_count:
         start[:, np.asarray(texts.is_null())] = _FAILED
     return data, start, end

@@ -73,14 +73,14 @@ def _field(item: str, known: Sequence[str]) -> tuple[str, Field]:
             raise wrong(_OPTION, item, f"a name for the column is expected: {item} AS NAME")
         name = last
     if _is_taken(name, known):
-        raise wrong(_OPTION, item, f"{name!r} is a column of the source: give this one another name with AS")
+        raise wrong(_OPTION, item, f"{name!r} is a name of the source's own columns: give this one another with AS")
     return name, found
 
 
 def _is_taken(name: str, known: Collection[str]) -> bool:
     lower = name.lower()
     reserved = {one.lower() for one in known} | {HEADERS, CONTROL, REJECTED}
-    return lower in reserved or lower.startswith((EVENT_TIME, WATERMARK))
+    return lower in reserved or lower.startswith((f"{EVENT_TIME}_", f"{WATERMARK}_"))
 
 
 def _check_own(wanted: Sequence[str], known: Sequence[str], *, is_all: bool) -> None:
