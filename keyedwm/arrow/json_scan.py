@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -43,21 +44,19 @@ class Path:
 
 
 def _spellings(name: str) -> list[bytes]:
-    """Encode a name raw and with its non-ASCII characters escaped, in either case of hex digits."""
-    escaped = json.dumps(name)[1:-1]
-    raw = json.dumps(name, ensure_ascii=False)[1:-1]
-    upper = "".join(part if i % 2 == 0 else part.upper() for i, part in enumerate(_split_escapes(escaped)))
-    return [s.encode() for s in dict.fromkeys((raw, escaped, upper))]
+    """Encode a name as writers of JSON do: raw or with escapes of what is not ASCII, in either case of hex digits, with
+    a slash escaped or not, and with the escapes of what HTML could take for a tag.
+    """
+    plain = [json.dumps(name, ensure_ascii=False)[1:-1], json.dumps(name)[1:-1]]
+    plain += [one.replace("/", "\\/") for one in plain]
+    plain += [_HTML.sub(lambda found: f"\\u{ord(found[0]):04x}", one) for one in plain]
+    plain += [_ESCAPE.sub(lambda found: found[1] + found[2].upper() if found[2] else found[0], one) for one in plain]
+    return [one.encode() for one in dict.fromkeys(plain)]
 
 
-def _split_escapes(text: str) -> list[str]:
-    """Split into plain text and the four hex digits after each \\u, in turn."""
-    parts, rest = [], text
-    while "\\u" in rest:
-        head, _, rest = rest.partition("\\u")
-        parts += [head + "\\u", rest[:4]]
-        rest = rest[4:]
-    return [*parts, rest]
+_HTML = re.compile("[&<>]")
+# Any escape: an escaped backslash before a `u` begins none.
+_ESCAPE = re.compile(r"(\\u)([0-9a-f]{4})|\\.")
 
 
 class _Members:
@@ -68,7 +67,7 @@ class _Members:
         each = [Path([name]) for name in names]
         self.first = np.cumsum([0, *(one.first[1] for one in each)])
         self.ends = np.append(0, np.cumsum(np.concatenate([np.diff(one.ends) for one in each])))
-        self.bytes = np.concatenate([one.bytes for one in each])
+        self.bytes = np.concatenate([one.bytes[: one.ends[-1]] for one in each])
 
 
 _members = functools.lru_cache(maxsize=256)(_Members)

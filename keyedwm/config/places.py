@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
-from keyedwm.config.validation import choice, wrong
+from keyedwm.config.validation import wrong
 from keyedwm.core.errors import OptionError
 from keyedwm.core.places import EventTime, Field, FieldType, Place, Unit, json_steps
 from keyedwm.core.rows import KEY, VALUE
@@ -21,22 +21,41 @@ UNIT_WORDS: Mapping[str, str] = MappingProxyType({
     "micros": "us", "microsecond": "us", "microseconds": "us", "nanos": "ns", "nanosecond": "ns", "nanoseconds": "ns",
     "iso8601": "iso", "iso-8601": "iso", "timestamp": "iso", "string": "iso",
 })  # fmt: skip
-_TYPED = re.compile(r"(.*)::\s*(\w+)\s*", re.DOTALL)
-_PLACES = {"json": VALUE, "key": KEY}
+# The nearest type to one that fields have not, and what makes it of that behind the source.
+_TYPE_WORDS: Mapping[str, str] = MappingProxyType({
+    **dict.fromkeys(("long", "int", "integer", "short", "smallint", "tinyint", "byte"), "bigint"),
+    **dict.fromkeys(("float", "real"), "double"),
+    "decimal": "string, and CAST(... AS decimal(10, 2)) over the rows",
+    **dict.fromkeys(("boolean", "bool"), "string, which is true or false, and CAST(... AS boolean) over the rows"),
+    "timestamp": "bigint, and timestamp_millis(...) over the rows",
+    "date": "string, and CAST(... AS date) over the rows", "text": "string", "varchar": "string",
+})  # fmt: skip
+_NONE: Mapping[str, Field] = MappingProxyType({})
+_TYPED = re.compile(r"(.*)::\s*(\w+)(?:\([^)]*\))?\s*", re.DOTALL)
+_PLACES, _TEXTS = {"json": VALUE, "key": KEY}, (KEY, VALUE)
 
 
-def field_of(name: str, text: str, columns: Collection[str]) -> Field:
-    """Read a field; `name`: the option it was given in, `columns`: those of the source. Raises OptionError."""
+def field_of(name: str, text: str, columns: Collection[str], fields: Mapping[str, Field] = _NONE) -> Field:
+    """Read a field. Raises OptionError.
+
+    name: the option it was given in. columns: those of the source. fields: of them those that are fields themselves.
+    """
+    if text in fields:
+        return fields[text]
     match = _TYPED.fullmatch(text)
-    place, kind = (match[1].strip(), choice(name, match[2], FieldType)) if match else (text.strip(), None)
+    place, kind = (match[1].strip(), _type_of(name, text, match[2])) if match else (text.strip(), None)
     head, colon, path = place.partition(":")
+    head = head.lower()
     if colon and head in _PLACES:
         return Field(_PLACES[head], _steps(name, text, path), kind or FieldType.STRING)
+    place = head if head in _TEXTS else place
+    if kind is not None and place in fields:
+        raise wrong(name, text, f"the column {place!r} is of the type {fields[place].text} already: write {place!r}")
     if place not in columns:
         hint = nearest(place, columns)
         known = f"did you mean {hint!r}?" if hint else f"it has {', '.join(columns)}, json:PATH and key:PATH"
         raise OptionError(f"option {name}: the source has no column {place!r}; {known}")
-    if kind is not None and place not in _PLACES.values():
+    if kind is not None and place not in _TEXTS:
         raise wrong(name, text, f"only {KEY}, {VALUE} and values out of JSON take a type: write {place!r}")
     return Field(place, (), kind)
 
@@ -53,6 +72,14 @@ def event_time_of(text: str, unit: Unit) -> EventTime:
     if kind.lower() in {"json", "key"} and rest:
         return EventTime(Place(kind.lower()), _steps("eventTime", text, rest), unit)
     raise wrong("eventTime", text, "timestamp, json:$.a.b, key:$.a or header:NAME is expected")
+
+
+def _type_of(name: str, text: str, said: str) -> FieldType:
+    kinds = {kind.value: kind for kind in FieldType}
+    if said.lower() not in kinds:
+        allowed, hint = ", ".join(kinds), _TYPE_WORDS.get(said.lower())
+        raise wrong(name, text, f"of the types {allowed} one is expected" + (f"; did you mean {hint}?" if hint else ""))
+    return kinds[said.lower()]
 
 
 def _steps(name: str, text: str, path: str) -> tuple[str | int, ...]:

@@ -20,10 +20,11 @@ from dataclasses import dataclass
 from enum import Enum
 
 from keyedwm.core.errors import OptionError
-from keyedwm.core.rows import EVENT_TIME
+from keyedwm.core.rows import EVENT_TIME, KEY, VALUE
 
 _PREFIX = "keyedwm."
-_STEP = re.compile(r"\.([A-Za-z_$][\w$-]*)|\['([^']+)'\]|\[\"([^\"]+)\"\]|\[(\d+)\]")
+_JSON = {VALUE: "json", KEY: "key"}  # as options call JSON of a column
+_STEP = re.compile(r"\.([A-Za-z_$][\w$-]*)|\['([^']+)'\]|\[\"([^\"]+)\"\]|\[(\d{1,9})\]")
 
 
 def header_of(column: str) -> str:
@@ -133,6 +134,12 @@ class Field:
     column: str
     path: tuple[str | int, ...] = ()
     kind: FieldType | None = None
+
+    @property
+    def text(self) -> str:
+        """As options name it."""
+        place = f"{_JSON[self.column]}:{json_path(self.path)}" if self.path else self.column
+        return place if self.kind is None else f"{place}::{self.kind.value}"
 
 
 _MOST_MS = 2**62  # any event time less this fits into 64 bits

@@ -7,7 +7,7 @@ as Spark SQL's `value:amount::double` names it. The names of the source's own co
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from keyedwm.config.places import field_of
@@ -18,9 +18,15 @@ from keyedwm.core.rows import CONTROL, EVENT_TIME, HEADERS, KEY, REJECTED, VALUE
 from keyedwm.core.text import nearest
 
 _OPTION, _ALL = "columns", "*"
-# Commas within quotes belong to a path or a name.
-_ITEM = re.compile(r"""(?:[^,'"`]|'[^']*'|"[^"]*"|`[^`]*`|['"`])+""")
+# Commas within quotes and brackets belong to a path, a name or a type.
+_ITEM = re.compile(r"""(?:[^,'"`(]|'[^']*'|"[^"]*"|`[^`]*`|\([^)]*\)|['"`(])+""")
 _NAMED = re.compile(r"(.+?)\s+as\s+(?:`([^`]+)`|([\w$-]+))", re.IGNORECASE | re.DOTALL)
+_TYPE = r"\s*::\s*\w+(?:\([^)]*\))?"
+_PATH = r"""\$(?:[^\s'"`:]|'[^']*'|"[^"]*")+"""
+_WRITTEN = re.compile(rf"(?:json|key)\s*:\s*{_PATH}(?:{_TYPE})?|(?:{KEY}|{VALUE}){_TYPE}", re.IGNORECASE)
+# A path without its beginning.
+_LOOSE = re.compile(rf"(?:{VALUE}[:.])?\$?\.?([A-Za-z_][\w.]*(?:{_TYPE})?)")
+_OF_AXES = re.compile(rf"(?:{EVENT_TIME}|{WATERMARK})_", re.IGNORECASE)
 # Columns that another option leaves out.
 _SWITCHES = {
     HEADERS: "includeHeaders=false (the default)", CONTROL: "emitControl=false",
@@ -43,44 +49,57 @@ def chosen_columns(text: str | None, known: Sequence[str]) -> ChosenColumns:
     items = [item for item in (one.strip() for one in _ITEM.findall(text)) if item]
     if not items:
         raise OptionError(f"option {_OPTION}: it is empty; name at least one column")
-    own = [item.lower() for item in items if _is_own(item)]
-    is_all = _ALL in own
+    own = {item.lower() for item in items if _is_own(item)}
     fields: dict[str, Field] = {}
+    given: dict[str, str] = {}  # as Spark tells columns apart → as written
     for item in (item for item in items if not _is_own(item)):
         name, place = _field(item, known)
-        if name.lower() in {other.lower() for other in fields}:
-            raise wrong(_OPTION, item, f"there is a column {name!r} already: give this one another name with AS")
+        other = given.setdefault(name.lower(), name)
+        if name in fields or other != name:
+            raise wrong(_OPTION, item, f"there is a column {other!r} already: give this one another name with AS")
         fields[name] = place
-    names = tuple(sorted({*own} - {_ALL}))
-    _check_own(names, known, is_all=is_all)
-    return ChosenColumns(names=None if is_all else names, fields=fields)
+    names = tuple(sorted(own - {_ALL}))
+    _check_own(names, known, is_all=_ALL in own)
+    return ChosenColumns(names=None if _ALL in own else names, fields=fields)
 
 
 def _is_own(item: str) -> bool:
-    return ":" not in item and _NAMED.fullmatch(item) is None
+    return ":" not in item and not item.startswith("$") and _NAMED.fullmatch(item) is None
 
 
 def _field(item: str, known: Sequence[str]) -> tuple[str, Field]:
     """The name and place of a column that is read out of a key or a value."""
     match = _NAMED.fullmatch(item)
     place, name = (match[1], match[2] or match[3]) if match else (item, None)
+    if _WRITTEN.fullmatch(place) is None:
+        raise wrong(_OPTION, item, _expected(place, known))
     found = field_of(_OPTION, place, (KEY, VALUE))
-    if found.kind is None:
-        raise wrong(_OPTION, item, f"a type is expected, {place}::string AS NAME: a column as it is keeps its name")
     if name is None:
         last = found.path[-1] if found.path else None
         if not isinstance(last, str):
             raise wrong(_OPTION, item, f"a name for the column is expected: {item} AS NAME")
         name = last
-    if _is_taken(name, known):
+    if name.lower() in {one.lower() for one in (*known, HEADERS, CONTROL, REJECTED)} or _OF_AXES.match(name):
         raise wrong(_OPTION, item, f"{name!r} is a name of the source's own columns: give this one another with AS")
+    if _WRITTEN.fullmatch(name):
+        raise wrong(_OPTION, item, f"{name!r} says itself where a field lies: give the column another name")
     return name, found
 
 
-def _is_taken(name: str, known: Collection[str]) -> bool:
-    lower = name.lower()
-    reserved = {one.lower() for one in known} | {HEADERS, CONTROL, REJECTED}
-    return lower in reserved or lower.startswith((f"{EVENT_TIME}_", f"{WATERMARK}_"))
+def _expected(place: str, known: Sequence[str]) -> str:
+    """What would be right in the place of this text."""
+    own = place.partition("::")[0].strip()
+    if own.lower() in (KEY, VALUE):
+        return f"a column of the source keeps its name: {own} alone is expected, or {own}::string AS NAME for its text"
+    if own.lower() in {one.lower() for one in known}:
+        return f"a column of the source keeps its name and type: {own} alone is expected"
+    path = _LOOSE.fullmatch(place)
+    if path:
+        return f"a field of the value's JSON is json:$.{path[1]}"
+    return (
+        "json:PATH::TYPE AS NAME is expected, such as json:$.a.b::bigint AS b, with backticks around a name that is no "
+        "plain word"
+    )
 
 
 def _check_own(wanted: Sequence[str], known: Sequence[str], *, is_all: bool) -> None:
@@ -92,7 +111,8 @@ def _check_own(wanted: Sequence[str], known: Sequence[str], *, is_all: bool) -> 
         if column not in {k.lower() for k in known}:
             hint = nearest(column, known)
             found = f"option {_OPTION}: {column!r} is not a column of the source ({', '.join(known)})"
-            raise OptionError(found + (f"; did you mean {hint}?" if hint else ""))
+            advice = f"did you mean {hint}?" if hint else _expected(column, known)
+            raise OptionError(f"{found}; {advice}")
     if REJECTED in known and REJECTED not in wanted and not is_all:
         raise OptionError(
             f"option {_OPTION}: it leaves out {REJECTED!r}, where onBadEventTime=reject gives records back: add it"

@@ -31,13 +31,16 @@ _TIME_FIELD = pa.field(TIME, pa.int64())
 
 
 def plan_readers(
-    by: Mapping[str, str], aggregates: Iterable[AggregateSpec], columns: pa.Schema
+    by: Mapping[str, str], aggregates: Iterable[AggregateSpec], columns: pa.Schema, chosen: Mapping[str, Field]
 ) -> dict[str, FieldReader]:
-    """Return the readers of a plan's input columns. by: result column → field; columns: those of the source."""
+    """Return the readers of a plan's input columns.
+
+    by: result column → field. columns: those of the source. chosen: of them those that are fields themselves.
+    """
     fields = {name: Field(name.removeprefix(HIDDEN)) for name in HIDDEN_ORDER}
-    fields |= {name: field_of("by", text, columns.names) for name, text in by.items()}
+    fields |= {name: field_of("by", text, columns.names, chosen) for name, text in by.items()}
     for text in [name for spec in aggregates for name in spec.inputs(())]:
-        field = field_of("aggregates", text, columns.names)
+        field = field_of("aggregates", text, columns.names, chosen)
         if fields.setdefault(text, field) != field:
             raise OptionError(
                 f"option by: a result column cannot be called {text!r}, which is a column of the source that the "
@@ -99,13 +102,13 @@ class FrameSpec(StageSpec):
 
     def stage(self, source: SourceColumns) -> FrameStage:
         """Return the plan that the tasks run; see `StageSpec`."""
-        if source.chosen is not None:
+        if source.chosen is not None and not source.fields:
             raise OptionError(
                 "option columns has no effect on windows over a source that is not loaded, which reads the fields of "
                 "by and aggregates: leave it out"
             )
         axis_of(source, self.axis)
-        readers = plan_readers(self.by, self.aggregates.values(), source.every)
+        readers = plan_readers(self.by, self.aggregates.values(), source.every, source.fields)
         plan = WindowPlan(
             schema=plan_schema(readers), by=tuple(self.by), window=self.window,
             aggregates=tuple(self.aggregates.items()), time=TIME, order=HIDDEN_ORDER, late_rule=self.late_rule,

@@ -55,7 +55,7 @@ class MessageSpec(StageSpec):
         for name in (*self.by, time):
             if name not in self.fields:
                 raise wrong(STAGE, name, "a field for this column is expected")
-        read = {name: field_of(STAGE, text, source.every.names) for name, text in self.fields.items()}
+        read = {name: field_of(STAGE, text, source.every.names, source.fields) for name, text in self.fields.items()}
         if read[time] != Field(time):
             raise wrong(STAGE, self.fields[time], f"the column {time!r} as it is has a message's event time")
         readers = {name: FieldReader(field, source.every) for name, field in read.items()}

@@ -213,7 +213,8 @@ class SourceOptions:
             include_headers=headers,
             group_prefix=settings.get("groupidprefix", DEFAULT_GROUP_PREFIX),
             group_id=kafka.get("group.id"),
-            emit_control=emit_control and (chosen.names is None or CONTROL in chosen.names),
+            # An operator's first step ships control rows besides the columns that are chosen for events.
+            emit_control=emit_control and ("stage" in settings or chosen.names is None or CONTROL in chosen.names),
             barriers=boolean("barriers", settings.get("barriers", "true")),
             chosen=chosen,
             guarantee=guarantee,
@@ -275,7 +276,8 @@ def _stage(
         row_schema(tuple(axes), headers=headers, control=False, columns=names, fields=field_schema(chosen.fields))
         for names in (None, chosen.names)
     )
-    return parse_stage(text).stage(SourceColumns(every=every, chosen=None if chosen.names is None else read, axes=axes))
+    known = SourceColumns(every=every, chosen=None if chosen.names is None else read, axes=axes, fields=chosen.fields)
+    return parse_stage(text).stage(known)
 
 
 def _continue_from(settings: Mapping[str, str]) -> str | None:

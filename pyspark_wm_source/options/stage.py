@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from keyedwm.config.validation import wrong
 from keyedwm.core.errors import OptionError
+from keyedwm.core.places import Field
 from keyedwm.operators.buckets import bucket_ids
 from keyedwm.operators.shuffle import Staged
 
@@ -31,11 +32,16 @@ _INPUTS = (0, 1)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceColumns:
-    """The columns that a stage may read. every: of the source; chosen: of the option columns, None without it."""
+    """The columns that a stage may read.
+
+    every: of the source. chosen: of the option columns, None for all. fields: of them those that are read out of keys
+    and values.
+    """
 
     every: pa.Schema
     chosen: pa.Schema | None
     axes: Mapping[str, TimeAxis]
+    fields: Mapping[str, Field] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

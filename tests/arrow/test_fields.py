@@ -159,3 +159,23 @@ def test_values_found_together_are_those_found_one_by_one(given_documents, paths
         assert start.tolist() == alone[1].tolist()
         assert end[start >= 0].tolist() == alone[2][start >= 0].tolist()
         assert data is alone[0] or data.tolist() == alone[0].tolist()
+
+
+@pytest.mark.parametrize(
+    ("path", "written"),
+    [
+        ("a/b", r"a\/b"), ("a&b", r"a\u0026b"), ("<é>", r"\u003c\u00e9\u003e"), ("é/", r"\u00E9\/"), ('a"b', r"a\"b"),
+        ("\\u00ab", r"\\u00ab"),
+    ],
+)  # fmt: skip
+def test_a_name_is_found_as_writers_of_json_escape_it(path, written):
+    text = f'{{"{written}": 1, "x": 2}}'
+    assert json.loads(text) == {path: 1, "x": 2}
+    both = find_all(pa.array([text.encode()]), [Path([path]), Path(["x"])])
+    assert [bytes(data[start[0] : end[0]]) for data, start, end in both] == [b"1", b"2"]
+
+
+def test_an_escaped_backslash_begins_no_other_escape():
+    text = b'{"\\\\u00AB": "other", "\\\\u00ab": "own"}'
+    ((data, start, end),) = find_all(pa.array([text]), [Path(["\\u00ab"])])
+    assert bytes(data[start[0] : end[0]]) == b"own"

@@ -15,6 +15,7 @@ from tests.tools import Record, at, events, produce
 
 KNOWN = ("key", "value", "topic", "partition", "offset", "timestamp", "event_time", "watermark", "control")
 STRING, BIGINT, DOUBLE = FieldType
+EXPECTED = "json:PATH::TYPE AS NAME is expected"
 
 
 @pytest.mark.parametrize(
@@ -31,6 +32,8 @@ STRING, BIGINT, DOUBLE = FieldType
         ("json:$.list[0]::bigint AS first", (), {"first": Field("value", ("list", 0), BIGINT)}),
         ("*, json:$.a AS A2", None, {"A2": Field("value", ("a",), STRING)}),
         ("json:$.as::bigint", (), {"as": Field("value", ("as",), BIGINT)}),
+        ("JSON:$.a, KEY::string AS k", (), {"a": Field("value", ("a",), STRING), "k": Field("key", (), STRING)}),
+        ("json:$.event_timezone", (), {"event_timezone": Field("value", ("event_timezone",), STRING)}),
     ],
 )  # fmt: skip
 def test_columns_are_the_sources_own_and_fields_in_the_order_given(text, names, fields):
@@ -41,18 +44,27 @@ def test_columns_are_the_sources_own_and_fields_in_the_order_given(text, names, 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("json:$.a::int", "option columns: 'int' is wrong; one of string, bigint, double is expected"),
-        ("json:a AS b", "option columns: 'json:a' is wrong; a path such as"),
-        ("jsn:$.a AS b", "option columns: the source has no column 'jsn:.*; it has key, value, json:PATH and key:PATH"),
-        ("key AS device", "option columns: 'key AS device' is wrong; a type is expected, key::string AS NAME"),
-        ("offset AS o", "option columns: the source has no column 'offset'; it has key, value"),
+        ("json:$.a::int", r"'json:\$.a::int' is wrong; of the types string, bigint, double one .*mean bigint\?"),
+        ("json:$.a::decimal(10,2) AS d", r"'json:\$.a::decimal\(10,2\)' is wrong; .*CAST"),
+        ("json:a AS b", f"option columns: 'json:a AS b' is wrong; {EXPECTED}"),
+        ("jsn:$.a AS b", EXPECTED), ("json:$.a::bigint b", EXPECTED), ("json:$.a AS", EXPECTED),
+        ("json:$.a AS b c", EXPECTED), ("json:$.a:bigint", EXPECTED), ('json:$.a AS "b"', EXPECTED),
+        ("json:$.a[9999999999] AS b", "a path such as"), ("json:$", EXPECTED),
+        ("a::bigint", r"a field of the value's JSON is json:\$.a::bigint"),
+        ("$.a", r"a field of the value's JSON is json:\$.a"), ("value:$.a.b", r"is json:\$.a.b"),
+        ("customer.city", r"not a column of the source .*; a field of the value's JSON is json:\$.customer.city"),
+        ("key AS device", "a column of the source keeps its name: key alone is expected, or key::string AS NAME"),
+        ("offset AS o", "a column of the source keeps its name and type: offset alone is expected"),
+        ("partition::string AS o", "keeps its name and type: partition alone is expected"),
         ("key::string", "'key::string' is wrong; a name for the column is expected: key::string AS NAME"),
         ("json:$.a[0]", r"a name for the column is expected: json:\$.a\[0\] AS NAME"),
         ("json:$.key", "'key' is a name of the source's own columns: give this one another with AS"),
         ("json:$.a AS Offset", "'Offset' is a name of the source's own"),
         ("json:$.a AS rejected", "'rejected' is a name of the source's own"),
         ("json:$.a AS event_time_made", "'event_time_made' is a name of the source's own"),
-        ("json:$.a, json:$.b AS A", "'json:.*b AS A' is wrong; there is a column 'A' already"),
+        ("json:$.a AS `json:$.b`", "says itself where a field lies"),
+        ("json:$.a, json:$.b AS A", "'json:.*b AS A' is wrong; there is a column 'a' already"),
+        ("json:$.a, json:$.a", "there is a column 'a' already"),
         ("amuont", "'amuont' is not a column of the source"),
         (" , ", "option columns: it is empty"),
     ],
@@ -61,6 +73,12 @@ def test_a_wrong_column_is_refused_in_one_sentence(text, sentence):
     with pytest.raises(OptionError, match=sentence) as refused:
         chosen_columns(text, KNOWN)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["json:$.a.b[1]::bigint", "json:$['a b']::string", "key:$.a::double", "key::string"])
+def test_a_field_is_written_as_options_name_it(text):
+    (field,) = chosen_columns(f"{text} AS x", KNOWN).fields.values()
+    assert field.text == text
 
 
 def parse(**options: str) -> SourceOptions:

@@ -69,7 +69,7 @@ def test_drop_duplicates_before_an_aggregate_is_refused_and_told_of_deduplicate(
 @pytest.mark.parametrize(
     ("said", "call"),
     {
-        "deduplicate: df=5: a frame, or keyedwm.spark.source(spark), is expected": lambda _: deduplicate(5, "k"),
+        "deduplicate: df=5: a frame, or keyedwm.spark.kafka(...), is expected": lambda _: deduplicate(5, "k"),
         "deduplicate: on=5: the names of columns are expected": lambda df: deduplicate(df, 5),
         "deduplicate: on=[]: a column at least": lambda df: deduplicate(df, []),
         "deduplicate: the frame has no column 'kk'; did you mean 'k'": lambda df: deduplicate(df, "kk"),

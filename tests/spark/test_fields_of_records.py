@@ -6,8 +6,20 @@ import json
 import random
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
-from keyedwm.spark import Store, aggregate, count, join, median, sum, tumbling  # noqa: A004
+from keyedwm.core.errors import KeyedwmError
+from keyedwm.spark import (
+    Store,
+    aggregate,
+    count,
+    join,
+    kafka,
+    median,
+    sum,  # noqa: A004
+    tumbling,
+    window_join,
+)
 from tests.spark.random_records import shown
 from tests.spark.started import BASE_MS
 from tests.tools import Record, produce
@@ -74,10 +86,10 @@ def test_windows_and_stores_name_them(topic_of, described, run, seed, kafka):
     topic = topic_of(2)
     produce(kafka.bootstrap, topic, records(random.Random(f"{seed} windows"), 2))
     read = described(topic, watermarkLag="1 minute")
-    with_all = read.option("columns", f"*, {FIELDS}")
     wanted = {"n": count(), "total": sum("v")}
-    frames = run(aggregate(with_all, "k", TEN, wanted))
-    assert shown(frames.rows) == shown(run(aggregate(of_spark(read), "k", TEN, wanted)).rows)
+    expected = shown(run(aggregate(of_spark(read), "k", TEN, wanted)).rows)
+    for columns in (f"*, {FIELDS}", FIELDS):
+        assert shown(run(aggregate(read.option("columns", columns), "k", TEN, wanted)).rows) == expected
     full = {"middle": median("v")}
     kept = [
         run(aggregate(one, "k", TEN, full, store=Store(retention="1 minute")))
@@ -85,3 +97,66 @@ def test_windows_and_stores_name_them(topic_of, described, run, seed, kafka):
     ]
     assert shown(kept[0].rows) == shown(kept[1].rows)
     assert len([row for row in kept[0].rows if not row["control"]]) > 10
+
+
+WITHIN = {"within": ("0 seconds", "1 second")}
+# What keeps state by a key of the source, or of a field of it.
+OPERATORS = {
+    "a window": lambda read: aggregate(read, "k", TEN, {"n": count()}, name="o"),
+    "its sums": lambda read: aggregate(read, (), TEN, {"n": sum("k")}, name="o"),
+    "a store": lambda read: aggregate(read, "k", TEN, {"n": count()}, store=Store(retention="1 minute"), name="o"),
+    "its messages": lambda read: aggregate(
+        read, "partition", TEN, {"n": median("k")}, store=Store(retention="1 minute"), name="o"
+    ),
+    "a join": lambda read: join(read, read, "k", **WITHIN, name="o"),
+    "a window join": lambda read: window_join(read, read, "k", TEN, store=Store(retention="1 minute"), name="o"),
+}
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_state_of_a_field_is_not_that_of_another_one_of_its_name(operator, topic_of, described, started):
+    topic = topic_of(1)
+    path = ["json:$.k::bigint"]
+
+    def frame():
+        read = described(topic, columns=f"topic, partition, offset, {path[0]} AS k, event_time, watermark, control")
+        return OPERATORS[operator](read)
+
+    record = Record(0, BASE_MS, b'{"k": 1, "j": 2}')
+    query = started(frame)
+    query.give(topic, [record])
+    query.restart()
+    query.give(topic, [record])
+    path[0] = "json:$.j::bigint"
+    query.restart()
+    with pytest.raises(StreamingQueryException, match="another plan"):
+        query.give(topic, [record])
+
+
+@pytest.mark.parametrize(
+    ("said", "call"),
+    [
+        ("option columns: a list of texts is expected", {"columns": {"k": "json:$.k"}}),
+        ("option columns: .*; did you mean bigint", {"columns": ["json:$.k::long"]}),
+    ],
+)  # fmt: skip
+def test_wrong_columns_are_one_sentence_at_the_call(said, call, spark):
+    with pytest.raises(KeyedwmError, match=said):
+        kafka(spark, "host:1", subscribe="t", **call)
+
+
+def test_a_list_of_columns_may_hold_paths_with_commas(spark):
+    read = kafka(spark, "host:1", subscribe="t", columns=["*", "json:$['a,b'] AS x", "json:$.c"])
+    assert read.load().columns[-5:] == ["x", "c", "event_time", "watermark", "control"]
+
+
+def test_a_read_that_is_not_loaded_says_so_where_a_frame_is_meant(spark):
+    read = kafka(spark, "host:1", subscribe="t")
+    with pytest.raises(
+        AttributeError, match=r"has no attribute 'where': it describes a read; load\(\) returns its rows"
+    ):
+        read.where("true")
+    with pytest.raises(
+        KeyedwmError, match=r"no column 'id' to join on; it has key.*columns names, such as json:\$\.id"
+    ):
+        join(read, read, "id", **WITHIN)

@@ -68,7 +68,7 @@ ONE = {"n": count()}
 @pytest.mark.parametrize(
     ("said", "call"),
     {
-        "running: df=5: a frame, or keyedwm.spark.source(spark), is expected": lambda _: running(5, "k", ONE),
+        "running: df=5: a frame, or keyedwm.spark.kafka(...), is expected": lambda _: running(5, "k", ONE),
         "running: by=5: the names of columns are expected": lambda df: running(df, 5, ONE),
         "running: aggs=5: a mapping is expected": lambda df: running(df, "k", 5),
         "the result column 'n' is given 5": lambda df: running(df, "k", {"n": 5}),

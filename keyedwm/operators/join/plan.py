@@ -58,12 +58,16 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class JoinSide:
-    """One side: its name, its columns without event times, which of them are keys, and its time axes."""
+    """One side: its name, its columns without event times, which of them are keys, and its time axes.
+
+    read_from: where columns are read, where their names do not say it.
+    """
 
     name: str
     schema: pa.Schema
     on: tuple[str, ...]
     axes: tuple[Axis, ...]
+    read_from: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.axes:
@@ -246,7 +250,7 @@ class JoinPlan:
             "sides": [
                 {
                     "name": side.name, "on": list(side.on), "axes": [[axis.name, axis.key] for axis in side.axes],
-                    "schema": typed(side.schema),
+                    "schema": typed(side.schema), **({"read_from": list(side.read_from)} if side.read_from else {}),
                 }
                 for side in self.sides
             ],

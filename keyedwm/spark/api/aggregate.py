@@ -148,7 +148,7 @@ def _check_kinds(df: object, window: object, aggs: object, early: object) -> Non
 
     if not isinstance(df, (DataFrame, Source)):
         raise OptionError(
-            f"aggregate: df={named(df)}: a frame, or keyedwm.spark.source(spark), is expected; load() a reader"
+            f"aggregate: df={named(df)}: a frame, or keyedwm.spark.kafka(...), is expected; load() a reader"
         )
     if not isinstance(aggs, Mapping) or not all(isinstance(name, str) for name in aggs):
         raise OptionError(f"aggregate: aggs={aggs!r}: a mapping is expected, such as {{'orders': count()}}")

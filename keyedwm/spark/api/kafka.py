@@ -25,6 +25,7 @@ Policy: TypeAlias = Literal["fixedLag", "lagAndDelay", "lagAndLull", "timestampA
 _MS = timedelta(milliseconds=1)
 _UPPER = re.compile(r"(?<!^)(?=[A-Z])")
 _KAFKA = "kafka."
+_COLUMNS = "columns"  # whose names are paths, in which commas can stand in quotes
 
 
 def kafka(
@@ -117,16 +118,17 @@ def _text(option: str, value: object) -> str:
         if value % _MS:
             raise OptionError(f"option {option}: {value!r} is wrong; a whole number of milliseconds is expected")
         return f"{value // _MS} ms"
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) and option != _COLUMNS:
         return json.dumps(value)
     if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
         return ",".join(_name(option, one) for one in value)
     if not isinstance(value, (str, int, float)):
-        raise OptionError(f"option {option}: a text, number or boolean is expected, not {named(value)}")
+        what = "a list of texts" if option == _COLUMNS else "a text, number or boolean"
+        raise OptionError(f"option {option}: {what} is expected, not {named(value)}")
     return str(value)
 
 
 def _name(option: str, value: object) -> str:
-    if not isinstance(value, str) or "," in value:
+    if not isinstance(value, str) or ("," in value and option != _COLUMNS):
         raise OptionError(f"option {option}: a list of names is expected, {named(value)} is none")
     return value

@@ -165,7 +165,7 @@ def _frames(inputs: object) -> list[DataFrame]:
         frame = one.load() if isinstance(one, Source) else one
         if not isinstance(frame, DataFrame):
             raise OptionError(
-                f"process: inputs={named(one)}: a frame, or keyedwm.spark.source(spark), is expected, or a list of them"
+                f"process: inputs={named(one)}: a frame, or keyedwm.spark.kafka(...), is expected, or a list of them"
             )
         frames.append(frame)
     if not frames:

@@ -48,8 +48,13 @@ def ship_source(
         raise InputError(f"aggregate: the source has no time axis {axis!r}; {hint}")
     columns = options.every_column
     fields = named_fields(by, columns.names)
-    readers = plan_readers(fields, [spec for _, spec in settings["aggregates"]], columns)
-    read_from = (*(f"{name} {readers[name].field}" for name in fields), f"event time {options.axes[axis].where}")
+    chosen = options.chosen.fields
+    readers = plan_readers(fields, [spec for _, spec in settings["aggregates"]], columns, chosen)
+    read_from = (
+        *(f"{name} {readers[name].field}" for name in fields),
+        *(f"{name} {chosen[name].text}" for name in readers if name in chosen and name not in fields),
+        f"event time {options.axes[axis].where}",
+    )
     plan = WindowPlan(
         schema=plan_schema(readers), by=tuple(fields), order=HIDDEN_ORDER, read_from=read_from, **settings
     ).trimmed()

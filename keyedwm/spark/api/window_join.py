@@ -27,7 +27,7 @@ from keyedwm.spark.api.two_sides import check_names, keys_of
 from keyedwm.spark.hosting.bucket_batch import BucketLayout
 from keyedwm.spark.hosting.build_plan import build_results
 from keyedwm.spark.hosting.read_messages import read_messages
-from keyedwm.spark.hosting.source_description import Source, stream_of
+from keyedwm.spark.hosting.source_description import Source, fields_read, stream_of
 from keyedwm.spark.hosting.staged_rows import axis_key, check_keys, check_rows, message_columns, ship_input, timed_rows
 from keyedwm.spark.setup.conf import PARTITIONS, check_provider
 
@@ -94,10 +94,15 @@ def window_join(
         late_every_ms=store.late_every_ms(), early_every_ms=_early_every_ms(early),
     )  # fmt: skip
     _check_columns(plan)
-    staged = StagedWindowJoin(plan=plan, late=policy)
+    staged = StagedWindowJoin(plan=plan, late=policy, read_from=_read_from(streams, names))
     followed = tuple((axis_key(frames[at], axes[at], _who(names[at])),) for at in (LEFT, RIGHT))
     layout = BucketLayout(name or f"window-join-{staged.digest()[:6]}", tuple(ids), followed, _ASKED_BY, _called(names))
     return build_results(_shipped(streams, staged, axes, layout.ids), staged, layout, None, streams)
+
+
+def _read_from(streams: Sequence[DataFrame | Source], names: tuple[str, str]) -> tuple[str, ...]:
+    sides = zip(streams, names, strict=True)
+    return tuple(f"{called} {place}" for one, called in sides if isinstance(one, Source) for place in fields_read(one))
 
 
 def _who(called: str) -> str:

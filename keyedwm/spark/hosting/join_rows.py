@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from keyedwm.arrow.schema import CONTROL_TYPE, axis_column
 from keyedwm.core.errors import InputError, OptionError
-from keyedwm.core.rows import AXIS_KEY, CONTROL, EVENT_TIME, REJECTED, WATERMARK
+from keyedwm.core.rows import AXIS_KEY, CONTROL, EVENT_TIME, REJECTED, VALUE, WATERMARK
 from keyedwm.core.text import nearest
 from keyedwm.operators.join.plan import LEFT, RIGHT, Axis, JoinSide
 from keyedwm.operators.panes import PanesAgain
 from keyedwm.operators.results import HIDDEN
 from keyedwm.operators.shuffle import SHIPPED
 from keyedwm.spark.hosting.lineage import check_lineage
-from keyedwm.spark.hosting.source_description import Source
+from keyedwm.spark.hosting.source_description import Source, fields_read
 from keyedwm.spark.hosting.stage_one import CONTROL_TEXT, SharedStageOne, StageOne
 from keyedwm.spark.hosting.staged_rows import (
     arrow_schema,
@@ -126,7 +126,8 @@ def side_of(
     )
     for axis in used:
         _check_axis(frame, axis, called)
-    return Side(frame, JoinSide(called, arrow_schema(payload), tuple(on), axes), tuple(used), read, panes)
+    side = JoinSide(called, arrow_schema(payload), tuple(on), axes, () if read is None else fields_read(read))
+    return Side(frame, side, tuple(used), read, panes)
 
 
 def _check_rows(frame: DataFrame, called: str, *, takes_panes: bool) -> PanesAgain | None:
@@ -199,4 +200,6 @@ def _check_on(frame: DataFrame, payload: Sequence[str], called: str, on: Sequenc
             )
         hint = nearest(column, payload)
         advice = f"did you mean {hint!r}?" if hint else f"it has {', '.join(payload)}"
+        if VALUE in payload:
+            advice += "; fields of JSON are columns that the source's option columns names, such as json:$.id"
         raise OptionError(f"join: the {called} side has no column {column!r} to join on; {advice}")

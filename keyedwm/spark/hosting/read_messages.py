@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class MessageFields:
     """The columns of messages. fields: column → field of the source. schema: the columns. keys: the key columns.
 
-    read_from: where keys are read, where their columns' names do not say it.
+    read_from: where keys and fields of the source are read, where their columns' names do not say it.
     """
 
     fields: Mapping[str, str]
@@ -51,19 +51,20 @@ def message_fields(
     # Watermarks are those of a batch, so they are no fields.
     names = [name for name in columns.names if not name.startswith(WATERMARK)]
     keys = named_fields(by, names)
-    parsed = {name: field_of("by", text, names) for name, text in keys.items()}
+    chosen = options.chosen.fields
+    parsed = {name: field_of("by", text, names, chosen) for name, text in keys.items()}
     for name, text in keys.items():
-        if name in held and parsed[name] != Field(name):
+        if name in held and parsed[name] != chosen.get(name, Field(name)):
             raise OptionError(
                 f"aggregate: a key cannot be called {name!r}, which is a column of the source that messages hold: give "
                 f"it another name, by={{'NAME': {text!r}}}, or leave the column out with the source's option columns"
             )
     fields = {**keys, **{name: name for name in held}}
-    parsed |= {name: Field(name) for name in held}
+    parsed |= {name: chosen.get(name, Field(name)) for name in held}
     for text in (text for _, spec in aggregates for text in _read_by(spec)):
         if text not in fields:
-            fields[text], parsed[text] = text, field_of("aggregates", text, names)
-        elif text in keys and _field(text, names) not in (None, parsed[text]):
+            fields[text], parsed[text] = text, field_of("aggregates", text, names, chosen)
+        elif text in keys and _field(text, names, chosen) not in (None, parsed[text]):
             raise OptionError(
                 f"aggregate: a key cannot be called {text!r}, which is a field of the source that the aggregates read: "
                 "give it another name"
@@ -73,7 +74,10 @@ def message_fields(
         fields=fields,
         schema=message_schema({name: FieldReader(parsed[name], columns) for name in fields}),
         keys=tuple(keys),
-        read_from=tuple(f"read from {name} {parsed[name]}" for name in keys if parsed[name] != Field(name)),
+        read_from=(
+            *(f"read from {name} {parsed[name]}" for name in keys if parsed[name] != Field(name)),
+            *(f"read from {name} {chosen[name].text}" for name in fields if name in chosen and name not in keys),
+        ),
     )
 
 
@@ -83,10 +87,10 @@ def _read_by(spec: Any) -> tuple[str, ...]:
     return tuple(plain.inputs(()))
 
 
-def _field(text: str, names: Sequence[str]) -> Field | None:
+def _field(text: str, names: Sequence[str], chosen: Mapping[str, Field]) -> Field | None:
     """The field that a text names, None if it is none."""
     try:
-        return field_of("aggregates", text, names)
+        return field_of("aggregates", text, names, chosen)
     except OptionError:
         return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from keyedwm.config.places import field_of
 from keyedwm.core.errors import OptionError
@@ -38,6 +38,12 @@ class Source:
             described = described.option(key, value)
         return described
 
+    def __getattr__(self, name: str) -> Any:
+        """Say where the rows are: a read that is not loaded has no columns, and none of a frame's methods."""
+        raise AttributeError(
+            f"a keyedwm Source has no attribute {name!r}: it describes a read; load() returns its rows"
+        )
+
     def checked(self) -> Source:
         """Return this description; raises OptionError, in one sentence, for the first option that is wrong."""
         from pyspark_wm_source.options.source_options import SourceOptions
@@ -63,9 +69,17 @@ def stream_of(one: object, called: str, caller: str) -> DataFrame | Source:
 
     if not isinstance(one, (DataFrame, Source)):
         raise OptionError(
-            f"{caller}: {called}={named(one)}: a frame, or keyedwm.spark.source(spark), is expected; load() a reader"
+            f"{caller}: {called}={named(one)}: a frame, or keyedwm.spark.kafka(...), is expected; load() a reader"
         )
     return one
+
+
+def fields_read(read: Source) -> tuple[str, ...]:
+    """Return where columns of a read lie in its records, where their names do not say it."""
+    from pyspark_wm_source.options.source_options import SourceOptions
+
+    fields = SourceOptions.parse(read.set_options).chosen.fields
+    return tuple(f"{name} {field.text}" for name, field in fields.items())
 
 
 def named_fields(by: Mapping[str, str] | Sequence[str], columns: Sequence[str]) -> Mapping[str, str]:

@@ -26,9 +26,10 @@ SIDE = "side"
 
 @dataclass(frozen=True, kw_only=True)
 class StagedWindowJoin(StagedPlan):
-    """See `StagedPlan`."""
+    """See `StagedPlan`. read_from: where columns are read, where their names do not say it."""
 
     plan: WindowJoinPlan
+    read_from: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         taken = {name.lower() for name in self._merged if name.lower() in (SIDE, REASON)}
@@ -88,7 +89,7 @@ class StagedWindowJoin(StagedPlan):
 
     def description(self) -> dict[str, Any]:
         """Return the plan's description: what decides whose state it is."""
-        return describe(self.plan)
+        return describe(self.plan) | ({"read_from": list(self.read_from)} if self.read_from else {})
 
 
 class StagedWindowJoinOperator(StagedOperator):
