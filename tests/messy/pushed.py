@@ -16,7 +16,7 @@ from keyedwm.arrow.rows import Events, Rejects, RowBuilder
 from keyedwm.arrow.schema import HEADERS_TYPE, row_schema
 from keyedwm.core.control_row import decode_rows
 from keyedwm.operators.frames.plan import WindowPlan
-from pyspark_wm_source.options.frame_stage import HIDDEN_ORDER, FrameSpec, plan_schema, read_fields
+from pyspark_wm_source.options.frame_stage import HIDDEN_ORDER, FrameSpec, plan_schema, plan_readers
 from pyspark_wm_source.options.stage import STAGE, SourceColumns
 from pyspark_wm_source.options.stages import parse_stage
 from pyspark_wm_source.task.items import ControlRun, EventRun, Item, run_stage
@@ -68,7 +68,7 @@ def play(rng: random.Random) -> int:
     window = random_window(rng, feed)
     late_rule = rng.choice(rules_of(window))
     by = {"key::string": "key::string"}
-    readers = read_fields(by, [one.spec for one in wanted], _SOURCE)
+    readers = plan_readers(by, [one.spec for one in wanted], _SOURCE, {})
     plan = WindowPlan(
         schema=plan_schema(readers), by=tuple(by), order=HIDDEN_ORDER, window=window, late_rule=late_rule,
         aggregates=tuple((one.name, one.spec) for one in wanted), time="__time",
