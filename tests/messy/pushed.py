@@ -16,7 +16,7 @@ from keyedwm.arrow.rows import Events, Rejects, RowBuilder
 from keyedwm.arrow.schema import HEADERS_TYPE, row_schema
 from keyedwm.core.control_row import decode_rows
 from keyedwm.operators.frames.plan import WindowPlan
-from pyspark_wm_source.options.frame_stage import HIDDEN_ORDER, FrameSpec, plan_schema, plan_readers
+from pyspark_wm_source.options.frame_stage import HIDDEN_ORDER, FrameSpec, plan_readers, plan_schema
 from pyspark_wm_source.options.stage import STAGE, SourceColumns
 from pyspark_wm_source.options.stages import parse_stage
 from pyspark_wm_source.task.items import ControlRun, EventRun, Item, run_stage
