@@ -160,3 +160,38 @@ def test_a_read_that_is_not_loaded_says_so_where_a_frame_is_meant(spark):
         KeyedwmError, match=r"no column 'id' to join on; it has key.*columns names, such as json:\$\.id"
     ):
         join(read, read, "id", **WITHIN)
+
+
+# As docs/reference/source.md says it: of `a` the text and the whole number, of the source and of from_json.
+DIFFERENCES = {
+    '{"a": 1, "a": 2}': (("1", 1), ("2", 2)),
+    '{"a": null, "a": 2}': ((None, None), ("2", 2)),
+    '{"a": "3"}': (("3", 3), ("3", None)),
+    '{"a": 1, "b": ': (("1", 1), (None, None)),
+    '{"a": "1"x, "b": 2}': (("1", 1), (None, None)),
+    '{"a": foo}': (("foo", None), (None, None)),
+    '{"a": [1,2}}': (("[1,2}", None), (None, None)),
+    '{"a": 01}': (("01", 1), (None, None)),
+    "{'a': 1}": ((None, None), ("1", 1)),
+    '{"a": [1, 2]}': (("[1, 2]", None), ("[1,2]", None)),
+    '{"\\u0061": 1}': ((None, None), ("1", 1)),
+    '{"a": 7, "b": 2}': (("7", 7), ("7", 7)),
+    '{"a": 2.0}': (("2.0", None), ("2.0", None)),
+    '{"a": true}': (("true", None), ("true", None)),
+}
+
+
+def test_differences_from_sparks_own_reading_are_those_on_the_page(topic_of, described, run, kafka):
+    topic = topic_of(1)
+    texts = ['{"a": 5', *DIFFERENCES, '{"a": "x\\ud83dy"}', '{"a": "NaN"}']
+    produce(kafka.bootstrap, topic, [Record(0, BASE_MS, text.encode()) for text in texts])
+    own = "json:$.a AS text, json:$.a::bigint AS whole, json:$.a::double AS d"
+    read = described(topic, columns=f"value, offset, {own}").load()
+    spark_reads = [f"from_json(cast(value as string), 'a {kind}').a AS {kind}" for kind in ("string", "bigint", "double")]
+    rows = sorted(run(read.selectExpr("offset", "text", "whole", "d", *spark_reads)).rows)
+    found = {text: ((row.text, row.whole), (row.string, row.bigint)) for text, row in zip(texts, rows, strict=True)}
+    assert found.pop('{"a": 5') == ((None, None), (None, None))
+    assert (rows[-1].d, str(rows[-1].double)) == (None, "nan")
+    assert found.pop('{"a": "NaN"}')[0] == ("NaN", None)
+    assert found.pop('{"a": "x\\ud83dy"}') == ((None, None), ("x\ufffdy", None))
+    assert found == DIFFERENCES
