@@ -58,12 +58,11 @@ MILLION = 1_000_000
 # Ten full batches and more on every side, and the same for both where Spark's side can do them in a minute.
 FULL = Share(8 * MILLION, 800_000)
 HALF = Share(4 * MILLION, 400_000)
-TENTH = Share(1_200_000, 100_000)
-# Nine tenths in one partition, half of the rows of one key, and a thousand partitions: Spark starts a task for each.
+# Nine tenths in one partition, half of the rows of one key, and a hundred partitions: Spark starts a task for each.
 SKEWED = {
     "hot-partition": Case(Stream(10_000, 10_000, hot_partition=0.87), HALF, HALF, lag="1 minute"),
     "hot-key": Case(Stream(10_000, 10_000, hot_key=0.5), HALF, HALF),
-    "many-partitions": Case(Stream(10_000, 10_000, partitions=1_000), TENTH, TENTH, lag="1 minute"),
+    "many-partitions": Case(Stream(10_000, 10_000, partitions=100), HALF, HALF, lag="1 minute"),
 }
 CASES = {
     "tumbling": Case(Stream(10_000, 10_000), FULL, FULL),
