@@ -1,7 +1,7 @@
 """Windows: `keyedwm.spark.aggregate` beside Spark's own operators over its own Kafka connector, in turn, on one topic.
 
-Run: python -m benchmarks.windows [--case tumbling|sliding-60|sliding-600|sessions|hot-partition|...] [--records N]
-[--pairs N]
+Run: python -m benchmarks.windows [--case tumbling|sliding-60|sliding-600|sessions|hot-partition|overlap|...]
+[--records N] [--pairs N]
 Counts the rows and sums the offsets of every key and window, into a no-op sink. What comes out is compared with the
 exact answer, worked out of the numbers that were produced, before a figure is shown. Spark's operators copy every row
 size/slide times, so they are given fewer rows, such that their run takes about as long as ours: what is compared is the
@@ -71,6 +71,7 @@ CASES = {
     "sessions": Case(Stream(2_000, SESSION, keys=100_000, per_ms=4), FULL, FULL),
     **SKEWED,
 }
+OVERLAP = "overlap"
 
 
 def reading(on: Bench, topic: str, share: Share) -> dict[str, str]:
@@ -141,11 +142,25 @@ def compare(on: Bench, name: str) -> None:
     in_turn(Sheet(f"windows-{name}", DEFAULT, setting), sides, on.pairs)
 
 
+def compare_overlaps(on: Bench) -> None:
+    """Our windows of 60 frames beside those of 600, in turn."""
+    sides, setting = {}, {}
+    for name in ("sliding-60", "sliding-600"):
+        case = CASES[name]
+        share = case.ours.of(on)
+        load(on.cluster, topic_of(case.stream, share), case.stream, share.records)
+        sides[name], setting = partial(measured, on, OURS, case, share), asdict(share)
+    in_turn(Sheet(f"windows-{OVERLAP}", "sliding-60", setting), sides, on.pairs)
+
+
 def main() -> None:
     """Run the cases and write their results."""
-    with bench(__doc__, CASES) as on:
+    with bench(__doc__, [*CASES, OVERLAP]) as on:
         for name in on.cases:
-            compare(on, name)
+            if name == OVERLAP:
+                compare_overlaps(on)
+            else:
+                compare(on, name)
 
 
 if __name__ == "__main__":

@@ -187,7 +187,9 @@ def test_differences_from_sparks_own_reading_are_those_on_the_page(topic_of, des
     produce(kafka.bootstrap, topic, [Record(0, BASE_MS, text.encode()) for text in texts])
     own = "json:$.a AS text, json:$.a::bigint AS whole, json:$.a::double AS d"
     read = described(topic, columns=f"value, offset, {own}").load()
-    spark_reads = [f"from_json(cast(value as string), 'a {kind}').a AS {kind}" for kind in ("string", "bigint", "double")]
+    spark_reads = [
+        f"from_json(cast(value as string), 'a {kind}').a AS {kind}" for kind in ("string", "bigint", "double")
+    ]
     rows = sorted(run(read.selectExpr("offset", "text", "whole", "d", *spark_reads)).rows)
     found = {text: ((row.text, row.whole), (row.string, row.bigint)) for text, row in zip(texts, rows, strict=True)}
     assert found.pop('{"a": 5') == ((None, None), (None, None))
