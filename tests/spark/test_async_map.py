@@ -356,7 +356,7 @@ async def of_more(rows, client):
         ({"fn": of_more}, "missing a required argument: 'client'.: write `async def fn.rows.`, and bind other"),
         ({"fn": partial(of_more, client=Lock())}, "fn=of_more cannot be sent to Spark's workers .*lock"),
         ({"fn": 3}, "async_map: fn=3: a coroutine is expected"),
-        ({"df": 1}, "async_map: df=1: a frame, or keyedwm.spark.source.spark., is expected"),
+        ({"df": 1}, "async_map: df=1: a frame, or keyedwm.spark.kafka.*, is expected"),
         ({"schema": "a strin"}, "async_map: schema='a strin' is no schema of Spark"),
         ({"schema": "a int, event_time timestamp"}, "a result column cannot be called 'event_time'"),
         ({"capacity": 0}, "option capacity: '0' is wrong; a whole number of at least 1 is expected"),

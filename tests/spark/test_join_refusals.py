@@ -82,7 +82,7 @@ ONE_AXIS = {
     ),
     "the right side has no control rows": lambda df: join(df, df.drop("control"), "k", within=HOUR),
     "the left side has no time axis, that is no columns": lambda df: join(df.drop("watermark"), df, "k", within=HOUR),
-    "left=None: a frame, or keyedwm.spark.source": lambda df: join(None, df, "k", within=HOUR),
+    "left=None: a frame, or keyedwm.spark.kafka(...), is expected": lambda df: join(None, df, "k", within=HOUR),
     "the right side is a batch read": lambda df: join(df, df.sparkSession.range(1), "k", within=HOUR),
 }
 TWO_AXES = {

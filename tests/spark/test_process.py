@@ -50,7 +50,7 @@ def test_ids_come_once_also_after_a_restart(topic_of, load, started):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"inputs": 1}, "inputs=1: a frame, or keyedwm.spark.source.spark., is expected, or a list of them"),
+        ({"inputs": 1}, "inputs=1: a frame, or keyedwm.spark.kafka.*, is expected, or a list of them"),
         ({"processor": partial(Holding, Lock())}, "Holding cannot be sent to Spark's workers .*lock"),
         ({"processor": lambda rows: rows}, "a subclass of keyedwm.spark.Processor, or a function that returns"),
         ({"processor": dict}, "a subclass of keyedwm.spark.Processor, or a function that returns one, is expected"),

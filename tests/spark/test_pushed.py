@@ -158,7 +158,9 @@ CALLS = {
     "option aggregates: 'json:amount' is wrong; a path such as": lambda r: aggregate(
         r, "key", TEN, {"n": sum("json:amount")}
     ),
-    "'int' is wrong; one of string, bigint, double": lambda r: aggregate(r, "key", TEN, {"n": sum("json:$.v::int")}),
+    "is wrong; of the types string, bigint, double one is expected; did you mean bigint": lambda r: aggregate(
+        r, "key", TEN, {"n": sum("json:$.v::int")}
+    ),
     "only key, value and values out of JSON take a type": lambda r: aggregate(r, "offset::bigint", TEN, N),
     "sum(json:$.v) needs numbers": lambda r: aggregate(r, "key", TEN, {"n": sum("json:$.v")}),
     "needs a name for its result column: by={'name': 'json:$.k'}": lambda r: aggregate(r, "json:$.k", TEN, N),
