@@ -116,7 +116,19 @@ def test_what_is_no_field_is_refused(text: str) -> None:
 
 
 NAMES = ["a", "b", "ab", "é", "", "a b"]
-PATHS = [("a",), ("b",), ("é",), ("a", "a"), ("a", "b"), ("a", 0), ("b", 1, "a"), ("b", 1, "b"), ("ab",), ("a b",)]
+PATHS = [
+    ("",),
+    ("a",),
+    ("b",),
+    ("é",),
+    ("a", "a"),
+    ("a", "b"),
+    ("a", 0),
+    ("b", 1, "a"),
+    ("b", 1, "b"),
+    ("ab",),
+    ("a b",),
+]
 
 
 class Pairs(list):
