@@ -1,7 +1,7 @@
 """Finding values in many JSON texts, in compiled loops.
 
-Rule: a text is only scanned up to the value asked for; every read is bounds-checked, and whatever does not read as JSON
-on the way is "not found". A number counts only if it ends before the text does: a text that is cut off would show
+Rule: a text is only scanned up to the last value asked for; every read is bounds-checked, and whatever does not read as
+JSON on the way is "not found". A number counts only if it ends before the text does: a text that is cut off would show
 another one. Of members with one name the first counts.
 """
 
@@ -22,13 +22,11 @@ _QUOTE, _BACKSLASH, _COLON, _COMMA = 34, 92, 58, 44
 _OPEN, _CLOSE, _OPEN_LIST, _CLOSE_LIST = 123, 125, 91, 93
 _FAILED = -1
 _NAME = -1  # in the steps: a member's name, not an index
-
-
 Spans = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]
 
 
 class Path:
-    """A compiled path: each step is a member's name (in the ways JSON may write it) or an array index."""
+    """A compiled path: each step is a member's name, as writers of JSON spell it, or an array index."""
 
     def __init__(self, steps: Sequence[str | int]) -> None:
         self.steps = tuple(steps)

@@ -38,7 +38,8 @@ _PLACES, _TEXTS = {"json": VALUE, "key": KEY}, (KEY, VALUE)
 def field_of(name: str, text: str, columns: Collection[str], fields: Mapping[str, Field] = _NONE) -> Field:
     """Read a field. Raises OptionError.
 
-    name: the option it was given in. columns: those of the source. fields: of them those that are fields themselves.
+    name: the option it was given in. columns: those of the source. fields: column → where it lies, of the columns that
+    are read out of keys and values.
     """
     if text in fields:
         return fields[text]

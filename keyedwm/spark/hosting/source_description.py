@@ -38,11 +38,13 @@ class Source:
             described = described.option(key, value)
         return described
 
-    def __getattr__(self, name: str) -> Any:
-        """Say where the rows are: a read that is not loaded has no columns, and none of a frame's methods."""
-        raise AttributeError(
-            f"a keyedwm Source has no attribute {name!r}: it describes a read; load() returns its rows"
-        )
+    if not TYPE_CHECKING:  # type checkers would take any attribute for one
+
+        def __getattr__(self, name: str) -> Any:
+            """Say where the rows are: a read that is not loaded has no columns, and none of a frame's methods."""
+            raise AttributeError(
+                f"a keyedwm Source has no attribute {name!r}: it describes a read; load() returns its rows"
+            )
 
     def checked(self) -> Source:
         """Return this description; raises OptionError, in one sentence, for the first option that is wrong."""
