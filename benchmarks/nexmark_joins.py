@@ -27,7 +27,6 @@ HELD = "10 minutes"  # q3's bound, as in Beam
 _TIMES = ("event_time", "watermark", "control", "timestamp")
 _PERSON_FIELDS = "id BIGINT, name STRING, city STRING, state STRING, dateTime BIGINT"
 _AUCTION_FIELDS = "id BIGINT, seller BIGINT, category BIGINT, dateTime BIGINT, expires BIGINT"
-_CONTROL = "control IS NOT NULL"
 # The highest price first, then the earliest bid: the highest number. Low bits hold the bidder.
 _DELAY_BITS, _BIDDER_BITS = 14, 22
 _RANK = (
@@ -38,10 +37,6 @@ _RANK = (
 def _chosen(found: DataFrame, *columns: str) -> DataFrame:
     """Columns beside the times and control rows that there are."""
     return found.selectExpr(*columns, *(name for name in _TIMES if name in found.columns))
-
-
-def _ours(rows: DataFrame | Source, fields: str, kind: str, where: str = "true") -> DataFrame:
-    return events_of(rows, fields, kind).where(f"({where}) OR {_CONTROL}")
 
 
 def _between(left: str, right: str, least: str, most: str) -> Column:
@@ -64,8 +59,8 @@ _Q3 = ("name", "city", "state", "auction")
 def _q3(rows: DataFrame | Source) -> DataFrame:
     from keyedwm.spark import join
 
-    people = _chosen(_ours(rows, _PERSON_FIELDS, "person", _IN_STATES), "id seller", "name", "city", "state")
-    sold = _chosen(_ours(rows, _AUCTION_FIELDS, "auction", f"category = {CATEGORY}"), "seller", "id auction")
+    people = _chosen(events_of(rows, _PERSON_FIELDS, "person", where=_IN_STATES), "id seller", "name", "city", "state")
+    sold = _chosen(events_of(rows, _AUCTION_FIELDS, "auction", where=f"category = {CATEGORY}"), "seller", "id auction")
     both = join(people, sold, "seller", within=(f"-{HELD}", HELD), names=("people", "auctions"), name="offered")
     return both.where("control IS NULL").select(*_Q3)
 
@@ -94,8 +89,8 @@ _SAME = f"{WINDOW_MS} milliseconds"
 def _q8(rows: DataFrame | Source) -> DataFrame:
     from keyedwm.spark import join
 
-    people = _chosen(_ours(rows, _PERSON_FIELDS, "person"), "id", "name", f"{_STARTED} start")
-    sold = _chosen(_ours(rows, _AUCTION_FIELDS, "auction"), "seller", f"{_STARTED} sold")
+    people = _chosen(events_of(rows, _PERSON_FIELDS, "person"), "id", "name", f"{_STARTED} start")
+    sold = _chosen(events_of(rows, _AUCTION_FIELDS, "auction"), "seller", f"{_STARTED} sold")
     new = join(
         people, sold, {"id": "seller"}, within=(f"-{_SAME}", _SAME), how="left_semi", condition="start = sold",
         names=("people", "auctions"), name="sellers",
@@ -126,7 +121,7 @@ def _sides(auctions: DataFrame, bids: DataFrame) -> tuple[DataFrame, DataFrame]:
 def _won(rows: DataFrame | Source) -> DataFrame:
     from keyedwm.spark import aggregate, join, max, tumbling  # noqa: A004
 
-    opened, bids = _sides(_ours(rows, _AUCTION_FIELDS, "auction"), _ours(rows, BID_FIELDS, "bid"))
+    opened, bids = _sides(events_of(rows, _AUCTION_FIELDS, "auction"), events_of(rows, BID_FIELDS, "bid"))
     offers = join(
         opened, bids, "auction", within=("0 seconds", OPEN), condition="bid_time <= expires",
         names=("auctions", "bids"), name="offers",

@@ -2,13 +2,13 @@
 
 Rule: both sides read the same topic, parse with Spark's `from_json` the same fields, and select with the same
 expressions; they differ in the source and in the windows. Our side runs once more with fields that the source reads
-itself. Event time is the record's, the watermark trails it by LAG.
+itself, of the records that a query needs. Event time is the record's, the watermark trails it by LAG.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -94,27 +94,38 @@ def observed(frame: DataFrame) -> DataFrame:
     return frame.observe("check", F.count("*").alias("results"), F.sum(F.pmod(total, F.lit(_PRIME))).alias("checksum"))
 
 
-def events_of(rows: DataFrame | Source, fields: str, *wanted: str) -> DataFrame:
-    """The parsed events of some kinds; of ours the control rows stay, of Spark's the closing record does."""
+def events_of(rows: DataFrame | Source, fields: str, *wanted: str, where: str = "") -> DataFrame:
+    """The parsed events of some kinds; of ours the control rows stay, of Spark's the closing record does.
+
+    where: a condition on their fields.
+    """
     from pyspark.sql import DataFrame
     from pyspark.sql import functions as F
 
-    is_loaded = isinstance(rows, DataFrame)
-    read = rows.withColumn("kind", F.col("key").cast("string")) if is_loaded else _read(rows, fields)
+    if not isinstance(rows, DataFrame):
+        return _read(rows, fields, wanted, where)
     kept = F.col("kind").isin(*wanted)
+    read = rows.withColumn("kind", F.col("key").cast("string"))
     found = read.where(kept | F.col("control").isNotNull() if "control" in read.columns else kept)
-    if not is_loaded:
-        return found
     beside = [name for name in ("event_time", "watermark", "control", "timestamp") if name in rows.columns]
     parsed = F.from_json(F.col("value").cast("string"), fields).alias("event")
-    return found.select("kind", parsed, *beside).select("kind", "event.*", *beside)
+    events = found.select("kind", parsed, *beside).select("kind", "event.*", *beside)
+    if not where:
+        return events
+    return events.where(f"({where}) OR control IS NOT NULL" if "control" in rows.columns else where)
 
 
-def _read(read: Source, fields: str) -> DataFrame:
-    """The rows of a source with these fields of values beside the columns that it was given."""
-    named = (field.split() for field in fields.split(", "))
-    columns = ", ".join(f"json:$.{name}::{kind.lower()}" for name, kind in named)
-    return read.option("columns", f"{read.set_options['columns']}, key::string AS kind, {columns}").load()
+def _read(read: Source, fields: str, wanted: Sequence[str], where: str) -> DataFrame:
+    """The same rows of a source that reads fields of values, and leaves the others out."""
+    columns = [read.set_options["columns"], *(["key::string AS kind"] if len(wanted) > 1 else [])]
+    columns += (f"json:$.{name}::{kind.lower()}" for name, kind in (field.split() for field in fields.split(", ")))
+    chosen = {"columns": ", ".join(columns), "where": of_kinds(*wanted) + (f" AND {where}" if where else "")}
+    return read.options(**chosen).load()
+
+
+def of_kinds(*wanted: str) -> str:
+    """The condition of the source that keeps events of some kinds."""
+    return f"key IN ({', '.join(map(repr, wanted))})"
 
 
 def native_events(rows: DataFrame, fields: str, *wanted: str) -> DataFrame:
@@ -168,10 +179,8 @@ def _q5(rows: DataFrame | Source) -> DataFrame:
 def _staged_q5(read: Source) -> DataFrame:
     from keyedwm.spark import aggregate, count, sliding
 
-    # What is no bid has no such field: a group of its own, without a key.
     by, window = {"auction": "json:$.auction::bigint"}, sliding("10 seconds", "2 seconds")
-    counted = aggregate(read, by, window, {"n": count()}, name="counted")
-    return _gathered(counted.where("auction IS NOT NULL OR control IS NOT NULL"))
+    return _gathered(aggregate(read.option("where", of_kinds("bid")), by, window, {"n": count()}, name="counted"))
 
 
 def _gathered(counted: DataFrame) -> DataFrame:
@@ -304,9 +313,9 @@ def _q11(rows: DataFrame | Source) -> DataFrame:
 def _staged_q11(read: Source) -> DataFrame:
     from keyedwm.spark import aggregate, count, session
 
-    by = {"bidder": "json:$.bidder::bigint"}
-    made = aggregate(read, by, session("10 seconds"), {"n": count()}, name="sessions")
-    return made.where("control IS NULL AND bidder IS NOT NULL").selectExpr(*_Q11)
+    bids, by = read.option("where", of_kinds("bid")), {"bidder": "json:$.bidder::bigint"}
+    made = aggregate(bids, by, session("10 seconds"), {"n": count()}, name="sessions")
+    return made.where("control IS NULL").selectExpr(*_Q11)
 
 
 def _native_q11(rows: DataFrame) -> DataFrame:

@@ -68,7 +68,6 @@ def _check_schema(options: Mapping[str, str], schema: StructType) -> None:
 
 def arrow_schema(options: SourceOptions) -> pa.Schema:
     """Return the rows' schema in Arrow."""
-    from keyedwm.arrow.schema import field_schema
     from keyedwm.arrow.schema import row_schema as arrow_row_schema
 
     if options.stage is not None:
@@ -81,7 +80,7 @@ def arrow_schema(options: SourceOptions) -> pa.Schema:
         control=options.emit_control,
         columns=options.chosen.names,
         rejected=options.on_bad is OnBadTime.REJECT,
-        fields=field_schema(options.chosen.fields),
+        fields=options.chosen.schema,
     )
 
 

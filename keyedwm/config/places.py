@@ -79,7 +79,7 @@ def _type_of(name: str, text: str, said: str) -> FieldType:
     kinds = {kind.value: kind for kind in FieldType}
     if said.lower() not in kinds:
         allowed, hint = ", ".join(kinds), _TYPE_WORDS.get(said.lower())
-        raise wrong(name, text, f"of the types {allowed} one is expected" + (f"; did you mean {hint}?" if hint else ""))
+        raise wrong(name, text, f"one of the types {allowed} is expected" + (f"; did you mean {hint}?" if hint else ""))
     return kinds[said.lower()]
 
 

@@ -8,8 +8,9 @@ what stands before it. Whatever else SQL has is refused when the plan is built.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any
 
 import pyarrow as pa
@@ -19,9 +20,21 @@ from keyedwm.arrow.columns import Flags
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.text import words_of
 from keyedwm.expressions.evaluation import Value, compared, decided, literal, negated, reckoned
-from keyedwm.expressions.parser import COMPARE, RECKON, Column, FunctionCall, Literal, Node, columns_of, parsed
+from keyedwm.expressions.parser import (
+    COMPARE,
+    RECKON,
+    Column,
+    FunctionCall,
+    Literal,
+    Node,
+    columns_of,
+    conjunction,
+    conjuncts_of,
+    parsed,
+)
 
 _NO_KERNEL = re.compile(r"Function '(\w+)' has no kernel matching input types \((.*)\)")
+_CAST = "cast the column before"
 # What Arrow raises for types that do not go together.
 _UNFIT = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)
 
@@ -36,8 +49,12 @@ class Condition:
     of: str = "join"
 
     @classmethod
-    def parse(cls, text: object, *sides: tuple[str, pa.Schema], of: str = "join") -> Condition:
+    def parse(
+        cls, text: object, *sides: tuple[str, pa.Schema], of: str = "join", cast: str = _CAST, others: str = ""
+    ) -> Condition:
         """Return the condition of a text; each side is its name and its columns, a single one needs no name.
+
+        cast: what to do where types do not go together. others: what may be named besides the columns, for errors.
 
         Raises OptionError, in one sentence, for what cannot be read, for a column that is not there or on both sides,
         and for types that cannot be compared.
@@ -45,7 +62,7 @@ class Condition:
         if not isinstance(text, str):
             example = "left.v < right.w" if len(sides) > 1 else "v > 0"
             raise OptionError(f"{of}: condition={text!r}: the text of a comparison is expected, as {example!r}")
-        tree = parsed(text, sides, of)
+        tree = parsed(text, sides, of, others)
         used = [{one.name for one in columns_of(tree) if one.side == side} for side in range(len(sides))]
         if not any(used):
             raise OptionError(f"{of}: the condition {text!r} names no column: leave it out, or compare columns")
@@ -55,10 +72,25 @@ class Condition:
             kind = _value(tree, nothing).data.type
             _check_literals(tree)
         except _UNFIT as error:
-            raise OptionError(f"{of}: the condition {text!r} cannot be evaluated: {_unfit(error)}") from error
+            raise OptionError(f"{of}: the condition {text!r} cannot be evaluated: {_unfit(error, cast)}") from error
         if not pa.types.is_boolean(kind):
             raise OptionError(f"{of}: the condition {text!r} is of type {kind}, a comparison is expected")
         return found
+
+    def in_turn(self, names: Collection[str]) -> tuple[Condition, ...]:
+        """Return conditions of one side that hold, one after the other, where this one does.
+
+        The first one is what stands before any other column than these, so that the rest is evaluated where it holds.
+        """
+        nodes = conjuncts_of(self.tree)
+        first = list(takewhile(lambda node: {one.name for one in columns_of(node)} <= set(names), nodes))
+        if not any(one for node in first for one in columns_of(node)):
+            return (self,)
+        return tuple(self._of(some) for some in (first, nodes[len(first) :]) if some)
+
+    def _of(self, nodes: Sequence[Node]) -> Condition:
+        tree = conjunction(nodes)
+        return replace(self, tree=tree, columns=(tuple(sorted({one.name for one in columns_of(tree)})),))
 
     def holds(self, *rows: Any) -> Flags:
         """Return for each row, or pair of rows, whether it is true; rows: of each side, its columns by name."""
@@ -111,7 +143,7 @@ def _called(function: str, values: Sequence[Value]) -> Value:
     return values[0].with_data(pc.call_function(function, [values[0].data]))
 
 
-def _unfit(error: Exception) -> str:
+def _unfit(error: Exception, cast: str) -> str:
     """Say which types do not go together."""
     found = _NO_KERNEL.search(str(error))
     if found is None:
@@ -119,4 +151,4 @@ def _unfit(error: Exception) -> str:
     signs = {name: sign for sign, name in reversed([*COMPARE.items(), *RECKON.items()])}
     name = found[1].removesuffix("_checked")
     types = " and ".join(found[2].split(", ")) if found[2].count(", ") == 1 else found[2]
-    return f"{signs.get(name, name)} does not take {types}; cast the column before"
+    return f"{signs.get(name, name)} does not take {types}; {cast}"

@@ -1,6 +1,7 @@
 """The text of a condition, read into a tree of comparisons of columns and literals.
 
-Rule: = <> < <= > >=, BETWEEN, IS NULL with AND, OR, NOT, + - * and brackets. Whatever else SQL has is refused.
+Rule: = <> < <= > >=, BETWEEN, IN of literals, IS NULL with AND, OR, NOT, + - * and brackets. Whatever else SQL has is
+refused.
 """
 
 from __future__ import annotations
@@ -18,17 +19,18 @@ from keyedwm.core.text import nearest
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>\d+(?:\.\d*)?|\.\d+)|(?P<text>'(?:[^'\\]|''|\\.)*')|(?P<name>[A-Za-z_]\w*|`(?:[^`]|``)+`)"
-    r"|(?P<sign><=|>=|<>|!=|==|[=<>+\-*().]))"
+    r"|(?P<sign><=|>=|<>|!=|==|[=<>+\-*().,]))"
 )
 COMPARE = {
     "=": "equal", "==": "equal", "<>": "not_equal", "!=": "not_equal",
     "<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal",
 }  # fmt: skip
+AND, OR = "and_kleene", "or_kleene"
 RECKON = {"+": "add", "-": "subtract", "*": "multiply"}
 # As Spark reads them in a text; other letters behind a backslash are refused.
 _ESCAPED = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "\\": "\\", "'": "'", '"': '"'}
 _QUOTED = re.compile(r"''|\\(.)", re.DOTALL)
-_WORDS = {"and", "or", "not", "is", "null", "between", "true", "false"}
+_WORDS = {"and", "or", "not", "is", "null", "between", "in", "true", "false"}
 _DEEPEST = 200
 
 
@@ -58,10 +60,13 @@ class FunctionCall:
 Node: TypeAlias = Column | Literal | FunctionCall
 
 
-def parsed(text: str, sides: Sequence[tuple[str, pa.Schema]], of: str) -> Node:
-    """Return the tree of a text. One that is too deep for the interpreter's stack is refused."""
+def parsed(text: str, sides: Sequence[tuple[str, pa.Schema]], of: str, others: str = "") -> Node:
+    """Return the tree of a text. One that is too deep for the interpreter's stack is refused.
+
+    others: what may be named besides the columns, for the sentence about a name that is not there.
+    """
     try:
-        tree = _Parser(text, sides, of).whole()
+        tree = _Parser(text, sides, of, others).whole()
     except RecursionError:
         tree = None
     if tree is None or _depth(tree) > _DEEPEST:
@@ -81,11 +86,24 @@ def columns_of(node: Node) -> Iterator[Column]:
             yield from columns_of(one)
 
 
+def conjuncts_of(node: Node) -> list[Node]:
+    """Return the nodes that an AND joins, in the order of the text; of another node itself."""
+    if isinstance(node, FunctionCall) and node.function == AND:
+        return [one for inner in node.arguments for one in conjuncts_of(inner)]
+    return [node]
+
+
+def conjunction(nodes: Sequence[Node]) -> Node:
+    """Return the AND of some nodes, at least one."""
+    return _balanced(AND, nodes)
+
+
 class _Parser:
     """Recursive descent, a method for each level of precedence."""
 
-    def __init__(self, text: str, sides: Sequence[tuple[str, pa.Schema]], of: str) -> None:
+    def __init__(self, text: str, sides: Sequence[tuple[str, pa.Schema]], of: str, others: str) -> None:
         self._text, self._sides, self._whose = text, sides, f"{of}: the condition {text!r}"
+        self._others = others
         self._tokens = list(self._read())
         self._at = 0
 
@@ -130,20 +148,20 @@ class _Parser:
     def _refuse(self, found: str | None = None) -> NoReturn:
         raise OptionError(
             f"{self._whose} cannot be read at {self._token if found is None else found!r}: comparisons of columns and "
-            f"literals with and, or, not, between, is null, + - * are expected"
+            f"literals with and, or, not, between, in, is null, + - * are expected"
         )
 
     def _either(self) -> Node:
         nodes = [self._both()]
         while self._take("or"):
             nodes.append(self._both())
-        return _balanced("or_kleene", nodes)
+        return _balanced(OR, nodes)
 
     def _both(self) -> Node:
         nodes = [self._negated()]
         while self._take("and"):
             nodes.append(self._negated())
-        return _balanced("and_kleene", nodes)
+        return conjunction(nodes)
 
     def _negated(self) -> Node:
         return FunctionCall("invert", (self._negated(),)) if self._take("not") else self._comparison()
@@ -161,14 +179,30 @@ class _Parser:
         if self._take("between"):
             low = self._sum()
             self._need("and")
-            inside = FunctionCall(
-                "and_kleene",
+            inside: Node = FunctionCall(
+                AND,
                 (FunctionCall("greater_equal", (node, low)), FunctionCall("less_equal", (node, self._sum()))),
             )
+            return FunctionCall("invert", (inside,)) if outside else inside
+        if self._take("in"):
+            inside = _balanced(OR, [FunctionCall("equal", (node, one)) for one in self._literals()])
             return FunctionCall("invert", (inside,)) if outside else inside
         if outside:
             self._refuse()
         return node
+
+    def _literals(self) -> list[Node]:
+        """A list of literals in brackets."""
+        self._need("(")
+        found: list[Node] = []
+        while not found or self._take(","):
+            at = self._at
+            node = self._single()
+            if not isinstance(node, Literal):
+                self._refuse(self._tokens[at][1])
+            found.append(node)
+        self._need(")")
+        return found
 
     def _sum(self) -> Node:
         node = self._product()
@@ -233,7 +267,7 @@ class _Parser:
         if side is None or name not in known:
             hint = nearest(name, known)
             advice = f"did you mean {hint!r}?" if hint else f"there are {', '.join(known)}"
-            raise OptionError(f"{self._whose} names a column {name!r} that is not there; {advice}")
+            raise OptionError(f"{self._whose} names a column {name!r} that is not there; {advice}{self._others}")
         return Column(side, name)
 
 

@@ -9,13 +9,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+from keyedwm.arrow.schema import field_schema, row_schema
 from keyedwm.config.places import field_of
 from keyedwm.config.validation import wrong
 from keyedwm.core.errors import OptionError
 from keyedwm.core.places import Field
 from keyedwm.core.rows import CONTROL, EVENT_TIME, HEADERS, KEY, REJECTED, VALUE, WATERMARK
 from keyedwm.core.text import nearest
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _OPTION, _ALL = "columns", "*"
 # Commas within quotes and brackets belong to a path, a name or a type.
@@ -40,6 +45,15 @@ class ChosenColumns:
 
     names: tuple[str, ...] | None = None
     fields: Mapping[str, Field] = field(default_factory=dict)
+
+    @property
+    def schema(self) -> list[pa.Field]:
+        """The columns that are read out of keys and values."""
+        return field_schema(self.fields)
+
+    def every(self, axes: Sequence[str], *, headers: bool) -> pa.Schema:
+        """Return all columns of an event's row, chosen or not. axes: names of the time axes."""
+        return row_schema(axes, headers=headers, control=False, fields=self.schema)
 
 
 def chosen_columns(text: str | None, known: Sequence[str]) -> ChosenColumns:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from keyedwm.arrow.schema import field_schema, row_schema
+from keyedwm.arrow.schema import row_schema
 from keyedwm.config.secrets import secret_of
 from keyedwm.config.validation import boolean, choice, duration_ms, refuse_unknown, whole, wrong
 from keyedwm.core.errors import OptionError
@@ -43,6 +43,7 @@ from pyspark_wm_source.values.limits import LIMITS, Limits
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from pyspark_wm_source.options.record_filter import RecordFilter
     from pyspark_wm_source.options.stage import Stage
 
 LOG = logging.getLogger("keyedwm.source")
@@ -56,7 +57,7 @@ _OURS = (
     "minPartitions", "maxRecordsPerPartition", "continueFrom",
     "failOnDataLoss", "includeHeaders", "groupIdPrefix", "kafka.group.id",
     *AXIS_OPTIONS, "watermarks", "onBadEventTime", "idleTimeout", "maxWatermarkRetention", "emitControl", "barriers",
-    "guarantee", "columns", "propagate", "propagateFrom", "controlSecret", "stateSecret", "stage", "testClock",
+    "guarantee", "columns", "where", "propagate", "propagateFrom", "controlSecret", "stateSecret", "stage", "testClock",
 )  # fmt: skip
 # Those of a stream that a user sets: `stage` is written by operators, `testClock` by the tests of pipelines.
 STREAM_OPTIONS = tuple(name for name in _OURS if name not in {"stage", "testClock"})
@@ -111,6 +112,7 @@ class SourceOptions:
     emit_control: bool
     barriers: bool
     chosen: ChosenColumns
+    where: tuple[RecordFilter, ...]
     guarantee: Guarantee
     propagate: bool = False
     control_authors: ControlAuthors = field(default_factory=ControlAuthors)
@@ -137,8 +139,7 @@ class SourceOptions:
     @property
     def every_column(self) -> pa.Schema:
         """All columns of an event's row, chosen or not."""
-        fields = field_schema(self.chosen.fields)
-        return row_schema(tuple(self.axes), headers=self.include_headers, control=False, fields=fields)
+        return self.chosen.every(tuple(self.axes), headers=self.include_headers)
 
     @property
     def aligned(self) -> bool:
@@ -217,6 +218,7 @@ class SourceOptions:
             emit_control=emit_control and ("stage" in settings or chosen.names is None or CONTROL in chosen.names),
             barriers=boolean("barriers", settings.get("barriers", "true")),
             chosen=chosen,
+            where=_where(settings, chosen.every(tuple(axes), headers=headers), chosen),
             guarantee=guarantee,
             propagate=propagate,
             control_authors=_control_authors(settings, propagate=propagate),
@@ -256,28 +258,24 @@ def _control_authors(settings: Mapping[str, str], *, propagate: bool) -> Control
     )
 
 
+def _where(settings: Mapping[str, str], every: pa.Schema, chosen: ChosenColumns) -> tuple[RecordFilter, ...]:
+    """Read the option of a filter; a source without it need not load conditions."""
+    if "where" not in settings:
+        return ()
+    from pyspark_wm_source.options.record_filter import record_filters
+
+    return record_filters(settings["where"], every, chosen.fields)
+
+
 def _stage(
     settings: Mapping[str, str], axes: Mapping[str, TimeAxis], chosen: ChosenColumns, *, headers: bool
 ) -> Stage | None:
-    """Read the option of an operator's first step inside the source, and refuse those that contradict it."""
-    text = settings.get("stage")
-    if text is None:
+    """Read the option of an operator's first step; a source without it need not load windows and joins."""
+    if "stage" not in settings:
         return None
-    for name in ("emitControl", "barriers"):
-        if not boolean(name, settings.get(name.lower(), "true")):
-            raise OptionError(
-                f"option {name}: false contradicts the operator over this read, which needs control rows: leave it out"
-            )
-    # A source without it need not load windows and joins.
-    from pyspark_wm_source.options.stage import SourceColumns
-    from pyspark_wm_source.options.stages import parse_stage
+    from pyspark_wm_source.options.stages import stage_of
 
-    every, read = (
-        row_schema(tuple(axes), headers=headers, control=False, columns=names, fields=field_schema(chosen.fields))
-        for names in (None, chosen.names)
-    )
-    known = SourceColumns(every=every, chosen=None if chosen.names is None else read, axes=axes, fields=chosen.fields)
-    return parse_stage(text).stage(known)
+    return stage_of(settings, axes, chosen, headers=headers)
 
 
 def _continue_from(settings: Mapping[str, str]) -> str | None:

@@ -45,7 +45,11 @@ def scan(split: Split, options: SourceOptions, schema: pa.Schema) -> Iterator[pa
     columns = set(read.names)
     if options.on_bad is OnBadTime.REJECT:
         columns.add(REJECTED)
-    items = _items(split, options, columns, states)
+    items = _items(split, options, wanted_columns(columns, options), states)
+    for where in options.where:
+        from pyspark_wm_source.task.filtering import filtered  # a source without filters need not load conditions
+
+        items = filtered(items, where, split.stamps)
     fields = FieldColumns(options.chosen.fields, columns) if options.chosen.fields else None
     builder = RowBuilder(read, split.stamps, fields)
     if stage is None:
@@ -69,23 +73,25 @@ def policy_run(
 
 
 def wanted_columns(columns: set[str], options: SourceOptions) -> Wanted:
-    """The columns to decode: those of the rows, and the places of event times; control rows inside are no rows.
+    """The columns to decode: those of the rows, of the filter, and the places of event times; control rows inside are
+    no rows.
 
     A record that is rejected is given back whole.
     """
     places = {axis.event_time.place for axis in options.axes.values()}
     whole = REJECTED in columns
     named = columns | {field.column for name, field in options.chosen.fields.items() if name in columns}
+    named = named.union(*(where.decoded for where in options.where))
     return Wanted(
         key=whole or KEY in named or Place.KEY in places,
         value=whole or VALUE in named or Place.VALUE in places,
-        headers=whole or HEADERS in columns or not places.isdisjoint((Place.HEADER, Place.WRITTEN)),
+        headers=whole or HEADERS in named or not places.isdisjoint((Place.HEADER, Place.WRITTEN)),
         control_header=HEADER,
     )
 
 
 def _items(
-    split: Split, options: SourceOptions, columns: set[str], states: list[tuple[ChannelRange, RangeResult]]
+    split: Split, options: SourceOptions, wanted: Wanted, states: list[tuple[ChannelRange, RangeResult]]
 ) -> Iterator[Item]:
     """Yield what the split holds; the state at the end of each range is added to `states`."""
     control = options.emit_control
@@ -95,8 +101,7 @@ def _items(
         return
     runs = [policy_run(task, options, split.stamps, split.now_ms) for task in split.ranges]
     unopened = {index for index, task in enumerate(split.ranges) if task.reset or task.woken or task.opening}
-    wanted, isolation = wanted_columns(columns, options), options.client.isolation
-    chunks = fetch(shared(options.client), split.ranges, wanted, isolation, by_option(options))
+    chunks = fetch(shared(options.client), split.ranges, wanted, options.client.isolation, by_option(options))
     for index, records, done in chunks:
         run = runs[index]
         observed = run.observe(records)

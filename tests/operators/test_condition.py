@@ -42,6 +42,10 @@ TRUE = {
     "w * 10 > 0": {"w": Decimal(10**36)},
     "u > n": {"u": 2**64 - 1, "n": 5},
     "w > wide": {"w": Decimal(10**38 - 1), "wide": Decimal(10**27)},
+    "n IN (3, -1.0, 7)": {"n": -1},
+    "n NOT IN (3, 7)": {"n": 1},
+    "n + 1 in (2)": {"n": 1},
+    "NOT (n IN (3)) AND x IN (0.5)": {"n": 1, "x": 0.5},
     " OR ".join(["n = 0"] * 5_000 + ["n = 1"]): {"n": 1},
 }
 
@@ -54,6 +58,18 @@ def holds(text: str, row: dict[str, Any]) -> bool:
 @pytest.mark.parametrize("text", TRUE, ids=lambda text: text[:30])
 def test_numbers_are_compared_as_spark_does_it(text):
     assert holds(text, TRUE[text])
+
+
+@pytest.mark.parametrize(
+    "text", ["n IN ()", "n IN (1", "n IN (1,)", "n IN 1", "n IN (i)", "n IN (1 + 1)", "n IN ((1, 2))"]
+)
+def test_a_list_is_of_literals_in_brackets(text):
+    with pytest.raises(OptionError, match="cannot be read at"):
+        holds(text, {"n": 1})
+
+
+def test_a_null_is_neither_in_a_list_nor_outside():
+    assert not holds("n IN (1)", {}) | holds("n NOT IN (1)", {}) | holds("n IN (1, 2) OR n NOT IN (3)", {})
 
 
 FAILING = {

@@ -44,7 +44,7 @@ def test_columns_are_the_sources_own_and_fields_in_the_order_given(text, names, 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("json:$.a::int", r"'json:\$.a::int' is wrong; of the types string, bigint, double one .*mean bigint\?"),
+        ("json:$.a::int", r"'json:\$.a::int' is wrong; one of the types string, bigint, double is .*mean bigint\?"),
         ("json:$.a::decimal(10,2) AS d", r"'json:\$.a::decimal\(10,2\)' is wrong; .*CAST"),
         ("json:a AS b", f"option columns: 'json:a AS b' is wrong; {EXPECTED}"),
         ("jsn:$.a AS b", EXPECTED), ("json:$.a::bigint b", EXPECTED), ("json:$.a AS", EXPECTED),

@@ -48,7 +48,7 @@ _INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.fact
 _COMPARE = ("=", "==", "<>", "!=", "<", "<=", ">", ">=")
 _OF_OTHER_TYPES = (
     "s r", "s bytes", "bytes r", "t u", "day day", "at at", "local local", "local day", "s 'a'", "'é' r",
-    "t true",
+    "t true", "bytes 'ab'",
 )  # fmt: skip
 _TRY = {"+": "try_add", "-": "try_subtract", "*": "try_multiply"}
 _NAME = re.compile(r"[a-z]\w*")
@@ -169,6 +169,23 @@ def between(rng: random.Random) -> Asked:
             return Asked(text.format(one.ours), text.format(one.value), one.fails)
 
 
+def within(rng: random.Random) -> Asked:
+    """Of a column, IN a list of literals."""
+    while True:
+        of, listed = rng.choice(NUMBERS), rng.sample(LITERALS, rng.randrange(1, 4))
+        if _comparable(of, *listed) and all(_comparable(of, one) for one in listed):
+            text = f"({of} {rng.choice(['', 'NOT '])}IN ({', '.join(listed)}))"
+            return Asked(text, text)
+
+
+def of_other_types(rng: random.Random) -> Asked:
+    one, other = rng.choice(_OF_OTHER_TYPES).split()
+    text = f"({one} {rng.choice(_COMPARE)} {other})"
+    if rng.random() < 0.2:
+        text = f"({rng.choice(['s', 'bytes'])} {rng.choice(['', 'NOT '])}IN ('a', '', 'é'))"
+    return Asked(text, text)
+
+
 def condition(rng: random.Random, depth: int) -> Asked:
     kind = rng.random()
     if depth and kind < 0.45:
@@ -182,13 +199,9 @@ def condition(rng: random.Random, depth: int) -> Asked:
     if kind < 0.62:
         word, of = rng.choice(["IS NULL", "IS NOT NULL"]), number(rng, 1)
         return Asked(f"({of.ours} {word})", f"({of.value} {word})", of.fails)
-    if kind < 0.7:
-        return between(rng)
-    if kind < 0.8:
-        one, other = rng.choice(_OF_OTHER_TYPES).split()
-        text = f"({one} {rng.choice(_COMPARE)} {other})"
-        return Asked(text, text)
-    return comparison(rng)
+    if kind < 0.72:
+        return rng.choice([between, within])(rng)
+    return of_other_types(rng) if kind < 0.82 else comparison(rng)
 
 
 def conditions(rng: random.Random, count: int) -> list[Asked]:

@@ -158,7 +158,7 @@ CALLS = {
     "option aggregates: 'json:amount' is wrong; a path such as": lambda r: aggregate(
         r, "key", TEN, {"n": sum("json:amount")}
     ),
-    "is wrong; of the types string, bigint, double one is expected; did you mean bigint": lambda r: aggregate(
+    "is wrong; one of the types string, bigint, double is expected; did you mean bigint": lambda r: aggregate(
         r, "key", TEN, {"n": sum("json:$.v::int")}
     ),
     "only key, value and values out of JSON take a type": lambda r: aggregate(r, "offset::bigint", TEN, N),

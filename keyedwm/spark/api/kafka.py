@@ -70,6 +70,7 @@ def kafka(
     barriers: bool | None = None,
     guarantee: Literal["exactly-once", "at-least-once"] | None = None,
     columns: str | Sequence[str] | None = None,
+    where: str | None = None,
     propagate: bool | None = None,
     propagate_from: str | None = None,
     control_secret: str | None = None,

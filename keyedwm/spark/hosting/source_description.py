@@ -43,7 +43,8 @@ class Source:
         def __getattr__(self, name: str) -> Any:
             """Say where the rows are: a read that is not loaded has no columns, and none of a frame's methods."""
             raise AttributeError(
-                f"a keyedwm Source has no attribute {name!r}: it describes a read; load() returns its rows"
+                f"a keyedwm Source has no attribute {name!r}: it describes a read, which the options columns and where "
+                f"make smaller; load() returns its rows"
             )
 
     def checked(self) -> Source:

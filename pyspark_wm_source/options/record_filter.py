@@ -1,0 +1,95 @@
+"""The option where: which records become rows, decided in the reading tasks.
+
+Rule: a condition as operators take them, over all columns of the source, the fields that `columns` names, and fields
+written where they are needed (`json:$.kind = 'bid'`). It decides about rows alone: watermarks, idleness and committed
+states are those of all records, as with a filter behind the source.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from keyedwm.arrow.schema import field_schema
+from keyedwm.config.places import field_of
+from keyedwm.core.errors import OptionError
+from keyedwm.core.places import Field
+from keyedwm.core.rows import CONTROL, KEY, VALUE
+from keyedwm.expressions.condition import Condition
+
+WHERE = "where"
+# Texts and names in quotes stay as they are. A name with a minus is written in brackets: `a - b` is a difference.
+_TEXT = r"'(?:[^'\\]|''|\\.)*'|`(?:[^`]|``)*`"
+_PATH = r"""\$(?:\.[A-Za-z_]\w*|\[\d+\]|\['[^']*'\]|\["[^"]*"\])+"""
+_TYPE = r"\s*::\s*\w+"
+_FIELD = re.compile(
+    rf"{_TEXT}|(?P<field>(?<![\w.])(?:(?:json|key)\s*:\s*{_PATH}(?:{_TYPE})?|(?:{KEY}|{VALUE}){_TYPE}))",
+    re.IGNORECASE | re.DOTALL,
+)
+_QUOTED = re.compile(_TEXT, re.DOTALL)
+_CONTROL = re.compile(rf"\b{CONTROL}\b", re.IGNORECASE)
+_CAST = "values of one type are expected; a field has the type that is written behind it, as in json:$.amount::bigint"
+_OTHERS = "; a field of the value's JSON is json:$.NAME::TYPE"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecordFilter:
+    """columns: that the condition needs. fields: of them those that are read out of keys and values."""
+
+    condition: Condition
+    columns: pa.Schema
+    fields: Mapping[str, Field]
+
+    @property
+    def decoded(self) -> set[str]:
+        """The source's own columns that must be decoded for it."""
+        return {self.fields[name].column if name in self.fields else name for name in self.columns.names}
+
+
+def record_filters(text: str, columns: pa.Schema, chosen: Mapping[str, Field]) -> tuple[RecordFilter, ...]:
+    """Read the option: filters of which each is asked about the records that those before it keep.
+
+    columns: those of the source's event rows, with those that `columns` reads out of records. chosen: where these lie.
+    What an AND joins before any value out of JSON is the first filter: JSON is scanned where it holds. Raises
+    OptionError in one sentence.
+    """
+    if not text.strip():
+        raise OptionError(f"option {WHERE}: it is empty; a condition such as json:$.amount::double > 100 is expected")
+    written, fields = _written(text, columns.names, chosen)
+    every = pa.schema([*(field for field in columns if field.name not in fields), *field_schema(fields)])
+    try:
+        condition = Condition.parse(written, ("", every), of=f"option {WHERE}", cast=_CAST, others=_OTHERS)
+    except OptionError as error:
+        raise OptionError(error.message.replace(repr(written), repr(text))) from error
+    scanned = {name for name, field in fields.items() if field.path}
+    parts = replace(condition, text=text).in_turn(set(every.names) - scanned)
+    return tuple(_filter(part, every, fields) for part in parts)
+
+
+def _written(text: str, names: Sequence[str], chosen: Mapping[str, Field]) -> tuple[str, dict[str, Field]]:
+    """The text with fields as names in backticks, and where they lie."""
+    fields = dict(chosen)
+
+    def column(found: re.Match[str]) -> str:
+        place = found["field"]
+        if place is None:
+            return found[0]
+        fields[place] = field_of(WHERE, place, names)
+        return "`" + place.replace("`", "``") + "`"
+
+    written = _FIELD.sub(column, text)
+    if _CONTROL.search(_QUOTED.sub("", written)):
+        raise OptionError(f"option {WHERE}: {text!r} names {CONTROL!r}: control rows always stay, leave it out")
+    return written, fields
+
+
+def _filter(condition: Condition, every: pa.Schema, fields: Mapping[str, Field]) -> RecordFilter:
+    (used,) = condition.columns
+    return RecordFilter(
+        condition=condition,
+        columns=pa.schema([every.field(name) for name in used]),
+        fields={name: field for name, field in fields.items() if name in used},
+    )

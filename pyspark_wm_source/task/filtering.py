@@ -1,0 +1,57 @@
+"""Records that the option where leaves out, taken out of a reading task's items.
+
+Rule: control rows keep their places among the records that stay, and a rejected record always stays: it is given back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from keyedwm.arrow.columns import Flags
+from keyedwm.arrow.places import FieldColumns
+from keyedwm.arrow.rows import Events, RowBuilder
+from keyedwm.core.errors import InputError
+from pyspark_wm_source.options.record_filter import RecordFilter
+from pyspark_wm_source.task.items import ControlRun, EventRun, Item, PlacedControl
+
+
+def filtered(items: Iterable[Item], where: RecordFilter, stamps: Mapping[str, int | None]) -> Iterator[Item]:
+    """Yield the items without the records for which the condition is not true. stamps: the batch's watermarks."""
+    builder = RowBuilder(where.columns, stamps, FieldColumns(where.fields, where.columns.names))
+    for item in items:
+        yield from _kept(item, _flags(item.events, where, builder)) if isinstance(item, EventRun) else (item,)
+
+
+def _flags(events: Events, where: RecordFilter, builder: RowBuilder) -> Flags:
+    """Which events stay."""
+    rows = builder.events(events)
+    try:
+        flags = where.condition.holds(rows)
+    except InputError as error:
+        first, last = events.offset[0], events.offset[-1]
+        raise InputError(f"{events.topic}-{events.partition}, offsets {first} to {last}: {error.message}") from error
+    return flags if events.rejects is None else flags | events.rejects.marked
+
+
+def _kept(item: EventRun, flags: Flags) -> Iterator[Item]:
+    if flags.all():
+        yield item
+    elif flags.any():
+        before = np.append(0, np.cumsum(flags))
+        control = tuple(PlacedControl(before=int(before[one.before]), row=one.row) for one in item.control)
+        yield EventRun(events=_of(item.events, flags), control=control)
+    elif item.control:
+        yield ControlRun(rows=tuple(one.row for one in item.control))
+
+
+def _of(events: Events, flags: Flags) -> Events:
+    """Some of the events, all rejects among them."""
+    kept = events.where(flags)
+    return (
+        kept
+        if events.rejects is None
+        else replace(kept, rejects=replace(events.rejects, marked=events.rejects.marked[flags]))
+    )
