@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from keyedwm.core.errors import InputError
 from keyedwm.expressions.condition import Condition, _value
-from keyedwm.expressions.evaluation import _decimal
+from keyedwm.expressions.evaluation import Value, _decimal
 from keyedwm.expressions.parser import parsed
 
 ROWS = 40
@@ -142,15 +142,26 @@ def _either_fails(one: Asked, other: Asked) -> str:
 
 
 def _comparable(*texts: str) -> bool:
-    """Whether decimals are compared by Spark at all: it ends the query where 38 digits cannot hold both."""
+    """Whether Spark compares each text with the next one: it ends the query, or rounds, where 38 digits cannot hold two
+    decimals, and takes `null < 9223372036854775808` for true.
+    """
     nothing = [{name: pa.nulls(1, SCHEMA.field(name).type) for name in SCHEMA.names}]
     values = [_value(parsed(text, [("", SCHEMA)], "test"), nothing) for text in texts]
-    if any(pa.types.is_floating(one.data.type) for one in values):
+    return all(_are_comparable(*pair) for pair in pairwise(values))
+
+
+def _are_comparable(one: Value, other: Value) -> bool:
+    if pa.types.is_floating(one.data.type) or pa.types.is_floating(other.data.type):
         return True
-    kinds = [_decimal(one).type for one in values]
-    return all(
-        max(of.precision - of.scale for of in pair) + max(of.scale for of in pair) <= 38 for pair in pairwise(kinds)
-    )
+    if _is_beyond(one) or _is_beyond(other):
+        return not (pa.types.is_integer(one.data.type) or pa.types.is_integer(other.data.type))
+    pair = _decimal(one).type, _decimal(other).type
+    return max(of.precision - of.scale for of in pair) + max(of.scale for of in pair) <= 38
+
+
+def _is_beyond(value: Value) -> bool:
+    """Whether it is a literal of more than 64 bits."""
+    return isinstance(value.data, pa.Scalar) and value.data.is_valid and not -(2**63) <= value.data.as_py() < 2**63
 
 
 def comparison(rng: random.Random) -> Asked:
