@@ -9,8 +9,9 @@ leaves the start and the first micro-batch out; CPU is seconds per million rows 
 less than 1 is better there. The rules: ten full batches a side, the same batches on both sides, rounds that warm up
 until two agree, and five rounds that count. How a figure is taken: `benchmarks/README.md`. Lost comparisons stay in.
 *Stage one in the source*: the operator was given `kafka(...)` or `source(...)` itself and not loaded rows, so the tasks
-that read aggregate, too ([windows](windows.md#stage-one-inside-the-source)). *JSON read by the source*: its option
-`columns` names the fields ([fields of records](source.md#fields-of-records)), where other sides parse with `from_json`.
+that read aggregate, too ([windows](windows.md#stage-one-inside-the-source)). *JSON read by the source*: its options
+name the fields that it reads and the records that it keeps ([fields](source.md#fields-of-records),
+[filters](source.md#filtering-records)), where other sides filter rows and parse them with `from_json`.
 
 Compare the two sides of one section, never two sections: they ran on other days and beside other load. A verdict is the
 median of the rounds' ratios, which is not the ratio of two medians.

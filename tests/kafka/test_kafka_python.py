@@ -49,7 +49,11 @@ METHODS = {
         "wait_read": "(self, fileobj, timeout_at=None)",
         "wait_write": "(self, fileobj, timeout_at=None)",
     },
-    KafkaProtocol: {"_process_response": "(self, read_buffer)", "_validate_frame_size": "(self, nbytes)"},
+    KafkaProtocol: {
+        "_process_response": "(self, read_buffer)",
+        "_validate_frame_size": "(self, nbytes)",
+        "receive_bytes": "(self, data)",
+    },
     SaslMechanismScram: {"receive": "(self, auth_bytes)"},
     SaslMechanismOAuth: {"receive": "(self, auth_bytes)"},
     KafkaNetSocket: {

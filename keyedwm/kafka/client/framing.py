@@ -25,6 +25,7 @@ _FETCH, _LOGIN_APIS = 1, frozenset({17, 18, 36})  # SaslHandshake, ApiVersions, 
 # What metadata, offsets or transactions of a large cluster can take.
 OTHER_BYTES = 64 << 20
 _SHOWN_BYTES = 64
+_LENGTH_BYTES = 4
 
 
 def _without_payload(record: logging.LogRecord) -> bool:
@@ -40,12 +41,67 @@ for _name in ("kafka.net.connection", "kafka.protocol.parser", "kafka.net.sasl.o
     logging.getLogger(_name).addFilter(_without_payload)
 
 
+class _Frame:
+    """One answer: taken as it comes in, then read by kafka-python's decoder, whose own buffer copies it five times."""
+
+    def __init__(self, size: int) -> None:
+        self._bytes = memoryview(bytearray(size))
+        self._at = 0
+
+    def take(self, data: memoryview) -> memoryview:
+        """Take what still fits of some bytes, and return the rest."""
+        count = min(len(self._bytes) - self._at, len(data))
+        self._bytes[self._at : self._at + count] = data[:count]
+        self._at += count
+        return data[count:]
+
+    def is_whole(self) -> bool:
+        return self._at == len(self._bytes)
+
+    def seek(self, at: int) -> None:
+        """Go to a place to read from."""
+        self._at = at
+
+    def tell(self) -> int:
+        """Return that place."""
+        return self._at
+
+    def read(self, size: int | None = None) -> bytes | memoryview:
+        """Return the next bytes; the rest of an answer that is longer than any of a login without a copy."""
+        end = len(self._bytes) if size is None else min(self._at + size, len(self._bytes))
+        found, self._at = self._bytes[self._at : end], end
+        return found.toreadonly() if size is None and len(found) > LOGIN_BYTES else bytes(found)
+
+
 class _Parser(KafkaProtocol):
     """Frames no longer than the oldest unanswered request allows."""
 
     def __init__(self, connection: KafkaConnection, **config: Any) -> None:
         super().__init__(**config)
         self._connection = connection
+        self._length = bytearray()
+        self._frame: _Frame | None = None
+
+    def receive_bytes(self, data: bytes | memoryview) -> list[tuple[int, Any]]:
+        """Take bytes, of which nothing is kept, and return the answers that are whole, with their correlation ids."""
+        answers, data = [], memoryview(data)
+        while data:
+            if self._frame is None:
+                count = _LENGTH_BYTES - len(self._length)
+                self._length += data[:count]
+                data = data[count:]
+                if len(self._length) < _LENGTH_BYTES:
+                    break
+                length = int.from_bytes(self._length, "big", signed=True)
+                self._length.clear()
+                self._validate_frame_size(length)
+                self._frame = _Frame(length)
+            data = self._frame.take(data)
+            if self._frame.is_whole():
+                frame, self._frame = self._frame, None
+                frame.seek(0)
+                answers.append(self._process_response(frame))
+        return answers
 
     def _process_response(self, read_buffer: Any) -> tuple[int, Any]:
         correlation_id, answer = super()._process_response(read_buffer)

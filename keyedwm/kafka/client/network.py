@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import socket
 import ssl
+import threading
 import time
 from typing import Any
 
@@ -22,33 +23,51 @@ from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.client.framing import LimitedConnection
 from keyedwm.kafka.client.outside import FAIR_MS, DidNotAnswerError, Outside
 
-RECEIVE_BYTES = 256 << 10
-# What is taken from one socket at a time: a peer that never pauses must not fill the memory before it is looked at.
-_MOST_AT_ONCE_BYTES = 4 << 20
+# What is taken from one socket at a time, to be copied on while it is in a core's cache. A peer that never pauses must
+# not fill the memory before it is looked at.
+_RECEIVE_BYTES = 512 << 10
 _NO_HANDSHAKE = "the TLS handshake was not answered in time; is it a port without TLS?"
 _TIMED_OUT = (wire_errors.KafkaTimeoutError, wire_errors.RequestTimedOutError)
 LOGIN_REFUSED = (wire_errors.SaslAuthenticationFailedError, wire_errors.UnsupportedSaslMechanismError)
 
 
+class _Received(threading.local):
+    """The room for what comes in, one for all connections of a loop."""
+
+    def __init__(self) -> None:
+        self.space = memoryview(bytearray(_RECEIVE_BYTES))
+
+
+_received = _Received()
+
+
 class _Receiving:
-    """Receives more than 4 KiB a call, and returns what came before the end of the stream: it may say why it ended."""
+    """Receives more than 4 KiB a call, and returns what came before the end of the stream: it may say why it ended.
+
+    What is returned is overwritten by the next call in this thread: the parser copies it.
+    """
 
     _sock: Any
 
-    def _sock_recv(self) -> tuple[bytes, wire_errors.KafkaConnectionError | None]:
-        parts: list[bytes] = []
-        failure, taken = None, 0
+    def _sock_recv(self) -> tuple[memoryview, wire_errors.KafkaConnectionError | None]:
+        space, failure, taken = _received.space, None, 0
         try:
-            while failure is None and taken < _MOST_AT_ONCE_BYTES:
-                parts.append(self._sock.recv(RECEIVE_BYTES))
-                taken += len(parts[-1])
-                failure = None if parts[-1] else wire_errors.KafkaConnectionError("the broker closed the connection")
+            while failure is None and taken < _RECEIVE_BYTES:
+                count = self._sock.recv_into(space[taken:])
+                taken += count
+                failure = None if count else wire_errors.KafkaConnectionError("the broker closed the connection")
         except (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             pass  # that is all for now
         except OSError as error:
             failure = wire_errors.KafkaConnectionError(error)
-        data = b"".join(parts)
-        return data, None if data else failure
+        return space[:taken], None if taken else failure
+
+
+class _Socket(socket.socket):
+    """A socket with a short name: the event loop puts it into a message, which nobody reads, whenever it waits."""
+
+    def __repr__(self) -> str:
+        return f"<socket {self.fileno()}>"
 
 
 class _PlainTransport(_Receiving, KafkaTCPTransport):
@@ -174,7 +193,7 @@ class Manager(KafkaConnectionManager):
         distrusted: ssl.SSLCertVerificationError | None = None
         for family, kind, protocol, _, address in addresses:
             try:
-                return await self._dial(dialer, dialer.socket(family, kind, protocol), address, node.host, over_at)
+                return await self._dial(dialer, _Socket(family, kind, protocol), address, node.host, over_at)
             except (OSError, OverflowError, wire_errors.KafkaError) as error:  # noqa: PERF203 (a handful of addresses)
                 reason = f"{node.host}:{node.port}: {_words(error)}"
                 timed_out = isinstance(error, wire_errors.KafkaTimeoutError)
