@@ -19,9 +19,14 @@ import pyarrow.compute as pc
 from keyedwm.arrow.columns import Flags
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.text import words_of
-from keyedwm.expressions.evaluation import Value, compared, decided, literal, negated, reckoned
+from keyedwm.expressions.advice import Advice
+from keyedwm.expressions.evaluation import Value, between, compared, decided, literal, negated, reckoned, within
 from keyedwm.expressions.parser import (
+    AND,
+    BETWEEN,
     COMPARE,
+    IN,
+    OR,
     RECKON,
     Column,
     FunctionCall,
@@ -34,7 +39,10 @@ from keyedwm.expressions.parser import (
 )
 
 _NO_KERNEL = re.compile(r"Function '(\w+)' has no kernel matching input types \((.*)\)")
-_CAST = "cast the column before"
+_OVER_FRAMES = Advice()
+_WORDS = {"invert": "NOT", AND: "AND", OR: "OR", "negate": "-"}
+# Spark's names of types.
+_TYPES = {"timestamp[us, tz=UTC]": "timestamp", "timestamp[us]": "timestamp_ntz", "bool": "boolean"}
 # What Arrow raises for types that do not go together.
 _UNFIT = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)
 
@@ -47,14 +55,13 @@ class Condition:
     tree: Node
     columns: tuple[tuple[str, ...], ...]
     of: str = "join"
+    advice: Advice = _OVER_FRAMES
 
     @classmethod
     def parse(
-        cls, text: object, *sides: tuple[str, pa.Schema], of: str = "join", cast: str = _CAST, others: str = ""
+        cls, text: object, *sides: tuple[str, pa.Schema], of: str = "join", advice: Advice = _OVER_FRAMES
     ) -> Condition:
         """Return the condition of a text; each side is its name and its columns, a single one needs no name.
-
-        cast: what to do where types do not go together. others: what may be named besides the columns, for errors.
 
         Raises OptionError, in one sentence, for what cannot be read, for a column that is not there or on both sides,
         and for types that cannot be compared.
@@ -62,17 +69,19 @@ class Condition:
         if not isinstance(text, str):
             example = "left.v < right.w" if len(sides) > 1 else "v > 0"
             raise OptionError(f"{of}: condition={text!r}: the text of a comparison is expected, as {example!r}")
-        tree = parsed(text, sides, of, others)
+        tree = parsed(text, sides, of, advice)
         used = [{one.name for one in columns_of(tree) if one.side == side} for side in range(len(sides))]
         if not any(used):
             raise OptionError(f"{of}: the condition {text!r} names no column: leave it out, or compare columns")
-        found = cls(text, tree, tuple(tuple(sorted(names)) for names in used), of)
+        found = cls(text, tree, tuple(tuple(sorted(names)) for names in used), of, advice)
         nothing = [{name: pa.nulls(1, schema.field(name).type) for name in schema.names} for _, schema in sides]
         try:
             kind = _value(tree, nothing).data.type
             _check_literals(tree)
         except _UNFIT as error:
-            raise OptionError(f"{of}: the condition {text!r} cannot be evaluated: {_unfit(error, cast)}") from error
+            raise OptionError(
+                f"{of}: the condition {text!r} cannot be evaluated: {_unfit(error, advice.cast)}"
+            ) from error
         if not pa.types.is_boolean(kind):
             raise OptionError(f"{of}: the condition {text!r} is of type {kind}, a comparison is expected")
         return found
@@ -94,21 +103,25 @@ class Condition:
 
     def holds(self, *rows: Any) -> Flags:
         """Return for each row, or pair of rows, whether it is true; rows: of each side, its columns by name."""
+        return pc.fill_null(self.truth(*rows), fill_value=False).to_numpy(zero_copy_only=False)
+
+    def truth(self, *rows: Any) -> Any:
+        """Return the same as booleans, null where it is unknown."""
         try:
             found = _value(self.tree, rows)
         except _UNFIT as error:
             raise InputError(f"{self.of}: the condition {self.text!r} failed: {words_of(error)}") from error
         if found.failed is not None and (many := pc.sum(found.failed).as_py()):
             raise InputError(
-                f"{self.of}: the condition {self.text!r} failed: overflow in {many} rows, where {found.why}; cast a "
-                f"column to a wider type before"
+                f"{self.of}: the condition {self.text!r} failed: overflow in {many} rows, where {found.why}; "
+                f"{self.advice.wider}"
             )
-        return pc.fill_null(found.data, fill_value=False).to_numpy(zero_copy_only=False)
+        return found.data
 
 
 def columns_named(text: str, names: Sequence[str], of: str) -> tuple[str, ...]:
     """Return which of the columns a condition names, without their types. Raises OptionError as `parse` does."""
-    tree = parsed(text, [("", pa.schema([(name, pa.null()) for name in names]))], of)
+    tree = parsed(text, [("", pa.schema([(name, pa.null()) for name in names]))], of, _OVER_FRAMES)
     return tuple(sorted({one.name for one in columns_of(tree)}))
 
 
@@ -117,6 +130,9 @@ def _value(node: Node, rows: Sequence[Any]) -> Value:
         return Value(rows[node.side][node.name])
     if isinstance(node, Literal):
         return literal(node.value)
+    if node.function == IN:
+        one, listed = node.arguments
+        return within(_value(one, rows), listed.value)  # type: ignore[union-attr]  # the parser makes it of a literal
     return _called(node.function, [_value(one, rows) for one in node.arguments])
 
 
@@ -136,6 +152,8 @@ def _called(function: str, values: Sequence[Value]) -> Value:
         return compared(function, *values)
     if function in RECKON.values():
         return reckoned(function, *values)
+    if function == BETWEEN:
+        return between(*values)
     if function == "negate":
         return negated(*values)
     if len(values) == 2:
@@ -148,7 +166,10 @@ def _unfit(error: Exception, cast: str) -> str:
     found = _NO_KERNEL.search(str(error))
     if found is None:
         return words_of(error)
-    signs = {name: sign for sign, name in reversed([*COMPARE.items(), *RECKON.items()])}
+    signs = {name: sign for sign, name in reversed([*COMPARE.items(), *RECKON.items()])} | _WORDS
     name = found[1].removesuffix("_checked")
-    types = " and ".join(found[2].split(", ")) if found[2].count(", ") == 1 else found[2]
+    types = found[2]
+    for arrow, spark in _TYPES.items():
+        types = types.replace(arrow, spark)
+    types = " and ".join(types.split(", ")) if types.count(", ") == 1 else types
     return f"{signs.get(name, name)} does not take {types}; {cast}"

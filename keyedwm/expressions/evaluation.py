@@ -8,7 +8,9 @@ as failed; whether that matters is decided by AND, OR and the end of the conditi
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import datetime
 from decimal import Decimal
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from keyedwm.arrow.columns import as_floats
+from keyedwm.core.text import shortened
 
 _SIGNS = {"add": "sum", "subtract": "difference", "multiply": "product"}
 _MOST_DIGITS, _WIDEST, _LEAST_SCALE = 38, 76, 6
@@ -39,6 +42,8 @@ class Value:
 
 def literal(value: Any) -> Value:
     """Return a literal in the type that Spark gives it."""
+    if isinstance(value, datetime):
+        return Value(pa.scalar(value, pa.timestamp("us", "UTC")))
     if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
         return Value(pa.scalar(value))
     if isinstance(value, int) and -(2**63) <= value < 2**63:
@@ -49,7 +54,7 @@ def literal(value: Any) -> Value:
     scale = -int(exponent)
     precision = max(len(digits), scale)
     if precision > _MOST_DIGITS:
-        raise pa.ArrowInvalid(f"{value} has {precision} digits, a decimal has {_MOST_DIGITS} at most")
+        raise pa.ArrowInvalid(f"{shortened(str(value))} has {precision} digits, a decimal has {_MOST_DIGITS} at most")
     return Value(pa.scalar(exact, pa.decimal128(precision, scale)))
 
 
@@ -66,6 +71,31 @@ def compared(function: str, left: Value, right: Value) -> Value:
         elif one.type != other.type and any(_is_decimal(kind) for kind in kinds):
             one, other = _alike(_decimal(left), _decimal(right))
     return _joined(pc.call_function(function, [one, other]), left, right)
+
+
+def between(value: Value, low: Value, high: Value) -> Value:
+    """Return whether a value is neither below the one nor above the other."""
+    return decided("and_kleene", compared("greater_equal", value, low), compared("less_equal", value, high))
+
+
+def within(value: Value, listed: tuple[Any, ...]) -> Value:
+    """Return whether a value equals one of some literals: unknown of a null, which none of them is."""
+    known, data = _lookup(listed, value.data.type), value.data
+    if known is None:
+        each = [compared("equal", value, literal(one)).data for one in listed]
+        return value.with_data(reduce(pc.or_kleene, each))
+    if _types.is_integer(data.type):
+        data = data.cast(pa.int64())
+    found = pc.is_in(data, value_set=known)
+    return value.with_data(pc.if_else(pc.is_valid(data), found, pa.scalar(None, pa.bool_())))
+
+
+def _lookup(listed: tuple[Any, ...], kind: pa.DataType) -> pa.Array | None:
+    """The literals in a column's own type; None where not all of them are of it."""
+    if all(isinstance(one, str) for one in listed) and (_types.is_string(kind) or _types.is_binary(kind)):
+        return pa.array(listed, pa.string()).cast(kind)
+    whole = all(isinstance(one, int) and not isinstance(one, bool) and -(2**63) <= one < 2**63 for one in listed)
+    return pa.array(listed, pa.int64()) if whole and _types.is_signed_integer(kind) else None
 
 
 def reckoned(function: str, left: Value, right: Value) -> Value:

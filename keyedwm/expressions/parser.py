@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 from typing import Any, NoReturn, TypeAlias
 
@@ -16,9 +17,10 @@ import pyarrow as pa
 
 from keyedwm.core.errors import OptionError
 from keyedwm.core.text import nearest
+from keyedwm.expressions.advice import Advice
 
 _TOKEN = re.compile(
-    r"\s*(?:(?P<number>\d+(?:\.\d*)?|\.\d+)|(?P<text>'(?:[^'\\]|''|\\.)*')|(?P<name>[A-Za-z_]\w*|`(?:[^`]|``)+`)"
+    r"(?:(?P<number>[0-9]+(?:\.[0-9]*)?|\.[0-9]+)|(?P<text>'(?:[^'\\]|''|\\.)*')|(?P<name>[A-Za-z_]\w*|`(?:[^`]|``)+`)"
     r"|(?P<sign><=|>=|<>|!=|==|[=<>+\-*().,]))"
 )
 COMPARE = {
@@ -26,12 +28,30 @@ COMPARE = {
     "<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal",
 }  # fmt: skip
 AND, OR = "and_kleene", "or_kleene"
+BETWEEN, IN = "between", "in"  # names of ours: Arrow has no such functions
 RECKON = {"+": "add", "-": "subtract", "*": "multiply"}
 # As Spark reads them in a text; other letters behind a backslash are refused.
 _ESCAPED = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "\\": "\\", "'": "'", '"': '"'}
+_BLANKS = re.compile(r"\s*")
 _QUOTED = re.compile(r"''|\\(.)", re.DOTALL)
 _WORDS = {"and", "or", "not", "is", "null", "between", "in", "true", "false"}
+# Of SQL, and not of conditions.
+_NOT_KNOWN = {"like", "ilike", "rlike", "regexp", "case", "cast", "exists", "select", "interval", "date", "div", "xor"}
+_EXPECTED = "comparisons of columns and literals with and, or, not, between, in, is null, + - * are expected"
+# By what a text that cannot be read begins with.
+_CURES = {
+    '"': "texts stand in single quotes, names that are no plain words in backticks",
+    "&": "write AND",
+    "|": "write OR",
+    "!": "write NOT",
+    "--": "comments are not read",
+    "/*": "comments are not read",
+    ";": "leave it out",
+    "null": "ask for it with IS NULL or IS NOT NULL",
+}
+_NO_LITERALS = (("sign", ")"), ("word", "null"))
 _DEEPEST = 200
+_WHOLE_DIGITS = 38
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +64,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A number, a text or a truth value."""
+    """A number, a text, a truth value or a time; of IN a tuple of such values."""
 
     value: Any
 
@@ -60,13 +80,14 @@ class FunctionCall:
 Node: TypeAlias = Column | Literal | FunctionCall
 
 
-def parsed(text: str, sides: Sequence[tuple[str, pa.Schema]], of: str, others: str = "") -> Node:
-    """Return the tree of a text. One that is too deep for the interpreter's stack is refused.
-
-    others: what may be named besides the columns, for the sentence about a name that is not there.
-    """
+def parsed(text: str, sides: Sequence[tuple[str, pa.Schema]], of: str, advice: Advice) -> Node:
+    """Return the tree of a text. One that is too deep for the interpreter's stack is refused."""
     try:
-        tree = _Parser(text, sides, of, others).whole()
+        text.encode()
+    except UnicodeEncodeError:
+        raise OptionError(f"{of}: the condition {text!r} has half a surrogate pair, which no text holds") from None
+    try:
+        tree = _Parser(text, sides, of, advice).whole()
     except RecursionError:
         tree = None
     if tree is None or _depth(tree) > _DEEPEST:
@@ -101,9 +122,9 @@ def conjunction(nodes: Sequence[Node]) -> Node:
 class _Parser:
     """Recursive descent, a method for each level of precedence."""
 
-    def __init__(self, text: str, sides: Sequence[tuple[str, pa.Schema]], of: str, others: str) -> None:
+    def __init__(self, text: str, sides: Sequence[tuple[str, pa.Schema]], of: str, advice: Advice) -> None:
         self._text, self._sides, self._whose = text, sides, f"{of}: the condition {text!r}"
-        self._others = others
+        self._advice = advice
         self._tokens = list(self._read())
         self._at = 0
 
@@ -114,11 +135,11 @@ class _Parser:
         return node
 
     def _read(self) -> Iterator[tuple[str, str]]:
-        at = 0
-        while self._text[at:].strip():
-            token = _TOKEN.match(self._text, at)
+        text, at = self._text, 0
+        while (at := _BLANKS.match(text, at).end()) < len(text):  # type: ignore[union-attr]  # it always matches
+            token = None if text.startswith("--", at) else _TOKEN.match(text, at)
             if token is None:
-                self._refuse(self._text[at:].strip())
+                self._refuse(text[at:].strip())
             at = token.end()
             kind, word = str(token.lastgroup), token[str(token.lastgroup)]
             if kind == "name" and word.lower() in _WORDS:
@@ -141,15 +162,21 @@ class _Parser:
             return self._tokens[self._at - 1][1]
         return None
 
+    def _is_at(self, sign: str) -> bool:
+        return self._tokens[self._at] == ("sign", sign)
+
     def _need(self, word: str) -> None:
         if self._take(word) is None:
             self._refuse()
 
-    def _refuse(self, found: str | None = None) -> NoReturn:
-        raise OptionError(
-            f"{self._whose} cannot be read at {self._token if found is None else found!r}: comparisons of columns and "
-            f"literals with and, or, not, between, in, is null, + - * are expected"
-        )
+    def _refuse(self, found: str | None = None, cure: str = "") -> NoReturn:
+        found = self._token if found is None else found
+        cure = cure or next((said for start, said in _CURES.items() if found.startswith(start)), "")
+        if found.lower() in _NOT_KNOWN:
+            cure = f"{found.upper()} is not known to conditions; {self._advice.compute}"
+        elif self._advice.path and found.startswith((":", "$")):
+            cure = self._advice.path
+        raise OptionError(f"{self._whose} cannot be read at {found!r}: {cure or _EXPECTED}")
 
     def _either(self) -> Node:
         nodes = [self._both()]
@@ -179,30 +206,29 @@ class _Parser:
         if self._take("between"):
             low = self._sum()
             self._need("and")
-            inside: Node = FunctionCall(
-                AND,
-                (FunctionCall("greater_equal", (node, low)), FunctionCall("less_equal", (node, self._sum()))),
-            )
+            inside = FunctionCall(BETWEEN, (node, low, self._sum()))
             return FunctionCall("invert", (inside,)) if outside else inside
         if self._take("in"):
-            inside = _balanced(OR, [FunctionCall("equal", (node, one)) for one in self._literals()])
+            inside = FunctionCall(IN, (node, Literal(self._listed())))
             return FunctionCall("invert", (inside,)) if outside else inside
         if outside:
             self._refuse()
         return node
 
-    def _literals(self) -> list[Node]:
-        """A list of literals in brackets."""
-        self._need("(")
-        found: list[Node] = []
+    def _listed(self) -> tuple[Any, ...]:
+        """The values of a list of literals in brackets."""
+        cure = "IN takes literals in brackets, as in IN ('a', 'b')"
+        if not self._take("("):
+            self._refuse(cure=cure)
+        found: list[Any] = []
         while not found or self._take(","):
             at = self._at
-            node = self._single()
+            node = None if self._tokens[at] in _NO_LITERALS else self._single()
             if not isinstance(node, Literal):
-                self._refuse(self._tokens[at][1])
-            found.append(node)
+                self._refuse(self._tokens[at][1], cure)
+            found.append(node.value)
         self._need(")")
-        return found
+        return tuple(found)
 
     def _sum(self) -> Node:
         node = self._product()
@@ -228,18 +254,41 @@ class _Parser:
             return node
         if (word := self._take("true", "false")) is not None:
             return Literal(word == "true")
-        kind, word = self._kind, self._token
-        if kind not in ("number", "text", "name"):
+        if self._kind not in ("number", "text", "name"):
             self._refuse()
         self._at += 1
+        return self._leaf(*self._tokens[self._at - 1])
+
+    def _leaf(self, kind: str, word: str) -> Node:
+        """The node of a token that stands alone, or of TIMESTAMP with the text behind it."""
         if kind == "number":
             return Literal(_number(word))
-        return Literal(self._unquoted(word[1:-1])) if kind == "text" else self._column(_bare(word))
+        if kind == "text":
+            return Literal(self._unquoted(word[1:-1]))
+        if word.lower() == "timestamp" and self._kind == "text":
+            self._at += 1
+            return Literal(self._instant(self._tokens[self._at - 1][1][1:-1]))
+        if self._is_at("("):
+            raise OptionError(
+                f"{self._whose} calls {word!r}: functions and casts are not known to conditions; {self._advice.compute}"
+            )
+        return self._column(_bare(word))
+
+    def _instant(self, text: str) -> datetime:
+        """Return the value of a time; without a zone it would be one of a session's."""
+        try:
+            found = datetime.fromisoformat(text.strip())
+        except ValueError:
+            found = None
+        if found is None or found.tzinfo is None:
+            raise OptionError(f"{self._whose} has the time {text!r}: one such as '2026-01-31T12:00:00Z' is expected")
+        return found
 
     def _unquoted(self, word: str) -> str:
         """Return the value of a text; raise OptionError for an escape that is not read."""
         for found in _QUOTED.finditer(word):
-            if found[1] is not None and found[1] not in _ESCAPED:
+            is_octal = found[1] == "0" and word[found.end() : found.end() + 1].isdecimal()
+            if found[1] is not None and (found[1] not in _ESCAPED or is_octal):
                 raise OptionError(f"{self._whose} has {found[0]!r} in a text: a backslash is written as two")
         return _QUOTED.sub(lambda found: "'" if found[1] is None else _ESCAPED[found[1]], word)
 
@@ -267,7 +316,10 @@ class _Parser:
         if side is None or name not in known:
             hint = nearest(name, known)
             advice = f"did you mean {hint!r}?" if hint else f"there are {', '.join(known)}"
-            raise OptionError(f"{self._whose} names a column {name!r} that is not there; {advice}{self._others}")
+            if name.lower() in _NOT_KNOWN:
+                self._refuse(name)
+            named = self._advice.named.replace("NAME", name)
+            raise OptionError(f"{self._whose} names a column {name!r} that is not there; {advice}{named}")
         return Column(side, name)
 
 
@@ -288,7 +340,7 @@ def _depth(tree: Node) -> int:
 
 
 def _number(word: str) -> int | Decimal:
-    return int(word) if word.isdecimal() else Decimal(word)
+    return int(word) if word.isdecimal() and len(word) <= _WHOLE_DIGITS else Decimal(word)
 
 
 def _bare(word: str) -> str:

@@ -8,7 +8,7 @@ states are those of all records, as with a filter behind the source.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -17,22 +17,29 @@ from keyedwm.arrow.schema import field_schema
 from keyedwm.config.places import field_of
 from keyedwm.core.errors import OptionError
 from keyedwm.core.places import Field
-from keyedwm.core.rows import CONTROL, KEY, VALUE
+from keyedwm.core.rows import CONTROL, KEY, REJECTED, VALUE
+from keyedwm.expressions.advice import Advice
 from keyedwm.expressions.condition import Condition
 
 WHERE = "where"
 # Texts and names in quotes stay as they are. A name with a minus is written in brackets: `a - b` is a difference.
 _TEXT = r"'(?:[^'\\]|''|\\.)*'|`(?:[^`]|``)*`"
-_PATH = r"""\$(?:\.[A-Za-z_]\w*|\[\d+\]|\['[^']*'\]|\["[^"]*"\])+"""
+_PATH = r"""\$(?:\.[^\W\d]\w*|\[\d+\]|\['[^']*'\]|\["[^"]*"\])+"""
 _TYPE = r"\s*::\s*\w+"
 _FIELD = re.compile(
-    rf"{_TEXT}|(?P<field>(?<![\w.])(?:(?:json|key)\s*:\s*{_PATH}(?:{_TYPE})?|(?:{KEY}|{VALUE}){_TYPE}))",
+    rf"{_TEXT}|(?P<field>(?<![\w.])(?:(?:json|key):\s*{_PATH}(?:{_TYPE})?|(?:{KEY}|{VALUE}){_TYPE}))",
     re.IGNORECASE | re.DOTALL,
 )
 _QUOTED = re.compile(_TEXT, re.DOTALL)
-_CONTROL = re.compile(rf"\b{CONTROL}\b", re.IGNORECASE)
-_CAST = "values of one type are expected; a field has the type that is written behind it, as in json:$.amount::bigint"
-_OTHERS = "; a field of the value's JSON is json:$.NAME::TYPE"
+_STAYING = re.compile(rf"\b({CONTROL}|{REJECTED})\b", re.IGNORECASE)
+_ADVICE = Advice(
+    cast="values of one type are expected: json:$.a is a text, also of true and false, json:$.a::bigint and ::double "
+    "are numbers, and times compare with TIMESTAMP '2026-01-31T12:00:00Z'",
+    wider="compare as ::double, or put before an AND what leaves such records out",
+    compute="filter the rows behind the source by it; types are written as json:$.a::bigint",
+    path="fields are json:$.NAME, json:$['a-b'] and key:$.NAME, with ::bigint or ::double for numbers",
+    named="; a field of the value's JSON is json:$.NAME, or json:$.NAME::bigint for a number",
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,9 +68,9 @@ def record_filters(text: str, columns: pa.Schema, chosen: Mapping[str, Field]) -
     written, fields = _written(text, columns.names, chosen)
     every = pa.schema([*(field for field in columns if field.name not in fields), *field_schema(fields)])
     try:
-        condition = Condition.parse(written, ("", every), of=f"option {WHERE}", cast=_CAST, others=_OTHERS)
+        condition = Condition.parse(written, ("", every), of=f"option {WHERE}", advice=_ADVICE)
     except OptionError as error:
-        raise OptionError(error.message.replace(repr(written), repr(text))) from error
+        raise OptionError(_as_written(error.message, fields)) from error
     scanned = {name for name, field in fields.items() if field.path}
     parts = replace(condition, text=text).in_turn(set(every.names) - scanned)
     return tuple(_filter(part, every, fields) for part in parts)
@@ -78,12 +85,25 @@ def _written(text: str, names: Sequence[str], chosen: Mapping[str, Field]) -> tu
         if place is None:
             return found[0]
         fields[place] = field_of(WHERE, place, names)
-        return "`" + place.replace("`", "``") + "`"
+        return _quoted(place)
 
     written = _FIELD.sub(column, text)
-    if _CONTROL.search(_QUOTED.sub("", written)):
-        raise OptionError(f"option {WHERE}: {text!r} names {CONTROL!r}: control rows always stay, leave it out")
+    staying = _STAYING.search(_QUOTED.sub("", written))
+    if staying:
+        rows = "control rows" if staying[1].lower() == CONTROL else "rejected records that it is not false of"
+        raise OptionError(f"option {WHERE}: {text!r} names {staying[1]!r}: {rows} always stay, leave it out")
     return written, fields
+
+
+def _as_written(sentence: str, fields: Iterable[str]) -> str:
+    """A sentence about the condition, with fields as the user writes them."""
+    for place in fields:
+        sentence = sentence.replace(_quoted(place), place)
+    return sentence
+
+
+def _quoted(place: str) -> str:
+    return "`" + place.replace("`", "``") + "`"
 
 
 def _filter(condition: Condition, every: pa.Schema, fields: Mapping[str, Field]) -> RecordFilter:

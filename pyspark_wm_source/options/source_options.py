@@ -70,6 +70,7 @@ _NOT_PROPAGATED = (
 _INSTEAD = {
     "topic": "subscribe",
     "topics": "subscribe",
+    "filter": "where",
     "withwatermark": "watermarkLag",
     "eventtimeformat": "eventTimeUnit",
     # Spark's own state reader is needed, which a source in Python has not got.

@@ -1,6 +1,7 @@
 """Records that the option where leaves out, taken out of a reading task's items.
 
-Rule: control rows keep their places among the records that stay, and a rejected record always stays: it is given back.
+Rule: control rows keep their places among the records that stay. A rejected record is left out only if the condition is
+false of it: what cannot be read may be wanted.
 """
 
 from __future__ import annotations
@@ -9,12 +10,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from keyedwm.arrow.columns import Flags
 from keyedwm.arrow.places import FieldColumns
-from keyedwm.arrow.rows import Events, RowBuilder
+from keyedwm.arrow.rows import Events, Rejects, RowBuilder
 from keyedwm.core.errors import InputError
 from pyspark_wm_source.options.record_filter import RecordFilter
+from pyspark_wm_source.task.empty_fields import warn_of_missing
 from pyspark_wm_source.task.items import ControlRun, EventRun, Item, PlacedControl
 
 
@@ -27,13 +31,17 @@ def filtered(items: Iterable[Item], where: RecordFilter, stamps: Mapping[str, in
 
 def _flags(events: Events, where: RecordFilter, builder: RowBuilder) -> Flags:
     """Which events stay."""
-    rows = builder.events(events)
+    rows = builder.events(replace(events, rejects=None))  # as records, which have values
     try:
-        flags = where.condition.holds(rows)
+        truth = where.condition.truth(rows)
     except InputError as error:
         first, last = events.offset[0], events.offset[-1]
         raise InputError(f"{events.topic}-{events.partition}, offsets {first} to {last}: {error.message}") from error
-    return flags if events.rejects is None else flags | events.rejects.marked
+    warn_of_missing(events.topic, events.partition, where, rows)
+    flags: Flags = pc.fill_null(truth, fill_value=False).to_numpy(zero_copy_only=False)
+    if events.rejects is not None:
+        flags |= events.rejects.marked & truth.is_null().to_numpy(zero_copy_only=False)
+    return flags
 
 
 def _kept(item: EventRun, flags: Flags) -> Iterator[Item]:
@@ -48,10 +56,9 @@ def _kept(item: EventRun, flags: Flags) -> Iterator[Item]:
 
 
 def _of(events: Events, flags: Flags) -> Events:
-    """Some of the events, all rejects among them."""
-    kept = events.where(flags)
-    return (
-        kept
-        if events.rejects is None
-        else replace(kept, rejects=replace(events.rejects, marked=events.rejects.marked[flags]))
-    )
+    """Some of the events, rejects among them."""
+    kept, rejects = events.where(flags), events.rejects
+    if rejects is None:
+        return kept
+    reasons = rejects.reasons.filter(pa.array(flags[rejects.marked]))
+    return replace(kept, rejects=Rejects(marked=rejects.marked[flags], reasons=reasons))

@@ -68,6 +68,49 @@ def test_a_list_is_of_literals_in_brackets(text):
         holds(text, {"n": 1})
 
 
+@pytest.mark.parametrize("wrap", ["({} IN (true, false))", "({} BETWEEN false AND true)", "(NOT {})"])
+def test_nested_conditions_are_read_once(wrap):
+    text = "(n = 1)"
+    for _ in range(60):
+        text = wrap.format(text)
+    assert holds(text, {"n": 1})
+
+
+def test_a_long_list_is_one_lookup():
+    listed = Condition.parse(
+        f"k IN ({', '.join(repr(str(n)) for n in range(50_000))})", ("", pa.schema([("k", pa.string())]))
+    )
+    assert [listed.holds({"k": pa.array(["49999", "x", None])}).tolist() for _ in range(100)][-1] == [
+        True,
+        False,
+        False,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "listed", "values", "expected"),
+    [
+        (pa.binary(), "'a', 'é'", [b"a", "é".encode(), b"\xff", None], [True, True, False, None]),
+        (pa.int8(), "1, 300", [1, 44, None], [True, False, None]),
+        (pa.uint64(), "1, 18446744073709551615", [1, 2**64 - 1, 2], [True, True, False]),
+        (pa.int64(), "1, 2.5", [1, 2, None], [True, False, None]),
+        (pa.float64(), "1, 2.5", [1.0, 2.5, float("nan")], [True, True, False]),
+        (pa.bool_(), "true", [True, False, None], [True, False, None]),
+        (pa.int64(), "1, 99999999999999999999", [1, 2], [True, False]),
+    ],
+)  # fmt: skip
+def test_a_list_is_compared_as_each_of_it_is(kind, listed, values, expected):
+    condition = Condition.parse(f"c IN ({listed})", ("", pa.schema([("c", kind)])))
+    assert condition.truth({"c": pa.array(values, kind)}).to_pylist() == expected
+    assert condition.truth({"c": pa.array(values, kind).slice(1)}).to_pylist() == expected[1:]
+
+
+def test_a_list_of_another_type_is_refused():
+    for text in ("c IN (true)", "c IN ('a')", "c IN (1, 'a')"):
+        with pytest.raises(OptionError, match="cannot be evaluated"):
+            Condition.parse(text, ("", pa.schema([("c", pa.int64())])))
+
+
 def test_a_null_is_neither_in_a_list_nor_outside():
     assert not holds("n IN (1)", {}) | holds("n NOT IN (1)", {}) | holds("n IN (1, 2) OR n NOT IN (3)", {})
 

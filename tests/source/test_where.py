@@ -50,16 +50,35 @@ def test_a_condition_names_columns_and_fields_and_json_is_scanned_last(text, col
     ("text", "sentence"),
     [
         (" ", "option where: it is empty; a condition such as"),
-        ("kind = 'x'", "column 'kind' that is not there; there are key, value.*; a field of the value's JSON is json"),
+        ("kind = 'x'", r"column 'kind' that is not there; there are key, .*; .* json:\$.kind, or json:\$.kind::bigint"),
         ("Key = 'x'", "column 'Key' that is not there; did you mean 'key'"),
         ("json:$.a = 5", r"'json:\$.a = 5' cannot be evaluated: = does not take string and int32; values of one type"),
+        ("json:$.a = true", "= does not take string and boolean; .* text, also of true and false"),
+        ("NOT json:$.a", "NOT does not take string"),
+        ("event_time > '2026-01-01'", "> does not take timestamp and string; .* TIMESTAMP '"),
+        ("event_time > TIMESTAMP '2026-01-01'", "has the time '2026-01-01': one such as '2026-01-31T12:00:00Z'"),
+        ("event_time > TIMESTAMP 'now'", "has the time 'now': one such as"),
+        ("event_time > DATE '2026-01-01'", "at 'DATE': DATE is not known to conditions; filter the rows behind"),
         ("json:$.a", r"'json:\$.a' is of type string, a comparison is expected"),
         ("json:$.a::int = 3", "option where: 'json:.*' is wrong; one of the types .* did you mean bigint?"),
-        ("json:$.a like 'x%'", "cannot be read at 'like': comparisons of columns and literals"),
-        ("json:$.a-b::bigint > 3", "cannot be read at '::bigint > 3'"),
+        ("json:$.a like 'x%'", "at 'like': LIKE is not known to conditions; filter the rows behind the source by it"),
+        ("lower(key) = 'a'", "calls 'lower': functions and casts are not known to conditions; .* json:\\$.a::bigint"),
+        ("CAST(key AS string) = 'a'", "calls 'CAST': functions and casts are not known"),
+        ("json:$.a-b::bigint > 3", r"at '::bigint > 3': fields are json:\$.NAME, json:\$\['a-b'\]"),
+        ("json:price > 3", r"at ':price > 3': fields are json:\$.NAME"), ("$.price > 3", "at '.*: fields are json"),
+        ('key = "a"', "texts stand in single quotes"), ("key = null", "at 'null': ask for it with IS NULL"),
+        ("key = 'a' && json:$.b = 'c'", r"at '&& json:\$.b = 'c''|at \"&& json:\$.b = 'c'\": write AND"),
+        ("key = 'a' || key = 'b'", "write OR"), ("! key = 'a'", "write NOT"), ("key = 'a';", "leave it out"),
+        ("offset > 1 --1", "at '--1': comments are not read"), ("key = 'a' /* x */", "comments are not read"),
+        ("key IN ('a', NULL)", "at 'null': IN takes literals in brackets"), ("json:$.@type = 'a'", "fields are json"),
+        ("json : $.a = 'x'", "fields are json"), ("offset > " + "9" * 5000, "has 5000 digits, a decimal has 38"),
+        ("key = '\ud800'", "half a surrogate pair"), (r"key = 'a\012'", "a backslash is written as two"),
+        ("json:$.über = 'x'", r"a path such as .*\$\['a'\]"), ("offset > ٣", "cannot be read at"),
+        ("key IN 'a'", "IN takes literals in brackets"), ("key IN ()", "at '\\)': IN takes literals"),
         ("1 = 1", "names no column: leave it out"),
         ("control IS NULL", "names 'control': control rows always stay, leave it out"),
         ("key = 'a' OR Control IS NOT NULL", "control rows always stay"),
+        ("rejected IS NOT NULL OR key = 'a'", "rejected records that it is not false of always stay"),
         ("headers IS NULL", "column 'headers' that is not there"),
     ],
 )  # fmt: skip
@@ -130,16 +149,39 @@ def _without_source(rows: list[dict]) -> list[dict]:
     return [row if row["control"] is None else row | {"control": {**row["control"], "source": None}} for row in rows]
 
 
-def test_a_rejected_record_comes_back_even_if_the_filter_does_not_hold(kafka, topic_of, open_stream):
+def test_a_rejected_record_comes_back_unless_the_condition_is_false_of_it(kafka, topic_of, open_stream):
     topic = topic_of()
-    texts = [{"t": 5_000, "a": 1}, {"t": "never", "a": 1}, {"t": 6_000, "a": 2}, {"t": "no", "a": 2}]
+    texts = [
+        {"t": 5_000, "a": 1}, {"t": "never", "a": 1}, {"t": 6_000, "a": 2}, {"t": "no", "a": 2}, {"t": "no"},
+    ]  # fmt: skip
     produce(kafka.bootstrap, topic, [Record(0, 7, json.dumps(one).encode()) for one in texts])
     stream = open_stream(topic, EARLIEST, eventTime="json:$.t", onBadEventTime="reject", where="json:$.a::bigint = 2")
     first = stream.batch()
     assert [(row["event_time"], row[REJECTED] and row[REJECTED]["value"]) for row in events(first)] == [
-        (None, json.dumps(texts[1]).encode()), (at(6_000), None), (None, json.dumps(texts[3]).encode()),
+        (at(6_000), None), (None, json.dumps(texts[3]).encode()), (None, json.dumps(texts[4]).encode()),
     ]  # fmt: skip
+    assert [row[REJECTED]["offset"] for row in events(first)[1:]] == [3, 4]
     assert [row["watermark"] for row in controls(first) if row["kind"] == "watermark"] == [at(6_000)]
+
+
+def test_a_field_that_is_in_no_record_is_told_once(kafka, topic_of, open_stream, caplog):
+    topic = topic_of()
+    produce(kafka.bootstrap, topic, [Record(0, 5, b'{"kind": "bid"}', b"a") for _ in range(10)])
+    stream = open_stream(topic, EARLIEST, where="key = 'a' AND json:$.kind = 'bid' AND json:$.knid::bigint > 1")
+    assert events(stream.batch()) == []
+    produce(kafka.bootstrap, topic, [Record(0, 5, b"{}", b"a") for _ in range(10)])
+    assert events(stream.batch()) == []
+    said = [one.getMessage() for one in caplog.records if "option where" in one.getMessage()]
+    assert [text.partition(",")[0] for text in said] == [
+        f"{topic}-0: json:$.knid::bigint is null in all of the 10 records in which option where looked for it first"
+    ]
+
+
+def test_times_compare_with_instants(kafka, topic_of, open_stream):
+    topic = topic_of()
+    produce(kafka.bootstrap, topic, [Record(0, 1_000 * n) for n in range(5)])
+    text = "event_time >= TIMESTAMP '1970-01-01T00:00:02Z' AND timestamp < timestamp '1970-01-01 01:00:04+01:00'"
+    assert [row["offset"] for row in events(open_stream(topic, EARLIEST, where=text).batch())] == [2, 3]
 
 
 def test_what_cannot_be_evaluated_says_where_it_lies(kafka, topic_of, open_stream):

@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from keyedwm.core.errors import InputError
+from keyedwm.expressions.advice import Advice
 from keyedwm.expressions.condition import Condition, _value
 from keyedwm.expressions.evaluation import Value, _decimal
 from keyedwm.expressions.parser import parsed
@@ -146,7 +147,7 @@ def _comparable(*texts: str) -> bool:
     decimals, and takes `null < 9223372036854775808` for true.
     """
     nothing = [{name: pa.nulls(1, SCHEMA.field(name).type) for name in SCHEMA.names}]
-    values = [_value(parsed(text, [("", SCHEMA)], "test"), nothing) for text in texts]
+    values = [_value(parsed(text, [("", SCHEMA)], "test", Advice()), nothing) for text in texts]
     return all(_are_comparable(*pair) for pair in pairwise(values))
 
 

@@ -25,6 +25,7 @@ Policy: TypeAlias = Literal["fixedLag", "lagAndDelay", "lagAndLull", "timestampA
 _MS = timedelta(milliseconds=1)
 _UPPER = re.compile(r"(?<!^)(?=[A-Z])")
 _KAFKA = "kafka."
+_WHERE = "where"
 _COLUMNS = "columns"  # whose names are paths, in which commas can stand in quotes
 
 
@@ -113,6 +114,8 @@ def argument_of(option: str) -> str:
 
 def _text(option: str, value: object) -> str:
     """Return a value as the option's text."""
+    if option == _WHERE and not isinstance(value, str):
+        raise OptionError(f"option {option}: a text such as \"key = 'a'\" is expected, not {named(value)}")
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, timedelta):
