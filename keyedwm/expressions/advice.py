@@ -1,4 +1,4 @@
-"""What sentences about a condition advise: what is right over a frame is not what is right in an option."""
+"""Advice in sentences about a condition: a frame can be given another column before, an option cannot."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """cast: where types do not go together. wider: where a number overflows. compute: for what conditions do not know.
+    """cast: where types do not go together. wider: where a number overflows. compute: for functions and other SQL.
 
-    path: for what looks like a path. named: behind the columns that there are, about a name that none has; NAME in it
-    stands for that name.
+    path: for a text that looks like a path. named: about a name that no column has, behind the names of the columns;
+    NAME in it stands for that name.
     """
 
     cast: str = "cast the column before"

@@ -89,7 +89,7 @@ class Condition:
     def in_turn(self, names: Collection[str]) -> tuple[Condition, ...]:
         """Return conditions of one side that hold, one after the other, where this one does.
 
-        The first one is what stands before any other column than these, so that the rest is evaluated where it holds.
+        The first one has the comparisons before any other column than these; the others are evaluated where it holds.
         """
         nodes = conjuncts_of(self.tree)
         first = list(takewhile(lambda node: {one.name for one in columns_of(node)} <= set(names), nodes))

@@ -35,10 +35,10 @@ _ESCAPED = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", 
 _BLANKS = re.compile(r"\s*")
 _QUOTED = re.compile(r"''|\\(.)", re.DOTALL)
 _WORDS = {"and", "or", "not", "is", "null", "between", "in", "true", "false"}
-# Of SQL, and not of conditions.
+# Words of SQL that conditions do not have.
 _NOT_KNOWN = {"like", "ilike", "rlike", "regexp", "case", "cast", "exists", "select", "interval", "date", "div", "xor"}
 _EXPECTED = "comparisons of columns and literals with and, or, not, between, in, is null, + - * are expected"
-# By what a text that cannot be read begins with.
+# The beginning of a text that cannot be read → the sentence about it.
 _CURES = {
     '"': "texts stand in single quotes, names that are no plain words in backticks",
     "&": "write AND",

@@ -60,8 +60,8 @@ def record_filters(text: str, columns: pa.Schema, chosen: Mapping[str, Field]) -
     """Read the option: filters of which each is asked about the records that those before it keep.
 
     columns: those of the source's event rows, with those that `columns` reads out of records. chosen: where these lie.
-    What an AND joins before any value out of JSON is the first filter: JSON is scanned where it holds. Raises
-    OptionError in one sentence.
+    Comparisons that AND joins before the first value out of JSON are the first filter: JSON is scanned where it holds.
+    Raises OptionError in one sentence.
     """
     if not text.strip():
         raise OptionError(f"option {WHERE}: it is empty; a condition such as json:$.amount::double > 100 is expected")

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark_wm_source.options.record_filter import RecordFilter
 
 _log = logging.getLogger("keyedwm.source")
-# Fewer records say nothing about a path.
+# A path may well be absent from fewer records.
 _ENOUGH = 10
 _seen: set[tuple[str, str]] = set()
 
@@ -26,7 +26,7 @@ def warn_of_missing(topic: str, partition: int, where: RecordFilter, rows: pa.Re
             _seen.add((topic, name))
             if rows[name].null_count == rows.num_rows:
                 _log.warning(
-                    "%s-%d: %s is null in all of the %d records in which option where looked for it first, so it is "
-                    "not true of them: check the path, the type behind it and that the records are JSON",
+                    "%s-%d: %s is null in all of the %d records in which option where looked for it first, which is "
+                    "right if it asks for IS NULL; else check the path, the type behind it and that records are JSON",
                     topic, partition, field.text, rows.num_rows,
                 )  # fmt: skip
