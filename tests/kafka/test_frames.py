@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+import uuid
 from types import SimpleNamespace
 from typing import Any
 
@@ -61,6 +62,7 @@ def asked(parser: KafkaProtocol) -> KafkaProtocol:
         parser.in_flight_requests.append(
             SimpleNamespace(
                 correlation_id=correlation_id, api_key=key, request_api_key=key, api_version=version,
+                request_api_version=version,
                 get_response_class=lambda key=key: KINDS[key],
             )
         )  # fmt: skip
@@ -75,7 +77,8 @@ def parser() -> _Parser:
 
 def test_a_frame_reads_as_the_librarys_own_one():
     methods = {name for name in vars(KafkaBytes) if not name.startswith("_")}
-    assert methods - {"write"} == {name for name in vars(_Frame) if not name.startswith("_")} - {"take", "is_whole"}
+    own = {"take", "room", "fill"}
+    assert methods - {"write"} == {name for name in vars(_Frame) if not name.startswith("_")} - own
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 64, 300, 301, 302, 65_536, 1 << 20])
@@ -96,6 +99,32 @@ def test_all_answers_can_come_at_once_and_the_last_one_in_two_halves():
     data, ours = sent(), parser()
     assert [one for one, _ in ours.receive_bytes(data[:-1])] == [0, 1, 2, 3, 4, 5]
     assert [one for one, _ in ours.receive_bytes(data[-1:])] == [6]
+
+
+@pytest.mark.parametrize("version", range(4, 14))
+def test_long_records_stay_in_their_frame(version):
+    """The code that decodes them is the library's, and would copy them."""
+    topic = FetchResponse.FetchableTopicResponse
+    raw = random.Random(version).randbytes(LOGIN_BYTES)
+    part = topic.PartitionData(
+        partition_index=3, error_code=0, high_watermark=9, last_stable_offset=9, log_start_offset=0,
+        aborted_transactions=None, preferred_read_replica=-1, records=raw,
+    )  # fmt: skip
+    named = {"topic": "t"} if version < 13 else {"topic_id": uuid.UUID(int=7)}
+    kind = FetchResponse[version]
+    answer = kind(throttle_time_ms=0, error_code=0, session_id=0, responses=[topic(**named, partitions=[part])])
+    answer.with_header(correlation_id=0)
+    ours = _Parser(NOT_LOGGING_IN, receive_message_max_bytes=1 << 30)
+    ours.in_flight_requests.append(
+        SimpleNamespace(
+            correlation_id=0, api_key=1, request_api_key=1, request_api_version=version, get_response_class=lambda: kind
+        )
+    )
+    ((_, found),) = ours.receive_bytes(bytes(answer.encode(header=True, framed=True)))
+    records = found.responses[0].partitions[0].records
+    assert records == raw
+    assert isinstance(records, memoryview)
+    assert records.readonly
 
 
 @pytest.mark.parametrize("length", [-1, (1 << 30) + 1])

@@ -65,7 +65,7 @@ METHODS = {
 ATTRIBUTES = {
     KafkaConnectionManager: ("_net", "_conns", "cluster", "config"),
     KafkaConnection: ("_reauth", "parser", "initializing", "init_future", "transport"),
-    KafkaTCPTransport: ("_sock", "_net", "_write_buffer"),
+    KafkaTCPTransport: ("_sock", "_net", "_protocol", "_write_buffer"),
     NetworkSelector: ("_exception",),
     KafkaProtocol: ("_max_frame_size", "in_flight_requests"),
     SaslMechanismScram: ("_state", "_scram_client"),

@@ -12,7 +12,9 @@ import time
 from typing import Any, NamedTuple
 
 import kafka.errors as wire_errors
+import numpy as np
 from kafka.net.connection import KafkaConnection
+from kafka.protocol.consumer import FetchResponse
 from kafka.protocol.parser import KafkaProtocol
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
@@ -26,6 +28,8 @@ _FETCH, _LOGIN_APIS = 1, frozenset({17, 18, 36})  # SaslHandshake, ApiVersions, 
 OTHER_BYTES = 64 << 20
 _SHOWN_BYTES = 64
 _LENGTH_BYTES = 4
+_NO_ROOM = memoryview(bytearray())
+_COPIED_BYTES = 1 << 10
 
 
 def _without_payload(record: logging.LogRecord) -> bool:
@@ -45,8 +49,18 @@ class _Frame:
     """One answer: taken as it comes in, then read by kafka-python's decoder, whose own buffer copies it five times."""
 
     def __init__(self, size: int) -> None:
-        self._bytes = memoryview(bytearray(size))
+        # Not a bytearray, which is filled with zeros first.
+        self._bytes: memoryview = np.empty(size, np.uint8).data
         self._at = 0
+
+    @property
+    def room(self) -> memoryview:
+        """The place of the bytes that are still to come."""
+        return self._bytes[self._at :]
+
+    def fill(self, count: int) -> None:
+        """Count bytes that were written into the room."""
+        self._at += count
 
     def take(self, data: memoryview) -> memoryview:
         """Take what still fits of some bytes, and return the rest."""
@@ -54,9 +68,6 @@ class _Frame:
         self._bytes[self._at : self._at + count] = data[:count]
         self._at += count
         return data[count:]
-
-    def is_whole(self) -> bool:
-        return self._at == len(self._bytes)
 
     def seek(self, at: int) -> None:
         """Go to a place to read from."""
@@ -82,10 +93,20 @@ class _Parser(KafkaProtocol):
         self._length = bytearray()
         self._frame: _Frame | None = None
 
+    @property
+    def room(self) -> memoryview:
+        """The place of the rest of the answer that is coming in; empty between answers."""
+        return _NO_ROOM if self._frame is None else self._frame.room
+
+    def fill(self, count: int) -> None:
+        """Count bytes that were written into the room; `receive_bytes` then returns the answer that they complete."""
+        if self._frame is not None:
+            self._frame.fill(count)
+
     def receive_bytes(self, data: bytes | memoryview) -> list[tuple[int, Any]]:
         """Take bytes, of which nothing is kept, and return the answers that are whole, with their correlation ids."""
         answers, data = [], memoryview(data)
-        while data:
+        while data or self._frame is not None:
             if self._frame is None:
                 count = _LENGTH_BYTES - len(self._length)
                 self._length += data[:count]
@@ -97,13 +118,17 @@ class _Parser(KafkaProtocol):
                 self._validate_frame_size(length)
                 self._frame = _Frame(length)
             data = self._frame.take(data)
-            if self._frame.is_whole():
-                frame, self._frame = self._frame, None
-                frame.seek(0)
-                answers.append(self._process_response(frame))
+            if self._frame.room:
+                break
+            frame, self._frame = self._frame, None
+            frame.seek(0)
+            answers.append(self._process_response(frame))
         return answers
 
     def _process_response(self, read_buffer: Any) -> tuple[int, Any]:
+        asked = self.in_flight_requests[0] if self.in_flight_requests else None
+        if asked is not None and asked.request_api_key == _FETCH:
+            _leave_records(asked.request_api_version)
         correlation_id, answer = super()._process_response(read_buffer)
         _check_arrays(answer, _required_arrays(answer.__class__, answer.API_VERSION))
         return correlation_id, answer
@@ -127,6 +152,21 @@ class _Parser(KafkaProtocol):
         if api_key == _FETCH:
             return int(self._max_frame_size), "for a fetch (a larger kafka.fetch.max.bytes allows more)"
         return OTHER_BYTES, "for an answer without records"
+
+
+@functools.cache
+def _leave_records(version: int) -> None:
+    """Let the decoder of fetched records leave them in their frame: the code that kafka-python makes copies them."""
+    flexible = FetchResponse.flexible_version_q(version)
+    decode = FetchResponse._struct.compiled_decode_from(  # noqa: SLF001 (no public way to ask)
+        version, compact=flexible, tagged=flexible, data_class=FetchResponse[None]
+    )
+    decode.__globals__["bytes"] = _bytes
+
+
+def _bytes(data: Any) -> bytes | memoryview:
+    """Stand in for `bytes`: what is long is not copied."""
+    return data if isinstance(data, memoryview) and len(data) > _COPIED_BYTES else bytes(data)
 
 
 class LimitedConnection(KafkaConnection):

@@ -26,6 +26,9 @@ from keyedwm.kafka.client.outside import FAIR_MS, DidNotAnswerError, Outside
 # What is taken from one socket at a time, to be copied on while it is in a core's cache. A peer that never pauses must
 # not fill the memory before it is looked at.
 _RECEIVE_BYTES = 512 << 10
+# The same of the rest of a longer answer, which is received into its own place.
+_DIRECT_BYTES = 4 << 20
+_TLS_RECORD_BYTES = 16 << 10
 _NO_HANDSHAKE = "the TLS handshake was not answered in time; is it a port without TLS?"
 _TIMED_OUT = (wire_errors.KafkaTimeoutError, wire_errors.RequestTimedOutError)
 LOGIN_REFUSED = (wire_errors.SaslAuthenticationFailedError, wire_errors.UnsupportedSaslMechanismError)
@@ -35,7 +38,7 @@ class _Received(threading.local):
     """The room for what comes in, one for all connections of a loop."""
 
     def __init__(self) -> None:
-        self.space = memoryview(bytearray(_RECEIVE_BYTES))
+        self.space = memoryview(bytearray(_RECEIVE_BYTES + _TLS_RECORD_BYTES))
 
 
 _received = _Received()
@@ -44,23 +47,44 @@ _received = _Received()
 class _Receiving:
     """Receives more than 4 KiB a call, and returns what came before the end of the stream: it may say why it ended.
 
-    What is returned is overwritten by the next call in this thread: the parser copies it.
+    The rest of a long answer is received into its own place. What is returned is overwritten by the next call in this
+    thread: the parser copies it.
     """
 
     _sock: Any
+    _protocol: Any
 
     def _sock_recv(self) -> tuple[memoryview, wire_errors.KafkaConnectionError | None]:
-        space, failure, taken = _received.space, None, 0
+        parser, shared, kept = self._protocol.parser, _received.space, 0
+        if len(parser.room) > _RECEIVE_BYTES:
+            taken, failure = self._fill(parser.room[:_DIRECT_BYTES])
+            parser.fill(taken)
+        else:
+            taken, failure = self._fill(shared[:_RECEIVE_BYTES])
+            kept = taken
+        if failure is None and self._pending_bytes():
+            more, failure = self._fill(shared[kept : kept + self._pending_bytes()])
+            taken, kept = taken + more, kept + more
+        return shared[:kept], None if taken else failure
+
+    def _fill(self, space: memoryview) -> tuple[int, wire_errors.KafkaConnectionError | None]:
+        """Receive until the space is full or nothing is there: how many bytes, and why there will be no more."""
+        taken = 0
         try:
-            while failure is None and taken < _RECEIVE_BYTES:
+            while taken < len(space):
                 count = self._sock.recv_into(space[taken:])
+                if not count:
+                    return taken, wire_errors.KafkaConnectionError("the broker closed the connection")
                 taken += count
-                failure = None if count else wire_errors.KafkaConnectionError("the broker closed the connection")
         except (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             pass  # that is all for now
         except OSError as error:
-            failure = wire_errors.KafkaConnectionError(error)
-        return space[:taken], None if taken else failure
+            return taken, wire_errors.KafkaConnectionError(error)
+        return taken, None
+
+    def _pending_bytes(self) -> int:
+        """The bytes that have left the socket and were not received yet: the loop would not wake for them."""
+        return 0
 
 
 class _Socket(socket.socket):
@@ -75,6 +99,9 @@ class _PlainTransport(_Receiving, KafkaTCPTransport):
 
 
 class _TlsTransport(_Receiving, KafkaSSLTransport):
+    def _pending_bytes(self) -> int:
+        return int(self._sock.pending())  # the rest of a TLS record, which is decrypted as a whole
+
     async def handshake_until(self, timeout_at: float) -> None:
         """Shake hands; raises KafkaConnectionError when the peer has not answered by then.
 

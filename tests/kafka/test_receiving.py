@@ -1,0 +1,119 @@
+"""Bytes on their way from a socket to the parser: with TLS and without, nothing stays behind."""
+
+from __future__ import annotations
+
+import select
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import kafka.errors as wire_errors
+import pytest
+
+from keyedwm.kafka.client import network
+from keyedwm.kafka.client.network import _PlainTransport, _TlsTransport
+from tests.kafka.test_frames import ANSWERS, parser, sent
+from tests.secured import certificates
+
+PATIENCE_S = 10
+RECORD_BYTES = 16 << 10  # of TLS
+
+
+class Wire:
+    """A transport whose peer sends some bytes, in pieces; `answers` takes them as the event loop does."""
+
+    def __init__(self, transport: Any, peer: socket.socket) -> None:
+        self.transport, self._peer = transport, peer
+        self.calls: list[int] = []
+        transport._protocol = SimpleNamespace(parser=parser())
+
+    def send(self, data: bytes, piece: int) -> None:
+        def sending() -> None:
+            for at in range(0, len(data), piece):
+                self._peer.sendall(data[at : at + piece])
+
+        threading.Thread(target=sending, daemon=True).start()
+
+    def answers(self, count: int) -> list[tuple[int, Any]]:
+        found: list[tuple[int, Any]] = []
+        while len(found) < count:
+            readable, _, _ = select.select([self.transport._sock], [], [], PATIENCE_S)
+            assert readable, f"{len(found)} of {count} answers came, and the loop would wait for ever"
+            data, failure = self.transport._sock_recv()
+            assert failure is None
+            self.calls.append(len(data))
+            found += self.transport._protocol.parser.receive_bytes(data)
+        return found
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("certificates")
+    certificates(made)
+    return made
+
+
+@pytest.fixture(params=["plain", "tls"])
+def wire(request: pytest.FixtureRequest, home: Path) -> Iterator[Wire]:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        if request.param == "plain":
+            ours.settimeout(0)
+            yield Wire(_PlainTransport(None, ours), theirs)
+            return
+        server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        server.load_cert_chain(home / "both.pem")
+        client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
+        transport = _TlsTransport(None, ours, ssl_context=client)
+        wrapped: list[ssl.SSLSocket] = []
+        shaking = threading.Thread(target=lambda: wrapped.append(server.wrap_socket(theirs, server_side=True)))
+        shaking.start()
+        transport._sock.do_handshake()
+        shaking.join()
+        transport._sock.settimeout(0)
+        with wrapped[0] as peer, transport._sock:
+            yield Wire(transport, peer)
+
+
+@pytest.mark.parametrize("most", [1_000, 20_000, 1 << 20])
+@pytest.mark.parametrize("direct", [1_500, 1 << 20])
+@pytest.mark.parametrize("piece", [700, RECORD_BYTES, 50_000])
+def test_answers_come_whole_however_much_is_taken_at_a_time(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch, most: int, direct: int, piece: int
+) -> None:
+    monkeypatch.setattr(network, "_RECEIVE_BYTES", most)
+    monkeypatch.setattr(network, "_DIRECT_BYTES", direct)
+    wire.send(sent(), piece)
+    found = wire.answers(len(ANSWERS))
+    assert found == parser().receive_bytes(sent())
+    # The rest of the long answer is not passed on, unless a call takes more than all of it.
+    passed_on = sum(wire.calls)
+    assert (passed_on == len(sent())) is (most == 1 << 20), passed_on
+
+
+def test_the_rest_of_a_tls_record_is_received_though_the_socket_is_empty(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record is decrypted as a whole: its rest is in no socket, so nothing would ever wake the loop for it."""
+    monkeypatch.setattr(network, "_RECEIVE_BYTES", 8)
+    wire._peer.sendall(sent()[:500])  # one record, in which three answers lie
+    assert [correlation_id for correlation_id, _ in wire.answers(3)] == [0, 1, 2]
+
+
+def test_the_end_of_a_stream_is_told_after_the_bytes_before_it(wire: Wire) -> None:
+    wire._peer.sendall(sent()[:10])
+    wire._peer.close()
+    received = []
+    while True:
+        assert select.select([wire.transport._sock], [], [], PATIENCE_S)[0]
+        data, failure = wire.transport._sock_recv()
+        if failure is not None:
+            break
+        received.append(bytes(data))
+    assert b"".join(received) == sent()[:10]
+    assert isinstance(failure, wire_errors.KafkaConnectionError)
