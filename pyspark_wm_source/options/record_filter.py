@@ -90,8 +90,9 @@ def _written(text: str, names: Sequence[str], chosen: Mapping[str, Field]) -> tu
     written = _FIELD.sub(column, text)
     staying = _STAYING.search(_QUOTED.sub("", written))
     if staying:
-        rows = "control rows" if staying[1].lower() == CONTROL else "rejected records that it is not false of"
-        raise OptionError(f"option {WHERE}: {text!r} names {staying[1]!r}: {rows} always stay, leave it out")
+        is_control = staying[1].lower() == CONTROL
+        why = "control rows always stay" if is_control else "rejected records stay unless the rest is false of them"
+        raise OptionError(f"option {WHERE}: {text!r} names {staying[1]!r}: {why}, leave it out")
     return written, fields
 
 

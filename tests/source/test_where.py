@@ -78,7 +78,7 @@ def test_a_condition_names_columns_and_fields_and_json_is_scanned_last(text, col
         ("1 = 1", "names no column: leave it out"),
         ("control IS NULL", "names 'control': control rows always stay, leave it out"),
         ("key = 'a' OR Control IS NOT NULL", "control rows always stay"),
-        ("rejected IS NOT NULL OR key = 'a'", "rejected records that it is not false of always stay"),
+        ("rejected IS NOT NULL OR key = 'a'", "rejected records stay unless the rest is false of them, leave it out"),
         ("headers IS NULL", "column 'headers' that is not there"),
     ],
 )  # fmt: skip
