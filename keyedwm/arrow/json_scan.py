@@ -16,11 +16,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from keyedwm.runtime.compiled import bare
+from keyedwm.runtime.compiled import bare, inlined
 
 _QUOTE, _BACKSLASH, _COLON, _COMMA = 34, 92, 58, 44
 _OPEN, _CLOSE, _OPEN_LIST, _CLOSE_LIST = 123, 125, 91, 93
 _FAILED = -1
+_WORD_BYTES = 8
+_EACH = np.uint64(0x0101010101010101)
+_QUOTES, _BACKSLASHES = _EACH * np.uint64(_QUOTE), _EACH * np.uint64(_BACKSLASH)
+_HIGHEST = _EACH << np.uint64(7)
 _NAME = -1  # in the steps: a member's name, not an index
 Spans = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]
 
@@ -223,47 +227,56 @@ def _blank(data, at, stop):
     return at
 
 
-@bare
+@inlined
 def _string_end(data, at, stop):
     """The position behind the string that begins at `at`."""
     at += 1
     while at < stop:
-        if data[at] == _BACKSLASH:
-            at += 2
-        elif data[at] == _QUOTE:
-            return at + 1
-        else:
-            at += 1
+        while at + _WORD_BYTES <= stop and not _has_special(data, at):
+            at += _WORD_BYTES
+        last = min(at + _WORD_BYTES, stop)
+        while at < last:
+            if data[at] == _BACKSLASH:
+                at += 2
+            elif data[at] == _QUOTE:
+                return at + 1
+            else:
+                at += 1
     return _FAILED
 
 
-@bare
+@inlined
+def _has_special(data, at):
+    """Whether there is a quote or a backslash among the next eight bytes, which are compared at once (Mycroft)."""
+    begin, word = np.uint64(at), np.uint64(0)
+    for i in range(np.uint64(_WORD_BYTES)):  # compiled to one load
+        word |= np.uint64(data[begin + i]) << (np.uint64(8) * i)
+    quotes, backslashes = word ^ _QUOTES, word ^ _BACKSLASHES
+    zeros = (quotes - _EACH) & ~quotes | (backslashes - _EACH) & ~backslashes
+    return zeros & _HIGHEST != np.uint64(0)
+
+
+@inlined
 def _skip(data, at, stop):
     """The position behind the value that begins at `at`."""
     if at >= stop:
         return _FAILED
-    if data[at] == _QUOTE:
-        return _string_end(data, at, stop)
-    if data[at] not in (_OPEN, _OPEN_LIST):
+    if data[at] not in (_QUOTE, _OPEN, _OPEN_LIST):
         begin = at
         while at < stop and data[at] > 32 and data[at] not in (_COMMA, _CLOSE, _CLOSE_LIST):
             at += 1
         return at if at > begin else _FAILED
     depth = 0
     while at < stop:
-        c = data[at]
-        if c == _QUOTE:
+        if data[at] == _QUOTE:
             at = _string_end(data, at, stop)
             if at == _FAILED:
                 return _FAILED
-            continue
-        if c in (_OPEN, _OPEN_LIST):
-            depth += 1
-        elif c in (_CLOSE, _CLOSE_LIST):
-            depth -= 1
-            if depth == 0:
-                return at + 1
-        at += 1
+        else:
+            depth += (data[at] in (_OPEN, _OPEN_LIST)) - (data[at] in (_CLOSE, _CLOSE_LIST))
+            at += 1
+        if depth == 0:
+            return at
     return _FAILED
 
 

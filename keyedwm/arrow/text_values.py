@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from keyedwm.arrow.columns import text_of
-from keyedwm.runtime.compiled import bare
+from keyedwm.runtime.compiled import bare, inlined
 
 _Bytes = NDArray[np.uint8]
 _Places = NDArray[np.int64]
@@ -150,20 +150,39 @@ def _copy(data, start, end, unescape, ends, text, found):  # noqa: PLR0917
         if found[row]:
             begin = out
             at, stop = start[row], end[row]
-            quoted = unescape and at > 0 and data[at - 1] == _QUOTE
-            while at < stop:
-                if quoted and data[at] == _BACKSLASH:
-                    at, out = _unescaped(data, at, stop, text, out)
-                    if at < 0:
-                        break
-                else:
-                    text[out] = data[at]
-                    at += 1
-                    out += 1
-            if at < 0:
-                found[row] = False
-                out = begin
+            if not (unescape and at > 0 and data[at - 1] == _QUOTE and _has_escape(data, at, stop)):
+                # unsigned: positions that might count from the end would keep the copy from being vectorised
+                to, first = np.uint64(out), np.uint64(at)
+                for i in range(np.uint64(stop - at)):
+                    text[to + i] = data[first + i]
+                out += stop - at
+            else:
+                at, out = _unescaped_text(data, at, stop, text, out)
+                if at < 0:
+                    found[row] = False
+                    out = begin
         ends[row + 1] = out
+
+
+@inlined
+def _has_escape(data, at, stop):
+    first, found = np.uint64(at), np.uint8(0)
+    for i in range(np.uint64(stop - at)):
+        found |= np.uint8(data[first + i] == _BACKSLASH)
+    return found != 0
+
+
+@bare
+def _unescaped_text(data, at, stop, text, out):
+    """Write a text with escapes; the positions behind both, -1 if one is none."""
+    while 0 <= at < stop:
+        if data[at] == _BACKSLASH:
+            at, out = _unescaped(data, at, stop, text, out)
+        else:
+            text[out] = data[at]
+            at += 1
+            out += 1
+    return at, out
 
 
 @bare

@@ -191,3 +191,19 @@ def test_an_escaped_backslash_begins_no_other_escape():
     text = b'{"\\\\u00AB": "other", "\\\\u00ab": "own"}'
     ((data, start, end),) = find_all(pa.array([text]), [Path(["\\u00ab"])])
     assert bytes(data[start[0] : end[0]]) == b"own"
+
+
+@pytest.mark.parametrize("special", ['\\"', "\\\\", "é", "\x7f", "#", "]", "\u015c"])
+def test_strings_are_read_to_their_end_whatever_lies_where_in_a_word(special: str) -> None:
+    """Eight bytes are compared at once: the character is in each place of a word, and in the rest behind the last."""
+    places = [(before, behind) for before in range(18) for behind in range(18)]
+    raw = [f'{{"a":"{"x" * before}{special}{"y" * behind}","b":{before}}}'.encode() for before, behind in places]
+    meant = json.loads(f'"{special}"')
+    assert read("json:$.a", raw) == ["x" * before + meant + "y" * behind for before, behind in places]
+    assert read("json:$.b::bigint", raw) == [before for before, _ in places]
+
+
+def test_a_string_that_is_cut_off_does_not_end_in_the_next_text() -> None:
+    whole = b'{"a":"0123456789\\"abcdef"}'
+    texts = [one for end in range(len(whole)) for one in (whole[:end], b'rest","a":"b"}')]
+    assert read("json:$.a", texts) == [None] * (len(texts) - 2) + ['0123456789"abcdef', None]
