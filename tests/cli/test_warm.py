@@ -6,12 +6,13 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from keyedwm.cli.main import main
 
-# The joins alone: all parts together are tried by tests/system/first_hour/first_query.py.
+# The joins alone: all parts together are run once before the suite, and by tests/system/first_hour/first_query.py.
 JOINS = """
 import sys
 from keyedwm.cli.main import main
@@ -21,6 +22,7 @@ warm.rounds = lambda: joins
 sys.exit(main(["warm"]))
 """
 LIMIT_S = 300
+OF_ALL_PARTS = Path(__file__).parents[2] / "build" / "compiled.txt"
 
 
 def warmed(cache) -> tuple[int, int, list[str]]:
@@ -34,7 +36,7 @@ def warmed(cache) -> tuple[int, int, list[str]]:
     found = re.search(r"compiled functions: (\d+) made, (\d+) were, in (.*)", ran.stdout)
     assert found, ran.stdout
     assert found[3] == str(cache / "keyedwm" / "compiled")
-    return int(found[1]), int(found[2]), re.findall(r"keyedwm\.windows\.join\.\S+\b", ran.stdout)
+    return int(found[1]), int(found[2]), re.findall(r"keyedwm\.operators\.join\.\S+\b", ran.stdout)
 
 
 @pytest.mark.starts
@@ -43,6 +45,13 @@ def test_what_joins_call_is_compiled_once_and_a_second_run_makes_nothing(tmp_pat
     assert made > 3
     assert (were, left) == (0, [])
     assert warmed(tmp_path) == (0, made, [])
+
+
+@pytest.mark.skipif(not OF_ALL_PARTS.exists(), reason="make build/compiled.txt")
+def test_no_function_is_left_to_the_first_task():
+    said = OF_ALL_PARTS.read_text()
+    assert "compiled functions: " in said
+    assert "left to the first task" not in said
 
 
 def test_without_a_directory_for_compiled_code_it_says_so_and_ends_with_1(monkeypatch, capsys):

@@ -25,6 +25,7 @@ from keyedwm.operators.protocol import AnyPlan
 from keyedwm.operators.shipped_control import unpack_control
 from keyedwm.operators.shuffle import Staged
 from keyedwm.operators.state.blobs import unpacked
+from keyedwm.operators.state.hashed_keys import HashedKeys, hash_of
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.spark.hosting.bucket_batch import BucketBatch, BucketLayout, BucketManifest
 from keyedwm.spark.hosting.stage_one import CONTROL_TEXT, StageOne
@@ -65,6 +66,7 @@ _SETTINGS: tuple[dict[str, Any], ...] = (
     {"key_watermark": PerKey(200, 1_000), "order": ("text", "number")},
 )
 _ROWS = 24
+_MANY_KEYS = 3_000
 
 
 def close_windows_once() -> None:
@@ -82,6 +84,14 @@ def close_windows_once() -> None:
 
 def _close(plan: WindowPlan) -> None:
     _play(plan, plan)
+
+
+def find_many_keys_once() -> None:
+    """Learn more keys than a dictionary has room for at first, and find them among as many others."""
+    keys = HashedKeys((pa.field("number", pa.int64()),))
+    keys.numbers([pa.array(range(_MANY_KEYS))], _MANY_KEYS)
+    at_rest = [pa.array(range(2 * _MANY_KEYS))]
+    keys.find(at_rest, hash_of(at_rest, 2 * _MANY_KEYS))
 
 
 def leave_duplicates_out_once() -> None:
