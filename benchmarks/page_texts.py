@@ -6,12 +6,14 @@ Each comparison runs our job and its rival in turn on one machine, one broker an
 of them with `make bench ONLY=source`); outputs are checked before a figure is shown. Ratios are ours divided by the
 rival's of the same round: median (least to most). *Whole* is from `start()` to the end of the query; *in full batches*
 leaves the start and the first micro-batch out; CPU is seconds per million rows of all processes but the broker, so
-less than 1 is better there. The rules: ten full batches a side, the same batches on both sides, rounds that warm up
+less than 1 is better there. The rules: ten full batches a side, the same batches on both sides (of
+sliding windows Spark is given fewer and smaller ones, as it copies each row size/slide times), rounds that warm up
 until two agree, and five rounds that count. How a figure is taken: `benchmarks/README.md`. Lost comparisons stay in.
 *Stage one in the source*: the operator was given `kafka(...)` or `source(...)` itself and not loaded rows, so the tasks
 that read aggregate, too ([windows](windows.md#stage-one-inside-the-source)). *JSON read by the source*: its options
 name the fields that it reads and the records that it keeps ([fields](source.md#fields-of-records),
-[filters](source.md#filtering-records)), where other sides filter rows and parse them with `from_json`.
+[filters](source.md#filtering-records)), where other sides filter rows and parse them with `from_json`; of q5 and q11 that is the
+side with stage one in the source.
 
 Compare the two sides of one section, never two sections: they ran on other days and beside other load. A verdict is the
 median of the rounds' ratios, which is not the ratio of two medians.
