@@ -12,8 +12,8 @@ until two agree, and five rounds that count. How a figure is taken: `benchmarks/
 *Stage one in the source*: the operator was given `kafka(...)` or `source(...)` itself and not loaded rows, so the tasks
 that read aggregate, too ([windows](windows.md#stage-one-inside-the-source)). *JSON read by the source*: its options
 name the fields that it reads and the records that it keeps ([fields](source.md#fields-of-records),
-[filters](source.md#filtering-records)), where other sides filter rows and parse them with `from_json`; of q5 and q11 that is the
-side with stage one in the source.
+[filters](source.md#filtering-records)), where other sides filter rows and parse them with `from_json`; of q5 and
+q11 that is the side with stage one in the source.
 
 Compare the two sides of one section, never two sections: they ran on other days and beside other load. A verdict is the
 median of the rounds' ratios, which is not the ratio of two medians.

@@ -6,7 +6,9 @@ import select
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +22,7 @@ from tests.kafka.test_frames import ANSWERS, parser, sent
 from tests.secured import certificates
 
 PATIENCE_S = 10
+SETTLED_S = 0.3
 RECORD_BYTES = 16 << 10  # of TLS
 
 
@@ -29,6 +32,8 @@ class Wire:
     def __init__(self, transport: Any, peer: socket.socket) -> None:
         self.transport, self._peer = transport, peer
         self.calls: list[int] = []
+        self.soon: list[Any] = []
+        transport._net = SimpleNamespace(call_soon=self.soon.append)
         transport._protocol = SimpleNamespace(parser=parser())
 
     def send(self, data: bytes, piece: int) -> None:
@@ -105,15 +110,33 @@ def test_the_rest_of_a_tls_record_is_received_though_the_socket_is_empty(
     assert [correlation_id for correlation_id, _ in wire.answers(3)] == [0, 1, 2]
 
 
-def test_the_end_of_a_stream_is_told_after_the_bytes_before_it(wire: Wire) -> None:
+def test_the_end_of_a_stream_that_comes_with_bytes_is_told_behind_them(wire: Wire) -> None:
+    """A peer that ends TLS may leave the socket open, which then never wakes the loop."""
     wire._peer.sendall(sent()[:10])
+    if isinstance(wire._peer, ssl.SSLSocket):
+        threading.Thread(target=_ends_tls, args=(wire._peer,), daemon=True).start()
+        time.sleep(SETTLED_S)  # both are there
+    else:
+        wire._peer.close()
+    assert select.select([wire.transport._sock], [], [], PATIENCE_S)[0]
+    data, failure = wire.transport._sock_recv()
+    assert (bytes(data), failure) == (sent()[:10], None)
+    aborted: list[Any] = []
+    wire.transport.abort = aborted.append
+    for told in wire.soon:
+        told()
+    assert [type(one) for one in aborted] == [wire_errors.KafkaConnectionError]
+
+
+def test_the_end_of_a_stream_alone_is_a_failure(wire: Wire) -> None:
     wire._peer.close()
-    received = []
-    while True:
-        assert select.select([wire.transport._sock], [], [], PATIENCE_S)[0]
-        data, failure = wire.transport._sock_recv()
-        if failure is not None:
-            break
-        received.append(bytes(data))
-    assert b"".join(received) == sent()[:10]
+    assert select.select([wire.transport._sock], [], [], PATIENCE_S)[0]
+    data, failure = wire.transport._sock_recv()
+    assert bytes(data) == b""
     assert isinstance(failure, wire_errors.KafkaConnectionError)
+    assert wire.soon == []
+
+
+def _ends_tls(peer: ssl.SSLSocket) -> None:
+    with suppress(OSError):
+        peer.unwrap()

@@ -11,6 +11,7 @@ import socket
 import ssl
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import kafka.errors as wire_errors
@@ -51,8 +52,10 @@ class _Receiving:
     thread: the parser copies it.
     """
 
+    _net: Any
     _sock: Any
     _protocol: Any
+    abort: Callable[..., Any]
 
     def _sock_recv(self) -> tuple[memoryview, wire_errors.KafkaConnectionError | None]:
         parser, shared, kept = self._protocol.parser, _received.space, 0
@@ -65,7 +68,11 @@ class _Receiving:
         if failure is None and self._pending_bytes():
             more, failure = self._fill(shared[kept : kept + self._pending_bytes()])
             taken, kept = taken + more, kept + more
-        return shared[:kept], None if taken else failure
+        if failure is not None and taken:
+            # Not left to the next call: of TLS the end is taken from the socket, and nothing would wake the loop again.
+            self._net.call_soon(lambda: self.abort(failure))
+            return shared[:kept], None
+        return shared[:kept], failure
 
     def _fill(self, space: memoryview) -> tuple[int, wire_errors.KafkaConnectionError | None]:
         """Receive until the space is full or nothing is there: how many bytes, and why there will be no more."""
