@@ -16,7 +16,6 @@ from typing import Any
 import kafka.errors as wire_errors
 import pytest
 
-from keyedwm.kafka.client import network
 from keyedwm.kafka.client.network import _PlainTransport, _TlsTransport
 from tests.kafka.test_frames import ANSWERS, parser, sent
 from tests.secured import certificates
@@ -88,11 +87,8 @@ def wire(request: pytest.FixtureRequest, home: Path) -> Iterator[Wire]:
 @pytest.mark.parametrize("most", [1_000, 20_000, 1 << 20])
 @pytest.mark.parametrize("direct", [1_500, 1 << 20])
 @pytest.mark.parametrize("piece", [700, RECORD_BYTES, 50_000])
-def test_answers_come_whole_however_much_is_taken_at_a_time(
-    wire: Wire, monkeypatch: pytest.MonkeyPatch, most: int, direct: int, piece: int
-) -> None:
-    monkeypatch.setattr(network, "_RECEIVE_BYTES", most)
-    monkeypatch.setattr(network, "_DIRECT_BYTES", direct)
+def test_answers_come_whole_however_much_is_taken_at_a_time(wire: Wire, most: int, direct: int, piece: int) -> None:
+    wire.transport.most_bytes, wire.transport.most_direct_bytes = most, direct
     wire.send(sent(), piece)
     found = wire.answers(len(ANSWERS))
     assert found == parser().receive_bytes(sent())
@@ -101,11 +97,9 @@ def test_answers_come_whole_however_much_is_taken_at_a_time(
     assert (passed_on == len(sent())) is (most == 1 << 20), passed_on
 
 
-def test_the_rest_of_a_tls_record_is_received_though_the_socket_is_empty(
-    wire: Wire, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_rest_of_a_tls_record_is_received_though_the_socket_is_empty(wire: Wire) -> None:
     """A record is decrypted as a whole: its rest is in no socket, so nothing would ever wake the loop for it."""
-    monkeypatch.setattr(network, "_RECEIVE_BYTES", 8)
+    wire.transport.most_bytes = 8
     wire._peer.sendall(sent()[:500])  # one record, in which three answers lie
     assert [correlation_id for correlation_id, _ in wire.answers(3)] == [0, 1, 2]
 

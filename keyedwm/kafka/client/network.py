@@ -49,8 +49,10 @@ class _Receiving:
     """Receives more than 4 KiB a call, and returns what came before the end of the stream: it may say why it ended.
 
     The rest of a long answer is received into its own place. What is returned is overwritten by the next call in this
-    thread: the parser copies it.
+    thread: the parser copies it. most_bytes, most_direct_bytes: what a call takes at most, of either.
     """
+
+    most_bytes, most_direct_bytes = _RECEIVE_BYTES, _DIRECT_BYTES
 
     _net: Any
     _sock: Any
@@ -59,11 +61,11 @@ class _Receiving:
 
     def _sock_recv(self) -> tuple[memoryview, wire_errors.KafkaConnectionError | None]:
         parser, shared, kept = self._protocol.parser, _received.space, 0
-        if len(parser.room) > _RECEIVE_BYTES:
-            taken, failure = self._fill(parser.room[:_DIRECT_BYTES])
+        if len(parser.room) > self.most_bytes:
+            taken, failure = self._fill(parser.room[: self.most_direct_bytes])
             parser.fill(taken)
         else:
-            taken, failure = self._fill(shared[:_RECEIVE_BYTES])
+            taken, failure = self._fill(shared[: self.most_bytes])
             kept = taken
         if failure is None and self._pending_bytes():
             more, failure = self._fill(shared[kept : kept + self._pending_bytes()])
