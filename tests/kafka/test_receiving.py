@@ -97,6 +97,15 @@ def test_answers_come_whole_however_much_is_taken_at_a_time(wire: Wire, most: in
     assert (passed_on == len(sent())) is (most == 1 << 20), passed_on
 
 
+def test_a_long_answer_is_returned_though_nothing_comes_behind_it(wire: Wire) -> None:
+    wire.transport.most_bytes = 1_000
+    end, long = 0, 3
+    for _ in ANSWERS[: long + 1]:
+        end += 4 + int.from_bytes(sent()[end : end + 4], "big")
+    wire.send(sent()[:end], RECORD_BYTES)
+    assert [correlation_id for correlation_id, _ in wire.answers(long + 1)] == [0, 1, 2, long]
+
+
 def test_the_rest_of_a_tls_record_is_received_though_the_socket_is_empty(wire: Wire) -> None:
     """A record is decrypted as a whole: its rest is in no socket, so nothing would ever wake the loop for it."""
     wire.transport.most_bytes = 8
