@@ -58,6 +58,13 @@ def listed(names: Sequence[object], most: int = MOST_LISTED) -> str:
     return ", ".join(map(str, names[:most])) + (f" and {more} more" if more > 0 else "")
 
 
+def offsets_text(first: int, end: int) -> str:
+    """Return the offsets from `first` up to the end offset `end` (exclusive) in words, in which both ends are named."""
+    if first >= end:
+        return f"no records, its end offset is {end}"
+    return f"the offset {first}" if first + 1 == end else f"the offsets {first} to {end - 1}"
+
+
 def nearest(name: str, known: Iterable[str], *, similarity: float = 0.6) -> str | None:
     """Return the known name that `name` was most likely meant to be, or None. similarity: 1 for equal names."""
     by_lower = {k.lower(): k for k in sorted(known)}

@@ -19,12 +19,14 @@ from keyedwm.core.coalescer import CommonState
 from keyedwm.core.encoding import KEY_BYTES, MARK
 from keyedwm.core.errors import DataLossError, KeyedwmError, OptionError, StartBeyondEndError
 from keyedwm.core.idleness import Idleness
-from keyedwm.kafka.client.errors import LogTruncatedError, UnknownTopicError
-from keyedwm.kafka.client.values import Isolation, TopicPartition
+from keyedwm.core.text import offsets_text
+from keyedwm.kafka.client.errors import LogTruncatedError, TopicRecreatedError, UnknownTopicError
+from keyedwm.kafka.client.values import Isolation, LogEnd, TopicPartition
 from keyedwm.kafka.requests.cluster import Cluster, shared
 from pyspark_wm_source.driver.alignment import Aligner, ChannelPosition
 from pyspark_wm_source.driver.assignment import Assigner, Assignment
 from pyspark_wm_source.driver.changed_settings import are_changed, carried_on
+from pyspark_wm_source.driver.lost_logs import ShortLog, check_frozen, gone
 from pyspark_wm_source.driver.plan import Rules, Seen, plan, position_of, worth_a_batch
 from pyspark_wm_source.driver.recover_state import StateLoader
 from pyspark_wm_source.driver.report import barriers_again, describe, nothing_selected
@@ -40,12 +42,6 @@ from pyspark_wm_source.values.ranges import RangeResult, Split
 LOG = logging.getLogger("keyedwm.source")
 _END_ATTEMPTS = 4
 _END_PAUSE_S = 0.1
-
-
-class FrozenEndError(DataLossError):
-    """Trigger.AvailableNow froze log ends that are not there any more."""
-
-    advice = "start the query again: it freezes anew, and failOnDataLoss decides about what is gone"
 
 
 class Planner:
@@ -155,7 +151,7 @@ class Planner:
         """Cut the batch between two offsets into tasks."""
         end = self._read(end_json)
         if self._frozen is not None:
-            self._still_there(end)
+            check_frozen(self._cluster, end)
         cut = splits(self._read(start_json), carried_on(end, self._options), self._rows, self._options.limits)
         # Tasks leave their states in the group; where its coordinator is away, each would wait for it.
         return [replace(split, group="") for split in cut] if self._states.outage.is_paused(time.monotonic()) else cut
@@ -199,14 +195,7 @@ class Planner:
             }
             return replace(self._frozen, now_ms=requested_ms, restarts=restarts)
         known = start.begins if start.batch == NOT_STARTED else start.channels
-        there = self._assignment(start, known)
-        try:
-            found = self._cluster.log_ends(there.channels)
-        except UnknownTopicError:
-            # A topic was deleted between the two questions: ask again for what is left.
-            self._assigner.forget()
-            there = self._assignment(start, known)
-            found = self._cluster.log_ends(there.channels)
+        there, found = self._log_ends(start, known)
         ends = {tp: end.offset for tp, end in found.items()}
         epochs: Epochs = {tp: end.leader_epoch for tp, end in found.items()}
         high = ends
@@ -218,7 +207,7 @@ class Planner:
         epochs = not_behind(epochs, start, restarts)
         restarts = self._truncated(start, epochs, restarts) | restarts
         seen = Seen(
-            ends=self._checked(start, ends, restarts),
+            ends=self._checked(start, ends, restarts, there),
             begins=begins,
             requested_ms=requested_ms,
             now_ms=now_ms,
@@ -230,6 +219,22 @@ class Planner:
         if self._freeze:
             self._frozen = seen
         return seen
+
+    def _log_ends(
+        self, start: QueryOffset, known: Collection[TopicPartition]
+    ) -> tuple[Assignment, dict[TopicPartition, LogEnd]]:
+        """Ask for the channels and their log ends; twice if the second answer contradicts the first one."""
+        there = self._assignment(start, known)
+        try:
+            found = self._cluster.log_ends(there.channels)
+        except UnknownTopicError:
+            found = None  # a topic was deleted between the two questions
+        if found is None or any(end.offset < _stands_at(start, tp) for tp, end in found.items()):
+            # The assignment may be a second old, and a topic may have been recreated since.
+            self._assigner.forget()
+            there = self._assignment(start, known)
+            found = self._cluster.log_ends(there.channels)
+        return there, found
 
     def _aligned(
         self, start: QueryOffset, after: Mapping[TopicPartition, RangeResult], seen: Seen, limit: int | None
@@ -249,15 +254,13 @@ class Planner:
 
     def _assignment(self, start: QueryOffset, known: Collection[TopicPartition]) -> Assignment:
         there = self._assigner.current(self._cluster, known, start.topic_ids)
-        if gone := there.gone(known):
-            if self._options.fail_on_data_loss:
-                self._refuse_other_topics(gone)
-            self._lost(f"{', '.join(map(str, gone))} is gone: the topic was deleted, or this group may not see it")
+        left_out = [tp for tp in there.gone(known) if not self._options.topics.selects(tp)]
+        if left_out:
+            self._leave_out(left_out)
+        if missing := sorted(set(there.gone(known)) - set(left_out)):
+            self._lost(gone(missing))
         for topic in there.recreated(start.topic_ids):
-            self._lost(
-                f"topic {topic} was deleted and recreated: its topic id was {start.topic_ids[topic]} and is "
-                f"{there.topic_ids[topic]} now"
-            )
+            self._lost(TopicRecreatedError.of(topic, start.topic_ids[topic], there.topic_ids[topic]))
         return there
 
     def _tell_changed_settings(self, start: QueryOffset) -> None:
@@ -281,15 +284,18 @@ class Planner:
         self._warned_of_nothing = bool(why)
         self._progress = {**(self._progress or {}), **({"nothing_selected": why} if why else {})}
 
-    def _refuse_other_topics(self, gone: Sequence[TopicPartition]) -> None:
+    def _leave_out(self, left_out: Sequence[TopicPartition]) -> None:
         """Refuse options that do not select a channel of the checkpoint: nothing was lost, the options changed."""
-        left_out = [tp for tp in gone if not self._options.topics.selects(tp)]
-        if left_out:
+        option = self._options.topics.option
+        what = (
+            f"the checkpoint reads {', '.join(map(str, left_out))}, and the option {option} does not select it any more"
+        )
+        if self._options.fail_on_data_loss:
             raise OptionError(
-                f"the checkpoint reads {', '.join(map(str, left_out))}, and the option "
-                f"{self._options.topics.option} does not select it any more: select it again, start anew with "
-                f"another checkpointLocation, or leave it out with failOnDataLoss=false"
+                f"{what}: select it again, start anew with another checkpointLocation, or leave it out with "
+                f"failOnDataLoss=false"
             )
+        LOG.warning("%s: it is left out (failOnDataLoss=false)", what)
 
     def _begins(
         self, start: QueryOffset, there: Assignment, ends: Mapping[TopicPartition, int]
@@ -308,10 +314,14 @@ class Planner:
         firsts = self._cluster.earliest([*new, *again]) if new or again else {}
         for tp in new:
             if firsts[tp] > 0 and tp.topic not in recreated:
-                self._lost(f"{tp} appeared while the query ran, and its records before offset {firsts[tp]} are gone")
+                lost = offsets_text(0, firsts[tp])
+                self._lost(
+                    DataLossError(f"{tp} appeared while the query ran, and its log does not hold {lost} any more")
+                )
         for tp, position in back.items():
             if tp not in new and ends[tp] < position:
-                self._lost(f"{tp} ends at offset {ends[tp]}, but it was read up to {position}: its log was truncated")
+                ids = start.topic_ids.get(tp.topic), there.topic_ids.get(tp.topic)
+                self._lost(ShortLog(tp, ends[tp], position, *ids).error())
         return begins | back | {tp: firsts[tp] for tp in new}, {tp: firsts[tp] for tp in again}
 
     def _truncated(
@@ -320,7 +330,7 @@ class Planner:
         """Refuse logs that lost records which were read; else say where they go on."""
         truncated = {}
         for tp, position, epoch, end in self._truncations.find(self._cluster, start, epochs, recreated):
-            self._lost(LogTruncatedError.of(tp, position, epoch, end).message)
+            self._lost(LogTruncatedError.of(tp, position, epoch, end))
             truncated[tp] = end
         return truncated
 
@@ -340,7 +350,11 @@ class Planner:
             )
 
     def _checked(
-        self, start: QueryOffset, ends: Mapping[TopicPartition, int], restarts: Mapping[TopicPartition, int]
+        self,
+        start: QueryOffset,
+        ends: Mapping[TopicPartition, int],
+        restarts: Mapping[TopicPartition, int],
+        there: Assignment,
     ) -> dict[TopicPartition, int]:
         """Refuse (or, with failOnDataLoss=false, note) log ends that lie before where the query stands."""
         checked = dict(ends)
@@ -354,46 +368,28 @@ class Planner:
         for tp in behind:
             at = _stands_at(start, tp)
             if tp in start.channels:
-                why = f"but it was read up to {at}: the topic was deleted and recreated"
-                self._lost(f"{tp} ends at offset {checked[tp]}, {why}")
+                ids = start.topic_ids.get(tp.topic), there.topic_ids.get(tp.topic)
+                self._lost(ShortLog(tp, checked[tp], at, *ids).error())
             else:
-                first = self._cluster.earliest([tp])[tp]
-                self._lost(
+                holds = offsets_text(self._cluster.earliest([tp])[tp], checked[tp])
+                self._lost(StartBeyondEndError(
                     f"option {self._options.start.option_name or 'startingOffsets'}: {tp} is to start at offset {at}, "
-                    f"and its log holds {_range(first, checked[tp])}",
-                    StartBeyondEndError,
-                )
+                    f"and its log holds {holds}"
+                ))  # fmt: skip
         return checked
-
-    def _still_there(self, end: QueryOffset) -> None:
-        """Refuse to read towards a frozen end that is gone, whatever failOnDataLoss says (Spark's rule)."""
-        if not any(True for _ in end.moved()):
-            return
-        present = self._cluster.partitions({tp.topic for tp in end.channels}, missing_ok=True)
-        gone = [tp for tp in sorted(end.channels) if tp.partition not in present.get(tp.topic, ())]
-        ends = {} if gone else self._cluster.latest(end.channels)
-        shrunk = [f"{tp} ends at offset {ends[tp]}" for tp in sorted(ends) if ends[tp] < end.channels[tp].next_offset]
-        if found := [*(f"{tp} is gone" for tp in gone), *shrunk]:
-            raise FrozenEndError(
-                f"{found[0]}, but Trigger.AvailableNow planned to read more: the topic was deleted and recreated"
-            )
 
     def _now_ms(self) -> int:
         """The time by the clock; in a test of a pipeline, the time in the file of its clock."""
         clock = self._options.test_clock
         return time.time_ns() // 1_000_000 if clock is None else int(Path(clock).read_text())
 
-    def _lost(self, what: str, kind: type[DataLossError] = DataLossError) -> None:
+    def _lost(self, error: DataLossError) -> None:
         if self._options.fail_on_data_loss:
-            raise kind(what)
-        LOG.warning("%s; going on (failOnDataLoss=false)", what)
+            raise error
+        LOG.warning("%s; going on (failOnDataLoss=false)", error.message)
 
 
 def _stands_at(start: QueryOffset, tp: TopicPartition) -> int:
     """The next offset to read of a channel; 0 for one that was found just now."""
     before = start.channels.get(tp)
     return start.begins.get(tp, 0) if before is None else before.next_offset
-
-
-def _range(first: int, end: int) -> str:
-    return f"no records, its next offset is {end}" if first == end else f"the offsets {first} to {end - 1}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -45,22 +45,37 @@ def describe(
     a partition's state was lost with records. future_event_times: likewise, those beyond `maxEventTimeAhead`.
     recovery_reads: ranges that this process read a second time. coordinator: why the group's did not answer.
     """
-    keys, holders = keys_of(planned.channels), _Holders(planned, seen, ends, before, sets_idle)
     return {
         "offsets": as_spark_offsets(ends),
+        **_described(planned, _Holders(planned, seen, ends, before, sets_idle)),
+        "backlog": sum(max(ends.get(tp, 0) - c.next_offset, 0) for tp, c in planned.channels.items()),
+        "recovery_reads": recovered,
+    }
+
+
+def describe_logged(planned: QueryOffset) -> dict[str, Any]:
+    """Return the facts of a batch as it stands in the offset log, for a process that did not plan it.
+
+    The log ends are not known: `offsets` is empty, `backlog` is None, and no cause is stated.
+    """
+    return {"offsets": {}, **_described(planned, _Holders(planned, None)), "backlog": None, "recovery_reads": 0}
+
+
+def _described(planned: QueryOffset, holders: _Holders) -> dict[str, Any]:
+    """Return the facts that an offset and the causes of its holders make."""
+    keys = keys_of(planned.channels)
+    return {
         "batch": planned.batch,
         "reads": sum(channel.read for channel in planned.channels.values()),
         "watermark": {str(key): _shown(planned.watermark_ms(key)) for key in keys},
         "held_by": {str(key): holders.sentence(key) for key in keys},
         "causes": {str(key): holders.causes(key) for key in keys},
-        "backlog": sum(max(ends.get(tp, 0) - c.next_offset, 0) for tp, c in planned.channels.items()),
         "idle": sum(channel.status is Status.IDLE for channel in planned.channels.values()),
         "bad_event_times": _counted(planned, lambda counts: counts.bad),
         "late_events": _counted(planned, lambda counts: counts.late),
         "future_event_times": _counted(planned, lambda counts: counts.future),
         "control_records": _counted(planned, lambda counts: counts.control),
         "resets": as_spark_offsets({tp: c.resets for tp, c in planned.channels.items() if c.resets}),
-        "recovery_reads": recovered,
         **({"coordinator": planned.outage} if planned.outage else {}),
     }
 
@@ -92,13 +107,16 @@ def _shown(time_ms: int | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Holders:
-    """The channels that hold the watermarks of a planned batch. before: the channels of the batch before."""
+    """The channels that hold the watermarks of a planned batch. before: the channels of the batch before.
+
+    seen: None where the broker was not asked, and then no cause is known.
+    """
 
     planned: QueryOffset
-    seen: Seen
-    ends: Mapping[TopicPartition, int]
-    before: Mapping[TopicPartition, Channel]
-    sets_idle: bool
+    seen: Seen | None
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    before: Mapping[TopicPartition, Channel] = field(default_factory=dict)
+    sets_idle: bool = False
 
     def sentence(self, key: int) -> str | None:
         """Say which active channels have the lowest watermark (or none at all), and what each waits for."""
@@ -115,6 +133,8 @@ class _Holders:
         return dict(sorted(causes.items()))
 
     def _cause(self, tp: TopicPartition, key: int, *, becomes_idle: bool = False) -> Cause:
+        if self.seen is None:
+            return Cause.NOT_ASKED
         return cause_of(
             self.planned.channels[tp], key, backlog=self._backlog(tp), uncommitted=self.seen.uncommitted(tp),
             unreadable=self._unreadable(tp, key), becomes_idle=becomes_idle,
@@ -138,8 +158,10 @@ class _Holders:
                 why = f"none of its {channel.counts.bad} event times could be read"
             case Cause.UNREADABLE:
                 why = f"none of the {self._unreadable(tp, key)} event times of the batch before could be read"
-            case Cause.OPEN_TRANSACTION:
+            case Cause.OPEN_TRANSACTION if self.seen is not None:
                 why = f"{self.seen.uncommitted(tp)} records of open transactions"
+            case Cause.NOT_ASKED as cause:
+                why = cause.value
             case _:
                 why = f"no record since {_shown(channel.since_ms)}"
         return f"{tp} {at}: {why}"

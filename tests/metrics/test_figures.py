@@ -6,6 +6,7 @@ import pytest
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from keyedwm.spark.metrics import catalogue as of
+from keyedwm.spark.metrics.batch_figures import SourceFigures
 from keyedwm.spark.metrics.catalogue import METRICS, Kind, Metric, Unit
 from keyedwm.spark.metrics.figures import Figures
 from tests.metrics.told import RUN, Told
@@ -114,6 +115,38 @@ def test_a_batch_that_a_restart_runs_again_counts_without_having_been_planned(fi
     figures.progressed(Told(Simulation({0: [1_000, 2_000]})).progress(is_again=True))
     assert value(figures, of.RECORDS, *SOURCE) == 2
     assert value(figures, of.SNAPSHOT_ID, *SOURCE) == 0
+
+
+def test_the_watermark_of_a_batch_that_a_restart_runs_again_is_shown(figures, clock):
+    """Its planning is in the offset log alone, so log ends are not known: no backlog is shown, and no cause."""
+    told = Told(Simulation({0: [500_000, 600_000], 1: [700_000]}, idle_timeout_ms=1_000))
+    told.progress()
+    told.simulation.now_ms += 5_000
+    told.simulation.logs[0].append(710_000)
+    figures.progressed(told.progress(is_again=True))
+    assert value(figures, of.WATERMARK, *KEY) == 600
+    assert value(figures, of.WATERMARK_DELAY, *KEY) == 400
+    assert values(figures, of.PARTITIONS) == {(*SOURCE, "active"): 1, (*SOURCE, "idle"): 1}
+    assert values(figures, of.HOLDERS) == {(*KEY, "log ends not asked for"): 1}
+    assert values(figures, of.BACKLOG) == {}
+
+
+def test_the_committed_batch_is_shown_from_the_start_on_and_counts_nothing(figures, clock):
+    told = Told(Simulation({0: [600_000]}))
+    told.progress()
+    told.simulation.logs[0].append(710_000)
+    told.progress()
+    committed = {0: SourceFigures.of_log(told.simulation.offset)}
+    figures.started(told.id, told.run, told.name)
+    figures.resumed(told.id, "the run before", committed)
+    assert values(figures, of.WATERMARK) == {}
+    figures.resumed(told.id, told.run, committed)
+    assert value(figures, of.WATERMARK_DELAY, *KEY) == 400
+    assert values(figures, of.RECORDS) == values(figures, of.SNAPSHOTS) == {}
+    told.simulation.logs[0].append(720_000)
+    figures.progressed(told.progress())
+    figures.resumed(told.id, told.run, committed)  # a slow store: the batch is newer
+    assert value(figures, of.WATERMARK, *KEY) == 710
 
 
 def test_late_and_unreadable_events_are_those_since_the_query_began(figures):

@@ -8,8 +8,10 @@ import pytest
 
 from keyedwm.core.errors import DataLossError, OptionError, UnavailableError
 from keyedwm.core.watermark import Status
+from keyedwm.kafka.client.errors import LogTruncatedError, TopicRecreatedError
 from keyedwm.kafka.client.values import Committed, TopicPartition
 from pyspark_wm_source.driver import recover_state
+from pyspark_wm_source.driver.lost_logs import FrozenEndError
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.options.start_offsets import Topics
 from pyspark_wm_source.values.offsets import QueryOffset
@@ -121,11 +123,61 @@ def test_options_that_leave_out_a_topic_of_the_checkpoint_are_named_and_no_delet
         d.plan()
 
 
+def test_a_topic_that_is_left_out_is_no_deletion_where_losses_are_accepted(driver, caplog):
+    d = driver({A: Log.of(5), B: Log.of(5)}, failOnDataLoss="false")
+    started(d)
+    assigned = {"kafka.bootstrap.servers": "x:1", "assign": '{"t":[0]}', "failOnDataLoss": "false"}
+    d.options = SourceOptions.parse(assigned)
+    d.restart()
+    assert d.plan()
+    assert "the checkpoint reads t-1, and the option assign does not select it any more: it is left out" in caplog.text
+    assert "deleted" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "kind", "why"),
+    [
+        ("id-1", "id-2", TopicRecreatedError, "its topic id was id-1 and is id-2 now"),
+        (
+            "id-1",
+            "id-1",
+            LogTruncatedError,
+            "the end offset of t-0 is 3, .* to read is 5: .*truncated",
+        ),
+        (None, None, DataLossError, "was truncated, or the topic was deleted and recreated"),
+    ],
+)
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_log_that_ends_early_is_called_recreated_only_by_its_id(driver, before, now, kind, why, frozen):
+    """The kept assignment is a second old: its ids are asked again before they count."""
+    d = driver({A: Log.of(5)}, {"t": before} if before else {})
+    if frozen:
+        d.planner.freeze()
+        start = d.offset
+        d.plan()
+    else:
+        started(d)
+    d.cluster.logs[A] = Log.of(3)
+    d.cluster.ids = {"t": now} if now else {}
+    with pytest.raises(FrozenEndError if frozen else kind, match=why):
+        d.planner.splits(start, d.offset) if frozen else d.planner.next(d.offset, once=False)
+
+
+def test_available_now_calls_a_deleted_topic_deleted(driver):
+    d = driver({A: Log.of(5)}, {"t": "id-1"}, failOnDataLoss="false")
+    d.planner.freeze()
+    start = d.offset
+    d.plan()
+    d.cluster.logs.clear()
+    with pytest.raises(FrozenEndError, match=r"t-0 is gone: the topic was deleted.*; Trigger.AvailableNow had planned"):
+        d.planner.splits(start, d.offset)
+
+
 def test_a_recreated_topic_is_noticed_though_it_has_more_records(driver):
     d = driver({A: Log.of(5)}, {"t": "id-1"})
     started(d)
     d.cluster.ids["t"], d.cluster.logs[A] = "id-2", Log.of(9)
-    with pytest.raises(DataLossError, match=r"topic t was deleted and recreated: its topic id was id-1 and is id-2"):
+    with pytest.raises(TopicRecreatedError, match=r"'t' was deleted and recreated: its topic id was id-1 and is id-2"):
         d.plan()
 
 
@@ -303,7 +355,7 @@ def test_a_log_that_lost_records_between_batches_is_noticed_though_it_is_longer_
     d.cluster.logs[A] = led(9, 4, {3: 4})
     for _ in range(2):  # a restart finds it, too
         with pytest.raises(
-            DataLossError, match=r"the log of t-0 was truncated to offset 4, although it was read up to"
+            LogTruncatedError, match=r"the log of t-0 was truncated to the end offset 4, but the next offset .* is 5"
         ):
             d.plan()
         d.restart()
@@ -315,7 +367,7 @@ def test_what_a_truncated_log_holds_instead_is_read_when_losses_are_accepted(dri
     d.cluster.logs[A] = led(9, 4, {3: 4})
     planned = d.plan()
     assert (planned.channels[A].start, planned.channels[A].next_offset, planned.channels[A].leader_epoch) == (4, 9, 4)
-    assert caplog.text.count("was truncated to offset 4") == 1
+    assert caplog.text.count("was truncated to the end offset 4") == 1
     d.run_tasks(600)
     d.plan()
     assert d.plan() is None
@@ -386,7 +438,7 @@ def test_a_log_that_was_truncated_while_its_partition_was_away_is_noticed(driver
     d.restart()
     d.cluster.logs[B] = led(9, 4, {3: 4})
     back = d.plan()
-    assert "t-1 was truncated to offset 4" in caplog.text
+    assert "t-1 was truncated to the end offset 4" in caplog.text
     assert (back.channels[B].start, back.channels[B].next_offset, back.channels[B].leader_epoch) == (4, 9, 4)
 
 

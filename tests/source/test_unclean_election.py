@@ -89,6 +89,6 @@ def test_an_unclean_election_between_batches_is_a_loss_though_the_log_is_longer_
             brokers[FOLLOWER - 1].start()
             led_by(cluster, FOLLOWER)
             wait_until(lambda: was_taken(bootstrap, rows("new", 8)), "the new leader takes records")
-            with pytest.raises(DataLossError, match=r"unclean-0 was truncated to offset 5, .* read up to offset 9"):
+            with pytest.raises(DataLossError, match=r"unclean-0 was truncated to the end offset 5, .* to read is 9"):
                 strict.plan()
             assert values(lenient) == [f"new{at}" for at in range(8)]

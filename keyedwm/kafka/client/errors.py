@@ -11,6 +11,7 @@ import enum
 from kafka.errors import for_code
 
 from keyedwm.core.errors import DataLossError, InputError, KeyedwmError, UnavailableError
+from keyedwm.core.text import offsets_text
 from keyedwm.kafka.client.values import TopicPartition
 
 
@@ -168,9 +169,7 @@ class OffsetOutOfRangeError(DataLossError):
     @classmethod
     def of(cls, tp: TopicPartition, offset: int, earliest: int, latest: int) -> OffsetOutOfRangeError:
         """For one asked offset."""
-        error = cls(
-            f"offset {offset} of {tp} is out of range: the log holds the offsets {earliest} to {latest} (exclusive)"
-        )
+        error = cls(f"offset {offset} of {tp} is out of range: the log holds {offsets_text(earliest, latest)}")
         error.topic, error.partition = tp
         error.offset, error.earliest, error.latest = offset, earliest, latest
         return error
@@ -200,8 +199,8 @@ class LogTruncatedError(DataLossError):
     def of(cls, tp: TopicPartition, offset: int, epoch: int, end_offset: int) -> LogTruncatedError:
         """For the position of a reader, the leader epoch of what it read last and where the log diverges from that."""
         error = cls(
-            f"the log of {tp} was truncated to offset {end_offset}, although it was read up to offset {offset} in "
-            f"leader epoch {epoch}: an unclean leader election lost records"
+            f"the log of {tp} was truncated to the end offset {end_offset}, but the next offset to read is {offset}, "
+            f"in leader epoch {epoch}: an unclean leader election lost records"
         )
         error.topic, error.partition = tp
         error.offset = offset

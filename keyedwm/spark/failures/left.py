@@ -25,13 +25,14 @@ class Failures:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        self._checkpoints = {str(query.id): _checkpoint_of(query) for query in spark.streams.active}
+        self._checkpoints = {str(query.id): checkpoint_of(query) for query in spark.streams.active}
 
-    def started(self, query_id: str) -> None:
-        """Take note of a query."""
+    def started(self, query_id: str) -> str | None:
+        """Take note of a query. Returns where its checkpoint is, None if this side does not know."""
         query = self._spark.streams.get(query_id)
         if query is not None:
-            self._checkpoints[query_id] = _checkpoint_of(query)
+            self._checkpoints[query_id] = checkpoint_of(query)
+        return self._checkpoints.get(query_id)
 
     def terminated(self, query_id: str, exception: str | None) -> None:
         """Leave the error, if the query ended with one. exception: as Spark tells it, with its stack."""
@@ -41,7 +42,7 @@ class Failures:
             threading.Thread(target=leave_error, args=(Files(checkpoint), text)).start()
 
 
-def _checkpoint_of(query: StreamingQuery) -> str | None:
+def checkpoint_of(query: StreamingQuery) -> str | None:
     """Return where Spark keeps the checkpoint; None if this side does not know."""
     java = getattr(query, "_jsq", None)
     return None if java is None else str(java.streamingQuery().resolvedCheckpointRoot())

@@ -25,8 +25,9 @@ from keyedwm.config.validation import duration_ms
 from keyedwm.core.errors import OptionError
 from keyedwm.core.text import about_span
 from keyedwm.spark.arguments import named, require_session
-from keyedwm.spark.failures.left import Failures
-from keyedwm.spark.metrics.batch_figures import facts_of
+from keyedwm.spark.failures.left import Failures, checkpoint_of
+from keyedwm.spark.metrics.batch_figures import facts_of, facts_of_log
+from keyedwm.spark.metrics.committed import committed_sources
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -100,9 +101,11 @@ def _watermarks(facts: Mapping[str, Any], since_s: Mapping[str, float], now_s: f
 
 
 def _rest(facts: Mapping[str, Any]) -> Iterator[str]:
-    yield f"backlog {facts['backlog']}"
+    if facts["backlog"] is not None:
+        yield f"backlog {facts['backlog']}"
     if facts["idle"]:
-        yield f"idle {facts['idle']} of {sum(map(len, facts['offsets'].values()))}"
+        count = sum(map(len, facts["offsets"].values()))
+        yield f"idle {facts['idle']}" + (f" of {count}" if count else "")
     if "coordinator" in facts:
         yield facts["coordinator"]
 
@@ -113,12 +116,17 @@ LOG = logging.getLogger("keyedwm.source")
 def source_progress(query: StreamingQuery) -> list[dict[str, Any]]:
     """Return what each keyedwm source said in the query's last progress: log ends, watermarks, who holds them and why.
 
-    The fields stand on the page of the source ("What you see"). Empty before the first progress.
+    The fields stand on the page of the source ("What you see"). Before the first progress of a start they are those of
+    the batch that was committed last, without log ends; empty where there is none, or with Spark Connect.
     """
     if not hasattr(query, "lastProgress"):
         raise OptionError(f"source_progress: query={named(query)}: a query is expected, as start() gives it")
     last = query.lastProgress
-    return [] if last is None else _facts(last)
+    if last is not None:
+        return _facts(last)
+    checkpoint = checkpoint_of(query)
+    committed = {} if checkpoint is None else committed_sources(checkpoint)
+    return [facts_of_log(offset) for offset in committed.values()]
 
 
 def log_progress(spark: SparkSession, every: str = "5 minutes") -> StreamingQueryListener:

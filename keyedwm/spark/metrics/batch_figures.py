@@ -29,7 +29,7 @@ _FIELD = '"state_key"'  # that only offsets of ours have
 
 @dataclass(frozen=True)
 class SourceFigures:
-    """A source after a batch. facts: what its planner said; empty for a batch that a restart ran again as it was.
+    """A source after a batch. facts: what its planner said, else what the offset log has of the batch.
 
     has_batch: whether the source has a part in the batch, and not only other sources of the query.
     """
@@ -42,9 +42,12 @@ class SourceFigures:
     def of(cls, source: SourceProgress) -> SourceFigures | None:
         """Return the figures of a source; None if it is not one of ours."""
         facts = facts_of(source)
-        if facts is None and _FIELD not in (source.endOffset or ""):
-            return None
-        return cls(facts or {}, source.endOffset, source.startOffset != source.endOffset)
+        return None if facts is None else cls(facts, source.endOffset, source.startOffset != source.endOffset)
+
+    @classmethod
+    def of_log(cls, committed: QueryOffset) -> SourceFigures:
+        """Return the figures of a batch that was committed before this run, which no counter counts."""
+        return cls(facts_of_log(committed), json.dumps(committed.to_json()), has_batch=False)
 
     @cached_property
     def offset(self) -> QueryOffset:
@@ -54,16 +57,12 @@ class SourceFigures:
     @property
     def batch(self) -> int:
         """The number of the source's last batch, which is that of its snapshot."""
-        return int(self.facts["batch"]) if self.facts and self.has_batch else self.offset.batch
+        return int(self.facts["batch"]) if self.has_batch else self.offset.batch
 
     @property
     def reads(self) -> int:
         """The number of offsets that the batch reads."""
-        if not self.has_batch:
-            return 0
-        if self.facts:
-            return int(self.facts["reads"])
-        return sum(channel.read for channel in self.offset.channels.values())
+        return int(self.facts["reads"]) if self.has_batch else 0
 
     def watermarks_ms(self) -> dict[str, int | None]:
         """Return key → coalesced watermark of the batch."""
@@ -147,9 +146,25 @@ _MARK = "held_by"  # a field that only our sources report
 
 
 def facts_of(source: SourceProgress) -> dict[str, Any] | None:
-    """Return what a source of ours said of a batch; None for another source, or where it planned nothing."""
+    """Return what a source of ours said of a batch; None for another source.
+
+    A process that has planned nothing yet has nothing to say, as when a restart runs a batch again, or reads states
+    again: the facts are those of the offset log then.
+    """
     try:
         said = json.loads(source.latestOffset or "null")
     except ValueError:
         return None  # another source's own format
-    return said if isinstance(said, dict) and _MARK in said else None
+    if isinstance(said, dict) and _MARK in said:
+        return said
+    if _FIELD not in (source.endOffset or ""):
+        return None
+    logged = facts_of_log(QueryOffset.from_json(json.loads(source.endOffset)))
+    return logged | (said if isinstance(said, dict) else {})
+
+
+def facts_of_log(planned: QueryOffset) -> dict[str, Any]:
+    """Return what the offset log has of a batch, as `facts_of` does of one that this run has planned."""
+    from pyspark_wm_source.driver.report import describe_logged  # the planner's modules, which few programs need
+
+    return describe_logged(planned)

@@ -1,18 +1,22 @@
 """The exporters by name and their common contract, and the listener that tells them of a session's queries.
 
-Rule: the listener works on Spark's listener thread and waits for nobody.
+Rule: the listener works on Spark's listener thread and waits for nobody; a thread of its own reads the checkpoint.
 """
 
 from __future__ import annotations
 
+import logging
+import threading
 from enum import Enum
 from importlib import import_module
 from typing import TYPE_CHECKING, Protocol
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from keyedwm.core.errors import OptionError
+from keyedwm.core.errors import KeyedwmError, OptionError
 from keyedwm.spark.failures.left import Failures
+from keyedwm.spark.metrics.batch_figures import SourceFigures
+from keyedwm.spark.metrics.committed import committed_sources
 from keyedwm.spark.metrics.figures import Figures
 
 if TYPE_CHECKING:
@@ -22,6 +26,9 @@ if TYPE_CHECKING:
         QueryStartedEvent,
         QueryTerminatedEvent,
     )
+
+
+LOG = logging.getLogger("keyedwm.metrics")
 
 
 class Exporter(Protocol):
@@ -77,8 +84,21 @@ class MetricsListener(StreamingQueryListener):
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """Take note of a run that begins."""
-        self._failures.started(str(event.id))
-        self._figures.started(str(event.id), str(event.runId), event.name, id(self))
+        query, run = str(event.id), str(event.runId)
+        checkpoint = self._failures.started(query)
+        self._figures.started(query, run, event.name, id(self))
+        self._exporter.changed()
+        if checkpoint is not None:
+            threading.Thread(target=self._resume, args=(query, run, checkpoint), daemon=True).start()
+
+    def _resume(self, query: str, run: str, checkpoint: str) -> None:
+        """Show what stood when the query stopped, until its first batch: a start without news has no batch."""
+        try:
+            committed = committed_sources(checkpoint)
+        except KeyedwmError as error:
+            LOG.warning("query %s has no figures before its first batch: %s", query, error)
+            return
+        self._figures.resumed(query, run, {n: SourceFigures.of_log(one) for n, one in committed.items()})
         self._exporter.changed()
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:

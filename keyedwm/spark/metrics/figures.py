@@ -95,6 +95,15 @@ class Figures:
                 query.forget_operators()
             query.run, query.active, query.ended_s = run, True, None
 
+    def resumed(self, query_id: str, run: str, committed: Mapping[int, SourceFigures]) -> None:
+        """Take the figures of the batch that was committed last, by source, where there are none."""
+        with self._lock:
+            query = self._queries.get(self._label(query_id) or "")
+            if query is not None and query.run == run:
+                for number, figures in committed.items():
+                    if str(number) not in query.sources:
+                        self._take_source(query, str(number), figures)
+
     def progressed(self, progress: StreamingQueryProgress, session: int = 0) -> None:
         """Take the figures of a completed batch."""
         sources = {
@@ -196,9 +205,8 @@ class Figures:
                 yield Sample(of.SNAPSHOT_TIME, subject, source.completed_s)
                 yield Sample(of.BATCH_RECORDS, subject, source.batch_reads)
             yield from _of_watermarks(subject, source, now_s)
-            if source.figures.facts:
-                yield from _of_facts(subject, source.figures)
-                yield from self._of_partitions(subject, source.figures, now_s)
+            yield from _of_facts(subject, source.figures)
+            yield from self._of_partitions(subject, source.figures, now_s)
 
     def _of_partitions(self, subject: tuple[str, ...], figures: SourceFigures, now_s: float) -> Iterator[Sample]:
         for key, skew_ms in figures.skews_ms():
@@ -220,9 +228,10 @@ def _of_watermarks(subject: tuple[str, ...], source: _Source, now_s: float) -> I
 def _of_facts(subject: tuple[str, ...], figures: SourceFigures) -> Iterator[Sample]:
     facts = figures.facts
     idle = facts["idle"]
-    yield Sample(of.PARTITIONS, (*subject, "active"), _partitions(facts) - idle)
+    yield Sample(of.PARTITIONS, (*subject, "active"), len(figures.offset.channels) - idle)
     yield Sample(of.PARTITIONS, (*subject, "idle"), idle)
-    yield Sample(of.BACKLOG, subject, facts["backlog"])
+    if facts["backlog"] is not None:
+        yield Sample(of.BACKLOG, subject, facts["backlog"])
     yield Sample(of.RECOVERY_READS, subject, facts["recovery_reads"])
     yield Sample(of.COORDINATOR, subject, float("coordinator" not in facts))
     for metric, fact in _COUNTED.items():
@@ -230,10 +239,6 @@ def _of_facts(subject: tuple[str, ...], figures: SourceFigures) -> Iterator[Samp
     for key, causes in facts["causes"].items():
         for cause, count in causes.items():
             yield Sample(of.HOLDERS, (*subject, key, cause), count)
-
-
-def _partitions(facts: Mapping[str, Mapping[str, Mapping[str, int]]]) -> int:
-    return sum(map(len, facts["offsets"].values()))
 
 
 def _snake_case(phase: str) -> str:

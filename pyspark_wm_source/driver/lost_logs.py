@@ -1,0 +1,79 @@
+"""Why a query cannot read on: partitions that are gone, topics that were recreated, logs that were truncated.
+
+Rule: a cause is stated only if it is known. The topic's id tells a recreated topic from a truncated log; without topic
+ids (brokers before Kafka 3.1) both are possible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from keyedwm.core.errors import DataLossError
+from keyedwm.kafka.client.errors import LogTruncatedError, TopicRecreatedError
+from keyedwm.kafka.client.values import TopicPartition
+from keyedwm.kafka.requests.cluster import Cluster
+from pyspark_wm_source.values.offsets import QueryOffset
+
+
+class FrozenEndError(DataLossError):
+    """Trigger.AvailableNow froze log ends that are not there any more."""
+
+    advice = "start the query again: it freezes anew, and failOnDataLoss decides about what is gone"
+
+
+class ShortLog(NamedTuple):
+    """A log whose end offset lies before the next offset of a query. before, now: the topic's ids, None: unknown."""
+
+    channel: TopicPartition
+    end: int
+    position: int
+    before: object | None
+    now: object | None
+
+    def error(self) -> DataLossError:
+        """Return the error that states the cause."""
+        if self.before is not None and self.now is not None and str(self.before) != str(self.now):
+            return TopicRecreatedError.of(self.channel.topic, self.before, self.now)
+        ends = f"the end offset of {self.channel} is {self.end}, but the next offset to read is {self.position}"
+        if self.before is None or self.now is None:
+            return DataLossError(f"{ends}: the log was truncated, or the topic was deleted and recreated")
+        return LogTruncatedError(f"{ends}: the log was truncated, as by an unclean leader election")
+
+
+def gone(channels: Sequence[TopicPartition]) -> DataLossError:
+    """Return the error for partitions that the cluster does not have any more."""
+    return DataLossError(
+        f"{', '.join(map(str, channels))} is gone: the topic was deleted, or this client may not see it"
+    )
+
+
+def check_frozen(cluster: Cluster, end: QueryOffset) -> None:
+    """Raise FrozenEndError if the logs do not reach a frozen end any more, whatever failOnDataLoss says (Spark's rule).
+
+    end: of a batch that Trigger.AvailableNow has planned.
+    """
+    if not any(True for _ in end.moved()):
+        return
+    present = cluster.partitions({tp.topic for tp in end.channels}, missing_ok=True)
+    missing = [tp for tp in sorted(end.channels) if tp.partition not in present.get(tp.topic, ())]
+    ids = {topic: cluster.metadata.topic_id(topic) for topic in present}
+    if cause := _recreated(ids, end.topic_ids) or (gone(missing) if missing else _shrunk(cluster, end, ids)):
+        raise FrozenEndError(f"{cause.message}; Trigger.AvailableNow had planned to read more")
+
+
+def _recreated(ids: Mapping[str, object | None], known: Mapping[str, str]) -> DataLossError | None:
+    for topic, now in sorted(ids.items()):
+        if now is not None and str(now) != known.get(topic, str(now)):
+            return TopicRecreatedError.of(topic, known[topic], now)
+    return None
+
+
+def _shrunk(cluster: Cluster, end: QueryOffset, ids: Mapping[str, object | None]) -> DataLossError | None:
+    ends = cluster.latest(end.channels)
+    short = [
+        ShortLog(tp, ends[tp], channel.next_offset, end.topic_ids.get(tp.topic), ids[tp.topic])
+        for tp, channel in sorted(end.channels.items())
+        if ends[tp] < channel.next_offset
+    ]
+    return short[0].error() if short else None
