@@ -14,6 +14,7 @@ from urllib.parse import quote, quote_plus, unquote
 
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
+    AuthorizationExpiredError,
     ForbiddenError,
     NoSuchNamespaceError,
     NoSuchTableError,
@@ -27,6 +28,7 @@ from keyedwm.config.validation import SECRET
 from keyedwm.core.errors import KeyedwmError, OptionError, UnavailableError
 from pyspark_wm_sink.tables.library_errors import one_line
 
+NO_LOGIN = (UnauthorizedError, ForbiddenError, OAuthError, AuthorizationExpiredError)
 _MOST_CATALOGS = 8
 _LOGIN = re.compile("://(.*)@")
 _OF_CONNECTION = re.compile(r"(?:key|signature)=([^;]+)", re.IGNORECASE)  # in a string of NAME=VALUE;
@@ -51,16 +53,19 @@ def open_table(name: str, catalog_name: str, catalog: Mapping[str, str]) -> Tabl
 
 
 def open_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
-    """Connect to a catalog, once in a process."""
+    """Connect to a catalog, once in a process; to a file of SQLite that was made again at its path once more."""
     failed = f"the {properties['type']} catalog {name} could not be opened"
     with explaining(failed, properties):
-        if properties["type"] == "sql":
-            _check_database(failed, properties["uri"])
-        return _connected(name, tuple(sorted(properties.items())))
+        file = _sqlite_file(failed, properties["uri"]) if properties["type"] == "sql" else None
+        found = None if file is None else file.stat()
+        return _connected(name, tuple(sorted(properties.items())), found and (found.st_dev, found.st_ino))
 
 
-def _check_database(failed: str, uri: str) -> None:
-    """Raise OptionError for an address that names no database, or a file of SQLite that PyIceberg would make."""
+def _sqlite_file(failed: str, uri: str) -> Path | None:
+    """Return the file of SQLite that an address names, None for another database.
+
+    Raises OptionError for an address that names no database, or a file that is not there, which PyIceberg would make.
+    """
     from sqlalchemy.engine import make_url  # here: a catalog of another kind does without it
     from sqlalchemy.exc import ArgumentError
 
@@ -75,19 +80,19 @@ def _check_database(failed: str, uri: str) -> None:
             "the whole path behind three slashes, or postgresql+psycopg2://host/database is expected"
         )
     file = address.database or ":memory:"
-    if (
-        address.get_backend_name() == "sqlite"
-        and not file.startswith((":memory:", "file:"))
-        and not Path(file).exists()
-    ):
+    if address.get_backend_name() != "sqlite" or file.startswith((":memory:", "file:")):
+        return None
+    if not Path(file).exists():
         raise OptionError(
             f"{failed}: the SQLite file that option catalog.uri names is not there: correct the address, or make the "
             "catalog and the table's namespace with PyIceberg first"
         )
+    return Path(file)
 
 
 @functools.lru_cache(maxsize=_MOST_CATALOGS)
-def _connected(name: str, properties: tuple[tuple[str, str], ...]) -> Catalog:
+def _connected(name: str, properties: tuple[tuple[str, str], ...], file: tuple[int, int] | None) -> Catalog:  # noqa: ARG001
+    """file: the identity of SQLite's, which no other file has as long as a connection holds it open."""
     return load_catalog(name, **dict(properties))
 
 
@@ -130,7 +135,7 @@ def _explained(failed: str, error: Exception, properties: Mapping[str, str]) -> 
     said = without_secrets(one_line(error), properties)
     if isinstance(error, NotInstalledError | ModuleNotFoundError):
         return OptionError(f"{failed}: {said}; install what this kind of catalog or store needs")
-    if isinstance(error, UnauthorizedError | ForbiddenError | OAuthError):
+    if isinstance(error, NO_LOGIN):
         return CatalogAccessError(
             f"{failed}, because it got no login that it accepts ({said}): give options catalog.NAME"
         )

@@ -1,10 +1,16 @@
-"""The partitions of an Iceberg table: which rows belong to which, by the transforms of its spec."""
+"""The partitions of an Iceberg table: which rows belong to which, by the transforms of its spec.
+
+Rule: the value of a partition is the one that PyIceberg's scalar transform gives for each of its rows, since readers
+compute it so from a filter. A row without such a value is refused: whatever its partition were, a filter would miss it.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from urllib.parse import quote_plus, unquote_plus
 
+import numpy as np
 import pyarrow as pa
 from pyiceberg.partitioning import PartitionField, PartitionSpec, partition_record_value
 from pyiceberg.schema import Schema
@@ -22,11 +28,12 @@ from pyiceberg.transforms import (
     YearTransform,
 )
 from pyiceberg.typedef import Record
-from pyiceberg.types import DoubleType, FloatType
+from pyiceberg.types import DecimalType, DoubleType, FloatType, IntegerType, LongType
 
 from keyedwm.config.validation import wrong
 from keyedwm.core.errors import InputError
 from pyspark_wm_sink.tables.grouping import grouped_by
+from pyspark_wm_sink.tables.row_rules import row_place
 
 _TERM = re.compile(r"(\w+)\((?:\s*(\d+)\s*,)?\s*([^(),]+?)\s*\)")
 _SPANS = {
@@ -34,7 +41,10 @@ _SPANS = {
     "day": DayTransform(), "days": DayTransform(), "hour": HourTransform(), "hours": HourTransform(),
 }  # fmt: skip
 _SIZED = {"bucket": BucketTransform, "truncate": TruncateTransform}
+_UNITS = {"year": "Y", "month": "M", "day": "D", "hour": "h"}  # NumPy's, by the words of a transform
 _EXPECTED = "a column, or one of year(c), month(c), day(c), hour(c), bucket(N, c), truncate(N, c) is expected"
+
+_SHOWN = 64  # characters of a name or a value in a directory's name
 
 PartitionValues = tuple[object, ...]
 
@@ -49,7 +59,7 @@ def parse_term(term: str) -> tuple[str, Transform]:
     name, size, column = found[1].lower(), found[2], found[3]
     if size is None and name in _SPANS:
         return column, _SPANS[name]
-    if size is not None and int(size) > 0 and name in _SIZED:
+    if size is not None and 0 < int(size) <= IntegerType.max and name in _SIZED:
         return column, _SIZED[name](int(size))
     raise wrong("partitionBy", term, _EXPECTED)
 
@@ -124,48 +134,99 @@ def check_sources(spec: PartitionSpec, schema: Schema, names: Sequence[str], whe
             )
 
 
-def partitions_of(rows: pa.Table, spec: PartitionSpec, schema: Schema) -> Iterator[tuple[PartitionValues, pa.Table]]:
-    """Yield the rows of each partition with its values in the order of the spec; void fields are null."""
+def partitions_of(
+    rows: pa.Table, spec: PartitionSpec, schema: Schema, *, has_offsets: bool
+) -> Iterator[tuple[PartitionValues, pa.Table]]:
+    """Yield the rows of each partition with its values in the order of the spec; void fields are null.
+
+    Raises InputError for a row whose partition has no value, or no name. has_offsets: as in `StagePlan`.
+    """
     fields = _live(spec)
     for values, of_partition in grouped_by(rows, [_transformed(rows, field, schema) for field in fields]):
         live = {
-            field.field_id: partition_record_value(field, _python(field, schema, value), schema)
+            field.field_id: _value_or_refused(field, schema, value, of_partition, has_offsets=has_offsets)
             for field, value in zip(fields, values, strict=True)
         }
         yield tuple(live.get(field.field_id) for field in spec.fields), of_partition
 
 
 def directory_of(values: PartitionValues, spec: PartitionSpec, schema: Schema) -> str:
-    """The partition in words, as the part of a file's address; raises InputError for times that have none."""
-    try:
-        return spec.partition_to_path(Record(*values), schema)
-    except OverflowError as error:  # PyIceberg's commit asks for these words again
-        terms = ", ".join(_term(field, schema) for field in _live(spec))
-        raise InputError(
-            f"a row has a time beyond the years 1 to 9999, which PyIceberg cannot write as a partition of {terms}: "
-            f"leave such rows out, or partition the table by month or year"
-        ) from error
+    """The partition in words, as the part of a file's address: each name and value cut to what file systems take."""
+    parts = spec.partition_to_path(Record(*values), schema).split("/")
+    return "/".join("=".join(map(_cut, part.split("=", 1))) for part in parts)
+
+
+def _cut(word: str) -> str:
+    """The first characters of a word in the encoding of addresses, none of them half."""
+    if len(word) <= _SHOWN:
+        return word
+    return quote_plus(unquote_plus(re.sub("%.?$", "", word[:_SHOWN]), errors="ignore"), safe="")
 
 
 def _transformed(rows: pa.Table, field: PartitionField, schema: Schema) -> pa.ChunkedArray:
+    """The values of a field of the spec; whole numbers as 64 bits, in which those beyond its type are seen."""
     source = schema.find_field(field.source_id)
     column = rows.column(source.name).combine_chunks()
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
+    unit = _UNITS.get(str(field.transform))
+    if unit is not None:
+        return pa.chunked_array([_units(column, unit)])
+    if isinstance(field.transform, TruncateTransform) and pa.types.is_integer(column.type):
+        numbers = column.cast(pa.int64()).fill_null(0).to_numpy()
+        return pa.chunked_array([pa.array(numbers - numbers % field.transform.width, mask=_nulls(column))])
     found = field.transform.pyarrow_transform(source.field_type)(column)
     return found if isinstance(found, pa.ChunkedArray) else pa.chunked_array([found])
 
 
-def _python(field: PartitionField, schema: Schema, value: pa.Scalar) -> object:
-    """The value as PyIceberg takes it; times as numbers, since Python's end with the year 9999."""
+def _units(times: pa.Array, unit: str) -> pa.Array:
+    """Years, months, days or hours since 1970, rounded down: PyIceberg's compiled transforms are wrong before 1970."""
+    is_date = pa.types.is_date(times.type)
+    numbers = times.view(pa.int32() if is_date else pa.int64()).cast(pa.int64()).fill_null(0).to_numpy()
+    found = numbers.view("M8[D]" if is_date else "M8[us]").astype(f"M8[{unit}]").view(np.int64)
+    return pa.array(found, mask=_nulls(times))
+
+
+def _nulls(column: pa.Array) -> np.ndarray:
+    return column.is_null().to_numpy(zero_copy_only=False)
+
+
+def _value_or_refused(
+    field: PartitionField, schema: Schema, value: pa.Scalar, rows: pa.Table, *, has_offsets: bool
+) -> object:
+    """The value of a partition as PyIceberg takes it; raises InputError that names the first of its rows."""
+    try:
+        return _checked(field, schema, value, rows)
+    except (ArithmeticError, UnicodeError) as error:
+        column = schema.find_column_name(field.source_id)
+        raise InputError(
+            f"column {column}, which partitions the table by {_term(field, schema)}, holds "
+            f"{_raw(rows.column(column)[0])!r} in a row{row_place(rows, 0, has_offsets=has_offsets)}, and {error}: "
+            f"leave such rows out, or partition the table otherwise"
+        ) from error
+
+
+def _checked(field: PartitionField, schema: Schema, value: pa.Scalar, rows: pa.Table) -> object:
+    """Raise ArithmeticError or UnicodeError for a value that no partition can have."""
     if not value.is_valid:
         return None
-    if pa.types.is_temporal(value.type):
-        return value.value
+    source = schema.find_field(field.source_id)
+    kind = field.transform.result_type(source.field_type)
+    found = partition_record_value(field, _raw(value), schema)
+    if isinstance(kind, DecimalType) and len(found.as_tuple().digits) > kind.precision:
+        raise OverflowError(f"{found} is more than {kind} can hold")
+    if pa.types.is_int64(value.type) and not isinstance(field.transform, IdentityTransform):
+        limits = LongType if isinstance(kind, LongType) else IntegerType
+        is_wrapped = isinstance(field.transform, TruncateTransform) and found > rows.column(source.name)[0].as_py()
+        if is_wrapped or not limits.min <= found <= limits.max:
+            raise OverflowError(f"its partition is beyond the numbers that {kind} can hold")
     try:
-        return value.as_py()
-    except (UnicodeDecodeError, OverflowError) as error:
-        raise InputError(
-            f"column {schema.find_column_name(field.source_id)}, which partitions the table, holds a value that "
-            f"cannot be the value of a partition: leave such rows out"
-        ) from error
+        field.transform.to_human_string(source.field_type, found)  # PyIceberg's commit asks for these words
+    except OverflowError:
+        raise OverflowError("PyIceberg writes only the years 1 to 9999 as such partitions") from None
+    return found
+
+
+def _raw(value: pa.Scalar) -> object:
+    """The value as Python's; times as numbers, since Python's end with the year 9999."""
+    return value.value if pa.types.is_temporal(value.type) else value.as_py()

@@ -12,7 +12,7 @@ from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from keyedwm.core.errors import InputError
 from pyspark_wm_sink.batch.record import Record
 from pyspark_wm_sink.iceberg import table as iceberg
-from pyspark_wm_sink.iceberg.catalog import open_table, without_secrets
+from pyspark_wm_sink.iceberg.catalog import NO_LOGIN, CatalogAccessError, open_table, without_secrets
 from pyspark_wm_sink.iceberg.partitions import has_lost_source
 from pyspark_wm_sink.iceberg.schema import changed_field
 from pyspark_wm_sink.iceberg.stage import IcebergFile, IcebergStagePlan
@@ -37,7 +37,7 @@ class IcebergPublication(Publication):
     catalog: Mapping[str, str] = field(repr=False)
     branch: str
 
-    conflicts: ClassVar = (iceberg.ConflictError,)
+    conflicts: ClassVar = (iceberg.ConflictError, iceberg.RefusedError)
     failures: ClassVar = (iceberg.AppendError, OSError)
     words: ClassVar = _WORDS
     attempts: ClassVar = 40
@@ -54,6 +54,10 @@ class IcebergPublication(Publication):
             f"the Iceberg table {self.stage.name} was dropped after the rows were staged: start the query again, with "
             f"a table of that name"
         )
+
+    def is_refusal(self, error: Exception) -> bool:
+        """Whether PyIceberg cannot write the commit."""
+        return isinstance(error, iceberg.RefusedError)
 
 
 class CurrentIceberg(CurrentTable):
@@ -134,8 +138,13 @@ class CurrentIceberg(CurrentTable):
         staged = [file for file in files if isinstance(file, IcebergFile)]
         try:
             iceberg.append(self._table, staged, record, branch=self._how.branch, overwrite=self._how.overwrite)
-        except (iceberg.ConflictError, iceberg.AppendError) as error:
+        except (iceberg.ConflictError, iceberg.RefusedError, iceberg.AppendError) as error:
             said = without_secrets(str(error), self._how.catalog)
+            if isinstance(error.__cause__, NO_LOGIN):
+                raise CatalogAccessError(
+                    f"{self.where} could not be written, because its catalog got no login that it accepts ({said}): "
+                    f"give options catalog.NAME"
+                ) from None
             if said == str(error):
                 raise
             raise type(error)(said) from None

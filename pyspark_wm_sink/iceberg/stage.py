@@ -82,7 +82,7 @@ class IcebergStagePlan(StagePlan):
 
     def partitions_of(self, rows: pa.Table) -> Iterator[tuple[PartitionValues, pa.Table]]:
         """Yield the rows of each partition with its values."""
-        return partitions_of(rows, self.spec, self.columns)
+        return partitions_of(rows, self.spec, self.columns, has_offsets=self.has_offsets)
 
     def new_file(self, task: Task, partition: Any) -> _ParquetFile:
         """Begin a file where the table's layout has those of the partition."""

@@ -9,9 +9,10 @@ itself, since the other writer may have been a twin that published this very bat
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Callable, Iterator, Sequence
 
-from pyiceberg.exceptions import CommitFailedException, ValidationException
+from pyiceberg.exceptions import BadRequestError, CommitFailedException, NoSuchTableError, ValidationException
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.metadata import TableMetadata
@@ -21,6 +22,7 @@ from pyiceberg.table.update import (
     AssertDefaultSpecId,
     AssertTableUUID,
     SetSnapshotRefUpdate,
+    TableRequirement,
     TableUpdate,
 )
 from pyiceberg.typedef import Record as Values
@@ -35,6 +37,7 @@ from pyspark_wm_sink.iceberg.stage import IcebergFile
 
 VERSION = 1  # of the table property
 _RETENTION = ("min_snapshots_to_keep", "max_snapshot_age_ms", "max_ref_age_ms")
+_OF_VALUES = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, struct.error)
 _TOO_OLD = "older than last sequence number"  # all catalogs say so where another branch came first, none has a type
 
 
@@ -44,6 +47,10 @@ class ConflictError(Exception):
 
 class AppendError(Exception):
     """An append failed, or had no answer."""
+
+
+class RefusedError(Exception):
+    """An append cannot come through: PyIceberg cannot write it."""
 
 
 def published(table: Table, query: str, branch: str) -> Record | None:
@@ -123,15 +130,44 @@ def newest_commit(table: Table, branch: str) -> str:
 
 
 def append(table: Table, files: Sequence[IcebergFile], record: Record, *, branch: str, overwrite: bool) -> None:
-    """Publish in one commit; raises ConflictError, or AppendError if it may have happened all the same."""
+    """Publish in one commit.
+
+    Raises ConflictError, RefusedError where the same commit cannot come through, or AppendError if it may have happened
+    all the same.
+    """
     try:
         _commit(table, files, record, branch=branch, overwrite=overwrite)
     except Exception as error:
-        is_refused = isinstance(error, CommitFailedException | ValidationException) or _TOO_OLD in str(error)
-        raise (ConflictError if is_refused else AppendError)(f"{type(error).__name__}: {error}") from error
+        said = str(error) if isinstance(error, _UnwritableError) else f"{type(error).__name__}: {error}"
+        raise _kind_of(error)(said) from error
+
+
+def _kind_of(error: Exception) -> type[Exception]:
+    """Whether another commit came first, or the same one cannot come through, or an answer is missing."""
+    if isinstance(error, _UnwritableError | BadRequestError):
+        return RefusedError
+    is_behind = isinstance(error, CommitFailedException | ValidationException | NoSuchTableError)
+    return ConflictError if is_behind or _TOO_OLD in str(error) else AppendError
+
+
+class _UnwritableError(Exception):
+    """PyIceberg found values that it cannot write, before it asked anything of the catalog."""
 
 
 def _commit(table: Table, files: Sequence[IcebergFile], record: Record, *, branch: str, overwrite: bool) -> None:
+    try:
+        updates, requirements = _prepared(table, files, record, branch=branch, overwrite=overwrite)
+    except OSError:  # of the store, though some are a ValueError as well
+        raise
+    except _OF_VALUES as error:
+        raise _UnwritableError(f"{type(error).__name__}: {error}") from error
+    table._do_commit(updates, requirements)  # noqa: SLF001 - a transaction of PyIceberg tries again by itself
+
+
+def _prepared(
+    table: Table, files: Sequence[IcebergFile], record: Record, *, branch: str, overwrite: bool
+) -> tuple[tuple[TableUpdate, ...], tuple[TableRequirement, ...]]:
+    """Write the manifests; returns what the catalog is to change, and what it must find for that."""
     text = record.to_json()
     metadata = table.metadata
     transaction = _Uncopied(table)
@@ -153,13 +189,12 @@ def _commit(table: Table, files: Sequence[IcebergFile], record: Record, *, branc
         sequence = metadata.next_sequence_number()
         transaction.set_properties({_property(record.query, branch): _written(text, producer.snapshot_id, sequence)})
     requirements = (
-        *transaction._requirements,  # noqa: SLF001 - a transaction of PyIceberg tries again by itself
+        *transaction._requirements,  # noqa: SLF001 - as is the next
         AssertTableUUID(uuid=metadata.table_uuid),
         AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id),
         AssertDefaultSpecId(default_spec_id=metadata.default_spec_id),
     )
-    updates = tuple(_with_retention(update, metadata) for update in transaction._updates)  # noqa: SLF001
-    table._do_commit(updates, requirements)  # noqa: SLF001
+    return tuple(_with_retention(update, metadata) for update in transaction._updates), requirements  # noqa: SLF001
 
 
 def _joins_manifests(table: Table) -> bool:

@@ -60,7 +60,7 @@ class RowRules:
                 index = pc.index(too_long, pa.scalar(value=True)).as_py()
                 raise InputError(
                     f"column {limit.column} of the table is {limit}, and its text in a row"
-                    f"{_place(rows, index, has_offsets=has_offsets)} has {lengths[index]} characters: cut it "
+                    f"{row_place(rows, index, has_offsets=has_offsets)} has {lengths[index]} characters: cut it "
                     f"(substring), or leave such rows out"
                 )
             cut = pc.utf8_slice_codeunits(column, 0, limit.most)
@@ -73,8 +73,8 @@ def _check_nulls(rows: pa.Table, name: str, *, has_offsets: bool) -> None:
     if column.null_count:
         index = pc.index(column.is_null(), pa.scalar(value=True)).as_py()
         raise InputError(
-            f"column {name} is null in a row{_place(rows, index, has_offsets=has_offsets)}, and the table declares it "
-            f"NOT NULL: leave such rows out, or give them a value (coalesce)"
+            f"column {name} is null in a row{row_place(rows, index, has_offsets=has_offsets)}, and the table declares "
+            f"it NOT NULL: leave such rows out, or give them a value (coalesce)"
         )
 
 
@@ -83,9 +83,9 @@ def _check_empty(rows: pa.Table, name: str, *, has_offsets: bool) -> None:
     if pc.any(empty).as_py():
         index = pc.index(empty, pa.scalar(value=True)).as_py()
         raise InputError(
-            f"column {name} is an empty text in a row{_place(rows, index, has_offsets=has_offsets)}: it partitions the "
-            f"table, where Delta's log writes an empty text as null, and the table declares it NOT NULL: leave such "
-            f"rows out, or give them another value"
+            f"column {name} is an empty text in a row{row_place(rows, index, has_offsets=has_offsets)}: it partitions "
+            f"the table, where Delta's log writes an empty text as null, and the table declares it NOT NULL: leave "
+            f"such rows out, or give them another value"
         )
 
 
@@ -96,7 +96,8 @@ def _true(found: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.fill_null(found, pa.scalar(value=False))
 
 
-def _place(rows: pa.Table, index: int, *, has_offsets: bool) -> str:
+def row_place(rows: pa.Table, index: int, *, has_offsets: bool) -> str:
+    """Return where a row came from, in words that follow "a row"; empty where the rows do not say it."""
     if not has_offsets:
         return ""
     topic, partition, offset = (rows.column(name)[index].as_py() for name in _OFFSETS)

@@ -71,7 +71,7 @@ def test_a_column_that_is_wider_in_the_table_stays_so_when_others_are_added(kind
 def test_a_time_that_is_the_value_of_no_partition_is_refused_while_rows_are_staged(term, tmp_path):
     late = pa.table({"at": pa.array([5, 10**18], pa.timestamp("us", "UTC"))})
     to = how(tmp_path, schema=late.schema, partitionBy=term)
-    with pytest.raises(InputError, match=r"beyond the years 1 to 9999, which PyIceberg cannot write as a partition of"):
+    with pytest.raises(InputError, match=r"column at, .* holds 1000000000000000000 in a row, and PyIceberg"):
         staged(to, late)
     assert files(tmp_path) == 0
 

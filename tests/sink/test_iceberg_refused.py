@@ -16,7 +16,7 @@ from keyedwm.core.errors import FormatError, InputError, KeyedwmError, OptionErr
 from pyspark_wm_sink.iceberg.catalog import open_table, without_secrets
 from pyspark_wm_sink.options.sink_options import SinkOptions
 from pyspark_wm_sink.tables.publish import publish
-from tests.sink.iceberg_sink import NAME, catalog_of, files, how, options, staged
+from tests.sink.iceberg_sink import NAME, catalog_of, files, how, numbers, options, staged
 
 SQL = {"table": NAME, "catalog.type": "sql", "catalog.uri": "sqlite:///x.db"}
 NOT_OPENED = "the sql catalog default could not be opened: "
@@ -79,6 +79,19 @@ def test_a_catalog_that_is_not_there_is_not_made_by_looking_for_a_table_in_it(tm
     with pytest.raises(OptionError, match=r"the SQLite file that option catalog\.uri names is not there: correct the"):
         open_table(NAME, "default", {"type": "sql", "uri": f"sqlite:///{missing}"})
     assert not missing.exists()
+
+
+def test_a_catalog_that_is_made_again_at_its_path_is_the_new_one(tmp_path):
+    catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": str(tmp_path)}
+    how(tmp_path)
+    assert open_table(NAME, "default", catalog) is not None
+    for left in tmp_path.glob("catalog.db*"):
+        left.unlink()
+    catalog_of(tmp_path)
+    assert open_table(NAME, "default", catalog) is None
+    to = how(tmp_path)
+    publish(to, [staged(to, [1])], batch=0)
+    assert numbers(tmp_path) == [1]
 
 
 @pytest.mark.parametrize(

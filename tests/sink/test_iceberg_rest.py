@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from keyedwm.core.errors import KeyedwmError, UnavailableError
+from keyedwm.core.errors import InputError, KeyedwmError, UnavailableError
+from pyspark_wm_sink.iceberg.catalog import CatalogAccessError
 from pyspark_wm_sink.tables.publish import publish
 from tests.sink.iceberg_sink import catalog_of, foreign_append, how, numbers, staged
 from tests.support.iceberg_rest import RestCatalog, rest_catalog
@@ -70,9 +71,16 @@ def test_a_commit_whose_answer_is_lost_is_not_repeated_and_one_that_was_refused_
 def test_a_token_that_the_catalog_repeats_shows_in_no_error_of_a_commit(server, tmp_path):
     to = by_rest(server, tmp_path)
     server.outcomes = ["repeats"]
-    with pytest.raises(UnavailableError, match=r"token \*\*\* may not write") as told:
+    with pytest.raises(InputError, match=r"db\.t does not take it: .* token \*\*\* may not write") as told:
         publish(to, [staged(to, [1])], batch=0)
     assert TOKEN not in "".join(traceback.format_exception(told.value))
+
+
+def test_a_login_that_a_commit_is_refused_for_is_told_as_one(server, tmp_path):
+    to = by_rest(server, tmp_path)
+    server.outcomes = ["forbidden"]
+    with pytest.raises(CatalogAccessError, match=r"got no login .*token \*\*\* may not write.*fix your options"):
+        publish(to, [staged(to, [1])], batch=0)
 
 
 def test_a_wrong_login_is_told_as_one(server, tmp_path):

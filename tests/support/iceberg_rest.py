@@ -97,6 +97,8 @@ class _Handler(BaseHTTPRequestHandler):
             return 503, _error("ServiceUnavailableException", "later")
         if outcome == "repeats":
             return 400, _error("BadRequestException", f"token {self.served.token} may not write")
+        if outcome == "forbidden":
+            return 403, _error("ForbiddenException", f"token {self.served.token} may not write")
         is_new = any(type(one).__name__ == "AssertCreate" for one in request.requirements)
         table = catalog._create_staged_table(name, Schema()) if is_new else catalog.load_table(name)
         answer = catalog.commit_table(table, request.requirements, request.updates)
