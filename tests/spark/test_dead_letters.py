@@ -7,23 +7,31 @@ from collections import Counter
 import pytest
 from pyspark.sql import functions as F
 
-from keyedwm.core.errors import KeyedwmError
+from keyedwm.core.errors import KeyedwmError, OptionError
 from keyedwm.core.window_rules import Touching
 from keyedwm.spark import (
+    Processor,
+    Store,
     aggregate,
     count,
+    deduplicate,
     events,
     join,
+    join_latest,
     late_rows,
     on_time_rows,
+    process,
     rejected,
+    running,
     session,
     sliding,
     source,
     tumbling,
+    window_join,
     with_rejected,
     with_watermark,
 )
+from keyedwm.spark.hosting.handed_on import handed_on
 from tests.sink.conftest import records_of
 from tests.spark.started import BASE_MS
 from tests.tools import Record, produce
@@ -103,9 +111,19 @@ OPERATORS = {
         read, {"k": "key::string"}, tumbling("10 seconds"), {"n": count()}
     ),
     "join": lambda rows, read: join(
-        keyed(rows), read, {"offset": "offset", "partition": "partition"}, within=("0 seconds", "0 seconds")
+        keyed(rows),
+        read.option("onBadEventTime", "null"),
+        {"offset": "offset", "partition": "partition"},
+        within=("0 seconds", "0 seconds"),
     ).selectExpr("k", "CASE WHEN offset IS NOT NULL THEN 1L END n", "rejected", "control"),
 }
+
+
+class Passing(Processor):
+    """Emits what it is given."""
+
+    def on_rows(self, _number, rows):
+        yield rows
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
@@ -115,8 +133,7 @@ def test_records_that_cannot_be_read_pass_an_operator_and_are_no_part_of_its_res
     topic = topic_of(2)
     made = played(started(OPERATORS[operator](load(topic, REJECT), described(topic, **REJECT))), topic)
     errors = [row["rejected"] for row in made if row["rejected"]]
-    times = 2 if operator == "join" else 1  # both of its sides give them back
-    assert Counter(bytes(row["value"]) for row in errors) == dict.fromkeys(UNREADABLE, times)
+    assert Counter(bytes(row["value"]) for row in errors) == dict.fromkeys(UNREADABLE, 1)
     assert {row["reason"] for row in errors} == {"no usable event time in json:$.t (unit ms)"}
     results = [row for row in made if not row["rejected"]]
     assert all(row["k"] is not None for row in results)
@@ -138,6 +155,70 @@ def test_rows_that_sparks_windows_take_late_ones_and_unreadable_ones_add_up_to_t
     assert {bytes(row["value"]) for row in errors if row["reason"] != late} == UNREADABLE
     still_open = sum(record.key == b"end" for records in ROUNDS for record in records)
     assert sum(row["n"] for row in made if not row["rejected"]) + len(errors) + still_open == GIVEN.total()
+
+
+HOUR, KEPT, N = tumbling("1 hour"), Store(retention="1 day"), {"n": count()}
+OF_ROWS = {
+    "the source's rows": lambda rows: rows,
+    "aggregate": lambda rows: aggregate(rows, "k", HOUR, N),
+    "a store": lambda rows: aggregate(rows, "k", HOUR, N, store=KEPT, late="emit"),
+    "running": lambda rows: running(rows, "k", N),
+    "process": lambda rows: process(rows, "k", Passing, "k string, n bigint"),
+    "deduplicate": lambda rows: deduplicate(rows, "k", within="1 day"),
+    "join": lambda rows: join(rows, without(rows), "k", within=("0 seconds", "1 hour")),
+    "join_latest": lambda rows: join_latest(without(rows), rows, "k"),
+    "window_join": lambda rows: window_join(rows, rows, "k", HOUR, store=KEPT),
+    "two operators": lambda rows: process(aggregate(rows, "k", HOUR, N), "k", Passing, "k string, n bigint"),
+    "a filter and a choice of columns": lambda rows: (
+        aggregate(rows, "k", HOUR, N)
+        .where("rejected IS NOT NULL OR control IS NOT NULL OR n > 1")
+        .select("n", "rejected", "control")
+    ),
+}
+
+
+def without(rows):
+    """The rows without the records that came back."""
+    return rows.where("rejected IS NULL").drop("rejected")
+
+
+@pytest.mark.parametrize("results", [*OF_ROWS, "aggregate over a read"])
+def test_no_record_that_came_back_is_put_together_with_itself(results, load, described):
+    rows, ten = keyed(load("any", REJECT)), tumbling("10 seconds")
+    read = aggregate(described("any", **REJECT), {"k": "key::string"}, HOUR, N)
+    made = OF_ROWS[results](rows) if results in OF_ROWS else read
+    twice = r"with_rejected: two frames hand on the unreadable records of topic any .* so leave rejected\(\.\.\.\) of"
+    for again in (rejected(rows), rejected(load("any", REJECT)), rejected(aggregate(rows, "k", HOUR, N, name="b"))):
+        with pytest.raises(OptionError, match=twice):
+            with_rejected(made, again)
+    assert "rejected" in with_rejected(made, late_rows(without(rows), ten)).columns
+    assert "rejected" in with_rejected(made, rejected(load("another", REJECT))).columns
+    assert "rejected" in with_rejected(made.where("rejected IS NULL"), rejected(rows)).columns
+
+
+def test_two_inputs_of_an_operator_do_not_hand_on_the_records_of_one_topic(load, described):
+    rows = keyed(load("any", REJECT))
+    other = rows.withColumn("k", F.upper("k"))
+    for who, call in (
+        ("join", lambda: join(rows, other, "k", within=("0 seconds", "1 hour"))),
+        ("join_latest", lambda: join_latest(rows, other, "k")),
+        ("window_join", lambda: window_join(rows, other, "k", HOUR, store=KEPT)),
+        ("window_join", lambda: window_join(*[described("any", **REJECT)] * 2, "offset", HOUR, store=KEPT)),
+        ("process", lambda: process([rows, other], "k", Passing, "k string, n bigint")),
+    ):
+        with pytest.raises(OptionError, match=f"^{who}: two frames hand on the unreadable records of topic any"):
+            call()
+    assert "rejected" in window_join(rows, without(other), "k", HOUR, store=KEPT).columns
+
+
+def test_a_frame_that_is_two_inputs_hands_on_its_records_as_one_of_them(load):
+    rows = keyed(load("any", REJECT))
+    for made in (
+        window_join(rows, rows, "k", HOUR, store=KEPT),
+        process([rows, rows], "k", Passing, "k string, n bigint"),
+    ):
+        assert "rejected" in made.columns
+        assert [topic for _, topic in handed_on(made)] == ["any"]
 
 
 MOMENTS = [(t, w) for t in range(-7, 40) for w in (-5, 0, 7, 10, 11, 20, 23)]

@@ -19,6 +19,7 @@ from keyedwm.operators.frames.plan import RowGapWindow, SessionWindow, SlidingWi
 from keyedwm.operators.frames.session_parts import closed_ms
 from keyedwm.spark.api.watermark import axis_columns, followed
 from keyedwm.spark.arguments import named, require_frame
+from keyedwm.spark.hosting.handed_on import refuse_records_twice
 from keyedwm.spark.hosting.staged_rows import rejected_type
 
 if TYPE_CHECKING:
@@ -148,7 +149,9 @@ def with_rejected(results: DataFrame, *records: DataFrame) -> DataFrame:
     """Return results, and in a column `rejected` of further rows what `late_rows` or `rejected` returned.
 
     One query then writes both, to two places with the sink's option `errorsTo`: what was made of one source is of the
-    same batch, so that counts add up. Raises OptionError and InputError, in one sentence.
+    same batch, so that counts add up. Results of an operator over a source with `onBadEventTime=reject` have the
+    unreadable records already: `rejected` of the same rows is refused beside them. Raises OptionError and InputError,
+    in one sentence.
     """
     from pyspark.sql import functions as F
 
@@ -160,6 +163,7 @@ def with_rejected(results: DataFrame, *records: DataFrame) -> DataFrame:
                 f"with_rejected: a frame of records has no column {REASON!r} (it has {', '.join(one.columns)}): frames "
                 "that late_rows or rejected returned are expected, behind the results"
             )
+    refuse_records_twice([results, *records], "with_rejected")
     for one in records:
         rows = one.select(F.struct("*").alias(REJECTED))
         results = results.unionByName(rows, allowMissingColumns=True)

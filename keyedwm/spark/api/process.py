@@ -24,6 +24,7 @@ from keyedwm.spark.api.window_specs import checked_key_watermark
 from keyedwm.spark.arguments import are_names, check_sendable, named
 from keyedwm.spark.hosting.bucket_batch import BucketLayout
 from keyedwm.spark.hosting.build_plan import build_results
+from keyedwm.spark.hosting.handed_on import once_each
 from keyedwm.spark.hosting.lineage import marked
 from keyedwm.spark.hosting.result_schema import declared
 from keyedwm.spark.hosting.source_description import Source
@@ -137,7 +138,8 @@ def processed(
     check_provider(spark, caller)
     for frame in frames:
         check_free(payload_columns(frame), caller)
-    timed = [timed_rows(frame, of_axis) for frame, of_axis in zip(frames, placement.axes, strict=True)]
+    once = once_each(frames)
+    timed = [timed_rows(frame, of_axis) for frame, of_axis in zip(once, placement.axes, strict=True)]
     owners = () if placement.key_watermark is None else placement.key_watermark.by or ()
     inputs = tuple(_input(frame, keys, owners) for frame in timed)
     plan = ProcessPlan(

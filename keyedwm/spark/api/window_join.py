@@ -26,6 +26,7 @@ from keyedwm.spark.api.store import Store, check_one_source
 from keyedwm.spark.api.two_sides import check_names, keys_of
 from keyedwm.spark.hosting.bucket_batch import BucketLayout
 from keyedwm.spark.hosting.build_plan import build_results
+from keyedwm.spark.hosting.handed_on import once_each
 from keyedwm.spark.hosting.read_messages import read_messages
 from keyedwm.spark.hosting.source_description import Source, fields_read, stream_of
 from keyedwm.spark.hosting.staged_rows import axis_key, check_keys, check_rows, message_columns, ship_input, timed_rows
@@ -118,7 +119,7 @@ def _shipped(
 ) -> DataFrame:
     """The shipped rows of both sides."""
     each = []
-    for number, (one, messages, axis) in enumerate(zip(streams, staged.inputs, axes, strict=True)):
+    for number, (one, messages, axis) in enumerate(zip(once_each(streams), staged.inputs, axes, strict=True)):
         if isinstance(one, Source):
             fields = {name: name for name in messages.columns}
             shipped = read_messages(one, fields, by=messages.by, axis=axis, buckets=len(ids), number=number)

@@ -84,10 +84,14 @@ def build_results(
     from pyspark.sql.pandas.types import from_arrow_schema
 
     from keyedwm.spark.hosting.bucket import Bucket
+    from keyedwm.spark.hosting.handed_on import refuse_records_twice
     from keyedwm.spark.hosting.rescale_state import initial_state, rescaled
     from keyedwm.spark.hosting.unpack import Unpack
 
     say_if_first()
+    inputs = list(inputs)
+    if len(inputs) > 1:
+        refuse_records_twice(inputs, layout.kind)
     begin = state = None
     if savepoint is not None and not isinstance(plan, StagedStore | StagedWindowJoin):  # no store moves
         begin = rescaled(savepoint, plan, layout)

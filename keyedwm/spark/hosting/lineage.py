@@ -46,7 +46,7 @@ def check_lineage(df: DataFrame, caller: str, *, takes_panes: bool = False) -> P
     was asked for, which ours does not follow; InputError if `with_watermark` left the control rows out. Warns of event
     times that were computed anew: the source's watermarks know the old ones.
     """
-    nodes = _nodes(df)
+    nodes = nodes_of(df)
     _warn_of_moved_times(nodes, caller)
     _refuse_sparks_watermark([node for _, node in nodes], caller)
     panes = _panes_of(nodes)
@@ -60,17 +60,17 @@ def check_lineage(df: DataFrame, caller: str, *, takes_panes: bool = False) -> P
 
 def panes_of(df: DataFrame) -> PanesAgain | None:
     """Return why rows of a frame cannot be added up, None if they can."""
-    return _panes_of(_nodes(df))
+    return _panes_of(nodes_of(df))
 
 
 def streams_of(df: DataFrame) -> int:
     """Return how many streams a frame reads."""
-    return sum(node.startswith("StreamingRelation") for _, node in _nodes(df))
+    return sum(node.startswith("StreamingRelation") for _, node in nodes_of(df))
 
 
 def refuse_several_rows(df: DataFrame, caller: str) -> None:
     """Raise OptionError if rows of a frame were made several of one, where each must be a record."""
-    made = next((node for node in _above_streams(_nodes(df)) if node.startswith("Generate ")), None)
+    made = next((node for node in _above_streams(nodes_of(df)) if node.startswith("Generate ")), None)
     if made is not None:
         raise OptionError(
             f"{caller}: the frame has {made.split()[1].partition('(')[0]}, which makes several rows of one record, "
@@ -153,8 +153,8 @@ def _refuse_sparks_watermark(nodes: Iterable[str], caller: str) -> None:
         )
 
 
-def _nodes(df: DataFrame) -> list[tuple[int, str]]:
-    """The nodes of the analysed plan with their depth, from the top."""
+def nodes_of(df: DataFrame) -> list[tuple[int, str]]:
+    """Return the nodes of the analysed plan with their depth, from the top."""
     found = [node for node in map(_NODE.match, _analysed(df).splitlines()) if node]
     return [(node.start(2) // _INDENT, node[2].rstrip()) for node in found]
 

@@ -1,0 +1,93 @@
+"""The topics whose unreadable records a frame hands on in its column `rejected`, read from its analysed plan.
+
+Rule: a source with onBadEventTime=reject gives each such record once, so frames that are put together must not hand on
+those of one topic twice. A frame hands them on as long as no projection leaves the column out and no filter its rows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from keyedwm.core.errors import OptionError
+from keyedwm.core.rows import REJECTED
+from keyedwm.spark.hosting.lineage import nodes_of
+from keyedwm.spark.hosting.source_description import Source
+from keyedwm.spark.hosting.staged_rows import rejected_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+F = TypeVar("F", bound="DataFrame | Source")
+
+# Options of a source as a plan shows them: [name=value, name=value]; a value may hold commas.
+_OPTION = re.compile(r"[\[ ](onBadEventTime|kafka\.bootstrap\.servers|subscribe|assign|subscribePattern)=(.*?)"
+                     r"(?=, [\w.]+=|\](?:,|$))", re.IGNORECASE)  # fmt: skip
+_COLUMN = "rejected#"
+_LEFT_OUT = re.compile(r"^Filter .*isnull\(rejected#")
+_CHOOSING = ("Project ", "Aggregate ", "MapInArrow ", "MapInPandas ", "TransformWithState")
+_CUT = "more fields"  # Spark shortens long lists of columns: what is not shown counts as there
+
+
+def once_each(frames: Sequence[F]) -> list[F]:
+    """Return the inputs of an operator; a frame that is given again does not hand on its unreadable records again."""
+    given = []
+    for at, frame in enumerate(frames):
+        is_again = not isinstance(frame, Source) and any(frame is before for before in frames[:at])
+        given.append(
+            frame.where(frame[REJECTED].isNull()).drop(REJECTED) if is_again and rejected_type(frame) else frame
+        )
+    return given
+
+
+def refuse_records_twice(frames: Sequence[DataFrame | Source], caller: str) -> None:
+    """Raise OptionError where two of the frames hand on the unreadable records of one topic: each would come twice."""
+    seen: set[tuple[str, str]] = set()
+    for at, frame in enumerate(frames):
+        if not isinstance(frame, Source) and any(frame is before for before in frames[:at]):
+            continue  # `once_each` took them out
+        own = set(handed_on(frame))
+        twice = next(iter(sorted(own & seen)), None)
+        if twice is not None:
+            raise OptionError(
+                f"{caller}: two frames hand on the unreadable records of topic {twice[1]} (column rejected), so each "
+                f"would come twice: operators hand them on by themselves, so leave rejected(...) of the same rows out, "
+                f"or set onBadEventTime=reject for one of two sources only, or take the records out of one frame, with "
+                f'.where("rejected IS NULL").drop("rejected"), before its operator'
+            )
+        seen |= own
+
+
+def handed_on(df: DataFrame | Source) -> Iterator[tuple[str, str]]:
+    """Yield the (bootstrap servers, topic) of each source whose unreadable records are in the rows."""
+    if isinstance(df, Source):
+        if rejected_type(df):
+            yield from _topics({name.lower(): value for name, value in df.set_options.items()})
+        return
+    above: list[tuple[int, str]] = []
+    for depth, node in nodes_of(df):
+        while above and above[-1][0] >= depth:
+            above.pop()
+        if node.startswith("StreamingRelation"):
+            options = {name.lower(): value for name, value in _OPTION.findall(node)}
+            if options.get("onbadeventtime", "").lower() == "reject" and all(_passes(one) for _, one in above):
+                yield from _topics(options)
+        above.append((depth, node))
+
+
+def _passes(node: str) -> bool:
+    """Whether a node hands on the rows with rejected records, and their column."""
+    if _LEFT_OUT.match(node):
+        return False
+    return not node.startswith(_CHOOSING) or _COLUMN in node or _CUT in node
+
+
+def _topics(options: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    servers = options.get("kafka.bootstrap.servers", "")
+    for topic in options.get("subscribe", "").split(","):
+        if topic.strip():
+            yield servers, topic.strip()
+    for name in ("assign", "subscribepattern"):
+        if name in options:
+            yield servers, options[name]
