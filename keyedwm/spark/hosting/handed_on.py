@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from keyedwm.core.errors import OptionError
 from keyedwm.core.rows import REJECTED
@@ -32,20 +32,23 @@ _CUT = "more fields"  # Spark shortens long lists of columns: what is not shown 
 
 def once_each(frames: Sequence[F]) -> list[F]:
     """Return the inputs of an operator; a frame that is given again does not hand on its unreadable records again."""
-    given = []
-    for at, frame in enumerate(frames):
-        is_again = not isinstance(frame, Source) and any(frame is before for before in frames[:at])
-        given.append(
-            frame.where(frame[REJECTED].isNull()).drop(REJECTED) if is_again and rejected_type(frame) else frame
-        )
-    return given
+    return [_without_records(frame) if _is_again(frames, at) else frame for at, frame in enumerate(frames)]
+
+
+def _is_again(frames: Sequence[DataFrame | Source], at: int) -> bool:
+    """Whether an input is a frame that is an earlier input, too; a read that is not loaded is read once for each."""
+    return not isinstance(frames[at], Source) and any(frames[at] is before for before in frames[:at])
+
+
+def _without_records(frame: Any) -> Any:
+    return frame.where(frame[REJECTED].isNull()).drop(REJECTED) if rejected_type(frame) else frame
 
 
 def refuse_records_twice(frames: Sequence[DataFrame | Source], caller: str) -> None:
     """Raise OptionError where two of the frames hand on the unreadable records of one topic: each would come twice."""
     seen: set[tuple[str, str]] = set()
     for at, frame in enumerate(frames):
-        if not isinstance(frame, Source) and any(frame is before for before in frames[:at]):
+        if _is_again(frames, at):
             continue  # `once_each` took them out
         own = set(handed_on(frame))
         twice = next(iter(sorted(own & seen)), None)
