@@ -43,6 +43,10 @@ LOOKED_FOR = {
     "rename": "how-to/move-a-query.md",
     "memory": "explanation/open-state.md",
     "faster": "how-to/speed.md",
+    "backfill": "how-to/backfill.md",
+    "graceful": "how-to/stop-and-restart.md",
+    "upsert": "how-to/late-updates-with-merge.md",
+    "install": "how-to/install.md",
 }
 
 

@@ -3,8 +3,9 @@
 Rule: drawn from what the source and Spark reported and from what the tables lack; nothing is smoothed. Colours are
 those of Okabe and Ito, which colour-blind people can tell apart; legends stand beside the panels and cover nothing.
 
-Above, the whole run: how far each watermark is behind simulated time after each step, and how old each lost record was
+`draw` makes two panels. Above, the whole run: how far each watermark is behind simulated time after each step, and how old each lost record was
 when it reached Kafka. Below, the days around the step that cost most: event time over the time of reaching Kafka.
+`draw_rows` makes one panel for readers in a hurry: flights by hour of departure, and how many of them each side lost.
 """
 
 from __future__ import annotations
@@ -55,6 +56,33 @@ def draw(what: Drawing, file: Path) -> None:
         panel.spines[["top", "right"]].set_visible(False)
         _date_axis(panel.xaxis)
         panel.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, markerscale=2)
+    figure.savefig(file)
+
+
+def draw_rows(what: Drawing, file: Path) -> None:
+    """Write one panel as PNG: flights by hour of planned departure, split by the sides that counted them."""
+    figure = Figure(figsize=(11, 3.6), dpi=110, layout="constrained")
+    panel = figure.subplots()
+    hour = what.flights.numbers("event_ms") // HOUR_MS
+    first, last = int(hour.min()), int(hour.max())
+    native, keyedwm = what.lost[NATIVE], what.lost[KEYEDWM]
+    parts = (
+        (f"counted by keyedwm and by Spark ({int((~native & ~keyedwm).sum()):,} flights)", "#B8CCDC", ~native & ~keyedwm),
+        (f"lost by Spark, counted by keyedwm ({int((native & ~keyedwm).sum()):,})", _INK[NATIVE], native & ~keyedwm),
+        (f"lost by keyedwm ({int(keyedwm.sum()):,})", "#000000", keyedwm),
+    )
+    hours = np.arange(first, last + 1)
+    base = np.zeros(len(hours))
+    for label, colour, rows in parts:
+        flights = np.bincount(hour[rows] - first, minlength=len(hours))
+        panel.bar(_time((hours + 0.5) * HOUR_MS), flights, bottom=base, width=0.9 / 24, color=colour, label=label)
+        base += flights
+    panel.set_ylabel("flights per hour")
+    panel.spines[["top", "right"]].set_visible(False)
+    panel.margins(x=0.01)
+    panel.set_ylim(top=base.max() * 1.25)
+    _date_axis(panel.xaxis)
+    panel.legend(loc="upper left", frameon=False, ncols=3)
     figure.savefig(file)
 
 

@@ -121,7 +121,7 @@ def native_connector(console: Console) -> list[Path]:
 
 def judge(flights: Flights, last: Step, ran: Run, out: Path, console: Console) -> int:
     """Compares, reports and gives the exit code."""
-    from keyedwm.cli.demo.picture import Drawing, draw
+    from keyedwm.cli.demo.picture import Drawing, draw, draw_rows
 
     began_s = time.perf_counter()
     exact_counts(flights)
@@ -145,7 +145,9 @@ def judge(flights: Flights, last: Step, ran: Run, out: Path, console: Console) -
     out.mkdir(parents=True, exist_ok=True)
     (out / "demo.json").write_text(as_json(figures, ran.broker))
     lost = {side: difference.lost for side, difference in found.items()}
-    draw(Drawing(flights=flights, trace=ran.trace, lost=lost, lag_ms=LAG_MS), out / "demo.png")
+    drawing = Drawing(flights=flights, trace=ran.trace, lost=lost, lag_ms=LAG_MS)
+    draw(drawing, out / "demo.png")
+    draw_rows(drawing, out / "demo-rows.png")
     console.print(as_table(figures))
     produced = pa.concat_tables([flights.table, last.flights.table]).rename_columns({"event_ms": "timestamp_ms"})
     wrong = [
@@ -155,7 +157,7 @@ def judge(flights: Flights, last: Step, ran: Run, out: Path, console: Console) -
     ]
     if not wrong:
         console.print(f"the event table equals the input: {len(ran.events):,} records, byte for byte")
-    console.print(f"figures: {out / 'demo.json'}, picture: {out / 'demo.png'}")
+    console.print(f"figures: {out / 'demo.json'}, pictures: {out / 'demo-rows.png'}, {out / 'demo.png'}")
     for sentence in wrong:
         print(f"keyedwm: {sentence}", file=sys.stderr)
     return 1 if wrong else 0
