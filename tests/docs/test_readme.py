@@ -18,7 +18,8 @@ def test_the_readme_has_at_most_120_lines():
 
 def test_the_first_screen_has_the_version_the_picture_the_two_commands_and_the_installation():
     first = "\n".join(FIRST_SCREEN)
-    for part in (f"Version {__version__} ", "docs/figures/demo-rows.png", "    make demo ", "    make test ", "    pip install . "):
+    commands = ("    make demo ", "    make test ", "    pip install . ")
+    for part in (f"Version {__version__} ", "docs/figures/demo-rows.png", *commands):
         assert part in first
 
 

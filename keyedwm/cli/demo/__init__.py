@@ -28,7 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     late = "instead of flights: N devices (default: %(const)s), of which 5 %% upload up to a day late"
     played.add_argument("--devices", type=int, nargs="?", const=DEVICES, metavar="N", help=late)
     parser.add_argument(
-        "--out", type=Path, default=Path("build"), help="directory for demo.json, demo-rows.png and demo.png (default: %(default)s)"
+        "--out",
+        type=Path,
+        default=Path("build"),
+        help="directory for demo.json, demo-rows.png and demo.png (default: %(default)s)",
     )
 
 

@@ -3,8 +3,8 @@
 Rule: drawn from what the source and Spark reported and from what the tables lack; nothing is smoothed. Colours are
 those of Okabe and Ito, which colour-blind people can tell apart; legends stand beside the panels and cover nothing.
 
-`draw` makes two panels. Above, the whole run: how far each watermark is behind simulated time after each step, and how old each lost record was
-when it reached Kafka. Below, the days around the step that cost most: event time over the time of reaching Kafka.
+`draw` makes two panels. Above, the whole run: how far each watermark is behind simulated time after each step, and how
+old each lost record was when it reached Kafka. Below, the days around the step that cost most: event time over the time of reaching Kafka.
 `draw_rows` makes one panel for readers in a hurry: flights by hour of departure, and how many of them each side lost.
 """
 
@@ -67,13 +67,14 @@ def draw_rows(what: Drawing, file: Path) -> None:
     first, last = int(hour.min()), int(hour.max())
     native, keyedwm = what.lost[NATIVE], what.lost[KEYEDWM]
     parts = (
-        (f"counted by keyedwm and by Spark ({int((~native & ~keyedwm).sum()):,} flights)", "#B8CCDC", ~native & ~keyedwm),
-        (f"lost by Spark, counted by keyedwm ({int((native & ~keyedwm).sum()):,})", _INK[NATIVE], native & ~keyedwm),
-        (f"lost by keyedwm ({int(keyedwm.sum()):,})", "#000000", keyedwm),
+        ("counted by keyedwm and by Spark", "#B8CCDC", ~native & ~keyedwm),
+        ("lost by Spark, counted by keyedwm", _INK[NATIVE], native & ~keyedwm),
+        ("lost by keyedwm", "#000000", keyedwm),
     )
     hours = np.arange(first, last + 1)
     base = np.zeros(len(hours))
-    for label, colour, rows in parts:
+    for name, colour, rows in parts:
+        label = f"{name} ({int(rows.sum()):,})"
         flights = np.bincount(hour[rows] - first, minlength=len(hours))
         panel.bar(_time((hours + 0.5) * HOUR_MS), flights, bottom=base, width=0.9 / 24, color=colour, label=label)
         base += flights
