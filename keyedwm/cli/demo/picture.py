@@ -4,7 +4,8 @@ Rule: drawn from what the source and Spark reported and from what the tables lac
 those of Okabe and Ito, which colour-blind people can tell apart; legends stand beside the panels and cover nothing.
 
 `draw` makes two panels. Above, the whole run: how far each watermark is behind simulated time after each step, and how
-old each lost record was when it reached Kafka. Below, the days around the step that cost most: event time over the time of reaching Kafka.
+old each lost record was when it reached Kafka. Below, the days around the step that cost most:
+event time over the time of reaching Kafka.
 `draw_rows` makes one panel for readers in a hurry: flights by hour of departure, and how many of them each side lost.
 """
 
