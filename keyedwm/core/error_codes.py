@@ -18,6 +18,7 @@ CODES: Mapping[str, str] = {
     "UnknownTopicError": "KWM-2002",
     "CorruptRecordError": "KWM-2003",
     "RecordTooLargeError": "KWM-2004",
+    "UnknownSchemaError": "KWM-2005",
     "RegressionError": "KWM-2101",
     "CallError": "KWM-2201",
     "UnavailableError": "KWM-3001",
