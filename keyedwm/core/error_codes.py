@@ -14,6 +14,7 @@ CODES: Mapping[str, str] = {
     "GroupAccessError": "KWM-1102",
     "StoreAccessError": "KWM-1103",
     "CatalogAccessError": "KWM-1104",
+    "RegistryAccessError": "KWM-1105",
     "InputError": "KWM-2001",
     "UnknownTopicError": "KWM-2002",
     "CorruptRecordError": "KWM-2003",

@@ -43,8 +43,8 @@ def sentence(error: CertificateError, security: Security) -> str:
 
 
 def _trusting(security: Security) -> str:
-    if security.trust is not None:
-        return f"{security.trust.path} ({_TRUST})"
-    if security.trusted_pem is not None:
+    if security.tls.trust is not None:
+        return f"{security.tls.trust.path} ({_TRUST})"
+    if security.tls.trusted_pem is not None:
         return "kafka.ssl.truststore.certificates"
     return f"the system's certificates, as {_TRUST} is not set"

@@ -8,17 +8,15 @@ from __future__ import annotations
 import enum
 import logging
 import shlex
-import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from keyedwm.config import user_functions
-from keyedwm.config.validation import choice, wrong
+from keyedwm.config.tls import Tls
+from keyedwm.config.validation import choice
 from keyedwm.core.errors import OptionError
-from keyedwm.kafka.client.keystores import TRUSTED, Keystore, refusal
 from keyedwm.kafka.client.properties import OAUTH_PROVIDER
-from keyedwm.kafka.client.tls import TlsLimits
 
 if TYPE_CHECKING:
     from keyedwm.kafka.client.token_provider import Provider
@@ -30,7 +28,6 @@ _MEANS_TLS = ("ssl.truststore.", "ssl.keystore.", "ssl.key.", "ssl.enabled.", "s
 _MSK_IAM = "AWS_MSK_IAM"
 _MEANS_LOGIN = ("sasl.jaas.", "sasl.mechanism", "sasl.oauthbearer.", "sasl.kerberos.service.", "sasl.login.callback.",
                 "sasl.login.class", "sasl.client.callback.")  # fmt: skip
-_OF_A_STORE = {"truststore": ("ssl.truststore.password",), "keystore": ("ssl.keystore.password", "ssl.key.password")}
 _OTHER_TICKET = ("principal", "keyTab", "ticketCache")  # of JAAS: whose login, and from where
 _log = logging.getLogger(__name__)
 
@@ -81,11 +78,7 @@ class Security:
     kerberos_service: str = "kafka"
     token_provider: str | None = None
     extensions: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    trust: Keystore | None = None
-    trusted_pem: str | None = None
-    keys: Keystore | None = None
-    check_hostname: bool = True
-    tls: TlsLimits = field(default_factory=TlsLimits)
+    tls: Tls = field(default_factory=Tls)
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Security:
@@ -94,7 +87,7 @@ class Security:
         _check_used(properties, protocol)
         settings: dict[str, Any] = {"protocol": protocol}
         if protocol.tls:
-            settings |= _tls(properties)
+            settings["tls"] = Tls.from_properties(properties, "kafka.")
         if protocol.sasl:
             settings |= _sasl(properties)
         return cls(**settings)
@@ -108,7 +101,7 @@ class Security:
             "sasl_plain_password": self.password,
             "sasl_kerberos_service_name": self.kerberos_service,
             "sasl_oauth_token_provider": self._provider(),
-            "ssl_context": self._ssl_context() if self.protocol.tls else None,
+            "ssl_context": self.tls.context() if self.protocol.tls else None,
         }
 
     def _provider(self) -> Provider | None:
@@ -117,20 +110,6 @@ class Security:
         from keyedwm.kafka.client.token_provider import Provider
 
         return Provider(self.token_provider, dict(self.extensions))
-
-    def _ssl_context(self) -> ssl.SSLContext:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        self.tls.apply(context)
-        context.check_hostname = self.check_hostname
-        if self.trust is not None:
-            self.trust.trust(context)
-        if self.trusted_pem is not None:
-            _trust_pem(context, self.trusted_pem)
-        if self.trust is None and self.trusted_pem is None:
-            context.load_default_certs()
-        if self.keys is not None:
-            self.keys.identify(context)
-        return context
 
 
 def _check_used(properties: Mapping[str, str], protocol: Protocol) -> None:
@@ -149,56 +128,6 @@ def _check_used(properties: Mapping[str, str], protocol: Protocol) -> None:
             "set kafka.security.protocol to SSL, SASL_SSL or SASL_PLAINTEXT"
         )
     _log.warning("%s", found)
-
-
-def _check_located(properties: Mapping[str, str]) -> None:
-    """Refuse the password of a store that is not given, as Java's client does; warn of its type."""
-    for side, names in _OF_A_STORE.items():
-        if f"ssl.{side}.location" in properties:
-            continue
-        instead = "the system's certificates are trusted" if side == "truststore" else "no certificate is shown"
-        for name in names:
-            if name in properties:
-                raise OptionError(
-                    f"option kafka.{name} has no effect without kafka.ssl.{side}.location, {instead}: "
-                    "give the location, or leave the password out"
-                )
-        if f"ssl.{side}.type" in properties and f"ssl.{side}.certificates" not in properties:
-            found = f"option kafka.ssl.{side}.type has no effect without kafka.ssl.{side}.location"
-            _log.warning("%s: %s", found, instead)
-
-
-def _trust_pem(context: ssl.SSLContext, pem: str) -> None:
-    try:
-        context.load_verify_locations(cadata=pem)
-    except (OSError, ValueError) as error:
-        raise OptionError(
-            f"option kafka.ssl.truststore.certificates: the value given is wrong; {refusal(error)}{TRUSTED}"
-        ) from error
-
-
-def _tls(properties: Mapping[str, str]) -> dict[str, Any]:
-    algorithm = properties.get("ssl.endpoint.identification.algorithm", "https")
-    if algorithm.lower() not in {"", "https"}:
-        raise wrong("kafka.ssl.endpoint.identification.algorithm", algorithm, "https or nothing is expected")
-    for name in ("ssl.keystore.key", "ssl.keystore.certificate.chain"):
-        if name in properties:
-            raise OptionError(
-                f"option kafka.{name} cannot be given in place: give kafka.ssl.keystore.location, a PEM file"
-            )
-    if "ssl.engine.factory.class" in properties:
-        raise OptionError(
-            "option kafka.ssl.engine.factory.class names a Java class, which cannot be used here: leave it out, "
-            "and give the stores by kafka.ssl.truststore.* and kafka.ssl.keystore.*"
-        )
-    _check_located(properties)
-    return {
-        "trust": Keystore.from_properties(properties, "truststore"),
-        "trusted_pem": properties.get("ssl.truststore.certificates"),
-        "keys": Keystore.from_properties(properties, "keystore"),
-        "check_hostname": bool(algorithm),
-        "tls": TlsLimits.from_properties(properties),
-    }
 
 
 def _sasl(properties: Mapping[str, str]) -> dict[str, Any]:

@@ -27,8 +27,8 @@ _DER = b"\x30"
 _PLACE = re.compile(r"^\[\w+\] | \(_ssl\.c:\d+\)$")  # in the source of Python
 TRUSTED = "certificates of authorities in PEM are expected"
 _SHOWN = (
-    "a private key in PEM, opened by kafka.ssl.key.password if it is encrypted, is expected, then its own certificate, "
-    "then those of the authorities in between"
+    "a private key in PEM, opened by {prefix}ssl.key.password if it is encrypted, is expected, then its own "
+    "certificate, then those of the authorities in between"
 )
 
 
@@ -40,23 +40,27 @@ class _Kind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keystore:
-    """A store's file; `side` is `truststore` or `keystore`. A PEM file's password is that of its key."""
+    """A store's file; `side` is `truststore` or `keystore`. A PEM file's password is that of its key.
 
+    prefix: what stands before `ssl.` in the options' names, with its dot; for errors.
+    """
+
+    prefix: str
     side: str
     path: str
     pem: bool
     password: str | None = field(default=None, repr=False)
 
     @classmethod
-    def from_properties(cls, properties: Mapping[str, str], side: str) -> Keystore | None:
+    def from_properties(cls, properties: Mapping[str, str], side: str, prefix: str) -> Keystore | None:
         """Read `ssl.<side>.*`, None if there is no location; raises OptionError for what cannot be opened."""
         path = properties.get(f"ssl.{side}.location")
         if path is None:
             return None
-        location = f"kafka.ssl.{side}.location"
+        location = f"{prefix}ssl.{side}.location"
         if not Path(path).is_file():
             raise wrong(location, path, "a readable file is expected")
-        kind = choice(f"kafka.ssl.{side}.type", properties.get(f"ssl.{side}.type", "JKS"), _Kind)
+        kind = choice(f"{prefix}ssl.{side}.type", properties.get(f"ssl.{side}.type", "JKS"), _Kind)
         start = _first_bytes(location, path, 4)
         if start in _JKS:
             raise wrong(
@@ -67,14 +71,18 @@ class Keystore:
         pem = kind is _Kind.PEM
         if pem and start[:1] == _DER:
             raise wrong(
-                f"kafka.ssl.{side}.type", kind.value, f"{path} is no PEM file, but binary: PKCS12, or DER to convert"
+                f"{prefix}ssl.{side}.type", kind.value, f"{path} is no PEM file, but binary: PKCS12, or DER to convert"
             )
         if not pem and start[:1] != _DER:
-            raise wrong(f"kafka.ssl.{side}.type", kind.value, f"{path} is no PKCS #12 file; is it PEM?")
+            raise wrong(f"{prefix}ssl.{side}.type", kind.value, f"{path} is no PKCS #12 file; is it PEM?")
         key_password = properties.get("ssl.key.password") if side == "keystore" else None
-        return cls(
-            side=side, path=path, pem=pem, password=key_password if pem else properties.get(f"ssl.{side}.password")
-        )
+        password = key_password if pem else properties.get(f"ssl.{side}.password")
+        return cls(prefix=prefix, side=side, path=path, pem=pem, password=password)
+
+    @property
+    def location(self) -> str:
+        """The option that names the file."""
+        return f"{self.prefix}ssl.{self.side}.location"
 
     def trust(self, context: ssl.SSLContext) -> None:
         """Let a context trust the store's certificates; raises OptionError."""
@@ -84,13 +92,13 @@ class Keystore:
             opened = self._opened()
             found = [entry.certificate for entry in opened.additional_certs]
             if not found:
-                raise wrong(f"kafka.ssl.{self.side}.location", self.path, "it holds no trusted certificates")
+                raise wrong(self.location, self.path, "it holds no trusted certificates")
             context.load_verify_locations(cadata=b"".join(c.public_bytes(Encoding.DER) for c in found))
             return
         try:
             context.load_verify_locations(self.path)
         except (OSError, ValueError) as error:
-            raise wrong(f"kafka.ssl.{self.side}.location", self.path, f"{refusal(error)}{TRUSTED}") from error
+            raise wrong(self.location, self.path, f"{refusal(error)}{TRUSTED}") from error
 
     def identify(self, context: ssl.SSLContext) -> None:
         """Let a context show the store's certificate; raises OptionError."""
@@ -101,7 +109,7 @@ class Keystore:
 
         opened = self._opened()
         if opened.key is None or opened.cert is None:
-            raise wrong(f"kafka.ssl.{self.side}.location", self.path, "it holds no private key with its certificate")
+            raise wrong(self.location, self.path, "it holds no private key with its certificate")
         # Python's ssl takes keys from files only: an encrypted one, whose password lives as long as this call.
         password = secrets.token_hex(32)
         key = opened.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(password.encode()))
@@ -116,7 +124,7 @@ class Keystore:
         try:
             context.load_cert_chain(path, password=password)
         except (OSError, ValueError) as error:
-            raise wrong(f"kafka.ssl.{self.side}.location", self.path, f"{refusal(error)}{_SHOWN}") from error
+            raise wrong(self.location, self.path, f"{refusal(error)}{_SHOWN.format(prefix=self.prefix)}") from error
 
     def _opened(self) -> PKCS12KeyAndCertificates:
         from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
@@ -126,8 +134,8 @@ class Keystore:
             return load_pkcs12(Path(self.path).read_bytes(), password)
         except (OSError, ValueError) as error:
             raise OptionError(
-                f"option kafka.ssl.{self.side}.location: {self.path!r} cannot be opened as a PKCS #12 file "
-                f"with kafka.ssl.{self.side}.password: {error}"
+                f"option {self.location}: {self.path!r} cannot be opened as a PKCS #12 file "
+                f"with {self.prefix}ssl.{self.side}.password: {error}"
             ) from error
 
 

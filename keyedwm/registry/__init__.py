@@ -1,0 +1,1 @@
+"""A schema registry with Confluent's API: its options, its client, and the schemas that are kept on disk."""

@@ -1,0 +1,134 @@
+"""What an answer of a registry means: a value, a plain no, a fault of the registry's, or a login that is refused.
+
+Rule: only the registry's own words are a no. A 404 of a proxy, a page for people, or an answer of another service is a
+fault, after which the same question is asked again. What is said about a login is not repeated.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from keyedwm.config.secrets import without_logins
+from keyedwm.core.errors import InputError, KeyedwmError
+from keyedwm.core.schemas import SchemaKind
+from keyedwm.core.text import one_line, shortened
+from keyedwm.registry.http import MOST_BYTES, Answer
+
+_MOST_WORDS = 300
+_NOT_FOUND = {40401: "subject", 40402: "version", 40403: "schema", 40405: "subject", 40406: "subject"}
+_TOO_MANY = 429
+# 409: incompatible with the versions before. 422: no schema, or none that the registry accepts.
+_REFUSED = (409, 422)
+
+
+class RegistryAccessError(KeyedwmError):
+    """The registry does not accept the login, denies an operation, or shows a certificate that is not trusted."""
+
+    advice = "fix the schemaRegistry.* options, or grant the rights"
+
+
+class FaultError(Exception):
+    """An answer that does not answer the question; its words say what came. again: whether waiting may help."""
+
+    def __init__(self, words: str, *, again: bool = True) -> None:
+        super().__init__(words)
+        self.again = again
+
+
+class AbsentError(Exception):
+    """The registry says that there is no such thing. what: `schema`, `subject` or `version`."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaAnswer:
+    """A schema as the registry answers with it. references: name, subject and version, which are not asked for yet."""
+
+    kind: SchemaKind
+    text: str
+    references: tuple[tuple[str, str, int], ...]
+
+
+def value_of_answer(answer: Answer, option: str) -> Any:
+    """Return the JSON value of an answer.
+
+    option: that of the login, for errors. Raises AbsentError, FaultError, RegistryAccessError, and InputError for a
+    schema that the registry does not accept.
+    """
+    status = answer.status
+    if status == 401:
+        raise RegistryAccessError(f"the schema registry refused the login (401): check {option}")
+    if status == 403:
+        raise RegistryAccessError(f"the schema registry denies the operation to this login (403): check {option}")
+    if 300 <= status < 400:
+        to = f" to {one_line(shortened(without_logins(answer.location)))}" if answer.location else ""
+        raise FaultError(f"it redirects{to} ({status}), which is not followed: give the address itself", again=False)
+    if len(answer.body) > MOST_BYTES:
+        raise FaultError(f"its answer has more than {MOST_BYTES} bytes: is it a schema registry?", again=False)
+    value = _json(answer)
+    words, code = _words(value), _code(value)
+    if status == 404:
+        if code in _NOT_FOUND:
+            raise AbsentError(_NOT_FOUND[code])
+        raise FaultError(
+            f"it has no such path (404{_kind(answer)}): does schemaRegistry.url need one, such as /apis/ccompat/v7?",
+            again=False,
+        )
+    if status in _REFUSED and words:
+        raise InputError(f"the schema registry does not accept the schema ({status}): {words}")
+    if status >= 400 or value is None:
+        again = status >= 500 or status == _TOO_MANY
+        raise FaultError(f"it answers {status}{_kind(answer)}{f': {words}' if words else ''}", again=again)
+    return value
+
+
+def schema_of(value: Any) -> SchemaAnswer:
+    """Read `{"schema": ..., "schemaType": ..., "references": [...]}`; raises FaultError for anything else.
+
+    Raises AbsentError for a schema of a language that Confluent's API does not have.
+    """
+    kinds = {kind.value: kind for kind in SchemaKind}
+    try:
+        text, kind = value["schema"], value.get("schemaType") or SchemaKind.AVRO.value
+        references = tuple(
+            (str(one["name"]), str(one["subject"]), int(one["version"])) for one in value.get("references") or ()
+        )
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise FaultError("its answer is no schema: is it a schema registry?", again=False) from None
+    if not isinstance(text, str):
+        raise FaultError("its answer is no schema: is it a schema registry?", again=False)
+    if kind not in kinds:
+        raise AbsentError(f"schema of a language other than {', '.join(kinds)}")
+    return SchemaAnswer(kinds[kind], text, references)
+
+
+def _json(answer: Answer) -> Any:
+    """The value of the body; None if it is none, as of a page for people."""
+    try:
+        return json.loads(answer.body)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _code(value: Any) -> int | None:
+    code = value.get("error_code") if isinstance(value, Mapping) else None
+    return code if isinstance(code, int) else None
+
+
+def _words(value: Any) -> str:
+    """What the registry says of a fault, on one line, without logins."""
+    words = value.get("message") if isinstance(value, Mapping) else None
+    return one_line(shortened(" ".join(without_logins(words).split()), _MOST_WORDS)) if isinstance(words, str) else ""
+
+
+def _kind(answer: Answer) -> str:
+    """Say what an answer is instead of JSON."""
+    if _json(answer) is not None:
+        return ""
+    return f", {one_line(shortened(answer.media))} in place of JSON" if answer.media else ", no JSON"

@@ -1,0 +1,99 @@
+"""Schemas on disk, by the registry's address and the id: what one process asked for, none asks again.
+
+Rule: it only saves questions. A file that is damaged or of another format counts as none, and a directory that cannot
+be written loses nothing. A digest before the content makes sure that a schema is read as it was written.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import logging
+import os
+import shutil
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from keyedwm.core.schemas import NamedSchema, RegisteredSchema, SchemaKind
+from keyedwm.registry.options import NO_CACHE, RegistryConfig
+from keyedwm.runtime import private_dirs
+
+FORMAT = 1
+_log = logging.getLogger(__name__)
+
+
+class SchemaCache:
+    """The files of one registry, or none where there is no directory for them."""
+
+    def __init__(self, home: Path | None) -> None:
+        self._home = home
+
+    @classmethod
+    def of(cls, config: RegistryConfig) -> SchemaCache:
+        """Choose the directory: the one that is named, or one of this user alone."""
+        if config.cache == NO_CACHE:
+            return cls(None)
+        name = hashlib.sha256("\n".join(sorted(map(str, config.addresses))).encode()).hexdigest()[:16]
+        if config.cache is not None:
+            return cls(Path(config.cache) / name)
+        for place in private_dirs.places(os.environ, "schemas"):
+            if private_dirs.unsafe(place) is None:
+                return cls(place / name)
+        return cls(None)
+
+    def read(self, schema_id: int) -> RegisteredSchema | None:
+        """Return what was kept under an id, None if nothing was, or nothing that can be used."""
+        if self._home is None:
+            return None
+        try:
+            digest, _, content = self._path(self._home, schema_id).read_bytes().partition(b"\n")
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            _warn(str(self._home), f"cannot be read ({error.strerror})")
+            return None
+        if hashlib.sha256(content).hexdigest().encode() != digest:
+            _warn(str(self._home), "hold a damaged file")
+            return None
+        found = json.loads(content)
+        if found["format"] != FORMAT or found["id"] != schema_id:
+            return None
+        references = tuple(NamedSchema(name, text) for name, text in found["references"])
+        return RegisteredSchema(schema_id, SchemaKind(found["kind"]), found["text"], references)
+
+    def write(self, schema: RegisteredSchema) -> None:
+        """Keep a schema, if it can be kept."""
+        if self._home is None:
+            return
+        content = json.dumps({
+            "format": FORMAT, "id": schema.schema_id, "kind": schema.kind.value, "text": schema.text,
+            "references": [[one.name, one.text] for one in schema.references],
+        }).encode()  # fmt: skip
+        path = self._path(self._home, schema.schema_id)
+        try:
+            self._home.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(prefix=".new-", dir=self._home, delete=False) as file:
+                file.write(hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
+            # Readable as other files of this user are: hosts and users may share a directory that is named.
+            Path(file.name).chmod(0o644)
+            Path(file.name).rename(path)
+        except OSError as error:
+            _warn(str(self._home), f"cannot be written ({error.strerror})")
+
+    def clear(self) -> None:
+        """Forget all schemas of this registry."""
+        if self._home is not None:
+            with suppress(OSError):
+                shutil.rmtree(self._home)
+
+    @staticmethod
+    def _path(home: Path, schema_id: int) -> Path:
+        return home / f"{schema_id}.json"
+
+
+@functools.cache
+def _warn(home: str, why: str) -> None:
+    """Say it once in a process."""
+    _log.warning("schemas kept in %s %s: the schema registry is asked instead", home, why)

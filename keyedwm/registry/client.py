@@ -1,0 +1,243 @@
+"""The client of a schema registry: schemas by id, subjects, and what may be registered.
+
+Rule: an id never changes its schema, so a schema is asked for once, and a known id goes on while the registry is away.
+A fault of the registry's is never an answer: the question is asked again, and ends in an UnavailableError.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import quote
+
+from keyedwm.core.errors import KeyedwmError
+from keyedwm.core.schemas import NamedSchema, RegisteredSchema, SchemaKind, SchemaLookup, UnknownSchemaError
+from keyedwm.registry.answers import AbsentError, FaultError, SchemaAnswer, schema_of
+from keyedwm.registry.cache import SchemaCache
+from keyedwm.registry.http import Question
+from keyedwm.registry.options import RegistryConfig
+from keyedwm.registry.transport import Transport, no_answer
+
+# Ids are signed integers in every registry: four bytes that say more are those of something else.
+_HIGHEST_ID = 2**31 - 1
+_OTHER_FORM = "its answer is of another form: is it a schema registry?"
+# An id that is unknown is asked for again after this time: it may be replicated, or restored.
+UNKNOWN_FOR_S = 60.0
+_MOST_UNKNOWN = 10_000
+_MOST_REFERENCES = 1_000
+# How long a process waits for the answer that shows that kept schemas are still those of the registry.
+_CONFIRM_MS = 2_000
+_NONE: Mapping[str, tuple[str, int]] = MappingProxyType({})
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectVersion:
+    """A version of a subject, and its schema."""
+
+    subject: str
+    version: int
+    schema: RegisteredSchema
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a schema may follow the latest one of its subject; words: why not, if the registry says so."""
+
+    compatible: bool
+    words: tuple[str, ...] = ()
+
+
+@functools.lru_cache(maxsize=64)
+def registry_of(config: RegistryConfig) -> Registry:
+    """Return the client of this process: schemas are asked for once, however many tasks need them."""
+    return Registry(config)
+
+
+class Registry(SchemaLookup):
+    """A registry with Confluent's API; thread-safe. Processes make their own of a config, by `registry_of`."""
+
+    def __init__(
+        self,
+        config: RegistryConfig,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.config = config
+        self._clock = clock
+        self._transport = Transport(config, clock=clock, pause=pause)
+        self._cache = SchemaCache.of(config)
+        self._schemas: dict[int, RegisteredSchema] = {}
+        self._unknown: dict[int, float] = {}  # id -> until when it is not asked for
+        self._confirmed_until = float("-inf")
+        self._lock = threading.RLock()
+
+    def schema(self, schema_id: int) -> RegisteredSchema:
+        """Return the schema of an id: from memory, from disk, else from the registry.
+
+        Raises UnknownSchemaError, RegistryAccessError, and UnavailableError for faults of the registry's.
+        """
+        found = self._schemas.get(schema_id)
+        if found is not None:  # without the lock, which is kept while others wait for the registry
+            return found
+        with self._lock:
+            if not 0 <= schema_id <= _HIGHEST_ID or self._unknown.get(schema_id, float("-inf")) > self._clock():
+                raise self._no_schema(schema_id)
+            found = self._schemas.get(schema_id) or self._kept(schema_id)
+            if found is None:
+                found = self._registered(schema_id, self.config.timeout_ms)
+                self._cache.write(found)
+            self._schemas[schema_id] = found
+            return found
+
+    def subjects_of(self, schema_id: int) -> tuple[str, ...]:
+        """Return the subjects that a schema is registered under."""
+        return self._names(f"/schemas/ids/{schema_id}/subjects", f"the subjects of schema {schema_id}")
+
+    def subjects(self) -> tuple[str, ...]:
+        """Return all subjects that this login sees."""
+        return self._names("/subjects", "its subjects")
+
+    def reach(self) -> None:
+        """Ask for something small; raises as `schema` does if the registry does not answer, or refuses the login."""
+        self._transport.ask(Question("GET", "/schemas/types"), "its kinds of schemas")
+
+    def latest(self, subject: str) -> SubjectVersion | None:
+        """Return the newest version of a subject, None if there is no such subject."""
+        try:
+            value = self._transport.ask(Question("GET", f"{_of(subject)}/versions/latest"), f"subject {subject!r}")
+            return SubjectVersion(subject, int(value["version"]), self._resolved(int(value["id"]), schema_of(value)))
+        except AbsentError:
+            return None
+        except (KeyError, TypeError, ValueError, FaultError):
+            raise no_answer(self.config, f"subject {subject!r}", _OTHER_FORM) from None
+
+    def lookup(self, subject: str, kind: SchemaKind, text: str) -> int | None:
+        """Return the id under which a subject has this schema, None if it has it not."""
+        try:
+            return self._id_of(Question("POST", _of(subject), _body(kind, text)), subject)
+        except AbsentError:
+            return None
+
+    def register(
+        self, subject: str, kind: SchemaKind, text: str, references: Mapping[str, tuple[str, int]] = _NONE
+    ) -> int:
+        """Register a schema, and return its id, which is that of an equal one; raises InputError if it is refused.
+
+        references: by the name in the text, the subject and version of what it refers to.
+        """
+        try:
+            return self._id_of(Question("POST", f"{_of(subject)}/versions", _body(kind, text, references)), subject)
+        except AbsentError:
+            raise no_answer(self.config, f"subject {subject!r}", _OTHER_FORM) from None
+
+    def verdict(self, subject: str, kind: SchemaKind, text: str) -> Verdict:
+        """Ask whether a schema may follow the latest one of a subject; of a subject that is not there it may."""
+        path = f"/compatibility{_of(subject)}/versions/latest?verbose=true"
+        try:
+            value = self._transport.ask(Question("POST", path, _body(kind, text)), f"subject {subject!r}")
+        except AbsentError:
+            return Verdict(compatible=True)
+        if not isinstance(value, dict) or not isinstance(value.get("is_compatible"), bool):
+            raise no_answer(self.config, f"subject {subject!r}", _OTHER_FORM)
+        words = value.get("messages")
+        return Verdict(value["is_compatible"], tuple(map(str, words)) if isinstance(words, list) else ())
+
+    def _kept(self, schema_id: int) -> RegisteredSchema | None:
+        """Return what is on disk, if it is the registry's: one that was made anew gives its ids to other schemas."""
+        kept = self._cache.read(schema_id)
+        if kept is None or self._clock() < self._confirmed_until:
+            return kept
+        try:
+            found = self._registered(schema_id, min(_CONFIRM_MS, self.config.timeout_ms))
+        except UnknownSchemaError:  # deleted, or gone with the rest: the next id will show
+            return kept
+        except KeyedwmError as error:
+            _log.warning("%s; schemas kept on disk are used", error.message)
+            self._confirmed_until = self._clock() + UNKNOWN_FOR_S
+            return kept
+        if found != kept:
+            _log.warning("the schema registry at %s was made anew: the schemas kept of it are dropped", self.config)
+            self._cache.clear()
+            self._cache.write(found)
+        self._confirmed_until = float("inf")
+        return found
+
+    def _registered(self, schema_id: int, timeout_ms: int) -> RegisteredSchema:
+        what = f"schema {schema_id}"
+        try:
+            value = self._transport.ask(Question("GET", f"/schemas/ids/{schema_id}"), what, timeout_ms)
+            return self._resolved(schema_id, schema_of(value))
+        except AbsentError as absent:
+            if len(self._unknown) >= _MOST_UNKNOWN:
+                self._unknown.clear()
+            self._unknown[schema_id] = self._clock() + UNKNOWN_FOR_S
+            raise self._no_schema(schema_id, absent.what) from None
+        except FaultError as fault:
+            raise no_answer(self.config, what, str(fault)) from None
+
+    def _resolved(self, schema_id: int, found: SchemaAnswer) -> RegisteredSchema:
+        """Ask for all that a schema refers to; raises FaultError if the registry has it not."""
+        texts: dict[str, str] = {}
+        self._resolve(found, texts, set())
+        references = tuple(NamedSchema(name, text) for name, text in texts.items())
+        return RegisteredSchema(schema_id, found.kind, found.text, references)
+
+    def _resolve(self, found: SchemaAnswer, texts: dict[str, str], seen: set[tuple[str, int]]) -> None:
+        for name, subject, version in found.references:
+            if (subject, version) in seen:
+                continue
+            seen.add((subject, version))
+            if len(seen) > _MOST_REFERENCES:
+                raise FaultError(f"a schema refers to more than {_MOST_REFERENCES} others", again=False)
+            what = f"version {version} of subject {subject!r}"
+            try:
+                # Deleted versions, too: a schema that refers to one is not deleted with it.
+                path = f"{_of(subject)}/versions/{version}?deleted=true"
+                referred = schema_of(self._transport.ask(Question("GET", path), what))
+            except AbsentError:
+                raise FaultError(f"it has no {what}, which is referred to as {name!r}", again=False) from None
+            self._resolve(referred, texts, seen)
+            texts.setdefault(name, referred.text)
+
+    def _names(self, path: str, what: str) -> tuple[str, ...]:
+        try:
+            value = self._transport.ask(Question("GET", path), what)
+        except AbsentError:
+            return ()
+        if not isinstance(value, list):
+            raise no_answer(self.config, what, _OTHER_FORM)
+        return tuple(map(str, value))
+
+    def _id_of(self, question: Question, subject: str) -> int:
+        value = self._transport.ask(question, f"subject {subject!r}")
+        if not isinstance(value, dict) or not isinstance(value.get("id"), int):
+            raise no_answer(self.config, f"subject {subject!r}", _OTHER_FORM)
+        return int(value["id"])
+
+    def _no_schema(self, schema_id: int, what: str = "schema") -> UnknownSchemaError:
+        found = "has no schema" if what == "schema" else f"has a {what}"
+        return UnknownSchemaError(f"the schema registry at {self.config} {found} with the id {schema_id}")
+
+
+def _of(subject: str) -> str:
+    return f"/subjects/{quote(subject, safe='')}"
+
+
+def _body(kind: SchemaKind, text: str, references: Mapping[str, tuple[str, int]] = _NONE) -> bytes:
+    body: dict[str, Any] = {"schema": text}
+    if kind is not SchemaKind.AVRO:  # a registry before 5.5 knows no name of a kind
+        body["schemaType"] = kind.value
+    if references:
+        body["references"] = [
+            {"name": name, "subject": subject, "version": version} for name, (subject, version) in references.items()
+        ]
+    return json.dumps(body).encode()

@@ -1,0 +1,125 @@
+"""One question to one address of a registry, over the standard library's HTTP.
+
+Rule: it ends in time whatever the other end does: a name that does not resolve, an answer that drips, one that never
+ends. A redirect is not followed: the login would go to whoever it names.
+"""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import ssl
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from keyedwm.core.text import words_of
+from keyedwm.registry.options import Address
+
+MOST_BYTES = 16 << 20
+_MEDIA = "application/vnd.schemaregistry.v1+json"
+_ACCEPTED = f"{_MEDIA}, application/json"
+# OpenSSL's words for an answer that is not TLS.
+_NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE")
+
+_FAILURES: Mapping[type[Exception], str] = {
+    socket.gaierror: "the name does not resolve",
+    TimeoutError: "no answer in time",
+    http.client.RemoteDisconnected: "it closed the connection without an answer",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked. path: below the address, with a slash before it. headers: may hold the login."""
+
+    method: str
+    path: str
+    body: bytes | None = None
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came. body: at most MOST_BYTES and one more, which says that there is more."""
+
+    status: int
+    media: str
+    location: str
+    body: bytes
+
+
+class NoReplyError(Exception):
+    """No answer came; its words say why, and never what was sent."""
+
+
+class DistrustedError(NoReplyError):
+    """The certificate of the other end is not accepted; asking again changes nothing."""
+
+
+def exchange(address: Address, question: Question, context: ssl.SSLContext | None, limit_s: float) -> Answer:
+    """Ask, and return the answer; raises NoReplyError. context: of TLS, if the address is https."""
+    made: list[Answer] = []
+    failed: list[Exception] = []
+    connection = _connection(address, context, limit_s)
+
+    def run() -> None:
+        try:
+            made.append(_answer(connection, address, question))
+        except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: of a socket closed meanwhile
+            failed.append(error)
+        finally:
+            connection.close()
+
+    # A look-up of a name, and an answer that comes byte by byte, know no limit of their own.
+    thread = threading.Thread(target=run, name=f"keyedwm: schema registry {address}", daemon=True)
+    thread.start()
+    thread.join(limit_s)
+    if made:
+        return made[0]
+    if failed:
+        raise _no_answer(failed[0]) from None
+    with suppress(OSError, AttributeError):  # there may be no socket yet
+        connection.sock.shutdown(socket.SHUT_RDWR)
+    raise NoReplyError(f"no whole answer within {_ms(limit_s)} ms")
+
+
+def _connection(address: Address, context: ssl.SSLContext | None, limit_s: float) -> http.client.HTTPConnection:
+    if address.tls:
+        return http.client.HTTPSConnection(address.host, address.port, timeout=limit_s, context=context)
+    return http.client.HTTPConnection(address.host, address.port, timeout=limit_s)
+
+
+def _answer(connection: http.client.HTTPConnection, address: Address, question: Question) -> Answer:
+    headers = {"Accept": _ACCEPTED, "User-Agent": "keyedwm", "Connection": "close", **question.headers}
+    if question.body is not None:
+        headers["Content-Type"] = _MEDIA
+    connection.request(question.method, address.path + question.path, question.body, headers)
+    response = connection.getresponse()
+    body = response.read(MOST_BYTES + 1)
+    media = (response.getheader("Content-Type") or "").partition(";")[0].strip().lower()
+    return Answer(response.status, media, response.getheader("Location") or "", body)
+
+
+def _no_answer(error: Exception) -> NoReplyError:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return DistrustedError(error.verify_message)
+    return NoReplyError(_words(error))
+
+
+def _words(error: Exception) -> str:
+    """Say why no answer came, without the library's names for it."""
+    if isinstance(error, ssl.SSLError):
+        no_tls = any(word in (error.reason or "") for word in _NO_TLS)
+        return "it does not answer in TLS: is it http?" if no_tls else f"TLS failed ({error.reason})"
+    for kind, words in _FAILURES.items():
+        if isinstance(error, kind):
+            return words
+    if isinstance(error, OSError):
+        return error.strerror or words_of(error)
+    return f"its answer is no HTTP, or is cut off ({type(error).__name__})"
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1_000)

@@ -1,0 +1,115 @@
+"""Questions to a registry at several addresses: the login, TLS, and repetitions with growing pauses.
+
+Rule: a fault of the registry's is asked about again until the time is over, and then is an UnavailableError; what the
+registry answers plainly is final.
+"""
+
+from __future__ import annotations
+
+import base64
+import random
+import ssl
+import time
+from collections.abc import Callable
+from typing import Any
+
+from keyedwm.config import user_functions
+from keyedwm.config.tokens import NoTokenError, ask_for_token
+from keyedwm.core.errors import UnavailableError
+from keyedwm.registry.answers import FaultError, RegistryAccessError, value_of_answer
+from keyedwm.registry.http import Answer, DistrustedError, NoReplyError, Question, exchange
+from keyedwm.registry.options import PREFIX, Address, RegistryConfig
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
+_LEAST_S = 0.001
+
+
+class Transport:
+    """What asks; a token and the state of the addresses are those of this process. Not thread-safe."""
+
+    def __init__(
+        self,
+        config: RegistryConfig,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.config = config
+        self._clock, self._pause = clock, pause
+        self._context: ssl.SSLContext | None = None
+        self._first = 0  # the address that answered last
+
+    def ask(self, question: Question, what: str, timeout_ms: int | None = None) -> Any:
+        """Ask one address after the other, with growing pauses, until one answers or the time is over.
+
+        Raises AbsentError, InputError, RegistryAccessError, and UnavailableError with the last words of each address.
+        """
+        limit_s = (timeout_ms or self.config.timeout_ms) / 1_000
+        over_at, pause_s = self._clock() + limit_s, _FIRST_PAUSE_S
+        addresses = self.config.addresses
+        words: dict[Address, str] = {}
+        while True:
+            again = False
+            for at in range(self._first, self._first + len(addresses)):
+                address = addresses[at % len(addresses)]
+                # One that is silent leaves time for the others, or for another try.
+                attempt_s = min(limit_s / (len(addresses) + 1), max(over_at - self._clock(), _LEAST_S))
+                try:
+                    value = value_of_answer(self._exchange(address, question, attempt_s), self._login_option())
+                except (NoReplyError, FaultError) as fault:
+                    words[address] = str(fault)
+                    again = again or not isinstance(fault, FaultError) or fault.again
+                    continue
+                self._first = at % len(addresses)
+                return value
+            # The words of a try without time to answer would say less than those before.
+            if not again or over_at - self._clock() < 2 * pause_s:
+                said = "; ".join(f"{address}: {reason}" for address, reason in words.items())
+                raise no_answer(self.config, what, said)
+            self._pause(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 (so that tasks do not ask at one moment)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    def _exchange(self, address: Address, question: Question, limit_s: float) -> Answer:
+        if address.tls and self._context is None:
+            self._context = self.config.tls.context()
+        asked = Question(question.method, question.path, question.body, self._login())
+        try:
+            return exchange(address, asked, self._context, limit_s)
+        except DistrustedError as error:
+            trust = self.config.tls.trust
+            by = f"{trust.path} ({PREFIX}ssl.truststore.location)" if trust else "the system's certificates"
+            raise RegistryAccessError(
+                f"the certificate of the schema registry at {address} is not trusted by {by}: {error}; "
+                f"set {PREFIX}ssl.truststore.location to a file with the certificate of the authority that signed it"
+            ) from None
+
+    def _login(self) -> dict[str, str]:
+        config = self.config
+        if config.token_provider is not None:
+            give = user_functions.find(f"{PREFIX}token.provider", config.token_provider)
+            try:
+                token = ask_for_token(f"the token provider {config.token_provider}", give)
+            except NoTokenError as error:
+                raise RegistryAccessError(str(error)) from None
+            return {"Authorization": f"Bearer {token}"}
+        if config.token is not None:
+            return {"Authorization": f"Bearer {config.token}"}
+        if config.user is not None:
+            pair = f"{config.user}:{config.password}".encode()
+            return {"Authorization": f"Basic {base64.b64encode(pair).decode()}"}
+        return {}
+
+    def _login_option(self) -> str:
+        config = self.config
+        if config.token_provider is not None:
+            return f"{PREFIX}token.provider"
+        if config.token is not None:
+            return f"{PREFIX}token"
+        if config.user is not None:
+            return f"{PREFIX}user and {PREFIX}password"
+        return f"{PREFIX}user, {PREFIX}token or {PREFIX}token.provider, of which none is set"
+
+
+def no_answer(config: RegistryConfig, what: str, said: str) -> UnavailableError:
+    """Build the error for a question that got no answer; said: what came in its place."""
+    return UnavailableError(f"the schema registry at {config} gave no answer about {what}: {said}")
