@@ -29,6 +29,7 @@ PLACES = {
     "keyedwm/operators": (4, 0),
     "keyedwm/expressions": (5, 0),
     "keyedwm/kafka": (5, 1),
+    "keyedwm/registry": (5, 2),
     "keyedwm/arrow": (6, 0),
     "keyedwm/config": (7, 0),
     "keyedwm/runtime": (7, 1),
