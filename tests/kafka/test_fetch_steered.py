@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -16,8 +16,14 @@ from kafka.protocol.metadata import MetadataRequest
 from keyedwm.core.errors import UnavailableError
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.client.connection import TransientError
-from keyedwm.kafka.client.errors import Code, CorruptRecordError, LogTruncatedError, TopicRecreatedError
-from keyedwm.kafka.client.values import Isolation
+from keyedwm.kafka.client.errors import (
+    Code,
+    CorruptRecordError,
+    LogTruncatedError,
+    OffsetOutOfRangeError,
+    TopicRecreatedError,
+)
+from keyedwm.kafka.client.values import Isolation, WireLimits
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
 from tests.kafka.reference import Record, write
@@ -27,16 +33,13 @@ TOPIC_ID, OTHER_ID = UUID(int=1), UUID(int=2)
 
 @dataclass(eq=False)
 class Log:
-    """One partition of topic t: its batches, who leads it, where it ends, and what is answered instead, once each.
-
-    local: the first offset on the leader's own disk; records before it are in tiered storage.
-    """
+    """One partition of topic t: its batches, its leader, its start and end, and what is answered instead, once each."""
 
     batches: Sequence[tuple[int, bytes]]
     leader: int = 1
     end: int = 10
     instead: list[Any] = field(default_factory=list)
-    local: int = 0
+    start: int = 0
     epoch: int = 0
     replica: int | None = None  # named to clients of a rack
 
@@ -46,11 +49,13 @@ class Steered:
 
     def __init__(self, *logs: Log) -> None:
         self.config = ClientConfig.from_options(
-            {"bootstrap.servers": "h:1", "retry.backoff.ms": "1", "client.rack": "r"}
+            {"bootstrap.servers": "h:1", "retry.backoff.ms": "1", "retry.backoff.max.ms": "1", "client.rack": "r"}
         )
         self.logs = logs
         self.asked: list[tuple[int, list[tuple[int, int]]]] = []
         self.parts: list[Any] = []
+        self.waits_ms: list[int] = []
+        self.metadata_requests = 0
         self.topic_ids: list[UUID | None] = [TOPIC_ID]  # what metadata answers give, the last one for ever
 
     def submit(self, node: int, request: Any) -> concurrent.futures.Future[Any]:
@@ -61,6 +66,7 @@ class Steered:
             return answer
         assert isinstance(request, FetchRequest)
         self.parts += parts
+        self.waits_ms.append(request.max_wait_ms)
         self.asked.append((node, [(part.partition, part.fetch_offset) for part in parts]))
         answer.set_result(self._fetched(node, parts, request.rack_id))
         return answer
@@ -72,6 +78,7 @@ class Steered:
 
     def call(self, _node: int | None, request: Any) -> Any:
         assert isinstance(request, MetadataRequest)
+        self.metadata_requests += 1
         parts = [
             SimpleNamespace(partition_index=p, leader_id=log.leader, leader_epoch=log.epoch)
             for p, log in enumerate(self.logs)
@@ -84,7 +91,7 @@ class Steered:
         """All answers are there at once."""
 
     def _listed(self, parts: list[Any]) -> Any:
-        offset = {-1: lambda log: log.end, -2: lambda _: 0, -4: lambda log: log.local}
+        offset = {-1: lambda log: log.end, -2: lambda log: log.start}
         answers = [
             SimpleNamespace(
                 partition_index=part.partition_index,
@@ -107,9 +114,10 @@ class Steered:
             named = log.replica if rack and log.replica is not None and node == log.leader else -1
             room = room and named == -1
             diverging = SimpleNamespace(epoch=-1, end_offset=-1)
-            if instead == "throttled":
-                throttled_ms = 1
-            elif instead == "empty":
+            if instead in {"throttled", "absent"}:
+                throttled_ms = int(instead == "throttled")
+                continue
+            if instead == "empty":
                 pass
             elif instead == "diverging":
                 diverging = SimpleNamespace(epoch=0, end_offset=2)
@@ -135,11 +143,11 @@ def batches(*offsets: int) -> list[tuple[int, bytes]]:
     return [(offset, write([Record(offset, 0, None, b"%d" % offset)])) for offset in offsets]
 
 
-def read(connection: Steered, *ranges: OffsetRange) -> list[list[bytes]]:
+def read(connection: Steered, *ranges: OffsetRange, stall_ms: int = 20_000) -> list[list[bytes]]:
     """The values by range; each range must be done exactly once, at its end."""
     found: list[list[bytes]] = [[] for _ in ranges]
     done = []
-    for part in read_ranges(Cluster(connection), ranges, isolation=Isolation.READ_COMMITTED, stall_ms=2_000):  # type: ignore[arg-type]
+    for part in read_ranges(Cluster(connection), ranges, isolation=Isolation.READ_COMMITTED, stall_ms=stall_ms):  # type: ignore[arg-type]
         found[part.index] += part.records.value.to_pylist()  # type: ignore[union-attr]
         if part.done:
             assert part.next_offset == ranges[part.index].end
@@ -148,26 +156,43 @@ def read(connection: Steered, *ranges: OffsetRange) -> list[list[bytes]]:
     return found
 
 
-def test_a_tail_without_any_batch_is_done() -> None:
-    assert read(Steered(Log(batches(0, 3))), OffsetRange("t", 0, 0, 10)) == [[b"0", b"3"]]
+def test_a_batch_that_begins_behind_a_range_ends_it() -> None:
+    connection = Steered(Log(batches(0, 3, 12), end=13))
+    assert read(connection, OffsetRange("t", 0, 0, 10)) == [[b"0", b"3"]]
+    assert connection.waits_ms == [0, 0, 0]
 
 
-@pytest.mark.parametrize("times", [1, 2, 5])
-def test_an_empty_answer_of_tiered_storage_is_not_the_end(times: int) -> None:
-    log = Log(batches(0, 3, 6), instead=[None, *["empty"] * times], local=8)
-    assert read(Steered(log), OffsetRange("t", 0, 0, 7)) == [[b"0", b"3", b"6"]]
+@pytest.mark.parametrize("instead", ["empty", "absent", "throttled"])
+@pytest.mark.parametrize("times", [1, 2, 20])
+def test_an_empty_answer_ends_no_range(instead: str, times: int) -> None:
+    connection = Steered(Log(batches(0, 3, 6), instead=[None, *[instead] * times]))
+    assert read(connection, OffsetRange("t", 0, 0, 7)) == [[b"0", b"3", b"6"]]
+    assert connection.metadata_requests == 1
+    # The broker is asked to wait, too, as soon as it has answered with nothing.
+    assert [wait > 0 for wait in connection.waits_ms] == [False, False, *[True] * times, False]
 
 
-def test_one_empty_answer_of_a_leader_is_not_the_end() -> None:
-    log = Log(batches(0, 3, 6), instead=[None, "empty"])
-    assert read(Steered(log), OffsetRange("t", 0, 0, 7)) == [[b"0", b"3", b"6"]]
+@pytest.mark.parametrize(
+    ("instead", "sentence"),
+    [
+        ("empty", "nothing after offset 1 of t-0, although it can be read up to offset 10 and the range ends at 7: .*"),
+        ("absent", "t-0: the answer leaves this partition out "),
+        ("throttled", "t-0: the broker throttles this client by 1 ms "),
+        (Code.OFFSET_OUT_OF_RANGE, r"t-0: OffsetOutOfRange \(1\) at offset 1, which the log holds "),
+    ],
+)
+def test_records_that_never_come_end_in_a_sentence_to_retry(instead: Any, sentence: str) -> None:
+    log = Log(batches(0), instead=[None, *[instead] * 100_000])
+    with pytest.raises(UnavailableError, match=sentence + ".*retry"):
+        read(Steered(log), OffsetRange("t", 0, 0, 7), stall_ms=50)
 
 
-def test_records_that_never_come_out_of_tiered_storage_end_in_a_sentence_to_retry() -> None:
-    log = Log(batches(0), instead=[None, *["empty"] * 100_000], local=8)
-    found = "nothing after offset 1 of t-0, which can be read up to offset 10; the range ends at 7 .*retry"
-    with pytest.raises(UnavailableError, match=found):
-        read(Steered(log), OffsetRange("t", 0, 0, 7))
+@pytest.mark.parametrize("log", [Log(batches(0), start=2), Log(batches(0), end=6)], ids=["start", "end"])
+@pytest.mark.parametrize("instead", ["empty", Code.OFFSET_OUT_OF_RANGE])
+def test_a_range_that_the_log_no_longer_holds_is_a_data_loss(log: Log, instead: Any) -> None:
+    log = replace(log, instead=[None, *[instead] * 100_000])
+    with pytest.raises(OffsetOutOfRangeError, match=f"the log holds the offsets {log.start} to {log.end} "):
+        read(Steered(log), OffsetRange("t", 0, 0, 7), stall_ms=50)
 
 
 def test_a_topic_that_was_recreated_while_it_is_read_is_a_data_loss() -> None:
@@ -219,10 +244,11 @@ def test_a_replica_that_fails_costs_no_record_and_the_leader_is_read(failure: An
     assert nodes_asked(connection) == [1, 5, 5, 5, *[1] * 8]
 
 
-def test_a_replica_without_records_proves_nothing() -> None:
-    connection = Steered(Log(batches(0, 3, 6), replica=5, instead=[None, None, "empty", "empty"]))
+def test_a_replica_that_never_has_the_records_is_left_for_the_leader() -> None:
+    connection = Steered(Log(batches(0, 3, 6), replica=5, instead=[None, None, "empty"]))
+    connection.config = replace(connection.config, limits=WireLimits(silent_range_ms=0))
     assert read(connection, OffsetRange("t", 0, 0, 7)) == [[b"0", b"3", b"6"]]
-    assert nodes_asked(connection)[-1] == 1
+    assert nodes_asked(connection) == [1, 5, 5, 1, 1]
 
 
 def test_replicas_that_name_one_another_are_left_for_the_leader() -> None:
@@ -245,18 +271,17 @@ def test_batches_before_the_asked_offset_are_no_progress() -> None:
     log = Log([], instead=[None, *[old] * 100_000])
     connection = Steered(log)
     with pytest.raises(UnavailableError):
-        read(connection, OffsetRange("t", 0, 4, 7))
+        read(connection, OffsetRange("t", 0, 4, 7), stall_ms=50)
     assert len(connection.asked) < 100
 
 
-def test_a_throttled_answer_is_not_the_end() -> None:
-    assert read(Steered(Log(batches(0, 3), instead=["throttled"])), OffsetRange("t", 0, 0, 10)) == [[b"0", b"3"]]
-
-
-def test_a_range_with_a_tail_of_nothing_waits_for_the_others_records() -> None:
-    logs = (Log(batches(0)), Log(batches(*range(10))))
-    found = read(Steered(*logs), OffsetRange("t", 0, 0, 10), OffsetRange("t", 1, 0, 10))
-    assert found == [[b"0"], [b"%d" % i for i in range(10)]]
+def test_a_range_whose_records_are_held_back_holds_up_no_other() -> None:
+    connection = Steered(Log(batches(0), end=1, instead=["empty"] * 12), Log(batches(*range(10))))
+    assert read(connection, OffsetRange("t", 0, 0, 1), OffsetRange("t", 1, 0, 10)) == [
+        [b"0"],
+        [b"%d" % i for i in range(10)],
+    ]
+    assert [wait > 0 for wait in connection.waits_ms] == [False] * 11 + [True] * 2
 
 
 def test_all_partitions_are_served_in_turn_however_small_the_answers() -> None:
@@ -271,7 +296,7 @@ def test_all_partitions_are_served_in_turn_however_small_the_answers() -> None:
 )
 def test_trouble_costs_a_look_at_the_metadata_and_no_record(trouble: Any) -> None:
     logs = (Log(batches(*range(10)), instead=[None, None, trouble]), Log(batches(*range(5)), leader=2))
-    found = read(Steered(*logs), OffsetRange("t", 0, 0, 10), OffsetRange("t", 1, 0, 10))
+    found = read(Steered(*logs), OffsetRange("t", 0, 0, 10), OffsetRange("t", 1, 0, 5))
     assert found == [[b"%d" % i for i in range(10)], [b"%d" % i for i in range(5)]]
 
 

@@ -156,7 +156,6 @@ CALLS: dict[str, tuple[int, Callable[[Cluster], object]]] = {
     "topic ids": (3, lambda c: c.topic_ids(["t"])),
     "log ends": (2, lambda c: c.latest([("t", 0)])),
     "offsets of a time": (2, lambda c: c.by_timestamp({("t", 0): 5})),
-    "local log starts": (2, lambda c: c.earliest_local([("t", 0)])),
     "commit": (8, lambda c: c.commit_offsets("g", {("t", 0): (1, "")})),
     "committed": (9, lambda c: c.fetch_offsets("g", [("t", 0)])),
     "coordinator of a commit": (10, lambda c: c.commit_offsets("g", {("t", 0): (1, "")})),

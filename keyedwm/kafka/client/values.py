@@ -86,6 +86,7 @@ class WireLimits:
     """answer_grace_ms: how much longer than its own time-outs an answer is waited for, looked at every answer_poll_s.
 
     unknown_topic_grace_s: how long brokers may not know a topic yet. coordinators: how many are kept.
+    silent_range_ms: how long no record may come until the log is asked whether it still holds the range.
     batch_bytes: of a record batch before compression, of a topic whose limit is unknown; a broker takes 1,048,588 by
     default. unit_bytes: the longest record or block of a codec to decompress. A batch that decompresses to no more than
     first_bytes comes in one chunk, as nearly all do; from then on in chunks of next_bytes. rows: of one step.
@@ -95,6 +96,7 @@ class WireLimits:
     answer_poll_s: float = 1.0
     unknown_topic_grace_s: float = 0.5
     coordinators: int = 10_000
+    silent_range_ms: int = 5_000
     batch_bytes: int = 900_000
     unit_bytes: int = 14 << 20
     first_bytes: int = 4 << 20

@@ -77,10 +77,6 @@ class Cluster:
         """The first offset the log holds, by partition."""
         return offsets.earliest(self.metadata, partitions)
 
-    def earliest_local(self, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
-        """The first offset that the leader's own disk holds, not tiered storage, by partition."""
-        return offsets.earliest_local(self.metadata, partitions)
-
     def latest(
         self, partitions: Iterable[tuple[str, int]], isolation: Isolation | None = None
     ) -> dict[TopicPartition, int]:

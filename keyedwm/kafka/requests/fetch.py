@@ -1,9 +1,8 @@
 """Reading ranges of offsets: all of a leader's partitions in one request, the next in flight while the last is decoded.
 
 Rule: a range ends with exactly one `done`, at its end offset, and only on proof: a batch that reaches the end or begins
-behind it, or a leader that answers with nothing although its own disk holds the position and it must answer with the
-next batch, whatever its size (KIP-74). Records that are gone are a data loss; offsets that never carried a visible
-record are not.
+behind it. An answer without a batch proves nothing, however often it comes: brokers on object stores give it while they
+read. Records that are gone are a data loss; offsets that never carried a visible record are not.
 """
 
 from __future__ import annotations
@@ -36,13 +35,9 @@ from keyedwm.kafka.requests.fetch_requests import (
     by_partition,
     check_divergence,
     fetch_request,
-    readable_end,
+    nothing_sentence,
 )
 
-# How long a log may seem to end before a range does, until its end is asked for: the range was complete when planned.
-_SHORT_LOG_MS = 5_000
-# Answers without a record that it takes until the leader is asked whether its own disk holds the position.
-_EMPTY_ANSWERS = 2
 # Metadata answers with another topic id that it takes: a single one may be stale.
 _OTHER_TOPIC_IDS = 3
 
@@ -112,7 +107,7 @@ class _Part(NamedTuple):
 
     reader: RangeReader
     start: int
-    batches: Batches | None  # None: the rest of the range has no records
+    batches: Batches
     aborted: list[tuple[int, int]]
     done: bool
 
@@ -152,7 +147,7 @@ class _Fetcher:
         """Read until every range is done."""
         self._waiting = readers
         self._retry = Retry(self._cluster.config, f"reading {readers[0].tp}", self._stall_ms)
-        self._restart_short_log_timer()
+        self._restart_silence()
         leaders: dict[int, _Leader] = {}
         while self._waiting or leaders:
             self._assign(leaders)
@@ -239,74 +234,49 @@ class _Fetcher:
         if response.error_code:
             return self._refused(leader, dict.fromkeys(leader.requested, described(response.error_code)))
         found = by_partition(response, leader.requested)
-        refused = {reader: reason for reader in leader.requested if (reason := self._refusal(reader, found, leader))}
-        requested = [(reader, found[reader.tp]) for reader in leader.requested if reader not in refused]
-        elsewhere = {r for r, data in requested if self._replicas.redirected(r.tp, data, leader.node)}
-        requested = [(reader, data) for reader, data in requested if reader not in elsewhere]
+        answered = [(reader, found[reader.tp]) for reader in leader.requested if reader.tp in found]
+        refused = {reader: reason for reader, data in answered if (reason := self._refusal(reader, data, leader))}
+        answered = [(reader, data) for reader, data in answered if reader not in refused]
+        elsewhere = {r for r, data in answered if self._replicas.redirected(r.tp, data, leader.node)}
         leader.readers = deque(reader for reader in leader.readers if reader not in elsewhere)
         self._waiting += [reader for reader in leader.requested if reader in elsewhere]
-        parts = [part for reader, data in requested if (part := self._part(reader, data, leader))]
-        if not response.throttle_time_ms and not any(data.records for data in found.values()):
-            parts += self._without_records(requested, leader)
+        parts = [
+            part for reader, data in answered if reader not in elsewhere and (part := self._part(reader, data, leader))
+        ]
         self._rotate(leader, parts)
         if refused:
             self._refused(leader, refused)
         if parts:
             self._retry.progress()
-            self._restart_short_log_timer()
+            self._restart_silence()
         elif not refused and not elsewhere:
-            self._pause_for_nothing(*requested[0], leader)
+            reader = leader.requested[0]
+            reason = nothing_sentence(reader, found.get(reader.tp), self._isolation, response.throttle_time_ms)
+            self._pause_for_nothing(leader, reason)
         return parts
 
-    def _without_records(self, requested: list[tuple[RangeReader, Any]], leader: _Leader) -> list[_Part]:
-        """The ranges that have only offsets without records left, after an answer without a record of any partition.
+    def _pause_for_nothing(self, leader: _Leader, reason: str) -> None:
+        """Wait after an answer without a batch; from time to time look whether the log still holds the ranges."""
+        if time.monotonic() >= self._silent_until:
+            self._refuse_lost_ranges(leader.requested)
+            self._return(leader, leader.requested)
+            self._restart_silence()
+        self._retry.pause(reason)
 
-        Such an answer alone proves nothing: a broker with tiered storage gives it when a remote read takes too long.
-        But what lies on the leader's own disk it must answer with, at least with one batch, however large.
+    def _restart_silence(self) -> None:
+        self._silent_until = time.monotonic() + min(self._stall_ms, self._limits.silent_range_ms) / 1_000
+
+    def _refuse_lost_ranges(self, readers: Sequence[RangeReader]) -> None:
+        """Raise the data loss of a log that begins behind a position, or ends before a range does.
+
+        Such a log was truncated or recreated; a new leader may not know its end at once (KIP-207).
         """
-        for reader, data in requested:
-            reader.empty_answers += readable_end(data, self._isolation) >= reader.end
-        doubtful = [reader for reader, _ in requested if reader.empty_answers >= _EMPTY_ANSWERS]
-        followers = [reader for reader in doubtful if self._replicas.is_follower(reader.tp, leader.node)]
-        if followers:  # only the leader's answer is a proof
-            for reader in followers:
-                reader.empty_answers = 0
-            self._return(leader, followers)
-            return []
-        local = self._cluster.earliest_local([reader.tp for reader in doubtful]) if doubtful else {}
-        proven = [reader for reader in doubtful if local[reader.tp] <= reader.position]
-        parts = []
-        for reader in proven:
-            parts.append(_Part(reader, reader.position, None, [], done=True))
-            reader.position = reader.end
-        return parts
-
-    def _pause_for_nothing(self, reader: RangeReader, data: Any, leader: _Leader) -> None:
-        if time.monotonic() >= self._short_log_at:
-            self._refuse_short_logs(leader.requested)
-            if self._replicas.is_follower(reader.tp, leader.node):
-                self._return(leader, leader.requested)
-            self._restart_short_log_timer()
-        end = readable_end(data, self._isolation)
-        self._retry.pause(
-            f"nothing after offset {reader.position} of {reader.tp}, which can be read up to offset {end}; "
-            f"the range ends at {reader.end}"
-        )
-
-    def _restart_short_log_timer(self) -> None:
-        self._short_log_at = time.monotonic() + min(self._stall_ms, _SHORT_LOG_MS) / 1_000
-
-    def _refuse_short_logs(self, readers: Sequence[RangeReader]) -> None:
-        """A log that ends before a range was truncated or recreated; a new leader may not know its end (KIP-207)."""
-        ends = self._cluster.latest([reader.tp for reader in readers], Isolation.READ_UNCOMMITTED)
+        places = [reader.tp for reader in readers]
+        starts, ends = self._cluster.earliest(places), self._cluster.latest(places, Isolation.READ_UNCOMMITTED)
         for reader in readers:
-            if ends[reader.tp] < reader.end:
-                raise self._out_of_range(reader)
-
-    def _out_of_range(self, reader: RangeReader) -> OffsetOutOfRangeError:
-        earliest = self._cluster.earliest([reader.tp])[reader.tp]
-        latest = self._cluster.latest([reader.tp], Isolation.READ_UNCOMMITTED)[reader.tp]
-        return OffsetOutOfRangeError.of(reader.tp, reader.position, earliest, latest)
+            earliest, latest = starts[reader.tp], ends[reader.tp]
+            if earliest > reader.position or latest < reader.end:
+                raise OffsetOutOfRangeError.of(reader.tp, reader.position, earliest, latest)
 
     def _part(self, reader: RangeReader, data: Any, leader: _Leader) -> _Part | None:
         """The batches for one range, or None if there is none in the answer."""
@@ -322,7 +292,7 @@ class _Fetcher:
             batches = verify(batches, start)
         aborted = [(txn.producer_id, txn.first_offset) for txn in data.aborted_transactions or ()]
         reader.position = min(batches.next_offset, reader.end)
-        reader.leader_epoch, reader.empty_answers = batches.leader_epoch, 0
+        reader.leader_epoch = batches.leader_epoch
         return _Part(reader, start, batches, aborted, reader.position >= reader.end)
 
     def _rotate(self, leader: _Leader, parts: list[_Part]) -> None:
@@ -332,9 +302,6 @@ class _Fetcher:
 
     def _decode(self, part: _Part) -> Iterator[Fetched]:
         reader = part.reader
-        if part.batches is None:
-            yield Fetched(reader.index, reader.tp, no_records(self._wanted, reader.end), reader.end, done=True)
-            return
         aborted = part.aborted if self._isolation is Isolation.READ_COMMITTED else []
         for records in read_records(part.batches, (part.start, reader.end), self._wanted, aborted, self._limits):
             done = records.next_offset >= reader.end
@@ -356,19 +323,17 @@ class _Fetcher:
         self._waiting += returned
         self._cluster.forget_leaders({reader.tp.topic for reader in returned})
 
-    def _refusal(self, reader: RangeReader, found: dict[TopicPartition, Any], leader: _Leader) -> str | None:
+    def _refusal(self, reader: RangeReader, data: Any, leader: _Leader) -> str | None:
         """Why a range was not answered, None if it was; raises the error if asking again does not help."""
-        tp = reader.tp
-        if tp not in found:
-            return f"{tp}: the answer leaves this partition out"
-        number = int(found[tp].error_code)
+        tp, number = reader.tp, int(data.error_code)
         code = Code.of(number)
         if code is Code.NONE:
             return None
         if self._replicas.is_follower(tp, leader.node):
             return f"{tp}: {described(number)} from the replica {leader.node}"
-        if code is Code.OFFSET_OUT_OF_RANGE:
-            raise self._out_of_range(reader)
+        if code is Code.OFFSET_OUT_OF_RANGE:  # or the broker does not know the log's ends yet
+            self._refuse_lost_ranges([reader])
+            return f"{tp}: {described(number)} at offset {reader.position}, which the log holds"
         if code.denied:
             raise AccessError(f"not allowed to read {tp}: {described(number)}")
         if code is Code.CORRUPT_MESSAGE:

@@ -30,8 +30,7 @@ _TOPIC_IDS_SINCE, _BY_NAME_UNTIL = 13, 12  # versions of Fetch
 class RangeReader:
     """One range being read.
 
-    position: the next offset to ask for; leader_epoch: that of the last batch read; empty_answers: how many answers in
-    a row had no record of any partition, although the log goes on to the range's end.
+    position: the next offset to ask for; leader_epoch: that of the last batch read.
     """
 
     index: int
@@ -40,7 +39,6 @@ class RangeReader:
     end: int
     topic_id: UUID | None = None
     leader_epoch: int = NO_EPOCH
-    empty_answers: int = 0
 
 
 class Replicas:
@@ -141,6 +139,19 @@ def check_divergence(reader: RangeReader, data: Any) -> None:
         raise LogTruncatedError.of(reader.tp, reader.position, reader.leader_epoch, diverging.end_offset)
 
 
-def readable_end(data: Any, isolation: Isolation) -> int:
-    """The offset that a partition can be read up to: the high watermark, or the last stable offset."""
-    return int(data.last_stable_offset if isolation is Isolation.READ_COMMITTED else data.high_watermark)
+def nothing_sentence(reader: RangeReader, data: Any, isolation: Isolation, throttle_ms: int) -> str:
+    """Why an answer may have no record for a range; data: of its partition, None if the answer leaves it out."""
+    tp = reader.tp
+    if throttle_ms:
+        return f"{tp}: the broker throttles this client by {throttle_ms} ms"
+    if data is None:
+        return f"{tp}: the answer leaves this partition out"
+    found = f"nothing after offset {reader.position} of {tp}"
+    # What a reader may see ends at the high watermark, or at the last stable offset.
+    readable = data.last_stable_offset if isolation is Isolation.READ_COMMITTED else data.high_watermark
+    if readable < reader.end:
+        return f"{found}, which can be read up to offset {readable}; the range ends at {reader.end}"
+    return (
+        f"{found}, although it can be read up to offset {readable} and the range ends at {reader.end}: the brokers "
+        "hold these records back, or compaction left none there until another record is written"
+    )

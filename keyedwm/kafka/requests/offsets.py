@@ -12,28 +12,19 @@ from typing import Any
 
 from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequest
 
-from keyedwm.core.errors import InputError, OptionError
+from keyedwm.core.errors import InputError
 from keyedwm.kafka.client.connection import Retry, TransientError
 from keyedwm.kafka.client.errors import AccessError, Code, described
 from keyedwm.kafka.client.values import Isolation, LogEnd, TopicPartition, by_topic
 from keyedwm.kafka.requests.metadata import Metadata
 
-_LATEST, _EARLIEST, _NEWEST_TIME, _EARLIEST_LOCAL = -1, -2, -3, -4
+_LATEST, _EARLIEST, _NEWEST_TIME = -1, -2, -3
 _NO_OFFSET = _NO_EPOCH = -1
 
 
 def earliest(metadata: Metadata, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
     """See Cluster.earliest."""
     return _offsets(_ask(metadata, dict.fromkeys(map(_pair, partitions), _EARLIEST), Isolation.READ_UNCOMMITTED))
-
-
-def earliest_local(metadata: Metadata, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
-    """The first offset that the leader's own disk holds: those before it are in tiered storage (KIP-405)."""
-    wanted = dict.fromkeys(map(_pair, partitions), _EARLIEST_LOCAL)
-    try:
-        return _offsets(_ask(metadata, wanted, Isolation.READ_UNCOMMITTED, min_version=8))
-    except OptionError:  # a broker older than tiered storage
-        return earliest(metadata, wanted)
 
 
 def newest_times(metadata: Metadata, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int | None]:

@@ -126,7 +126,7 @@ class Brokers(Coordinators):
                 offset = -1
                 if log is not None:
                     end = log.stable if request.isolation_level else log.end
-                    offset = {-1: end, -2: log.start, -4: max(log.start, log.local)}[part.timestamp]
+                    offset = {-1: end, -2: log.start}[part.timestamp]
                 parts.append(
                     topic_type.ListOffsetsPartitionResponse(
                         partition_index=part.partition_index, error_code=int(code), timestamp=-1, offset=offset,

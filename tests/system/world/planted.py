@@ -13,12 +13,15 @@ from importlib import import_module
 from typing import Any
 from unittest import mock
 
+import numpy as np
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.update import AssertCreate
 
 from keyedwm.core.errors import UnavailableError
 from keyedwm.core.watermark import Status
+from keyedwm.kafka.records.batches import Batches, BatchField
+from keyedwm.kafka.requests.fetch import _Part
 from keyedwm.kafka.requests.transactions import Fate, TransactionStatus
 from pyspark_wm_sink.iceberg.table import _records
 from pyspark_wm_sink.kafka.ownership import Ownership
@@ -52,6 +55,18 @@ def _never(_right: Callable[..., Any]) -> Callable[..., Any]:
 
 def _result(change: Callable[[Any], Any]) -> Wrong:
     return lambda right: lambda *args, **named: change(right(*args, **named))
+
+
+def _done_by_nothing(right: Callable[..., Any]) -> Callable[..., Any]:
+    def part(fetcher: Any, reader: Any, data: Any, leader: Any) -> Any:
+        found, start = right(fetcher, reader, data, leader), reader.position
+        if found is not None or data.high_watermark < reader.end:
+            return found
+        reader.position = reader.end
+        nothing = Batches(reader.tp, b"", np.empty((0, len(BatchField)), np.int64), reader.end)
+        return _Part(reader, start, nothing, [], done=True)
+
+    return part
 
 
 def _open_for_all(_right: Callable[..., Any]) -> Callable[..., Any]:
@@ -226,8 +241,7 @@ _TABLES = "pyspark_wm_sink.tables.publish"
 _ICEBERG = "pyspark_wm_sink.iceberg.table"
 _LEDGER = "pyspark_wm_sink.kafka.ledger:Ledger"
 BUGS = (
-    Bug("an empty answer ends a range", "keyedwm.kafka.requests.cluster:Cluster.earliest_local",
-        lambda _right: lambda _cluster, partitions: dict.fromkeys(partitions, 0)),
+    Bug("an empty answer ends a range", "keyedwm.kafka.requests.fetch:_Fetcher._part", _done_by_nothing),
     Bug("what was processed is needed again", "pyspark_wm_source.driver.recover_state:Recovery._pass_over", _raised),
     Bug("a recreated topic goes on where the old one ended", "pyspark_wm_source.driver.assignment:Assignment.recreated",
         _constant([])),
