@@ -8,14 +8,13 @@ another one. Of members with one name the first counts.
 from __future__ import annotations
 
 import functools
-import json
-import re
 from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from keyedwm.arrow.text_values import escaped_character
 from keyedwm.runtime.compiled import bare, inlined
 
 _QUOTE, _BACKSLASH, _COLON, _COMMA = 34, 92, 58, 44
@@ -30,35 +29,12 @@ Spans = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]
 
 
 class Path:
-    """A compiled path: each step is a member's name, as writers of JSON spell it, or an array index."""
+    """A compiled path: each step is a member's name or an array index."""
 
     def __init__(self, steps: Sequence[str | int]) -> None:
         self.steps = tuple(steps)
-        names: list[bytes] = []
         self.index = np.array([_NAME if isinstance(s, str) else s for s in steps], np.int64)
-        self.first = np.zeros(len(steps) + 1, np.int64)
-        for number, step in enumerate(steps):
-            if isinstance(step, str):
-                names += _spellings(step)
-            self.first[number + 1] = len(names)
-        self.ends = np.cumsum([0, *map(len, names)]).astype(np.int64)
-        self.bytes = np.frombuffer(b"".join(names) or b"\0", np.uint8)
-
-
-def _spellings(name: str) -> list[bytes]:
-    """Encode a name as writers of JSON do: raw or with escapes of what is not ASCII, in either case of hex digits, with
-    a slash escaped or not, and with the escapes of what HTML could take for a tag.
-    """
-    plain = [json.dumps(name, ensure_ascii=False)[1:-1], json.dumps(name)[1:-1]]
-    plain += [one.replace("/", "\\/") for one in plain]
-    plain += [_HTML.sub(lambda found: f"\\u{ord(found[0]):04x}", one) for one in plain]
-    plain += [_ESCAPE.sub(lambda found: found[1] + found[2].upper() if found[2] else found[0], one) for one in plain]
-    return [one.encode() for one in dict.fromkeys(plain)]
-
-
-_HTML = re.compile("[&<>]")
-# Any escape: an escaped backslash before a `u` begins none.
-_ESCAPE = re.compile(r"(\\u)([0-9a-f]{4})|\\.")
+        self.ends, self.bytes = _encoded([step if isinstance(step, str) else "" for step in steps])
 
 
 class _Members:
@@ -66,10 +42,13 @@ class _Members:
 
     def __init__(self, parent: Sequence[str | int], names: Sequence[str]) -> None:
         self.parent, self.count = Path(parent), len(names)
-        each = [Path([name]) for name in names]
-        self.first = np.cumsum([0, *(one.first[1] for one in each)])
-        self.ends = np.append(0, np.cumsum(np.concatenate([np.diff(one.ends) for one in each])))
-        self.bytes = np.concatenate([one.bytes[: one.ends[-1]] for one in each])
+        self.ends, self.bytes = _encoded(names)
+
+
+def _encoded(names: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """Return names in UTF-8 behind one another: name n is bytes[ends[n]:ends[n + 1]]."""
+    encoded = [name.encode() for name in names]
+    return np.cumsum([0, *map(len, encoded)]).astype(np.int64), np.frombuffer(b"".join(encoded) or b"\0", np.uint8)
 
 
 _members = functools.lru_cache(maxsize=256)(_Members)
@@ -103,8 +82,8 @@ def _find_together(texts: pa.Array, members: _Members) -> Spans:
     end = np.zeros((members.count, len(texts)), np.int64)
     if len(texts):
         above = members.parent
-        path = above.index, above.first, above.ends, above.bytes
-        _find_members(data, ends, *path, members.first, members.ends, members.bytes, start, end)
+        path = above.index, above.ends, above.bytes
+        _find_members(data, ends, *path, members.ends, members.bytes, start, end)
     if texts.null_count:
         start[:, np.asarray(texts.is_null())] = _FAILED
     return data, start, end
@@ -120,7 +99,7 @@ def find(texts: pa.Array, path: Path) -> Spans:
     start = np.full(len(texts), _FAILED, np.int64)
     end = np.zeros(len(texts), np.int64)
     if len(texts):
-        _find(data, ends, path.index, path.first, path.ends, path.bytes, start, end)
+        _find(data, ends, path.index, path.ends, path.bytes, start, end)
     if texts.null_count:
         start[np.asarray(texts.is_null())] = _FAILED
     return data, start, end
@@ -136,10 +115,10 @@ def buffers(texts: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
 
 
 @bare
-def _find(data, ends, index, first, name_ends, names, start, end):  # noqa: PLR0917
+def _find(data, ends, index, name_ends, names, start, end):  # noqa: PLR0917
     for row in range(len(ends) - 1):
         stop = ends[row + 1]
-        at = _follow(data, ends[row], stop, index, first, name_ends, names)
+        at = _follow(data, ends[row], stop, index, name_ends, names)
         if at == _FAILED or at >= stop:
             continue
         past = _skip(data, at, stop)
@@ -153,11 +132,11 @@ def _find(data, ends, index, first, name_ends, names, start, end):  # noqa: PLR0
 
 
 @bare
-def _find_members(data, ends, index, first, name_ends, names, spelled, member_ends, members, start, end):  # noqa: PLR0917
-    """Member m is called one of members[member_ends[s]:member_ends[s + 1]], s from spelled[m] to spelled[m + 1]."""
+def _find_members(data, ends, index, name_ends, names, member_ends, members, start, end):  # noqa: PLR0917
+    """Member m is called members[member_ends[m]:member_ends[m + 1]]."""
     for row in range(len(ends) - 1):
         stop = ends[row + 1]
-        at = _follow(data, ends[row], stop, index, first, name_ends, names)
+        at = _follow(data, ends[row], stop, index, name_ends, names)
         if at == _FAILED or at >= stop or data[at] != _OPEN:
             continue
         at = _blank(data, at + 1, stop)
@@ -166,7 +145,7 @@ def _find_members(data, ends, index, first, name_ends, names, spelled, member_en
             past = _string_end(data, at, stop)
             if past == _FAILED:
                 break
-            member = _which(data, at + 1, past - 1, spelled, member_ends, members)
+            member = _which(data, at + 1, past - 1, member_ends, members)
             at = _blank(data, past, stop)
             if at >= stop or data[at] != _COLON:
                 break
@@ -187,32 +166,55 @@ def _find_members(data, ends, index, first, name_ends, names, spelled, member_en
 
 
 @bare
-def _which(data, at, stop, spelled, ends, members):  # noqa: PLR0917
+def _which(data, at, stop, ends, members):
     """The member that is called data[at:stop]."""
-    for member in range(len(spelled) - 1):
-        for name in range(spelled[member], spelled[member + 1]):
-            if _is_called(data, at, stop, members, ends[name], ends[name + 1]):
-                return member
+    for member in range(len(ends) - 1):
+        if _is_called(data, at, stop, members, ends[member], ends[member + 1]):
+            return member
     return _FAILED
 
 
 @bare
 def _is_called(data, at, stop, names, begin, end):  # noqa: PLR0917
-    if stop - at != end - begin:
+    """Whether data[at:stop], of which any character may be escaped, is names[begin:end]."""
+    if stop - at < end - begin:  # an escape is longer than its character
         return False
-    for i in range(end - begin):  # noqa: SIM110 (compiled: no generators)
-        if data[at + i] != names[begin + i]:
+    while at < stop and begin < end:
+        if data[at] != _BACKSLASH:
+            if data[at] != names[begin]:
+                return False
+            at += 1
+            begin += 1
+            continue
+        at, written = escaped_character(data, at, stop)
+        begin, wanted = _character(names, begin)
+        if at < 0 or written != wanted:
             return False
-    return True
+    return at == stop and begin == end
 
 
 @bare
-def _follow(data, at, stop, index, first, name_ends, names):  # noqa: PLR0917
-    """The position of the value at a path of the text that begins at `at`."""
+def _character(text, at):
+    """The position behind the character that begins at `at`, and the character. text: valid UTF-8."""
+    first = np.int64(text[at])
+    if first < 0x80:
+        return at + 1, first
+    size = 2 if first < 0xE0 else (3 if first < 0xF0 else 4)
+    code = first & (0x7F >> size)
+    for place in range(at + 1, at + size):
+        code = code << 6 | (np.int64(text[place]) & 0x3F)
+    return at + size, code
+
+
+@bare
+def _follow(data, at, stop, index, name_ends, names):  # noqa: PLR0917
+    """The position of the value at a path of the text that begins at `at`, perhaps with a byte order mark."""
+    if at + 3 <= stop and data[at] == 0xEF and data[at + 1] == 0xBB and data[at + 2] == 0xBF:
+        at += 3
     at = _blank(data, at, stop)
     for step in range(len(index)):
         if index[step] == _NAME:
-            at = _member(data, at, stop, name_ends, names, first[step], first[step + 1])
+            at = _member(data, at, stop, names, name_ends[step], name_ends[step + 1])
         else:
             at = _element(data, at, stop, index[step])
         if at == _FAILED:
@@ -293,8 +295,8 @@ def _following(data, at, stop):
 
 
 @bare
-def _member(data, at, stop, name_ends, names, first, last):  # noqa: PLR0917
-    """The position of the value of the member whose name is one of names[first:last]."""
+def _member(data, at, stop, names, begin, end):  # noqa: PLR0917
+    """The position of the value of the member whose name is names[begin:end]."""
     if at >= stop or data[at] != _OPEN:
         return _FAILED
     at = _blank(data, at + 1, stop)
@@ -302,9 +304,7 @@ def _member(data, at, stop, name_ends, names, first, last):  # noqa: PLR0917
         past = _string_end(data, at, stop)
         if past == _FAILED:
             return _FAILED
-        found = False
-        for name in range(first, last):
-            found = found or _is_called(data, at + 1, past - 1, names, name_ends[name], name_ends[name + 1])
+        found = _is_called(data, at + 1, past - 1, names, begin, end)
         at = _blank(data, past, stop)
         if at >= stop or data[at] != _COLON:
             return _FAILED

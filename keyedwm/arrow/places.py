@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from keyedwm.arrow.columns import text_of
 from keyedwm.arrow.json_scan import Path, Spans, buffers, find, find_all
 from keyedwm.arrow.schema import FIELD_TYPES, field_schema
-from keyedwm.arrow.text_values import floats, strings, whole_numbers
+from keyedwm.arrow.text_values import escaped_texts, floats, strings, whole_numbers
 from keyedwm.arrow.time_text import MAX_EVENT_MS, milliseconds
 from keyedwm.core.places import EventTime, Field, FieldType, Place
 from keyedwm.core.rows import KEY, VALUE
@@ -53,8 +53,12 @@ class EventTimeReader:
                 own_ms, own_valid = _from_timestamps(timestamp_ms)
                 ms, valid = np.where(named, ms, own_ms), np.where(named, valid, own_valid)
             return _whole(ms, valid)
-        data, start, end = find(key if place is Place.KEY else value, self._path)
-        return _whole(*milliseconds(data, start, end, self._spec.unit))
+        spans = find(key if place is Place.KEY else value, self._path)
+        ms, valid = milliseconds(*spans, self._spec.unit)
+        rows, texts = escaped_texts(*spans, ~valid)
+        if len(rows):
+            ms[rows], valid[rows] = milliseconds(*_spans_of(texts), self._spec.unit)
+        return _whole(ms, valid)
 
     def _from_headers(self, headers: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
         """Return ms, validity, and which records have the header: the last of a name counts, as in `lastHeader`."""
@@ -95,17 +99,26 @@ class FieldReader:
         kind = self.field.kind
         if kind is None:
             return values
-        if spans is not None:
-            data, start, end = spans
-        elif kind is FieldType.STRING:
-            return text_of(values)
-        else:
-            data, ends = buffers(values)
-            start, end = ends[:-1].astype(np.int64), ends[1:].astype(np.int64)
-            start[np.asarray(values.is_null())] = -1
         if kind is FieldType.STRING:
-            return strings(data, start, end)
-        return whole_numbers(data, start, end) if kind is FieldType.BIGINT else floats(data, start, end)
+            return text_of(values) if spans is None else strings(*spans)
+        read = whole_numbers if kind is FieldType.BIGINT else floats
+        if spans is None:
+            return read(*_spans_of(values))
+        numbers = read(*spans)
+        rows, texts = escaped_texts(*spans, np.asarray(numbers.is_null()))
+        if not len(rows):
+            return numbers
+        again = np.zeros(len(numbers), np.bool_)
+        again[rows] = True
+        return pc.replace_with_mask(numbers, pa.array(again), read(*_spans_of(texts)))
+
+
+def _spans_of(texts: pa.Array) -> Spans:
+    """Return where each whole text lies; start -1 for a null."""
+    data, ends = buffers(texts)
+    start, end = ends[:-1].astype(np.int64), ends[1:].astype(np.int64)
+    start[np.asarray(texts.is_null())] = -1
+    return data, start, end
 
 
 class FieldColumns:

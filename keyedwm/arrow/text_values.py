@@ -133,6 +133,25 @@ def _float(data, at, stop):
     return _READ, -value if negative else value
 
 
+def escaped_texts(
+    data: _Bytes, start: _Places, end: _Places, rows: NDArray[np.bool_]
+) -> tuple[NDArray[np.intp], pa.Array]:
+    """Return which of the marked rows have a text with escapes, as json_scan finds it, and these texts unescaped."""
+    marked = rows & (start >= 0)
+    if marked.any():
+        _mark_escaped(data, start, end, marked)
+    (at,) = np.nonzero(marked)
+    return at, _strings(data, start[at], end[at], unescape=True)
+
+
+@bare
+def _mark_escaped(data, start, end, marked):
+    for row in range(len(start)):
+        if marked[row]:
+            at, stop = start[row], end[row]
+            marked[row] = at > 0 and data[at - 1] == _QUOTE and _has_escape(data, at, stop)
+
+
 @bare
 def _nulls(data, start, end, nulls):
     """Mark the values that are the literal null; a string is known by the quote before it."""
@@ -188,7 +207,7 @@ def _unescaped_text(data, at, stop, text, out):
 @bare
 def _unescaped(data, at, stop, text, out):
     """Write the character whose escape begins at `at`; the positions behind both, -1 if it is none."""
-    behind, code = _escaped(data, at, stop)
+    behind, code = escaped_character(data, at, stop)
     if behind < 0:
         return behind, out
     if code < 0x80:
@@ -202,7 +221,7 @@ def _unescaped(data, at, stop, text, out):
 
 
 @bare
-def _escaped(data, at, stop):
+def escaped_character(data, at, stop):
     """The position behind the escape that begins at `at`, -1 if it is none, and its character."""
     nothing = (np.int64(-1), np.int64(-1))
     if at + 1 >= stop:

@@ -1,7 +1,8 @@
 """Numbers and ISO 8601 texts become epoch milliseconds, in a compiled loop.
 
 Rule: what is finer than a millisecond is floored (docs/design/rows.md); what does not read wholly as a time, or lies
-outside of Spark's years 0001 to 9999, is invalid, never a guess.
+outside of Spark's years 0001 to 9999, is invalid, never a guess. Blanks around a text do not count, as
+in Spark's casts. docs/reference/event-time-formats.md lists the forms.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ _PER_SECOND = {Unit.SECONDS: 1, Unit.MILLISECONDS: 10**3, Unit.MICROSECONDS: 10*
 MIN_EVENT_MS = -62_135_596_800_000
 MAX_EVENT_MS = 253_402_300_799_999
 _DIGITS_MAX = 18
+_DAY_MS = 86_400_000
+_BLANK, _PLUS, _COMMA, _DASH, _POINT, _ZERO, _NINE, _COLON = 32, 43, 44, 45, 46, 48, 57, 58
+_UPPER_T, _LOWER_T, _UPPER_W, _UPPER_Z, _LOWER_Z, _OPEN, _CLOSE = 84, 116, 87, 90, 122, 91, 93
 
 
 def milliseconds(
@@ -37,11 +41,22 @@ def _in_range(ms):
 
 
 @bare
+def _trimmed(data, at, stop):
+    """The text without the blanks around it."""
+    while at < stop and (data[at] == _BLANK or 9 <= data[at] <= 13):
+        at += 1
+    while at < stop and (data[stop - 1] == _BLANK or 9 <= data[stop - 1] <= 13):
+        stop -= 1
+    return at, stop
+
+
+@bare
 def _numbers(data, start, end, per_second, ms, valid):  # noqa: PLR0917
     for row in range(len(start)):
         if start[row] < 0:
             continue
-        found, value = _number(data, start[row], end[row], per_second)
+        at, stop = _trimmed(data, start[row], end[row])
+        found, value = _number(data, at, stop, per_second)
         if found and _in_range(value):
             ms[row] = value
             valid[row] = True
@@ -122,7 +137,8 @@ def _iso(data, start, end, ms, valid):
     for row in range(len(start)):
         if start[row] < 0:
             continue
-        found, value = _instant(data, start[row], end[row])
+        at, stop = _trimmed(data, start[row], end[row])
+        found, value = _instant(data, at, stop)
         if found and _in_range(value):
             ms[row] = value
             valid[row] = True
@@ -154,42 +170,99 @@ def _month_days(year, month):
 
 
 @bare
-def _instant(data, at, stop):  # noqa: PLR0911
-    """YYYY-MM-DD[(T| )hh:mm[:ss[.fraction]]][Z|+hh:mm|+hhmm|+hh]; without an offset it is UTC."""
+def _instant(data, at, stop):
+    """DATE, or DATE(T| )TIME and perhaps a zone; without one it is UTC."""
     no = (False, np.int64(0))
-    century, of_century = _two(data, at, stop), _two(data, at + 2, stop)
-    month, day = _two(data, at + 5, stop), _two(data, at + 8, stop)
-    if min(century, of_century, month, day) < 0 or data[at + 4] != 45 or data[at + 7] != 45:
+    at, days = _date(data, at, stop)
+    if at < 0:
         return no
-    year = century * 100 + of_century
-    if not (1 <= month <= 12 and 1 <= day <= _month_days(year, month)):
-        return no
-    total = np.int64(_days(year, month, day)) * 86_400_000
-    at += 10
+    total = days * _DAY_MS
     if at == stop:
         return True, total
-    if data[at] not in (84, 116, 32):
+    if data[at] not in (_UPPER_T, _LOWER_T, _BLANK):
         return no
-    hour, minute = _two(data, at + 1, stop), _two(data, at + 4, stop)
-    if not (0 <= hour <= 23 and 0 <= minute <= 59) or data[at + 3] != 58:
+    at, of_day_ms = _time_of_day(data, at + 1, stop)
+    if at < 0:
         return no
-    total += hour * 3_600_000 + minute * 60_000
-    at += 6
-    if at < stop and data[at] == 58:
-        second = _two(data, at + 1, stop)
-        if not 0 <= second <= 59:
-            return no
-        total += second * 1_000
-        at += 3
-        if at < stop and data[at] in (46, 44):
-            found, fraction, at = _fraction(data, at + 1, stop)
-            if not found:
-                return no
-            total += fraction
-    found, offset_ms = _offset(data, at, stop)
+    found, offset_ms = _zone(data, at, stop)
     if not found:
         return no
-    return True, total - offset_ms
+    return True, total + of_day_ms - offset_ms
+
+
+@bare
+def _date(data, at, stop):  # noqa: PLR0911
+    """The position behind the date, -1 if there is none, and its days since the epoch.
+
+    YYYY-MM-DD, YYYYMMDD, YYYY-Www-D, YYYYWwwD or YYYY-DDD.
+    """
+    no = (np.int64(-1), np.int64(0))
+    century, of_century = _two(data, at, stop), _two(data, at + 2, stop)
+    if century < 0 or of_century < 0:
+        return no
+    year = np.int64(century * 100 + of_century)
+    at += 4
+    dash = 1 if at < stop and data[at] == _DASH else 0
+    at += dash
+    if at < stop and data[at] == _UPPER_W:
+        return _week_date(data, at + 1, stop, year, dash)
+    month = _two(data, at, stop)
+    if month < 0 or at + 2 >= stop:
+        return no
+    if dash and data[at + 2] != _DASH:
+        behind = _two(data, at + 1, stop)
+        day = data[at] - _ZERO
+        of_year = np.int64(day) * 100 + behind
+        if behind < 0 or not 1 <= of_year <= _days(year + 1, 1, 1) - _days(year, 1, 1):
+            return no
+        return np.int64(at + 3), _days(year, 1, 1) + of_year - 1
+    day = _two(data, at + 2 + dash, stop)
+    if not (1 <= month <= 12 and 1 <= day <= _month_days(year, month)):
+        return no
+    return np.int64(at + 4 + dash), _days(year, month, day)
+
+
+@bare
+def _week_date(data, at, stop, year, dash):
+    """The rest of a date behind its W: week 1 has the year's first Thursday, day 1 is Monday."""
+    no = (np.int64(-1), np.int64(0))
+    week, at_day = _two(data, at, stop), at + 2 + dash
+    if at_day >= stop or (dash and data[at_day - 1] != _DASH):
+        return no
+    day = np.int64(data[at_day]) - _ZERO
+    fourth = _days(year, 1, 4)
+    monday = fourth - (fourth + 3) % 7 + (week - 1) * 7
+    if not (1 <= week <= 53 and 1 <= day <= 7 and monday + 3 < _days(year + 1, 1, 1)):
+        return no
+    return np.int64(at_day + 1), monday + day - 1
+
+
+@bare
+def _time_of_day(data, at, stop):
+    """The position behind the time, -1 if there is none, and its ms: hh, hh:mm, hhmm, hh:mm:ss.f, hhmmss.f, 24:00."""
+    no = (np.int64(-1), np.int64(0))
+    hour, minute, second, fraction = _two(data, at, stop), 0, 0, 0
+    at += 2
+    if at < stop and (data[at] == _COLON or _is_digit(data[at])):
+        colon = 1 if data[at] == _COLON else 0
+        minute = _two(data, at + colon, stop)
+        at += 2 + colon
+        if at < stop and ((colon and data[at] == _COLON) or (not colon and _is_digit(data[at]))):
+            second = _two(data, at + colon, stop)
+            at += 2 + colon
+            if at < stop and data[at] in (_POINT, _COMMA):
+                found, fraction, at = _fraction(data, at + 1, stop)
+                if not found:
+                    return no
+    if not (0 <= hour <= 24 and 0 <= minute <= 59 and 0 <= second <= 59):
+        return no
+    ms = np.int64(hour * 3_600_000 + minute * 60_000 + second * 1_000 + fraction)
+    return (np.int64(at), ms) if ms <= _DAY_MS else no
+
+
+@bare
+def _is_digit(c):
+    return _ZERO <= c <= _NINE
 
 
 @bare
@@ -203,20 +276,47 @@ def _fraction(data, at, stop):
 
 
 @bare
-def _offset(data, at, stop):
-    """A UTC offset in ms: nothing, Z, +hh, +hhmm or +hh:mm."""
-    if at == stop or (at + 1 == stop and data[at] in (90, 122)):
+def _zone(data, at, stop):  # noqa: PLR0911
+    """A UTC offset in ms: nothing, or perhaps a blank, and Z, UTC, GMT or [+-]hh, hhmm, hh:mm, hh:mm:ss.
+
+    What stands in brackets behind it, such as Java's [Europe/Berlin], says no more than the offset.
+    """
+    if at == stop:
         return True, 0
-    if data[at] not in (43, 45):
+    if data[at] == _BLANK:
+        at += 1
+    bare_stop = _before_brackets(data, at, stop)
+    size = bare_stop - at
+    if size == 1:
+        return data[at] in (_UPPER_Z, _LOWER_Z), 0
+    if size == 3 and data[at] not in (_PLUS, _DASH):
+        utc = data[at] == 85 and data[at + 1] == 84 and data[at + 2] == 67
+        return utc or (data[at] == 71 and data[at + 1] == 77 and data[at + 2] == 84), 0
+    if size < 3 or data[at] not in (_PLUS, _DASH):
         return False, 0
-    sign = -1 if data[at] == 45 else 1
-    hours, minutes = _two(data, at + 1, stop), 0
-    if stop - at == 5:
-        minutes = _two(data, at + 3, stop)
-    elif stop - at == 6 and data[at + 3] == 58:
-        minutes = _two(data, at + 4, stop)
-    elif stop - at != 3:
+    hours, minutes, seconds = _two(data, at + 1, bare_stop), 0, 0
+    if size == 5:
+        minutes = _two(data, at + 3, bare_stop)
+    elif size in (6, 9) and data[at + 3] == _COLON:
+        minutes = _two(data, at + 4, bare_stop)
+        if size == 9:
+            seconds = _two(data, at + 7, bare_stop) if data[at + 6] == _COLON else -1
+    elif size != 3:
         return False, 0
-    if not (0 <= hours <= 18 and 0 <= minutes <= 59):
+    if not (0 <= hours <= 18 and 0 <= minutes <= 59 and 0 <= seconds <= 59):
         return False, 0
-    return True, sign * (hours * 3_600_000 + minutes * 60_000)
+    offset_ms = hours * 3_600_000 + minutes * 60_000 + seconds * 1_000
+    return True, (-offset_ms if data[at] == _DASH else offset_ms)
+
+
+@bare
+def _before_brackets(data, at, stop):
+    """The position of the first of the brackets at the end, `at` if one is wrong: empty, or marked critical by `!`."""
+    while stop > at and data[stop - 1] == _CLOSE:
+        opening = stop - 2
+        while opening > at and _BLANK < data[opening] < 127 and data[opening] not in (_OPEN, _CLOSE, 33):
+            opening -= 1
+        if opening <= at or data[opening] != _OPEN or opening == stop - 2:
+            return at
+        stop = opening
+    return stop

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from keyedwm.config.validation import wrong
 from keyedwm.core.errors import OptionError
-from keyedwm.core.places import EventTime, Field, FieldType, Place, Unit, json_steps
+from keyedwm.core.places import EventTime, Field, FieldType, Place, Unit, json_path, json_steps
 from keyedwm.core.rows import KEY, VALUE
 from keyedwm.core.text import nearest
 
@@ -31,6 +31,7 @@ _TYPE_WORDS: Mapping[str, str] = MappingProxyType({
     "date": "string, and CAST(... AS date) over the rows", "text": "string", "varchar": "string",
 })  # fmt: skip
 _NONE: Mapping[str, Field] = MappingProxyType({})
+_BARE_NAME = re.compile(r"\.([^.\[\]'\"]+)")
 _TYPED = re.compile(r"(.*)::\s*(\w+)(?:\([^)]*\))?\s*", re.DOTALL)
 _PLACES, _TEXTS = {"json": VALUE, "key": KEY}, (KEY, VALUE)
 
@@ -86,5 +87,7 @@ def _type_of(name: str, text: str, said: str) -> FieldType:
 def _steps(name: str, text: str, path: str) -> tuple[str | int, ...]:
     steps = json_steps(path.strip())
     if steps is None:
-        raise wrong(name, text, "a path such as $.a.b, $['a'] or $.a[0] is expected")
+        meant = json_steps(_BARE_NAME.sub(r"['\1']", path.strip()))
+        hint = "" if meant is None else f"; did you mean {json_path(meant)}?"
+        raise wrong(name, text, f"a path such as $.a.b, $['a'] or $.a[0] is expected{hint}")
     return steps

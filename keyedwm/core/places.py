@@ -16,15 +16,20 @@ which stands in the offset: so a replay judges alike.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from keyedwm.core.errors import OptionError
 from keyedwm.core.rows import EVENT_TIME, KEY, VALUE
+from keyedwm.core.text import listed, nearest, one_line, shortened
 
 _PREFIX = "keyedwm."
+_NAME_SHOWN = 40  # characters of a member's name in a message
 _JSON = {VALUE: "json", KEY: "key"}  # as options call JSON of a column
-_STEP = re.compile(r"\.([A-Za-z_$][\w$-]*)|\['([^']+)'\]|\[\"([^\"]+)\"\]|\[(\d{1,9})\]")
+# A name of plain words is written behind a dot. States know a place by its text, so what is plain never changes.
+_PLAIN = re.compile(r"[A-Za-z_$][\w$-]*")
+_STEP = re.compile(r"\.((?:[^\W\d]|\$)[\w$-]*)|\['([^']+)'\]|\[\"([^\"]+)\"\]|\[(\d{1,9})\]")
 
 
 def header_of(column: str) -> str:
@@ -63,9 +68,28 @@ def json_path(steps: tuple[str | int, ...]) -> str:
 def _written(step: str | int) -> str:
     if isinstance(step, int):
         return f"[{step}]"
-    if _STEP.fullmatch(f".{step}"):
+    if _PLAIN.fullmatch(step):
         return f".{step}"
     return f'["{step}"]' if "'" in step else f"['{step}']"
+
+
+def path_advice(
+    head: str, steps: Sequence[str | int], depth: int, names: Sequence[str], elements: int | None = None
+) -> str:
+    """Say which path was meant by one that leads to nothing, or what there is instead.
+
+    head: the option's word before the path. depth: how many of the steps lead to something. names: of the members that
+    are there. elements: how many the longest list has that is there, None if there is no list.
+    """
+    parent, step = f"{head}:{one_line(json_path(tuple(steps[:depth])))}", steps[depth]
+    meant = nearest(step, names) if isinstance(step, str) else None
+    if meant is not None:
+        return f"did you mean {head}:{one_line(json_path((*steps[:depth], meant, *steps[depth + 1 :])))}?"
+    if names:
+        return f"{parent} has the members {listed([shortened(one_line(name), _NAME_SHOWN) for name in names])}"
+    if elements is not None:
+        return f"{parent} is a list of at most {elements} elements, which are {parent}[0] and so on"
+    return f"{parent} is neither an object nor a list"
 
 
 class Place(Enum):

@@ -30,7 +30,7 @@ _TYPE = r"\s*::\s*\w+(?:\([^)]*\))?"
 _PATH = r"""\$(?:[^\s'"`:]|'[^']*'|"[^"]*")+"""
 _WRITTEN = re.compile(rf"(?:json|key)\s*:\s*{_PATH}(?:{_TYPE})?|(?:{KEY}|{VALUE}){_TYPE}", re.IGNORECASE)
 # A path without its beginning.
-_LOOSE = re.compile(rf"(?:{VALUE}[:.])?\$?\.?([A-Za-z_][\w.]*(?:{_TYPE})?)")
+_LOOSE = re.compile(rf"(?:{VALUE}[:.])?\$?\.?([^\W\d][\w.]*(?:{_TYPE})?)")
 _OF_AXES = re.compile(rf"(?:{EVENT_TIME}|{WATERMARK})_", re.IGNORECASE)
 # Columns that another option leaves out.
 _SWITCHES = {

@@ -129,7 +129,6 @@ class FrameSpec(StageSpec):
 class FrameStage(Stage):
     """Partials of frames. readers: of the plan's columns; axis: of its event times."""
 
-    readers: tuple[FieldReader, ...]
     axis: str
 
     def rows(self, events: Events, builder: RowBuilder) -> pa.RecordBatch:

@@ -73,8 +73,6 @@ class MessageSpec(StageSpec):
 class MessageStage(Stage):
     """Whole messages. readers: of their columns."""
 
-    readers: tuple[FieldReader, ...]
-
     def rows(self, events: Events, builder: RowBuilder) -> pa.RecordBatch:
         """Return the messages."""
         rows, schema = builder.events(events), self.shipped.schema

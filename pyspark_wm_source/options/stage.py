@@ -22,6 +22,7 @@ from keyedwm.operators.buckets import bucket_ids
 from keyedwm.operators.shuffle import Staged
 
 if TYPE_CHECKING:
+    from keyedwm.arrow.places import FieldReader
     from keyedwm.arrow.rows import Events, RowBuilder
     from pyspark_wm_source.options.axes import TimeAxis
 
@@ -49,12 +50,14 @@ class Stage(ABC):
     """The steps of the reading tasks on their records.
 
     columns: what they read of the source. shipped: what stage one makes of it. number: of the operator's input.
+    readers: of the fields that it reads out of these columns by itself.
     """
 
     columns: pa.Schema
     shipped: Staged
     buckets: int
     number: int = 0
+    readers: tuple[FieldReader, ...] = ()
 
     @cached_property
     def ids(self) -> list[int]:

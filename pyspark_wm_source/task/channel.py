@@ -22,7 +22,7 @@ from keyedwm.core.places import EventTime, OnBadTime, Place
 from keyedwm.kafka.records.read import Records
 from pyspark_wm_source.options.axes import TimeAxis
 from pyspark_wm_source.task.future import FutureGuard
-from pyspark_wm_source.task.unreadable import only, warn_if_long_ago, warn_unreadable, warn_unwritten
+from pyspark_wm_source.task.unreadable import only, refusal, warn_if_long_ago, warn_unreadable, warn_unwritten
 from pyspark_wm_source.values.ranges import ChannelRange, RangeResult
 
 
@@ -123,11 +123,8 @@ class EventTimeRun:
         if not unread.any():
             return _AxisTimes(ms, valid, None)
         if self._on_bad is OnBadTime.FAIL:
-            at = int(np.argmax(unread))
-            raise InputError(
-                f"{self._channel}: the record at offset {int(records.offset[at])} has no usable event time in "
-                f"{_called(spec)}; onBadEventTime=null would keep it with a null event time"
-            )
+            first = np.arange(records.count) == np.argmax(unread)
+            raise InputError(refusal(str(self._channel), spec, only(records, first)))
         if self._first[name] and np.count_nonzero(unread) == (len(valid) if there is None else np.count_nonzero(there)):
             some = records if there is None else only(records, there)
             warn_unreadable(self._channel.topic, str(self._channel), spec, some)

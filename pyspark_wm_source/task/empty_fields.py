@@ -1,32 +1,81 @@
-"""One warning when a field that the option where needs is in none of the records in which it is looked for first.
+"""One warning when a field is in none of the records in which it is looked for first, or reads in none as its type.
 
-Rule: said by the reading task, which alone sees records; once in a process for each topic and field.
+Rule: said by the reading task, which alone sees records; once in a process for each topic, asker and field.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum
 
+import numpy as np
 import pyarrow as pa
 
-from pyspark_wm_source.options.record_filter import RecordFilter
+from keyedwm.arrow.json_members import json_advice
+from keyedwm.arrow.json_scan import Path, find
+from keyedwm.arrow.places import FieldReader
+from keyedwm.arrow.rows import Events
+from keyedwm.arrow.text_values import strings
+from keyedwm.core.places import Field
+from keyedwm.core.rows import KEY
+from pyspark_wm_source.task.items import EventRun, Item
 
 _log = logging.getLogger("keyedwm.source")
-# A path may well be absent from fewer records.
-_ENOUGH = 10
-_seen: set[tuple[str, str]] = set()
+# A path may well be absent from fewer records; more are not looked at.
+_ENOUGH, _MOST = 10, 1_000
+_seen: set[tuple[str, str, str]] = set()
 
 
-def warn_of_missing(topic: str, partition: int, where: RecordFilter, rows: pa.RecordBatch) -> None:
-    """Warn that a field of the filter is null in all of these rows; silent the second time."""
-    if rows.num_rows < _ENOUGH:
-        return
-    for name, field in where.fields.items():
-        if field.path and (topic, name) not in _seen:
-            _seen.add((topic, name))
-            if rows[name].null_count == rows.num_rows:
-                _log.warning(
-                    "%s-%d: %s is null in all of the %d records in which option where looked for it first, which is "
-                    "right if it asks for IS NULL; else check the path, the type behind it and that records are JSON",
-                    topic, partition, field.text, rows.num_rows,
-                )  # fmt: skip
+class Asker(Enum):
+    """Who looks for a field, and what it means that the field is null in all records."""
+
+    COLUMNS = ("option columns", "so its column is null there")
+    WHERE = ("option where", "which is right if it asks for IS NULL")
+    OPERATOR = ("the operator", "so it is null there")
+
+
+def with_warnings(items: Iterable[Item], fields: Sequence[Field], asker: Asker) -> Iterator[Item]:
+    """Yield the items, and warn of fields that are in none of the first records."""
+    for item in items:
+        if isinstance(item, EventRun):
+            warn_of_missing(item.events, fields, asker)
+        yield item
+
+
+def warn_of_missing(events: Events, fields: Iterable[Field], asker: Asker) -> None:
+    """Warn of each field that none of these records has; silent the second time, and of a few records."""
+    name, meaning = asker.value
+    for field in fields:
+        asked = (events.topic, name, field.text)
+        if not field.path or asked in _seen:
+            continue
+        texts = _texts(events, field)
+        if len(texts) < _ENOUGH:
+            continue
+        _seen.add(asked)
+        why = _missing(texts, field)
+        if why is not None:
+            _log.warning(
+                "%s-%d: %s is null in all of the %d records in which %s looked for it first, %s; %s",
+                events.topic, events.partition, field.text, len(texts), name, meaning, why,
+            )  # fmt: skip
+
+
+def _texts(events: Events, field: Field) -> pa.Array:
+    """The first keys or values that are there."""
+    column = events.key if field.column == KEY else events.value
+    return pa.nulls(0, pa.binary()) if column is None else column.slice(0, _MOST).drop_null()
+
+
+def _missing(texts: pa.Array, field: Field) -> str | None:
+    """Why the field is null in all of the texts; None if it is not, or if all that is there is JSON's null."""
+    spans = find(texts, Path(field.path))
+    count = int(np.count_nonzero(spans[1] >= 0))
+    if not count:
+        head, _, _ = field.text.partition(":")
+        return f"the path is in none of them: {json_advice(head, texts, field.path)}"
+    read = FieldReader(field, pa.schema([])).read(texts, spans)
+    if field.kind is None or read.null_count < len(read) or strings(*spans).null_count == len(read):
+        return None
+    return f"{count} of them have it, and none of these values reads as {field.kind.value}: check the type"

@@ -18,7 +18,7 @@ from keyedwm.arrow.places import FieldColumns
 from keyedwm.arrow.rows import Events, Rejects, RowBuilder
 from keyedwm.core.errors import InputError
 from pyspark_wm_source.options.record_filter import RecordFilter
-from pyspark_wm_source.task.empty_fields import warn_of_missing
+from pyspark_wm_source.task.empty_fields import Asker, warn_of_missing
 from pyspark_wm_source.task.items import ControlRun, EventRun, Item, PlacedControl
 
 
@@ -37,7 +37,7 @@ def _flags(events: Events, where: RecordFilter, builder: RowBuilder) -> Flags:
     except InputError as error:
         first, last = events.offset[0], events.offset[-1]
         raise InputError(f"{events.topic}-{events.partition}, offsets {first} to {last}: {error.message}") from error
-    warn_of_missing(events.topic, events.partition, where, rows)
+    warn_of_missing(events, where.fields.values(), Asker.WHERE)
     flags: Flags = pc.fill_null(truth, fill_value=False).to_numpy(zero_copy_only=False)
     if events.rejects is not None:
         flags |= events.rejects.marked & truth.is_null().to_numpy(zero_copy_only=False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -50,6 +50,7 @@ def scan(split: Split, options: SourceOptions, schema: pa.Schema) -> Iterator[pa
         from pyspark_wm_source.task.filtering import filtered  # a source without filters need not load conditions
 
         items = filtered(items, where, split.stamps)
+    items = _with_warnings(items, options, columns)
     fields = FieldColumns(options.chosen.fields, columns) if options.chosen.fields else None
     builder = RowBuilder(read, split.stamps, fields)
     if stage is None:
@@ -60,6 +61,18 @@ def scan(split: Split, options: SourceOptions, schema: pa.Schema) -> Iterator[pa
         yield from run_stage(items, stage, builder, task_number())
     if states and split.group:
         _commit_states(split, shared(options.client), states, options)
+
+
+def _with_warnings(items: Iterator[Item], options: SourceOptions, columns: Collection[str]) -> Iterator[Item]:
+    """Yield the items; a plain read of the record's own columns need not load what looks for fields."""
+    stage = options.stage
+    fields = [field for name, field in options.chosen.fields.items() if name in columns]
+    fields += [] if stage is None else [reader.field for reader in stage.readers]
+    if not any(field.path for field in fields):
+        return items
+    from pyspark_wm_source.task.empty_fields import Asker, with_warnings
+
+    return with_warnings(items, fields, Asker.COLUMNS if stage is None else Asker.OPERATOR)
 
 
 def policy_run(

@@ -15,6 +15,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from keyedwm.arrow.instants import iso_text
+from keyedwm.arrow.json_members import json_advice
+from keyedwm.arrow.json_scan import Path, find
 from keyedwm.arrow.places import EventTimeReader, EventTimes
 from keyedwm.core.places import EventTime, Place, Unit, column_of
 from keyedwm.core.text import shown
@@ -28,6 +30,7 @@ _unwritten: set[tuple[str, EventTime]] = set()
 _YEAR_1990_MS, _YEAR_2100_MS = 631_152_000_000, 4_102_444_800_000
 # Such a time, read in the next larger unit, is before this day of February 1970; in a larger one it is earlier still.
 _NEXT_UNIT = 1_000
+_TEXT_SHOWN = 40  # characters of what is no event time
 
 
 def warn_unreadable(topic: str, channel: str, spec: EventTime, records: Records) -> None:
@@ -101,18 +104,53 @@ def sentence(channel: str, spec: EventTime, records: Records) -> str:
     )
 
 
+def refusal(channel: str, spec: EventTime, record: Records) -> str:
+    """Say which text of one record is no event time, and what is expected there."""
+    unit = _plausible_unit(spec, record)
+    hint = "" if unit is None else f", and eventTimeUnit={unit.value} would read it"
+    return (
+        f"{channel}: the record at offset {int(record.offset[0])} has no usable event time in {spec.text} (unit "
+        f"{spec.unit.value}): it has {_example(spec, record)}, where {_expected(spec)}{hint}; onBadEventTime=null "
+        f"would keep it with a null event time"
+    )
+
+
+def _expected(spec: EventTime) -> str:
+    if spec.place is Place.TIMESTAMP:
+        return "a time from 1970 to 9999 is expected"
+    if spec.unit is Unit.ISO:
+        return "ISO 8601 is expected, such as 2024-01-02T03:04:05.678Z"
+    return f"a number of {spec.unit.name.lower()} since 1970 is expected"
+
+
 def _example(spec: EventTime, records: Records) -> str:
+    """What stands there in the first record: never the rest of it, which may be secret."""
     if spec.place is Place.TIMESTAMP:
         return f"the timestamp {int(records.timestamp_ms[0])}"
     if spec.place in (Place.HEADER, Place.WRITTEN):
         headers = records.headers[0].as_py() or [] if records.headers is not None else []
+        texts = [header["value"] for header in headers if header["key"] == spec.path[0]]
+        if texts:
+            return f"the text {_shown(texts[-1] or b'')} there"
         names = ", ".join(sorted({str(header["key"]) for header in headers}))
         return f"the headers {shown(names)}" if headers else "no headers"
-    column = records.key if spec.place is Place.KEY else records.value
-    data = None if column is None else column[0].as_py()
-    if data is None:
+    texts = _json_texts(spec, records).slice(0, 1)
+    if texts.null_count:
         return f"no {spec.place.name.lower()}"
-    return f"the {spec.place.name.lower()} {shown(bytes(data).decode(errors='replace'))}"
+    data, start, end = find(texts, Path(spec.path))
+    if start[0] >= 0:
+        return f"the text {_shown(bytes(data[start[0] : end[0]]))} there"
+    return f"nothing there: {json_advice(spec.place.value, texts, spec.path)}"
+
+
+def _shown(text: bytes) -> str:
+    return shown(text.decode(errors="replace"), _TEXT_SHOWN)
+
+
+def _json_texts(spec: EventTime, records: Records) -> pa.Array:
+    """The JSON texts in which the event times lie."""
+    column = records.key if spec.place is Place.KEY else records.value
+    return pa.nulls(records.count, pa.binary()) if column is None else column
 
 
 def _advice(spec: EventTime, records: Records) -> str:

@@ -56,10 +56,22 @@ def test_iso_text_reads_as_python_reads_it(at: datetime, minutes: int) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "x", "1.", "-", "1e", "--1", "1 ", "null", "true", "0x10", "1_000", "99999999999999999999", "1e300"],
+    ["", "x", "1.", "-", "1e", "--1", "1 1", "null", "true", "0x10", "1_000", "99999999999999999999", "1e300"],
 )
 def test_what_is_no_number_is_no_time(text: str) -> None:
     assert from_values("json:$.t", Unit.MILLISECONDS, [json.dumps({"t": text}).encode()]) == [None]
+
+
+@pytest.mark.parametrize(
+    ("unit", "text"),
+    [
+        (Unit.ISO, r"1970-01-01T02:00:05\u002B02:00"), (Unit.ISO, r"1970\u002d01-01T00:00:05Z "),
+        (Unit.SECONDS, r"\u0035"), (Unit.SECONDS, r"\t5"),
+    ],
+)  # fmt: skip
+def test_a_time_is_read_behind_its_escapes(unit: Unit, text: str) -> None:
+    texts = [b'{"t":"x"}', f'{{"t":"{text}"}}'.encode(), b'{"t":"\\u12"}', b"{}"]
+    assert from_values("json:$.t", unit, texts) == [None, 5_000, None, None]
 
 
 @pytest.mark.parametrize(
@@ -143,10 +155,31 @@ def test_a_path_is_read_in_all_its_spellings() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["timestamp", "header:at", "json:$.a", "key:$.a.b[3]", "json:$['a b'].c", 'json:$["it\'s"]']
+    "text", ["timestamp", "header:at", "json:$.a", "key:$.a.b[3]", "json:$['a b'].c", 'json:$["it\'s"]', "json:$['é']"]
 )
 def test_an_event_time_is_told_as_the_option_names_it(text):
     assert event_time_of(text, Unit.MILLISECONDS).text == text
+
+
+@pytest.mark.parametrize("name", ["é", "Δt", "время", "日時"])
+def test_a_name_has_letters_of_any_script_and_states_know_its_place_by_the_text_that_they_always_had(name):
+    said = event_time_of(f"json:$.{name}", Unit.MILLISECONDS)
+    assert said == event_time_of(f"json:$['{name}']", Unit.MILLISECONDS)
+    assert said.text == f"json:$['{name}']"
+    assert from_values(f"json:$.{name}", Unit.MILLISECONDS, [json.dumps({name: 5}).encode()]) == [5]
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("json:$.a b", r"\$\['a b'\]"),
+        ("json:$.a.@type[0]", r"\$.a\['@type'\]\[0\]"),
+        ("key:$.1st", r"\$\['1st'\]"),
+    ],
+)
+def test_a_name_that_needs_quotes_is_told_with_them(text, meant):
+    with pytest.raises(OptionError, match=rf"a path such as .* is expected; did you mean {meant}\?"):
+        event_time_of(text, Unit.MILLISECONDS)
 
 
 @pytest.mark.parametrize("text", ['{"t": 1', '{"t":1731000000000', '{"t": [0, 1', '{"t": -1.5e3', '{"t": nul'])

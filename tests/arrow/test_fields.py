@@ -177,7 +177,8 @@ def test_values_found_together_are_those_found_one_by_one(given_documents, paths
     ("path", "written"),
     [
         ("a/b", r"a\/b"), ("a&b", r"a\u0026b"), ("<é>", r"\u003c\u00e9\u003e"), ("é/", r"\u00E9\/"), ('a"b', r"a\"b"),
-        ("\\u00ab", r"\\u00ab"),
+        ("\\u00ab", r"\\u00ab"), ("a+b", r"a\u002Bb"), ("a'b", r"a\u0027b"), ("ab", r"\u0061b"), ("a\t", r"a\t"),
+        ("😀é", r"\ud83d\ude00é"), ("", ""),
     ],
 )  # fmt: skip
 def test_a_name_is_found_as_writers_of_json_escape_it(path, written):
@@ -185,6 +186,51 @@ def test_a_name_is_found_as_writers_of_json_escape_it(path, written):
     assert json.loads(text) == {path: 1, "x": 2}
     both = find_all(pa.array([text.encode()]), [Path([path]), Path(["x"])])
     assert [bytes(data[start[0] : end[0]]) for data, start, end in both] == [b"1", b"2"]
+
+
+@pytest.mark.parametrize(
+    "other", [r"a\u0062c", r"\u0061", r"a\u00e9", r"a\x", r"a\u00", r"a\ud83d", "abc", "a", r"a\n"]
+)
+def test_an_escaped_name_is_no_other_name(other):
+    text = f'{{"{other}": 1, "ab": 2}}'.encode()
+    together, _ = find_all(pa.array([text]), [Path(["ab"]), Path(["x"])])
+    for data, start, end in (together, find(pa.array([text]), Path(["ab"]))):
+        assert bytes(data[start[0] : end[0]]) == b"2"
+
+
+@pytest.mark.parametrize(
+    "text", [r"1\u0035", r"\u0031\u0035", r"\u002D15", r"15\u0020", r"1\u002e5", r"15\u00", r"15\n"]
+)
+def test_a_number_in_quotes_is_read_behind_its_escapes(text):
+    values = [b'{"a":"7"}', f'{{"a":"{text}"}}'.encode(), b'{"a":8}', b'{"b":1}']
+    try:
+        number = json.loads(f'"{text}"')
+    except ValueError:
+        number = ""
+    whole, real = (re.fullmatch(form, number) for form in (r"-?\d+", r"-?\d+(\.\d+)?"))
+    assert read("json:$.a::bigint", values) == [7, int(number) if whole else None, 8, None]
+    assert read("json:$.a::double", values) == [7.0, float(number) if real else None, 8.0, None]
+
+
+def test_escapes_are_those_of_json_alone():
+    assert read("value::bigint", [b'"', b"1\\u0035", b"5"]) == [None, None, 5]
+
+
+MARK = "\ufeff".encode()
+
+
+def test_a_byte_order_mark_before_json_is_passed_over():
+    texts = [
+        MARK + b'{"a":1,"b":[2]}',
+        MARK + b' {"a":3}',
+        b'{"a":4}',
+        MARK,
+        MARK[:2] + b'{"a":5}',
+        MARK + MARK + b'{"a":6}',
+    ]
+    assert read("json:$.a::bigint", texts) == [1, 3, 4, None, None, None]
+    both = find_all(pa.array(texts), [Path(["a"]), Path(["b"]), Path(["b", 0])])
+    assert [bytes(data[start[0] : end[0]]) for data, start, end in both] == [b"1", b"[2]", b"2"]
 
 
 def test_an_escaped_backslash_begins_no_other_escape():

@@ -73,7 +73,7 @@ def test_a_condition_names_columns_and_fields_and_json_is_scanned_last(text, col
         ("key IN ('a', NULL)", "at 'null': IN takes literals in brackets"), ("json:$.@type = 'a'", "fields are json"),
         ("json : $.a = 'x'", "fields are json"), ("offset > " + "9" * 5000, "has 5000 digits, a decimal has 38"),
         ("key = '\ud800'", "half a surrogate pair"), (r"key = 'a\012'", "a backslash is written as two"),
-        ("json:$.über = 'x'", r"a path such as .*\$\['a'\]"), ("offset > ٣", "cannot be read at"),
+        ("offset > ٣", "cannot be read at"),
         ("key IN 'a'", "IN takes literals in brackets"), ("key IN ()", "at '\\)': IN takes literals"),
         ("1 = 1", "names no column: leave it out"),
         ("control IS NULL", "names 'control': control rows always stay, leave it out"),
@@ -171,10 +171,11 @@ def test_a_field_that_is_in_no_record_is_told_once(kafka, topic_of, open_stream,
     assert events(stream.batch()) == []
     produce(kafka.bootstrap, topic, [Record(0, 5, b"{}", b"a") for _ in range(10)])
     assert events(stream.batch()) == []
-    said = [one.getMessage() for one in caplog.records if "option where" in one.getMessage()]
-    assert [text.partition(",")[0] for text in said] == [
-        f"{topic}-0: json:$.knid::bigint is null in all of the 10 records in which option where looked for it first"
-    ]
+    (said,) = (text for text in caplog.messages if "option where" in text)
+    assert said == (
+        f"{topic}-0: json:$.knid::bigint is null in all of the 10 records in which option where looked for it first, "
+        "which is right if it asks for IS NULL; the path is in none of them: did you mean json:$.kind?"
+    )
 
 
 def test_times_compare_with_instants(kafka, topic_of, open_stream):

@@ -17,7 +17,7 @@ from keyedwm.kafka.records.read import Records
 from pyspark_wm_source.options.axes import axes_of
 from pyspark_wm_source.task import unreadable
 from pyspark_wm_source.task.channel import EventTimeRun
-from pyspark_wm_source.task.unreadable import sentence
+from pyspark_wm_source.task.unreadable import refusal, sentence
 from pyspark_wm_source.values.ranges import ChannelRange
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -37,12 +37,14 @@ def records(
 @pytest.mark.parametrize(
     ("text", "value", "found", "advice"),
     [
-        ("json:$.t", b'{"t":"2026-01-01T00:00:00Z"}', "the value '{\"t\":\"2026-01-01T00:00:00Z\"}'",
+        ("json:$.t", b'{"t":"2026-01-01T00:00:00Z"}', "the text '2026-01-01T00:00:00Z' there",
          "eventTimeUnit=iso would read it"),
-        ("json:$.t", b'{"t":1760000000000000000}', "the value", "eventTimeUnit=ns would read it"),
-        ("json:$.time", b'{"t":1}', "the value '{\"t\":1}'", "set eventTime to the path or header that holds it"),
+        ("json:$.t", b'{"t":"2026-99-01' + b"x" * 99 + b'"}', "the text '2026-99-01" + "x" * 30 + "...' there",
+         "set eventTime to the path or header that holds it"),
+        ("json:$.tme", b'{"time":1,"password":"x"}', "nothing there: did you mean json:$.time?",
+         "set eventTime to the path or header that holds it"),
         ("json:$.t", None, "no value", "set eventTime to the path or header that holds it"),
-        ("json:$.t", b"x" * 500, "x" * 120 + "...'", "set eventTime to the path"),
+        ("json:$.t", b"x" * 500, "nothing there: check that the records are JSON", "set eventTime to the path"),
         ("header:time", b"", "the headers 'at, id'", "set eventTime to the path or header that holds it"),
         ("timestamp", b"", "the timestamp -1", "set eventTime to where the event time is"),
     ],
@@ -97,8 +99,37 @@ def test_the_example_is_no_tombstone(caplog, monkeypatch):
     monkeypatch.setattr(unreadable, "_warned", set())
     run("w", None, b'{"t":"2026-01-01T00:00:00Z"}')
     assert "none of the first 1 event times could be read from json:$.t" in caplog.text
-    assert "the record at offset 8 has the value" in caplog.text
+    assert "the record at offset 8 has the text" in caplog.text
     assert "eventTimeUnit=iso would read it" in caplog.text
+
+
+_WRITTEN = {"s": "1772323200", "ms": "1772323200000", "us": "1772323200000000", "iso": '"2026-03-01T00:00:00Z"'}
+
+
+@pytest.mark.parametrize(
+    ("unit", "right"),
+    [("s", "ms"), ("s", "us"), ("ms", "us"), ("iso", "s"), ("iso", "ms"), ("s", "iso"), ("ns", "iso")],
+)
+def test_times_that_are_too_large_or_no_numbers_are_told_with_the_unit_that_reads_them(unit, right):
+    value = f'{{"t":{_WRITTEN[right]}}}'.encode()
+    told = sentence("t-3", event_time_of("json:$.t", Unit(unit)), records(value, value))
+    assert told.endswith(f"the text {_WRITTEN[right]!r} there; eventTimeUnit={right} would read it".replace('"', ""))
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "value", "said"),
+    [
+        ("json:$.t", "iso", b'{"t":"2024-1-2"}', "it has the text '2024-1-2' there, where ISO 8601 is expected, "),
+        ("json:$.t", "s", b'{"t":1772323200000}', "a number of seconds since 1970 is expected, and eventTimeUnit=ms w"),
+        ("json:$.a.t", "ms", b'{"a":{"tt":5},"b":"secret"}', "it has nothing there: did you mean json:$.a.tt?, where"),
+        ("header:t", "ms", None, "it has the text 'x' there, where a number of milliseconds since 1970 is expected;"),
+        ("timestamp", "ms", b"", "it has the timestamp -1, where a time from 1970 to 9999 is expected; onBad"),
+    ],
+)  # fmt: skip
+def test_a_failure_shows_what_was_there_and_what_is_expected(text, unit, value, said):
+    told = refusal("t-3", event_time_of(text, Unit(unit)), records(value, headers=[{"key": "t", "value": b"x"}]))
+    assert said in told
+    assert "secret" not in told
 
 
 _MARCH_2026_MS = 1_772_323_200_000
@@ -116,22 +147,22 @@ def read_as(monkeypatch, text: str, unit: Unit, *values: bytes, timestamp_ms: in
 @pytest.mark.parametrize(
     ("unit", "value", "right"),
     [
-        (Unit.MILLISECONDS, 1_772_323_201, "s"),
-        (Unit.MICROSECONDS, 1_772_323_201, "s"),
-        (Unit.MICROSECONDS, 1_772_323_201_000, "ms"),
-        (Unit.NANOSECONDS, 1_772_323_201_000_000, "us"),
+        (unit, f"17723232{'01'.ljust(2 + digits, '0')}", right)
+        for unit, least in ((Unit.MILLISECONDS, 3), (Unit.MICROSECONDS, 6), (Unit.NANOSECONDS, 9))
+        for right, digits in (("s", 0), ("ms", 3), ("us", 6))
+        if digits < least
     ],
 )
 def test_event_times_of_1970_in_records_of_today_are_told_with_the_unit_that_reads_them(
     caplog, monkeypatch, unit, value, right
 ):
-    read_as(monkeypatch, "json:$.t", unit, b"no json", b'{"t":%d}' % value)
+    read_as(monkeypatch, "json:$.t", unit, b"no json", f'{{"t":{value}}}'.encode())
     (told,) = caplog.messages
     assert told.startswith(
         f"l-0: all 1 event times that were read first from json:$.t (unit {unit.value}) are of 1970-01-"
     )
     assert "the records' own timestamps begin at 2026-03-01T00:00:00.000Z" in told
-    assert f"the record at offset 8 has the value '{{\"t\":{value}}}'" in told
+    assert f"the record at offset 8 has the text '{value}' there" in told
     assert told.endswith(f"eventTimeUnit={right} would read it as 2026-03-01T00:00:01.000Z")
 
 
