@@ -17,6 +17,7 @@ from rich.table import Table
 from keyedwm.arrow.instants import instant_text, time_text
 from keyedwm.cli.printable import PlainConsole
 from keyedwm.cli.query import tables
+from keyedwm.cli.query.alike import alike, slowest_of, title_of
 from keyedwm.cli.query.log import is_checkpoint, newest_planned
 from keyedwm.cli.query.tables import Reach
 from keyedwm.cli.query.target import in_order, lowest_of_channels
@@ -40,7 +41,16 @@ def print_checkpoint(out: Console, files: Files) -> bool:
         out.print(one_line(f"checkpoint {files.place}: no batch was planned yet"), highlight=False, soft_wrap=True)
         return True
     done = "committed" if newest.is_committed else "planned, not committed yet"
-    for number, planned in newest.sources.items():
+    watermarks_ms = {
+        number: [planned.watermark_ms(key) for key in keys_of(planned.channels)]
+        for number, planned in newest.sources.items()
+    }
+    for numbers in alike(newest.sources):
+        number = slowest_of(numbers, watermarks_ms)
+        planned = newest.sources[number]
+        if len(newest.sources) > 1:
+            title = title_of(numbers, (tp.topic for tp in planned.channels), number)
+            out.print(one_line(title), highlight=False, soft_wrap=True)
         line = f"checkpoint {files.place}: batch {newest.number}, {done}; source {number}, group {planned.group}"
         out.print(one_line(line), highlight=False, soft_wrap=True)
         if planned.outage:

@@ -32,6 +32,7 @@ class Planted:
         self.driver = Driver(monkeypatch, self.cluster, startingOffsets="earliest", **given)
         self.driver.clock = T_MS
         self.directory = directory
+        self.uses: list[dict[str, object]] = [{}]  # what the offset of each use has for itself
         monkeypatch.setattr(source_module, "record_times", lambda _cluster, _offsets: {})
 
     def plan(self, *, committed: bool = True) -> None:
@@ -40,8 +41,7 @@ class Planted:
         assert planned is not None
         for log in ("offsets", "commits"):
             (self.directory / log).mkdir(exist_ok=True)
-        text = f"v1\n{{}}\n{json.dumps(self.driver.offset)}\n"
-        (self.directory / "offsets" / str(planned.batch)).write_text(text)
+        self.write()
         if committed:
             (self.directory / "commits" / str(planned.batch)).write_text("v1\n{}")
 
@@ -50,8 +50,9 @@ class Planted:
         return Files(str(self.directory))
 
     def write(self) -> None:
-        """Write the newest offset down once more."""
-        text = f"v1\n{{}}\n{json.dumps(self.driver.offset)}\n"
+        """Write the newest offset down, of each use of the source."""
+        lines = "".join(f"{json.dumps({**self.driver.offset, **use})}\n" for use in self.uses)
+        text = f"v1\n{{}}\n{lines}"
         (self.directory / "offsets" / str(self.driver.offset["batch"])).write_text(text)
 
     def reader(self) -> QueryReader:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
@@ -24,9 +25,10 @@ from keyedwm.cli.advise.losses import (
     zone_of,
 )
 from keyedwm.cli.advise.read import Sample, TimeFate, newest
-from keyedwm.cli.advise.report import _span
+from keyedwm.cli.advise.report import AdviceRequest, _span, as_json, show
 from keyedwm.cli.demo.flights import data_file
 from keyedwm.cli.main import main
+from keyedwm.cli.printable import PlainConsole
 from keyedwm.config.validation import duration_ms
 from keyedwm.core.errors import InputError
 from keyedwm.core.places import Unit
@@ -156,6 +158,27 @@ def test_a_timeout_below_a_silence_that_costs_records_is_not_recommended():
     arrival = [0, 1, 10 * MINUTE_MS, 10 * MINUTE_MS + 1]
     found = advice_of(sample([0, 1, 0, 1], arrival, [0, 1, 10 * MINUTE_MS, 2]), "t", 0, HOUR_MS)
     assert (found.lag_ms, found.idle.timeout_ms, found.idle.late) == (0, 15 * MINUTE_MS, 0)
+
+
+@pytest.mark.parametrize(
+    ("count", "span_ms", "said"),
+    [
+        (65, 222, ["arrived within 222 ms, so no record of them can show a longer", "65 records are too few to tell"]),
+        (2_999, HOUR_MS, ["2,999 records are too few to tell a share of 0.1 %: at least 3,000 are needed"]),
+        (3_000, HOUR_MS, []),
+        (3_000, HOUR_MS - 1, ["arrived within 59 min"]),
+    ],
+)
+def test_a_sample_that_is_too_small_is_warned_of(count, span_ms, said):
+    arrival = [0, *([span_ms] * (count - 1))]
+    advice = advice_of(sample([0] * count, arrival, [0] * count, partitions=(0,)), "t", 0.001, HOUR_MS)
+    request = AdviceRequest(topic="t", window_ms=HOUR_MS, share=0.1, event_time={})
+    warnings = json.loads(as_json(advice, request))["warnings"]
+    assert len(warnings) == len(said)
+    assert all(part in warning for part, warning in zip(said, warnings, strict=True))
+    out = PlainConsole(file=io.StringIO(), width=80, markup=False)
+    show(out, advice, request)
+    assert all(warning in out.file.getvalue() for warning in warnings)
 
 
 def test_without_a_sound_time_the_hint_is_in_the_error():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -50,11 +51,18 @@ def test_a_long_error_takes_some_lines_and_the_view_still_fits(planted):
     assert lines[2].startswith("last error, ")
 
 
-def test_a_query_that_planned_and_went_silent_says_that_no_error_was_left(planted):
+@pytest.mark.parametrize("before", [False, True], ids=["no error", "an older error"])
+def test_a_batch_that_runs_long_is_told_before_any_error(planted, before):
+    if before:
+        leave_error(planted.files, "an old one")
+        planted.driver.clock = time.time_ns() // 1_000_000 + 5_000
+    planted.cluster.logs[B] = Log.of(9)
     planted.plan(committed=False)
-    assert "last error" not in shown(planted.picture())
-    planted.driver.clock += 61_000
-    assert "last error: none is left in the checkpoint" in shown(planted.picture())
+    assert "has run for" not in shown(planted.picture())
+    planted.driver.clock += 181_000
+    said = " ".join(shown(planted.picture()).split())
+    assert "batch 1 has run for 3 min, or the query stopped: no error of it is left in the checkpoint" in said
+    assert ("last error, 3 min ago, before batch 1 was committed: an old one" in said) is before
 
 
 def test_of_a_query_that_never_came_to_a_batch_its_error_is_what_there_is_to_see(tmp_path, capsys):

@@ -6,12 +6,14 @@ import json
 import os
 import re
 
+import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from keyedwm.cli import plot
 from keyedwm.cli.main import main
 from keyedwm.cli.plot.history import Histories, Track, Unit, bounds_of, spells
-from keyedwm.cli.plot.image import draw
+from keyedwm.cli.plot.image import Line, draw
 from keyedwm.cli.plot.page import page_of
 from keyedwm.cli.plot.read import histories_of
 from keyedwm.cli.query.tables import Reach
@@ -220,6 +222,18 @@ def test_a_picture_is_drawn_of_the_same(past, tmp_path, ending, begins):
             "Idle partitions",
         ):
             assert text in drawn.decode()
+
+
+@pytest.mark.parametrize(
+    ("values", "dots"),
+    [([None, 5], [1]), ([5], [0]), ([1, 2, None, 4], [3]), ([None, 1, 2], []), ([None, None], [])],
+)
+def test_a_watermark_without_a_batch_beside_it_is_a_dot_of_the_picture(values, dots):
+    panel = Figure().subplots()
+    at = np.arange(len(values), dtype=np.float64)
+    Line("red", width=1.0, style="-", label=None, height=2).draw(panel, at, np.array(values, np.float64))
+    drawn = [x for line in panel.lines if line.get_marker() == "o" for x in line.get_xdata()]
+    assert drawn == dots
 
 
 def test_many_partitions_are_a_band_in_both(thousand, tmp_path):

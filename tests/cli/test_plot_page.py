@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,23 @@ def test_every_panel_is_drawn_and_titles_are_text(page):
     assert counts == [5, 4]  # with the coalesced one and that of Spark
     assert page.run("return document.querySelectorAll('path.band').length") == 1
     assert seen(page) == WHOLE
+
+
+def test_after_two_batches_each_watermark_is_a_dot(page, tmp_path):
+    """The first batch begins without a watermark, so the second one has the first point of each line."""
+    whole = history("source 0", 2)
+    cut = {name: getattr(whole, name)[:2] for name in ("batches", "at_ms", "coalesced_ms", "lowest_ms", "highest_ms")}
+    tracks = tuple(replace(one, watermarks_ms=one.watermarks_ms[:2], idle=one.idle[:2]) for one in whole.tracks)
+    two = replace(whole, **cut, tracks=tracks, bars=())
+    (tmp_path / "two.html").write_text(page_of(Histories(title="q", about="", each=(two,))), encoding="utf-8")
+    page.open(tmp_path / "two.html")
+    dots = (
+        "return [...document.querySelectorAll('circle')].map(dot => [dot.getAttribute('fill'), dot.cx.baseVal.value])"
+    )
+    found = page.run(dots)
+    assert len({colour for colour, _ in found}) == 4  # two partitions, the coalesced watermark, and one for all
+    edge = page.run("const box = document.querySelector('svg').getBoundingClientRect(); return box.width - 16")
+    assert {round(x) for _, x in found} == {round(edge)}
 
 
 def test_a_span_that_is_dragged_over_is_seen_closer_in_all_panels_of_its_chart(page):

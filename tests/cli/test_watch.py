@@ -272,7 +272,7 @@ def test_a_checkpoint_in_an_object_store_is_watched_and_drawn(planted, monkeypat
         assert main(["plot", place, "-o", str(tmp_path / "out.html")]) == 0
         assert main(["inspect", place]) == 0
         assert main(["watch", f"{place}/none", "--once"]) == 2
-        assert "is no checkpoint" in capsys.readouterr().err
+        assert "does not exist: the checkpointLocation" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["watch"], ["watch", "--json"], ["inspect"]])
@@ -318,6 +318,7 @@ FOREIGN = 'v1\n{}\n{"t":{"0":5}}\n'
         ({"offsets/0": 'v1\n{}\n{"batch": 1, "chan'}, [], "offsets/0 is damaged: the line of source 0"),
         ({"offsets/0": FOREIGN}, [], "is the checkpoint of a query without a source of keyedwm"),
         ({"offsets/0": FOREIGN}, ["--bootstrap", "x:1"], "is the checkpoint of a query without a source of keyedwm"),
+        ({"notes.txt": "x"}, [], "is no checkpoint: the checkpointLocation of a query is expected"),
         ({}, ["--bootstrap", " "], "--bootstrap is empty: host:port of a broker is expected"),
         ({}, ["--option", "kafka.client.id=x"], "--option needs --bootstrap"),
         ({}, ["--option", "subscribe=x"], "--option subscribe: kafka.* options, stateSecret and idleTimeout are"),

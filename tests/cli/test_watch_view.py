@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
 
+from keyedwm.cli import watch
+from keyedwm.cli.main import main
+from keyedwm.cli.plot.read import histories_of
 from keyedwm.cli.printable import PlainConsole
 from keyedwm.cli.query.picture import Holder, PartitionPicture, Picture, SourcePicture, WatermarkPicture
+from keyedwm.cli.query.tables import Reach
 from keyedwm.cli.watch.live import show_live
 from keyedwm.cli.watch.table import page
 from keyedwm.cli.watch.view import FIRST_VIEW, Sort, View, pressed
@@ -104,6 +109,69 @@ def in_a_terminal(monkeypatch, planted, typed: list[bytes]) -> tuple[str, int]:
     return out.file.getvalue(), looks
 
 
+def used(planted: Planted) -> None:
+    """A topic with three uses, and one with another watermark lag; source 1 is behind the others."""
+    planted.uses = [{"group": "a"}, {"group": "b"}, {"group": "c"}, {"group": "d", "settings": "other"}]
+    planted.cluster.logs[A] = Log.of(12)
+    planted.plan()
+    watermarks = json.dumps({name: planted.driver.offset[name] for name in ("coalesced", "channels")})
+    planted.uses[1] |= json.loads(watermarks.replace(str(T_MS + 20_000), str(T_MS + 7_000)))
+    planted.write()
+
+
+def test_a_topic_with_several_uses_is_shown_once_by_its_slowest_source(planted, tmp_path, capsys):
+    used(planted)
+    said = shown(planted.reader().picture_without_broker(planted.driver.clock, "away"))
+    heads = [line.rstrip() for line in said.splitlines() if line.startswith("source")]
+    assert [head.split(":")[0] for head in heads] == [
+        "sources 0, 1 and 2 (t) read the same; the slowest, source 1, is shown", "source 1",
+        "source 3 (t)", "source 3",
+    ]  # fmt: skip
+    assert shown(planted.picture(), height=24).count("\n") <= 24
+    assert [one.alike for one in planted.picture().sources] == [(0, 1, 2)] * 3 + [(3,)]
+    assert main(["inspect", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    assert told.count("sources 0, 1 and 2 (t) read the same; the slowest, source 1, is shown") == 1
+    assert told.count("Channels at the start of batch") == 2
+    drawn = histories_of(str(tmp_path), Reach(), 10)
+    assert [one.name for one in drawn.each] == [
+        "sources 0, 1 and 2 (t) read the same; the slowest, source 1, is shown", "source 3 (t)",
+    ]  # fmt: skip
+
+
+def test_the_live_view_waits_for_the_first_batch_of_a_query(tmp_path, monkeypatch, capsys):
+    """From a checkpoint that does not exist on: the query comes to its first batch between two looks."""
+    place, seen = tmp_path / "checkpoint", []
+
+    def begin() -> None:
+        (place / "metadata").write_text("{}")
+
+    def plan() -> None:
+        Planted(monkeypatch, place, {A: Log.of(5)}).plan(committed=False)
+
+    steps = iter([place.mkdir, begin, plan])
+
+    def show(out, first, look, every_s, lay, *, is_over=lambda _picture: False):
+        picture = first
+        while not isinstance(picture, Picture):
+            seen.append("".join(str(line) for line in lay(picture, None, FIRST_VIEW)[0].renderables))
+            next(steps)()
+            picture = look()
+            if is_over(picture):
+                return True
+        seen.append(picture.planned_batch)
+        return False
+
+    monkeypatch.setattr(watch, "show_live", show)
+    monkeypatch.setattr(PlainConsole, "open", lambda: PlainConsole(file=io.StringIO(), width=200, force_terminal=True))
+    assert main(["watch", str(place)]) == 0
+    waits = "waiting for the first batch of its query, a look every 2 s"
+    assert seen[0].startswith(f"{place} does not exist; {waits}")
+    assert seen[1].startswith(f"{place} is no checkpoint; {waits}")
+    assert seen[2].startswith(f"the query of {place} has planned no batch yet: there is nothing to see; {waits}")
+    assert seen[3:] == [0]
+
+
 def test_the_live_view_shows_new_pictures_until_q(planted, monkeypatch):
     said, looks = in_a_terminal(monkeypatch, planted, [b"x", b"xq"])
     assert looks == 2
@@ -186,7 +254,7 @@ def test_the_page_shows_what_the_view_shows():
         )  # fmt: skip
         source = SourcePicture(
             source=0, group="g", batch=118, planned_ms=now_ms - 2_000, partitions=partitions, coordinator=None,
-            watermarks=(
+            alike=(0,), watermarks=(
                 WatermarkPicture(
                     key=0, watermark_ms=now_ms - 439_000, unmoved_since_ms=now_ms - 40_000, held_by=(held,)
                 ),

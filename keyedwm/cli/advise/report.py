@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 
@@ -14,9 +15,10 @@ from keyedwm.cli.advise.advice import ONE, PER_KEY, PER_PARTITION, Advice
 from keyedwm.cli.advise.losses import DAY_MS, HOUR_MS, LAGS_MS, MINUTE_MS, SECOND_MS, zone_sentences
 from keyedwm.cli.advise.read import TimeFate
 from keyedwm.cli.printable import PlainConsole
-from keyedwm.core.text import span_text
+from keyedwm.core.text import about_span, span_text
 
 AHEAD = "1 hour"
+_RULE_OF_THREE = 3
 _MOST_PARTITIONS = 20
 _HIGHEST = "highest event time"
 _HEADS = {ONE: "one watermark", PER_PARTITION: "one per partition", PER_KEY: "one per key"}
@@ -74,6 +76,7 @@ def as_json(advice: Advice, request: AdviceRequest) -> str:
         "partitions": [asdict(one) for one in advice.partitions],
         "watermark_lag": {"lag_ms": advice.lag_ms, "late": advice.late, "share": advice.share(advice.late)},
         "idle_timeout": asdict(advice.idle),
+        "warnings": list(warnings_of(advice, request)),
         "options": options_of(advice, request),
     }, indent=2)  # fmt: skip
 
@@ -92,6 +95,24 @@ def show(out: PlainConsole, advice: Advice, request: AdviceRequest) -> None:
         out.print(line, soft_wrap=True)
     for name, value in options_of(advice, request).items():
         out.print(f"    .option({json.dumps(name)}, {json.dumps(value, ensure_ascii=False)})", soft_wrap=True)
+
+
+def warnings_of(advice: Advice, request: AdviceRequest) -> Iterator[str]:
+    """Yield why the sample may be too small to advise from: records later than it is long cannot be in it."""
+    span_ms = advice.end_ms - advice.begin_ms
+    if span_ms < request.window_ms:
+        yield (
+            f"warning: the records arrived within {about_span(span_ms)}, so no record of them can show a longer delay: "
+            f"read more records (--records), or advise again when the topic holds {span_text(request.window_ms)} of "
+            f"them; until then set a watermarkLag by what you know of the producers"
+        )
+    # None of n records late: the true share is below 3/n in 95 of 100 cases (the rule of three).
+    least = math.ceil(_RULE_OF_THREE / (request.share / 100)) if request.share else 0
+    if advice.counted < least:
+        yield (
+            f"warning: {advice.counted:,} records are too few to tell a share of {request.share:.3g} %: at least "
+            f"{least:,} are needed"
+        )
 
 
 def _about(advice: Advice, request: AdviceRequest) -> Iterator[str]:
@@ -171,6 +192,7 @@ def _conclusions(advice: Advice, request: AdviceRequest) -> Iterator[str]:
             f"which at most {_counted(advice, idle.late)} of the records come late; a partition that falls silent for "
             "good holds the others for that long"
         )
+    yield from warnings_of(advice, request)
     yield "options of the source:"
 
 

@@ -6,6 +6,7 @@ which colour-blind people can tell apart.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -67,19 +68,44 @@ def _history(one: History, panels: list[Axes]) -> None:
             panel.tick_params(labelbottom=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Line:
+    """How a watermark is drawn. label: None without a name in the legend. height: lines above this one hide it."""
+
+    colour: str
+    width: float
+    style: str
+    label: str | None
+    height: float
+
+    def draw(self, panel: Axes, at: NDArray[np.float64], values: NDArray[np.float64]) -> None:
+        """Draw stairs; a watermark without a batch beside it has no line, so it is a dot."""
+        panel.step(
+            at, values, where="post", color=self.colour, linewidth=self.width, linestyle=self.style, label=self.label,
+            zorder=self.height,
+        )  # fmt: skip
+        known = np.concatenate(([False], ~np.isnan(values), [False]))
+        alone = known[1:-1] & ~known[:-2] & ~known[2:]
+        if alone.any():
+            panel.plot(
+                at[alone], values[alone], "o", color=self.colour, markersize=self.width + 4, zorder=self.height,
+                clip_on=False,
+            )  # fmt: skip
+
+
 def _watermarks(panel: Axes, one: History) -> None:
     at = _times(one.at_ms)
     thick = [("keyedwm: the coalesced watermark", one.coalesced_ms, _COALESCED, "-")]
     if one.tells_one_for_all:
         thick.append(("Spark: one watermark for all", one.highest_ms, _ONE_FOR_ALL, "--"))
     for label, values, colour, style in thick:
-        panel.step(at, _times(values), where="post", color=colour, linewidth=3, linestyle=style, label=label, zorder=3)
+        line = Line(colour, width=3, style=style, label=label, height=3)
+        line.draw(panel, at, _times(values))
     for number, track in enumerate(one.tracks):
         name = shortened(printable(track.name), _MOST_CHARACTERS) if number < _MOST_NAMED else None
         style = "-" if number % (2 * len(_COLOURS)) < len(_COLOURS) else "--"
-        panel.step(
-            at, _times(track.watermarks_ms), style, where="post", color=_colour(number), linewidth=1.2, label=name
-        )
+        line = Line(_colour(number), width=1.2, style=style, label=name, height=2)
+        line.draw(panel, at, _times(track.watermarks_ms))
     if one.left_out:
         label = f"{one.left_out} more partitions lie in here"
         panel.fill_between(at, _times(one.lowest_ms), _times(one.highest_ms), step="post", color="0.85", label=label)

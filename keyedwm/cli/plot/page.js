@@ -4,7 +4,7 @@
 (() => {
   const SVG = "http://www.w3.org/2000/svg";
   const LEFT = 92, RIGHT = 16, TOP = 22, BOTTOM = 22;
-  const HEIGHTS = { lines: 380, bars: 120 };
+  const HEIGHTS = { lines: 380, bars: 120 }, DOT = 5;
   // Okabe and Ito: colour-blind people can tell them apart. The two of the thick lines are used for nothing else.
   const COALESCED = "#0072B2", ONE_FOR_ALL = "#D55E00";
   const COLOURS = ["#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#B8A900", "#8A6FDF", "#7F7F7F", "#A0522D"];
@@ -214,7 +214,9 @@
         this.times(panel);
         const id = `clip${this.number}-${this.panels.indexOf(panel)}`;
         const clip = made(made(panel.svg, "defs"), "clipPath", { id });
-        made(clip, "rect", { x: LEFT, y: TOP - 2, width: this.width - LEFT - RIGHT, height: panel.height - TOP - BOTTOM + 4 });
+        // Wide enough for a dot at either edge.
+        made(clip, "rect", { x: LEFT - DOT, y: TOP - DOT, width: this.width - LEFT - RIGHT + 2 * DOT,
+          height: panel.height - TOP - BOTTOM + 2 * DOT });
         const plot = made(panel.svg, "g", { "clip-path": `url(#${id})` });
         this[panel.kind](panel, plot);
         panel.svg.append(plot); // above the grid
@@ -227,7 +229,9 @@
       for (const ms of marks) {
         const x = this.x(ms);
         made(panel.svg, "line", { class: "grid", x1: x, x2: x, y1: TOP, y2: panel.height - BOTTOM });
-        made(panel.svg, "text", { x, y: panel.height - 8, "text-anchor": "middle" }, timeText(ms, step));
+        const anchor = x > this.width - 40 ? "end" : "middle"; // a label at the edge would be cut off
+        made(panel.svg, "text", { x: anchor === "end" ? this.width - 2 : x, y: panel.height - 8, "text-anchor": anchor },
+          timeText(ms, step));
       }
     }
 
@@ -248,24 +252,26 @@
         made(panel.svg, "text", { x: LEFT - 6, y: y(ms) + 4, "text-anchor": "end" }, timeText(ms, step));
       }
       if (this.chart.leftOut) this.band(plot, lowest, highest, y);
-      for (const line of lines)
-        made(plot, "path", { class: "line", d: this.stairs(line.values, y), stroke: line.colour, "stroke-width": line.width,
+      for (const line of lines) {
+        const { path, dots } = this.stairs(line.values, y);
+        made(plot, "path", { class: "line", d: path, stroke: line.colour, "stroke-width": line.width,
           "stroke-dasharray": line.dash });
+        for (const [x, height] of dots)
+          made(plot, "circle", { cx: x, cy: height, r: (line.width + DOT) / 2, fill: line.colour });
+      }
     }
 
-    // A watermark holds until the next batch tells another.
+    // A watermark holds until the next batch tells another. One without a batch beside it has no line: it is a dot.
     stairs(values, y) {
-      const { at } = this.chart, [first, end] = this.rows, parts = [];
-      let last = null;
+      const { at } = this.chart, [first, end] = this.rows, parts = [], dots = [];
       for (let row = first; row < end; row++) {
-        const value = values[row];
-        if (value !== null) {
-          const x = this.x(at[row]).toFixed(1), height = y(value).toFixed(1);
-          parts.push(last === null ? `M${x} ${height}` : `H${x}V${height}`);
-        }
-        last = value;
+        if (values[row] === null) continue;
+        const x = this.x(at[row]).toFixed(1), height = y(values[row]).toFixed(1);
+        const follows = row > first && values[row - 1] !== null, leads = row + 1 < end && values[row + 1] !== null;
+        parts.push(follows ? `H${x}V${height}` : `M${x} ${height}`);
+        if (!follows && !leads) dots.push([x, height]);
       }
-      return parts.length === 1 || end - first === 1 ? `${parts.join("")}h4` : parts.join("");
+      return { path: parts.join(""), dots };
     }
 
     band(plot, lowest, highest, y) {

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from keyedwm.cli.plot.history import Bars, Column, Histories, History, Track, Unit, bounds_of
+from keyedwm.cli.query.alike import alike, slowest_of, title_of
 from keyedwm.cli.query.log import COMMITS, OFFSETS, is_checkpoint, planned_before, planned_numbers
 from keyedwm.cli.query.reader import planned_of
 from keyedwm.cli.query.tables import Reach, require_records, table_at
@@ -58,7 +59,17 @@ def _of_checkpoint(files: Files, most: int) -> Histories:
     planned_ms, committed_ms = files.times_ms(OFFSETS), files.times_ms(COMMITS)
     published = _published(files)
     histories = []
-    for source in sorted({source for sources in batches.values() for source in sources}):
+    newest: dict[int, QueryOffset] = {}
+    for sources in batches.values():
+        newest |= sources
+    watermarks_ms = {
+        number: [planned.watermark_ms(key) for key in keys_of(planned.channels)] for number, planned in newest.items()
+    }
+    for numbers in alike(newest):
+        source = slowest_of(numbers, watermarks_ms)
+        name = f"source {source}"
+        if len(newest) > 1:
+            name = title_of(numbers, (tp.topic for tp in newest[source].channels), source)
         offsets = {
             number: sources[source]
             for number, sources in batches.items()
@@ -76,7 +87,7 @@ def _of_checkpoint(files: Files, most: int) -> Histories:
             Bars(title="Duration of each batch", unit=Unit.MS, values=durations),
         ]
         keys = sorted({key for one in offsets.values() for key in keys_of(one.channels)})
-        histories += [_of_source(source, key, offsets, bars) for key in keys]
+        histories += [_of_source(name, key, offsets, bars) for key in keys]
     if not histories:
         raise InputError(
             f"the query of {files.place} has planned no batch of any partition yet: there is nothing to see"
@@ -89,7 +100,7 @@ def _of_checkpoint(files: Files, most: int) -> Histories:
     )
 
 
-def _of_source(source: int, key: int, offsets: Mapping[int, QueryOffset], bars: Sequence[Bars]) -> History:
+def _of_source(name: str, key: int, offsets: Mapping[int, QueryOffset], bars: Sequence[Bars]) -> History:
     planned = list(offsets.values())
     tracks = tuple(
         Track(
@@ -101,7 +112,7 @@ def _of_source(source: int, key: int, offsets: Mapping[int, QueryOffset], bars: 
     )
     lowest, highest = bounds_of(tracks, len(planned))
     return History(
-        name=f"source {source}" + (f", watermark {key}" if key else ""),
+        name=name + (f", watermark {key}" if key else ""),
         batches=tuple(offsets), at_ms=tuple(one.now_ms for one in planned), tracks=tracks,
         coalesced_ms=tuple(one.watermark_ms(key) for one in planned), lowest_ms=lowest, highest_ms=highest,
         bars=tuple(bars),

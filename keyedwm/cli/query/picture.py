@@ -71,7 +71,10 @@ class WatermarkPicture:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourcePicture:
-    """One source of the query; partitions: the slowest first. coordinator: why the group's one did not answer."""
+    """One source of the query; partitions: the slowest first. coordinator: why the group's one did not answer.
+
+    alike: this source and those that read the same partitions with the same watermark options.
+    """
 
     source: int
     group: str
@@ -80,6 +83,11 @@ class SourcePicture:
     watermarks: tuple[WatermarkPicture, ...]
     partitions: tuple[PartitionPicture, ...]
     coordinator: str | None
+    alike: tuple[int, ...]
+
+    def lowest_ms(self) -> list[int | None]:
+        """Return its watermarks by key."""
+        return [one.watermark_ms for one in self.watermarks]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -68,15 +68,26 @@ class QueryReader:
             return None, error.message
 
 
+def not_begun(files: Files) -> str | None:
+    """Say why there is no batch yet, where the first one may still come; None where there is one, or none can come."""
+    names = files.names()
+    if not names:
+        return f"{files.place} {'does not exist' if names is None and not files.exists() else 'is no checkpoint'}"
+    if not is_checkpoint(files) or newest_planned(files) is not None:
+        return None
+    error = last_error(files, None)
+    why = "there is nothing to see" if error is None else f"its last error was: {error.text}"
+    return f"the query of {files.place} has planned no batch yet: {why}"
+
+
 def planned_of(files: Files) -> PlannedBatch:
     """Return the newest planned batch of a query. Raises InputError where there is none with a source of keyedwm."""
     if not is_checkpoint(files):
-        raise InputError(f"{files.place} is no checkpoint: the checkpointLocation of a query is expected")
+        what = not_begun(files) or f"{files.place} is no checkpoint"
+        raise InputError(f"{what}: the checkpointLocation of a query is expected")
     newest = newest_planned(files)
     if newest is None:
-        error = last_error(files, None)
-        why = "there is nothing to see" if error is None else f"its last error was: {error.text}"
-        raise InputError(f"the query of {files.place} has planned no batch yet: {why}")
+        raise InputError(not_begun(files) or f"the query of {files.place} has planned no batch yet")
     if not newest.sources:
         raise InputError(
             f"{files.place} is the checkpoint of a query without a source of keyedwm: that of a query that reads by "

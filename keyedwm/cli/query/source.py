@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from keyedwm.cli.query.alike import alike
 from keyedwm.cli.query.log import PlannedBatch, unmoved_since
 from keyedwm.cli.query.picture import Holder, PartitionPicture, SourcePicture, WatermarkPicture, slowest_first
 from keyedwm.core.coalescer import Change, ChannelWentIdle, Coalescer
@@ -104,6 +105,7 @@ class SourceReader:
         return SourcePicture(
             source=number, group=planned.group, batch=planned.batch, planned_ms=planned.now_ms,
             watermarks=tuple(watermarks), partitions=tuple(partitions), coordinator=coordinator or None,
+            alike=next(group for group in alike(batch.sources) if number in group),
         )  # fmt: skip
 
     def _states(self, cluster: Cluster, planned: QueryOffset) -> tuple[dict[TopicPartition, CommittedState], str]:

@@ -13,20 +13,21 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import replace
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 
 from keyedwm.cli.printable import PlainConsole
 from keyedwm.cli.query.held_state import Newest, state_reader
 from keyedwm.cli.query.log import newest_planned
 from keyedwm.cli.query.picture import Picture, as_json
-from keyedwm.cli.query.reader import QueryReader, planned_of
+from keyedwm.cli.query.reader import QueryReader, not_begun, planned_of
 from keyedwm.cli.query.target import target_of
 from keyedwm.cli.query.topic import TopicPicture, topic_picture
 from keyedwm.cli.watch.given import Given, add_arguments, given_of
 from keyedwm.cli.watch.live import show_live
 from keyedwm.cli.watch.table import layout, page
 from keyedwm.cli.watch.topic_table import topic_layout, topic_page
-from keyedwm.cli.watch.view import View
+from keyedwm.cli.watch.view import WAITING_FOOT, View
+from keyedwm.cli.watch.words import line, whole
 from keyedwm.core.errors import OptionError, UnavailableError
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.savepoint_files import Files
@@ -81,6 +82,8 @@ def _watch_topic(out: PlainConsole, given: Given, topic: str) -> None:
 
 
 def _watch_query(out: PlainConsole, given: Given, files: Files) -> None:
+    if not given.once and not _await_batch(out, given, files):
+        return
     with _reader(files, given) as reader, _state(files, given) as state:
 
         def lay(picture: Picture, before: Picture | None, view: View) -> tuple[RenderableType, int]:
@@ -91,6 +94,20 @@ def _watch_query(out: PlainConsole, given: Given, files: Files) -> None:
             _print(out, given, first, layout(first, width=out.width))
         else:
             show_live(out, first, lambda: replace(_look(reader), state=state()), given.every_s, lay)
+
+
+def _await_batch(out: PlainConsole, given: Given, files: Files) -> bool:
+    """Show what is waited for until the query has planned a batch; False if the user ended it before."""
+
+    def look() -> str:
+        return not_begun(files) or ""
+
+    def lay(why: str, _before: str | None, _view: View) -> tuple[RenderableType, int]:
+        waits = f"{why}; waiting for the first batch of its query, a look every {given.every_s:g} s"
+        return Group(*whole(waits, out.width), line(WAITING_FOOT)), 0
+
+    first = look()
+    return not first or show_live(out, first, look, given.every_s, lay, is_over=lambda why: not why)
 
 
 def _print(out: PlainConsole, given: Given, picture: Picture | TopicPicture, shown: RenderableType) -> None:

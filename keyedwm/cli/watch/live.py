@@ -25,8 +25,19 @@ T = TypeVar("T")
 Lay = Callable[[T, T | None, View], tuple[RenderableType, int]]
 
 
-def show_live(out: Console, first: T, look: Callable[[], T], every_s: float, lay: Lay[T]) -> None:
-    """Show pictures until a key ends it. lay: gives what to show, and how many partitions a page of it has."""
+def show_live(
+    out: Console,
+    first: T,
+    look: Callable[[], T],
+    every_s: float,
+    lay: Lay[T],
+    *,
+    is_over: Callable[[T], bool] = lambda _picture: False,
+) -> bool:
+    """Show pictures until a key ends it, or one is over: return whether that was so.
+
+    lay: gives what to show, and how many partitions a page of it has.
+    """
     picture, before, view = first, None, View()
     with _keys() as wait, Live(console=out, screen=True, auto_refresh=False) as live:
         while True:
@@ -38,8 +49,10 @@ def show_live(out: Console, first: T, look: Callable[[], T], every_s: float, lay
                 if typed is not None:
                     view = pressed(view, typed, rows)
                 if view.is_over:
-                    return
+                    return False
             picture, before = look(), picture
+            if is_over(picture):
+                return True
 
 
 @contextmanager

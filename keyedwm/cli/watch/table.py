@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from keyedwm.arrow.instants import time_text
+from keyedwm.cli.query.alike import slowest_of, title_of
 from keyedwm.cli.query.picture import (
     Holder,
     OperatorPicture,
@@ -80,14 +81,12 @@ def page(
 
     With several sources each gets its share of the height.
     """
-    heads = [
-        _query_lines(picture, width),
-        *(_source_lines(source, picture.taken_ms, width) for source in picture.sources),
-    ]
+    sources = _shown(picture)
+    heads = [_query_lines(picture, width), *(_source_lines(source, picture, width) for source in sources)]
     heads.append(state_lines(picture))
-    count = len(picture.sources)
+    count = len(sources)
     used = sum(map(len, heads)) + 2 * count + 1  # the head of each table, which part of it is shown, and the keys
-    keys = max((len(one.watermarks) for one in picture.sources), default=1)  # a row has a line for each
+    keys = max((len(one.watermarks) for one in sources), default=1)  # a row has a line for each
     rows = max(_LEAST_ROWS, (height - used) // (count * keys))
     shown = _laid_out(picture, before, width=width, view=view, rows=rows)
     return Group(shown, line(view.foot())), rows
@@ -97,11 +96,11 @@ def _laid_out(
     picture: Picture, before: Picture | None, *, width: int, view: View, rows: int | None
 ) -> RenderableType:  # fmt: skip
     parts: list[RenderableType] = [*_query_lines(picture, width), *state_lines(picture)]
-    for source in picture.sources:
+    for source in _shown(picture):
         chosen = view.chosen(source.partitions)
         window = view.window(len(chosen), len(chosen) if rows is None else rows)
         rates = _rates(source, picture, before)
-        parts += _source_lines(source, picture.taken_ms, width)
+        parts += _source_lines(source, picture, width)
         parts.append(_table(chosen[window], picture.taken_ms, rates, width))
         if len(chosen[window]) < len(source.partitions):
             of = f"{len(chosen)} of {len(source.partitions)}" if len(chosen) < len(source.partitions) else len(chosen)
@@ -137,17 +136,18 @@ def _stopped(picture: Picture) -> list[Text]:
 
 
 def _failed(picture: Picture, width: int) -> list[Text]:
-    """Say the last error, in some lines where it is long; of a silent query without one, where it would be."""
-    error = picture.last_error
+    """Say a batch that has run for long, and the last error; each in some lines where it is long."""
+    error, planned_ms = picture.last_error, max((one.planned_ms for one in picture.sources), default=picture.taken_ms)
+    ran_ms = picture.taken_ms - planned_ms
+    lines: list[Text] = []
+    is_open = picture.committed_batch != picture.planned_batch
+    if is_open and ran_ms >= _SILENT_MS and (error is None or planned_ms > error.at_ms):
+        runs = f"batch {picture.planned_batch} has run for {span(ran_ms)}, or the query stopped"
+        lines += whole(f"{runs}: no error of it is left in the checkpoint, its driver's log would have it", width)
     if error is not None:
-        said = (
-            f"last error, {ago(error.at_ms, picture.taken_ms)}, before batch {error.batch} was committed: {error.text}"
-        )
-        return whole(said, width)
-    planned_ms = max((source.planned_ms for source in picture.sources), default=picture.taken_ms)
-    if picture.committed_batch == picture.planned_batch or picture.taken_ms - planned_ms < _SILENT_MS:
-        return []
-    return [line("last error: none is left in the checkpoint; if the query failed, its driver's log has it")]
+        when = ago(error.at_ms, picture.taken_ms)
+        lines += whole(f"last error, {when}, before batch {error.batch} was committed: {error.text}", width)
+    return lines
 
 
 def _published(picture: Picture, width: int) -> list[Text]:
@@ -163,7 +163,15 @@ def _published(picture: Picture, width: int) -> list[Text]:
     return [line(f"{one.kind}: {what}, {one.rows} rows{version}, {ago(one.at_ms, picture.taken_ms)}")]
 
 
-def _source_lines(source: SourcePicture, taken_ms: int, width: int) -> list[Text]:
+def _shown(picture: Picture) -> list[SourcePicture]:
+    """Return of the sources that are alike the slowest."""
+    watermarks_ms = {one.source: one.lowest_ms() for one in picture.sources}
+    shown = {slowest_of(one.alike, watermarks_ms) for one in picture.sources}
+    return [one for one in picture.sources if one.source in shown]
+
+
+def _source_lines(source: SourcePicture, picture: Picture, width: int) -> list[Text]:
+    taken_ms = picture.taken_ms
     idle = sum(one.status is Status.IDLE for one in source.partitions)
     backlogs = [one.backlog for one in source.partitions]
     known = [backlog for backlog in backlogs if backlog is not None]
@@ -171,7 +179,10 @@ def _source_lines(source: SourcePicture, taken_ms: int, width: int) -> list[Text
     late, unreadable, future, resets = (
         sum(getattr(one, name) for one in source.partitions) for name in ("late", "unreadable", "future", "resets")
     )
-    lines = [
+    lines = []
+    if len(picture.sources) > 1:
+        lines += whole(title_of(source.alike, (one.channel.topic for one in source.partitions), source.source), width)
+    lines += [
         line(
             f"source {source.source}: planned {ago(source.planned_ms, taken_ms)}, {len(source.partitions)} partitions,"
             f" {idle} idle, {backlog}"

@@ -95,6 +95,7 @@ class View:
 
 
 FIRST_VIEW = View()
+WAITING_FOOT = "q end"
 
 
 def pressed(view: View, typed: bytes, rows: int) -> View:

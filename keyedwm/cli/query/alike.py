@@ -1,0 +1,39 @@
+"""Sources of a query told apart by their topics; those that read the same are put together.
+
+Rule: Spark makes a source of its own for each use of a frame, so a topic with three uses has three sources in the log.
+They plan for themselves, so their batches may end at other offsets; the records and the watermark options are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from keyedwm.core.text import listed
+from pyspark_wm_source.values.offsets import QueryOffset
+
+_MOST_TOPICS = 3
+
+
+def alike(sources: Mapping[int, QueryOffset]) -> list[tuple[int, ...]]:
+    """Group the numbers of sources that read the same partitions with the same watermark options, in order."""
+    groups: dict[object, list[int]] = {}
+    for number, planned in sorted(sources.items()):
+        same = tuple(sorted(planned.channels)), planned.settings, planned.idle_timeout
+        groups.setdefault(same if planned.channels else number, []).append(number)
+    return [tuple(numbers) for numbers in groups.values()]
+
+
+def slowest_of(numbers: Sequence[int], watermarks_ms: Mapping[int, Iterable[int | None]]) -> int:
+    """Return the source that stands for those alike: the one with the lowest watermark, or with none."""
+    return min(numbers, key=lambda number: [(ms is not None, ms or 0) for ms in watermarks_ms[number]])
+
+
+def title_of(numbers: Sequence[int], topics: Iterable[str], shown: int | None = None) -> str:
+    """Name sources that are alike by their numbers and topics. shown: the one that stands for them."""
+    topics = sorted(set(topics))
+    of = f" ({listed(topics, _MOST_TOPICS)})" if topics else ""
+    if len(numbers) == 1:
+        return f"source {numbers[0]}{of}"
+    *first, last = map(str, numbers)
+    which = "" if shown is None else f" read the same; the slowest, source {shown}, is shown"
+    return f"sources {', '.join(first)} and {last}{of}{which}"
