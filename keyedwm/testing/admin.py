@@ -14,6 +14,7 @@ from keyedwm.core.errors import InputError
 from keyedwm.kafka.client.connection import Retry, TransientError
 from keyedwm.kafka.client.errors import AccessError, Code, UnknownTopicError, described
 from keyedwm.kafka.requests.cluster import Cluster
+from keyedwm.kafka.requests.reactions import reaction
 
 _TIMEOUT_MS = 30_000
 
@@ -65,7 +66,7 @@ def _ask(cluster: Cluster, request: Any, outcome: Callable[[Any], Any], task: st
             raise UnknownTopicError.of(topic)
         if code.denied:
             raise AccessError(f"not allowed: {task}: {described(answer.error_code)}")
-        if not code.retriable:
+        if not reaction(request.API_KEY, answer.error_code).repeats:
             raise InputError(
                 f"{task} was refused: {getattr(answer, 'error_message', None) or described(answer.error_code)}"
             )

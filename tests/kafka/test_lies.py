@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from keyedwm.core.errors import InputError, KeyedwmError, UnavailableError
-from keyedwm.kafka.client.errors import UnknownTopicError
-from keyedwm.kafka.client.values import TopicPartition
-from keyedwm.kafka.requests import transactions as txn
+from keyedwm.core.errors import InputError, UnavailableError
+from keyedwm.kafka.requests.produce import send
 from tests.kafka import lies
-from tests.kafka.test_hostile import BEGUN, METADATA, connected, patient
+from tests.kafka.test_hostile import METADATA, answered, connected, patient
 from tests.support.hostile import TOPIC_ID, HostileBroker, hostile_broker
 
 # A handful of requests each.
 from tests.kafka.test_hostile import _compiled  # noqa: F401 isort:skip
 
 pytestmark = pytest.mark.starts
-ADD_PARTITIONS = 24
+PRODUCE = 0
 
 
 @pytest.fixture
@@ -42,9 +41,9 @@ def told(**change: Any) -> list[dict[str, Any]]:
 
 
 def test_another_topic_than_the_one_asked_for_is_none(broker: HostileBroker) -> None:
-    cluster = patient(broker.bootstrap)
+    cluster = answered(broker.bootstrap)
     broker.lies[METADATA] = lambda r, b: [b.honest(r, topics=told(name="u"))]
-    with pytest.raises(UnknownTopicError, match="'t'"):
+    with pytest.raises(UnavailableError, match="the answer leaves topic t out"):
         cluster.latest([("t", 0)])
     cluster.close()
 
@@ -65,10 +64,11 @@ def test_an_address_that_is_none_is_a_broker_that_is_not_there(broker: HostileBr
 
 def test_escape_codes_in_what_a_broker_says_have_no_effect(broker: HostileBroker) -> None:
     cluster = patient(broker.bootstrap)
-    refused = [{"name": "\x1b[2Jt", "results_by_partition": [{"partition_index": 0, "partition_error_code": 87}]}]
-    broker.lies[ADD_PARTITIONS] = lambda r, b: [b.honest(r, results_by_topic_v3_and_below=refused)]
-    with pytest.raises(KeyedwmError, match=r"\\x1b\[2Jt-0"):
-        txn.add_partitions(cluster, BEGUN, [TopicPartition("t", 0)])
+    part = {"index": 0, "error_code": 87, "base_offset": -1, "log_append_time_ms": -1, "log_start_offset": 0,
+            "error_message": "\x1b[2Jno"}  # fmt: skip
+    broker.lies[PRODUCE] = lambda r, b: [b.honest(r, responses=[{"name": "t", "partition_responses": [part]}])]
+    with pytest.raises(InputError, match=r"t-0 rejected a batch: \\x1b\[2Jno"):
+        send(cluster, "t", {0: pa.table({"value": [b"x"]})})
     cluster.close()
 
 

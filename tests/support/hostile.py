@@ -23,8 +23,8 @@ LOOPBACK = "127.0.0.1"
 TOPIC, TOPIC_ID = "t", UUID(int=1)
 # Newest version that is offered, by API key: those of Kafka 4.1 that the client uses.
 VERSIONS = {
-    0: 11, 1: 13, 2: 9, 3: 12, 8: 9, 9: 9, 10: 4, 17: 1, 18: 3, 19: 5, 20: 5, 22: 4, 23: 4, 24: 3, 26: 3, 32: 2, 37: 3,
-    36: 1, 65: 0, 66: 1,
+    0: 11, 1: 13, 2: 9, 3: 12, 8: 9, 9: 9, 10: 4, 17: 1, 18: 3, 19: 5, 20: 5, 22: 4, 23: 4, 24: 3, 25: 3, 26: 3, 28: 3,
+    32: 2, 37: 3, 36: 1, 65: 0, 66: 1,
 }  # fmt: skip
 
 
@@ -58,15 +58,31 @@ class HostileBroker:
         """Its host:port."""
         return f"{LOOPBACK}:{self.port}"
 
+    def fields(self, api: int) -> dict[str, Any]:
+        """The fields of a truthful answer."""
+        return _ANSWERS[api](self)
+
     def honest(self, request: Request, **changes: Any) -> bytes:
         """The frame of a truthful answer; `changes` replace fields of its top level."""
-        return framed(request, {**_ANSWERS[request.api](self), **changes})
+        return framed(request, {**self.fields(request.api), **changes})
+
+    def failed(self, request: Request, code: int) -> bytes:
+        """The frame of an answer that has an error code wherever it can have one."""
+        return framed(request, _with_code(self.fields(request.api), code))
 
     def answer(self, request: Request) -> Iterable[bytes] | None:
         """What is sent for a request."""
         self.counts[request.api] += 1
         lie = self.lies.get(request.api)
         return [self.honest(request)] if lie is None else lie(request, self)
+
+
+def _with_code(value: Any, code: int) -> Any:
+    if isinstance(value, list):
+        return [_with_code(one, code) for one in value]
+    if not isinstance(value, dict):
+        return value
+    return {name: code if name.endswith("error_code") else _with_code(of, code) for name, of in value.items()}
 
 
 def framed(request: Request, fields: Mapping[str, Any]) -> bytes:
@@ -115,9 +131,14 @@ _ANSWERS: dict[int, Callable[[HostileBroker], dict[str, Any]]] = {
     18: lambda _: {"error_code": 0, "throttle_time_ms": 0, "api_keys": [
         {"api_key": api, "min_version": 0, "max_version": newest} for api, newest in VERSIONS.items()]},
     22: lambda _: {"throttle_time_ms": 0, "error_code": 0, "producer_id": 1, "producer_epoch": 0},
+    23: lambda _: {"throttle_time_ms": 0, "topics": [{"topic": TOPIC, "partitions": [
+        {"error_code": 0, "partition": 0, "leader_epoch": 0, "end_offset": 0}]}]},
     24: lambda _: {"throttle_time_ms": 0, "results_by_topic_v3_and_below": [
         {"name": TOPIC, "results_by_partition": [{"partition_index": 0, "partition_error_code": 0}]}]},
+    25: lambda _: {"throttle_time_ms": 0, "error_code": 0},
     26: lambda _: {"throttle_time_ms": 0, "error_code": 0},
+    28: lambda _: {"throttle_time_ms": 0, "topics": [{"name": TOPIC, "partitions": [
+        {"partition_index": 0, "error_code": 0}]}]},
     32: lambda _: {"throttle_time_ms": 0, "results": [
         {"error_code": 0, "error_message": None, "resource_type": 4, "resource_name": "1", "configs": []}]},
     36: lambda _: {"error_code": 0, "error_message": None, "auth_bytes": b"", "session_lifetime_ms": 0},

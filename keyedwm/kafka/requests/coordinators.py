@@ -10,9 +10,9 @@ from kafka.protocol.metadata import FindCoordinatorRequest
 from keyedwm.core.errors import InputError
 from keyedwm.kafka.client.connection import Connection, Retry, TransientError, first_of
 from keyedwm.kafka.client.errors import AccessError, Code, GroupAccessError, described
+from keyedwm.kafka.requests.reactions import Api, Reaction, reaction
 
 GROUP, TRANSACTION = 0, 1  # Kafka's key types
-MOVED = frozenset({Code.NOT_COORDINATOR, Code.COORDINATOR_NOT_AVAILABLE})
 
 
 class Coordinators:
@@ -45,14 +45,14 @@ class Coordinators:
             except TransientError as error:
                 retry.pause(error)
                 continue
-            code = Code.of(found.error_code)
-            if code is Code.NONE:
+            then = reaction(Api.FIND_COORDINATOR, found.error_code)
+            if then is Reaction.ANSWER:
                 return int(found.node_id)
             what = f"group {key!r}" if kind == GROUP else f"transactional id {key!r}"
-            if code.denied:
+            if Code.of(found.error_code).denied:
                 raise (GroupAccessError if kind == GROUP else AccessError)(
                     f"not allowed to use {what}: {described(found.error_code)}"
                 )
-            if not code.retriable:
+            if then is Reaction.FINAL:
                 raise InputError(f"the coordinator of {what} cannot be found: {described(found.error_code)}")
             retry.pause(described(found.error_code))

@@ -5,22 +5,23 @@ Rule: a refusal of one partition is an answer, not an exception: losing a commit
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kafka.protocol.consumer import OffsetCommitRequest, OffsetFetchRequest
 
 from keyedwm.core.errors import InputError
 from keyedwm.kafka.client.connection import Connection, Retry, TransientError, first_of
-from keyedwm.kafka.client.errors import Code, GroupAccessError, described
+from keyedwm.kafka.client.errors import AccessError, Code, GroupAccessError, described
 from keyedwm.kafka.client.values import Committed, TopicPartition, by_topic
-from keyedwm.kafka.requests.coordinators import GROUP, MOVED, Coordinators
+from keyedwm.kafka.requests.coordinators import GROUP, Coordinators
+from keyedwm.kafka.requests.reactions import Api, Reaction, reaction
 
 _NO_OFFSET = -1
 # Half of what a broker takes as one batch by default (message.max.bytes, 1 MiB), by a generous estimate.
 _COMMIT_BYTES = 512 << 10
 _COMMIT_OVERHEAD_BYTES = 64
-_WAIT = MOVED | {Code.COORDINATOR_LOAD_IN_PROGRESS, Code.UNSTABLE_OFFSET_COMMIT}
+_BY_GROUP_SINCE = 8  # the version of OffsetFetch
 
 
 def commit(
@@ -68,14 +69,12 @@ def _commit(
             response = _to_coordinator(connection, coordinators, group, _commit_request(group, pending), retry)
         except GroupAccessError:
             return answers | dict.fromkeys(pending, Code.GROUP_AUTHORIZATION_FAILED)
-        codes = {
-            TopicPartition(t.name, p.partition_index): Code.of(p.error_code)
-            for t in response.topics
-            for p in t.partitions
-        }
-        answers |= codes
-        pending = {tp: position for tp, position in pending.items() if codes.get(tp, Code.OTHER) in _WAIT}
-        _wait(coordinators, group, (codes[tp] for tp in pending), retry)
+        codes = {TopicPartition(t.name, p.partition_index): p.error_code for t in response.topics for p in t.partitions}
+        answers |= {tp: Code.of(codes[tp]) for tp in pending if tp in codes}
+        left_out = [tp for tp in pending if tp not in codes]
+        again = [tp for tp in pending if tp in codes and reaction(Api.OFFSET_COMMIT, codes[tp]).repeats]
+        _wait(coordinators, group, Api.OFFSET_COMMIT, [codes[tp] for tp in again], left_out, retry)
+        pending = {tp: pending[tp] for tp in (*left_out, *again)}
     return answers
 
 
@@ -92,25 +91,40 @@ def fetch(
     while places is None or places:
         response = _to_coordinator(connection, coordinators, group, _fetch_request(group, places), retry)
         try:
-            answer = first_of(response.groups, "group")
+            answer = first_of(response.groups, "group") if response.API_VERSION >= _BY_GROUP_SINCE else response
         except TransientError as error:
             retry.pause(error)
             continue
-        found = {answer.error_code, *(p.error_code for t in answer.topics for p in t.partitions)}
-        codes = set(map(Code.of, found)) - {Code.NONE}
-        if Code.GROUP_AUTHORIZATION_FAILED in codes:
+        of_group = answer.error_code or 0  # null before version 2
+        parts = {TopicPartition(t.name, p.partition_index): p for t in answer.topics for p in t.partitions}
+        numbers = {of_group, *(part.error_code for part in parts.values())}
+        if Code.GROUP_AUTHORIZATION_FAILED in numbers:
             raise GroupAccessError(f"not allowed to read the committed offsets of group {group!r}")
-        if not codes & _WAIT:
-            if answer.error_code != Code.NONE:
-                raise InputError(f"group {group!r} has no committed offsets to read: {described(answer.error_code)}")
+        again = [number for number in numbers if reaction(Api.OFFSET_FETCH, number).repeats]
+        left_out = [tp for tp in places or () if tp not in parts and not of_group]
+        if not again and not left_out:
+            _check_answered(group, of_group, parts)
             return {
-                TopicPartition(t.name, p.partition_index): Committed(p.committed_offset, p.metadata or "")
-                for t in answer.topics
-                for p in t.partitions
-                if p.error_code == Code.NONE and p.committed_offset != _NO_OFFSET
+                tp: Committed(part.committed_offset, part.metadata or "")
+                for tp, part in parts.items()
+                if part.error_code == Code.NONE and part.committed_offset != _NO_OFFSET
             }
-        _wait(coordinators, group, codes & _WAIT, retry)
+        _wait(coordinators, group, Api.OFFSET_FETCH, again, left_out, retry)
     return {}
+
+
+def _check_answered(group: str, number: int, parts: Mapping[TopicPartition, Any]) -> None:
+    """Raise the error of a group, or of a partition, whose committed offset stays unknown."""
+    if Code.of(number).denied:
+        raise AccessError(f"not allowed to read the committed offsets of group {group!r}: {described(number)}")
+    if reaction(Api.OFFSET_FETCH, number) is Reaction.FINAL:
+        raise InputError(f"group {group!r} has no committed offsets to read: {described(number)}")
+    for tp, part in parts.items():
+        if reaction(Api.OFFSET_FETCH, part.error_code) is Reaction.FINAL:
+            why = f"the committed offset of {tp} in group {group!r}: {described(part.error_code)}"
+            if Code.of(part.error_code).denied:
+                raise AccessError(f"not allowed to read {why}")
+            raise InputError(f"the broker does not give {why}")
 
 
 def _to_coordinator(connection: Connection, coordinators: Coordinators, group: str, request: Any, retry: Retry) -> Any:
@@ -123,12 +137,21 @@ def _to_coordinator(connection: Connection, coordinators: Coordinators, group: s
             retry.pause(error)
 
 
-def _wait(coordinators: Coordinators, group: str, codes: Iterable[Code], retry: Retry) -> None:
-    seen = sorted(codes)
-    if seen:
-        if MOVED.intersection(seen):
-            coordinators.forget(group, GROUP)
-        retry.pause(described(seen[0]))
+def _wait(  # noqa: PLR0917
+    coordinators: Coordinators,
+    group: str,
+    api: Api,
+    codes: Sequence[int],
+    left_out: Sequence[TopicPartition],
+    retry: Retry,
+) -> None:
+    """Pause if codes are to be asked about again, or if an answer leaves partitions out."""
+    if any(reaction(api, code) is Reaction.REFRESH for code in codes):
+        coordinators.forget(group, GROUP)
+    if codes:
+        retry.pause(described(min(codes)))
+    elif left_out:
+        retry.pause(f"{left_out[0]}: the answer leaves this partition out")
 
 
 def _commit_request(group: str, positions: Mapping[TopicPartition, tuple[int, str]]) -> OffsetCommitRequest:
@@ -155,7 +178,12 @@ def _fetch_request(group: str, places: list[TopicPartition] | None) -> OffsetFet
         group_type.OffsetFetchRequestTopics(name=name, partition_indexes=numbers)
         for name, numbers in by_topic(places or (), lambda tp: tp.partition).items()
     ]
+    named = [
+        OffsetFetchRequest.OffsetFetchRequestTopic(name=name, partition_indexes=numbers)
+        for name, numbers in by_topic(places or (), lambda tp: tp.partition).items()
+    ]  # as versions before 8 have them
     topics = None if places is None else requested  # null asks for all
     return OffsetFetchRequest(
-        groups=[group_type(group_id=group, topics=topics)], require_stable=True, min_version=8, max_version=9
-    )
+        groups=[group_type(group_id=group, topics=topics)], group_id=group, topics=None if topics is None else named,
+        require_stable=True, min_version=1 if topics else 2, max_version=9,
+    )  # fmt: skip

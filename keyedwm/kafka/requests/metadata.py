@@ -7,7 +7,7 @@ A topic's limit is one, too: a client that may not read it, or reads it too earl
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -15,14 +15,17 @@ from uuid import UUID
 from kafka.protocol.admin import DescribeConfigsRequest
 from kafka.protocol.metadata import MetadataRequest
 
-from keyedwm.core.errors import InputError, UnavailableError
+from keyedwm.core.errors import InputError
 from keyedwm.kafka.client.connection import Connection, Retry, TransientError
 from keyedwm.kafka.client.errors import AccessError, Code, UnknownTopicError, described
 from keyedwm.kafka.client.values import TopicPartition, number_of
+from keyedwm.kafka.requests.reactions import Api, reaction
 
 _NO_LEADER = -1
 _NO_ID = UUID(int=0)
+_NO_EPOCH = -1
 _UNKNOWN_TOPIC_ANSWERS = 4
+_NO_CREATION_SINCE, _SOUND_EPOCHS_SINCE = 4, 9  # versions of Metadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +48,18 @@ class Metadata:
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self._topics: dict[str, _Topic] = {}
+        self._counts: dict[UUID, int] = {}  # of the partitions, by topic id
         self._cluster_id: str | None = None
 
     def topics(self) -> tuple[str, ...]:
-        """All topic names that this client may describe, internal ones included, sorted."""
-        return tuple(sorted(self._refresh(None)))
+        """All topic names that this client may describe, internal ones included, sorted.
+
+        A topic that has no leader at the moment is one of them.
+        """
+        answer = self._ask(None)
+        self._keep(answer, answer.topics)
+        there = {topic.name for topic in answer.topics if topic.error_code == Code.NONE or _repeats(topic)}
+        return tuple(sorted(there))
 
     def partitions(self, topics: Iterable[str], *, missing_ok: bool = False) -> dict[str, tuple[int, ...]]:
         """Partition numbers by topic, fresh from the cluster.
@@ -76,7 +86,7 @@ class Metadata:
         """The leader epoch of a partition as last heard; -1 if unknown."""
         known = self._topics.get(tp.topic)
         leader = None if known is None else known.leaders.get(tp.partition)
-        return -1 if leader is None else leader.epoch
+        return _NO_EPOCH if leader is None else leader.epoch
 
     def leaders(self, partitions: Iterable[TopicPartition], retry: Retry) -> dict[int, list[TopicPartition]]:
         """The partitions by leading broker, from what is known; asks the cluster about those without one."""
@@ -123,36 +133,59 @@ class Metadata:
             found, answers = self._refresh(wanted), answers + 1
         return {topic: found[topic] for topic in wanted if topic in found}
 
-    def _refresh(self, topics: list[str] | None) -> dict[str, _Topic]:
-        """Ask about topics (None: all) and keep the answer; those that do not exist are not in it."""
+    def _refresh(self, topics: list[str]) -> dict[str, _Topic]:
+        """Ask about topics and keep the answer; those that do not exist are not in it."""
         answer = self._ask(topics)
-        answers = [topic for topic in answer.topics if topics is None or topic.name in topics]
-        found = {topic.name: _topic(topic) for topic in answers if topic.error_code == Code.NONE}
+        answers = [topic for topic in answer.topics if topic.name in topics]
         for topic in answers:
-            if topics is not None and topic.error_code != Code.NONE:
+            if topic.error_code != Code.NONE:
                 _raise_unless_missing(topic.name, topic.error_code)
                 self._topics.pop(topic.name, None)
+        return self._keep(answer, answers)
+
+    def _keep(self, answer: Any, topics: Iterable[Any]) -> dict[str, _Topic]:
+        sound = [topic for topic in topics if topic.error_code == Code.NONE]
+        found = {topic.name: _topic(topic, answer.API_VERSION) for topic in sound}
+        self._counts.update({one.topic_id: len(one.leaders) for one in found.values() if one.topic_id is not None})
         self._topics.update(found)
         return found
 
     def _ask(self, topics: list[str] | None) -> Any:
-        """The cluster's answer about topics (None: all), once none of them is without a leader."""
+        """The cluster's answer about topics (None: all), once it is whole for each of those that are named."""
         requested = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics]
         task = "reading the list of topics" if topics is None else f"reading the partitions of {', '.join(topics)}"
         retry = Retry(self.connection.config, task)
         while True:
             try:
                 # Reading must not create topics, whatever the broker's auto.create.topics.enable says.
-                request = MetadataRequest(topics=requested, allow_auto_topic_creation=False, max_version=12)
+                request = MetadataRequest(
+                    topics=requested, allow_auto_topic_creation=False, min_version=_NO_CREATION_SINCE, max_version=12
+                )
                 answer = self.connection.call(None, request)
             except TransientError as error:
                 retry.pause(error)
                 continue
             self._check_cluster(answer.cluster_id)
-            unready = [topic.name for topic in answer.topics if topic.error_code == Code.LEADER_NOT_AVAILABLE]
-            if not unready:
+            lack = self._lack(answer, topics or ())
+            if lack is None:
                 return answer
-            retry.pause(f"topic {unready[0]} has no leader yet")
+            retry.pause(lack)
+
+    def _lack(self, answer: Any, topics: Sequence[str]) -> str | None:
+        """Why an answer does not tell all about the topics that were asked for; None if it does."""
+        by_name = {topic.name: topic for topic in answer.topics}
+        for name in topics:
+            topic = by_name.get(name)
+            if topic is None:
+                return f"the answer leaves topic {name} out"
+            if _repeats(topic):
+                return f"topic {name}: {described(topic.error_code)}"
+            numbers = {part.partition_index for part in topic.partitions}
+            topic_id = _id_of(topic)
+            least = 1 if topic_id is None else self._counts.get(topic_id, 1)  # a topic never loses partitions
+            if topic.error_code == Code.NONE and (gaps := set(range(max(len(numbers), least))) - numbers):
+                return f"the answer leaves partition {min(gaps)} of topic {name} out"
+        return None
 
     def _check_cluster(self, found: str | None) -> None:
         """Raise InputError if another cluster answers than before: its offsets and topics are others."""
@@ -166,9 +199,22 @@ class Metadata:
         self._cluster_id = found
 
 
-def _topic(found: Any) -> _Topic:
-    leaders = {part.partition_index: Leader(part.leader_id, part.leader_epoch) for part in found.partitions}
-    return _Topic(None if found.topic_id in {None, _NO_ID} else found.topic_id, leaders)
+def _topic(found: Any, version: int) -> _Topic:
+    # A broker before Kafka 2.4 may give an old leader epoch (KAFKA-9212), one before 2.1 gives none.
+    has_epochs = version >= _SOUND_EPOCHS_SINCE
+    leaders = {
+        part.partition_index: Leader(part.leader_id, part.leader_epoch if has_epochs else _NO_EPOCH)
+        for part in found.partitions
+    }
+    return _Topic(_id_of(found), leaders)
+
+
+def _id_of(found: Any) -> UUID | None:
+    return None if found.topic_id in {None, _NO_ID} else found.topic_id
+
+
+def _repeats(topic: Any) -> bool:
+    return reaction(Api.METADATA, topic.error_code).repeats
 
 
 def _raise_unless_missing(topic: str, code: int) -> None:
@@ -179,7 +225,7 @@ def _raise_unless_missing(topic: str, code: int) -> None:
         raise AccessError(f"not allowed to describe topic {topic!r}: {described(code)}")
     if kind is Code.INVALID_TOPIC:
         raise InputError(f"{topic!r} is not a legal topic name; letters, digits, '.', '_' and '-' are (249 at most)")
-    raise UnavailableError(f"the partitions of topic {topic!r} cannot be read: {described(code)}")
+    raise InputError(f"the partitions of topic {topic!r} cannot be read: {described(code)}")
 
 
 _TOPIC_RESOURCE, _LIMIT = 2, "max.message.bytes"

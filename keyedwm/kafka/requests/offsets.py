@@ -12,11 +12,12 @@ from typing import Any
 
 from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequest
 
-from keyedwm.core.errors import InputError
+from keyedwm.core.errors import InputError, KeyedwmError
 from keyedwm.kafka.client.connection import Retry, TransientError
 from keyedwm.kafka.client.errors import AccessError, Code, described
 from keyedwm.kafka.client.values import Isolation, LogEnd, TopicPartition, by_topic
 from keyedwm.kafka.requests.metadata import Metadata
+from keyedwm.kafka.requests.reactions import Api, Reaction, reaction
 
 _LATEST, _EARLIEST, _NEWEST_TIME = -1, -2, -3
 _NO_OFFSET = _NO_EPOCH = -1
@@ -80,12 +81,13 @@ def _ask(
     def parts(answer: Any) -> dict[TopicPartition, Any]:
         return {TopicPartition(t.name, part.partition_index): part for t in answer.topics for part in t.partitions}
 
-    return ask_leaders(metadata, wanted, request, parts)
+    return ask_leaders(metadata, wanted, Api.LIST_OFFSETS, request, parts)
 
 
 def ask_leaders(
     metadata: Metadata,
     wanted: Iterable[TopicPartition],
+    api: Api,
     request: Callable[[list[TopicPartition]], Any],
     parts_of: Callable[[Any], Mapping[TopicPartition, Any]],
 ) -> dict[TopicPartition, Any]:
@@ -103,36 +105,39 @@ def ask_leaders(
             for node, partitions in metadata.leaders(pending, retry).items()
         ]
         failed: dict[TopicPartition, str] = {}
+        moved: set[str] = set()
         for partitions, answer in sent:
             try:
                 response = connection.result(answer)
             except TransientError as error:
                 failed |= dict.fromkeys(partitions, str(error))
+                moved |= {tp.topic for tp in partitions}
                 continue
             parts = parts_of(response)
             for tp in partitions:
                 part = parts.get(tp)
                 if part is None:
                     failed[tp] = "the answer leaves this partition out"
-                elif part.error_code == Code.NONE:
+                    moved.add(tp.topic)
+                elif (then := reaction(api, part.error_code)) is Reaction.ANSWER:
                     found[tp] = part
                     del pending[tp]
+                elif then is Reaction.FINAL:
+                    raise _refused(tp, part.error_code)
                 else:
-                    failed[tp] = _retriable(tp, part.error_code)
+                    failed[tp] = described(part.error_code)
+                    moved |= {tp.topic} if then is Reaction.REFRESH else set()
         if failed:
-            metadata.forget_leaders({tp.topic for tp in failed})
+            metadata.forget_leaders(moved)
             tp = min(failed)
             retry.pause(f"{tp}: {failed[tp]}")
     return found
 
 
-def _retriable(tp: TopicPartition, code: int) -> str:
-    kind = Code.of(code)
-    if kind.denied:
-        raise AccessError(f"not allowed to read the offsets of {tp}: {described(code)}")
-    if not kind.retriable:
-        raise InputError(f"the offsets of {tp} cannot be read: {described(code)}")
-    return described(code)
+def _refused(tp: TopicPartition, code: int) -> KeyedwmError:
+    if Code.of(code).denied:
+        return AccessError(f"not allowed to read the offsets of {tp}: {described(code)}")
+    return InputError(f"the offsets of {tp} cannot be read: {described(code)}")
 
 
 def _request(
@@ -183,5 +188,5 @@ def epoch_ends(metadata: Metadata, epochs: Mapping[TopicPartition, int]) -> dict
     def parts(answer: Any) -> dict[TopicPartition, Any]:
         return {TopicPartition(t.topic, part.partition): part for t in answer.topics for part in t.partitions}
 
-    answers = ask_leaders(metadata, epochs, request, parts)
+    answers = ask_leaders(metadata, epochs, Api.OFFSET_FOR_LEADER_EPOCH, request, parts)
     return {tp: None if part.end_offset == _UNKNOWN else part.end_offset for tp, part in answers.items()}

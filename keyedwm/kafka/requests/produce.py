@@ -26,6 +26,7 @@ from keyedwm.kafka.records.batches import HEADER_BYTES
 from keyedwm.kafka.records.encode import Batch, Producer, encode
 from keyedwm.kafka.records.record_columns import Layout, RecordColumns, lay_out
 from keyedwm.kafka.requests.cluster import Cluster
+from keyedwm.kafka.requests.reactions import Api, Reaction, reaction
 
 MOST_IN_FLIGHT = 5  # of one producer a broker remembers the last five batches of a partition
 _ACKS_ALL = -1
@@ -54,12 +55,14 @@ def new_producer(cluster: Cluster) -> Producer:
         except TransientError as error:
             retry.pause(error)
             continue
-        code = Code.of(answer.error_code)
-        if code is Code.NONE:
+        then, why = reaction(Api.INIT_PRODUCER_ID, answer.error_code), described(answer.error_code)
+        if then is Reaction.ANSWER:
             return Producer(answer.producer_id, answer.producer_epoch)
-        if not code.retriable:
-            raise AccessError(f"not allowed to write: no producer id was given: {described(answer.error_code)}")
-        retry.pause(described(answer.error_code))
+        if Code.of(answer.error_code).denied:
+            raise AccessError(f"not allowed to write: no producer id was given: {why}")
+        if then is Reaction.FINAL:
+            raise InputError(f"the brokers gave no producer id to write with: {why}")
+        retry.pause(why)
 
 
 @dataclass(slots=True, eq=False)
@@ -202,8 +205,8 @@ class Sender:
             part = first_of(first_of(answer.responses, "topic").partition_responses, "partition")
         except TransientError as error:
             return str(error)
-        code = Code.of(part.error_code)
-        if code in {Code.NONE, Code.DUPLICATE_SEQUENCE}:
+        code, then = Code.of(part.error_code), reaction(Api.PRODUCE, part.error_code)
+        if then is Reaction.ANSWER:
             self._known.add(one.tp)
             if part.base_offset >= 0:
                 self._ends[one.tp] = part.base_offset + one.batch.count
@@ -211,7 +214,7 @@ class Sender:
         if code in {Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE} and (one.batch.count > 1 or following):
             return _TOO_LARGE
         # The batches after a failed one are out of order until that one is written.
-        if code.retriable or (following and code is Code.OUT_OF_ORDER_SEQUENCE):
+        if then.repeats or (following and code is Code.OUT_OF_ORDER_SEQUENCE):
             return described(part.error_code)
         raise _refused(one, code, part)
 

@@ -21,7 +21,8 @@ from keyedwm.kafka.client.errors import AccessError, Code, described
 from keyedwm.kafka.client.values import TopicPartition, by_topic, number_of
 from keyedwm.kafka.records.encode import Producer
 from keyedwm.kafka.requests.cluster import Cluster
-from keyedwm.kafka.requests.coordinators import MOVED, TRANSACTION
+from keyedwm.kafka.requests.coordinators import TRANSACTION
+from keyedwm.kafka.requests.reactions import Api, Reaction, reaction
 
 _AMBIGUOUS = frozenset({
     Code.INVALID_PRODUCER_EPOCH, Code.PRODUCER_FENCED, Code.INVALID_TXN_STATE, Code.INVALID_PRODUCER_ID_MAPPING,
@@ -87,7 +88,8 @@ def begin(cluster: Cluster, transactional_id: str, timeout_ms: int) -> Transacti
 
 def add_partitions(cluster: Cluster, transaction: Transaction, partitions: Iterable[TopicPartition]) -> None:
     """Take partitions into the transaction; must come before the first batch to each."""
-    numbers = by_topic(partitions, lambda tp: tp.partition)
+    asked = [TopicPartition(*tp) for tp in partitions]
+    numbers = by_topic(asked, lambda tp: tp.partition)
     topic_type = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
     request = AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=transaction.transactional_id,
@@ -97,15 +99,12 @@ def add_partitions(cluster: Cluster, transaction: Transaction, partitions: Itera
         max_version=3,
     )
     retry = Retry(cluster.config, f"adding partitions to transaction {transaction.transactional_id!r}")
-    answer, code = ask(cluster, (transaction.transactional_id, TRANSACTION), request, _partitions_code, retry)
+    answer, code = ask(
+        cluster, (transaction.transactional_id, TRANSACTION), request, lambda of: _worst(of, asked)[1], retry
+    )
     if code is not Code.NONE:
-        name, number = next(
-            (f"{topic.name}-{part.partition_index}", part.partition_error_code)
-            for topic in answer.results_by_topic_v3_and_below
-            for part in topic.results_by_partition
-            if Code.of(part.partition_error_code) is code
-        )
-        raise refusal(transaction.transactional_id, f"extended to {name}", number)
+        tp, number = _worst(answer, asked)
+        raise refusal(transaction.transactional_id, f"extended to {tp}", number)
 
 
 def end(cluster: Cluster, transactions: Sequence[Transaction], *, commit: bool) -> dict[Transaction, Fate]:
@@ -155,13 +154,12 @@ def _open_ids(cluster: Cluster, node: int) -> set[str]:
     while True:
         request = ListTransactionsRequest(state_filters=[_OPEN], producer_id_filters=[], max_version=1)
         answer = _call_with_retries(cluster, node, request, "listing transactions")
-        code = Code.of(answer.error_code)
-        if code is Code.NONE:
+        then, why = reaction(Api.LIST_TRANSACTIONS, answer.error_code), described(answer.error_code)
+        if then is Reaction.ANSWER:
             return {found.transactional_id for found in answer.transaction_states}
-        why = described(answer.error_code)
-        if code.denied:
+        if Code.of(answer.error_code).denied:
             raise AccessError(f"not allowed to list the transactions that broker {node} coordinates: {why}")
-        if not code.retriable:
+        if then is Reaction.FINAL:
             raise UnavailableError(f"the transactions that broker {node} coordinates cannot be listed: {why}")
         retry.pause(why)  # for one, a coordinator that is still loading its log knows only some of them
 
@@ -208,12 +206,11 @@ def _submit_describe(cluster: Cluster, node: int, transactions: Iterable[Transac
 
 def _status_of(transaction: Transaction, state: Any) -> TransactionStatus | None:
     """Return None for an answer that is to be asked for again."""
-    if state is None or Code.of(state.error_code).retriable:
+    if state is None or reaction(Api.DESCRIBE_TRANSACTIONS, state.error_code).repeats:
         return None
-    code = Code.of(state.error_code)
-    if code is Code.TRANSACTIONAL_ID_NOT_FOUND:
+    if Code.of(state.error_code) is Code.TRANSACTIONAL_ID_NOT_FOUND:
         return TransactionStatus(Fate.UNKNOWN, 0, 0)
-    if code is not Code.NONE:
+    if Code.of(state.error_code) is not Code.NONE:
         raise refusal(transaction.transactional_id, "described", state.error_code)
     return TransactionStatus(
         _fate_of(transaction, state), max(state.transaction_start_time_ms, 0), max(state.transaction_timeout_ms, 0)
@@ -256,7 +253,9 @@ def longest_timeout_ms(cluster: Cluster) -> int | None:
 def brokers(cluster: Cluster) -> list[int]:
     """Return the node ids of all brokers."""
     request = MetadataRequest(topics=[], allow_auto_topic_creation=False, max_version=12)
-    answer = _call_with_retries(cluster, None, request, "reading the list of brokers")
+    retry = Retry(cluster.config, "reading the list of brokers")
+    while not (answer := _call_with_retries(cluster, None, request, "reading the list of brokers")).brokers:
+        retry.pause("the answer has no broker")
     return sorted(broker.node_id for broker in answer.brokers)
 
 
@@ -274,14 +273,14 @@ def _submit_end(cluster: Cluster, transaction: Transaction, retry: Retry, *, com
 
 def _fate_by_code(cluster: Cluster, transaction: Transaction, number: int, *, commit: bool) -> Fate:
     """OPEN: ask once more."""
-    code = Code.of(number)
-    if code is Code.NONE:
+    if Code.of(number) is Code.NONE:
         return Fate.COMMITTED if commit else Fate.ABORTED
-    if code in _AMBIGUOUS:
+    then = reaction(Api.END_TXN, number)
+    if then is Reaction.ANSWER:
         return fate(cluster, transaction)
-    if not code.retriable:
+    if then is Reaction.FINAL:
         raise refusal(transaction.transactional_id, "ended", number)
-    if code in MOVED:
+    if then is Reaction.REFRESH:
         cluster.forget_coordinator(transaction.transactional_id, TRANSACTION)
     return Fate.OPEN
 
@@ -311,10 +310,10 @@ def ask(
             cluster.forget_coordinator(*whom)
             retry.pause(error)
             continue
-        code = Code.of(number)
-        if not code.retriable:
-            return answer, code
-        if code in MOVED:
+        then = reaction(request.API_KEY, number)
+        if not then.repeats:
+            return answer, Code.of(number)
+        if then is Reaction.REFRESH:
             cluster.forget_coordinator(*whom)
         retry.pause(described(number))
 
@@ -327,13 +326,22 @@ def _described_code(answer: Any) -> int:
     return int(first_of(answer.transaction_states, "transaction").error_code)
 
 
-def _partitions_code(answer: Any) -> int:
-    """Return the worst code: one refused partition leaves the others unattempted, a retriable one counts last."""
-    topics = answer.results_by_topic_v3_and_below
-    numbers = [part.partition_error_code for topic in topics for part in topic.results_by_partition]
-    wrong = [n for n in numbers if Code.of(n) not in {Code.NONE, Code.OPERATION_NOT_ATTEMPTED}]
-    final = [n for n in wrong if not Code.of(n).retriable]
-    return next(iter([*final, *wrong]), 0)
+def _worst(answer: Any, asked: Sequence[TopicPartition]) -> tuple[TopicPartition, int]:
+    """Return a partition and its code, the worst: one refused partition leaves the others unattempted.
+
+    A final code comes before one that is asked for again. Raises TransientError for an answer that leaves one out.
+    """
+    codes = {
+        TopicPartition(topic.name, part.partition_index): part.partition_error_code
+        for topic in answer.results_by_topic_v3_and_below
+        for part in topic.results_by_partition
+    }
+    for tp in asked:
+        if tp not in codes:
+            raise TransientError(f"{tp}: the answer leaves this partition out")
+    order = [Reaction.FINAL, Reaction.REFRESH, Reaction.RETRY, Reaction.ANSWER]
+    worst = min(asked, key=lambda tp: order.index(reaction(Api.ADD_PARTITIONS_TO_TXN, codes[tp])))
+    return worst, codes[worst]
 
 
 def _call_with_retries(cluster: Cluster, node: int | None, request: Any, task: str) -> Any:

@@ -1,0 +1,250 @@
+"""Each error code in the answer to each request is retried, final or an answer, as one table says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import kafka.errors as wire_errors
+import pyarrow as pa
+import pytest
+
+from keyedwm.core.errors import InputError, KeyedwmError, UnavailableError
+from keyedwm.kafka.client.errors import AccessError, Code
+from keyedwm.kafka.client.values import Committed, TopicPartition
+from keyedwm.kafka.requests import transactions as txn
+from keyedwm.kafka.requests.cluster import Cluster
+from keyedwm.kafka.requests.produce import send
+from keyedwm.kafka.requests.reactions import Api, Reaction, reaction
+from keyedwm.kafka.requests.transactional_offsets import commit_as
+from tests.kafka.test_hostile import answered, patient
+from tests.support.hostile import HostileBroker, Lie, hostile_broker
+
+PLACE = TopicPartition("t", 0)
+BEGUN = txn.Transaction("x", 1, 0)
+ROWS = {0: pa.table({"value": [b"x"]})}
+# Kafka's codes, by the library that has them all, and whether it takes them for ones that pass.
+KAFKAS = {
+    one.errno: issubclass(one, wire_errors.RetriableError)
+    for one in vars(wire_errors).values()
+    if isinstance(one, type)
+    and issubclass(one, wire_errors.KafkaError)
+    and isinstance(getattr(one, "errno", None), int)
+}
+CODES = sorted(KAFKAS)
+# Codes that pass all the same: nothing is known of the cause, a batch was damaged on its way, a broker is away.
+PASS = {-1, 2, 8}
+
+CALLS: dict[Api, Callable[[Cluster], Any]] = {
+    Api.PRODUCE: lambda c: send(c, "t", ROWS),
+    Api.LIST_OFFSETS: lambda c: c.latest([PLACE]),
+    Api.METADATA: lambda c: c.partitions(["t"]),
+    Api.OFFSET_COMMIT: lambda c: c.commit_offsets("g", {PLACE: (1, "")}),
+    Api.OFFSET_FETCH: lambda c: c.fetch_offsets("g", [PLACE]),
+    Api.FIND_COORDINATOR: lambda c: c.fetch_offsets("g", [PLACE]),
+    Api.INIT_PRODUCER_ID: lambda c: txn.begin(c, "x", 1_000),
+    Api.OFFSET_FOR_LEADER_EPOCH: lambda c: c.epoch_ends({PLACE: 0}),
+    Api.ADD_PARTITIONS_TO_TXN: lambda c: txn.add_partitions(c, BEGUN, [PLACE]),
+    Api.ADD_OFFSETS_TO_TXN: lambda c: commit_as(c, BEGUN, "g", PLACE, Committed(1, ""), timeout_ms=60_000),
+    Api.TXN_OFFSET_COMMIT: lambda c: commit_as(c, BEGUN, "g", PLACE, Committed(1, ""), timeout_ms=60_000),
+    Api.END_TXN: lambda c: txn.end(c, [BEGUN], commit=True),
+    Api.DESCRIBE_CONFIGS: lambda c: c.largest_batch_bytes("t"),
+    Api.DESCRIBE_TRANSACTIONS: lambda c: txn.fate(c, BEGUN),
+    Api.LIST_TRANSACTIONS: lambda c: txn.lingering(c, "y"),
+}
+
+
+@pytest.fixture
+def broker() -> Iterator[HostileBroker]:
+    with hostile_broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def cluster(broker: HostileBroker) -> Iterator[Cluster]:
+    """A cluster with patience, and with hardly a pause before it asks again."""
+    found = patient(broker.bootstrap)
+    found.config = found.connection.config = replace(found.config, retry_backoff_ms=1, retry_backoff_max_ms=1)
+    yield found
+    found.close()
+
+
+@pytest.mark.parametrize("api", Api)
+def test_every_code_that_passes_is_asked_about_again_and_no_other(api: Api) -> None:
+    for number in CODES:
+        found, code = reaction(api, number), Code.of(number)
+        passes = KAFKAS[number] or number in PASS
+        if number == 0 or api is Api.DESCRIBE_CONFIGS:
+            assert found is Reaction.ANSWER
+        elif found is Reaction.ANSWER:
+            assert (api, code) in ANSWERS
+        elif (api, code) in OTHERWISE:
+            assert found.repeats is not passes
+        else:
+            assert found.repeats is passes, (number, found)
+    assert reaction(api, 9_999).repeats or api is Api.DESCRIBE_CONFIGS  # of a later Kafka
+
+
+ANSWERS = {
+    (Api.PRODUCE, Code.DUPLICATE_SEQUENCE), (Api.METADATA, Code.UNKNOWN_TOPIC_OR_PARTITION),
+    (Api.OFFSET_FETCH, Code.UNKNOWN_TOPIC_OR_PARTITION), (Api.OFFSET_FETCH, Code.GROUP_ID_NOT_FOUND),
+    (Api.DESCRIBE_TRANSACTIONS, Code.TRANSACTIONAL_ID_NOT_FOUND), (Api.END_TXN, Code.INVALID_PRODUCER_EPOCH),
+    (Api.END_TXN, Code.PRODUCER_FENCED), (Api.END_TXN, Code.INVALID_TXN_STATE),
+    (Api.END_TXN, Code.INVALID_PRODUCER_ID_MAPPING),
+}  # fmt: skip
+OTHERWISE = {
+    (Api.FETCH, Code.CORRUPT_MESSAGE), (Api.OFFSET_COMMIT, Code.UNKNOWN_TOPIC_OR_PARTITION),
+    (Api.DELETE_TOPICS, Code.UNKNOWN_TOPIC_OR_PARTITION), (Api.CREATE_PARTITIONS, Code.UNKNOWN_TOPIC_OR_PARTITION),
+    (Api.ADD_PARTITIONS_TO_TXN, Code.OPERATION_NOT_ATTEMPTED),
+}  # fmt: skip
+
+
+@pytest.mark.starts
+@pytest.mark.parametrize("api", CALLS)
+def test_a_call_does_with_every_code_what_the_table_says(broker: HostileBroker, cluster: Cluster, api: Api) -> None:
+    act = CALLS[api]
+    right = act(cluster)
+    for number in CODES:
+        for key in ((0, "g"), (1, "x")):
+            cluster.forget_coordinator(key[1], key[0])
+        broker.lies[api] = once(number)
+        broker.counts.clear()
+        then = reaction(api, number)
+        refused = None
+        try:
+            result = act(cluster)
+        except KeyedwmError as error:
+            refused = error
+        finally:
+            broker.lies.clear()
+        if then is Reaction.FINAL and api is Api.OFFSET_COMMIT:
+            assert result == {PLACE: Code.of(number)}
+        elif then is Reaction.FINAL:
+            assert refused is not None, number
+            assert broker.counts[api] == 1, number
+            assert isinstance(refused, AccessError) is Code.of(number).denied
+        elif then.repeats:
+            assert refused is None, (number, refused)
+            assert result == right
+            assert broker.counts[api] == 2, number
+        elif number == 0:
+            assert result == right
+        else:
+            assert refused is None or api is Api.METADATA, (number, refused)
+
+
+def once(number: int) -> Lie:
+    """The first answer has this code wherever it can have one, the next ones are true."""
+
+    def lie(request: Any, broker: HostileBroker) -> list[bytes]:
+        return [broker.failed(request, number)] if broker.counts[request.api] == 1 else [broker.honest(request)]
+
+    return lie
+
+
+@pytest.mark.starts
+@pytest.mark.parametrize("api", [api for api in CALLS if api not in {Api.DESCRIBE_CONFIGS, Api.OFFSET_COMMIT}])
+def test_an_error_that_does_not_pass_ends_with_its_name(broker: HostileBroker, api: Api) -> None:
+    impatient = answered(broker.bootstrap)
+    CALLS[api](impatient)
+    for key in ((0, "g"), (1, "x")):
+        impatient.forget_coordinator(key[1], key[0])
+    broker.lies[api] = lambda request, broker: [broker.failed(request, -1)]
+    with pytest.raises(UnavailableError, match=r"UnknownError? \(-1\)|Unknown \(-1\)"):
+        CALLS[api](impatient)
+    assert broker.counts[api] <= 60
+    impatient.close()
+
+
+@pytest.mark.starts
+def test_a_new_group_has_nothing_committed(broker: HostileBroker, cluster: Cluster) -> None:
+    broker.lies[Api.OFFSET_FETCH] = lambda r, b: [
+        b.honest(r, groups=[{"group_id": "g", "error_code": int(Code.GROUP_ID_NOT_FOUND), "topics": []}])
+    ]
+    assert cluster.fetch_offsets("g", [PLACE]) == {}
+    assert cluster.fetch_offsets("g", None) == {}
+
+
+@pytest.mark.starts
+def test_one_topic_without_a_leader_is_listed_and_holds_up_no_other(broker: HostileBroker, cluster: Cluster) -> None:
+    leaderless = {"error_code": int(Code.LEADER_NOT_AVAILABLE), "name": "a", "topic_id": None, "partitions": []}
+    (sound,) = broker.fields(Api.METADATA)["topics"]
+    broker.lies[Api.METADATA] = lambda r, b: [b.honest(r, topics=[leaderless, sound])]
+    assert cluster.topics() == ("a", "t")
+    assert cluster.partitions(["t"]) == {"t": (0,)}
+
+
+def _two_partitions(broker: HostileBroker, *numbers: int) -> list[dict[str, Any]]:
+    (topic,) = broker.fields(Api.METADATA)["topics"]
+    (part,) = topic["partitions"]
+    return [{**topic, "partitions": [{**part, "partition_index": number} for number in numbers]}]
+
+
+# What the first answer leaves out, and the words of the pause.
+LEFT_OUT: dict[str, tuple[Api, Callable[[HostileBroker], dict[str, Any]], str]] = {
+    "a topic of the metadata": (Api.METADATA, lambda _: {"topics": []}, "leaves topic t out"),
+    "all partitions of a topic": (
+        Api.METADATA, lambda b: {"topics": _two_partitions(b)}, "leaves partition 0 of topic t out",
+    ),
+    "the first of two partitions": (
+        Api.METADATA, lambda b: {"topics": _two_partitions(b, 1)}, "leaves partition 0 of topic t out",
+    ),
+    "the end of a log": (Api.LIST_OFFSETS, lambda _: {"topics": []}, "t-0: the answer leaves this partition out"),
+    "where an epoch ends": (
+        Api.OFFSET_FOR_LEADER_EPOCH, lambda _: {"topics": []}, "t-0: the answer leaves this partition out",
+    ),
+    "a commit": (Api.OFFSET_COMMIT, lambda _: {"topics": []}, "t-0: the answer leaves this partition out"),
+    "a committed offset": (
+        Api.OFFSET_FETCH, lambda _: {"groups": [{"group_id": "g", "error_code": 0, "topics": []}]},
+        "t-0: the answer leaves this partition out",
+    ),
+    "a partition of a transaction": (
+        Api.ADD_PARTITIONS_TO_TXN, lambda _: {"results_by_topic_v3_and_below": []},
+        "t-0: the answer leaves this partition out",
+    ),
+    "a transaction": (Api.DESCRIBE_TRANSACTIONS, lambda _: {"transaction_states": []}, "has no transaction"),
+    "the brokers": (Api.METADATA, lambda _: {"brokers": []}, "the answer has no broker"),
+}  # fmt: skip
+
+
+@pytest.mark.starts
+@pytest.mark.parametrize("what", LEFT_OUT)
+def test_what_an_answer_leaves_out_is_asked_for_again_and_named(broker: HostileBroker, what: str) -> None:
+    api, fields, words = LEFT_OUT[what]
+    act = txn.brokers if what == "the brokers" else CALLS[api]
+    impatient = answered(broker.bootstrap)
+    right = act(impatient)
+    broker.counts.clear()
+    broker.lies[api] = lambda r, b: [b.honest(r, **(fields(b) if b.counts[api] == 1 else {}))]
+    assert act(impatient) == right
+    assert broker.counts[api] == 2
+    broker.lies[api] = lambda r, b: [b.honest(r, **fields(b))]
+    with pytest.raises(UnavailableError, match=words):
+        act(impatient)
+    impatient.close()
+
+
+@pytest.mark.starts
+def test_a_topic_that_has_fewer_partitions_than_before_is_asked_for_again(
+    broker: HostileBroker, cluster: Cluster
+) -> None:
+    broker.lies[Api.METADATA] = lambda r, b: [
+        b.honest(r, topics=_two_partitions(b, *((0,) if b.counts[Api.METADATA] == 2 else (0, 1))))
+    ]
+    broker.counts.clear()
+    assert cluster.partitions(["t"]) == {"t": (0, 1)}
+    assert cluster.partitions(["t"]) == {"t": (0, 1)}
+    assert broker.counts[Api.METADATA] == 3
+
+
+@pytest.mark.starts
+def test_a_partition_whose_committed_offset_is_denied_is_named(broker: HostileBroker, cluster: Cluster) -> None:
+    denied = {"partition_index": 0, "committed_offset": -1, "metadata": "", "error_code": 29}
+    groups = [{"group_id": "g", "error_code": 0, "topics": [{"name": "t", "partitions": [denied]}]}]
+    broker.lies[Api.OFFSET_FETCH] = lambda r, b: [b.honest(r, groups=groups)]
+    with pytest.raises(AccessError, match="not allowed to read the committed offset of t-0 in group 'g'"):
+        cluster.fetch_offsets("g", [PLACE])
+    denied["error_code"] = 42
+    with pytest.raises(InputError, match="does not give the committed offset of t-0 in group 'g': InvalidRequest"):
+        cluster.fetch_offsets("g", [PLACE])
