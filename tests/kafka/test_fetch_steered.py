@@ -85,7 +85,7 @@ class Steered:
         ]
         topic_id = self.topic_ids.pop(0) if len(self.topic_ids) > 1 else self.topic_ids[0]
         topics = [SimpleNamespace(name="t", topic_id=topic_id, error_code=0, partitions=parts)]
-        return SimpleNamespace(cluster_id="one", topics=topics)
+        return SimpleNamespace(cluster_id="one", topics=topics, API_VERSION=12)
 
     def wait_any(self, _answers: Sequence[concurrent.futures.Future[Any]]) -> None:
         """All answers are there at once."""

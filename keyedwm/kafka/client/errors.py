@@ -91,30 +91,10 @@ class Code(enum.IntEnum):
         """Whether the broker refused for lack of rights: asking again changes nothing."""
         return self in _DENIED
 
-    @property
-    def moved(self) -> bool:
-        """Whether the leader is elsewhere or unknown: ask again after a look at the metadata."""
-        return self in _MOVED
-
-    @property
-    def retriable(self) -> bool:
-        """Whether the same request can succeed later."""
-        return self in _MOVED or self in _LATER
-
 
 _DENIED = frozenset({
     Code.TOPIC_AUTHORIZATION_FAILED, Code.GROUP_AUTHORIZATION_FAILED, Code.CLUSTER_AUTHORIZATION_FAILED,
     Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-})  # fmt: skip
-_MOVED = frozenset({
-    Code.UNKNOWN_TOPIC_OR_PARTITION, Code.LEADER_NOT_AVAILABLE, Code.NOT_LEADER_OR_FOLLOWER, Code.REPLICA_NOT_AVAILABLE,
-    Code.KAFKA_STORAGE_ERROR, Code.FENCED_LEADER_EPOCH, Code.UNKNOWN_LEADER_EPOCH, Code.BROKER_NOT_AVAILABLE,
-    Code.UNKNOWN_TOPIC_ID, Code.INCONSISTENT_TOPIC_ID,
-})  # fmt: skip
-_LATER = frozenset({
-    Code.REQUEST_TIMED_OUT, Code.NETWORK_EXCEPTION, Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE,
-    Code.NOT_COORDINATOR, Code.NOT_ENOUGH_REPLICAS, Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND, Code.NOT_CONTROLLER,
-    Code.OFFSET_NOT_AVAILABLE, Code.UNSTABLE_OFFSET_COMMIT, Code.CONCURRENT_TRANSACTIONS, Code.UNKNOWN_SERVER_ERROR,
 })  # fmt: skip
 
 

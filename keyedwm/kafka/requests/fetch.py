@@ -37,6 +37,7 @@ from keyedwm.kafka.requests.fetch_requests import (
     fetch_request,
     nothing_sentence,
 )
+from keyedwm.kafka.requests.reactions import Api, Reaction, reaction
 
 # Metadata answers with another topic id that it takes: a single one may be stale.
 _OTHER_TOPIC_IDS = 3
@@ -232,6 +233,7 @@ class _Fetcher:
         except TransientError as error:
             return self._refused(leader, dict.fromkeys(leader.requested, str(error)))
         if response.error_code:
+            _check_passes(leader.requested[0], response.error_code)
             return self._refused(leader, dict.fromkeys(leader.requested, described(response.error_code)))
         found = by_partition(response, leader.requested)
         answered = [(reader, found[reader.tp]) for reader in leader.requested if reader.tp in found]
@@ -334,10 +336,16 @@ class _Fetcher:
         if code is Code.OFFSET_OUT_OF_RANGE:  # or the broker does not know the log's ends yet
             self._refuse_lost_ranges([reader])
             return f"{tp}: {described(number)} at offset {reader.position}, which the log holds"
-        if code.denied:
-            raise AccessError(f"not allowed to read {tp}: {described(number)}")
-        if code is Code.CORRUPT_MESSAGE:
-            raise CorruptRecordError.of(tp, reader.position, "is damaged on the broker's disk")
-        if not code.retriable and code is not Code.OTHER:
-            raise InputError(f"{tp} cannot be read from offset {reader.position}: {described(number)}")
+        _check_passes(reader, number)
         return f"{tp}: {described(number)}"
+
+
+def _check_passes(reader: RangeReader, number: int) -> None:
+    """Raise the error for a code that asking again does not change."""
+    tp, code = reader.tp, Code.of(number)
+    if code.denied:
+        raise AccessError(f"not allowed to read {tp}: {described(number)}")
+    if code is Code.CORRUPT_MESSAGE:
+        raise CorruptRecordError.of(tp, reader.position, "is damaged on the broker's disk")
+    if reaction(Api.FETCH, number) is Reaction.FINAL:
+        raise InputError(f"{tp} cannot be read from offset {reader.position}: {described(number)}")
