@@ -1,7 +1,8 @@
 """What every test can ask for.
 
-`kafka`: a real Kafka · `secured`: one with TLS and logins · `topic`, `new_topic`: fresh topic names · `topic_of`: fresh
-topics · `open_stream`: the source in this process · `spark`: a real Spark · `seed`: where chance begins.
+`kafka`: a real Kafka · `real_registry`: a schema registry · `secured`: a Kafka with TLS and logins · `topic`,
+`new_topic`: fresh topic names · `topic_of`: fresh topics · `open_stream`: the source in this process · `spark`: a real
+Spark · `seed`: where chance begins.
 
 With `--quick` only tests run that need no broker, no Spark and no process of their own: `make check`. With `-n` every
 worker process has a broker, a Spark and ports of its own, and the files that take longest come first: `make test`.
@@ -15,6 +16,7 @@ import os
 import sys
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 DEFAULT_SEED = 20240229
 USED = pytest.StashKey[list[str]]()
 # What takes seconds to start: a test that asks for one of these is not quick.
-STARTED_FIXTURES = {"kafka", "secured", "shell", "spark"}
+STARTED_FIXTURES = {"kafka", "real_registry", "secured", "shell", "spark"}
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
 MOST_WORKERS = 8
 
@@ -144,6 +146,22 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[Broker]:
         request.config.stash[USED].append(running.describe())
         make_internal_topics(running.bootstrap)
         yield running
+
+
+@pytest.fixture(scope="session")
+def real_registry(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The address of a real schema registry for the whole session; a test skips where none is to be had."""
+    _must_be_marked(request)
+    from keyedwm.core.errors import UnavailableError
+    from keyedwm.testing.java import JavaError
+    from keyedwm.testing.registry import registry
+
+    with ExitStack() as started:
+        try:
+            running = started.enter_context(registry())
+        except (JavaError, UnavailableError) as error:
+            pytest.skip(f"no real schema registry here: {error.message}")
+        yield running.url
 
 
 @pytest.fixture(scope="module", autouse=True)

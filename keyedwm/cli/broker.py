@@ -1,6 +1,6 @@
-"""`keyedwm broker`: a real Kafka that stays until it is told to stop.
+"""`keyedwm broker`: a real Kafka, and a schema registry if one is asked for, until they are told to stop.
 
-Rule: the address goes to stdout, alone on its line, for scripts; everything for people goes to stderr.
+Rule: the addresses go to stdout, each alone on its line, for scripts; everything for people goes to stderr.
 """
 
 from __future__ import annotations
@@ -8,16 +8,23 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+from contextlib import ExitStack
 
 from keyedwm.testing.broker import WAYS, broker, choose_way
+from keyedwm.testing.registry import registry
 
 HELP = "keep a real Kafka running and print its address"
+_ANY_PORT = 0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """--port and --way."""
+    """--port, --way and --registry."""
     parser.add_argument("--port", type=int, help="port to serve clients on (default: a free one)")
     parser.add_argument("--way", choices=WAYS, help="how to get one (default: the first way that this machine offers)")
+    parser.add_argument(
+        "--registry", type=int, nargs="?", const=_ANY_PORT, metavar="PORT",
+        help="start a schema registry with Confluent's API, too (needs Java 21 or newer), and print its address",
+    )  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
@@ -26,8 +33,15 @@ def run(args: argparse.Namespace) -> int:
     way = args.way or choose_way()
     if way != "given":
         print("starting a Kafka broker; the first start on a machine also fetches it", file=sys.stderr, flush=True)
-    with broker(way, port=args.port) as running:
+    with ExitStack() as started:
+        running = started.enter_context(broker(way, port=args.port))
+        addresses = [running.bootstrap]
         print(f"{running.describe()}; Ctrl-C stops it", file=sys.stderr, flush=True)
-        print(running.bootstrap, flush=True)  # last: a program that waits for it may stop the broker at once
+        if args.registry is not None:
+            print("starting a schema registry; the first start also fetches it", file=sys.stderr, flush=True)
+            schemas = started.enter_context(registry(port=args.registry or None))
+            print(schemas.describe(), file=sys.stderr, flush=True)
+            addresses.append(schemas.url)
+        print(*addresses, sep="\n", flush=True)  # last: a program that waits for it may stop the broker at once
         while True:
             signal.pause()

@@ -22,13 +22,13 @@ from keyedwm.testing.local import (
     IMAGE,
     JAVA_OPTIONS,
     SERVER,
-    START_LIMIT_S,
     STARTED,
     as_variables,
     free_ports,
     java_options,
     listeners,
 )
+from keyedwm.testing.process import START_LIMIT_S
 
 if TYPE_CHECKING:
     from testcontainers.core.container import DockerContainer

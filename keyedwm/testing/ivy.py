@@ -14,6 +14,7 @@ import hashlib
 import os
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,6 +30,7 @@ HASHES: Mapping[str, str] = MappingProxyType(
     {
         "HdrHistogram-2.2.2.jar": "22d1d4316c4ec13a68b559e98c8256d69071593731da96136640f864fa14fad8",
         "analyticsaccelerator-s3-1.3.1.jar": "4959a9747cbb479c73c3ffbcd479bee5b014f8b2880994585a8693fb9d24675e",
+        "apicurio-registry-app-3.3.3-all.tar.gz": "8bc6751c76d963734224b01d5e7f84ccb3cb61c87d3bd77c36c35f10a5cbed63",
         "argparse4j-0.7.0.jar": "65ceb669d88f63306c680f8088bbf765bbca72d288a61a03703000076c3d3f56",
         "bundle-2.35.4.jar": "db4b55f24ad1b4e70f17eb1717a4de76a8dadc5a27d764be7c44ff67b2c1c677",
         "caffeine-2.9.3.jar": "1e0a7bbef1dd791653143f3f05d0e489934bf5481e58a87c9e619cd46b68729b",
@@ -141,6 +143,23 @@ def fetch_jars(
     return sorted(home.glob("*.jar"))
 
 
+def fetch_archive(name: str, coordinate: str, *, hashes: Mapping[str, str] = HASHES) -> Path:
+    """The directory with what is in a tar archive; coordinate: `group:artifact:version:classifier:tar.gz`.
+
+    Checked and refused as jars are.
+    """
+
+    def fill(home: Path) -> None:
+        packed = home.parent / "packed"
+        _fill(packed, name, [coordinate], transitive=False)
+        (archive,) = _fetched(packed)
+        _check([archive], hashes)
+        with tarfile.open(archive) as tar:
+            tar.extractall(home, filter="data")
+
+    return kept_once(cache_dir() / "archives" / f"{name}-{hashlib.sha256(coordinate.encode()).hexdigest()[:8]}", fill)
+
+
 def kept_once(home: Path, fill: Callable[[Path], None]) -> Path:
     """This directory of the cache, which `fill` fills in another place if it is not there yet."""
     if not home.is_dir():
@@ -170,8 +189,12 @@ def _fill(jars: Path, name: str, coordinates: Sequence[str], *, transitive: bool
     work = jars.parent
     (work / "ivy.xml").write_text(_ivy_module(coordinates, transitive=transitive))
     _run_ivy(work, jars, name)
-    if not any(jars.glob("*.jar")):
+    if not _fetched(jars):
         raise UnavailableError(f"the Maven registry gave no jar for {', '.join(coordinates)}")
+
+
+def _fetched(directory: Path) -> list[Path]:
+    return sorted(path for path in directory.glob("*") if path.suffix in {".jar", ".gz"})
 
 
 def _check(jars: Sequence[Path], hashes: Mapping[str, str]) -> None:
@@ -197,11 +220,12 @@ def _ivy_module(coordinates: Sequence[str], *, transitive: bool) -> str:
     lines = []
     for coordinate in coordinates:
         parts = coordinate.split(":")
-        if len(parts) not in {3, 4}:
+        if not 3 <= len(parts) <= 5:
             raise OptionError(f"coordinate {coordinate!r} is not group:artifact:version")
-        group, artifact, version, *classifier = parts
+        group, artifact, version, *classifier = parts[:4]
+        kind = parts[4] if len(parts) == 5 else "jar"
         of_classifier = "".join(
-            f'<artifact name="{artifact}" type="jar" ext="jar" m:classifier="{one}"/>' for one in classifier
+            f'<artifact name="{artifact}" type="{kind}" ext="{kind}" m:classifier="{one}"/>' for one in classifier
         )
         lines.append(
             f'<dependency org="{group}" name="{artifact}" rev="{version}" conf="default" '
@@ -217,7 +241,7 @@ def _run_ivy(work: Path, jars: Path, name: str) -> None:
     log = work / "log"
     command: list[str | Path] = [
         find_java(), "-cp", _ivy_jar(), "org.apache.ivy.Main", "-cache", work / "cache", "-ivy", work / "ivy.xml",
-        "-confs", "default", "-types", "jar", "bundle", "-retrieve",
+        "-confs", "default", "-types", "jar", "bundle", "tar.gz", "-retrieve",
         jars / "[artifact]-[revision](-[classifier]).[ext]",
     ]  # fmt: skip
     with log.open("w") as out, subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, cwd=work) as ivy:

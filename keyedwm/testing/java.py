@@ -18,6 +18,8 @@ from keyedwm.core.errors import KeyedwmError
 WANTED = (17, 21)
 _INSTALL = "install a Java 17 or 21 runtime (for example openjdk-17-jre-headless) and point JAVA_HOME or PATH at it"
 
+_INSTALLED = ("/usr/lib/jvm", "/Library/Java/JavaVirtualMachines", "/opt/java")
+
 
 class JavaError(KeyedwmError):
     """Java is missing or has a version that Spark does not run on."""
@@ -38,6 +40,25 @@ def find_java() -> Path:
     if version not in WANTED:
         raise JavaError(f"found Java {version or 'of an unknown version'} at {java}: {_INSTALL}")
     return java
+
+
+def find_newer_java(least: int, who: str) -> Path:
+    """A `java` program of at least this version: of JAVA_HOME or PATH, else of those installed beside them.
+
+    who: needs it, for the JavaError where there is none.
+    """
+    home = os.environ.get("JAVA_HOME")
+    places = [Path(home) / "bin" / "java"] if home else []
+    on_path = shutil.which("java")
+    places += [Path(on_path)] if on_path else []
+    places += sorted(path for root in _INSTALLED for path in Path(root).glob("*/bin/java"))
+    for java in places:
+        if os.access(java, os.X_OK) and (java_version(java) or 0) >= least:
+            return java
+    raise JavaError(
+        f"found no Java of version {least} or newer in JAVA_HOME, on PATH or in {', '.join(_INSTALLED)}, "
+        f"which {who} needs: install one (for example openjdk-{least}-jre-headless, or Temurin); another one may stay"
+    )
 
 
 def java_version(java: Path) -> int | None:

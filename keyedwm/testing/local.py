@@ -10,11 +10,9 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
-import time
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator, Mapping
@@ -23,15 +21,14 @@ from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
-from keyedwm.core.errors import OutOfTurnError, UnavailableError
-from keyedwm.testing.guard import Guard
+from keyedwm.core.errors import UnavailableError
 from keyedwm.testing.ivy import fetch_jars
 from keyedwm.testing.java import complaint, find_java
+from keyedwm.testing.process import START_LIMIT_S, ServerProcess
 
 KAFKA_VERSION = "4.1.2"
 IMAGE = f"apache/kafka:{KAFKA_VERSION}"
 STARTED = "Kafka Server started"
-START_LIMIT_S = 180.0
 
 SERVER: Mapping[str, str] = MappingProxyType({
     "node.id": "1",
@@ -67,7 +64,6 @@ def as_variables(properties: Mapping[str, str]) -> dict[str, str]:
 
 # The broker names a logger but brings none; without one its log would be lost.
 ARTIFACTS = (f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}", "org.apache.logging.log4j:log4j-slf4j-impl:2.25.3")
-STOP_LIMIT_S = 120.0
 HEAP_MB = 512
 JAVA_OPTIONS = "KAFKA_JVM_PERFORMANCE_OPTS"
 PORTS = range(20_000, 32_000)
@@ -98,8 +94,8 @@ class LocalBroker:
         broker_port, controller_port = free_ports(2)
         broker_port = port or broker_port
         self.bootstrap = f"127.0.0.1:{broker_port}"
-        self._process: subprocess.Popen | None = None
-        self._guard: Guard | None = None
+        command = self._command("kafka.Kafka", home / "server.properties")
+        self._server = ServerProcess(home, f"the local Kafka at {self.bootstrap}", command)
         self._format(broker_port, controller_port, extra)
 
     def describe(self) -> str:
@@ -109,54 +105,24 @@ class LocalBroker:
     @property
     def pid(self) -> int | None:
         """Process id, None while stopped."""
-        return self._process.pid if self._process else None
+        return self._server.pid
 
     @property
     def log(self) -> str:
         """All that the broker logged so far, over all its starts."""
-        return (self._home / "log").read_text(errors="replace")
+        return self._server.log
 
     def start(self) -> None:
         """Starts the process and returns when it serves; UnavailableError says why if it does not."""
-        if self._process:
-            raise OutOfTurnError(f"the broker at {self.bootstrap} runs already")
-        log = self._home / "log"
-        seen = log.stat().st_size if log.exists() else 0
-        with log.open("a") as out:
-            self._process = subprocess.Popen(
-                self._command("kafka.Kafka", self._home / "server.properties"),
-                stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, cwd=self._home, start_new_session=True,
-            )  # fmt: skip
-        self._guard = Guard("process", str(self._process.pid), str(self._home))
-        limit = time.monotonic() + START_LIMIT_S
-        while STARTED not in log.read_text(errors="replace")[seen:]:
-            if self._process.poll() is not None or time.monotonic() > limit:
-                self.kill()
-                said = log.read_text(errors="replace")[seen:]
-                raise UnavailableError(f"the local Kafka did not start at {self.bootstrap}: {complaint(said)}")
-            time.sleep(0.05)
+        self._server.start(lambda logged: STARTED in logged)
 
     def stop(self) -> None:
         """Lets the broker finish (SIGTERM), then makes sure."""
-        self._end(signal.SIGTERM)
+        self._server.stop()
 
     def kill(self) -> None:
         """SIGKILL, as a crash would."""
-        self._end(signal.SIGKILL)
-
-    def _end(self, with_signal: signal.Signals) -> None:
-        if not self._process:
-            return
-        self._process.send_signal(with_signal)
-        try:
-            self._process.wait(STOP_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._process = None
-        if self._guard:
-            self._guard.dismiss()
-            self._guard = None
+        self._server.kill()
 
     def _format(self, broker_port: int, controller_port: int, extra: Mapping[str, str]) -> None:
         address = listeners("127.0.0.1", broker_port, inside="127.0.0.1", inside_port=broker_port,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 from keyedwm.cli.main import COMMANDS, main
 from keyedwm.testing.broker import VARIABLE, answers
 from keyedwm.testing.local import free_ports
+from keyedwm.testing.registry import VARIABLE as REGISTRY
 
 pytestmark = pytest.mark.starts
 
@@ -77,6 +79,19 @@ def test_broker_prints_its_address_and_ends_quietly(deadly):
     assert f"\nKafka 4.1.2 at {address}" in said
     assert said.endswith("Ctrl-C stops it\n")
     assert not answers(address)
+
+
+def test_broker_prints_the_address_of_a_registry_behind_its_own(monkeypatch):
+    monkeypatch.setenv(REGISTRY, "http://registry:8081")
+    monkeypatch.setenv(VARIABLE, "localhost:9092")
+    monkeypatch.setattr("keyedwm.testing.broker.answers", lambda _: True)
+    monkeypatch.setattr(signal, "pause", lambda: os.kill(os.getpid(), signal.SIGINT))
+    kept = signal.getsignal(signal.SIGTERM)
+    out = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", out)
+    assert main(["broker", "--registry"]) == 130
+    signal.signal(signal.SIGTERM, kept)
+    assert out.getvalue() == "localhost:9092\nhttp://registry:8081\n"
 
 
 def test_a_reader_that_has_enough_ends_a_command_without_a_traceback(planted, monkeypatch):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -50,12 +49,3 @@ def connect(fake: FakeRegistry, clock: Clock) -> Connect:
         return Registry(config, clock=clock, pause=clock.pause)
 
     return make
-
-
-@pytest.fixture(scope="session")
-def real_registry() -> str:
-    """The address of a real registry, if one is named."""
-    url = os.environ.get("KEYEDWM_REGISTRY")
-    if url is None:
-        pytest.skip("no real schema registry: KEYEDWM_REGISTRY names none")
-    return url

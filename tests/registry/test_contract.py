@@ -19,7 +19,7 @@ PROTO = 'syntax = "proto3";\nmessage P {\n  int32 a = 1;\n}\n'
 JSON = '{"$schema":"http://json-schema.org/draft-07/schema#","type":"object"}'
 
 
-@pytest.fixture(params=["ours", "real"])
+@pytest.fixture(params=["ours", pytest.param("real", marks=pytest.mark.starts)])
 def url(request: pytest.FixtureRequest) -> Iterator[str]:
     if request.param == "real":
         yield request.getfixturevalue("real_registry")

@@ -9,17 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from keyedwm.testing import java
 from keyedwm.testing.java import JavaError, complaint, find_java, java_version
 
 ADVICE = "install a Java 17 or 21 runtime"
 
 
 def java_that_says(home: Path, version_line: str) -> Path:
-    java = home / "bin" / "java"
-    java.parent.mkdir(parents=True)
-    java.write_text(f"#!/bin/sh\necho '{version_line}' >&2\n")
-    java.chmod(0o755)
-    return java
+    program = home / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\necho '{version_line}' >&2\n")
+    program.chmod(0o755)
+    return program
 
 
 def told(environment: dict[str, str]) -> tuple[int, str]:
@@ -54,18 +55,28 @@ def test_no_java_at_all_is_one_sentence(tmp_path):
     ],
 )
 def test_a_wrong_version_is_named_with_its_place(tmp_path, line, version):
-    java = java_that_says(tmp_path, line)
+    found = java_that_says(tmp_path, line)
     code, said = told({"JAVA_HOME": str(tmp_path), "PATH": os.environ["PATH"]})
     assert code == 1
-    assert said.startswith(f"found Java {version} at {java}: {ADVICE}")
+    assert said.startswith(f"found Java {version} at {found}: {ADVICE}")
 
 
 def test_java_home_wins_over_path_even_when_it_is_wrong(monkeypatch, tmp_path):
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(JavaError, match="holds no bin/java"):
         find_java()
-    java = java_that_says(tmp_path, 'openjdk version "21.0.4" 2024-07-16 LTS')
-    assert find_java() == java
+    found = java_that_says(tmp_path, 'openjdk version "21.0.4" 2024-07-16 LTS')
+    assert find_java() == found
+
+
+def test_a_newer_java_is_found_beside_the_one_of_spark(monkeypatch, tmp_path):
+    monkeypatch.setenv("JAVA_HOME", str(java_that_says(tmp_path / "own", 'openjdk version "17.0.1"').parents[1]))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(java, "_INSTALLED", (str(tmp_path / "jvm"),))
+    with pytest.raises(JavaError, match=r"found no Java of version 21 or newer .* which the registry needs: install"):
+        java.find_newer_java(21, "the registry")
+    newer = java_that_says(tmp_path / "jvm" / "temurin-25", 'openjdk version "25" 2025-09-16')
+    assert java.find_newer_java(21, "the registry") == newer
 
 
 def test_something_that_is_not_java_has_no_version(monkeypatch, tmp_path):
