@@ -20,7 +20,7 @@ from keyedwm.core.errors import OptionError, OutOfTurnError, UnavailableError
 from keyedwm.kafka.client.certificates import CertificateError, sentence
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.client.errors import AccessError, NoBrokerError
-from keyedwm.kafka.client.login import LoginError
+from keyedwm.kafka.client.login import LoginError, MechanismError
 from keyedwm.kafka.client.network import LOGIN_REFUSED, Manager, manager_settings
 from keyedwm.kafka.client.outside import NOT_IN_TIME
 from keyedwm.kafka.client.probe import other_protocol
@@ -211,6 +211,13 @@ def _refused(error: BaseException, config: ClientConfig) -> Exception | None:
     """The error for the user if a retry cannot succeed, else None."""
     if isinstance(error, (TokenError, LoginError)):
         return AccessError(f"the login at {config.addresses} failed: {error.args[0]}")
+    if isinstance(error, MechanismError):
+        offered = ", ".join(error.offered) or "none that this client knows"
+        default = "" if config.security.mechanism_is_set else ", the default"
+        return AccessError(
+            f"the brokers at {config.addresses} do not accept the login {config.security.mechanism.value}{default}; "
+            f"they offer {offered}: set kafka.sasl.mechanism"
+        )
     if isinstance(error, LOGIN_REFUSED):
         return AccessError(f"the brokers at {config.addresses} refused the login with {_login_of(config)}")
     if isinstance(error, CertificateError):

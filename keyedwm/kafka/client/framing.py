@@ -13,12 +13,14 @@ from typing import Any, NamedTuple
 
 import kafka.errors as wire_errors
 import numpy as np
+from kafka.future import Future
 from kafka.net.connection import KafkaConnection
 from kafka.protocol.consumer import FetchResponse
+from kafka.protocol.metadata import ApiVersionsResponse
 from kafka.protocol.parser import KafkaProtocol
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
-from keyedwm.kafka.client.login import login_wait_of, mechanism_of
+from keyedwm.kafka.client.login import MechanismError, known_mechanisms, login_wait_of, mechanism_of
 from keyedwm.kafka.client.outside import Outside
 
 # The answers of a login: versions, mechanisms and tokens, of which Kerberos has the longest.
@@ -27,6 +29,8 @@ _FETCH, _LOGIN_APIS = 1, frozenset({17, 18, 36})  # SaslHandshake, ApiVersions, 
 # What metadata, offsets or transactions of a large cluster can take.
 OTHER_BYTES = 64 << 20
 _SHOWN_BYTES = 64
+_API_VERSIONS, _UNSUPPORTED_VERSION = 18, 35
+_log = logging.getLogger(__name__)
 _LENGTH_BYTES = 4
 _NO_ROOM = memoryview(bytearray())
 _COPIED_BYTES = 1 << 10
@@ -127,9 +131,15 @@ class _Parser(KafkaProtocol):
 
     def _process_response(self, read_buffer: Any) -> tuple[int, Any]:
         asked = self.in_flight_requests[0] if self.in_flight_requests else None
+        if asked is not None and asked.request_api_key == _API_VERSIONS and _refuses_version(read_buffer, asked):
+            # Its body may be of any version: the same request of version 0, which all servers know, is the next one.
+            self.in_flight_requests.popleft()
+            return asked.correlation_id, ApiVersionsResponse(error_code=_UNSUPPORTED_VERSION, api_keys=[])
         if asked is not None and asked.request_api_key == _FETCH:
             _leave_records(asked.request_api_version)
         correlation_id, answer = super()._process_response(read_buffer)
+        if isinstance(answer, ApiVersionsResponse) and answer.error_code == _UNSUPPORTED_VERSION:
+            raise wire_errors.KafkaProtocolError("the server there supports no version of ApiVersions")
         _check_arrays(answer, _required_arrays(answer.__class__, answer.API_VERSION))
         return correlation_id, answer
 
@@ -154,6 +164,16 @@ class _Parser(KafkaProtocol):
         return OTHER_BYTES, "for an answer without records"
 
 
+def _refuses_version(answer: Any, asked: Any) -> bool:
+    """Whether an answer to ApiVersions says that its version, which is not 0, is not supported.
+
+    The code stands behind the correlation id in every version.
+    """
+    head = bytes(answer.read(6))
+    answer.seek(0)
+    return asked.request_api_version > 0 and int.from_bytes(head[4:], "big", signed=True) == _UNSUPPORTED_VERSION
+
+
 @functools.cache
 def _leave_records(version: int) -> None:
     """Let the decoder of fetched records leave them in their frame: the code that kafka-python makes copies them."""
@@ -176,14 +196,51 @@ class LimitedConnection(KafkaConnection):
     """
 
     _outside: Outside
+    _most_throttle_s: float
+    _throttle_time: float
 
     @classmethod
-    def of(cls, connection: KafkaConnection, outside: Outside) -> LimitedConnection:
-        """Turn a connection that was just made into a limited one."""
+    def of(cls, connection: KafkaConnection, outside: Outside, most_throttle_ms: float) -> LimitedConnection:
+        """Turn a connection that was just made into a limited one.
+
+        most_throttle_ms: the longest time for which a broker is left alone because it says so.
+        """
         connection.__class__ = cls
         limited: LimitedConnection = connection
-        limited._outside = outside
+        limited._outside, limited._most_throttle_s = outside, most_throttle_ms / 1_000
         return limited
+
+    @property
+    def free_at(self) -> float:
+        """The time, by the monotonic clock, at which the broker's throttling ends; 0 without one."""
+        return float(self._throttle_time)
+
+    def send_request(self, request: Any, request_timeout_ms: float | None = None) -> Future:
+        """Send a request; one to a broker that throttles, or whose socket is full, waits for the end of that.
+
+        kafka-python refuses such a request: its caller would look for another leader, and be throttled for that again.
+        """
+        if not self.connected or not self.paused or self._reauth.is_reauthenticating:
+            return super().send_request(request, request_timeout_ms=request_timeout_ms)
+        later: Future = Future()
+        begins = max(time.monotonic(), self.free_at)
+        self._request_buffer.append((request, later, self._timeout_at(now=begins, timeout_ms=request_timeout_ms)))
+        return later
+
+    def unpause(self, v: str) -> None:
+        """End a pause, and send what waited for its end."""
+        super().unpause(v)
+        if self.connected and not self.paused and not self._reauth.is_reauthenticating:
+            self.send_buffered()
+
+    def _maybe_throttle(self, response: Any) -> None:
+        wait_s = min((getattr(response, "throttle_time_ms", 0) or 0) / 1_000, self._most_throttle_s)
+        until = time.monotonic() + wait_s
+        if wait_s > 0 and until > self._throttle_time:
+            _log.debug("%s throttles this client for %d ms", self, wait_s * 1_000)
+            self._throttle_time = until
+            self.pause("throttle")
+            self.net.call_at(until, self._maybe_unthrottle)
 
     def connection_made(self, transport: Any) -> None:
         """Begin to talk, with a parser that knows what was asked."""
@@ -210,9 +267,11 @@ class LimitedConnection(KafkaConnection):
         answer = await self._send_request(
             SaslHandshakeRequest(mechanism=name, min_version=1, max_version=1), None, over_at
         )
+        if answer.error_code == wire_errors.UnsupportedSaslMechanismError.errno:
+            raise MechanismError(known_mechanisms(answer.mechanisms))
         _check_code(answer.error_code)
-        if name not in answer.mechanisms:
-            raise wire_errors.UnsupportedSaslMechanismError(f"the broker does not offer {name}")
+        if answer.mechanisms and name not in answer.mechanisms:  # a server that accepts the mechanism may list none
+            raise MechanismError(known_mechanisms(answer.mechanisms))
         host = self.transport.host or self.transport.getPeer()[0]
         # Its steps ask a token provider or a Kerberos server, or compute for a while.
         api_key = login_wait_of(self.config, host)

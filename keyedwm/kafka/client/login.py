@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import kafka.errors as wire_errors
@@ -16,6 +16,8 @@ from kafka.net.sasl import get_sasl_mechanism
 from kafka.net.sasl.abc import SaslMechanism
 from kafka.net.sasl.oauth import SaslMechanismOAuth
 from kafka.net.sasl.scram import SaslMechanismScram
+
+from keyedwm.kafka.client.security import Mechanism
 
 # RFC 7677 asks for at least so many; with fewer, an eavesdropper finds the password by trying.
 LEAST_ITERATIONS = 4_096
@@ -25,6 +27,20 @@ _MOST_DIGITS = 10
 
 class LoginError(wire_errors.SaslAuthenticationFailedError):
     """The login failed for a reason that is named; it is final, as a refused login is."""
+
+
+class MechanismError(wire_errors.UnsupportedSaslMechanismError):
+    """The broker does not offer the mechanism; `offered`: those that it offers, as far as this client knows them."""
+
+    def __init__(self, offered: Sequence[str]) -> None:
+        super().__init__("the broker does not offer this mechanism")
+        self.offered = offered
+
+
+def known_mechanisms(names: Iterable[str]) -> list[str]:
+    """Return the mechanisms of this client among those that a broker names."""
+    known = {one.value for one in Mechanism}
+    return sorted(known.intersection(names))
 
 
 class Scram(SaslMechanismScram):

@@ -163,13 +163,23 @@ class Manager(KafkaConnectionManager):
             how["timeout_ms"] = min(how["timeout_ms"], self.socket_connection_setup_timeout_ms(node_id))
         connection = super().get_connection(node_id, **how)
         if not isinstance(connection, LimitedConnection):
-            connection = LimitedConnection.of(connection, self._outside)
+            connection = LimitedConnection.of(
+                connection, self._outside, self.config["socket_connection_setup_timeout_ms"]
+            )
             if not self.cluster.is_bootstrap(node_id):
                 connection.init_future.add_callback(lambda _: self._is_reached(node_id))
                 connection.init_future.add_errback(functools.partial(self._unreached.__setitem__, node_id))
         if self.cluster.is_bootstrap(node_id):
             connection.init_future.add_errback(functools.partial(self._remember, node_id))
         return connection
+
+    def least_loaded_node(self) -> Any:
+        """A broker for a request that any can answer; where all throttle, the one that is free first."""
+        node_id = super().least_loaded_node()
+        if node_id is not None:
+            return node_id
+        busy = [(one.free_at, of) for of, one in self._conns.items() if one.connected]
+        return min((pair for pair in busy if not self.cluster.is_bootstrap(pair[1])), default=(0, None))[1]
 
     def _is_reached(self, node_id: Any) -> None:
         self._unreached.pop(node_id, None)
