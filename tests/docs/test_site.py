@@ -47,6 +47,7 @@ LOOKED_FOR = {
     "graceful": "how-to/stop-and-restart.md",
     "upsert": "how-to/late-updates-with-merge.md",
     "install": "how-to/install.md",
+    "disk": "how-to/size-a-query.md",
 }
 
 
