@@ -33,6 +33,7 @@ METHODS = {
         "send": "(self, request, node_id=None, request_timeout_ms=None)",
         "bootstrap_async": "(self, timeout_ms=None, refresh=True)",
         "socket_connection_setup_timeout_ms": "(self, node_id)",
+        "least_loaded_node": "(self)",
     },
     KafkaConnection: {
         "connection_made": "(self, transport)",
@@ -40,6 +41,12 @@ METHODS = {
         "_sasl_authenticate": "(self, timeout_at=None)",
         "_send_request": "(self, request, future=None, timeout_at=None)",
         "_timeout_at": "(self, now=None, timeout_ms=None)",
+        "send_request": "(self, request, request_timeout_ms=None)",
+        "send_buffered": "(self)",
+        "pause": "(self, v)",
+        "unpause": "(self, v)",
+        "_maybe_throttle": "(self, response)",
+        "_maybe_unthrottle": "(self)",
     },
     KafkaTCPTransport: {"__init__": "(self, net, sock, host=None)", "_sock_recv": "(self)"},
     KafkaSSLTransport: {"__init__": "(self, net, sock, host=None, **configs)", "_sock_recv": "(self)"},
@@ -64,7 +71,15 @@ METHODS = {
 # Attributes that their objects have.
 ATTRIBUTES = {
     KafkaConnectionManager: ("_net", "_conns", "cluster", "config"),
-    KafkaConnection: ("_reauth", "parser", "initializing", "init_future", "transport"),
+    KafkaConnection: (
+        "_reauth",
+        "parser",
+        "initializing",
+        "init_future",
+        "transport",
+        "paused",
+        "_request_buffer",
+    ),
     KafkaTCPTransport: ("_sock", "_net", "_protocol", "_write_buffer"),
     NetworkSelector: ("_exception",),
     KafkaProtocol: ("_max_frame_size", "in_flight_requests"),

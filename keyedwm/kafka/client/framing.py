@@ -138,7 +138,11 @@ class _Parser(KafkaProtocol):
         if asked is not None and asked.request_api_key == _FETCH:
             _leave_records(asked.request_api_version)
         correlation_id, answer = super()._process_response(read_buffer)
-        if isinstance(answer, ApiVersionsResponse) and answer.error_code == _UNSUPPORTED_VERSION:
+        if (
+            self._connection.initializing
+            and isinstance(answer, ApiVersionsResponse)
+            and answer.error_code == _UNSUPPORTED_VERSION
+        ):
             raise wire_errors.KafkaProtocolError("the server there supports no version of ApiVersions")
         _check_arrays(answer, _required_arrays(answer.__class__, answer.API_VERSION))
         return correlation_id, answer
