@@ -56,6 +56,14 @@ HIGHEST = {
 }
 # Those that were added later draw their rates apart, so that a seed keeps the faults that it had.
 LATER = {"copy in between": 0.5}
+# Those of brokers that answer late, out of order or with less than they have, which every second seed has.
+OTHER_ANSWERS = {
+    "fetch of nothing": 0.4,
+    "partitions left out": 0.2,
+    "late answer": 0.03,
+    "late request": 0.02,
+    "out of order": 0.3,
+}
 # After these most queries have to stop, so only some seeds have them: (faults, share of the seeds).
 _RARE = (
     (("ledger lost", "ledger older"), 0.2),
@@ -68,6 +76,7 @@ _SILENCES_MS = (3_000, 40_000, 200_000)
 _PAUSES_MS = (1_000, 20_000, 70_000)
 _AWAY_MS = (1_000, 30_000, 90_000)
 _THROTTLES_MS = (100, 5_000, 30_000)
+_LATE_MS = (50, 3_000, 25_000, 90_000)
 
 
 class Strike(NamedTuple):
@@ -107,7 +116,8 @@ class Faults:
         for names, share in _RARE:
             if chance.random() >= share:
                 self.rates |= dict.fromkeys(names, 0.0)
-        self.rates |= {name: rate * random.Random(f"{seed} rate of {name}").random() for name, rate in LATER.items()}
+        later = LATER | (OTHER_ANSWERS if seed % 2 == 0 else {})
+        self.rates |= {name: rate * random.Random(f"{seed} rate of {name}").random() for name, rate in later.items()}
         self.active = True
         self.inside: str | None = None  # "task" or "commit"
         self.strikes_so_far: list[Strike] = []
@@ -117,6 +127,8 @@ class Faults:
         self._draws = {name: random.Random(f"{seed} {name}") for name, rate in self.rates.items() if rate}
         self._opportunities: Counter[str] = Counter()
         self._no_states_until_ms = 0.0
+        self._under_way: list[tuple[float, str, Callable[[], Any]]] = []  # requests that nobody waits for any more
+        self.overtaken: set[str] = set()  # those of them that have reached their brokers
         self._ways = random.Random(f"{seed} ways")
         brokers.empty_fetch = lambda: self.strikes("empty fetch")
         brokers.stale = lambda: self.strikes("stale metadata")
@@ -152,6 +164,7 @@ class Faults:
         clock.pass_ms(max(brokers.muted_until_ms.get(node, 0) - clock.now_ms, 0))
         if clock.now_ms - START_MS > _ENDLESS_MS:
             raise EndlessError(f"{name} is asked for ever")
+        self._arrive()
         self.step(f"before {name}")
         if self.strikes("silent broker", f"{node} at {name}"):
             self._silence(node)
@@ -169,14 +182,50 @@ class Faults:
         if self.strikes("leader moves"):
             where = self._draws["leader moves"].choice(sorted(brokers.logs))
             brokers.move_leader(where, self.of("leader moves", NODES))
+        if self.strikes("late request", name):
+            self._under_way.append((self.now_ms + self.of("late request", _LATE_MS), name, answer))
+            clock.pass_ms(limit_ms)
+            raise TransientError(f"no answer came within {limit_ms} ms")
         response = answer()
+        if hasattr(response, "session_id"):
+            self._hold_back(response)
         if self.strikes("throttled", name):
             self._throttle(node, response)
+        if self.strikes("late answer", name):
+            self._delay(limit_ms)
         self.step(f"after {name}")
         if self.strikes("lost answer", name):
             clock.pass_ms(100)
             raise TransientError("the answer was lost")
         return response
+
+    def holds(self, request: Any) -> bool:
+        """Whether a request's answer comes after those of requests to other brokers that are sent later."""
+        return self.strikes("out of order", type(request).__name__.removesuffix("Request"))
+
+    def _arrive(self) -> None:
+        """Requests of connections that the client has given up reach their brokers."""
+        due = [one for one in self._under_way if one[0] <= self.now_ms]
+        self._under_way = [one for one in self._under_way if one not in due]
+        for _, name, answer in due:
+            self.overtaken.add(name)
+            answer()
+
+    def _delay(self, limit_ms: int) -> None:
+        late_ms = self.of("late answer", _LATE_MS)
+        self._brokers.clock.pass_ms(min(late_ms, limit_ms))
+        if late_ms > limit_ms:
+            raise TransientError(f"no answer came within {limit_ms} ms")
+
+    def _hold_back(self, response: Any) -> None:
+        """A fetch brings nothing although there are records, or leaves partitions out."""
+        if self.strikes("fetch of nothing"):
+            for topic in response.responses:
+                for part in topic.partitions:
+                    part.records = b""
+        if self.strikes("partitions left out"):
+            for topic in response.responses:
+                topic.partitions = [part for part in topic.partitions if self.of("partitions left out", (0, 1))]
 
     def _no_states(self, name: str, request: Any) -> bool:
         """The coordinator of the source's groups is away: states cannot be committed, nor asked for.

@@ -46,19 +46,30 @@ def response_class(request_class: type) -> Any:
 class SimulatedConnection:
     """Stands in for Connection."""
 
-    def __init__(self, brokers: Brokers, config: ClientConfig, travel: Travel) -> None:
+    def __init__(
+        self, brokers: Brokers, config: ClientConfig, travel: Travel, holds: Callable[[Any], bool] = lambda _: False
+    ) -> None:
+        """holds: whether the answer to a request is there only when it is waited for."""
         self.config = config
         self.usable = True
-        self._brokers, self._travel = brokers, travel
+        self._brokers, self._travel, self._holds = brokers, travel, holds
+        self._held: dict[Answer, Callable[[], None]] = {}
 
     def submit(self, node_id: int | None, request: Any) -> Answer:
         answer: Answer = concurrent.futures.Future()
         node = self._brokers.any_node() if node_id is None else node_id
         limit_ms = self.config.request_timeout_ms
-        try:
-            answer.set_result(self._travel(node, request, lambda: self._exchange(node, request), limit_ms))
-        except TransientError as error:
-            answer.set_exception(error)
+
+        def go() -> None:
+            try:
+                answer.set_result(self._travel(node, request, lambda: self._exchange(node, request), limit_ms))
+            except TransientError as error:
+                answer.set_exception(error)
+
+        if self._holds(request):
+            self._held[answer] = go
+        else:
+            go()
         return answer
 
     def _exchange(self, node: int, request: Any) -> Any:
@@ -71,10 +82,12 @@ class SimulatedConnection:
         return kind.decode(bytes(response.encode(version=version)), version=version)
 
     def result(self, answer: Answer) -> Any:
+        self.wait_any([answer])
         return answer.result()
 
     def wait_any(self, answers: Sequence[Answer]) -> None:
-        assert all(answer.done() for answer in answers)
+        if not any(answer.done() for answer in answers):
+            self._held.pop(answers[-1])()
 
     def call(self, node_id: int | None, request: Any) -> Any:
         return self.result(self.submit(node_id, request))

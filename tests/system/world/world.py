@@ -113,7 +113,7 @@ class World:
 
     def connect(self, config: ClientConfig, _timeout_ms: int = 0) -> Cluster:
         """Stands in for Cluster.connect."""
-        connection = SimulatedConnection(self.brokers, config, self.faults.travel)
+        connection = SimulatedConnection(self.brokers, config, self.faults.travel, self.faults.holds)
         self.connections.append(connection)
         return Cluster(connection)  # type: ignore[arg-type]
 
@@ -322,7 +322,9 @@ class World:
         unknown = "does not exist" in sentence and bool(self.faults.struck["stale metadata"])
         # Of a table that was restored, what the two have in common may be gone: then their watermarks tell.
         copied = "a copy of this checkpoint has run" in sentence and bool(self.faults.struck["copied checkpoint"])
-        return lost or unknown or copied or self.target.explains(sentence)
+        # A late request for a producer id takes it from whoever has it now, as another driver's would.
+        overtaken = "writes with another ledger" in sentence and "InitProducerId" in self.faults.overtaken
+        return lost or unknown or copied or overtaken or self.target.explains(sentence)
 
 
 def _place(error: BaseException) -> str:
