@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kafka.protocol.admin import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
+from kafka.protocol.metadata import MetadataRequest
 
 from keyedwm.core.errors import InputError
 from keyedwm.kafka.client.connection import Retry, TransientError
@@ -53,9 +54,12 @@ def create_partitions(cluster: Cluster, name: str, total: int) -> None:
 
 def _ask(cluster: Cluster, request: Any, outcome: Callable[[Any], Any], task: str, topic: str) -> None:
     retry = Retry(cluster.config, task)
+    node: int | None = None
     while True:
         try:
-            answer = outcome(cluster.connection.call(None, request))
+            answer = outcome(cluster.connection.call(node, request))
+            if answer.error_code == Code.NOT_CONTROLLER:  # brokers without KRaft leave it to us to ask the controller
+                node = cluster.connection.call(None, MetadataRequest(topics=[], max_version=12)).controller_id
         except TransientError as error:
             retry.pause(error)
             continue
