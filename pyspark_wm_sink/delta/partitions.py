@@ -1,14 +1,15 @@
 """The partitions of a Delta table: which rows belong to which, and how the log writes their values.
 
-Rule: the log alone defines a file's partition, its directory is for people. A value is serialized as the Delta protocol
-says, so that every reader parses the same value; a column whose type has no such text cannot partition a table.
+Rule: the log defines a file's partition. A value is serialized as the Delta protocol says, so that every reader parses
+the same value; a column whose type has no such text cannot partition a table. Polars reads values off the directory, so
+its name says the same, or nothing.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 
@@ -17,7 +18,9 @@ from pyspark_wm_sink.tables.grouping import grouped_by
 
 PartitionValues = tuple[str | None, ...]
 _NULL = "__HIVE_DEFAULT_PARTITION__"
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
+_LONGEST_NAME = 255  # bytes that a file system takes
+_LONGEST_PATH = 512  # an object store takes 1,024, with that of the table
+_UNNAMED = "values-in-the-log=1/"  # for values beyond: no column's name, so Polars stops at it with an error
 _SHOWN = 64
 
 
@@ -29,8 +32,11 @@ def partitions_of(rows: pa.Table, by: Sequence[str]) -> Iterator[tuple[Partition
 
 def directory_of(values: Mapping[str, str | None]) -> str:
     """Name a directory for a partition; empty for a table without partitions."""
-    parts = (f"{name}={_NULL if value is None else value}" for name, value in values.items())
-    return "".join(f"{'='.join(_UNSAFE.sub('_', half)[:_SHOWN] for half in part.split('=', 1))}/" for part in parts)
+    parts = [
+        f"{quote(name, safe='')}={_NULL if value is None else quote(value, safe='')}/" for name, value in values.items()
+    ]
+    path = "".join(parts)
+    return path if len(path) <= _LONGEST_PATH and all(len(part) <= _LONGEST_NAME for part in parts) else _UNNAMED
 
 
 def check_columns(by: Sequence[str], schema: pa.Schema) -> tuple[str, ...]:

@@ -28,11 +28,15 @@ _COMPRESSION = "zstd"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeltaStagePlan(StagePlan):
-    """A Delta table; partition_by: those of the columns that partition it."""
+    """A Delta table.
+
+    partition_by: those of the columns that partition it. indexed: those whose bounds the log has.
+    """
 
     path: str
     storage: Mapping[str, str] = field(repr=False)
     partition_by: tuple[str, ...] = ()
+    indexed: tuple[str, ...]
 
     @property
     def place(self) -> str:
@@ -85,7 +89,7 @@ class _ParquetFile:
         name = f"part-{task.partition:05d}-{uuid.uuid4()}-c000.{_COMPRESSION}.parquet"
         self._name = directory_of(self._values) + name
         self._footer: list[pq.FileMetaData] = []
-        self._floats = float_bounds(plan.file_schema)
+        self._floats = float_bounds(plan.file_schema, plan.indexed)
         self._stream = files_of(plan.path, plan.storage).open_output_stream(self._name)
         self._writer = pq.ParquetWriter(
             self._stream, plan.file_schema, compression=_COMPRESSION, metadata_collector=self._footer,
@@ -114,7 +118,7 @@ class _ParquetFile:
             name=self._name,
             size=size,
             rows=footer.num_rows,
-            stats=stats_json(footer, self._plan.file_schema, self._floats),
+            stats=stats_json(footer, self._plan.file_schema, self._plan.indexed, self._floats),
             modified_ms=time.time_ns() // 1_000_000,
             partition=self._values,
         )

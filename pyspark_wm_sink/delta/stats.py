@@ -3,14 +3,15 @@
 Rule: a bound may be wide, never tight by mistake. Texts are cut to a prefix and times to the millisecond, outwards.
 Parquet's bounds of floats leave NaN out, which Spark takes for the largest number: it would pass over a row group with
 NaN. So the footer has none of floats; those for the log are taken while a file is written, and NaN means no bounds. A
-file has bounds for every column of a bounded type that holds a value, or for none: deltalake's Arrow reader takes a
-bound that is missing in one file and present in another for "no row matches", and would hide rows.
+file has bounds for every column that the table's readers look for them in and that holds a value, or for none:
+deltalake's Arrow reader takes a bound that is missing for "no row matches", and would hide rows.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
@@ -19,12 +20,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 _INDEXED_COLUMNS = 32
+_COUNT, _NAMES = "delta.dataSkippingNumIndexedCols", "delta.dataSkippingStatsColumns"
+_NAME = re.compile(r"\s*(?:`((?:[^`]|``)*)`|([^,`]*))\s*(?:,|$)")
 _TEXT_LIMIT = 32
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - the text's Z says it
-_LAST_CHARACTER = 0x10FFFF
-_SURROGATES = range(0xD800, 0xE000)
+_CUT = "\U0010ffff"  # the last character that there is: Delta's mark of an upper bound that was cut
 
-Bounds = tuple[object, object]
+Bounds = tuple[str, str]  # the lower and the upper one, as JSON
 
 
 class FloatBounds:
@@ -48,22 +50,45 @@ class FloatBounds:
         """Return both bounds, None where there is no safe text for one of them; of two zeros the outer one."""
         if self._has_nan or not (math.isfinite(self._low) and math.isfinite(self._high)):
             return None
-        return self._low or -0.0, self._high or 0.0
+        return _json(self._low or -0.0), _json(self._high or 0.0)
 
 
-def float_bounds(schema: pa.Schema) -> dict[str, FloatBounds]:
+def indexed_columns(
+    columns: pa.Schema, partition_by: Sequence[str], configuration: Mapping[str, str]
+) -> tuple[str, ...]:
+    """Return the columns of a table of which its readers may look for bounds and counts of nulls in the log.
+
+    configuration: the table's properties, which can ask for more or fewer than the first 32.
+    """
+    names = [name for name in columns.names if name not in partition_by]
+    count = configuration.get(_COUNT, "").strip()
+    if _NAMES in configuration:
+        asked = {quoted.replace("``", "`") or plain.strip() for quoted, plain in _NAME.findall(configuration[_NAMES])}
+        names = [name for name in names if name in asked]
+    elif count != "-1":
+        names = names[: int(count) if count.isdecimal() else _INDEXED_COLUMNS]
+    return tuple(name for name in names if not pa.types.is_nested(columns.field(name).type))
+
+
+def float_bounds(schema: pa.Schema, indexed: Sequence[str]) -> dict[str, FloatBounds]:
     """Make an empty one for each column of floats that the log has bounds of."""
-    return {of.name: FloatBounds() for of in list(schema)[:_INDEXED_COLUMNS] if pa.types.is_floating(of.type)}
+    return {of.name: FloatBounds() for of in schema if of.name in indexed and pa.types.is_floating(of.type)}
 
 
-def stats_json(footer: pq.FileMetaData, schema: pa.Schema, floats: Mapping[str, FloatBounds]) -> str:
-    """Return Delta's stats text: numRecords, nullCount and, where they are safe, minValues and maxValues."""
+def stats_json(
+    footer: pq.FileMetaData, schema: pa.Schema, indexed: Sequence[str], floats: Mapping[str, FloatBounds]
+) -> str:
+    """Return Delta's stats text: numRecords, nullCount and, where they are safe, minValues and maxValues.
+
+    indexed: the columns to give them of, null where the file lacks them. floats: those of `float_bounds`, which have
+    seen all rows.
+    """
     leaves = [_leaves(field.type) for field in schema]
     columns = {field.name: sum(leaves[:i]) for i, field in enumerate(schema)}  # not by path: a.b may be two
-    nulls: dict[str, int] = {}
+    nulls = {name: footer.num_rows for name in indexed if name not in columns}
     bounds: dict[str, Bounds | None] = {}
-    for field in list(schema)[:_INDEXED_COLUMNS]:
-        if pa.types.is_nested(field.type):
+    for field in schema:
+        if field.name not in indexed:
             continue
         if field.name in floats:
             nulls[field.name] = floats[field.name].nulls
@@ -75,12 +100,22 @@ def stats_json(footer: pq.FileMetaData, schema: pa.Schema, floats: Mapping[str, 
             nulls[field.name] = sum(group.null_count for group in groups)
         if _is_bounded(field.type) and nulls.get(field.name) != footer.num_rows:
             bounds[field.name] = _bounds(groups, field.type)
-    value: dict[str, object] = {"numRecords": footer.num_rows, "nullCount": nulls}
+    parts = {"numRecords": str(footer.num_rows), "nullCount": _json(nulls)}
     safe = {name: pair for name, pair in bounds.items() if pair is not None}
     if len(safe) == len(bounds):
-        value["minValues"] = {name: low for name, (low, _) in safe.items()}
-        value["maxValues"] = {name: high for name, (_, high) in safe.items()}
-    return json.dumps(value, separators=(",", ":"), allow_nan=False)
+        parts["minValues"] = _object({name: low for name, (low, _) in safe.items()})
+        parts["maxValues"] = _object({name: high for name, (_, high) in safe.items()})
+    return _object(parts)
+
+
+def _object(parts: Mapping[str, str]) -> str:
+    """Return a JSON object of texts that are JSON: `json` would write a decimal as a float, which may be tighter."""
+    return "{" + ",".join(f"{_json(name)}:{text}" for name, text in parts.items()) + "}"
+
+
+def _json(value: object) -> str:
+    """Write characters as they are: readers by Rust's Arrow take the escapes of many above U+1FFFF for others."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def _leaves(kind: pa.DataType) -> int:
@@ -93,12 +128,11 @@ def _leaves(kind: pa.DataType) -> int:
 
 
 def _is_bounded(kind: pa.DataType) -> bool:
-    return (
-        pa.types.is_integer(kind)
-        or pa.types.is_string(kind)
-        or pa.types.is_date(kind)
-        or (pa.types.is_timestamp(kind) and kind.tz is not None)
-    )
+    is_one_of = (
+        pa.types.is_integer, pa.types.is_decimal, pa.types.is_boolean, pa.types.is_string, pa.types.is_date,
+        pa.types.is_timestamp,
+    )  # fmt: skip
+    return any(is_kind(kind) for is_kind in is_one_of)
 
 
 def _bounds(groups: Sequence[pq.Statistics | None], kind: pa.DataType) -> Bounds | None:
@@ -108,37 +142,38 @@ def _bounds(groups: Sequence[pq.Statistics | None], kind: pa.DataType) -> Bounds
     if any(group is None or (group.num_values and not group.has_min_max) for group in groups) or not known:
         return None
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        return _calendar(min(g.min_raw for g in known), max(g.max_raw for g in known), dates=pa.types.is_date(kind))
+        return _calendar(min(g.min_raw for g in known), max(g.max_raw for g in known), kind)
     try:
         low, high = min(g.min for g in known), max(g.max for g in known)
     except UnicodeDecodeError:  # Spark's texts can hold any bytes: a cast of a binary column checks nothing
         return None
+    if pa.types.is_decimal(kind):
+        return format(low, "f"), format(high, "f")
     if pa.types.is_string(kind):
-        raised = _truncated_up(high)
-        return None if raised is None else (low[:_TEXT_LIMIT], raised)
-    return low, high
+        high = _cut_up(high)
+        low = low[:_TEXT_LIMIT]
+    return None if high is None else (_json(low), _json(high))
 
 
-def _calendar(low: int, high: int, *, dates: bool) -> Bounds | None:
+def _calendar(low: int, high: int, kind: pa.DataType) -> Bounds | None:
     """Show days or microseconds since the epoch; None beyond the years that a text can hold."""
     try:
-        if dates:
-            return (_EPOCH + timedelta(low)).date().isoformat(), (_EPOCH + timedelta(high)).date().isoformat()
-        return _iso(low // 1_000), _iso(-(-high // 1_000))
+        if pa.types.is_date(kind):
+            days = (_EPOCH + timedelta(low)).date(), (_EPOCH + timedelta(high)).date()
+            return _json(days[0].isoformat()), _json(days[1].isoformat())
+        zone = "Z" if kind.tz is not None else ""
+        return _json(_iso(low // 1_000) + zone), _json(_iso(-(-high // 1_000)) + zone)
     except OverflowError:
         return None
 
 
 def _iso(ms: int) -> str:
-    return (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds") + "Z"
+    return (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds")
 
 
-def _truncated_up(text: str) -> str | None:
-    """Return a short text that is not below `text`: its prefix, the last character that can be raised raised by one."""
-    if len(text) <= _TEXT_LIMIT:
-        return text
-    for end in range(_TEXT_LIMIT, 0, -1):
-        following = ord(text[end - 1]) + 1
-        if following <= _LAST_CHARACTER:
-            return text[: end - 1] + chr(following if following not in _SURROGATES else _SURROGATES.stop)
-    return None
+def _cut_up(text: str) -> str | None:
+    """Return a short text that is not below `text`: a prefix and the mark; None if the mark is all that it goes on."""
+    for end in range(_TEXT_LIMIT, min(len(text), 2 * _TEXT_LIMIT)):
+        if text[end] != _CUT:
+            return text[:end] + _CUT
+    return text if len(text) <= 2 * _TEXT_LIMIT else None

@@ -11,6 +11,7 @@ from pyspark_wm_sink.delta.partitions import check_columns
 from pyspark_wm_sink.delta.publish import DeltaPublication
 from pyspark_wm_sink.delta.row_rules import row_rules
 from pyspark_wm_sink.delta.stage import DeltaStagePlan
+from pyspark_wm_sink.delta.stats import indexed_columns
 from pyspark_wm_sink.delta.storage import check_may_write
 from pyspark_wm_sink.delta.table import arrow_schema, check_names, check_table, columns_of, delta_schema, open_table
 from pyspark_wm_sink.options.sink_options import DeltaTarget, SinkOptions
@@ -32,6 +33,7 @@ def delta_publication(
             inline=rows.inline,
             has_offsets=rows.has_offsets,
             partition_by=place.partition_by,
+            indexed=place.indexed,
             rules=place.rules,
             compares_content=rows.compares_content,
         ),
@@ -50,6 +52,7 @@ class _Place:
 
     schema: pa.Schema
     partition_by: tuple[str, ...]
+    indexed: tuple[str, ...]
     rules: RowRules = NO_RULES
 
 
@@ -65,10 +68,13 @@ def _checked_place(target: DeltaTarget, columns: pa.Schema, *, overwrite: bool) 
         check_names(wanted)
         check_may_write(target.path)
         check_no_foreign_files(target.path, target.storage)
-        return _Place(schema=columns, partition_by=partition_by)
+        return _Place(schema=columns, partition_by=partition_by, indexed=indexed_columns(columns, partition_by, {}))
     fitted = check_table(table, wanted, partition_by, merge=target.merge_schema, overwrite=overwrite)
     same = columns_of(fitted) == columns_of(wanted)
     schema = columns if same else arrow_schema(fitted)
     check_columns(partition_by, schema)
     rules = row_rules(table.schema(), schema, partition_by)
-    return _Place(schema=schema, partition_by=partition_by, rules=rules)
+    there = arrow_schema(table.schema())
+    every = pa.schema([*there, *(field for field in schema if field.name not in there.names)])  # as mergeSchema adds
+    indexed = indexed_columns(every, partition_by, table.metadata().configuration)
+    return _Place(schema=schema, partition_by=partition_by, indexed=indexed, rules=rules)

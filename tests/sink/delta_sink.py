@@ -13,6 +13,7 @@ from keyedwm.core.watermark import Guarantee
 from pyspark_wm_sink.delta import table as delta
 from pyspark_wm_sink.delta.publish import DeltaPublication
 from pyspark_wm_sink.delta.stage import DeltaStagePlan
+from pyspark_wm_sink.delta.stats import indexed_columns
 from pyspark_wm_sink.options.sink_options import SnapshotMode
 from tests.sink.table_sink import answer_lost, barrier, disk_full, staged
 
@@ -27,8 +28,9 @@ SPARK_COLUMNS = StructType().add("n", LongType())
 
 def how(table: Path, mode: SnapshotMode = SnapshotMode.BATCH, schema: pa.Schema = COLUMNS) -> DeltaPublication:
     plan = DeltaStagePlan(
-        path=str(table), storage={}, schema=schema, has_control=False, inline=False, has_offsets=False
-    )
+        path=str(table), storage={}, schema=schema, has_control=False, inline=False, has_offsets=False,
+        indexed=indexed_columns(schema, (), {}),
+    )  # fmt: skip
     return DeltaPublication(stage=plan, mode=mode, guarantee=Guarantee.EXACTLY_ONCE, overwrite=False)
 
 

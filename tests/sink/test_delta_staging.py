@@ -164,7 +164,9 @@ def test_bounds_are_wide_outwards_or_there_are_none(tmp_path):
     assert plain["minValues"] == {"t": "1969-12-31T23:59:59.998Z", "s": "é"}
     assert plain["maxValues"] == {"t": "1970-01-01T00:00:00.002Z", "s": "é"}
     long = stats([None], "x" * 31 + "\U0010ffff" * 9)
-    assert long["maxValues"] == {"s": "x" * 30 + "y"}
+    assert long["maxValues"] == {"s": "x" * 31 + "\U0010ffff" * 9}  # which is whole
+    assert stats([None], "x" * 33)["maxValues"] == {"s": "x" * 32 + "\U0010ffff"}
+    assert stats([None], "x" * 31 + "\U0010ffff" * 4 + "x" * 9)["maxValues"] == {"s": "x" * 31 + "\U0010ffff" * 5}
     assert long["nullCount"] == {"t": 1, "s": 0}
     assert "minValues" not in stats([9 * 10**17], "beyond the year 9999")
-    assert "minValues" not in stats([0], "\U0010ffff" * 40)
+    assert "minValues" not in stats([0], "\U0010ffff" * 65)

@@ -77,7 +77,8 @@ def test_rows_of_a_partition_stay_in_order_and_none_gets_lost():
     assert found[None, "1"] in ([1, 4], [5])  # an empty text is null in Delta's log, in a file of its own
     assert (found["x", "1"], found["y", None]) == ([0, 3], [2])
     assert sum(part.num_rows for _, part in partitions_of(rows, ["a", "b"])) == 6
-    assert directory_of({"a": "x/../y", "b": None}) == "a=x_.._y/b=__HIVE_DEFAULT_PARTITION__/"
+    assert directory_of({"a": "x/../y", "b": None}) == "a=x%2F..%2Fy/b=__HIVE_DEFAULT_PARTITION__/"
+    assert directory_of({"a": "你" * 29, "b": "1"}) == directory_of({str(n): "x" * 99 for n in range(6)})
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,16 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
 from keyedwm.cli.main import main
 from pyspark_wm_sink.kafka.ledger import Ledger
 from pyspark_wm_sink.places.notes import Claim
 from pyspark_wm_sink.tables.publish import publish
+from tests.sink.delta_readers import how as delta
 from tests.sink.iceberg_sink import NAME, how, staged
 from tests.sink.test_ledger import entry
 from tests.support.object_store import REGION, ObjectStore, object_store
@@ -43,6 +46,16 @@ def test_a_partitioned_table_in_an_object_store_is_written_exactly_once_and_insp
     said = capsys.readouterr().out
     assert "version 2, partitioned by partition" in said
     assert store.secret_key not in said
+
+
+def test_values_of_partitions_whose_directories_are_encoded_come_back_from_an_object_store(store):
+    reach = store.storage_options
+    path = f"s3://{store.bucket}/{uuid.uuid4().hex}"
+    rows = pa.table({"n": [1, 2, 3], "s": ["x/y=1% 'é", None, "你" * 99]})
+    to = delta(path, rows.schema, partitionBy="s", **{f"storage.{name}": value for name, value in reach.items()})
+    publish(to, [staged(to, rows)], batch=0)
+    found = DeltaTable(path, storage_options=dict(reach)).to_pyarrow_table()
+    assert found.sort_by("n").to_pylist() == rows.to_pylist()
 
 
 def test_an_iceberg_table_in_an_object_store_is_written_exactly_once(store, tmp_path):
@@ -80,7 +93,5 @@ def test_a_ledger_in_an_object_store_reads_back_what_was_decided_and_published(s
 
 
 def values_at(path: str, reach: Mapping[str, str]) -> list[str]:
-    from deltalake import DeltaTable
-
     column = DeltaTable(path, storage_options=dict(reach)).to_pyarrow_table(columns=["value"]).column("value")
     return sorted(value.decode() for value in column.to_pylist())

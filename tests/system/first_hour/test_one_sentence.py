@@ -31,7 +31,9 @@ def test_a_path_that_cannot_be_written_is_an_option_to_fix(code, monkeypatch):
 
     monkeypatch.setattr("pyspark_wm_sink.delta.stage.files_of", refused)
     schema = pa.schema([("n", pa.int64())])
-    plan = DeltaStagePlan(path="/proc/x", storage={}, schema=schema, has_control=False, inline=False, has_offsets=False)
+    plan = DeltaStagePlan(
+        path="/proc/x", storage={}, schema=schema, has_control=False, inline=False, has_offsets=False, indexed=()
+    )
     rows = pa.RecordBatch.from_pydict({"n": [1]}, schema=schema)
     with pytest.raises(OptionError, match="option path: /proc/x cannot be written"):
         stage(plan, Task(query=None, run=None, batch=None, partition=0, attempt=0), [rows])
