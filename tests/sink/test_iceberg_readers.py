@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyiceberg.types import StringType
 
 from pyspark_wm_sink.tables.publish import publish
+from tests.sink.delta_readers import duckdb_with
 from tests.sink.iceberg_sink import how, staged, table_of
 from tests.sink.test_iceberg_tables import ROWS
 
@@ -35,20 +34,13 @@ def by_polars(metadata: str) -> tuple[pa.Table, list[int]]:
 
 
 def by_duckdb(metadata: str) -> tuple[pa.Table, list[int]]:
-    """By the extension itself, which the package of PyPI brings, unsigned."""
-    import duckdb
-
-    connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
-    for name in ("avro", "iceberg"):
-        package = Path(importlib.import_module(f"duckdb_extension_{name}").__file__ or "").parent
-        connection.execute(f"LOAD '{next(package.rglob('*.duckdb_extension'))}'")
-    connection.execute("SET TimeZone = 'UTC'")
+    connection = duckdb_with("avro", "iceberg")
     connection.execute(f"CREATE VIEW t AS FROM iceberg_scan('{metadata}')")
     rows = connection.execute("SELECT * FROM t").to_arrow_table()
     return rows, [number for (number,) in connection.execute(LATER).fetchall()]
 
 
-# What each is read with; the packages are large, so they are no part of the tests' own.
+# What each is read with.
 READERS: dict[str, tuple[Callable[[str], tuple[pa.Table, list[int]]], tuple[str, ...]]] = {
     "pyiceberg": (by_pyiceberg, ()),
     "polars": (by_polars, ("polars",)),
@@ -77,7 +69,7 @@ def metadata(request, tmp_path_factory) -> str:
 def test_a_reader_sees_the_rows_as_they_were(reader, metadata):
     read, packages = READERS[reader]
     for package in packages:
-        pytest.importorskip(package, reason=f"pip install {' '.join(packages).replace('_', '-')}, to read with it")
+        pytest.importorskip(package, reason="make install, or pip install 'keyedwm[test]', brings the readers")
     found, later = read(metadata)
     rows = sorted(found.to_pylist(), key=lambda row: row["id"])
     assert rows == [
