@@ -1,7 +1,7 @@
 """The record of a published batch, in its Delta commit or in the ledger; the next one is checked against it.
 
 Format 1 is plain JSON. Format 2 is the same with the channels compressed, where there are so many that they would weigh
-on every commit.
+on every commit. `reads` has a version of its own: earlier versions of keyedwm pass over it, and go on in the table.
 
 Rule: no state survives in the writer's process, so this record is the sink's entire state. In a Delta table it stands
 under `keyedwm` in the metadata of the commit that adds the rows. Equal records have equal text.
@@ -14,15 +14,18 @@ import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from keyedwm.core.errors import FormatError
 from keyedwm.core.parsing import inflated, parse_json, whole_number, whole_number_or_none
+from keyedwm.core.rows import is_of_operator
 from keyedwm.core.text import error_text, shown
 from pyspark_wm_sink.limits import LIMITS, Limits
 
 METADATA_KEY = "keyedwm"
 VERSION = 2  # of a long record; a short one is still written as version 1
 _PLAIN = 1
+_READS_VERSION = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,6 +43,29 @@ class ChannelRecord:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Reads:
+    """How far a query has read with a batch: of each source, in Spark's order, channel → next offset.
+
+    sources: None if the plan of the batch was unknown; one of them is None if it is not keyedwm's.
+    """
+
+    sources: tuple[Mapping[str, int] | None, ...] | None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is known of every source."""
+        return self.sources is not None and None not in self.sources
+
+    def furthest(self) -> dict[str, int]:
+        """Return how far each channel was read; of one that two sources read the higher offset."""
+        ends: dict[str, int] = {}
+        for source in self.sources or ():
+            for channel, offset in (source or {}).items():
+                ends[channel] = max(offset, ends.get(channel, offset))
+        return ends
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Record:
     """One published batch.
 
@@ -51,7 +77,7 @@ class Record:
     ignored: watermark
     regressions ignored (at-least-once) in this batch. tops: a digest of the highest offset of each channel's rows in
     this batch, None where the rows have no offsets or the batch was published by an earlier version. content: as in
-    BatchReport.
+    BatchReport. reads: None for a batch write, and of version 0.3.0 and before.
     """
 
     query: str | None
@@ -66,6 +92,14 @@ class Record:
     tops: str | None = None
     content: str | None = None
     sources: Mapping[str, int] | None = None
+    reads: Reads | None = None
+
+    def ends(self) -> dict[str, int] | None:
+        """Return how far each channel was read with this batch, by the plan or else by barriers; None if unknown."""
+        if self.reads is not None and self.reads.sources is not None:
+            return self.reads.furthest()
+        known = {name: of.offset for name, of in self.channels.items() if of.offset is not None}
+        return {name: offset for name, offset in known.items() if not is_of_operator(name)} or None
 
     def to_json(self, limits: Limits = LIMITS) -> str:
         """Compact text with sorted names; of format 2 if it were long in format 1."""
@@ -93,6 +127,7 @@ class Record:
             **({} if self.tops is None else {"tops": self.tops}),
             **({} if self.content is None else {"content": self.content}),
             **({} if self.sources is None else {"sources": dict(self.sources)}),
+            **({} if self.reads is None else {"reads": _reads_value(self.reads)}),
         }
         text = _dumped(value)
         return text if len(text) <= limits.record_chars else _dumped(_packed(value))
@@ -134,13 +169,50 @@ def _dumped(value: object) -> str:
 
 
 def _packed(value: dict) -> dict:
-    channels = base64.b64encode(zlib.compress(_dumped(value["channels"]).encode())).decode()
-    return {**value, "version": VERSION, "channels": channels}
+    packed = {**value, "version": VERSION, "channels": _compressed(value["channels"])}
+    if "reads" in value:
+        packed["reads"] = {**value["reads"], "sources": _compressed(value["reads"]["sources"])}
+    return packed
 
 
 def _unpacked(value: dict, most_bytes: int) -> dict:
-    text = inflated(base64.b64decode(value["channels"], validate=True), most_bytes)
-    return {**value, "channels": parse_json(text)}
+    unpacked = {**value, "channels": _decompressed(value["channels"], most_bytes)}
+    if isinstance(value.get("reads"), dict) and value["reads"].get("version") == _READS_VERSION:
+        unpacked["reads"] = {**value["reads"], "sources": _decompressed(value["reads"]["sources"], most_bytes)}
+    return unpacked
+
+
+def _compressed(value: object) -> str:
+    return base64.b64encode(zlib.compress(_dumped(value).encode())).decode()
+
+
+def _decompressed(text: str, most_bytes: int) -> Any:
+    return parse_json(inflated(base64.b64decode(text, validate=True), most_bytes))
+
+
+def _reads_value(reads: Reads) -> dict:
+    sources = None if reads.sources is None else [None if of is None else dict(of) for of in reads.sources]
+    return {"version": _READS_VERSION, "sources": sources}
+
+
+def _reads(value: dict | None) -> Reads | None:
+    """Read the member `reads`; raises FormatError for another version."""
+    if value is None:
+        return None
+    version = whole_number(value["version"], "the version of reads")
+    if version != _READS_VERSION:
+        raise FormatError(
+            f"the commit metadata {METADATA_KEY} of the table has reads of format version {shown(version)}, this "
+            f"keyedwm reads version {_READS_VERSION}"
+        )
+    if value["sources"] is None:
+        return Reads(sources=None)
+    return Reads(
+        sources=tuple(
+            None if of is None else {name: whole_number(offset, "an offset of reads") for name, offset in of.items()}
+            for of in value["sources"]
+        )
+    )
 
 
 def _record(value: dict) -> Record:
@@ -166,6 +238,7 @@ def _record(value: dict) -> Record:
         tops=value.get("tops"),
         content=value.get("content"),
         sources=None if value.get("sources") is None else _sources(value["sources"]),
+        reads=_reads(value.get("reads")),
     )
 
 

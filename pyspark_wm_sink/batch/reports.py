@@ -9,7 +9,7 @@ import hashlib
 import json
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from pyspark.sql.datasource import WriterCommitMessage
@@ -18,6 +18,7 @@ from keyedwm.arrow.hashing import MODULUS
 from keyedwm.core.control_row import ControlRow
 from keyedwm.core.errors import OutOfTurnError
 from keyedwm.core.rows import ControlKind
+from pyspark_wm_sink.batch.batch_plan import BatchPlan
 from pyspark_wm_sink.batch.task import Task
 
 R = TypeVar("R", bound="TaskReport")
@@ -43,7 +44,8 @@ class BatchReport:
 
     event_tops: channel to the highest offset of its event rows. is_retried: a task needed more than one attempt.
     content: the sum of all event rows' hashes, in hex; None where it was not made. has_gaps: Spark numbered more
-    attempts of tasks than have reported: one may be a twin that was not used, or belong to another query.
+    attempts of tasks than have reported: one may be a twin that was not used, or belong to another query. begins: the
+    lowest offset of each channel's event rows, where tasks reported it. plan: None if it is unknown.
     """
 
     query: str | None
@@ -56,6 +58,8 @@ class BatchReport:
     is_retried: bool = False
     content: str | None = None
     has_gaps: bool = False
+    begins: Mapping[str, int] = field(default_factory=dict)
+    plan: BatchPlan | None = None
 
     @property
     def barriers(self) -> tuple[ControlRow, ...]:
@@ -68,6 +72,17 @@ class BatchReport:
             return None
         text = json.dumps(self.event_tops, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+    def first_offsets(self) -> dict[str, int] | None:
+        """Return where each channel begins in this batch, by the plan, else by rows, or at most by its barrier.
+
+        None if that is unknown.
+        """
+        planned = {} if self.plan is None else self.plan.begins
+        if self.plan is not None and self.plan.is_whole:
+            return planned
+        ends = {channel: offset for channel, (_, offset) in self.delivered().items() if offset is not None}
+        return {**ends, **self.begins, **planned} or (None if self.plan is None else {})
 
     def delivered(self) -> dict[str, tuple[int | None, int | None]]:
         """Each channel's (snapshot, next offset) by its barrier; of several barriers the furthest."""
@@ -83,6 +98,11 @@ def require_all(messages: Sequence[WriterCommitMessage | None], kind: type[R]) -
             f"commit was called with {len(reports)} of {len(messages)} task reports, every task must have sent one"
         )
     return reports
+
+
+def query_of(reports: Sequence[TaskReport]) -> str | None:
+    """Return the id of the query whose tasks these are."""
+    return next((report.task.query for report in reports), None)
 
 
 def merge_reports(reports: Sequence[TaskReport], batch: int | None) -> BatchReport:

@@ -7,7 +7,7 @@ of a source's channel stands behind its barrier, watermarks increase (exactly-on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from keyedwm.core.barriers import (
@@ -26,8 +26,9 @@ from keyedwm.core.errors import FencedError, InputError
 from keyedwm.core.rows import ORDER, ControlKind, is_of_operator
 from keyedwm.core.text import listed
 from keyedwm.core.watermark import Guarantee
+from pyspark_wm_sink.batch.advice import COPY
 from pyspark_wm_sink.batch.monotone import WatermarkAdvances, check_coalesced, check_watermarks
-from pyspark_wm_sink.batch.record import ChannelRecord, Record
+from pyspark_wm_sink.batch.record import ChannelRecord, Reads, Record
 from pyspark_wm_sink.batch.reports import BatchReport
 from pyspark_wm_sink.options.sink_options import SnapshotMode
 
@@ -62,45 +63,67 @@ def last_status(rows: Iterable[ControlRow]) -> dict[str, ControlKind]:
     return {row.channel: row.kind for row in telling if row.channel is not None}
 
 
-def check_replay(record: Record, report: BatchReport, where: str, guarantee: Guarantee) -> None:
+def check_replay(
+    record: Record, report: BatchReport, where: str, guarantee: Guarantee, advice: Callable[[], str]
+) -> None:
     """Compare a batch that Spark runs again with the record of its publication in `where`.
 
     Raises FencedError when the published batch ended at other offsets, or under exactly-once held other rows: another
-    query has the same id, or the query is not deterministic.
+    query has the same id, the checkpoint is an older copy, or the query is not deterministic. advice: the ways on.
     """
-    for channel, (snapshot, offset) in sorted(report.delivered().items()):
-        there = record.channels.get(channel)
-        if there is None or (there.snapshot, there.offset) != (snapshot, offset):
-            found = "no barrier" if there is None else f"snapshot {there.snapshot} at next offset {there.offset}"
-            raise FencedError(
-                f"batch {report.batch} of query {report.query} is in {where} with {found} for channel "
-                f"{channel}, now it comes with snapshot {snapshot} at next offset {offset}: two queries run from "
-                f"copies of one checkpoint; give this one a checkpoint of its own"
-            )
+    batch = f"batch {report.batch} of query {report.query} is in {where}"
+    differs = _other_places(record, report)
+    if differs is not None:
+        raise FencedError(f"{batch} with {differs}: {COPY}; {advice()}")
     if guarantee is not Guarantee.EXACTLY_ONCE:
         return
-    differs = None
     if record.rows != report.rows:
         differs = f"{record.rows} rows, now it comes with {report.rows}"
     elif record.tops is not None and report.tops_digest() is not None and record.tops != report.tops_digest():
         differs = f"rows up to other offsets than it comes with now ({listed(sorted(report.event_tops))})"
-    if differs is None and record.content is not None and report.content not in {None, record.content}:
-        raise _other_content(report, where)
+    # Where the plans are known, and the same, the input is the same.
+    causes = "" if _planned_ends(record, report) is not None else f"{COPY}, or "
     if differs is not None:
         raise FencedError(
-            f"batch {report.batch} of query {report.query} is in {where} with {differs}: two queries run from copies "
-            f"of one checkpoint, or the query gives other rows when it runs again; give a copy a checkpoint of its "
-            f"own, and write a query that is not deterministic with guarantee=at-least-once"
+            f"{batch} with {differs}: {causes}the query gives other rows when it runs again; the published rows "
+            f"stand: {advice()}"
+        )
+    if record.content is not None and report.content not in {None, record.content}:
+        raise FencedError(
+            f"{batch} with as many rows, but of other content: {causes}the query was changed, or gives other rows when "
+            f"it runs again (random numbers, the clock, sums of floats in another order); if the rows that are "
+            f"published may stand{' and no copy is the cause' if causes else ''}, set replayCheck=counts, which "
+            f"compares the number of rows and offsets only; else {advice()}"
         )
 
 
-def _other_content(report: BatchReport, where: str) -> FencedError:
-    return FencedError(
-        f"batch {report.batch} of query {report.query} is in {where} with as many rows, but of other content: two "
-        f"queries run from copies of one checkpoint, the query was changed, or it gives other rows when it runs again "
-        f"(random numbers, the clock, sums of floats in another order); give a copy a checkpoint of its own; if the "
-        f"rows that are published may stand, set replayCheck=counts, which compares the number of rows and offsets only"
-    )
+def _planned_ends(record: Record, report: BatchReport) -> tuple[Mapping[str, int], Mapping[str, int]] | None:
+    """Where the published batch ended, and where this one does; None if either plan is unknown in a part."""
+    if record.reads is None or not record.reads.is_whole or report.plan is None or not report.plan.is_whole:
+        return None
+    return record.reads.furthest(), report.plan.reads.furthest()
+
+
+def _other_places(record: Record, report: BatchReport) -> str | None:
+    """Return where the published batch ended otherwise than this one, in words; None if nowhere."""
+    planned = _planned_ends(record, report)
+    if planned is not None and planned[0] != planned[1]:
+        there, here = planned
+        channel = min(name for name in {**there, **here} if there.get(name) != here.get(name))
+        return (
+            f"{channel} read up to offset {there.get(channel, 'none')}, now it comes with offset "
+            f"{here.get(channel, 'none')}"
+        )
+    for channel, (snapshot, offset) in sorted(report.delivered().items()):
+        of_channel = record.channels.get(channel)
+        if of_channel is None or (of_channel.snapshot, of_channel.offset) != (snapshot, offset):
+            found = (
+                "no barrier"
+                if of_channel is None
+                else f"snapshot {of_channel.snapshot} at next offset {of_channel.offset}"
+            )
+            return f"{found} for channel {channel}, now it comes with snapshot {snapshot} at next offset {offset}"
+    return None
 
 
 def _check_barriers(
@@ -240,6 +263,13 @@ def _snapshot(last: Record | None, report: BatchReport, mode: SnapshotMode) -> i
     return max(closed or 0, before + tells)
 
 
+def _reads_of(report: BatchReport) -> Reads | None:
+    """How far the sources were read with the batch; of a batch write nothing is kept."""
+    if report.batch is None:
+        return None
+    return Reads(sources=None) if report.plan is None else report.plan.reads
+
+
 def _record(
     last: Record | None,
     report: BatchReport,
@@ -271,4 +301,5 @@ def _record(
         coalesced=coalesced,
         tops=report.tops_digest(),
         content=report.content,
+        reads=_reads_of(report),
     )

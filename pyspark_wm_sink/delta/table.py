@@ -186,10 +186,10 @@ def _is_cut_off(newer: Sequence[Mapping], version: int) -> bool:
     for commit in newer:
         if commit.get("operation") != "RESTORE" or (seen_from is not None and commit["version"] > seen_from):
             continue
-        target = str(commit.get("operationParameters", {}).get("version"))
-        if not target.isdigit() or int(target) < version:  # of a restore to a point in time only that is known
+        target = _restored_to(commit)
+        if target is None or target < version:  # of a restore to a point in time only that is known
             return True
-        seen_from = int(target)
+        seen_from = target
     return False
 
 
@@ -220,12 +220,34 @@ def newest_records(table: DeltaTable, most: int) -> list[Published]:
 
 
 def newest_of_each_query(table: DeltaTable) -> dict[str, Record]:
-    """Return the newest record of each query, as far back as the table's history reaches."""
+    """Return the newest record of each query whose rows are there, as far back as the table's history reaches."""
     found: dict[str, Record] = {}
-    for record in _records(table.history()):
+    for record in _records(_standing(table.history())):
         if record.query is not None:
             found.setdefault(record.query, record)
     return found
+
+
+def _standing(commits: Sequence[Mapping]) -> list[Mapping]:
+    """The commits, the newest first, without those that a RESTORE took out; none behind one to a point in time."""
+    standing: list[Mapping] = []
+    seen_from: int | None = None
+    for commit in commits:
+        if seen_from is not None and commit["version"] > seen_from:
+            continue
+        standing.append(commit)
+        if commit.get("operation") == "RESTORE":
+            target = _restored_to(commit)
+            if target is None:
+                break
+            seen_from = target
+    return standing
+
+
+def _restored_to(commit: Mapping) -> int | None:
+    """The version that a RESTORE brought back; None of one to a point in time, which does not say it."""
+    target = str(commit.get("operationParameters", {}).get("version"))
+    return int(target) if target.isdigit() else None
 
 
 def _records(commits: Sequence[Mapping]) -> Iterator[Record]:

@@ -70,10 +70,18 @@ def record_of(table: Table, query: str, batch: int, branch: str) -> Record | Non
 
 
 def newest_of_each_query(table: Table, branch: str) -> dict[str, Record]:
-    """Return the newest record of each query on the branch."""
+    """Return the newest record of each query whose rows are on the branch, also of those of whom it was forked."""
+    found: dict[str, Record] = {}
+    for text in filter(None, map(_text, _ancestors(table, branch))):
+        record = Record.from_json(text)
+        if record.query is not None:
+            found.setdefault(record.query, record)
     start = _property("", branch)
-    found = (_read(text)[0] for name, text in sorted(table.properties.items()) if name.startswith(start))
-    return {record.query: record for record in found if record.query is not None}
+    for name, text in sorted(table.properties.items()):
+        query = name.removeprefix(start)
+        if name.startswith(start) and query not in found and not is_rolled_back_behind(table, query, branch):
+            found[query] = _read(text)[0]  # its snapshots have expired
+    return found
 
 
 def newest_records(table: Table, branch: str, most: int) -> list[Published]:

@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from keyedwm.core.errors import (
@@ -28,6 +28,8 @@ from keyedwm.core.errors import (
 from keyedwm.core.watermark import Guarantee
 from keyedwm.kafka.requests.cluster import Cluster, shared
 from keyedwm.kafka.requests.transactions import Fate, Transaction, end, lingering, statuses
+from pyspark_wm_sink.batch.advice import begin_behind
+from pyspark_wm_sink.batch.batch_plan import BatchPlan
 from pyspark_wm_sink.batch.reports import BatchReport, merge_reports
 from pyspark_wm_sink.batch.seal import check_replay, seal
 from pyspark_wm_sink.kafka.control_records import write_control
@@ -72,8 +74,10 @@ class KafkaPublication:
     claim: Claim | None = None
 
 
-def publish_to_kafka(how: KafkaPublication, reports: Sequence[StagedRecords], *, batch: int | None) -> None:
-    """Publish one batch; `batch` None for a batch write.
+def publish_to_kafka(
+    how: KafkaPublication, reports: Sequence[StagedRecords], *, batch: int | None, plan: BatchPlan | None = None
+) -> None:
+    """Publish one batch; `batch` None for a batch write. plan: of its sources, None if it is unknown.
 
     Raises InputError, RegressionError: nothing of this attempt becomes visible. FencedError: this run makes nothing of
     it visible. LostTransactionError: see there. UnavailableError before the decision: nothing is decided; after it: the
@@ -82,7 +86,7 @@ def publish_to_kafka(how: KafkaPublication, reports: Sequence[StagedRecords], *,
     cluster = shared(how.plan.client)
     transactions = _transactions(reports)
     with _abort_on_refusal(cluster, transactions):
-        report = merge_reports(reports, batch)
+        report = replace(merge_reports(reports, batch), plan=plan)
     if how.ledger is not None:
         ledger = Ledger(how.ledger)
         with ledger.locked():
@@ -301,7 +305,12 @@ def _check_published(
     if there is None or there.batch != report.batch:
         _log.warning("batch %s is published, but its entry is no longer in the ledger", report.batch)
     else:
-        check_replay(there.record, report, f"the ledger {ledger.directory}", guarantee)
+        newest, plan = ledger.newest(), report.plan
+        record = None if newest is None else newest.record
+        check_replay(
+            there.record, report, f"the ledger {ledger.directory}", guarantee,
+            lambda: begin_behind(record, plan, "topic"),
+        )  # fmt: skip
     published = () if there is None else there.transactions
     end(cluster, [transaction for transaction in transactions if transaction not in published], commit=False)
 

@@ -20,8 +20,9 @@ from keyedwm.kafka.requests.cluster import shared
 from keyedwm.kafka.requests.transactions import longest_timeout_ms
 from keyedwm.last_error import leaving_error
 from keyedwm.runtime.worker import VersionChecked, freeze_gc
+from pyspark_wm_sink.batch.batch_plan import read_plan
 from pyspark_wm_sink.batch.errors_to import check_rejected
-from pyspark_wm_sink.batch.reports import require_all
+from pyspark_wm_sink.batch.reports import query_of, require_all
 from pyspark_wm_sink.batch.source_columns import (
     check_inline,
     has_control,
@@ -89,7 +90,9 @@ class KafkaStreamWriter(_KafkaWriter, DataSourceStreamArrowWriter):
         """Publish the batch, or refuse it as a whole (driver)."""
         warn_of_sparks_watermark(self._late_by_spark)
         with leaving_error(self._checkpoint, batchId):
-            publish_to_kafka(self._how, require_all(messages, StagedRecords), batch=batchId)
+            reports = require_all(messages, StagedRecords)
+            plan = read_plan(self._checkpoint, query_of(reports), batchId)
+            publish_to_kafka(self._how, reports, batch=batchId, plan=plan)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's name
         """Abort what the batch's successful tasks wrote (driver)."""

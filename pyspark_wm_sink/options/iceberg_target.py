@@ -52,8 +52,8 @@ class IcebergTarget:
     is_shared: bool = False
 
     def of_errors(self) -> IcebergTarget | None:
-        """Return the target of rejected messages, None where there is none."""
-        return None if self.errors_to is None else replace(self, name=self.errors_to, partition_by=None)
+        """Return the target of rejected messages, None where there is none. Queries may share it."""
+        return None if self.errors_to is None else replace(self, name=self.errors_to, partition_by=None, is_shared=True)
 
     @staticmethod
     def parse(settings: Mapping[str, str]) -> IcebergTarget:

@@ -67,8 +67,8 @@ class DeltaTarget:
     is_shared: bool = False
 
     def of_errors(self) -> DeltaTarget | None:
-        """Return the target of rejected messages, None where there is none."""
-        return None if self.errors_to is None else replace(self, path=self.errors_to, partition_by=None)
+        """Return the target of rejected messages, None where there is none. Queries may share it."""
+        return None if self.errors_to is None else replace(self, path=self.errors_to, partition_by=None, is_shared=True)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,18 +1,19 @@
 """A query's first batch in a table that holds rows of another query: are they rows of the same input?
 
-Rule: where the records say that this query reads again the input of rows that another has published here, as after a
-checkpoint was lost, its first batch is refused under exactly-once, unless `sharedTable` says that both write here: it
-begins before the end of a partition there, or its results come from an operator of the same name. Where the records
-say nothing a warning names the other query.
+Rule: a query that reads again what another has published here, as after a checkpoint was lost, is refused under
+exactly-once, unless `sharedTable` says that both write here: it begins before the end of a partition there, or its
+results come from an operator of the same name. So is one of which that cannot be known. Records of version 0.3.0 and
+before may not say how far was read: then a warning names the other query, as it does where a source is not keyedwm's.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from keyedwm.core.errors import InputError
 from keyedwm.core.rows import is_of_operator
+from pyspark_wm_sink.batch.advice import starting_offsets
 from pyspark_wm_sink.batch.record import Record
 from pyspark_wm_sink.batch.reports import BatchReport
 
@@ -21,55 +22,89 @@ _log = logging.getLogger("keyedwm.sink")
 
 def check_reads_nothing_again(
     others: Mapping[str, Record],
-    is_restored_behind: Callable[[str], bool],
     where: str,
     report: BatchReport,
-    begins: Mapping[str, int],
     *,
     may_refuse: bool,
 ) -> None:
     """Raise InputError where this first batch begins before the end of what another query has published.
 
-    others: the newest record of each other query. begins: the lowest offset of each channel's rows. may_refuse: else a
-    warning is all. Operators count their own barriers, from the start in each query, so their names alone are compared.
+    others: the newest record of each other query whose rows are in the table. may_refuse: else a warning is all.
+    Operators count their own barriers, from the start in each query, so their names alone are compared.
     """
+    unknown = []
     for name, record in others.items():
-        said = _reads_again(record, report, begins)
-        if said is None or is_restored_behind(name):  # those rows were taken out again
-            continue
-        sentence = f"{where} holds what query {name} wrote of {said}, which are there twice if that query wrote them"
-        if may_refuse:
-            raise InputError(
-                f"{sentence}: was the checkpoint lost? Give the query its checkpoint again, or begin behind those rows "
-                f"(startingOffsets), or in another table; if both are to write here, set sharedTable=true"
-            )
-        _log.warning("%s", sentence)
-        return
-    if others:
+        said = _reads_again(record, report)
+        if said is not None:
+            _refuse(f"{where} holds what query {name} wrote of {said}, which are there twice if that query wrote them",
+                    record, may_refuse=may_refuse)  # fmt: skip
+            return
+        if not _is_known(record, report):
+            unknown.append(name)
+    for name in unknown:
+        if _may_be_refused(others[name], report):
+            _refuse(
+                f"{where} holds rows of query {name}, and whether the new query {report.query} reads them again cannot "
+                f"be known: make checkpointLocation an option of the write, at a place that the driver can read",
+                others[name], may_refuse=may_refuse,
+            )  # fmt: skip
+            return
+    if unknown:
         _log.warning(
             "%s holds rows of other queries, %s is one, and query %s is new there: if its checkpoint was lost, rows "
             "are written again, so stop it and give it the checkpoint again, or another table; if both are to write "
-            "here, set sharedTable=true", where, next(iter(others)), report.query,
+            "here, set sharedTable=true", where, unknown[0], report.query,
         )  # fmt: skip
 
 
-def _reads_again(record: Record, report: BatchReport, begins: Mapping[str, int]) -> str | None:
-    """Return the channel of another query's record that this first batch reads from before its end, in words."""
+def _refuse(sentence: str, record: Record, *, may_refuse: bool) -> None:
+    offsets = starting_offsets(record)
+    behind = "startingOffsets" if offsets is None else offsets
+    if may_refuse:
+        raise InputError(
+            f"{sentence}: was the checkpoint lost? Give the query its checkpoint again, or begin behind those rows "
+            f"({behind}), or in another table; if both are to write here, set sharedTable=true"
+        )
+    _log.warning("%s", sentence)
+
+
+def _reads_again(record: Record, report: BatchReport) -> str | None:
+    """Return what of another query's record this batch reads from before its end, in words; None if nothing."""
     delivered = report.delivered()
-    for channel, known in sorted(record.channels.items()):
-        if is_of_operator(channel):
-            if channel in delivered:
-                operator = channel.rpartition("#")[0]
-                return (
-                    f"the operator {operator}, and the new query {report.query} begins with results of an operator of "
-                    f"that name"
-                )
-            continue
-        # A barrier says where this batch ends in its channel: before the other's end, it was read there already.
-        here = begins.get(channel, delivered.get(channel, (None, None))[1])
-        if known.offset is not None and here is not None and here < known.offset:
+    for channel in sorted(filter(is_of_operator, record.channels)):
+        if channel in delivered:
+            operator = channel.rpartition("#")[0]
             return (
-                f"{channel} up to offset {known.offset}, and the first batch of the new query {report.query} has rows "
-                f"of offset {here} of it"
+                f"the operator {operator}, and the new query {report.query} begins with results of an operator of "
+                f"that name"
+            )
+    begins = report.first_offsets() or {}
+    has_results = _has_results(record, report)
+    for channel, end in sorted((record.ends() or {}).items()):
+        begin = begins.get(channel)
+        # Results of operators are no rows of their input: beside them only channels of rows are compared.
+        if begin is not None and begin < end and (not has_results or channel in record.channels):
+            return (
+                f"{channel} up to offset {end}, and the first batch of the new query {report.query} has rows "
+                f"of offset {begin} of it"
             )
     return None
+
+
+def _has_results(record: Record, report: BatchReport) -> bool:
+    return any(map(is_of_operator, (*record.channels, *report.delivered())))
+
+
+def _is_known(record: Record, report: BatchReport) -> bool:
+    """Whether it is known of every source how far the other query has read, and where this one begins."""
+    is_whole = None not in ((record.reads and record.reads.sources) or ()) and (
+        report.plan is None or report.plan.is_whole
+    )
+    return is_whole and record.ends() is not None and report.first_offsets() is not None
+
+
+def _may_be_refused(record: Record, report: BatchReport) -> bool:
+    """Whether what is unknown could have been known: earlier versions and sources of others do not say it."""
+    if record.reads is None or _has_results(record, report):
+        return False
+    return record.ends() is None or report.first_offsets() is None

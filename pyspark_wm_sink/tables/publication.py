@@ -48,7 +48,11 @@ class CurrentTable(ABC):
 
     @abstractmethod
     def newest_of_each_query(self) -> Mapping[str, Record]:
-        """The newest record of each query, as far back as the table holds them."""
+        """The newest record of each query whose rows are in the table now, as far back as it holds them."""
+
+    def standing(self, query: str) -> Record | None:
+        """The newest record of a query whose rows are in the table now, None if the table does not tell."""
+        return self.newest_of_each_query().get(query)
 
     @abstractmethod
     def holds_attempt(self, attempt: str) -> bool:

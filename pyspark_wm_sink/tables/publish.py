@@ -20,8 +20,10 @@ from dataclasses import replace
 
 from keyedwm.core.errors import InputError, KeyedwmError, UnavailableError
 from keyedwm.core.watermark import Guarantee
+from pyspark_wm_sink.batch.advice import FROM_THE_BEGINNING, begin_behind, new_checkpoint
+from pyspark_wm_sink.batch.batch_plan import BatchPlan
 from pyspark_wm_sink.batch.record import Record
-from pyspark_wm_sink.batch.reports import merge_reports
+from pyspark_wm_sink.batch.reports import BatchReport, merge_reports
 from pyspark_wm_sink.batch.seal import check_replay, seal
 from pyspark_wm_sink.tables.library_errors import one_line, shown_cause
 from pyspark_wm_sink.tables.other_queries import check_reads_nothing_again
@@ -32,16 +34,19 @@ _MOST_PAUSE_S = 1.0
 _log = logging.getLogger("keyedwm.sink")
 
 
-def publish(how: Publication, messages: Sequence[StagedFiles], *, batch: int | None) -> None:
-    """Publish one batch; `batch` None for a batch write.
+def publish(
+    how: Publication, messages: Sequence[StagedFiles], *, batch: int | None, plan: BatchPlan | None = None
+) -> None:
+    """Publish one batch; `batch` None for a batch write. plan: of its sources, None if it is unknown.
 
     Raises InputError, RegressionError, FencedError or FormatError: nothing was published; the staged files are deleted
     unless an append of them was attempted. Raises UnavailableError: the table did not answer, the same batch can be
     committed again.
     """
-    results = _Commit(how, messages, batch)
+    results = _Commit(how, messages, batch, plan)
     if how.errors is not None:
-        errors = _Commit(how.errors, [message.errors for message in messages if message.errors is not None], batch)
+        of_errors = [message.errors for message in messages if message.errors is not None]
+        errors = _Commit(how.errors, of_errors, batch, plan)
         with _nothing_left(results, errors):
             results.check()
             errors.publish()
@@ -77,15 +82,17 @@ def _lowest(begins: Iterable[Mapping[str, int]]) -> dict[str, int]:
 class _Commit:
     """One batch's commit; from its first append on, no staged file is deleted, since the log may name it."""
 
-    def __init__(self, how: Publication, messages: Sequence[StagedFiles], batch: int | None) -> None:
+    def __init__(
+        self, how: Publication, messages: Sequence[StagedFiles], batch: int | None, plan: BatchPlan | None
+    ) -> None:
         self._how = how
         self._files = [file for message in messages for file in message.files]
-        self._report = merge_reports(messages, batch)
+        begins = _lowest(message.begins for message in messages)
+        self._report = replace(merge_reports(messages, batch), begins=begins, plan=plan)
         if self._files:
             # Equal for equal staged files, so that a commit which is repeated recognizes what it has published itself.
             names = "\n".join(sorted(file.name for file in self._files))
             self._report = replace(self._report, attempt=hashlib.sha256(names.encode()).hexdigest()[:32])
-        self._begins = _lowest(message.begins for message in messages)
         self._is_append_attempted = False
         self._came_before = ""
 
@@ -177,12 +184,13 @@ class _Commit:
         query, batch = self._report.query, self._report.batch
         before = None if table is None or query is None else table.published_batch(query)
         if query is not None and batch is not None:
-            _check_lacks_nothing(self._how, query, batch, before, is_there=table is not None)
-        if table is not None and batch == 0 and before is None:
-            self._check_reads_nothing_again(table)
-        if table is None or query is None or before is None:
+            _check_lacks_nothing(self._how, self._report, table, before)
+        if table is None or query is None:
             return None
-        _check_not_restored(self._how, query, batch, table)
+        if before is None:
+            self._check_reads_nothing_again(table)
+            return None
+        _check_not_restored(self._how, self._report, query, table)
         record = table.newest_record(query)
         if record is None:
             _log.warning(
@@ -196,9 +204,7 @@ class _Commit:
         if not how.is_shared and not how.overwrite:
             others = {name: of for name, of in table.newest_of_each_query().items() if name != self._report.query}
             may_refuse = how.guarantee is Guarantee.EXACTLY_ONCE
-            check_reads_nothing_again(
-                others, table.is_restored_behind, table.where, self._report, self._begins, may_refuse=may_refuse
-            )
+            check_reads_nothing_again(others, table.where, self._report, may_refuse=may_refuse)
 
     def _is_published(self, table: CurrentTable) -> bool:
         """Whether this batch is in the table already; the files of another attempt at it are then deleted.
@@ -218,7 +224,11 @@ class _Commit:
             return True
         if record.attempt == report.attempt:
             return True
-        check_replay(record, report, f"the table {self._how.stage.place}", self._how.guarantee)
+        where = f"the table {self._how.stage.place}"
+        query, plan = report.query, report.plan
+        check_replay(
+            record, report, where, self._how.guarantee, lambda: begin_behind(table.standing(query), plan, "table")
+        )
         self._discard()  # the batch is another attempt's, so no commit can ever name these files
         return True
 
@@ -249,27 +259,29 @@ class _Commit:
         self._how.stage.discard([file.name for file in self._files])
 
 
-def _check_lacks_nothing(how: Publication, query: str, batch: int, before: int | None, *, is_there: bool) -> None:
+def _check_lacks_nothing(how: Publication, report: BatchReport, table: CurrentTable | None, before: int | None) -> None:
     """Refuse to go on where batches of this query are missing: the table was deleted, replaced or restored.
 
     A table without any batch of the query is accepted, with a warning, where its format forgets batches: it may have
     been made for the query to go on in.
     """
-    if batch == 0 or how.guarantee is not Guarantee.EXACTLY_ONCE:
+    query, batch = report.query, report.batch
+    if query is None or not batch or how.guarantee is not Guarantee.EXACTLY_ONCE:
         return
     place, words = how.stage.place, how.words
-    if not is_there:
+    if table is None:
         raise InputError(
             f"there is no {words.kind} at {place}, but batch {batch} of query {query} follows batches that "
-            f"were written before: the table was deleted or moved; restore it, or start with a new checkpoint, or "
-            f"create an empty table there{'' if words.forgotten else ', and start once with guarantee=at-least-once,'} "
-            f"to go on without the rows of the earlier batches"
+            f"were written before: the table was deleted or moved; restore it, or start with a new checkpoint and "
+            f"{FROM_THE_BEGINNING}, or create an empty table there"
+            f"{'' if words.forgotten else ', and start once with guarantee=at-least-once,'} to go on without the rows "
+            f"of the earlier batches"
         )
     if before is None and words.forgotten is None:
         raise InputError(
             f"the {words.kind} {place} has no batch of query {query}, and now comes batch {batch}: it was dropped and "
-            f"created again; restore it, or start with a new checkpoint, or, to go on without the rows of earlier "
-            f"batches, start the query once with guarantee=at-least-once"
+            f"created again; restore it, or start with a new checkpoint and {FROM_THE_BEGINNING}, or, to go on "
+            f"without the rows of earlier batches, start the query once with guarantee=at-least-once"
         )
     if before is None:
         _log.warning(
@@ -281,16 +293,17 @@ def _check_lacks_nothing(how: Publication, query: str, batch: int, before: int |
         raise InputError(
             f"the newest batch of query {query} in the {words.kind} {place} is {before}, and now comes batch "
             f"{batch}: the table was restored to an older version, or replaced; restore the version that holds batch "
-            f"{batch - 1}, or start with a new checkpoint"
+            f"{batch - 1}, or {new_checkpoint(table.standing(query), report.plan, 'table')}"
         )
 
 
-def _check_not_restored(how: Publication, query: str, batch: int | None, table: CurrentTable) -> None:
+def _check_not_restored(how: Publication, report: BatchReport, query: str, table: CurrentTable) -> None:
     """Refuse a table that was taken back behind batches of this query, unless each batch replaces all rows anyway."""
     if how.guarantee is not Guarantee.EXACTLY_ONCE or how.overwrite or not table.is_restored_behind(query):
         return
+    way_on = new_checkpoint(table.standing(query), report.plan, "table")
     raise InputError(
-        f"{table.where} was {how.words.restored} after the newest batch of query {query}, and now comes batch {batch}: "
-        f"{how.words.undo}, or start with a new checkpoint, or, to go on without the rows that were taken out, start "
-        f"the query once with guarantee=at-least-once"
+        f"{table.where} was {how.words.restored} after the newest batch of query {query}, and now comes batch "
+        f"{report.batch}: {how.words.undo}, or {way_on}, or, to go on without the rows that were taken out, start the "
+        f"query once with guarantee=at-least-once"
     )

@@ -13,7 +13,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from keyedwm.last_error import leaving_error
 from keyedwm.runtime.worker import VersionChecked, freeze_gc
-from pyspark_wm_sink.batch.reports import require_all
+from pyspark_wm_sink.batch.batch_plan import read_plan
+from pyspark_wm_sink.batch.reports import query_of, require_all
 from pyspark_wm_sink.batch.source_columns import warn_of_sparks_watermark
 from pyspark_wm_sink.batch.task import Task
 from pyspark_wm_sink.tables.publication import Publication
@@ -65,7 +66,9 @@ class TableStreamWriter(_TableWriter, DataSourceStreamArrowWriter):
         """Publish the batch, or refuse it as a whole (driver)."""
         warn_of_sparks_watermark(self._late_by_spark)
         with leaving_error(self._checkpoint, batchId):
-            publish(self._how, require_all(messages, StagedFiles), batch=batchId)
+            reports = require_all(messages, StagedFiles)
+            plan = read_plan(self._checkpoint, query_of(reports), batchId)
+            publish(self._how, reports, batch=batchId, plan=plan)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's name
         """Remove what the batch's successful tasks staged (driver)."""

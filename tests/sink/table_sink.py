@@ -18,8 +18,9 @@ def staged(
     rows = numbers if isinstance(numbers, pa.Table) else pa.table({"n": pa.array(numbers, pa.int64())})
     message = stage(to.stage, task, rows.to_batches() if rows.num_rows else [])
     return StagedFiles(
-        task=task, files=message.files, event_rows=message.event_rows, control=control, event_tops=message.event_tops
-    )
+        task=task, files=message.files, event_rows=message.event_rows, control=control, event_tops=message.event_tops,
+        content=message.content,
+    )  # fmt: skip
 
 
 def barrier(snapshot: int, offset: int = 0) -> ControlRow:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import pytest
 from deltalake import DeltaTable
@@ -74,7 +75,7 @@ def test_the_record_is_found_behind_many_foreign_commits(tables, tmp_path):
 
 def test_concurrent_writers_only_make_it_retry(tables, tmp_path):
     """Six queries and a foreign writer create and append to one table at once: every row arrives once."""
-    to = tables.how(tmp_path)
+    to = replace(tables.how(tmp_path), is_shared=True)
     failed: list[BaseException] = []
 
     def run(query: int) -> None:
