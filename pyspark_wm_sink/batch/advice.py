@@ -9,60 +9,74 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from keyedwm.core.rows import is_of_operator, topic_partition
 from pyspark_wm_sink.batch.batch_plan import BatchPlan
-from pyspark_wm_sink.batch.record import Record
+from pyspark_wm_sink.batch.record import Reads, Record
 
 COPY = "an older copy of the checkpoint was restored, or two queries run from copies of one checkpoint"
 FROM_THE_BEGINNING = "read the input from its beginning (startingOffsets=earliest)"
 
 
-def starting_offsets(record: Record) -> str | None:
-    """Return the option with which the input of a query begins behind its published batch, ready to paste.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Published:
+    """How far a query has published. batch: its newest batch in the target. operators: whose results are among it."""
 
-    None if the record does not say that for every source, or if an operator's results are among the rows.
-    """
-    if any(is_of_operator(name) for name in record.channels):
-        return None
-    sources = _sources(record)
-    if not sources or any(not source for source in sources):
-        return None
-    texts = [f"startingOffsets={_as_option(source)}" for source in sources if source]
-    return " and, for its next source, ".join(texts)
+    batch: int | None
+    reads: Reads
+    operators: frozenset[str] = frozenset()
+
+    @staticmethod
+    def of(record: Record | None) -> Published | None:
+        """Return what a record says; by its barriers where the plan was not recorded."""
+        if record is None:
+            return None
+        operators = frozenset(name.rpartition("#")[0] for name in record.channels if is_of_operator(name))
+        reads = record.reads
+        if reads is None or reads.sources is None:
+            reads = Reads(sources=_by_barriers(record), is_stateful=reads is not None and reads.is_stateful)
+        return Published(batch=record.batch, reads=reads, operators=operators)
+
+    def starting_offsets(self) -> str | None:
+        """Return the option with which the input begins behind all that is published, ready to paste.
+
+        None if that is unknown of a source, or operators would lack their state.
+        """
+        sources = self.reads.sources
+        if not sources or not all(sources) or self.operators or self.reads.is_stateful:
+            return None
+        return " and, for its next source, ".join(f"startingOffsets={_as_option(of)}" for of in sources if of)
 
 
-def new_checkpoint(newest: Record | None, plan: BatchPlan | None, target: str) -> str:
-    """Return how a query goes on with a new checkpoint; newest: the record of its newest batch in the target.
+def new_checkpoint(published: Published | None, plan: BatchPlan | None, target: str) -> str:
+    """Return how a query goes on with a new checkpoint; plan: of the batch that comes now.
 
     target: what the query writes to, in a word: table or topic.
     """
-    offsets = None if newest is None else starting_offsets(newest)
-    if newest is None or offsets is None or (plan is not None and plan.is_stateful):
+    offsets = None if published is None else published.starting_offsets()
+    if published is None or offsets is None or (plan is not None and plan.is_stateful):
         return f"start with a new checkpoint and another {target}, and {FROM_THE_BEGINNING}"
     return (
-        f"start with a new checkpoint that begins behind the published batch {newest.batch}: {offsets} "
+        f"start with a new checkpoint that begins behind the published batch {published.batch}: {offsets} "
         f"(-2 for partitions that are newer)"
     )
 
 
-def begin_behind(newest: Record | None, plan: BatchPlan | None, target: str) -> str:
+def begin_behind(published: Published | None, plan: BatchPlan | None, target: str) -> str:
     """Return the ways on of a query whose checkpoint is older than what it has published; arguments as above."""
-    return (
-        f"if another one runs, stop this one, else restore the newest copy, or {new_checkpoint(newest, plan, target)}"
-    )
+    way_on = new_checkpoint(published, plan, target)
+    return f"if another one runs, stop this one, else restore the newest copy, or {way_on}"
 
 
-def _sources(record: Record) -> list[Mapping[str, int] | None]:
-    """How far each source was read; by barriers where the plan was not recorded."""
-    if record.reads is not None and record.reads.sources is not None:
-        return list(record.reads.sources)
+def _by_barriers(record: Record) -> tuple[Mapping[str, int], ...] | None:
+    """How far each source was read by the barriers of its channels; None if one has no offset."""
     found: dict[str | None, dict[str, int]] = {}
     for name, channel in record.channels.items():
-        if channel.offset is None:
-            return []
+        if is_of_operator(name) or channel.offset is None:
+            return None
         found.setdefault(channel.source, {})[name] = channel.offset
-    return list(found.values())
+    return tuple(found.values()) or None
 
 
 def _as_option(ends: Mapping[str, int]) -> str:

@@ -62,7 +62,8 @@ class BatchPlan:
     @property
     def reads(self) -> Reads:
         """Where each source ends, as the record of the batch keeps it."""
-        return Reads(sources=tuple(None if source is None else source.ends for source in self.sources))
+        sources = tuple(None if source is None else source.ends for source in self.sources)
+        return Reads(sources=sources, is_stateful=self.is_stateful)
 
 
 def read_plan(checkpoint: str | None, query: str | None, batch: int | None) -> BatchPlan | None:

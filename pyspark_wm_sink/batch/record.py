@@ -46,10 +46,12 @@ class ChannelRecord:
 class Reads:
     """How far a query has read with a batch: of each source, in Spark's order, channel → next offset.
 
-    sources: None if the plan of the batch was unknown; one of them is None if it is not keyedwm's.
+    sources: None if the plan of the batch was unknown; one of them is None if it is not keyedwm's. is_stateful: the
+    checkpoint holds state of operators, which a new checkpoint would lack.
     """
 
     sources: tuple[Mapping[str, int] | None, ...] | None
+    is_stateful: bool = False
 
     @property
     def is_whole(self) -> bool:
@@ -127,7 +129,7 @@ class Record:
             **({} if self.tops is None else {"tops": self.tops}),
             **({} if self.content is None else {"content": self.content}),
             **({} if self.sources is None else {"sources": dict(self.sources)}),
-            **({} if self.reads is None else {"reads": _reads_value(self.reads)}),
+            **({} if self.reads is None else {"reads": reads_value(self.reads)}),
         }
         text = _dumped(value)
         return text if len(text) <= limits.record_chars else _dumped(_packed(value))
@@ -190,29 +192,28 @@ def _decompressed(text: str, most_bytes: int) -> Any:
     return parse_json(inflated(base64.b64decode(text, validate=True), most_bytes))
 
 
-def _reads_value(reads: Reads) -> dict:
+def reads_value(reads: Reads) -> dict:
+    """Return what JSON holds of it."""
     sources = None if reads.sources is None else [None if of is None else dict(of) for of in reads.sources]
-    return {"version": _READS_VERSION, "sources": sources}
+    stateful = {"stateful": True} if reads.is_stateful else {}
+    return {"version": _READS_VERSION, "sources": sources, **stateful}
 
 
-def _reads(value: dict | None) -> Reads | None:
-    """Read the member `reads`; raises FormatError for another version."""
-    if value is None:
-        return None
+def reads_of(value: dict) -> Reads:
+    """Return the inverse of `reads_value`; raises FormatError for another version."""
     version = whole_number(value["version"], "the version of reads")
     if version != _READS_VERSION:
         raise FormatError(
             f"the commit metadata {METADATA_KEY} of the table has reads of format version {shown(version)}, this "
             f"keyedwm reads version {_READS_VERSION}"
         )
-    if value["sources"] is None:
-        return Reads(sources=None)
-    return Reads(
-        sources=tuple(
+    sources = None
+    if value["sources"] is not None:
+        sources = tuple(
             None if of is None else {name: whole_number(offset, "an offset of reads") for name, offset in of.items()}
             for of in value["sources"]
         )
-    )
+    return Reads(sources=sources, is_stateful=value.get("stateful") is True)
 
 
 def _record(value: dict) -> Record:
@@ -238,7 +239,7 @@ def _record(value: dict) -> Record:
         tops=value.get("tops"),
         content=value.get("content"),
         sources=None if value.get("sources") is None else _sources(value["sources"]),
-        reads=_reads(value.get("reads")),
+        reads=None if value.get("reads") is None else reads_of(value["reads"]),
     )
 
 

@@ -70,17 +70,18 @@ def record_of(table: Table, query: str, batch: int, branch: str) -> Record | Non
 
 
 def newest_of_each_query(table: Table, branch: str) -> dict[str, Record]:
-    """Return the newest record of each query whose rows are on the branch, also of those of whom it was forked."""
+    """Return the newest record of each query that wrote to the branch and whose rows are on it."""
     found: dict[str, Record] = {}
-    for text in filter(None, map(_text, _ancestors(table, branch))):
-        record = Record.from_json(text)
-        if record.query is not None:
-            found.setdefault(record.query, record)
     start = _property("", branch)
     for name, text in sorted(table.properties.items()):
         query = name.removeprefix(start)
-        if name.startswith(start) and query not in found and not is_rolled_back_behind(table, query, branch):
-            found[query] = _read(text)[0]  # its snapshots have expired
+        if not name.startswith(start):
+            continue
+        record: Record | None = _read(text)[0]
+        if is_rolled_back_behind(table, query, branch):
+            record = next(filter(None, map(_of(query), _ancestors(table, branch))), None)
+        if record is not None:
+            found[query] = record
     return found
 
 

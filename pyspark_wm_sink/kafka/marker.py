@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import dataclass
+from typing import Any
 
 from keyedwm.core.errors import FencedError, FormatError, InputError, KeyedwmError, UnavailableError
 from keyedwm.core.parsing import parse_json
@@ -19,10 +20,14 @@ from keyedwm.kafka.client.values import Committed, TopicPartition
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.kafka.requests.transactional_offsets import commit_as
 from keyedwm.kafka.requests.transactions import Transaction
+from pyspark_wm_sink.batch.advice import Published
+from pyspark_wm_sink.batch.record import Record, reads_of, reads_value
 from pyspark_wm_sink.kafka.ledger import Entry, Ledger
 
 FENCE_TIMEOUT_MS = 60_000
+SUFFIX = "-ledger"  # of the groups of markers
 _VERSION = 2
+_MOST_CHARS = 3_500  # of metadata: brokers take 4,096 bytes (offset.metadata.max.bytes)
 _log = logging.getLogger("keyedwm.sink")
 
 
@@ -31,28 +36,33 @@ class Decided:
     """The batch that was decided last, the checksum of its decision, and the run that made it; version 1 had neither.
 
     Where rows name their own topic, an attempt that was aborted may have left a marker of the same batch at another
-    topic, so there can be several.
+    topic, so there can be several. topics: where the markers stand. published: how far the query had read with the
+    batch, None of version 0.3.0 and before, of too many partitions, and where several attempts say different things.
     """
 
     batch: int
     checksums: frozenset[str] = frozenset()
     runs: frozenset[str] = frozenset()
+    topics: frozenset[str] = frozenset()
+    published: Published | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Marker:
     """The marker of a query; it stands at partition 0 of a topic that the batch wrote to.
 
-    is_required: the ledger has no lock that reaches other machines, so nothing else keeps two drivers apart.
+    is_required: the ledger has no lock that reaches other machines, so nothing else keeps two drivers apart. is_own:
+    of the query that asks; what is no marker in another group is nobody's mistake.
     """
 
     group: str
     is_required: bool = False
+    is_own: bool = True
 
     @staticmethod
     def of(stem: str, ledger: Ledger) -> Marker:
         """Return the marker of the query whose transactional ids begin with `stem`."""
-        return Marker(group=f"{stem}-ledger", is_required=ledger.files.is_shared)
+        return Marker(group=f"{stem}{SUFFIX}", is_required=ledger.files.is_shared)
 
     def read(self, cluster: Cluster, topic: str | None) -> Decided | None:
         """Return what was decided last, None if nothing was or we may not ask; topic: where the newest entry has it.
@@ -72,10 +82,13 @@ class Marker:
         if newest is None:
             return None
         latest = [decided for decided in parsed if decided.batch == newest]
+        said = latest[0].published
         return Decided(
             batch=newest,
             checksums=frozenset().union(*(decided.checksums for decided in latest)),
             runs=frozenset().union(*(decided.runs for decided in latest)),
+            topics=frozenset().union(*(decided.topics for decided in parsed)),
+            published=said if all(decided.published == said for decided in latest) else None,
         )
 
     def write(self, cluster: Cluster, fence: Transaction, entry: Entry) -> None:
@@ -88,7 +101,7 @@ class Marker:
             return
         run = entry.record.run
         value = {"version": _VERSION, "batch": entry.batch, "checksum": entry.checksum, "run": run}
-        position = Committed(entry.batch + 1, json.dumps(value, separators=(",", ":")))
+        position = Committed(entry.batch + 1, marker_text(value, entry.record))
         try:
             commit_as(cluster, fence, self.group, TopicPartition(entry.topic, 0), position, timeout_ms=FENCE_TIMEOUT_MS)
         except (FencedError, UnavailableError):
@@ -109,13 +122,17 @@ class Marker:
                 f"keyedwm reads versions 1 and {_VERSION}: a later version has written with this query: use that"
             )
         if isinstance(value, dict) and type(value.get("batch")) is int:
-            runs = frozenset([value["run"]] if isinstance(value.get("run"), str) else [])
+            runs, topics = frozenset([value["run"]] if isinstance(value.get("run"), str) else []), frozenset([tp.topic])
             if version == 1 and type(version) is int:
-                return Decided(batch=value["batch"], runs=runs)
+                return Decided(batch=value["batch"], runs=runs, topics=topics)
             if version == _VERSION and isinstance(value.get("checksum"), str):
-                return Decided(batch=value["batch"], checksums=frozenset([value["checksum"]]), runs=runs)
-        _log.warning("group %s holds an offset of %s that is no marker of a known version, it is ignored",
-                     self.group, tp)  # fmt: skip
+                return Decided(
+                    batch=value["batch"], checksums=frozenset([value["checksum"]]), runs=runs, topics=topics,
+                    published=_published(value),
+                )  # fmt: skip
+        if self.is_own:
+            _log.warning("group %s holds an offset of %s that is no marker of a known version, it is ignored",
+                         self.group, tp)  # fmt: skip
         return None
 
     def _warn(self, why: str) -> None:
@@ -129,3 +146,24 @@ class Marker:
             "the marker of the last decided batch (group %s) cannot be used: a lost ledger, or a copy of the "
             "checkpoint, would not be noticed; grant Read on the group and the topic: %s", self.group, why,
         )  # fmt: skip
+
+
+def marker_text(value: dict[str, Any], record: Record) -> str:
+    """Return the text of a marker, which also says how far the query has read, where that fits."""
+    plain = json.dumps(value, separators=(",", ":"))
+    published = Published.of(record)
+    if published is None or published.reads.sources is None:
+        return plain
+    reads = {"reads": reads_value(published.reads), "operators": sorted(published.operators)}
+    text = json.dumps({**value, **reads}, separators=(",", ":"))
+    return text if len(text.encode()) <= _MOST_CHARS else plain
+
+
+def _published(value: dict[str, Any]) -> Published | None:
+    """How far the query had read; None where the marker does not say it in a way that is known."""
+    try:
+        return Published(
+            batch=value["batch"], reads=reads_of(value["reads"]), operators=frozenset(map(str, value["operators"]))
+        )
+    except (FormatError, ValueError, KeyError, TypeError, AttributeError):
+        return None  # the rest of the marker decides

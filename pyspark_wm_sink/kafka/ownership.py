@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from keyedwm.core.errors import FencedError, InputError
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.kafka.requests.transactions import IdHolder, Transaction, begin, holder
+from pyspark_wm_sink.batch.advice import Published, new_checkpoint
 from pyspark_wm_sink.kafka.ledger import Ledger, RunHistory
 from pyspark_wm_sink.kafka.marker import FENCE_TIMEOUT_MS, Marker
 from pyspark_wm_sink.places.notes import Claim
@@ -47,9 +48,12 @@ def take_ownership(
             f"a later start of query {query} has taken over the ledger {ledger.directory}: this one is not its owner"
         )
     if known is not None and known.query != query:
+        newest = ledger.newest()
+        published = None if newest is None else Published.of(newest.record)
         raise InputError(
-            f"the ledger {ledger.directory} belongs to query {known.query}, this is query {query}: "
-            f"give each query a ledger of its own"
+            f"the ledger {ledger.directory} belongs to query {known.query}, this is query {query}: if the checkpoint "
+            f"of that query was lost, restore it, or {new_checkpoint(published, None, 'topic')}, with another ledger; "
+            f"if they are two queries, give each a ledger of its own"
         )
     if known is None or is_new:
         if claim is not None and claim.epoch is None:
@@ -71,7 +75,7 @@ def require_fence(cluster: Cluster, ledger: Ledger, owned: Ownership, query: str
     if owner_of_fence is IdHolder.ANOTHER:
         raise FencedError(
             f"another run of query {query} writes with another ledger than {ledger.directory}: two queries run from "
-            f"copies of one checkpoint; give one of them a checkpoint of its own"
+            f"copies of one checkpoint; go on with one of them, and delete the checkpoint and ledger of the other"
         )
     return owner_of_fence
 
@@ -106,28 +110,29 @@ def _check_marker(  # noqa: PLR0917
     decided = marker.read(cluster, None if newest is None else newest.topic)
     if decided is None or (newest is not None and newest.batch > decided.batch):
         return
+    way_on = f"{new_checkpoint(decided.published, None, 'topic')}, with another ledger"
     if newest is not None and newest.batch == decided.batch:
         if not decided.checksums or decided.checksums & {newest.checksum, newest.replaces}:
             return
         raise InputError(
             f"the ledger {ledger.directory} holds batch {newest.batch}, but query {query} has decided that batch with "
             f"other transactions, by a copy of this checkpoint: going on would write the batch twice; go on with the "
-            f"copy, or start with a new checkpoint, or, if doubled rows are acceptable, delete the consumer group "
-            f"{marker.group}"
+            f"copy, or {way_on}, or, if doubled rows are acceptable, delete the consumer group {marker.group}"
         )
     if newest is None and (decided.runs.intersection(runs) or (not decided.runs and runs)):
         if batch is not None and batch <= decided.batch:
             raise InputError(
                 f"the ledger {ledger.directory} has no entries any more, and batch {batch}, which query {query} has "
                 f"decided (its last one is {decided.batch}), comes again: going on would write it twice; restore the "
-                f"entry of batch {decided.batch}, or, if doubled rows are acceptable, delete the consumer group "
-                f"{marker.group}"
+                f"entry of batch {decided.batch}, or {way_on}, or, if doubled rows are acceptable, delete the consumer "
+                f"group {marker.group}"
             )
         _log.warning("the ledger %s has no entries any more: checks begin anew", ledger.directory)
         return
     found = "is empty" if newest is None else f"ends at batch {newest.batch}"
     raise InputError(
         f"the ledger {ledger.directory} {found}, but query {query} has decided batch {decided.batch}: the ledger was "
-        f"lost or replaced by an older copy, and going on would write batches twice; restore the ledger, or start with "
-        f"a new checkpoint, or, if doubled rows are acceptable, delete the consumer group {marker.group}"
+        f"lost or replaced by an older copy, as with an older copy of the checkpoint, and going on would write batches "
+        f"twice; restore the newest copy, or {way_on}, or, if doubled rows are acceptable, delete the consumer group "
+        f"{marker.group}"
     )

@@ -28,13 +28,14 @@ from keyedwm.core.errors import (
 from keyedwm.core.watermark import Guarantee
 from keyedwm.kafka.requests.cluster import Cluster, shared
 from keyedwm.kafka.requests.transactions import Fate, Transaction, end, lingering, statuses
-from pyspark_wm_sink.batch.advice import begin_behind
+from pyspark_wm_sink.batch.advice import Published, begin_behind
 from pyspark_wm_sink.batch.batch_plan import BatchPlan
 from pyspark_wm_sink.batch.reports import BatchReport, merge_reports
 from pyspark_wm_sink.batch.seal import check_replay, seal
 from pyspark_wm_sink.kafka.control_records import write_control
 from pyspark_wm_sink.kafka.ledger import Entry, Ledger
 from pyspark_wm_sink.kafka.marker import Marker
+from pyspark_wm_sink.kafka.other_queries import check_topic_reads_nothing_again
 from pyspark_wm_sink.kafka.ownership import fence_others, require_fence, take_ownership
 from pyspark_wm_sink.kafka.stage import KafkaStagePlan, StagedRecords
 from pyspark_wm_sink.options.sink_options import SnapshotMode
@@ -62,7 +63,7 @@ class KafkaPublication:
     """How the batches of one query are published; `ledger` None: a batch write, or at-least-once without `inline`.
 
     inline: control rows are written to the topic, with codes if there is a `secret`. claim: on the ledger when the
-    writer was started, None if unknown.
+    writer was started, None if unknown. is_shared: other queries write rows of the same input to the topic.
     """
 
     plan: KafkaStagePlan
@@ -72,6 +73,7 @@ class KafkaPublication:
     inline: bool = False
     secret: bytes | None = field(default=None, repr=False)
     claim: Claim | None = None
+    is_shared: bool = False
 
 
 def publish_to_kafka(
@@ -168,6 +170,8 @@ def _publish_exactly_once(
         else:
             record = seal(None if last is None else last.record, report, how.mode, how.guarantee)
             _check_follows(ledger, last, report.batch)
+            if last is None and report.batch == 0 and not how.is_shared:
+                check_topic_reads_nothing_again(cluster, marker, report, _topics(how, staged))
             control = write_control(how.plan, cluster, report, record, how.secret) if how.inline else ()
             entry = Entry(
                 batch=report.batch, record=record, transactions=transactions, control=control,
@@ -267,6 +271,13 @@ def _transactions(staged: Sequence[StagedRecords]) -> tuple[Transaction, ...]:
     return tuple(of_task.transaction for of_task in staged if of_task.transaction is not None)
 
 
+def _topics(how: KafkaPublication, staged: Sequence[StagedRecords]) -> set[str]:
+    """The topics of the results."""
+    if how.plan.topic is not None:
+        return {how.plan.topic}
+    return {topic for of_task in staged for topic in of_task.topics} - {how.plan.errors_to or ""}
+
+
 def _first_topic(staged: Sequence[StagedRecords]) -> str | None:
     return min((topic for of_task in staged for topic in of_task.topics), default=None)
 
@@ -306,13 +317,13 @@ def _check_published(
         _log.warning("batch %s is published, but its entry is no longer in the ledger", report.batch)
     else:
         newest, plan = ledger.newest(), report.plan
-        record = None if newest is None else newest.record
+        published = None if newest is None else Published.of(newest.record)
         check_replay(
             there.record, report, f"the ledger {ledger.directory}", guarantee,
-            lambda: begin_behind(record, plan, "topic"),
+            lambda: begin_behind(published, plan, "topic"),
         )  # fmt: skip
-    published = () if there is None else there.transactions
-    end(cluster, [transaction for transaction in transactions if transaction not in published], commit=False)
+    ours = () if there is None else there.transactions
+    end(cluster, [transaction for transaction in transactions if transaction not in ours], commit=False)
 
 
 def _require_committed(fates: Mapping[Transaction, Fate], what: str) -> None:

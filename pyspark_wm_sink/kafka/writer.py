@@ -165,6 +165,7 @@ def kafka_publication(
         inline=inline,
         secret=target.secret,
         claim=claim,
+        is_shared=target.is_shared,
     )
 
 

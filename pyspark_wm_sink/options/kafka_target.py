@@ -17,7 +17,7 @@ from keyedwm.kafka.client.values import check_topics
 from pyspark_wm_sink.places.ledger_files import SCHEMES, is_address
 from pyspark_wm_sink.places.paths import file_in_the_way, local_directory
 
-EXACTLY_ONCE_NAMES = ("ledger", "transactionalIdPrefix", "transactionTimeout")
+EXACTLY_ONCE_NAMES = ("ledger", "sharedTopic", "transactionalIdPrefix", "transactionTimeout")
 KAFKA_NAMES = ("topic", "controlSecret", *EXACTLY_ONCE_NAMES)
 _PREFIX = "kafka."
 _DEFAULT_TIMEOUT = "15 minutes"
@@ -39,7 +39,8 @@ class KafkaTarget:
 
     topic: None if each row names it. ledger: a local path, an address, or None if neither given nor derivable from the
     checkpoint location. secret: what control records are signed with, None if they are not. checkpoint: that location
-    if the ledger's local path is derived from it. errors_to: the topic of rejected messages.
+    if the ledger's local path is derived from it. errors_to: the topic of rejected messages. is_shared: other queries
+    write rows of the same input to the topic.
     """
 
     client: ClientConfig = field(repr=False)
@@ -50,6 +51,7 @@ class KafkaTarget:
     secret: bytes | None = field(default=None, repr=False)
     checkpoint: Path | None = None
     errors_to: str | None = None
+    is_shared: bool = False
 
     @staticmethod
     def parse(options: Mapping[str, str]) -> KafkaTarget:
@@ -80,6 +82,7 @@ class KafkaTarget:
             checkpoint=_local_checkpoint(settings),
             id_prefix=prefix or None,
             timeout_ms=_timeout_ms(settings.get("transactiontimeout", _DEFAULT_TIMEOUT)),
+            is_shared=boolean("sharedTopic", settings.get("sharedtopic", "false")),
             secret=secret_of("controlSecret", settings["controlsecret"]) if "controlsecret" in settings else None,
         )
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from keyedwm.core.errors import InputError
 from keyedwm.core.rows import is_of_operator
-from pyspark_wm_sink.batch.advice import starting_offsets
+from pyspark_wm_sink.batch.advice import Published
 from pyspark_wm_sink.batch.record import Record
 from pyspark_wm_sink.batch.reports import BatchReport
 
@@ -58,12 +58,13 @@ def check_reads_nothing_again(
 
 
 def _refuse(sentence: str, record: Record, *, may_refuse: bool) -> None:
-    offsets = starting_offsets(record)
-    behind = "startingOffsets" if offsets is None else offsets
+    published = Published.of(record)
+    offsets = None if published is None else published.starting_offsets()
+    behind = "" if offsets is None else f"begin behind those rows ({offsets}), or "
     if may_refuse:
         raise InputError(
-            f"{sentence}: was the checkpoint lost? Give the query its checkpoint again, or begin behind those rows "
-            f"({behind}), or in another table; if both are to write here, set sharedTable=true"
+            f"{sentence}: was the checkpoint lost? Give the query its checkpoint again, or {behind}write to another "
+            f"table; if both are to write here, set sharedTable=true"
         )
     _log.warning("%s", sentence)
 

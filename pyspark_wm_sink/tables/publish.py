@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from keyedwm.core.errors import InputError, KeyedwmError, UnavailableError
 from keyedwm.core.watermark import Guarantee
-from pyspark_wm_sink.batch.advice import FROM_THE_BEGINNING, begin_behind, new_checkpoint
+from pyspark_wm_sink.batch.advice import FROM_THE_BEGINNING, Published, begin_behind, new_checkpoint
 from pyspark_wm_sink.batch.batch_plan import BatchPlan
 from pyspark_wm_sink.batch.record import Record
 from pyspark_wm_sink.batch.reports import BatchReport, merge_reports
@@ -227,7 +227,11 @@ class _Commit:
         where = f"the table {self._how.stage.place}"
         query, plan = report.query, report.plan
         check_replay(
-            record, report, where, self._how.guarantee, lambda: begin_behind(table.standing(query), plan, "table")
+            record,
+            report,
+            where,
+            self._how.guarantee,
+            lambda: begin_behind(Published.of(table.standing(query)), plan, "table"),
         )
         self._discard()  # the batch is another attempt's, so no commit can ever name these files
         return True
@@ -293,7 +297,7 @@ def _check_lacks_nothing(how: Publication, report: BatchReport, table: CurrentTa
         raise InputError(
             f"the newest batch of query {query} in the {words.kind} {place} is {before}, and now comes batch "
             f"{batch}: the table was restored to an older version, or replaced; restore the version that holds batch "
-            f"{batch - 1}, or {new_checkpoint(table.standing(query), report.plan, 'table')}"
+            f"{batch - 1}, or {new_checkpoint(Published.of(table.standing(query)), report.plan, 'table')}"
         )
 
 
@@ -301,7 +305,7 @@ def _check_not_restored(how: Publication, report: BatchReport, query: str, table
     """Refuse a table that was taken back behind batches of this query, unless each batch replaces all rows anyway."""
     if how.guarantee is not Guarantee.EXACTLY_ONCE or how.overwrite or not table.is_restored_behind(query):
         return
-    way_on = new_checkpoint(table.standing(query), report.plan, "table")
+    way_on = new_checkpoint(Published.of(table.standing(query)), report.plan, "table")
     raise InputError(
         f"{table.where} was {how.words.restored} after the newest batch of query {query}, and now comes batch "
         f"{report.batch}: {how.words.undo}, or {way_on}, or, to go on without the rows that were taken out, start the "

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from keyedwm.core.errors import UnavailableError
 from keyedwm.core.watermark import Guarantee
+from pyspark_wm_sink.batch.batch_plan import BatchPlan
 from pyspark_wm_sink.options.sink_options import SnapshotMode
 from pyspark_wm_sink.places.notes import Claim
 from tests.tools import cluster_at, settle, wait_until
@@ -38,6 +39,7 @@ class Sink:
     inline: bool = False
     secret: bytes | None = None
     claim: Claim | None = None
+    is_shared: bool = False
 
     @property
     def cluster(self):
@@ -55,7 +57,7 @@ class Sink:
         )  # fmt: skip
         return KafkaPublication(
             plan=plan, ledger=self.ledger, mode=self.mode, guarantee=self.guarantee, inline=self.inline,
-            secret=self.secret, claim=self.claim,
+            secret=self.secret, claim=self.claim, is_shared=self.is_shared,
         )  # fmt: skip
 
     def written(self, batch: int | None, *values: str, partition: int = 0, control: tuple = ()):
@@ -95,10 +97,10 @@ class Sink:
         )  # fmt: skip
         return stage(plan, task, table.to_batches())
 
-    def publish(self, batch: int | None, *reports) -> None:
+    def publish(self, batch: int | None, *reports, plan: BatchPlan | None = None) -> None:
         from pyspark_wm_sink.kafka.publish import publish_to_kafka
 
-        publish_to_kafka(self.how, reports, batch=batch)
+        publish_to_kafka(self.how, reports, batch=batch, plan=plan)
 
     def publish_and_settle(self, batch: int, *reports) -> None:
         """Publish for a reader of committed records: return when it can see all of them."""

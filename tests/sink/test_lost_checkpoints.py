@@ -100,8 +100,8 @@ def test_an_older_copy_of_the_checkpoint_is_refused_with_the_way_on(reader, mode
     reader.run(t0=20)
     reader.run(t1=20)
     with pytest.raises(FencedError, match=r"with t-0 read up to offset 20, now it comes with offset 30: an older copy "
-                       r"of the checkpoint was restored, or two queries run .* if another one runs, stop this one, else "
-                       r"restore the newest copy, or start with a new checkpoint that begins") as refused:  # fmt: skip
+                       r"of the checkpoint was restored, or two queries run .* if another one runs, stop this one, "
+                       r"else restore the newest copy, or start with a new checkpoint that") as refused:  # fmt: skip
         older.run(t0=30, t1=30)
     assert reader.numbers() == reader.once(t0=20, t1=20)
     follows(refused.value, reader, t0=30, t1=30)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import logging
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from keyedwm.core.errors import FormatError
 from keyedwm.kafka.client.values import Committed, TopicPartition
-from pyspark_wm_sink.kafka.marker import Decided, Marker
+from pyspark_wm_sink.batch.advice import Published
+from pyspark_wm_sink.batch.record import Reads
+from pyspark_wm_sink.kafka.marker import Decided, Marker, marker_text
+from tests.sink.test_record_formats import FEW
 
 WHERE = TopicPartition("t", 0)
 MARKER = Marker(group="q-ledger")
@@ -49,6 +54,34 @@ def test_a_marker_of_a_later_version_is_refused_whatever_else_stands_there(metad
 
 
 def test_a_marker_is_read():
-    assert MARKER.read(holding('{"version":1,"batch":7}'), None) == Decided(batch=7, checksums=frozenset())
+    t = frozenset({"t"})
+    assert MARKER.read(holding('{"version":1,"batch":7}'), None) == Decided(batch=7, topics=t)
     found = MARKER.read(holding('{"version":2,"batch":7,"checksum":"ab"}'), "t")
-    assert found == Decided(batch=7, checksums=frozenset({"ab"}))
+    assert found == Decided(batch=7, checksums=frozenset({"ab"}), topics=t)
+
+
+READS = '"reads":{"version":1,"sources":[{"in-0":7},null],"stateful":true},"operators":["sum"]'
+
+
+def test_a_marker_says_how_far_its_query_has_read():
+    found = MARKER.read(holding('{"version":2,"batch":7,"checksum":"ab",' + READS + "}"), None)
+    reads = Reads(sources=({"in-0": 7}, None), is_stateful=True)
+    assert found.published == Published(batch=7, reads=reads, operators=frozenset({"sum"}))
+
+
+@pytest.mark.parametrize(
+    "reads", ['"reads":{"version":2}', '"reads":7,"operators":[]', '"reads":{"version":1,"sources":[{"in-0":"7"}]}']
+)
+def test_what_a_marker_says_of_reading_in_another_way_is_unknown_and_the_rest_counts(reads):
+    found = MARKER.read(holding('{"version":2,"batch":7,"checksum":"ab",' + reads + "}"), None)
+    assert (found.published, found.checksums) == (None, frozenset({"ab"}))
+
+
+@pytest.mark.parametrize(("partitions", "is_said"), [(1, True), (100, True), (2_000, False)])
+def test_a_marker_fits_into_what_brokers_take(partitions, is_said):
+    record = replace(FEW, channels={}, reads=Reads(sources=({f"orders-{n}": 10**9 for n in range(partitions)},)))
+    text = marker_text({"version": 2, "batch": 7, "checksum": "a" * 32, "run": "r" * 36}, record)
+    assert len(text) < 4_096
+    assert ("reads" in json.loads(text)) is is_said
+    if is_said:
+        assert MARKER.read(holding(text), None).published.reads == record.reads

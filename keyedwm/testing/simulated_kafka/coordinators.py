@@ -6,7 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kafka.protocol.admin import DescribeConfigsResponse, DescribeTransactionsResponse, ListTransactionsResponse
+from kafka.protocol.admin import (
+    DescribeConfigsResponse,
+    DescribeTransactionsResponse,
+    ListGroupsResponse,
+    ListTransactionsResponse,
+)
 from kafka.protocol.consumer import OffsetCommitResponse, OffsetFetchResponse
 from kafka.protocol.metadata import FindCoordinatorResponse
 from kafka.protocol.producer import (
@@ -230,6 +235,15 @@ class Coordinators:
         return ListTransactionsResponse(
             throttle_time_ms=0, error_code=0, unknown_state_filters=[], transaction_states=found
         )
+
+    def _ListGroups(self, node: int, _request: Any) -> Any:
+        listed = ListGroupsResponse.ListedGroup
+        found = [
+            listed(group_id=name, protocol_type="", group_state="Empty")
+            for name in sorted(self.groups)
+            if self._coordinator(name) == node
+        ]
+        return ListGroupsResponse(throttle_time_ms=0, error_code=0, groups=found)
 
     def _DescribeConfigs(self, _node: int, request: Any) -> Any:
         result_type = DescribeConfigsResponse.DescribeConfigsResult

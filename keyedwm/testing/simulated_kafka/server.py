@@ -26,7 +26,8 @@ from keyedwm.testing.simulated_kafka.log import Clock
 _LOOPBACK, _NODE = "127.0.0.1", 1
 # The newest version that is offered, by API key: as of Kafka 4.1.
 _VERSIONS = {
-    0: 11, 1: 13, 2: 9, 3: 12, 8: 9, 9: 9, 10: 4, 18: 3, 22: 4, 23: 4, 24: 3, 25: 3, 26: 3, 28: 4, 32: 4, 65: 0, 66: 1,
+    0: 11, 1: 13, 2: 9, 3: 12, 8: 9, 9: 9, 10: 4, 16: 4, 18: 3, 22: 4, 23: 4, 24: 3, 25: 3, 26: 3, 28: 4, 32: 4, 65: 0,
+    66: 1,
 }  # fmt: skip
 _MODULES = (kafka.protocol.metadata, kafka.protocol.consumer, kafka.protocol.producer, kafka.protocol.admin)
 _REQUESTS = {

@@ -1,0 +1,80 @@
+"""A query's first batch to a topic that another query wrote to: are they rows of the same input?
+
+Rule: as for tables (`tables/other_queries.py`). Other queries are known by their markers in the cluster, which also say
+how far each had read when it decided its newest batch. A marker is forgotten with the broker's offsets of groups that
+nobody uses (offsets.retention.minutes), and one of version 0.3.0 or before does not say it: then nothing is known.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+
+from keyedwm.core.errors import FormatError, InputError, OptionError
+from keyedwm.core.rows import is_of_operator
+from keyedwm.kafka.client.errors import AccessError
+from keyedwm.kafka.requests.cluster import Cluster
+from keyedwm.kafka.requests.group_list import groups_ending_with
+from pyspark_wm_sink.batch.advice import Published
+from pyspark_wm_sink.batch.reports import BatchReport
+from pyspark_wm_sink.kafka.marker import SUFFIX, Decided, Marker
+
+_log = logging.getLogger("keyedwm.sink")
+
+
+def check_topic_reads_nothing_again(
+    cluster: Cluster, own: Marker, report: BatchReport, topics: Collection[str]
+) -> None:
+    """Raise InputError where this first batch begins before the end of what another query wrote to one of its topics.
+
+    topics: those that the batch writes to.
+    """
+    try:
+        groups = groups_ending_with(cluster, SUFFIX)
+    except (AccessError, OptionError) as error:
+        _log.warning("whether another query has written the same rows cannot be known: %s", error)
+        return
+    for group in groups:
+        decided = None if group == own.group else _read(cluster, group)
+        if decided is None or decided.published is None or not decided.topics & set(topics):
+            continue
+        said = _reads_again(decided.published, report)
+        if said is not None:
+            query = group.removesuffix(SUFFIX)
+            offsets = decided.published.starting_offsets()
+            behind = "" if offsets is None else f"begin behind those rows ({offsets}), or "
+            raise InputError(
+                f"topic {min(decided.topics & set(topics))} holds what query {query} wrote of {said}, which are there "
+                f"twice if that query wrote them: was the checkpoint lost? Give the query its checkpoint again, or "
+                f"{behind}write to another topic; if both are to write here, set sharedTopic=true"
+            )
+
+
+def _read(cluster: Cluster, group: str) -> Decided | None:
+    try:
+        return Marker(group=group, is_own=False).read(cluster, None)
+    except FormatError as error:
+        _log.warning("whether the query of group %s has written the same rows cannot be known: %s", group, error)
+        return None
+
+
+def _reads_again(published: Published, report: BatchReport) -> str | None:
+    """Return what of another query's input this batch reads again, in words; None if nothing."""
+    own = {name.rpartition("#")[0] for name in report.delivered() if is_of_operator(name)}
+    if published.operators or own:
+        shared = sorted(published.operators & own)
+        if not shared:
+            return None
+        return (
+            f"the operator {shared[0]}, and the new query {report.query} begins with results of an operator of that "
+            f"name"
+        )
+    begins = report.first_offsets() or {}
+    for channel, end in sorted(published.reads.furthest().items()):
+        begin = begins.get(channel)
+        if begin is not None and begin < end:
+            return (
+                f"{channel} up to offset {end}, and the first batch of the new query {report.query} has rows of "
+                f"offset {begin} of it"
+            )
+    return None

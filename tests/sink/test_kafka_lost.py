@@ -1,0 +1,181 @@
+"""A checkpoint of a query to Kafka that was lost, or is an older copy: who follows the sentence has each row once."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from keyedwm.core.errors import FencedError, InputError
+from pyspark_wm_sink.kafka.other_queries import check_topic_reads_nothing_again
+from tests.sink.input_log import offered, plan
+from tests.sink.kafka_sink import Died, Sink
+
+
+@dataclass
+class Reader:
+    """A query over partition 0 of a topic `in`, whose record at offset N is the text N; a copy is of its checkpoint."""
+
+    sink: Sink
+    at: int = 0
+    batch: int = 0
+    is_stateful: bool = False
+    partitions: tuple[str, ...] = field(default=("in-0",))
+
+    def run(self, end: int) -> None:
+        texts = [str(offset) for offset in range(self.at, end)]
+        known = plan(dict.fromkeys(self.partitions, (self.at, end)), is_stateful=self.is_stateful)
+        self.sink.publish(self.batch, self.sink.written(self.batch, *texts), plan=known)
+        self.at, self.batch = end, self.batch + 1
+
+    def copied(self, ledger: Path) -> Reader:
+        shutil.copytree(self.sink.ledger, ledger)
+        return replace(self, sink=replace(self.sink, ledger=ledger))
+
+    def restarted(self) -> Reader:
+        self.sink.restart()
+        return self
+
+    def anew(self, at: int = 0, **changes) -> Reader:
+        """A query with a new checkpoint, and its ledger in there."""
+        name = uuid.uuid4().hex
+        ledger = self.sink.ledger.with_name(name)
+        return Reader(replace(self.sink, query=f"q-{name}", ledger=ledger, run=f"run-{name}", **changes), at=at)
+
+
+@pytest.fixture
+def reader(sink) -> Reader:
+    return Reader(sink)
+
+
+@pytest.fixture
+def follows(reader, committed):
+    """Start a query with a new checkpoint, and a new ledger, where the sentence says: each record comes once."""
+
+    def follow(error: Exception, end: int) -> None:
+        begin = offered(error)
+        assert begin.keys() == {"in-0"}
+        assert reader.sink.open() == 0
+        reader.anew(begin["in-0"]).run(end)
+        assert sorted(committed(reader.sink.topic), key=int) == [str(offset) for offset in range(end)]
+
+    return follow
+
+
+def test_a_lost_checkpoint_is_refused_with_the_offsets_to_begin_at(reader, follows, committed):
+    reader.run(3)
+    reader.run(5)
+    lost = reader.anew()
+    with pytest.raises(InputError, match=r"holds what query q-.* wrote of in-0 up to offset 5, .* was the checkpoint "
+                       r"lost\? .* set sharedTopic=true") as refused:  # fmt: skip
+        lost.run(6)
+    assert lost.sink.open() == 0
+    assert committed(reader.sink.topic) == ["0", "1", "2", "3", "4"]
+    follows(refused.value, 6)
+    reader.anew(is_shared=True).run(1)
+    assert committed(reader.sink.topic).count("0") == 2
+
+
+def test_a_query_to_another_topic_or_of_another_one_is_written(reader, topic_of, committed):
+    reader.run(3)
+    reader.anew(topic=topic_of(1)).run(3)
+    replace(reader.anew(), partitions=("other-0",)).run(1)
+    assert sorted(committed(reader.sink.topic)) == ["0", "0", "1", "2"]
+
+
+def test_an_older_copy_of_the_checkpoint_is_refused_with_the_offsets_to_begin_at(reader, follows, tmp_path):
+    reader.run(3)
+    older = reader.copied(tmp_path / "older")
+    reader.run(5)
+    with pytest.raises(InputError, match=r"ends at batch 0, but query .* has decided batch 1: .* an older copy of the "
+                       r"checkpoint, .*; restore the newest copy, or start with a new checkpoint that begins behind the"
+                       r" published batch 1: startingOffsets=.*, with another ledger, or, if") as refused:  # fmt: skip
+        older.restarted().run(7)
+    follows(refused.value, 7)
+
+
+def test_a_batch_that_another_copy_has_decided_is_refused_with_the_offsets_to_begin_at(reader, follows, tmp_path):
+    reader.run(3)
+    copy = reader.copied(tmp_path / "copy")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pyspark_wm_sink.kafka.marker.Marker.write", _dies)
+        with pytest.raises(Died):
+            copy.run(4)
+    reader.restarted().run(5)
+    with pytest.raises(InputError, match=r"has decided that batch with other transactions, .*; go on with the copy, or "
+                       r"start with a new checkpoint that begins behind the published batch 1") as refused:  # fmt: skip
+        copy.sink.publish(2, copy.restarted().sink.written(2, "x"))
+    follows(refused.value, 7)
+
+
+def _dies(*_args, **_named):
+    raise Died
+
+
+def test_entries_that_were_deleted_are_no_loss_of_what_was_published(reader, follows):
+    reader.run(3)
+    for entry in reader.sink.ledger.glob("0*.json"):
+        entry.unlink()
+    again = replace(reader, at=0, batch=0).restarted()
+    with pytest.raises(InputError, match=r"has no entries any more, .* or start with a new checkpoint") as refused:
+        again.run(3)
+    follows(refused.value, 4)
+
+
+def test_a_ledger_of_a_lost_query_says_where_to_begin(reader, follows):
+    reader.run(3)
+    new = replace(reader.anew().sink, ledger=reader.sink.ledger)
+    with pytest.raises(InputError, match=r"belongs to query q-.*: if the checkpoint of that query was lost, .* with "
+                       r"another ledger; if they are two queries, give each a ledger of its own") as refused:  # fmt: skip
+        Reader(new).run(3)
+    follows(refused.value, 4)
+
+
+def test_an_older_copy_with_the_newest_ledger_is_refused_with_the_offsets_to_begin_at(reader, follows):
+    reader.run(3)
+    older = replace(reader)
+    reader.run(5)
+    with pytest.raises(FencedError, match=r"with in-0 read up to offset 5, now it comes with offset 6: an older copy of "
+                       r"the checkpoint was restored") as refused:  # fmt: skip
+        older.restarted().run(6)
+    follows(refused.value, 7)
+
+
+def test_no_new_checkpoint_for_this_topic_is_offered_to_a_query_with_state(reader, tmp_path):
+    reader.is_stateful = True
+    reader.run(3)
+    older = reader.copied(tmp_path / "older")
+    reader.run(5)
+    with pytest.raises(
+        InputError, match="start with a new checkpoint and another topic, and read the input"
+    ) as refused:
+        older.restarted().run(7)
+    with pytest.raises(InputError, match="its checkpoint again, or write to another topic") as lost:
+        reader.anew().run(7)
+    assert not offered(refused.value)
+    assert not offered(lost.value)
+
+
+def test_of_two_runs_on_copies_one_goes_on(reader, committed, tmp_path):
+    reader.run(3)
+    copy = reader.copied(tmp_path / "copy").restarted()
+    copy.run(5)
+    with pytest.raises(FencedError, match=r"go on with one of them, and delete the checkpoint and ledger of the other"):
+        reader.run(6)
+    shutil.rmtree(reader.sink.ledger)
+    copy.run(7)
+    assert committed(reader.sink.topic) == [str(offset) for offset in range(7)]
+
+
+def test_brokers_that_do_not_list_groups_are_warned_of(reader, monkeypatch, caplog):
+    from keyedwm.kafka.client.errors import AccessError
+
+    def denied(*_args):
+        raise AccessError("not allowed to list the consumer groups")
+
+    monkeypatch.setattr("pyspark_wm_sink.kafka.other_queries.groups_ending_with", denied)
+    check_topic_reads_nothing_again(reader.sink.cluster, None, None, ())
+    assert "whether another query has written the same rows cannot be known: not allowed" in caplog.text
