@@ -129,7 +129,7 @@ def test_a_ledger_of_a_lost_query_says_where_to_begin(reader, follows):
     reader.run(3)
     new = replace(reader.anew().sink, ledger=reader.sink.ledger)
     with pytest.raises(InputError, match=r"belongs to query q-.*: if the checkpoint of that query was lost, .* with "
-                       r"another ledger; if they are two queries, give each a ledger of its own") as refused:  # fmt: skip
+                       r"another ledger; if they are two queries, give each a ledger of its") as refused:  # fmt: skip
         Reader(new).run(3)
     follows(refused.value, 4)
 
@@ -138,8 +138,8 @@ def test_an_older_copy_with_the_newest_ledger_is_refused_with_the_offsets_to_beg
     reader.run(3)
     older = replace(reader)
     reader.run(5)
-    with pytest.raises(FencedError, match=r"with in-0 read up to offset 5, now it comes with offset 6: an older copy of "
-                       r"the checkpoint was restored") as refused:  # fmt: skip
+    with pytest.raises(FencedError, match=r"with in-0 read up to offset 5, now it comes with offset 6: an older "
+                       r"copy of the checkpoint was restored") as refused:  # fmt: skip
         older.restarted().run(6)
     follows(refused.value, 7)
 
