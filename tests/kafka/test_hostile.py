@@ -25,6 +25,7 @@ from keyedwm.kafka.requests import cluster as cluster_module
 from keyedwm.kafka.requests import transactions as txn
 from keyedwm.kafka.requests.cluster import Cluster, close_shared, shared
 from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
+from keyedwm.kafka.requests.group_list import groups_ending_with
 from keyedwm.kafka.requests.produce import send
 from tests.conftest import base_seed
 from tests.support import hostile
@@ -167,6 +168,7 @@ CALLS: dict[str, tuple[int, Callable[[Cluster], object]]] = {
     "committing": (26, lambda c: txn.end(c, [BEGUN], commit=True)),
     "describing": (65, lambda c: txn.fate(c, BEGUN)),
     "listing": (66, lambda c: txn.lingering(c, "x")),
+    "groups": (16, lambda c: groups_ending_with(c, "-ledger")),
     "configuration": (32, txn.longest_timeout_ms),
 }  # fmt: skip
 

@@ -16,6 +16,7 @@ from keyedwm.kafka.client.values import Committed, TopicPartition
 from keyedwm.kafka.requests import transactions as txn
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
+from keyedwm.kafka.requests.group_list import groups_ending_with
 from keyedwm.kafka.requests.produce import send
 from keyedwm.kafka.requests.reactions import Api, Reaction, reaction
 from keyedwm.kafka.requests.transactional_offsets import commit_as
@@ -47,6 +48,7 @@ CALLS: dict[Api, Callable[[Cluster], Any]] = {
     Api.OFFSET_COMMIT: lambda c: c.commit_offsets("g", {PLACE: (1, "")}),
     Api.OFFSET_FETCH: lambda c: c.fetch_offsets("g", [PLACE]),
     Api.FIND_COORDINATOR: lambda c: c.fetch_offsets("g", [PLACE]),
+    Api.LIST_GROUPS: lambda c: groups_ending_with(c, "-ledger"),
     Api.INIT_PRODUCER_ID: lambda c: txn.begin(c, "x", 1_000),
     Api.OFFSET_FOR_LEADER_EPOCH: lambda c: c.epoch_ends({PLACE: 0}),
     Api.ADD_PARTITIONS_TO_TXN: lambda c: txn.add_partitions(c, BEGUN, [PLACE]),

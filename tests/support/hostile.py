@@ -24,7 +24,7 @@ TOPIC, TOPIC_ID = "t", UUID(int=1)
 # Newest version that is offered, by API key: those of Kafka 4.1 that the client uses.
 VERSIONS = {
     0: 11, 1: 13, 2: 9, 3: 12, 8: 9, 9: 9, 10: 4, 17: 1, 18: 3, 19: 5, 20: 5, 22: 4, 23: 4, 24: 3, 25: 3, 26: 3, 28: 3,
-    32: 2, 37: 3, 36: 1, 65: 0, 66: 1,
+    16: 4, 32: 2, 37: 3, 36: 1, 65: 0, 66: 1,
 }  # fmt: skip
 
 
@@ -145,6 +145,7 @@ _ANSWERS: dict[int, Callable[[HostileBroker], dict[str, Any]]] = {
     65: lambda _: {"throttle_time_ms": 0, "transaction_states": [
         {"error_code": 0, "transactional_id": "x", "transaction_state": "Ongoing", "transaction_timeout_ms": 1,
          "transaction_start_time_ms": 0, "producer_id": 1, "producer_epoch": 0, "topics": []}]},
+    16: lambda _: {"throttle_time_ms": 0, "error_code": 0, "groups": []},
     66: lambda _: {"throttle_time_ms": 0, "error_code": 0, "unknown_state_filters": [], "transaction_states": []},
 }  # fmt: skip
 

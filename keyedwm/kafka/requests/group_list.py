@@ -8,6 +8,7 @@ from keyedwm.core.errors import UnavailableError
 from keyedwm.kafka.client.connection import Retry, call_with_retries
 from keyedwm.kafka.client.errors import AccessError, Code, described
 from keyedwm.kafka.requests.cluster import Cluster
+from keyedwm.kafka.requests.reactions import Api, Reaction, reaction
 from keyedwm.kafka.requests.transactions import brokers
 
 
@@ -28,12 +29,11 @@ def _groups_of(cluster: Cluster, node: int) -> set[str]:
     while True:
         request = ListGroupsRequest(states_filter=[], types_filter=[], max_version=4)
         answer = call_with_retries(cluster.connection, node, request, "listing consumer groups")
-        code = Code.of(answer.error_code)
-        if code is Code.NONE:
+        then, why = reaction(Api.LIST_GROUPS, answer.error_code), described(answer.error_code)
+        if then is Reaction.ANSWER:
             return {group.group_id for group in answer.groups}
-        why = described(answer.error_code)
-        if code.denied:
+        if Code.of(answer.error_code).denied:
             raise AccessError(f"not allowed to list the consumer groups that broker {node} coordinates: {why}")
-        if not code.retriable:
+        if then is Reaction.FINAL:
             raise UnavailableError(f"the consumer groups that broker {node} coordinates cannot be listed: {why}")
         retry.pause(why)  # a coordinator that is still loading its log knows only some of them
