@@ -18,7 +18,7 @@ from keyedwm.core.text import one_line, shortened
 from keyedwm.registry.http import MOST_BYTES, Answer
 
 _MOST_WORDS = 300
-_NOT_FOUND = {40401: "subject", 40402: "version", 40403: "schema", 40405: "subject", 40406: "subject"}
+_NOT_FOUND = {40401: "subject", 40402: "version", 40403: "schema", 40405: "subject", 40406: "subject", 40408: "rule"}
 _TOO_MANY = 429
 # 409: incompatible with the versions before. 422: no schema, or none that the registry accepts.
 _REFUSED = (409, 422)

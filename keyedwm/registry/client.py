@@ -151,6 +151,17 @@ class Registry(SchemaLookup):
         words = value.get("messages")
         return Verdict(value["is_compatible"], tuple(map(str, words)) if isinstance(words, list) else ())
 
+    def compatibility(self, subject: str) -> str | None:
+        """Return the rule that new schemas of a subject must follow, as `BACKWARD`; None if the registry tells none."""
+        try:
+            value = self._transport.ask(
+                Question("GET", f"/config/{quote(subject, safe='')}?defaultToGlobal=true"), f"the rule of {subject!r}"
+            )
+        except AbsentError:
+            return None
+        level = value.get("compatibilityLevel") if isinstance(value, dict) else None
+        return level if isinstance(level, str) else None
+
     def _kept(self, schema_id: int) -> RegisteredSchema | None:
         """Return what is on disk, if it is the registry's: one that was made anew gives its ids to other schemas."""
         kept = self._cache.read(schema_id)

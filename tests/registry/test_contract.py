@@ -86,6 +86,7 @@ def test_the_registry_says_whether_a_schema_may_follow(registry: Registry, subje
     registry.register(subject, SchemaKind.AVRO, INNER)
     assert registry.verdict(subject, SchemaKind.AVRO, INNER) == Verdict(compatible=True)
     assert not registry.verdict(subject, SchemaKind.AVRO, '"string"').compatible
+    assert registry.compatibility(subject) == "NONE"
 
 
 def test_a_registry_that_answers_is_reached(registry: Registry) -> None:

@@ -32,6 +32,7 @@ class FakeRegistry:
         self.asked: list[str] = []
         self.logins: list[str | None] = []
         self.rule: Callable[[str, str], Reply | None] = lambda _method, _path: None
+        self.level = "NONE"
         self.url = ""
 
     def add(self, subject: str, text: str, kind: str = "AVRO", references: Any = ()) -> int:
@@ -67,6 +68,8 @@ class FakeRegistry:
                 found = self._lookup(subject, body)
             case "POST", ["compatibility", "subjects", subject, "versions", "latest"]:
                 found = 200, {"is_compatible": subject not in self.subjects or self._follows(subject, body)}
+            case "GET", ["config", _]:
+                found = 200, {"compatibilityLevel": self.level}
             case _:
                 found = 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
         return found

@@ -1,4 +1,4 @@
-"""`keyedwm doctor`: what this machine, the session's settings and the cluster lack, one line each with the fix.
+"""`keyedwm doctor`: what this machine, the settings, the cluster and the registry lack, one line each with the fix.
 
 Rule: it only looks: nothing is set or committed, and nothing created but the private cache directory. Ends with 0 if a
 query can run, with 1 if a line says FAIL.
@@ -14,8 +14,9 @@ from keyedwm.config.secrets import pairs_of, settings_of
 from keyedwm.core.errors import OptionError
 from keyedwm.core.text import shown
 from keyedwm.kafka.client.values import check_topics
+from keyedwm.registry.options import is_of_registry
 
-HELP = "check this machine, the settings and the cluster; each finding with its fix"
+HELP = "check this machine, the settings, the cluster and the schema registry; each finding with its fix"
 _EXAMPLE = "kafka.security.protocol=SASL_SSL"
 _SETTING = "spark.sql.shuffle.partitions=4"
 
@@ -31,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--option", action="append", default=[], metavar="kafka.NAME=VALUE",
         help="an option of the source or sink: a login's for one, with secrets as NAME=env:VARIABLE or NAME=file:PATH; "
-        "groupIdPrefix or transactionalIdPrefix",
+        "groupIdPrefix or transactionalIdPrefix; schemaRegistry.url and its others, which check the registry, too",
     )  # fmt: skip
     parser.add_argument("--topic", action="append", default=[], help="a topic that the query reads")
     parser.add_argument("--group", metavar="NAME", help="its consumer group (default: as the options say)")
@@ -51,9 +52,10 @@ def run(args: argparse.Namespace) -> int:
     conf, options = settings_of("--conf", args.conf, _SETTING), pairs_of("--option", args.option, _EXAMPLE)
     if args.bootstrap:
         options["kafka.bootstrap.servers"] = args.bootstrap
+    schemas = {name: options.pop(name) for name in [*options] if is_of_registry(name)}
     names = {"--topic": args.topic, "--group": args.group, "--target": args.target}
     for name in (name for name, value in names.items() if value):
-        if "kafka.bootstrap.servers" not in options:
+        if "kafka.bootstrap.servers" not in options and not (schemas and name != "--group"):
             raise OptionError(f"{name} needs --bootstrap: host:port of a broker is expected")
     table = next((one for one in args.target if "/" in one), None)
     if table is not None:
@@ -63,12 +65,17 @@ def run(args: argparse.Namespace) -> int:
     for name in ("--topic", "--target"):
         check_topics(name, names[name])
     from keyedwm.cli.doctor import cluster, machine
+    from keyedwm.cli.doctor import schemas as registry
 
     findings = [*machine.look(variables), *machine.look_at_settings({**_defaults(variables), **conf})]
     for finding in findings:
         print(finding.line(), flush=True)
     if options:
         for finding in cluster.looked(options, args.topic, args.target, args.group):
+            print(finding.line(), flush=True)
+            findings.append(finding)
+    if schemas:
+        for finding in registry.look(schemas, [*args.topic, *args.target]):
             print(finding.line(), flush=True)
             findings.append(finding)
     return 1 if any(finding.fails for finding in findings) else 0
