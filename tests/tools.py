@@ -20,6 +20,7 @@ from keyedwm.kafka.client.connection import Retry
 from keyedwm.kafka.client.errors import Code
 from keyedwm.kafka.client.values import Codec, Isolation, TopicPartition
 from keyedwm.kafka.requests.cluster import Cluster, shared
+from keyedwm.kafka.requests.reactions import Api, reaction
 from keyedwm.kafka.requests.transactions import begin
 from keyedwm.testing.admin import create_topic, delete_topic
 
@@ -97,7 +98,7 @@ def produce(bootstrap: str, topic: str, records: Iterable[Record], codec: Codec 
         place, batch = TopicPartition(topic, partition), _batch(of_partition, codec)
         while code := _append(cluster, place, batch, retry):
             # A topic made a moment ago may not have its leader in place yet.
-            assert code.moved, f"{place} refused the records: {code.name}"
+            assert reaction(Api.PRODUCE, code).repeats, f"{place} refused the records: {code.name}"
             cluster.forget_leaders([topic])
             retry.pause(code.name)
 

@@ -35,7 +35,6 @@ BESIDE: Mapping[str, Mapping[str, str]] = {
     "frameSize": {"watermarkThrottle": "frame"},
     "frameOffset": {"watermarkThrottle": "frame", "frameSize": "1 minute"},
     "watermarkStep": {"watermarkThrottle": "step"},
-    "onFutureTime": {"maxEventTimeAhead": "1 hour"},
     "propagateFrom": {"propagate": "true"},
     "startingOffsetsByTimestampStrategy": {"startingTimestamp": "1"},
 }
@@ -48,7 +47,7 @@ TAKES = {
     "ledger": "a directory by its absolute path, or an address",
 }
 _NOBODYS = "\N{SNOWMAN}"
-_USUAL = ("true", "false", "0 seconds", "60 seconds", "15 minutes", "none", "timestamp", "keyedwm", "main")
+_USUAL = ("true", "false", "0 seconds", "60 seconds", "15 minutes", "1 day", "none", "timestamp", "keyedwm", "main")
 
 
 def table() -> str:

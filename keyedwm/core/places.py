@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from keyedwm.core.errors import OptionError
@@ -166,6 +166,7 @@ class Field:
         return place if self.kind is None else f"{place}::{self.kind.value}"
 
 
+DEFAULT_AHEAD_MS = 86_400_000
 _MOST_MS = 2**62  # any event time less this fits into 64 bits
 
 
@@ -177,12 +178,23 @@ class OnFuture(Enum):
     FAIL = "fail"  # the query ends
 
 
+class OnFutureWatermark(Enum):
+    """The fate of watermarks that stand that far ahead when a query starts (`onFutureWatermark`)."""
+
+    KEEP = "keep"
+    RESET = "reset"  # each such partition begins anew, as if its state had been lost
+
+
 @dataclass(frozen=True, slots=True)
 class FutureTime:
-    """How far ahead an event time may be (ms, inclusive), and what becomes of the rows beyond."""
+    """How far ahead an event time may be (ms, inclusive), and what becomes of the rows beyond.
 
-    ahead_ms: int
+    is_default: no option says so. Up to 0.3 there was no such limit, so states do not depend on it.
+    """
+
+    ahead_ms: int = DEFAULT_AHEAD_MS
     on: OnFuture = OnFuture.IGNORE
+    is_default: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
         if not 0 <= self.ahead_ms <= _MOST_MS:

@@ -26,6 +26,8 @@ from keyedwm.core.idleness import Idleness
 from keyedwm.core.policy import LagAndLull, NoWatermarks
 from keyedwm.core.watermark import Guarantee, Status
 from keyedwm.kafka.client.values import TopicPartition
+from pyspark_wm_source.options.axes import ahead_of
+from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.task.propagated import last_barrier
 from pyspark_wm_source.values.offsets import NO_LIMITS, NOT_STARTED, Channel, CutLimits, QueryOffset, RetiredChannel
 from pyspark_wm_source.values.ranges import RangeResult
@@ -64,7 +66,7 @@ class Seen:
 class Rules:
     """The options that planning needs; None: no such limit. clocked: the axes that move with the clock, too.
 
-    propagate: watermarks and idleness come from upstream. limits, settings: written into the offset.
+    propagate: watermarks and idleness come from upstream. limits, settings, ahead_ms: written into the offset.
     """
 
     guarantee: Guarantee
@@ -76,6 +78,23 @@ class Rules:
     propagate: bool = False
     limits: CutLimits = NO_LIMITS
     settings: str = ""
+    ahead_ms: Mapping[int, int] = field(default_factory=dict)
+
+    @staticmethod
+    def of(options: SourceOptions, max_offsets: int | None) -> Rules:
+        """Take them from the options. max_offsets: the limit of this batch."""
+        return Rules(
+            guarantee=options.guarantee,
+            idleness=Idleness(options.idle_timeout_ms),
+            max_offsets=max_offsets,
+            retention_ms=options.retention_ms,
+            axes=tuple(axis.config for axis in options.axes.values()),
+            clocked=tuple(axis.config for axis in options.axes.values() if axis.moves_by_clock),
+            propagate=options.propagate,
+            limits=CutLimits(least_tasks=options.least_tasks, most_records=options.most_records),
+            settings=options.settings,
+            ahead_ms=ahead_of(options.axes),
+        )
 
     @property
     def lull_ms(self) -> int | None:
@@ -144,7 +163,7 @@ def plan(start: QueryOffset, after: Mapping[TopicPartition, RangeResult], seen: 
     ids = {topic: one for topic, one in {**start.topic_ids, **seen.topic_ids}.items() if topic in topics}
     return replace(
         start, batch=start.batch + 1, now_ms=now_ms, coalesced=coalescer.common(), channels=channels, begins={},
-        limits=rules.limits, settings=rules.settings, topic_ids=ids, retired=retired,
+        limits=rules.limits, settings=rules.settings, ahead_ms=rules.ahead_ms, topic_ids=ids, retired=retired,
     )  # fmt: skip
 
 

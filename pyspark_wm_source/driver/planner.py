@@ -18,7 +18,6 @@ from typing import Any
 from keyedwm.core.coalescer import CommonState
 from keyedwm.core.encoding import KEY_BYTES, MARK
 from keyedwm.core.errors import DataLossError, KeyedwmError, OptionError, StartBeyondEndError
-from keyedwm.core.idleness import Idleness
 from keyedwm.core.text import offsets_text
 from keyedwm.kafka.client.errors import LogTruncatedError, TopicRecreatedError, UnknownTopicError
 from keyedwm.kafka.client.values import Isolation, LogEnd, TopicPartition
@@ -26,6 +25,7 @@ from keyedwm.kafka.requests.cluster import Cluster, shared
 from pyspark_wm_source.driver.alignment import Aligner, ChannelPosition
 from pyspark_wm_source.driver.assignment import Assigner, Assignment
 from pyspark_wm_source.driver.changed_settings import are_changed, carried_on
+from pyspark_wm_source.driver.future_watermarks import FutureWatermarks
 from pyspark_wm_source.driver.lost_logs import ShortLog, check_frozen, gone
 from pyspark_wm_source.driver.plan import Rules, Seen, plan, position_of, worth_a_batch
 from pyspark_wm_source.driver.recover_state import StateLoader
@@ -36,7 +36,7 @@ from pyspark_wm_source.driver.truncation import Epochs, TruncationCheck, not_beh
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.options.start_offsets import LATEST
 from pyspark_wm_source.task.propagated import last_barrier
-from pyspark_wm_source.values.offsets import NOT_STARTED, STATE_TIMEOUT_MS, CutLimits, IdleTimeout, QueryOffset
+from pyspark_wm_source.values.offsets import NOT_STARTED, STATE_TIMEOUT_MS, IdleTimeout, QueryOffset
 from pyspark_wm_source.values.ranges import RangeResult, Split
 
 LOG = logging.getLogger("keyedwm.source")
@@ -65,6 +65,7 @@ class Planner:
         self._ends: dict[TopicPartition, int] | None = None
         self._aligner: Aligner | None = None
         self._truncations = TruncationCheck()
+        self._future_watermarks = FutureWatermarks(self._options)
 
     @property
     def _cluster(self) -> Cluster:
@@ -111,18 +112,9 @@ class Planner:
         limit = None if once else options.max_offsets
         if options.aligned:
             seen, limit = replace(seen, ends=self._aligned(start, after, seen, limit)), None
-        rules = Rules(
-            guarantee=options.guarantee,
-            idleness=Idleness(options.idle_timeout_ms),
-            max_offsets=limit,
-            retention_ms=options.retention_ms,
-            axes=tuple(axis.config for axis in options.axes.values()),
-            clocked=tuple(axis.config for axis in options.axes.values() if axis.moves_by_clock),
-            propagate=options.propagate,
-            limits=CutLimits(least_tasks=options.least_tasks, most_records=options.most_records),
-            settings=options.settings,
-        )
-        planned = plan(start, after, seen, rules)
+        corrected = self._future_watermarks.corrected(start, after, seen.now_ms)
+        start, after = corrected.start, corrected.after
+        planned = plan(start, after, seen, Rules.of(options, limit))
         if options.continue_from is not None and found == self._initial:
             planned = replace(planned, group=self._group)  # a query that goes on from a savepoint has its own
         planned = replace(planned, outage=self._states.outage.why, idle_timeout=IdleTimeout(options.idle_timeout_ms))
@@ -134,7 +126,8 @@ class Planner:
         if options.propagate:
             self._progress["barriers_again"] = barriers_again(planned)
         first, reads = start.batch == NOT_STARTED, any(True for _ in planned.moved())
-        if not worth_a_batch(start, planned) or (not first and not reads and (once or self._closed)):
+        worth = corrected.is_changed or worth_a_batch(start, planned)
+        if not worth or (not first and not reads and (once or self._closed)):
             return start_json
         if reads and not once and self._too_few(planned):
             return start_json
@@ -142,6 +135,7 @@ class Planner:
         if first or reads:
             self._read_planned_at_s = time.monotonic()
         planned_json = planned.to_json()
+        self._future_watermarks.planned()
         if LOG.isEnabledFor(logging.DEBUG):
             LOG.debug("planned %s", json.dumps({**self._progress, "group": planned.group}))
         self._keep(planned_json, planned)

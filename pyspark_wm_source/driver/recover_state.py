@@ -47,7 +47,7 @@ class Recovery:
         axes = {name: axis.lenient() for name, axis in options.axes.items()}
         on_bad = OnBadTime.NULL if options.on_bad is OnBadTime.FAIL else options.on_bad
         lenient = replace(options, axes=axes, on_bad=on_bad)
-        self._runs = [policy_run(task, lenient, stamps, end.now_ms) for task in ranges]
+        self._runs = [policy_run(task, lenient, stamps, end.now_ms, end.ahead_ms) for task in ranges]
         self._left = {index: task.end - task.start for index, task in enumerate(ranges)}
         self._ends = [task.end for task in ranges]
         self._missing = dict(self._left)

@@ -56,6 +56,7 @@ def splits(start: QueryOffset, end: QueryOffset, rows: ControlSettings, limits: 
             group=end.group,
             state_key=end.state_key,
             now_ms=end.now_ms,
+            ahead_ms=end.ahead_ms,
         )
         for number, group in enumerate(groups)
     ]

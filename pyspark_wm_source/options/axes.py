@@ -37,6 +37,7 @@ AXIS_OPTIONS = (
     "eventTime", "eventTimeUnit", "watermarkPolicy", "watermarkLag", "watermarkDelay", "watermarkLull", "wallClockLag",
     "watermarkThrottle", "frameSize", "frameOffset", "watermarkStep", "maxEventTimeAhead", "onFutureTime",
 )  # fmt: skip
+NO_LIMIT = "none"
 _NAME = re.compile(r"[A-Za-z]\w*")
 
 
@@ -88,8 +89,8 @@ class TimeAxis:
 
     @property
     def settings(self) -> tuple[str | int, ...]:
-        """All that the state of a channel depends on."""
-        ahead = () if self.future is None else (self.future.ahead_ms,)
+        """All that the state of a channel depends on; the default of maxEventTimeAhead stands in offsets by itself."""
+        ahead = () if self.future is None or self.future.is_default else (self.future.ahead_ms,)
         return (repr(self.config), self.where.text, self.where.unit.value, *ahead)
 
     @property
@@ -105,6 +106,27 @@ class TimeAxis:
     def moves_by_clock(self) -> bool:
         """Whether the watermark can move while nothing is read."""
         return not isinstance(self.config.policy, (FixedLag, NoWatermarks))
+
+
+def ahead_of(axes: Mapping[str, TimeAxis]) -> dict[int, int]:
+    """Return how far event times may be ahead, by watermark key, as an offset has it."""
+    return {axis.config.key: axis.future.ahead_ms for axis in axes.values() if axis.future is not None}
+
+
+def guards_of(axes: Mapping[str, TimeAxis], ahead_ms: Mapping[int, int]) -> dict[str, FutureTime]:
+    """Return the limits that hold in a batch, by the name of the axis.
+
+    ahead_ms: watermark key → the limit that stands in the batch's offset. A batch that an earlier version planned has
+    none there, and was read without those that are the default now.
+    """
+    if not ahead_ms:
+        return {name: one.future for name, one in axes.items() if one.future is not None and not one.future.is_default}
+    keys = {name: axis.config.key for name, axis in axes.items()}
+    return {
+        name: replace(axes[name].future or FutureTime(), ahead_ms=ahead_ms[key])
+        for name, key in keys.items()
+        if key in ahead_ms
+    }
 
 
 def axes_of(options: Mapping[str, str]) -> dict[str, TimeAxis]:
@@ -186,12 +208,18 @@ def _event_time(name: str, options: Mapping[str, str], unit: Unit) -> EventTime:
 
 
 def _future(options: Mapping[str, str]) -> FutureTime | None:
-    if "maxeventtimeahead" not in options:
-        if "onfuturetime" in options:
-            raise OptionError("option onFutureTime has no effect without maxEventTimeAhead: leave it out, or add that")
+    """Read how far ahead event times may be; propagated watermarks come from upstream, which has judged them."""
+    said = options.get("maxeventtimeahead")
+    if boolean("propagate", options.get("propagate", "false")):
         return None
     on = choice("onFutureTime", options.get("onfuturetime", OnFuture.IGNORE.value), OnFuture)
-    return FutureTime(duration_ms("maxEventTimeAhead", options["maxeventtimeahead"]), on)
+    if said is None:
+        return FutureTime(on=on, is_default=True)
+    if said.strip().lower() != NO_LIMIT:
+        return FutureTime(duration_ms("maxEventTimeAhead", said), on)
+    if "onfuturetime" in options:
+        raise OptionError(f"option onFutureTime has no effect with maxEventTimeAhead={NO_LIMIT}: leave one of them out")
+    return None
 
 
 def _built_policy(options: Mapping[str, str]) -> Policy:

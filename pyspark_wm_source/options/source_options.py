@@ -17,14 +17,14 @@ from keyedwm.config.secrets import secret_of
 from keyedwm.config.validation import boolean, choice, duration_ms, refuse_unknown, whole, wrong
 from keyedwm.core.errors import OptionError
 from keyedwm.core.idleness import Idleness
-from keyedwm.core.places import OnBadTime
+from keyedwm.core.places import OnBadTime, OnFutureWatermark
 from keyedwm.core.rows import CONTROL
 from keyedwm.core.text import nearest
 from keyedwm.core.watermark import Guarantee
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.client.properties import KNOWN
 from keyedwm.kafka.client.values import Isolation
-from pyspark_wm_source.options.axes import AXIS_OPTIONS, TimeAxis, axes_of
+from pyspark_wm_source.options.axes import AXIS_OPTIONS, NO_LIMIT, TimeAxis, axes_of
 from pyspark_wm_source.options.chosen_columns import ChosenColumns, chosen_columns
 from pyspark_wm_source.options.start_offsets import (
     EARLIEST,
@@ -56,15 +56,16 @@ _OURS = (
     "startingOffsetsByTimestampStrategy", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
     "minPartitions", "maxRecordsPerPartition", "continueFrom",
     "failOnDataLoss", "includeHeaders", "groupIdPrefix", "kafka.group.id",
-    *AXIS_OPTIONS, "watermarks", "onBadEventTime", "idleTimeout", "maxWatermarkRetention", "emitControl", "barriers",
+    *AXIS_OPTIONS, "watermarks", "onFutureWatermark", "onBadEventTime", "idleTimeout", "maxWatermarkRetention",
+    "emitControl", "barriers",
     "guarantee", "columns", "where", "propagate", "propagateFrom", "controlSecret", "stateSecret", "stage", "testClock",
 )  # fmt: skip
 # Those of a stream that a user sets: `stage` is written by operators, `testClock` by the tests of pipelines.
 STREAM_OPTIONS = tuple(name for name in _OURS if name not in {"stage", "testClock"})
 # Propagated streams take watermarks, idleness and cuts from upstream, so these cannot be set.
 _NOT_PROPAGATED = (
-    *(name for name in AXIS_OPTIONS if not name.startswith("eventTime")), "idleTimeout", "minPartitions",
-    "maxRecordsPerPartition",
+    *(name for name in AXIS_OPTIONS if not name.startswith("eventTime")), "onFutureWatermark", "idleTimeout",
+    "minPartitions", "maxRecordsPerPartition",
 )  # fmt: skip
 # What else means the same: of our sink, and of Spark.
 _INSTEAD = {
@@ -119,6 +120,7 @@ class SourceOptions:
     control_authors: ControlAuthors = field(default_factory=ControlAuthors)
     state_secret: bytes | None = field(default=None, repr=False)
     continue_from: str | None = None
+    on_future_watermark: OnFutureWatermark = OnFutureWatermark.KEEP
     stage: Stage | None = None
     test_clock: str | None = None
     limits: Limits = LIMITS
@@ -155,8 +157,10 @@ class SourceOptions:
 
     def for_batch(self) -> SourceOptions:
         """Refuse what only a stream takes; a batch read has no control rows."""
-        if any(axis.future is not None for axis in self.axes.values()):
+        if any(axis.future is not None and not axis.future.is_default for axis in self.axes.values()):
             raise OptionError("option maxEventTimeAhead is for streams, a batch read has no watermarks: leave it out")
+        if self.on_future_watermark is not OnFutureWatermark.KEEP:
+            raise OptionError("option onFutureWatermark is for streams, a batch read has no watermarks: leave it out")
         refuse_word(self.start, LATEST)
         refuse_word(self.end, EARLIEST)
         if self.propagate:
@@ -225,6 +229,7 @@ class SourceOptions:
             control_authors=_control_authors(settings, propagate=propagate),
             state_secret=secret_of("stateSecret", settings["statesecret"]) if "statesecret" in settings else None,
             continue_from=_continue_from(settings),
+            on_future_watermark=_on_future_watermark(settings, axes),
             stage=_stage(settings, axes, chosen, headers=headers),
             test_clock=settings.get("testclock"),
         )
@@ -277,6 +282,16 @@ def _stage(
     from pyspark_wm_source.options.stages import stage_of
 
     return stage_of(settings, axes, chosen, headers=headers)
+
+
+def _on_future_watermark(settings: Mapping[str, str], axes: Mapping[str, TimeAxis]) -> OnFutureWatermark:
+    said = settings.get("onfuturewatermark", OnFutureWatermark.KEEP.value)
+    on = choice("onFutureWatermark", said, OnFutureWatermark)
+    if on is OnFutureWatermark.RESET and all(axis.future is None for axis in axes.values()):
+        raise OptionError(
+            f"option onFutureWatermark has no effect with maxEventTimeAhead={NO_LIMIT}: leave one of them out"
+        )
+    return on
 
 
 def _continue_from(settings: Mapping[str, str]) -> str | None:

@@ -148,11 +148,19 @@ def may_have_time(spec: EventTime, records: Records) -> NDArray[np.bool_] | None
 class ChannelRun:
     """The policies of all axes over one channel's range."""
 
-    def __init__(self, task: ChannelRange, axes: Mapping[str, TimeAxis], times: EventTimeRun, *, now_ms: int) -> None:
+    def __init__(
+        self,
+        task: ChannelRange,
+        axes: Mapping[str, TimeAxis],
+        times: EventTimeRun,
+        guard: FutureGuard,
+        *,
+        now_ms: int,
+    ) -> None:
         self.task = task
         self._times = times
         self._keys = times.keys
-        self._guard = FutureGuard(task.channel, axes, now_ms)
+        self._guard = guard
         self._runs = {
             name: AxisRun(axis.config, task.axes.get(axis.config.key, AxisState()), now_ms)
             for name, axis in axes.items()
@@ -164,7 +172,9 @@ class ChannelRun:
             self._times.count_control(len(records.control_records))
         read = self._times.read(records)
         times = self._guard.judge(records, read.by_axis)
-        self._times.count_future(times.ahead)
+        if times.ahead:
+            self._guard.warn(records, read.by_axis)
+            self._times.count_future(times.ahead)
         advances: list[tuple[int, int, int]] = []
         for name, run in self._runs.items():
             positions, watermarks = run.rows(*times.moving[name])

@@ -24,9 +24,11 @@ from keyedwm.kafka.client.errors import Code
 from keyedwm.kafka.records.read import Records, Wanted
 from keyedwm.kafka.requests.cluster import Cluster, shared
 from keyedwm.runtime.worker import task_number
+from pyspark_wm_source.options.axes import guards_of
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.task.channel import ChannelRun, EventTimeRun, Observed
 from pyspark_wm_source.task.fetching import by_option, fetch
+from pyspark_wm_source.task.future import FutureGuard
 from pyspark_wm_source.task.items import ControlRun, EventRun, Item, PlacedControl, lay_out
 from pyspark_wm_source.task.propagated import PropagatedRun
 from pyspark_wm_source.values.offsets import STATE_TIMEOUT_MS, state_place
@@ -76,13 +78,18 @@ def _with_warnings(items: Iterator[Item], options: SourceOptions, columns: Colle
 
 
 def policy_run(
-    task: ChannelRange, options: SourceOptions, stamps: Mapping[str, int | None], now_ms: int
+    task: ChannelRange,
+    options: SourceOptions,
+    stamps: Mapping[str, int | None],
+    now_ms: int,
+    ahead_ms: Mapping[int, int],
 ) -> ChannelRun | PropagatedRun:
-    """Return the run that makes the watermarks of one range."""
+    """Return the run that makes the watermarks of one range. ahead_ms: as in the batch's offset."""
     times = EventTimeRun(task, options.axes, stamps, on_bad=options.on_bad)
     if options.propagate:
         return PropagatedRun(task, times, options.guarantee, options.control_authors)
-    return ChannelRun(task, options.axes, times, now_ms=now_ms)
+    guard = FutureGuard(task.channel, options.axes, guards_of(options.axes, ahead_ms), now_ms)
+    return ChannelRun(task, options.axes, times, guard, now_ms=now_ms)
 
 
 def wanted_columns(columns: set[str], options: SourceOptions) -> Wanted:
@@ -112,7 +119,7 @@ def _items(
         yield ControlRun(rows=split.control)
     if not split.ranges:
         return
-    runs = [policy_run(task, options, split.stamps, split.now_ms) for task in split.ranges]
+    runs = [policy_run(task, options, split.stamps, split.now_ms, split.ahead_ms) for task in split.ranges]
     unopened = {index for index, task in enumerate(split.ranges) if task.reset or task.woken or task.opening}
     chunks = fetch(shared(options.client), split.ranges, wanted, options.client.isolation, by_option(options))
     for index, records, done in chunks:

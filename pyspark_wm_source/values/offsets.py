@@ -1,4 +1,4 @@
-"""The offset in Spark's offset log: everything that decided a batch (docs/design/state.md), as JSON, version 4 or 5.
+"""The offset in Spark's offset log: everything that decided a batch (docs/design/state.md), as JSON, version 4 to 6.
 
 Rule: a batch can be read again from its end offset alone. `offsets` are Spark's own (topic → partition → next offset).
 An entry of `channels` is [offsets read in this batch, status, ms of the last news, bad event times, late events,
@@ -6,7 +6,8 @@ records skipped as control records, leader epoch, keys whose watermark the plann
 [key, last emitted watermark, kind of state, its numbers ...] as of the START of the batch. An entry of `retired` is [ms
 when it was missed, next offset, counts as above, resets, axes ...], `retired_epochs` are their leader epochs, where
 they are known. `resets` counts how often a channel's state was lost. Version 5, written where event times were too far
-ahead, has `future`, the count of these. One canonical form: Spark compares strings. Version 3, without leader epochs
+ahead, has `future`, the count of these. Version 6 has `ahead`, how far event times may be ahead: [[key, ms] ...], and
+`future` where there are any. One canonical form: Spark compares strings. Version 3, without leader epochs
 and resets, is read, too.
 """
 
@@ -25,10 +26,11 @@ from keyedwm.core.text import error_text, shown
 from keyedwm.core.watermark import Status
 from keyedwm.kafka.client.values import TopicPartition
 
-OFFSET_VERSION = 5
+OFFSET_VERSION = 6
+_WITHOUT_AHEAD = 5
 _WITHOUT_FUTURE = 4
 _WITHOUT_RESETS = 3
-_READ_VERSIONS = (_WITHOUT_RESETS, _WITHOUT_FUTURE, OFFSET_VERSION)
+_READ_VERSIONS = (_WITHOUT_RESETS, _WITHOUT_FUTURE, _WITHOUT_AHEAD, OFFSET_VERSION)
 NOT_STARTED = -1
 _SOURCE_BYTES = 6
 # How long a state may take to be committed or fetched: without it, its records are read again.
@@ -99,6 +101,7 @@ class QueryOffset:
     settings: the fingerprint of the watermark settings that the batch was planned with. topic_ids: of the topics of its
     channels, where the cluster told them. outage: why the group's coordinator could not be asked, which decides
     nothing; who looks into the checkpoint reads it. So is idle_timeout, None where an earlier version planned.
+    ahead_ms: watermark key → how far an event time may be ahead without being kept from moving the watermark.
     """
 
     batch: int
@@ -114,6 +117,7 @@ class QueryOffset:
     retired: Mapping[TopicPartition, RetiredChannel] = field(default_factory=dict)
     outage: str = ""
     idle_timeout: IdleTimeout | None = None
+    ahead_ms: Mapping[int, int] = field(default_factory=dict)
 
     def moved(self) -> Iterator[tuple[TopicPartition, Channel]]:
         """Channels that have something to read in this batch, in order."""
@@ -148,6 +152,7 @@ class QueryOffset:
         counts = {tp: c.counts for of in (self.retired, self.channels) for tp, c in of.items()}
         future = as_spark_offsets({tp: one.future for tp, one in counts.items() if one.future})
         return {
+            **({"ahead": [[key, self.ahead_ms[key]] for key in sorted(self.ahead_ms)]} if self.ahead_ms else {}),
             "batch": self.batch,
             "channels": channels,
             "coalesced": self.coalesced.as_json(),
@@ -164,7 +169,7 @@ class QueryOffset:
             "settings": self.settings,
             "state_key": self.state_key,
             "topic_ids": dict(sorted(self.topic_ids.items())),
-            "version": OFFSET_VERSION if future else _WITHOUT_FUTURE,
+            "version": OFFSET_VERSION if self.ahead_ms else (_WITHOUT_AHEAD if future else _WITHOUT_FUTURE),
         }
 
     def _retired_epochs(self) -> dict[str, Any]:
@@ -192,7 +197,7 @@ class QueryOffset:
     def _from_fields(found: Mapping[str, Any]) -> QueryOffset:
         started = found["batch"] != NOT_STARTED
         is_old = found["version"] == _WITHOUT_RESETS
-        future = from_spark_offsets(found["future"]) if found["version"] == OFFSET_VERSION else {}
+        future = from_spark_offsets(found["future"] if found["version"] == _WITHOUT_AHEAD else found.get("future", {}))
         resets = {} if is_old else from_spark_offsets(found["resets"])
         channels = {}
         for topic, partitions in found["offsets"].items() if started else ():
@@ -240,6 +245,7 @@ class QueryOffset:
             retired=retired,
             outage=str(found.get("outage", "")),
             idle_timeout=_read_idle_timeout(found),
+            ahead_ms=_read_ahead(found["ahead"]) if found["version"] == OFFSET_VERSION else {},
         )
 
 
@@ -247,6 +253,13 @@ def _read_idle_timeout(found: Mapping[str, Any]) -> IdleTimeout | None:
     if "idle_timeout_ms" not in found:
         return None
     return IdleTimeout(whole_number_or_none(found["idle_timeout_ms"], "its idle timeout"))
+
+
+def _read_ahead(pairs: Iterable[tuple[object, object]]) -> dict[int, int]:
+    return {
+        whole_number(key, "the key of a watermark"): whole_number(ms, "how far an event time may be ahead")
+        for key, ms in pairs
+    }
 
 
 def _counts(counts: Counts) -> tuple[int, int, int]:

@@ -54,7 +54,8 @@ class RangeResult:
 class Split(InputPartition):
     """One task: its channels' ranges, and control rows that stand before all others.
 
-    stamps: axis → coalesced ms. source: the id that its control rows carry.
+    stamps: axis → coalesced ms. source: the id that its control rows carry. ahead_ms: watermark key → how far an event
+    time may be ahead.
     """
 
     ranges: tuple[ChannelRange, ...]
@@ -66,6 +67,7 @@ class Split(InputPartition):
     group: str
     state_key: str = field(repr=False)
     now_ms: int
+    ahead_ms: Mapping[int, int] = field(default_factory=dict)
 
 
 def part_group(group: str, part: int, parts: int) -> str:

@@ -163,7 +163,7 @@ def barrier(offset: int, query: str, snapshot: int, ms: int) -> ControlRecord:
 def observed(records: list[ControlRecord], **given: str):
     options = SourceOptions.parse(OPTIONS | given)
     task = ChannelRange(channel=A, start=0, end=99, counts=Counts(), axes={})
-    run = policy_run(task, options, dict.fromkeys(options.axes), 0)
+    run = policy_run(task, options, dict.fromkeys(options.axes), 0, {})
     empty = no_records(Wanted(headers=True), 99)
     run.observe(replace(empty, control_records=tuple(records)))
     return run.result()

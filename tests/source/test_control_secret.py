@@ -56,7 +56,7 @@ def genuine(offset: int, snapshot: int, ms: int, channel: TopicPartition = A) ->
 def observed(records: list[ControlRecord], **given: str):
     options = SourceOptions.parse(OPTIONS | {"propagate": "true"} | given)
     task = ChannelRange(channel=A, start=0, end=99, counts=Counts(), axes={})
-    run = policy_run(task, options, dict.fromkeys(options.axes), 0)
+    run = policy_run(task, options, dict.fromkeys(options.axes), 0, {})
     run.observe(replace(no_records(Wanted(headers=True), 99), control_records=tuple(records)))
     return run.result()
 

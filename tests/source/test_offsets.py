@@ -64,6 +64,7 @@ STARTED = st.builds(
     limits=st.builds(CutLimits, least_tasks=st.none() | OFFSETS, most_records=st.none() | OFFSETS),
     topic_ids=st.dictionaries(st.text(max_size=3), st.text(max_size=3)),
     retired=st.dictionaries(PLACES, RETIRED, max_size=2),
+    ahead_ms=st.dictionaries(KEYS, OFFSETS, max_size=2),
 ).map(lambda offset: replace(offset, retired={tp: r for tp, r in offset.retired.items() if tp not in offset.channels}))
 NEW = st.builds(
     QueryOffset, batch=st.just(NOT_STARTED), group=st.text(max_size=9), state_key=st.text(max_size=9), now_ms=MS,
@@ -79,13 +80,15 @@ def test_an_offset_reads_back_as_it_was_written(offset):
     assert json.dumps(read.to_json()) == text
 
 
-def test_the_count_of_times_ahead_costs_a_version_and_outlives_a_partition_that_is_missed():
+def test_times_ahead_and_their_limit_cost_a_version_each_and_their_count_outlives_a_missed_partition():
     offset = QueryOffset(batch=0, group="g", state_key="00", now_ms=0, coalesced=CommonState())
     assert offset.to_json()["version"] == 4
     missed = RetiredChannel(missed_ms=1, next_offset=2, counts=Counts(1, 2, 3, 4), axes={})
     counted = replace(offset, retired={TopicPartition("t", 0): missed})
     assert (counted.to_json()["version"], counted.to_json()["future"]) == (5, {"t": {"0": 4}})
     assert QueryOffset.from_json(counted.to_json()) == counted
+    limited = replace(counted, ahead_ms={0: 86_400_000})
+    assert (limited.to_json()["version"], limited.to_json()["ahead"]) == (6, [[0, 86_400_000]])
 
 
 @given(STARTED)
@@ -102,11 +105,11 @@ def test_offsets_stand_in_sparks_own_shape(offset):
     assert as_spark_offsets(from_spark_offsets(shaped)) == shaped
 
 
-@pytest.mark.parametrize("version", [6, 2, 1, 0, "3", None, 1.5])
+@pytest.mark.parametrize("version", [7, 2, 1, 0, "3", None, 1.5])
 def test_another_version_is_refused_by_name(version):
     found = QueryOffset(batch=0, group="g", state_key="00", now_ms=0, coalesced=CommonState()).to_json()
     found["version"] = version
-    with pytest.raises(FormatError, match=rf"has version {version!r}; this keyedwm reads versions 3 to 5"):
+    with pytest.raises(FormatError, match=rf"has version {version!r}; this keyedwm reads versions 3 to 6"):
         QueryOffset.from_json(found)
 
 

@@ -26,7 +26,7 @@ from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.records.read import Records
 from keyedwm.kafka.requests.cluster import Cluster
 from pyspark_wm_source.driver.resolve_offsets import assigned
-from pyspark_wm_source.options.axes import TimeAxis
+from pyspark_wm_source.options.axes import TimeAxis, guards_of
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.task.channel import may_have_time
 from pyspark_wm_source.task.fetching import by_option, fetch
@@ -147,7 +147,7 @@ class _Judge:
         ((self._name, axis),) = axes.items()
         self._spec = axis.event_time
         self._reader = EventTimeReader(axis.event_time)
-        self._guard = FutureGuard(channel, axes, now_ms)
+        self._guard = FutureGuard(channel, axes, guards_of(axes, {}), now_ms)
 
     def part(self, records: Records, field: FieldReader | None) -> _Part:
         """Return event times in ms, the fate of each record, and the keys that `field` reads, if there is one."""

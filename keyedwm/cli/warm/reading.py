@@ -107,7 +107,7 @@ def _items(options: SourceOptions, schema: pa.Schema) -> Iterator[EventRun]:
     """The items that a task yields for one range."""
     for codec in (Codec.NONE, Codec.LZ4):
         task = ChannelRange(channel=_CHANNEL, start=0, end=_ROWS, counts=Counts(), axes={})
-        run = policy_run(task, options, {"": 0}, now_ms=1_767_225_600_000)
+        run = policy_run(task, options, {"": 0}, 1_767_225_600_000, {})
         raw = b"".join(batch.data for batch in encode(_columns(), codec=codec))
         batches = verify(find_batches(_CHANNEL, raw, 0), 0)
         for records in read_records(batches, (0, _ROWS), wanted_columns(set(schema.names), options)):

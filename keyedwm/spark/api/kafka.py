@@ -55,6 +55,7 @@ def kafka(
     on_bad_event_time: Literal["null", "fail", "reject"] | None = None,
     max_event_time_ahead: Duration | None = None,
     on_future_time: Literal["ignore", "null", "fail"] | None = None,
+    on_future_watermark: Literal["keep", "reset"] | None = None,
     watermark_policy: Policy | str | None = None,
     watermark_lag: Duration | None = None,
     watermark_delay: Duration | None = None,

@@ -1,0 +1,162 @@
+"""Watermarks that stand too far ahead when a query starts: one warning, or each such partition begins anew.
+
+Rule: decided once in a process, by the planning clock, and written into the offset that is planned: a batch that is run
+again has the watermarks of that offset. What is corrected are the states of the source alone: operators keep theirs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from keyedwm.arrow.instants import instant_text
+from keyedwm.core.axis import AxisConfig, AxisState, PropagatedState
+from keyedwm.core.coalescer import CommonState
+from keyedwm.core.places import DEFAULT_AHEAD_MS, OnFutureWatermark
+from keyedwm.core.text import listed
+from keyedwm.kafka.client.values import TopicPartition
+from pyspark_wm_source.options.source_options import SourceOptions
+from pyspark_wm_source.values.offsets import Channel, QueryOffset
+from pyspark_wm_source.values.ranges import RangeResult
+
+LOG = logging.getLogger("keyedwm.source")
+Results = Mapping[TopicPartition, RangeResult]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """limits_ms: watermark key → the highest watermark that may be right at a reading of the planning clock."""
+
+    limits_ms: Mapping[int, int]
+    configs: Mapping[int, AxisConfig]
+    now_ms: int
+
+    @staticmethod
+    def of(options: SourceOptions, now_ms: int) -> Limits:
+        """Take them from the options; at least a day ahead, as append times are those of another clock."""
+        guarded = [axis for axis in options.axes.values() if axis.future is not None]
+        return Limits(
+            limits_ms={
+                axis.config.key: now_ms + max(axis.future.ahead_ms, DEFAULT_AHEAD_MS)
+                for axis in guarded
+                if axis.future is not None
+            },
+            configs={axis.config.key: axis.config for axis in guarded},
+            now_ms=now_ms,
+        )
+
+    def beyond(self, axes: Mapping[int, AxisState]) -> dict[int, int]:
+        """Return the watermarks of a channel that are beyond: key → ms."""
+        found = {}
+        for key in self.limits_ms.keys() & axes.keys():
+            state = axes[key]
+            if isinstance(state.policy, PropagatedState):
+                continue
+            current_ms = self.configs[key].policy.build(state.policy).current(self.now_ms)
+            highest_ms = max((ms for ms in (state.emitted_ms, current_ms) if ms is not None), default=None)
+            if highest_ms is not None and highest_ms > self.limits_ms[key]:
+                found[key] = highest_ms
+        return found
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Corrected:
+    """What the next batch is planned from. is_changed: a watermark was reset, so a batch must write that down."""
+
+    start: QueryOffset
+    after: Results
+    is_changed: bool = False
+
+
+class FutureWatermarks:
+    """Looks at the watermarks that a query starts with, until a batch is planned."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._is_done = self._is_told = False
+
+    def corrected(self, start: QueryOffset, after: Results, now_ms: int) -> Corrected:
+        """Return what the batch behind `start` is planned from; after: as in `plan`."""
+        same = Corrected(start=start, after=after)
+        if self._is_done:
+            return same
+        limits = Limits.of(self._options, max(now_ms, start.now_ms))
+        beyond = _beyond(start, after, limits)
+        # `top` is never below the watermark that was emitted.
+        coalesced = {key: ms for key, ms in start.coalesced.top.items() if ms > limits.limits_ms.get(key, ms)}
+        if not beyond and not coalesced:
+            return same
+        resets = self._options.on_future_watermark is OnFutureWatermark.RESET
+        if not self._is_told:
+            LOG.warning("%s", _sentence(list(beyond), [coalesced, *beyond.values()], limits.now_ms, resets=resets))
+        self._is_told = True
+        return _reset(start, after, limits, beyond) if resets else same
+
+    def planned(self) -> None:
+        """Note that a batch was planned: what comes later is kept from the watermarks by the reading tasks."""
+        self._is_done = True
+
+
+def _reset(
+    start: QueryOffset, after: Results, limits: Limits, beyond: Mapping[TopicPartition, Mapping[int, int]]
+) -> Corrected:
+    """Let the channels begin anew that are beyond, on these keys; the coalesced watermark follows from the others."""
+    channels = {tp: replace(one, axes=_left(one.axes, beyond.get(tp, ()))) for tp, one in start.channels.items()}
+    retired = {tp: replace(one, axes=_left(one.axes, limits.beyond(one.axes))) for tp, one in start.retired.items()}
+    results = dict(after)
+    for tp, keys in beyond.items():
+        one = start.channels[tp]
+        result = after.get(tp) or RangeResult(next_offset=one.next_offset, counts=one.counts, axes=one.axes)
+        # As after a loss: a reset row tells those who follow the rows that the next watermark is lower.
+        results[tp] = replace(result, axes=_left(result.axes, keys), lossy=True)
+    common = _common(start.coalesced, channels, limits)
+    start = replace(start, channels=channels, retired=retired, coalesced=common)
+    return Corrected(start=start, after=results, is_changed=True)
+
+
+def _beyond(start: QueryOffset, after: Results, limits: Limits) -> dict[TopicPartition, dict[int, int]]:
+    axes = {tp: after[tp].axes if tp in after else one.axes for tp, one in start.channels.items()}
+    found = {tp: limits.beyond(of_channel) for tp, of_channel in axes.items()}
+    return {tp: watermarks for tp, watermarks in found.items() if watermarks}
+
+
+def _left(axes: Mapping[int, AxisState], keys: Collection[int]) -> dict[int, AxisState]:
+    return {key: state for key, state in axes.items() if key not in keys}
+
+
+def _common(common: CommonState, channels: Mapping[TopicPartition, Channel], limits: Limits) -> CommonState:
+    """The coalesced watermarks without those beyond, which no channel stands for any more."""
+    emitted, top, history = dict(common.emitted), dict(common.top), dict(common.history)
+    for key, limit_ms in limits.limits_ms.items():
+        if emitted.get(key, limit_ms) > limit_ms:
+            del emitted[key]
+        if top.get(key, limit_ms) > limit_ms:
+            states = [channel.axes[key].emitted_ms for channel in channels.values() if key in channel.axes]
+            known = [ms for ms in (*states, emitted.get(key)) if ms is not None]
+            top |= {key: max(known)} if known else {}
+            if not known:
+                del top[key]
+            history.pop(key, None)
+    is_lowered = len(emitted) < len(common.emitted)
+    return replace(common, emitted=emitted, top=top, history=history, idle_spell=common.idle_spell and not is_lowered)
+
+
+def _sentence(
+    channels: Sequence[TopicPartition], watermarks: Sequence[Mapping[int, int]], now_ms: int, *, resets: bool
+) -> str:
+    highest_ms = max(ms for by_key in watermarks for ms in by_key.values())
+    found = (
+        f"{listed(channels) if channels else 'all partitions'}: the watermark is up to {instant_text(highest_ms)}, "
+        f"while the clock is at {instant_text(now_ms)}, so event times of today are late"
+    )
+    if not resets:
+        return (
+            f"{found}; onFutureWatermark=reset lets these partitions begin anew without reading a record again, and "
+            f"maxEventTimeAhead=none is right where such event times are"
+        )
+    return (
+        f"{found}; as onFutureWatermark=reset says, these partitions begin anew with their next event times; windows, "
+        f"joins and other operators with state keep the watermark that they have, so a query with such needs a new "
+        f"checkpoint with continueFrom=SAVEPOINT as well"
+    )
