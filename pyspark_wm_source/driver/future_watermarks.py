@@ -111,7 +111,11 @@ def _reset(
         # As after a loss: a reset row tells those who follow the rows that the next watermark is lower.
         results[tp] = replace(result, axes=_left(result.axes, keys), lossy=True)
     common = _common(start.coalesced, channels, limits)
-    start = replace(start, channels=channels, retired=retired, coalesced=common)
+    told_ms = dict(start.told_ms)
+    for key, ms in start.coalesced.emitted.items():
+        if key not in common.emitted:
+            told_ms[key] = max(ms, told_ms.get(key, ms))
+    start = replace(start, channels=channels, retired=retired, coalesced=common, told_ms=told_ms)
     return Corrected(start=start, after=results, is_changed=True)
 
 

@@ -116,7 +116,8 @@ class Planner:
         start, after = corrected.start, corrected.after
         planned = plan(start, after, seen, Rules.of(options, limit))
         if options.continue_from is not None and found == self._initial:
-            planned = replace(planned, group=self._group)  # a query that goes on from a savepoint has its own
+            # A query that goes on from a savepoint has its own group, and nobody has followed its rows so far.
+            planned = replace(planned, group=self._group, told_ms={})
         planned = replace(planned, outage=self._states.outage.why, idle_timeout=IdleTimeout(options.idle_timeout_ms))
         self._progress = describe(
             planned, seen, self._ends or {}, self._states.recovered,

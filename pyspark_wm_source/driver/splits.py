@@ -128,10 +128,13 @@ def _reset(start: QueryOffset, tp: TopicPartition, channel: Channel) -> bool:
 def _coalesced_rows(start: QueryOffset, end: QueryOffset) -> Iterator[ControlRow]:
     """The driver's own rows: a coalesced watermark that moved, and the marker of an idle spell that began.
 
+    Rows tell no coalesced watermark below one that was told: who follows them takes none back.
+
     A flush that moves with the clock begins a spell anew: a watermark wakes, so idle is told again after it.
     """
     for key, ms in sorted(end.coalesced.emitted.items()):
-        if ms != start.watermark_ms(key):
+        told_ms = end.told_ms.get(key)
+        if ms != start.watermark_ms(key) and (told_ms is None or ms > told_ms):
             yield ControlRow(kind=ControlKind.WATERMARK, key=key, watermark_ms=ms, source=end.source)
     moved = end.coalesced.emitted != start.coalesced.emitted
     if end.coalesced.idle_spell and (moved or not start.coalesced.idle_spell):

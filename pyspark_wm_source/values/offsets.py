@@ -6,9 +6,9 @@ records skipped as control records, leader epoch, keys whose watermark the plann
 [key, last emitted watermark, kind of state, its numbers ...] as of the START of the batch. An entry of `retired` is [ms
 when it was missed, next offset, counts as above, resets, axes ...], `retired_epochs` are their leader epochs, where
 they are known. `resets` counts how often a channel's state was lost. Version 5, written where event times were too far
-ahead, has `future`, the count of these. Version 6 has `ahead`, how far event times may be ahead: [[key, ms] ...], and
-`future` where there are any. One canonical form: Spark compares strings. Version 3, without leader epochs
-and resets, is read, too.
+ahead, has `future`, the count of these. Version 6 has `ahead`, how far event times may be ahead: [[key, ms] ...],
+`future` where there are any, and `told` where a coalesced watermark was reset. One canonical form: Spark compares
+strings. Version 3, without leader epochs and resets, is read, too.
 """
 
 from __future__ import annotations
@@ -101,7 +101,8 @@ class QueryOffset:
     settings: the fingerprint of the watermark settings that the batch was planned with. topic_ids: of the topics of its
     channels, where the cluster told them. outage: why the group's coordinator could not be asked, which decides
     nothing; who looks into the checkpoint reads it. So is idle_timeout, None where an earlier version planned.
-    ahead_ms: watermark key → how far an event time may be ahead without being kept from moving the watermark.
+    ahead_ms: watermark key → how far an event time may be ahead without being kept from moving the watermark. told_ms:
+    watermark key → the coalesced watermark that rows have told before it was reset; no row tells a lower one.
     """
 
     batch: int
@@ -118,6 +119,7 @@ class QueryOffset:
     outage: str = ""
     idle_timeout: IdleTimeout | None = None
     ahead_ms: Mapping[int, int] = field(default_factory=dict)
+    told_ms: Mapping[int, int] = field(default_factory=dict)
 
     def moved(self) -> Iterator[tuple[TopicPartition, Channel]]:
         """Channels that have something to read in this batch, in order."""
@@ -152,7 +154,7 @@ class QueryOffset:
         counts = {tp: c.counts for of in (self.retired, self.channels) for tp, c in of.items()}
         future = as_spark_offsets({tp: one.future for tp, one in counts.items() if one.future})
         return {
-            **({"ahead": [[key, self.ahead_ms[key]] for key in sorted(self.ahead_ms)]} if self.ahead_ms else {}),
+            **({"ahead": _by_key(self.ahead_ms)} if self.ahead_ms else {}),
             "batch": self.batch,
             "channels": channels,
             "coalesced": self.coalesced.as_json(),
@@ -168,9 +170,15 @@ class QueryOffset:
             **({"outage": self.outage} if self.outage else {}),
             "settings": self.settings,
             "state_key": self.state_key,
+            **({"told": _by_key(self.told_ms)} if self.told_ms else {}),
             "topic_ids": dict(sorted(self.topic_ids.items())),
-            "version": OFFSET_VERSION if self.ahead_ms else (_WITHOUT_AHEAD if future else _WITHOUT_FUTURE),
+            "version": self._version(has_future=bool(future)),
         }
+
+    def _version(self, *, has_future: bool) -> int:
+        if self.ahead_ms or self.told_ms:
+            return OFFSET_VERSION
+        return _WITHOUT_AHEAD if has_future else _WITHOUT_FUTURE
 
     def _retired_epochs(self) -> dict[str, Any]:
         """An entry of its own, where there is any: version 4 has had none from the start."""
@@ -245,7 +253,8 @@ class QueryOffset:
             retired=retired,
             outage=str(found.get("outage", "")),
             idle_timeout=_read_idle_timeout(found),
-            ahead_ms=_read_ahead(found["ahead"]) if found["version"] == OFFSET_VERSION else {},
+            ahead_ms=_read_by_key(found.get("ahead", ()), "how far an event time may be ahead"),
+            told_ms=_read_by_key(found.get("told", ()), "a watermark that was reset"),
         )
 
 
@@ -255,11 +264,12 @@ def _read_idle_timeout(found: Mapping[str, Any]) -> IdleTimeout | None:
     return IdleTimeout(whole_number_or_none(found["idle_timeout_ms"], "its idle timeout"))
 
 
-def _read_ahead(pairs: Iterable[tuple[object, object]]) -> dict[int, int]:
-    return {
-        whole_number(key, "the key of a watermark"): whole_number(ms, "how far an event time may be ahead")
-        for key, ms in pairs
-    }
+def _by_key(times_ms: Mapping[int, int]) -> list[list[int]]:
+    return [[key, times_ms[key]] for key in sorted(times_ms)]
+
+
+def _read_by_key(pairs: Iterable[tuple[object, object]], what: str) -> dict[int, int]:
+    return {whole_number(key, "the key of a watermark"): whole_number(ms, what) for key, ms in pairs}
 
 
 def _counts(counts: Counts) -> tuple[int, int, int]:

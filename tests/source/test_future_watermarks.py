@@ -8,6 +8,7 @@ import pytest
 
 from keyedwm.core.axis import AxisState, Counts, PropagatedState
 from keyedwm.core.coalescer import CommonState
+from keyedwm.core.rows import ControlKind
 from keyedwm.core.watermark import Status
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.savepoint_files import Files, Savepoint, write_savepoint
@@ -16,6 +17,8 @@ from pyspark_wm_source.driver.plan import Rules, Seen, plan
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.values.offsets import Channel, QueryOffset, RetiredChannel
 from pyspark_wm_source.values.ranges import RangeResult
+from tests.source.test_changed_policy import Chain
+from tests.source.test_changed_policy import options as policy_options
 from tests.source.test_replay import as_bytes
 from tests.tools import Record, Stream, controls, events, produce
 
@@ -51,7 +54,7 @@ def test_those_in_the_future_begin_anew_and_the_others_decide():
     found = FutureWatermarks(SourceOptions.parse(RESET)).corrected(start, after, NOW_MS)
     assert found.is_changed
     assert {tp: one.axes for tp, one in found.start.channels.items()} == {A: channel(RIGHT_MS).axes, B: {}, C: {}}
-    assert found.start.coalesced == CommonState(top={0: RIGHT_MS})
+    assert (found.start.coalesced, found.start.told_ms) == (CommonState(top={0: RIGHT_MS}), {0: YEAR_3000_MS})
     assert [one.axes for one in found.start.retired.values()] == [{}]
     seen = Seen(ends=dict.fromkeys((A, B, C), 10), begins={}, requested_ms=NOW_MS, now_ms=NOW_MS)
     planned = plan(found.start, found.after, seen, Rules.of(SourceOptions.parse(RESET), None))
@@ -110,6 +113,9 @@ def test_a_query_is_repaired_without_reading_again(kafka, topic_of, open_stream,
         produce(kafka.bootstrap, topic, [Record(0, 1, b'{"t":%d}' % ms) for ms in times_ms])
         return stream.drain()
 
+    def told_together(batch) -> int:
+        return sum(one["kind"] == "watermark" and one["channel"] is None for one in controls(batch))
+
     def told(batches: list) -> list[tuple]:
         return [(one["kind"], one["watermark_ms"]) for batch in batches for one in kinds(batch)]
 
@@ -148,3 +154,21 @@ def test_a_query_is_repaired_without_reading_again(kafka, topic_of, open_stream,
     batches = moved.drain()
     assert [row["offset"] for batch in batches for row in events(batch)] == [3, 4, 5]
     assert (told(batches)[0], moved.watermark_ms()) == (("reset", None), 4_000)
+    # Nobody has followed its rows, so they tell the coalesced watermark; those of the repaired one do not.
+    assert [sum(map(told_together, some)) for some in (repaired, batches)] == [0, 1]
+
+
+def test_who_follows_the_rows_goes_on_and_an_operator_keeps_its_watermark(monkeypatch):
+    """They get reset rows, and no row with a lower coalesced watermark, which the sink would refuse."""
+    it = Chain(monkeypatch, policy_options("fixedLag", maxEventTimeAhead="none"))
+    it.batch(at={A: YEAR_3000_MS, B: YEAR_3000_MS})
+    it.batch()
+    assert it.told_ms == YEAR_3000_MS - 50
+    it.driver.options = policy_options("fixedLag", onFutureWatermark="reset")
+    for step in range(3):
+        it.driver.clock += 3_000
+        it.batch(at={A: 5_000 + step, B: 6_000 + step} if step < 2 else None)
+        reset = {row.channel for row in it.rows if row.kind is ControlKind.RESET}
+        assert reset == ({str(A), str(B)} if step == 0 else set())
+    assert QueryOffset.from_json(it.driver.offset).watermark_ms(0) == 5_001 - 50
+    assert it.told_ms == YEAR_3000_MS - 50

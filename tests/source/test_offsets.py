@@ -65,6 +65,7 @@ STARTED = st.builds(
     topic_ids=st.dictionaries(st.text(max_size=3), st.text(max_size=3)),
     retired=st.dictionaries(PLACES, RETIRED, max_size=2),
     ahead_ms=st.dictionaries(KEYS, OFFSETS, max_size=2),
+    told_ms=st.dictionaries(KEYS, MS, max_size=2),
 ).map(lambda offset: replace(offset, retired={tp: r for tp, r in offset.retired.items() if tp not in offset.channels}))
 NEW = st.builds(
     QueryOffset, batch=st.just(NOT_STARTED), group=st.text(max_size=9), state_key=st.text(max_size=9), now_ms=MS,
