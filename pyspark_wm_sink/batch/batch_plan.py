@@ -19,6 +19,8 @@ from pyspark_wm_sink.batch.record import Reads
 
 _MARK = "state_key"  # a field that only offsets of keyedwm's source have
 _HEAD = 2  # lines of a file of the log before those of the sources
+# Stores that refused this process, which a query's commits share: each would wait for the refusal again.
+_unreachable: set[str] = set()
 _log = logging.getLogger("keyedwm.sink")
 
 
@@ -68,7 +70,7 @@ class BatchPlan:
 
 def read_plan(checkpoint: str | None, query: str | None, batch: int | None) -> BatchPlan | None:
     """Read the plan of a batch; None if it is unknown: the checkpoint is no option of this write, or cannot be read."""
-    if checkpoint is None or query is None or batch is None:
+    if checkpoint is None or query is None or batch is None or checkpoint in _unreachable:
         return None
     files = Files(checkpoint)
     try:
@@ -84,6 +86,8 @@ def read_plan(checkpoint: str | None, query: str | None, batch: int | None) -> B
         )
     except KeyedwmError as error:
         why = str(error)
+        if not files.is_local:
+            _unreachable.add(checkpoint)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         why = error_text(error)
     _log.warning("where batch %d begins cannot be read from the checkpoint %s: %s", batch, checkpoint, why)

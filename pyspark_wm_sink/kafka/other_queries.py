@@ -59,16 +59,13 @@ def _read(cluster: Cluster, group: str) -> Decided | None:
 
 
 def _reads_again(published: Published, report: BatchReport) -> str | None:
-    """Return what of another query's input this batch reads again, in words; None if nothing."""
+    """Return what of another query's input this batch reads again, in words; None if nothing.
+
+    Results of operators of other names are other rows. One that goes on from a savepoint begins where the other ended.
+    """
     own = {name.rpartition("#")[0] for name in report.delivered() if is_of_operator(name)}
-    if published.operators or own:
-        shared = sorted(published.operators & own)
-        if not shared:
-            return None
-        return (
-            f"the operator {shared[0]}, and the new query {report.query} begins with results of an operator of that "
-            f"name"
-        )
+    if (published.operators or own) and not published.operators & own:
+        return None
     begins = report.first_offsets() or {}
     for channel, end in sorted(published.reads.furthest().items()):
         begin = begins.get(channel)

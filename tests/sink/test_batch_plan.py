@@ -9,7 +9,7 @@ import pytest
 
 from keyedwm.core.axis import Counts
 from keyedwm.core.coalescer import CommonState
-from keyedwm.core.errors import FormatError
+from keyedwm.core.errors import FormatError, UnavailableError
 from keyedwm.core.watermark import Status
 from keyedwm.kafka.client.values import TopicPartition
 from pyspark_wm_sink.batch.batch_plan import BatchPlan, SourceRange, read_plan
@@ -77,6 +77,20 @@ def test_what_cannot_be_read_is_unknown_and_said(said, query, batch, lines, chec
 def test_without_a_checkpoint_the_plan_is_unknown(tmp_path):
     assert read_plan(None, "q", 7) is None
     assert read_plan(str(tmp_path / "nowhere"), "q", 7) is None
+
+
+def test_a_store_that_refuses_is_asked_once_in_a_process(monkeypatch, caplog):
+    def refused(_self, name):
+        asked.append(name)
+        raise UnavailableError("no login")
+
+    asked = []
+    monkeypatch.setattr("keyedwm.savepoint_files.Files.read", refused)
+    monkeypatch.setattr("pyspark_wm_sink.batch.batch_plan._unreachable", set())
+    for batch in range(3):
+        assert read_plan("s3://bucket/checkpoint", "q", batch) is None
+    assert asked == ["metadata"]
+    assert len(caplog.records) == 1
 
 
 def test_a_later_version_of_what_a_record_keeps_is_refused():

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from keyedwm.core.control_row import ControlRow
 from keyedwm.core.errors import FencedError, InputError
+from keyedwm.core.rows import ControlKind
 from pyspark_wm_sink.kafka.other_queries import check_topic_reads_nothing_again
 from tests.sink.input_log import offered, plan
 from tests.sink.kafka_sink import Died, Sink
@@ -84,6 +86,23 @@ def test_a_query_to_another_topic_or_of_another_one_is_written(reader, topic_of,
     reader.anew(topic=topic_of(1)).run(3)
     replace(reader.anew(), partitions=("other-0",)).run(1)
     assert sorted(committed(reader.sink.topic)) == ["0", "0", "1", "2"]
+
+
+def operator(name: str) -> ControlRow:
+    return ControlRow(kind=ControlKind.BARRIER, channel=f"{name}#0", snapshot=0, channels=1)
+
+
+def test_results_of_an_operator_are_written_again_by_one_of_its_name_alone(reader, committed):
+    def run(of: Reader, name: str, begin: int, end: int) -> None:
+        results = of.sink.written(0, *(str(at) for at in range(begin, end)), control=(operator(name),))
+        of.sink.publish(0, results, plan=plan({"in-0": (begin, end)}, is_stateful=True))
+
+    run(reader, "sum", 0, 3)
+    with pytest.raises(InputError, match=r"wrote of in-0 up to offset 3, .* its checkpoint again, or write to another"):
+        run(reader.anew(), "sum", 0, 4)
+    run(reader.anew(), "sum", 3, 4)  # from a savepoint
+    run(reader.anew(), "count", 0, 1)
+    assert sorted(committed(reader.sink.topic)) == ["0", "0", "1", "2", "3"]
 
 
 def test_an_older_copy_of_the_checkpoint_is_refused_with_the_offsets_to_begin_at(reader, follows, tmp_path):
