@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from keyedwm.core.errors import InputError, OptionError
 from pyspark_wm_sink.tables.grouping import grouped_by
+from pyspark_wm_sink.tables.row_rules import row_place
 
 PartitionValues = tuple[str | None, ...]
 _NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -24,10 +25,13 @@ _UNNAMED = "values-in-the-log=1/"  # for values beyond: no column's name, so Pol
 _SHOWN = 64
 
 
-def partitions_of(rows: pa.Table, by: Sequence[str]) -> Iterator[tuple[PartitionValues, pa.Table]]:
-    """Yield the rows of each partition, in the order in which they came."""
+def partitions_of(
+    rows: pa.Table, by: Sequence[str], *, has_offsets: bool = False
+) -> Iterator[tuple[PartitionValues, pa.Table]]:
+    """Yield the rows of each partition, in the order in which they came; has_offsets: as in `StagePlan`."""
     for values, of_partition in grouped_by(rows, [rows.column(name) for name in by]):
-        yield tuple(_value_text(name, value) for name, value in zip(by, values, strict=True)), of_partition
+        place = row_place(of_partition, 0, has_offsets=has_offsets)
+        yield tuple(_value_text(name, value, place) for name, value in zip(by, values, strict=True)), of_partition
 
 
 def directory_of(values: Mapping[str, str | None]) -> str:
@@ -66,8 +70,8 @@ def _can_partition(kind: pa.DataType) -> bool:
     return any(test(kind) for test in tests)
 
 
-def _value_text(name: str, value: pa.Scalar) -> str | None:
-    """The text of a value in Delta's log, where an empty string means null."""
+def _value_text(name: str, value: pa.Scalar, place: str) -> str | None:
+    """The text of a value in Delta's log, where an empty string means null; place: of a row, in an error's words."""
     try:
         if pa.types.is_timestamp(value.type) and value.is_valid:
             return _timestamp_text(value)
@@ -76,19 +80,20 @@ def _value_text(name: str, value: pa.Scalar) -> str | None:
         unit = "days" if pa.types.is_date(value.type) else f"{value.type.unit} since 1970"
         raise InputError(
             f"column {name}, which partitions the table, holds a time beyond the years 1 to 9999 ({value.value} "
-            f"{unit}), which readers of the log cannot read: leave such rows out, or partition by another column"
+            f"{unit}) in a row{place}, which readers of the log cannot read: leave such rows out, or partition by "
+            f"another column"
         ) from error
     except UnicodeDecodeError as error:
         raise InputError(
-            f"column {name}, which partitions the table, holds bytes that are no text (UTF-8): "
+            f"column {name}, which partitions the table, holds bytes that are no text (UTF-8) in a row{place}: "
             f"{value.as_buffer().to_pybytes()[:_SHOWN]!r}"
         ) from error
     if found is None or found == "":
         return None
     if found == _NULL:
         raise InputError(
-            f"column {name}, which partitions the table, holds the text {_NULL}, which readers take for null: give "
-            f"such rows another value"
+            f"column {name}, which partitions the table, holds the text {_NULL} in a row{place}, which readers "
+            f"take for null: give such rows another value"
         )
     return str(found).lower() if isinstance(found, bool) else str(found)
 

@@ -60,7 +60,7 @@ class DeltaStagePlan(StagePlan):
 
     def partitions_of(self, rows: pa.Table) -> Iterator[tuple[PartitionValues, pa.Table]]:
         """Yield the rows of each partition with the texts of its values."""
-        return partitions_of(rows, self.partition_by)
+        return partitions_of(rows, self.partition_by, has_offsets=self.has_offsets)
 
     def new_file(self, task: Task, partition: PartitionValues) -> _ParquetFile:
         """Begin a file in the directory of the partition."""

@@ -6,6 +6,7 @@ attempt can fence it; a task without rows begins no transaction. At-least-once: 
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -17,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from keyedwm.arrow.columns import valid_texts
 from keyedwm.core.errors import FencedError, InputError, KeyedwmError, UnavailableError
 from keyedwm.core.inline import HEADER
 from keyedwm.core.rows import HEADERS, REJECTED
@@ -37,6 +39,7 @@ from pyspark_wm_sink.limits import LIMITS, Limits
 
 RECORD_COLUMNS = ("key", "value", "headers")
 _COLUMNS = (*RECORD_COLUMNS, "partition")
+_TOPIC = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]{1,249}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -232,13 +235,19 @@ def _by_topic(rows: pa.Table, topic_of_all: str | None) -> Iterator[tuple[str, p
     if topic_of_all is not None:
         yield topic_of_all, rows
         return
-    names = rows.column("topic")
+    names = valid_texts(rows.select(["topic"])).column("topic")
     if names.null_count:
         raise InputError(
             f"column topic is null in {names.null_count} rows: name a topic in each row, or set option topic"
         )
     for name in sorted(pc.unique(names).to_pylist()):
-        yield name, rows.filter(pc.equal(names, name))
+        of_topic = pc.equal(names, name)
+        if not _TOPIC.fullmatch(name):
+            raise InputError(
+                f"column topic holds {name!r} in {pc.sum(of_topic).as_py()} rows, which is not a legal topic name: "
+                f"letters, digits, '.', '_' and '-' are (249 at most); leave such rows out, or name another topic"
+            )
+        yield name, rows.filter(of_topic)
 
 
 def _check_headers(rows: pa.Table) -> None:

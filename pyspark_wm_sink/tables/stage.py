@@ -7,6 +7,7 @@ driver's commit names it. A file that a killed task leaves behind stays invisibl
 from __future__ import annotations
 
 import errno
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -31,6 +32,8 @@ from pyspark_wm_sink.tables.written import as_written
 _MAX_OPEN_FILES = 64  # partitions that one task writes at the same time
 # Trying again cannot help.
 _UNWRITABLE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS})
+# Words of file systems and of S3.
+_TOO_LONG = re.compile("File name too long|KeyTooLong")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -178,6 +181,11 @@ def _explained(error: OSError, plan: StagePlan, errors: StagePlan | None) -> Opt
         name = plan.options[errors is not None]
         return OptionError(
             f"option {name}: {where} cannot be written ({error}); it must be a place that this user may write to"
+        )
+    if _TOO_LONG.search(str(error)):
+        return OptionError(
+            f"option {plan.options[errors is not None]}: a file of {where} has a name that is too long for its store "
+            f"({one_line(error)}): partition the table by shorter values or fewer columns, or name a shorter place"
         )
     return UnavailableError(f"the rows of table {where} could not be staged: {one_line(error)}")
 

@@ -9,7 +9,7 @@ from pyspark import TaskContext
 
 from keyedwm.core.errors import InputError
 from pyspark_wm_sink.tables.library_errors import one_line
-from pyspark_wm_sink.tables.row_rules import RowRules
+from pyspark_wm_sink.tables.row_rules import RowRules, row_place
 
 _UUID = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 _ZONE = "spark.sql.session.timeZone"
@@ -17,26 +17,42 @@ _ZONE = "spark.sql.session.timeZone"
 
 def as_written(rows: pa.Table, schema: pa.Schema, rules: RowRules, *, has_offsets: bool) -> pa.Table:
     """Return the columns of this schema, cast to it; raises InputError for the first row that breaks a rule."""
-    columns = [_cast(rows.column(field.name), field) for field in schema]
+    columns = []
+    for field in schema:
+        try:
+            columns.append(_cast(rows.column(field.name), field))
+        except pa.ArrowInvalid as error:  # noqa: PERF203 - of a few columns
+            index = _first_refused(rows.column(field.name), field)
+            raise InputError(
+                f"column {field.name} has a value that the table's type {field.type} cannot hold ({one_line(error)}) "
+                f"in a row{row_place(rows, index, has_offsets=has_offsets)}: leave such rows out"
+            ) from error
     return rules.applied(pa.table(columns, schema=schema), has_offsets=has_offsets)
+
+
+def _first_refused(column: pa.ChunkedArray, field: pa.Field) -> int:
+    """Return the index of the first value that the cast of a whole column refuses."""
+    low, high = 0, len(column)
+    while high - low > 1:
+        middle = (low + high) // 2
+        try:
+            _cast(column.slice(low, middle - low), field)
+            low = middle
+        except pa.ArrowInvalid:
+            high = middle
+    return low
 
 
 def _cast(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
     if column.type == field.type:
         return column
-    try:
-        if pa.types.is_date(column.type) and pa.types.is_timestamp(field.type) and field.type.tz is not None:
-            midnight = column.cast(pa.timestamp(field.type.unit))
-            local = pc.assume_timezone(midnight, _session_zone(field.name), ambiguous="earliest", nonexistent="latest")
-            return local.cast(field.type)
-        if pa.types.is_string(column.type) and isinstance(field.type, pa.UuidType):
-            return _uuids(column)
-        return column.cast(field.type)
-    except pa.ArrowInvalid as error:
-        raise InputError(
-            f"column {field.name} has a value that the table's type {field.type} cannot hold ({one_line(error)}): "
-            f"leave such rows out"
-        ) from error
+    if pa.types.is_date(column.type) and pa.types.is_timestamp(field.type) and field.type.tz is not None:
+        midnight = column.cast(pa.timestamp(field.type.unit))
+        local = pc.assume_timezone(midnight, _session_zone(field.name), ambiguous="earliest", nonexistent="latest")
+        return local.cast(field.type)
+    if pa.types.is_string(column.type) and isinstance(field.type, pa.UuidType):
+        return _uuids(column)
+    return column.cast(field.type)
 
 
 def _uuids(texts: pa.ChunkedArray) -> pa.ChunkedArray:

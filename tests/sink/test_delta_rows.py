@@ -198,7 +198,7 @@ def test_every_text_comes_back_as_partition_value(tmp_path):
     for found in (there.to_pyarrow_table(), pa.table(read.read_all())):
         assert {row["n"]: row["p"] for row in found.to_pylist()} == wanted
     with pytest.raises(
-        InputError, match=r"column p, which partitions .* the text __HIVE_DEFAULT_PARTITION__, which read"
+        InputError, match=r"column p, which partitions .* the text __HIVE_DEFAULT_PARTITION__ in a row, which read"
     ):
         append(tmp_path / "t", [{"n": 1, "p": "__HIVE_DEFAULT_PARTITION__"}], {"n": LONG, "p": TEXT}, 1)
 

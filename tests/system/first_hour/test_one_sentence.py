@@ -24,10 +24,23 @@ from pyspark_wm_sink.tables.stage import stage
 from pyspark_wm_source.options.source_options import SourceOptions
 
 
-@pytest.mark.parametrize("code", [errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EROFS])
-def test_a_path_that_cannot_be_written_is_an_option_to_fix(code, monkeypatch):
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        *(
+            (OSError(code, "no"), "cannot be written")
+            for code in (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EROFS)
+        ),
+        (
+            OSError("Generic LocalFileSystem error: File name too long (os error 36)"),
+            "a file of /proc/x has a name that",
+        ),
+        (OSError("<Code>KeyTooLongError</Code>"), "a file of /proc/x has a name that is too long for its store"),
+    ],
+)
+def test_a_path_that_cannot_be_written_is_an_option_to_fix(error, said, monkeypatch):
     def refused(*_args):
-        raise OSError(code, "no")
+        raise error
 
     monkeypatch.setattr("pyspark_wm_sink.delta.stage.files_of", refused)
     schema = pa.schema([("n", pa.int64())])
@@ -35,7 +48,7 @@ def test_a_path_that_cannot_be_written_is_an_option_to_fix(code, monkeypatch):
         path="/proc/x", storage={}, schema=schema, has_control=False, inline=False, has_offsets=False, indexed=()
     )
     rows = pa.RecordBatch.from_pydict({"n": [1]}, schema=schema)
-    with pytest.raises(OptionError, match="option path: /proc/x cannot be written"):
+    with pytest.raises(OptionError, match=f"option path: .*{said}"):
         stage(plan, Task(query=None, run=None, batch=None, partition=0, attempt=0), [rows])
 
 
