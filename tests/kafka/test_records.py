@@ -151,13 +151,6 @@ def test_only_the_aborted_transaction_of_a_producer_is_left_out() -> None:
     assert [r.offset for r in read_by_us(raw)] == [0, 1, 3, 6]
 
 
-@pytest.mark.parametrize("version", [0, 1])
-def test_message_formats_0_and_1_are_refused_by_name(version: int) -> None:
-    old = struct.pack(">qiibb", 5, 30, 0, version, 0) + bytes(24)
-    with pytest.raises(CorruptRecordError, match="offset 5 of t-3 is of message format 0 or 1"):
-        find_batches(WHERE, old, 5)
-
-
 def test_a_damaged_batch_behind_sound_ones_is_reached_with_its_offset() -> None:
     sound, broken = write([Record(0, 0, None, b"a")]), bytearray(write([Record(1, 0, None, b"b")]))
     broken[16] = 9

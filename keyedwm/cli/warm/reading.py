@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -64,6 +65,9 @@ def read_records_once() -> None:
         builder = RowBuilder(staged.stage.columns, {"": 0})
         for _ in run_stage(_items(staged, staged.stage.columns), staged.stage, builder, 0):
             pass
+    old = struct.pack(">qiIBBqii", 0, 22, 0, 1, 0, 0, -1, -1)  # a message of format 1
+    for _ in read_records(find_batches(_CHANNEL, old, 0), (0, 1), Wanted()):
+        pass
     long = RecordColumns(
         np.zeros(2, np.int64), pa.array([bytes(LIMITS.first_bytes)] * 2)
     )  # a batch that comes in pieces

@@ -132,7 +132,7 @@ class GroupAccessError(AccessError):
 
 
 class CorruptRecordError(InputError):
-    """A record batch that is damaged or not of format 2; `next_offset` is the first offset after it, if known."""
+    """A record batch that is damaged or of an unknown format; `next_offset` is the first offset after it, if known."""
 
     advice = "restore the partition from a replica, or skip the batch"
 

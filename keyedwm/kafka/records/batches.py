@@ -1,12 +1,14 @@
 """The content of a fetched run of bytes: the headers of its record batches, and which of them carry rows.
 
 Rule: nothing here looks inside a batch. Bounds are checked before every read; a batch cut off at the end is left
-for the next fetch (KIP-74), anything else that is not a whole batch of format 2 is a CorruptRecordError.
+for the next fetch (KIP-74), anything else that is not a whole batch of format 2, or a whole message of format 0 or 1,
+is a CorruptRecordError. Each message counts as a batch.
 """
 
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -19,10 +21,13 @@ from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.runtime.compiled import compiled
 
 HEADER_BYTES = 61
+LEAST_MESSAGE_BYTES = 26  # of format 0
 _EPOCH_AT = 12
 CHECKED_FROM = 21  # the checksum covers the attributes and everything after them
 CODEC_BITS, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20
-_FORMAT = 2
+# Of the attributes in the table only: a message of format 0 or 1; one of format 0, which has no time.
+OLD, NO_TIME = 1 << 16, 1 << 17
+_OLD_CHECKED_FROM = 16
 _ABORT = 0
 
 
@@ -51,7 +56,6 @@ class _Fault(IntEnum):
 
 _FAULTS = {
     _Fault.TOO_SMALL: "claims fewer bytes than its header has",
-    _Fault.OLD_FORMAT: "is of message format 0 or 1, which Kafka 4 no longer reads: rewrite it in format 2",
     _Fault.UNKNOWN_FORMAT: "is of an unknown message format",
     _Fault.OFFSETS: "has a base offset that is not above the last offset of the batch before it",
 }
@@ -74,15 +78,21 @@ class Batches:
 
     @property
     def leader_epoch(self) -> int:
-        """The leader epoch of the last batch; there must be one."""
+        """The leader epoch of the last batch, -1 for an old message; there must be one."""
+        if self.table[-1, BatchField.ATTRIBUTES] & OLD:
+            return -1
         at = int(self.table[-1, BatchField.START]) + _EPOCH_AT
         return int(struct.unpack_from(">i", self.raw, at)[0])
 
 
 def find_batches(tp: TopicPartition, raw: bytes, wanted_offset: int) -> Batches:
     """Read the batch headers in the bytes that a fetch from offset `wanted_offset` brought."""
+    data = np.frombuffer(raw, np.uint8)
     table = np.empty((len(raw) // HEADER_BYTES, len(BatchField)), np.int64)
-    found, fault, at_offset = _scan(np.frombuffer(raw, np.uint8), table)
+    found, fault, at_offset = _scan(data, table, False)  # noqa: FBT003 (compiled: no keywords)
+    if fault == _Fault.OLD_FORMAT:
+        table = np.empty((len(raw) // LEAST_MESSAGE_BYTES + 1, len(BatchField)), np.int64)
+        found, fault, at_offset = _scan(data, table, True)  # noqa: FBT003 (compiled: no keywords)
     table = table[:found]
     # The intact batches before a damaged one are returned first; the next call fails at the damaged one.
     if fault and not (found and table[-1, BatchField.LAST_OFFSET] >= wanted_offset):
@@ -92,13 +102,13 @@ def find_batches(tp: TopicPartition, raw: bytes, wanted_offset: int) -> Batches:
 
 
 def verify(batches: Batches, wanted_offset: int) -> Batches:
-    """Compare every batch's CRC-32C; returns the batches before the first that differs.
+    """Compare every batch's CRC-32C, an old message's CRC-32; returns the batches before the first that differs.
 
     Raises CorruptRecordError if nothing from `wanted_offset` on stands before it: intact batches are returned first.
     """
     view = memoryview(batches.raw)
-    spans = batches.table[:, (BatchField.START, BatchField.END)].tolist()
-    computed = np.array([crc32c.crc32c(view[start + CHECKED_FROM : end]) for start, end in spans], np.int64)
+    spans = batches.table[:, (BatchField.START, BatchField.END, BatchField.ATTRIBUTES)].tolist()
+    computed = np.array([_checksum(view[start:end], attributes) for start, end, attributes in spans], np.int64)
     wrong = np.flatnonzero(computed != batches.table[:, BatchField.CRC])
     if not len(wrong):
         return batches
@@ -110,6 +120,10 @@ def verify(batches: Batches, wanted_offset: int) -> Batches:
     )
 
 
+def _checksum(batch: memoryview, attributes: int) -> int:
+    return zlib.crc32(batch[_OLD_CHECKED_FROM:]) if attributes & OLD else crc32c.crc32c(batch[CHECKED_FROM:])
+
+
 def visible(batches: Batches, span: tuple[int, int], aborted: Iterable[tuple[int, int]]) -> np.ndarray:
     """Row numbers of the batches with rows in span[0] <= offset < span[1], without markers and aborted transactions.
 
@@ -117,7 +131,8 @@ def visible(batches: Batches, span: tuple[int, int], aborted: Iterable[tuple[int
     """
     table = batches.table
     attributes = table[:, BatchField.ATTRIBUTES]
-    keep = (table[:, BatchField.LAST_OFFSET] >= span[0]) & (table[:, BatchField.BASE_OFFSET] < span[1])
+    keep = (table[:, BatchField.BASE_OFFSET] < span[1]) | ((attributes & OLD) != 0)  # a set's first offset is inside
+    keep &= table[:, BatchField.LAST_OFFSET] >= span[0]
     keep &= ((attributes & CONTROL) == 0) & (table[:, BatchField.COUNT] != 0)
     for row in _of_aborted(batches, aborted):
         keep[row] = False
@@ -172,7 +187,19 @@ def _big_endian(data, at, width):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _scan(data, table):  # type: ignore[no-untyped-def]
+def _note_message(data, at, end, offset, row):  # type: ignore[no-untyped-def]
+    """Fill the row of a message of format 0 or 1."""
+    version = np.int64(data[at + 16])
+    row[0], row[1] = at, end
+    row[2], row[3] = offset, offset
+    row[4] = (np.int64(data[at + 17]) & 15) | (1 << 16) | ((1 - version) << 17)
+    row[5] = row[6] = _big_endian(data, at + 18, 8) if version else np.int64(-1)
+    row[7], row[8] = -1, 1
+    row[9] = _big_endian(data, at + 12, 4) & 0xFFFFFFFF
+
+
+@compiled
+def _scan(data, table, old_too):  # type: ignore[no-untyped-def]
     """Fill the table; returns (batches found, fault, base offset of the faulty batch)."""
     at, found, size = 0, 0, len(data)
     least_base = np.int64(-1)
@@ -180,14 +207,22 @@ def _scan(data, table):  # type: ignore[no-untyped-def]
         base = _big_endian(data, at, 8)
         end = at + 12 + _big_endian(data, at + 8, 4)
         version = data[at + 16]
-        if version < 2:
+        if version < 2 and not old_too:
             return found, 2, base
         if version > 2:
             return found, 3, base
-        if end < at + 61:
+        if end < at + (61 if version == 2 else 26 + 8 * version):
             return found, 1, base
         if end > size:
             break
+        if version < 2:
+            if base <= least_base:
+                return found, 4, base
+            _note_message(data, at, end, base, table[found])
+            least_base = base
+            found += 1
+            at = end
+            continue
         last_delta = _big_endian(data, at + 23, 4)
         last = base + last_delta
         if base <= least_base or last_delta < 0 or last < base:

@@ -32,7 +32,7 @@ class PlanColumn(IntEnum):
 
 
 class RecordField(IntEnum):
-    """Rows of what was found, int64[len(RecordField), records]; a length of -1 is null, KIND 1 is log-append time."""
+    """Rows of what was found, int64[len(RecordField), records]; a length of -1 is null; KIND: 1 for log-append time."""
 
     OFFSET = 0
     TIME = 1

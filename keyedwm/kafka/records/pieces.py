@@ -19,7 +19,7 @@ from keyedwm.kafka.records.batches import CODEC_BITS, HEADER_BYTES, LOG_APPEND_T
 from keyedwm.kafka.records.codecs import DamagedBytesError, TooLargeError, chunks
 from keyedwm.kafka.records.decode import FAULTS, Fault, PlanColumn, whole_records
 
-_ENLARGE = "a larger kafka.fetch.max.bytes allows more"
+ENLARGE = "a larger kafka.fetch.max.bytes allows more"
 CLAIM = "claims more records than its bytes or its offsets can hold"
 
 
@@ -42,7 +42,7 @@ def pieces(batches: Batches, chosen: np.ndarray, limits: WireLimits) -> Iterator
     first, size = 0, 0
     held: list[bytes] = []
     for i in range(len(chosen)):
-        stream = _opened(batches.tp, table[i], view[plan[i, PlanColumn.START] : plan[i, PlanColumn.END]], limits)
+        stream = opened(batches.tp, table[i], view[plan[i, PlanColumn.START] : plan[i, PlanColumn.END]], limits)
         head, second = next(stream, b""), next(stream, None)
         if held and (second is not None or size + len(head) > limits.first_bytes):
             yield Piece(b"".join(held), plan[first:i])
@@ -79,7 +79,7 @@ def _plan(table: np.ndarray) -> np.ndarray:
     return plan
 
 
-def _opened(tp: TopicPartition, row: np.ndarray, data: memoryview, limits: WireLimits) -> Iterator[bytes]:
+def opened(tp: TopicPartition, row: np.ndarray, data: memoryview, limits: WireLimits) -> Iterator[bytes]:
     """The records of one batch as they are decompressed."""
     offset, after = int(row[BatchField.BASE_OFFSET]), int(row[BatchField.LAST_OFFSET]) + 1
     number = int(row[BatchField.ATTRIBUTES]) & CODEC_BITS
@@ -89,7 +89,7 @@ def _opened(tp: TopicPartition, row: np.ndarray, data: memoryview, limits: WireL
     try:
         yield from chunks(codec, data, limits)
     except TooLargeError as error:
-        found = f"cannot be decompressed ({codec.name.lower()}) in {limits.unit_bytes} bytes of memory: {_ENLARGE}"
+        found = f"cannot be decompressed ({codec.name.lower()}) in {limits.unit_bytes} bytes of memory: {ENLARGE}"
         raise RecordTooLargeError(f"the record batch at offset {offset} of {tp} {found}") from error
     except DamagedBytesError as error:
         found = f"cannot be decompressed ({codec.name.lower()}: {error})"
@@ -123,7 +123,7 @@ def _long(tp: TopicPartition, batch: np.ndarray, stream: Iterator[bytes], limits
         if needed > limits.unit_bytes:
             raise RecordTooLargeError(
                 f"the record batch at offset {batch[PlanColumn.BASE_OFFSET]} of {tp} has a record of {needed} "
-                f"bytes, above the {limits.unit_bytes} that may be decompressed at once: {_ENLARGE}"
+                f"bytes, above the {limits.unit_bytes} that may be decompressed at once: {ENLARGE}"
             )
         if rows:
             piece = batch.copy()

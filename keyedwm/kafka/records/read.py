@@ -1,4 +1,4 @@
-"""Record batches (format 2) as Arrow columns.
+"""Record batches as Arrow columns.
 
 Rule: only wanted columns are built; bytes are copied once, from the fetched (or decompressed) ones into Arrow's
 buffers. A batch that cannot be read raises CorruptRecordError naming topic, partition and offset; it never gives a
@@ -17,7 +17,7 @@ import pyarrow as pa
 from keyedwm.arrow.columns import text_of
 from keyedwm.arrow.schema import HEADERS_TYPE
 from keyedwm.kafka.client.values import LIMITS, TopicPartition, WireLimits
-from keyedwm.kafka.records.batches import Batches, BatchField, visible
+from keyedwm.kafka.records.batches import OLD, Batches, BatchField, visible
 from keyedwm.kafka.records.decode import (
     FAULTS,
     LEAST_RECORD_BYTES,
@@ -32,6 +32,7 @@ from keyedwm.kafka.records.decode import (
     find_records,
     gather,
 )
+from keyedwm.kafka.records.old_formats import messages
 from keyedwm.kafka.records.pieces import CLAIM, corrupt, pieces
 
 # Rows of one step, headers counted as rows: what is noted about each takes 72 bytes, its bytes may be seven.
@@ -64,7 +65,7 @@ class Records:
     """Records of one partition in offset order, one row each.
 
     key, value: binary, or None if not wanted; headers: list<struct<key, value>>, null for a record without any.
-    offset: int64; timestamp_ms: int64; timestamp_type: int32, 0 create time, 1 log-append time.
+    offset: int64; timestamp_ms: int64; timestamp_type: int32, 0 create time, 1 log-append time, -1 none (format 0).
     next_offset: the first offset not looked at yet; beyond the last row where offsets carry no visible record.
     control_records: the records named by `Wanted.control_header`, in offset order.
     """
@@ -97,17 +98,32 @@ def read_records(
     if not len(chosen):
         yield no_records(wanted, finish)
         return
-    behind = batches.table[chosen[-1], BatchField.LAST_OFFSET]
-    for data, plan, more in pieces(batches, chosen, limits):
+    is_old = (batches.table[chosen, BatchField.ATTRIBUTES] & OLD) != 0
+    for rows in np.split(chosen, np.flatnonzero(np.diff(is_old)) + 1):
+        if batches.table[rows[0], BatchField.ATTRIBUTES] & OLD:
+            steps = messages(batches, rows, span, limits)
+        else:
+            steps = _steps_of(batches, rows, span, wanted, limits)
+        for data, found, is_end in steps:
+            if is_end and rows[-1] == chosen[-1]:
+                # Markers and aborted batches behind the last piece are passed with it.
+                yield _decoded(data, found, wanted, finish)
+            elif found.shape[1]:
+                yield _decoded(data, found, wanted, int(found[RecordField.OFFSET, -1]) + 1)
+            del data, found  # or they would be held while the next piece is made
+
+
+def _steps_of(
+    batches: Batches, rows: np.ndarray, span: tuple[int, int], wanted: Wanted, limits: WireLimits
+) -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
+    """Find the records of batches, rows of the table; yields bytes, what was found, and whether nothing follows."""
+    behind = batches.table[rows[-1], BatchField.LAST_OFFSET]
+    for data, plan, more in pieces(batches, rows, limits):
         last = not more and plan[-1, PlanColumn.LAST_OFFSET] == behind
         bytes_in = np.frombuffer(data, np.uint8)
         for found, is_end in _found(batches.tp, bytes_in, plan, span, wanted=wanted, most_rows=limits.rows):
-            if last and is_end:
-                # Markers and aborted batches behind the last piece are passed with it.
-                yield _decoded(bytes_in, found, wanted, finish)
-            elif found.shape[1]:
-                yield _decoded(bytes_in, found, wanted, int(found[RecordField.OFFSET, -1]) + 1)
-        del data, bytes_in  # or they would be held while the next piece is made
+            yield bytes_in, found, last and is_end
+        del data, bytes_in
 
 
 def no_records(wanted: Wanted, next_offset: int) -> Records:

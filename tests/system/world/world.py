@@ -317,7 +317,10 @@ class World:
     def _explained(self, sentence: str) -> bool:
         """Whether something that happened is what the sentence of a query that cannot go on says."""
         lost = bool(self.faults.struck["recreated topic"]) and (
-            "recreated" in sentence or sentence.startswith(DataLossError.__name__) or "other rows" in sentence
+            "recreated" in sentence
+            or "truncated" in sentence  # by stale metadata the topic is the old one
+            or sentence.startswith(DataLossError.__name__)
+            or "other rows" in sentence
         )
         unknown = "does not exist" in sentence and bool(self.faults.struck["stale metadata"])
         # Of a table that was restored, what the two have in common may be gone: then their watermarks tell.
