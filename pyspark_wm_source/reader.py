@@ -56,6 +56,12 @@ def batch_reader(options: Mapping[str, str], schema: StructType) -> BatchReader:
     """Return the batch reader, likewise."""
     from pyspark_wm_source.batch_reader import BatchReader
 
+    if not options:  # Spark asks for the schema only where a table has none of its own, and there options are checked
+        raise OptionError(
+            "a table of a catalog (CREATE TABLE ... USING keyedwm, toTable) cannot be read, since Spark hands none of "
+            "its options on: drop it, and use CREATE TEMPORARY VIEW ... USING keyedwm OPTIONS (...) or "
+            'spark.read.format("keyedwm") with options'
+        )
     parsed = SourceOptions.parse(options)
     _check_schema(options, schema)
     return BatchReader(parsed.for_batch(), arrow_schema(parsed))

@@ -203,6 +203,7 @@ def _location(name: str, path: str) -> str:
         raise OptionError(
             f"option {name} is missing: the directory or address of the Delta table is expected "
             "(or table and catalog.type, to write to Iceberg, or kafka.bootstrap.servers and topic, to write to Kafka)"
+            "; toTable and INSERT INTO do not give it: write by start() or save(), and drop the empty table of toTable"
         )
     refuse_login_in(f"option {name}", path)
     local = local_directory(path)

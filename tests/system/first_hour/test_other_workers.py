@@ -14,6 +14,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import LongType, StructType
 
+from keyedwm.core.errors import OptionError
 from keyedwm.plugin import DefaultSource
 from keyedwm.runtime.worker import VersionChecked, VersionError
 from keyedwm.spark import reason
@@ -148,3 +149,11 @@ def test_the_options_of_a_table_of_a_catalog_are_refused_by_what_to_use_instead(
     with pytest.raises(Exception, match=rf"cannot be a keyedwm {side}, .* CREATE TEMPORARY VIEW") as told:
         row_schema(given) if side == "source" else stream_writer(given, ROWS, overwrite=False)
     assert str(told.value).endswith("[fix your options]")
+
+
+def test_a_table_of_a_catalog_without_options_is_refused_by_what_to_use_instead():
+    """With columns of its own Spark makes the table without a word to us, and hands no option on."""
+    with pytest.raises(OptionError, match=r"cannot be read, since .* drop it, and use CREATE TEMPORARY VIEW"):
+        batch_reader({}, ROWS)
+    with pytest.raises(OptionError, match=r"option path is missing: .* drop the empty table of toTable"):
+        stream_writer({"checkpointLocation": "/c"}, ROWS, overwrite=False)
