@@ -120,12 +120,22 @@ lock:  ## pin the dependencies again
 	@build/lock/bin/uv pip compile tests/packaging/requirements.in --universal --python-version 3.10 --generate-hashes \
 	  --no-emit-index-url --no-header --no-annotate --quiet -o tests/packaging/requirements.txt
 
-version: install  ## write a new version down (TO=0.3.0); the changelog's first heading must name it too
-	@test -n "$(TO)" || { echo "say which: make version TO=0.3.0"; exit 2; }
-	@$(BIN)/python -m hatchling version $(TO)
+# What the wheel is built with, by the hashes of requirements.lock, in an environment without Spark, tests and linters.
+BUILD := build/wheel
+BUILD_TOOLS := hatchling|packaging|pathspec|pluggy|tomli|tomlkit|trove-classifiers
 
-wheel: install  ## dist/keyedwm-VERSION-py3-none-any.whl, for pip install
-	@$(BIN)/python -m hatchling build -t wheel
+$(BUILD)/.installed: requirements.lock
+	@$(PYTHON) -m venv $(BUILD)
+	@awk '/^[^ ]/ {keep = /^($(BUILD_TOOLS))==/} keep' requirements.lock > $(BUILD)/requirements.txt
+	@$(BUILD)/bin/pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r $(BUILD)/requirements.txt
+	@touch $@
+
+version: $(BUILD)/.installed  ## write a new version down (TO=0.3.0); the changelog's first heading must name it too
+	@test -n "$(TO)" || { echo "say which: make version TO=0.3.0"; exit 2; }
+	@$(BUILD)/bin/python -m hatchling version $(TO)
+
+wheel: $(BUILD)/.installed  ## dist/keyedwm-VERSION-py3-none-any.whl, for pip install (half a minute)
+	@$(BUILD)/bin/python -m hatchling build -t wheel
 
 release-check: install  ## build wheel and sdist, and look at metadata, contents, vulnerabilities, licences, size and import time
 	@test -f build/release/.installed || { $(PYTHON) -m venv build/release && build/release/bin/pip install --quiet --disable-pip-version-check --require-hashes -r tests/packaging/requirements.txt && touch build/release/.installed; }

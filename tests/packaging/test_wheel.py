@@ -10,7 +10,7 @@ import sys
 import zipfile
 from email.message import Message
 from email.parser import HeaderParser
-from importlib.metadata import packages_distributions
+from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 
 import pytest
@@ -46,6 +46,19 @@ def metadata(wheel: Path) -> Message:
     with zipfile.ZipFile(wheel) as archive:
         (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
         return HeaderParser().parsestr(archive.read(name).decode())
+
+
+def test_make_wheel_installs_all_that_hatchling_needs_and_pins_it():
+    needed, left = set(), {"hatchling"}
+    while left:
+        name = left.pop()
+        needed.add(name)
+        asked = (Requirement(one) for one in requires(name) or ())
+        left |= {canonicalize_name(one.name) for one in asked if one.marker is None or one.marker.evaluate()} - needed
+    listed = re.search(r"^BUILD_TOOLS := (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1].split("|")
+    assert needed <= set(listed) <= needed | {"tomli"}  # that one before Python 3.11
+    lock = (ROOT / "requirements.lock").read_text()
+    assert all(re.search(rf"^{name}==", lock, re.MULTILINE) for name in listed)
 
 
 def imported(room: str) -> set[str]:
