@@ -6,13 +6,14 @@ BIN := $(VENV)/bin
 # Compiled at install: where PYTHONDONTWRITEBYTECODE is set, every Python process would compile them for itself.
 SHIPPED := keyedwm pyspark_wm_source pyspark_wm_sink
 UV := uv==0.13.9
+PYTHON_CHECK := 'import sys; sys.exit(0 if sys.version_info >= (3, 10) else "keyedwm needs Python 3.10 or newer; found %s: install it, or name one with make PYTHON=..." % sys.version.split()[0])'
 # Spark looks formats up with this interpreter, and runs its workers with it.
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 # Empty is unset: otherwise each of the hundreds of Python processes that tests start compiles modules for itself.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install java demo test check lint unit campaign mutants fuzz simulate bench bench-guard profile cluster cluster-test matrix broker docs docs-figures lock version wheel release-check clean
+.PHONY: help install java demo demo-installed demo-spark demo-packages test check lint unit campaign mutants fuzz simulate bench bench-guard profile cluster cluster-test matrix broker docs docs-figures lock version wheel release-check clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -20,7 +21,7 @@ help:  ## list the targets
 install: $(VENV)/.installed  ## a virtual environment with everything pinned by requirements.lock
 
 $(VENV)/.installed: requirements.lock pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 10) else "keyedwm needs Python 3.10 or newer; found %s: install it, or name one with make PYTHON=..." % sys.version.split()[0])'
+	@$(PYTHON) -c $(PYTHON_CHECK)
 	@echo "installing into $(VENV) (a few minutes the first time)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
@@ -31,8 +32,37 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 java: install
 	@$(BIN)/python -m keyedwm.testing.java
 
-demo: java  ## the main job on real flights and a real Kafka, side by side with Spark's own watermark
+demo: $(VENV)/.demo  ## the main job on real flights and a real Kafka, side by side with Spark's own watermark
 	@$(BIN)/keyedwm demo
+
+# Less than `install`: no tests and no linters. Spark is built from its sources, which takes as long as all the others;
+# its Ivy then fetches jars while these are installed.
+SPARKS := pyspark|py4j
+PINNED := $(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --no-deps
+
+$(VENV)/.demo: requirements.demo.lock pyproject.toml
+	@$(PYTHON) -c $(PYTHON_CHECK)
+	@$(PYTHON) -m keyedwm.testing.java
+	@test -f $(VENV)/.installed || $(MAKE) --no-print-directory demo-installed
+	@touch $@
+
+demo-installed:
+	@echo "step 1 of 4: an environment in $(VENV)"
+	@$(PYTHON) -m venv $(VENV) && mkdir -p build
+	@echo "step 2 of 4: installing Spark, the other packages, and fetching Kafka, side by side (a minute or two)"
+	@$(MAKE) --no-print-directory --jobs 2 demo-spark demo-packages
+	@echo "step 3 of 4: installing keyedwm, and compiling what reading needs"
+	@$(PINNED:--require-hashes=) --no-build-isolation -e .
+	@$(BIN)/python -m compileall -q $(SHIPPED)
+	@echo "step 4 of 4: the demo"
+
+demo-spark:
+	@awk '/^[^ ]/ {keep = /^($(SPARKS))==/} keep' requirements.demo.lock > build/demo-spark.txt
+	@$(PINNED) -r build/demo-spark.txt && echo "  Spark is installed" && $(BIN)/python -m keyedwm.testing.fetch && echo "  jars are fetched"
+
+demo-packages:
+	@awk '/^[^ ]/ {keep = !/^($(SPARKS))==/} keep' requirements.demo.lock > build/demo-packages.txt
+	@$(PINNED) -r build/demo-packages.txt && echo "  the other packages are installed"
 
 test: java lint unit  ## linters and every test; what CI runs
 
@@ -115,6 +145,8 @@ lock:  ## pin the dependencies again
 	@build/lock/bin/pip install --quiet --disable-pip-version-check $(UV)
 	@build/lock/bin/uv pip compile pyproject.toml --all-extras --universal --python-version 3.10 --generate-hashes \
 	  --no-emit-index-url --no-header --no-annotate --quiet -o requirements.lock
+	@build/lock/bin/uv pip compile pyproject.toml --extra demo --extra build -c requirements.lock --universal --python-version 3.10 \
+	  --generate-hashes --no-emit-index-url --no-header --no-annotate --quiet -o requirements.demo.lock
 	@build/lock/bin/uv pip compile docs/site/requirements.in --universal --python-version 3.10 --generate-hashes \
 	  --no-emit-index-url --no-header --no-annotate --quiet -o docs/site/requirements.txt
 	@build/lock/bin/uv pip compile tests/packaging/requirements.in --universal --python-version 3.10 --generate-hashes \

@@ -13,6 +13,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable
+from types import TracebackType
 from typing import Any, TypeVar
 
 from keyedwm import __version__
@@ -74,13 +75,41 @@ def quiet(worker: Callable[..., int]) -> Callable[..., int]:
     return work
 
 
+# Spark's process that asks an operator for its state variables, once a query; it prints each of its five steps.
+_CHATTY = "pyspark.sql.streaming.transform_with_state_driver_worker"
+
+
 @functools.cache
 def leave_quietly() -> None:
-    """Let this worker end as `quiet` has it, also where PySpark's own daemon forked it, as Spark does for sources."""
+    """Let this process of Spark end as `quiet` has it, also where none of ours has started it.
+
+    PySpark's own daemon forks workers; other processes run a module of PySpark, and fail to answer a query that ended.
+    """
     main = sys.modules.get("__main__")
     spec = getattr(main, "__spec__", None)
-    if main is not None and spec is not None and spec.name == "pyspark.daemon":
+    if main is None or spec is None or not spec.name.startswith("pyspark."):
+        return
+    if spec.name == "pyspark.daemon":
         main.worker = quiet(main.worker)  # type: ignore[attr-defined]
+        return
+    sys.excepthook = _unless_spark_left(sys.excepthook)
+    if spec.name == _CHATTY:
+        main.print = _say_nothing  # type: ignore[attr-defined]
+
+
+def _unless_spark_left(tell: Callable[..., None]) -> Callable[..., None]:
+    """Return a hook for errors that end the process, which tells none that only says that Spark has left."""
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if issubclass(kind, (BrokenPipeError, ConnectionResetError)):
+            os._exit(1)
+        tell(kind, error, trace)
+
+    return hook
+
+
+def _say_nothing(*_words: object) -> None:
+    """Stand in for `print` in the module of that process alone."""
 
 
 # Run on the worker before anything there is imported from this package, whose version may be too old to know `arrived`.

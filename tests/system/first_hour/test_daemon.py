@@ -150,6 +150,37 @@ def test_a_worker_that_spark_has_left_ends_without_a_traceback(how, says):
     assert says or not ran.stderr
 
 
+ENDED = """
+import importlib.util, sys
+
+name, error = sys.argv[1:]
+__spec__ = importlib.util.find_spec(name)
+import keyedwm.plugin
+print("a step")
+raise getattr(__builtins__, error)("the end")
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "error", "prints", "tells"),
+    [
+        ("pyspark.sql.streaming.python_streaming_source_runner", "BrokenPipeError", True, False),
+        ("pyspark.sql.streaming.python_streaming_source_runner", "EOFError", True, True),
+        ("pyspark.sql.streaming.transform_with_state_driver_worker", "ConnectionResetError", False, False),
+        ("pyspark.sql.streaming.transform_with_state_driver_worker", "ValueError", False, True),
+        ("json", "BrokenPipeError", True, True),  # a program of the user
+    ],
+)
+def test_a_process_of_spark_says_neither_its_steps_nor_that_spark_has_left(module, error, prints, tells):
+    ran = subprocess.run(
+        [sys.executable, "-c", ENDED, module, error], capture_output=True, text=True, check=False, timeout=PATIENCE_S
+    )
+    assert ran.returncode == 1
+    assert (error in ran.stderr) is tells
+    assert tells or not ran.stderr
+    assert ran.stdout == ("a step\n" if prints else "")
+
+
 def test_what_the_first_tasks_wait_for_is_said_once(tmp_path):
     tmp_path.chmod(0o700)
     tell = "from keyedwm.runtime.compiled import say_if_first as tell; tell(); tell()"
