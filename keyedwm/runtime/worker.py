@@ -75,7 +75,6 @@ def quiet(worker: Callable[..., int]) -> Callable[..., int]:
     return work
 
 
-# Spark's process that asks an operator for its state variables, once a query; it prints each of its five steps.
 _CHATTY = "pyspark.sql.streaming.transform_with_state_driver_worker"
 
 
@@ -93,8 +92,13 @@ def leave_quietly() -> None:
         main.worker = quiet(main.worker)  # type: ignore[attr-defined]
         return
     sys.excepthook = _unless_spark_left(sys.excepthook)
-    if spec.name == _CHATTY:
-        main.print = _say_nothing  # type: ignore[attr-defined]
+
+
+def hush() -> None:
+    """Let Spark's process that asks an operator for its state variables, once a query, print none of its steps."""
+    main = sys.modules.get("__main__")
+    if getattr(getattr(main, "__spec__", None), "name", None) == _CHATTY:
+        main.print = _say_nothing  # type: ignore[union-attr]
 
 
 def _unless_spark_left(tell: Callable[..., None]) -> Callable[..., None]:
@@ -174,6 +178,7 @@ def require_version(sent_by: str) -> str:
 def arrived(_sent_by: str, kind: type[_Kind], state: Any) -> _Kind:
     """Make on the worker what was sent; its name is in `_GATE`."""
     leave_quietly()
+    hush()
     made = kind.__new__(kind)
     if hasattr(made, "__setstate__"):
         made.__setstate__(state)

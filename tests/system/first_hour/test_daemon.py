@@ -156,6 +156,8 @@ import importlib.util, sys
 name, error = sys.argv[1:]
 __spec__ = importlib.util.find_spec(name)
 import keyedwm.plugin
+from keyedwm.runtime.worker import hush
+hush()  # as an operator does that is told here
 print("a step")
 raise getattr(__builtins__, error)("the end")
 """
