@@ -166,7 +166,7 @@ version: $(BUILD)/.installed  ## write a new version down (TO=0.3.0); the change
 	@test -n "$(TO)" || { echo "say which: make version TO=0.3.0"; exit 2; }
 	@$(BUILD)/bin/python -m hatchling version $(TO)
 
-wheel: $(BUILD)/.installed  ## dist/keyedwm-VERSION-py3-none-any.whl, for pip install (half a minute)
+wheel: $(BUILD)/.installed  ## dist/keyedwm-VERSION-py3-none-any.whl, half a minute, for pip install
 	@$(BUILD)/bin/python -m hatchling build -t wheel
 
 release-check: install  ## build wheel and sdist, and look at metadata, contents, vulnerabilities, licences, size and import time
