@@ -148,8 +148,7 @@ def escaped_texts(
 def _mark_escaped(data, start, end, marked):
     for row in range(len(start)):
         if marked[row]:
-            at, stop = start[row], end[row]
-            marked[row] = at > 0 and data[at - 1] == _QUOTE and _has_escape(data, at, stop)
+            marked[row] = _has_escape(data, start[row], end[row])
 
 
 @bare

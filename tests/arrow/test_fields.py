@@ -212,7 +212,8 @@ def test_a_number_in_quotes_is_read_behind_its_escapes(text):
     assert read("json:$.a::double", values) == [7.0, float(number) if real else None, 8.0, None]
 
 
-def test_escapes_are_those_of_json_alone():
+def test_escapes_are_those_of_strings_in_json_alone():
+    assert read("json:$.a::bigint", [b'{"a":1\\u0035}', b'{"a":"1\\u0035"}']) == [None, 15]
     assert read("value::bigint", [b'"', b"1\\u0035", b"5"]) == [None, None, 5]
 
 
