@@ -30,10 +30,11 @@ PLACES = {
     "keyedwm/expressions": (5, 0),
     "keyedwm/kafka": (5, 1),
     "keyedwm/registry": (5, 2),
-    "keyedwm/arrow": (6, 0),
-    "keyedwm/config": (7, 0),
-    "keyedwm/runtime": (7, 1),
-    "keyedwm/core": (8, 0),
+    "keyedwm/formats": (6, 1),
+    "keyedwm/arrow": (7, 0),
+    "keyedwm/config": (8, 0),
+    "keyedwm/runtime": (8, 1),
+    "keyedwm/core": (9, 0),
 }
 BOXES = tuple(PLACES)
 COMMON = "keyedwm"  # modules beside the packages: the plug-in class, the compiler's decorator, the worker's settings

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from keyedwm.arrow.columns import text_of
 from keyedwm.arrow.json_scan import Path, Spans, buffers, find, find_all
-from keyedwm.arrow.schema import FIELD_TYPES, field_schema
+from keyedwm.arrow.schema import arrow_type, field_schema
 from keyedwm.arrow.text_values import escaped_texts, floats, strings, whole_numbers
 from keyedwm.arrow.time_text import MAX_EVENT_MS, milliseconds
 from keyedwm.core.places import EventTime, Field, FieldType, Place
@@ -91,7 +91,7 @@ class FieldReader:
 
     def __init__(self, field: Field, columns: pa.Schema) -> None:
         self.field = field
-        self.type = columns.field(field.column).type if field.kind is None else FIELD_TYPES[field.kind]
+        self.type = columns.field(field.column).type if field.kind is None else arrow_type(field.kind)
         self.path = Path(field.path) if field.path else None
 
     def read(self, values: pa.Array, spans: Spans | None = None) -> pa.Array:

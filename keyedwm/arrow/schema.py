@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from keyedwm.core import rows
 from keyedwm.core.errors import InputError
-from keyedwm.core.places import Field, FieldType
+from keyedwm.core.places import DecimalType, Field, FieldType
 from keyedwm.core.rows import REASON, REJECTED
 
 # Of a record's headers, as Spark's Kafka source has it: of rows read, and of rows written.
@@ -47,12 +47,21 @@ _KAFKA = {
 RECORD_TYPE = pa.struct([*_KAFKA.items(), (rows.HEADERS, HEADERS_TYPE)])
 REJECTED_TYPE = pa.struct([*RECORD_TYPE, pa.field(rows.REASON, pa.string())])
 
-FIELD_TYPES = {FieldType.STRING: pa.string(), FieldType.BIGINT: pa.int64(), FieldType.DOUBLE: pa.float64()}
+_FIELD_TYPES = {
+    FieldType.STRING: pa.string(), FieldType.BIGINT: pa.int64(), FieldType.DOUBLE: pa.float64(),
+    FieldType.BOOLEAN: pa.bool_(), FieldType.TIMESTAMP: TIMESTAMP, FieldType.DATE: pa.date32(),
+    FieldType.BINARY: pa.binary(),
+}  # fmt: skip
+
+
+def arrow_type(kind: FieldType | DecimalType) -> pa.DataType:
+    """Return the type of a field's column."""
+    return pa.decimal128(kind.precision, kind.scale) if isinstance(kind, DecimalType) else _FIELD_TYPES[kind]
 
 
 def field_schema(fields: Mapping[str, Field]) -> list[pa.Field]:
     """Return the columns of fields that have a type."""
-    return [pa.field(name, FIELD_TYPES[field.kind]) for name, field in fields.items() if field.kind is not None]
+    return [pa.field(name, arrow_type(field.kind)) for name, field in fields.items() if field.kind is not None]
 
 
 def row_schema(

@@ -30,6 +30,7 @@ _JSON = {VALUE: "json", KEY: "key"}  # as options call JSON of a column
 # A name of plain words is written behind a dot. States know a place by its text, so what is plain never changes.
 _PLAIN = re.compile(r"[A-Za-z_$][\w$-]*")
 _STEP = re.compile(r"\.((?:[^\W\d]|\$)[\w$-]*)|\['([^']+)'\]|\[\"([^\"]+)\"\]|\[(\d{1,9})\]")
+_BRANCH = re.compile(r"\[([A-Za-z_][\w.]*)\]")
 
 
 def header_of(column: str) -> str:
@@ -60,12 +61,39 @@ def json_steps(path: str) -> tuple[str | int, ...] | None:
     return tuple(steps) or None
 
 
-def json_path(steps: tuple[str | int, ...]) -> str:
-    """Write steps as a path, the reverse of `json_steps`."""
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A step of a path to one branch of a union, named as its type."""
+
+    name: str
+
+
+def schema_steps(path: str) -> tuple[str | Branch, ...] | None:
+    """Return the steps (a field or a union's branch) of a path into a value with a schema, None if it is none."""
+    at, steps = 1, list[str | Branch]()
+    while path.startswith("$") and at < len(path):
+        branch = _BRANCH.match(path, at)
+        step = branch or _STEP.match(path, at)
+        if step is None:
+            return None
+        if branch is not None:
+            steps.append(Branch(branch[1]))
+        elif step[4] is not None:
+            return None
+        else:
+            steps.append(step[1] or step[2] or step[3])
+        at = step.end()
+    return tuple(steps) or None
+
+
+def json_path(steps: tuple[str | int | Branch, ...]) -> str:
+    """Write steps as a path, the reverse of `json_steps` and `schema_steps`."""
     return "$" + "".join(_written(step) for step in steps)
 
 
-def _written(step: str | int) -> str:
+def _written(step: str | int | Branch) -> str:
+    if isinstance(step, Branch):
+        return f"[{step.name}]"
     if isinstance(step, int):
         return f"[{step}]"
     if _PLAIN.fullmatch(step):
@@ -144,11 +172,36 @@ class EventTime:
 
 
 class FieldType(Enum):
-    """How the text of a key, a value or a place in JSON is read."""
+    """How the text of a key, a value or a place in JSON is read; the last four are of values with a schema."""
 
     STRING = "string"
     BIGINT = "bigint"
     DOUBLE = "double"
+    BOOLEAN = "boolean"
+    TIMESTAMP = "timestamp"
+    DATE = "date"
+    BINARY = "binary"
+
+
+TEXT_TYPES = (FieldType.STRING, FieldType.BIGINT, FieldType.DOUBLE)
+_MOST_DIGITS = 38  # as Spark's
+
+
+@dataclass(frozen=True, slots=True)
+class DecimalType:
+    """A decimal number of so many digits, `scale` of them behind the point."""
+
+    precision: int
+    scale: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.scale <= self.precision <= _MOST_DIGITS or self.precision < 1:
+            raise OptionError(f"{self.value} is no type: 1 to {_MOST_DIGITS} digits, and no more behind the point")
+
+    @property
+    def value(self) -> str:
+        """As options name it."""
+        return f"decimal({self.precision},{self.scale})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +210,7 @@ class Field:
 
     column: str
     path: tuple[str | int, ...] = ()
-    kind: FieldType | None = None
+    kind: FieldType | DecimalType | None = None
 
     @property
     def text(self) -> str:

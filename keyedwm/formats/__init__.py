@@ -1,0 +1,1 @@
+"""Values in Avro, and the heads that name their schemas, as Arrow columns; no Spark and no registry."""

@@ -1,0 +1,284 @@
+"""Running programs over Avro values, in one compiled loop that stops behind the last field that is asked for.
+
+Rule: no byte outside of a value is read: each step first checks what is left. Skipping a value checks what reading it
+checks, so a field never depends on which others are asked for. What was read before a fault stays.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+
+from keyedwm.formats.faults import Fault
+from keyedwm.runtime.compiled import bare, inlined
+
+
+class Op(IntEnum):
+    """The steps of a program: (op, argument, slot, extra) each; they skip, read a field, or say what is next."""
+
+    SKIP_NUMBERS = 0  # argument: how many
+    SKIP_TEXT = 1  # a length, and as many bytes
+    SKIP_BYTES = 2  # argument: how many
+    NUMBER = 3  # argument: what it is multiplied by
+    NUMBER_DOWN = 4  # argument: what it is divided by, rounded down
+    NUMBER_AS_DOUBLE = 5
+    SYMBOL = 6  # argument: the number of symbols; extra: the first one's word
+    TEXT = 7
+    DECIMAL = 8
+    FIXED = 9  # argument: its bytes
+    FIXED_DECIMAL = 10  # argument: its bytes
+    BOOLEAN = 11  # argument: 1, as of the next two their bytes
+    DOUBLE = 12
+    FLOAT = 13
+    CONSTANT = 14  # extra: its number
+    WORD = 15  # extra: its number
+    UNION = 16  # argument: the number of branches; as many JUMPs follow
+    JUMP = 17  # argument: where to
+    BLOCK = 18  # argument: the place behind the items; extra: 1 if an item has no bytes
+    LOOP = 19  # argument: the BLOCK
+    CALL = 20  # argument: the place of a record that is skipped
+    RETURN = 21
+    MARK = 22  # the position is kept
+    REWIND = 23  # the value behind the mark is read once more
+    END = 24
+
+
+_SKIP_NUMBERS, _SKIP_TEXT, _SKIP_BYTES = (int(op) for op in list(Op)[:3])
+_NUMBER, _NUMBER_DOWN, _NUMBER_AS_DOUBLE, _SYMBOL, _TEXT, _DECIMAL, _FIXED = (int(op) for op in list(Op)[3:10])
+_FIXED_DECIMAL, _BOOLEAN, _DOUBLE, _FLOAT, _CONSTANT, _WORD = (int(op) for op in list(Op)[10:16])
+_UNION, _JUMP, _BLOCK, _LOOP, _CALL, _RETURN, _MARK, _REWIND, _END = (int(op) for op in list(Op)[16:])
+_CUT, _WRONG_BRANCH, _WRONG_SYMBOL, _TOO_DEEP = (
+    int(Fault.CUT), int(Fault.WRONG_BRANCH), int(Fault.WRONG_SYMBOL), int(Fault.TOO_DEEP)
+)  # fmt: skip
+_FAILED = -1
+_NUMBER_BYTES = 10  # of the largest number
+_NUMBER_BITS = 7 * _NUMBER_BYTES
+_WIDE = 16  # bytes of the widest decimal
+_LARGEST = 2**63 - 1
+
+
+@inlined
+def _number(data, at, stop):
+    """The number that begins at `at`, and the position behind it, -1 if it is cut off or too long."""
+    value, shift = np.uint64(0), np.uint64(0)
+    while at < stop and shift < _NUMBER_BITS:
+        byte = np.uint64(data[at])
+        if shift < np.uint64(64):
+            value |= (byte & np.uint64(127)) << shift
+        at += 1
+        if byte < np.uint64(128):
+            return np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1)), np.int64(at)
+        shift += np.uint64(7)
+    return np.int64(0), np.int64(_FAILED)
+
+
+@inlined
+def _word_of(data, at, size):
+    word = np.uint64(0)
+    for i in range(size):
+        word |= np.uint64(data[at + i]) << np.uint64(8 * i)
+    return word
+
+
+@bare
+def _decimal(data, at, size, values, until, valid, slot, row):  # noqa: PLR0917
+    """Store a big-endian number as two words; what needs more than 16 bytes is none."""
+    negative = size > 0 and data[at] >= 128
+    fill = np.uint8(255) if negative else np.uint8(0)
+    low = high = np.uint64(0xFFFFFFFFFFFFFFFF) if negative else np.uint64(0)
+    for i in range(size):
+        if i < size - _WIDE:
+            if data[at + i] != fill:
+                return
+        else:
+            high = (high << np.uint64(8)) | (low >> np.uint64(56))
+            low = (low << np.uint64(8)) | np.uint64(data[at + i])
+    if (np.int64(high) < 0) != negative:
+        return
+    values[slot, row], until[slot, row], valid[slot, row] = np.int64(low), np.int64(high), 1
+
+
+@inlined
+def _skip(data, at, stop, op, argument):
+    """The position behind what is skipped, -1 if it is cut off."""
+    if op == _SKIP_NUMBERS:
+        for _ in range(argument):
+            last = min(at + _NUMBER_BYTES, stop)
+            while at < last and data[at] >= 128:
+                at += 1
+            if at >= last:
+                return np.int64(_FAILED)
+            at += 1
+        return np.int64(at)
+    size = argument
+    if op == _SKIP_TEXT:
+        size, at = _number(data, at, stop)
+    return np.int64(_FAILED) if at < 0 or size < 0 or size > stop - at else np.int64(at + size)
+
+
+@inlined
+def _read_number(data, at, stop, op, argument, slot, extra, words, values, until, valid, row):  # noqa: PLR0917
+    """Store a number, or the word of a symbol; the position behind it and a fault."""
+    number, at = _number(data, at, stop)
+    if at < 0:
+        return at, _CUT
+    if op == _NUMBER:
+        if argument == 1 or -(_LARGEST // argument) <= number <= _LARGEST // argument:
+            values[slot, row], valid[slot, row] = number * argument, 1
+    elif op == _NUMBER_DOWN:
+        values[slot, row], valid[slot, row] = number // argument, 1
+    elif op == _NUMBER_AS_DOUBLE:
+        values[slot, row], valid[slot, row] = np.float64(number).view(np.int64), 1
+    elif number < 0 or number >= argument:
+        return at, _WRONG_SYMBOL
+    elif slot >= 0:
+        place = extra + number
+        values[slot, row], until[slot, row], valid[slot, row] = -1 - words[place], words[place + 1], 1
+    return at, 0
+
+
+@inlined
+def _read_bytes(data, at, stop, op, argument, slot, values, until, valid, row):  # noqa: PLR0917
+    """Store a span, a decimal, a boolean or a double; the position behind it and a fault."""
+    size = argument
+    if op in (_TEXT, _DECIMAL):
+        size, at = _number(data, at, stop)
+    if at < 0 or size < 0 or size > stop - at:
+        return at, _CUT
+    if op in (_TEXT, _FIXED):
+        values[slot, row], until[slot, row], valid[slot, row] = at, at + size, 1
+    elif op in (_DECIMAL, _FIXED_DECIMAL):
+        _decimal(data, at, size, values, until, valid, slot, row)
+    elif op == _DOUBLE:
+        values[slot, row], valid[slot, row] = np.int64(_word_of(data, at, 8)), 1
+    elif op == _FLOAT:
+        single = np.uint32(_word_of(data, at, 4)).view(np.float32)
+        values[slot, row], valid[slot, row] = np.float64(single).view(np.int64), 1
+    else:
+        values[slot, row], valid[slot, row] = data[at] != 0, 1
+    return at + size, 0
+
+
+@inlined
+def _block(data, at, stop):
+    """The items of the block that begins at `at`, the bytes to pass them by if it says so, and the position behind.
+
+    The position is -1 if the block is cut off.
+    """
+    count, at = _number(data, at, stop)
+    size = np.int64(0)
+    if at >= 0 and count < 0:
+        size, at = _number(data, at, stop)
+    if at < 0 or size < 0 or size > stop - at:
+        return count, size, np.int64(_FAILED)
+    return count, size, at
+
+
+@inlined
+def _begin_items(data, at, stop, pc, behind, is_empty, depth, loops):  # noqa: PLR0917
+    """Begin a block of items: the next step, the position, how many blocks are open, and a fault."""
+    count, size, at = _block(data, at, stop)
+    if at < 0:
+        return pc, at, depth, _CUT
+    if count == 0:
+        return behind, at, depth, 0
+    if count < 0 or is_empty == 1:
+        return pc - 1, at + size, depth, 0
+    if count > stop - at:  # each item has a byte at least
+        return pc, at, depth, _CUT
+    if depth == len(loops):
+        return pc, at, depth, _TOO_DEEP
+    loops[depth] = count
+    return pc, at, depth + 1, 0
+
+
+@inlined
+def _next_item(block, depth, loops):
+    """Go on behind an item: the next step, and how many blocks are open."""
+    loops[depth - 1] -= 1
+    return (block + 1, depth) if loops[depth - 1] > 0 else (block, depth - 1)
+
+
+@bare
+def run_programs(  # noqa: PLR0912, PLR0917
+    data, start, stops, which, begins, code, words, constants, values, until, valid, status, loops, returns
+):
+    """Run over each row the program `which` (-1: none) that begins in `code` at begins[which].
+
+    words: positions of words, one behind the other, so that word n lies in words[n]:words[n + 1]; a span in them has
+    the start -1 - words[n]. values, until, valid: (slot, row); until: the end of a span, or the high word of a decimal.
+    """
+    for row in range(len(start)):
+        if which[row] < 0:
+            continue
+        at, stop = start[row], stops[row]
+        pc, depth, calls, fault, mark = begins[which[row]], 0, 0, 0, at
+        while fault == 0:
+            op, argument, slot, extra = code[pc, 0], np.int64(code[pc, 1]), code[pc, 2], np.int64(code[pc, 3])
+            pc += 1
+            if op == _END:
+                break
+            if op <= _SKIP_BYTES:
+                at = _skip(data, at, stop, op, argument)
+                fault = _CUT if at < 0 else 0
+            elif op <= _SYMBOL:
+                at, fault = _read_number(
+                    data, at, stop, op, argument, slot, extra, words, values, until, valid, row
+                )  # fmt: skip
+            elif op <= _FLOAT:
+                at, fault = _read_bytes(data, at, stop, op, argument, slot, values, until, valid, row)
+            elif op == _CONSTANT:
+                values[slot, row], until[slot, row], valid[slot, row] = constants[extra, 0], constants[extra, 1], 1
+            elif op == _WORD:
+                values[slot, row], until[slot, row], valid[slot, row] = -1 - words[extra], words[extra + 1], 1
+            elif op == _UNION:
+                branch, at = _number(data, at, stop)
+                fault = _CUT if at < 0 else _WRONG_BRANCH if branch < 0 or branch >= argument else 0
+                pc += branch if fault == 0 else 0  # a JUMP for each branch follows
+            elif op == _BLOCK:
+                pc, at, depth, fault = _begin_items(data, at, stop, pc, argument, extra, depth, loops)
+            elif op == _LOOP:
+                pc, depth = _next_item(argument, depth, loops)
+            elif op == _CALL:
+                if calls == len(returns):
+                    fault = _TOO_DEEP
+                else:
+                    returns[calls], calls, pc = pc, calls + 1, argument
+            elif op == _RETURN:
+                calls -= 1
+                pc = returns[calls]
+            elif op == _JUMP:
+                pc = argument
+            elif op == _MARK:
+                mark = at
+            else:
+                at = mark
+        if fault != 0:
+            status[row] = fault
+
+
+@bare
+def text_sizes(start, end, valid, ends):
+    """Sum up the sizes of spans into `ends`; a start below 0 lies in the words, at -1 - start."""
+    total = np.int64(0)
+    for row in range(len(start)):
+        if valid[row]:
+            total += end[row] - (start[row] if start[row] >= 0 else -1 - start[row])
+        ends[row + 1] = total
+
+
+@bare
+def gather_texts(data, words, start, valid, ends, out):  # noqa: PLR0917
+    """Copy the spans one behind the other."""
+    for row in range(len(start)):
+        if valid[row]:
+            to, size = np.uint64(ends[row]), np.uint64(ends[row + 1] - ends[row])
+            if start[row] >= 0:
+                begin = np.uint64(start[row])
+                for i in range(size):
+                    out[to + i] = data[begin + i]
+            else:
+                begin = np.uint64(-1 - start[row])
+                for i in range(size):
+                    out[to + i] = words[begin + i]

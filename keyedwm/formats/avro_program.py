@@ -1,0 +1,257 @@
+"""Compiling a writer's schema, with the fields that are asked for, to a program of `avro_kernels`.
+
+Rule: what is not asked for is skipped, and what lies behind the last field is not looked at. A field that the schema
+does not have is the reader's default, else null. In a union each branch that can be read as the asked type is read, the
+others are null; a field with no such branch is named in `unreadable`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keyedwm.core.places import Branch
+from keyedwm.formats.avro_defaults import Constant, default_of
+from keyedwm.formats.avro_kernels import Op
+from keyedwm.formats.avro_readings import Reading, Request, reading_of
+from keyedwm.formats.avro_types import AvroType, Kind, Leaf, Record, Repeated, Union
+
+_SIZES = {Kind.BOOLEAN: 1, Kind.FLOAT: 4, Kind.DOUBLE: 8}
+# A slot, the request and how many steps of its path lead here.
+_Want = tuple[int, Request, int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Program:
+    """One writer's schema, compiled.
+
+    code: int32 (steps, 4): op, argument, slot, extra. words, constants: that steps name. readings: slot → how its value
+    is stored. unreadable: slot → the writer's type, of fields that cannot be read as what is asked for.
+    """
+
+    code: NDArray[np.int32]
+    words: tuple[bytes, ...]
+    constants: tuple[tuple[int, int], ...]
+    readings: dict[int, Reading]
+    unreadable: dict[int, str]
+
+
+def compile_program(schema: AvroType, requests: Sequence[Request], reader: AvroType | None = None) -> Program:
+    """Compile a writer's schema. requests: the fields, by slot. reader: the schema whose defaults stand for fields
+    that the writer does not have.
+    """
+    compiler = _Compiler(reader)
+    compiler.value(schema, [(slot, request, 0) for slot, request in enumerate(requests)], is_last=True)
+    compiler.emit(Op.END)
+    compiler.subroutines()
+    unreadable = {slot: " or ".join(types) for slot, types in compiler.unread.items() if slot not in compiler.readings}
+    return Program(
+        code=np.array(compiler.code, np.int32).reshape(-1, 4),
+        words=tuple(compiler.words),
+        constants=tuple(compiler.constants),
+        readings=compiler.readings,
+        unreadable=unreadable,
+    )
+
+
+class _Compiler:
+    """Writes the steps. unread: slot → types of the writer that cannot be read as what is asked for."""
+
+    def __init__(self, reader: AvroType | None) -> None:
+        self.code: list[tuple[int, int, int, int]] = []
+        self.words: list[bytes] = []
+        self.constants: list[tuple[int, int]] = []
+        self.readings: dict[int, Reading] = {}
+        self.unread: dict[int, dict[str, None]] = {}
+        self._reader = reader
+        self._barrier = 0  # steps before it are not merged with steps behind: something jumps there
+        self._seen: set[int] = set()
+        self._calls: list[tuple[int, Record]] = []
+
+    def emit(self, op: Op, argument: int = 0, slot: int = -1, extra: int = 0) -> int:
+        """Add a step and return its place; numbers and bytes to skip are added to those before."""
+        if op in (Op.SKIP_NUMBERS, Op.SKIP_BYTES) and len(self.code) > self._barrier and self.code[-1][0] == op:
+            total = self.code[-1][1] + argument
+            if total < 2**31:
+                self.code[-1] = (op, total, -1, 0)
+                return len(self.code) - 1
+        self.code.append((op, argument, slot, extra))
+        return len(self.code) - 1
+
+    def value(self, schema: AvroType, wants: list[_Want], *, is_last: bool) -> None:
+        """Read or skip a value. is_last: nothing is asked for behind it."""
+        if isinstance(schema, Union):
+            self._union(schema, wants, is_last=is_last)
+            return
+        wants = [_past_branch(want, schema) for want in wants]
+        if isinstance(schema, Record):
+            self._record(schema, wants, is_last=is_last)
+            return
+        for slot, request, depth in wants:
+            if not (isinstance(schema, Leaf) and depth == len(request.path)):
+                self._refuse(slot, schema)  # a path goes on within what has no fields, or ends at an array or a map
+        if isinstance(schema, Repeated):
+            self._repeated(schema)
+        else:
+            self._leaf(schema, [want for want in wants if want[2] == len(want[1].path)])
+
+    def subroutines(self) -> None:
+        """Write the records that are skipped by calls, each once."""
+        places: dict[int, int] = {}
+        while self._calls:
+            at, record = self._calls.pop()
+            if id(record) not in places:
+                places[id(record)] = self._label()
+                self._seen.add(id(record))
+                self._fields(record, [], is_last=False)
+                self.emit(Op.RETURN)
+            self.code[at] = (Op.CALL, places[id(record)], -1, 0)
+
+    def _label(self) -> int:
+        self._barrier = len(self.code)
+        return self._barrier
+
+    def _refuse(self, slot: int, schema: AvroType) -> None:
+        if schema != Leaf(kind=Kind.NULL):
+            self.unread.setdefault(slot, {})[schema.text] = None
+
+    def _union(self, union: Union, wants: list[_Want], *, is_last: bool) -> None:
+        self.emit(Op.UNION, len(union.branches))
+        table = [self.emit(Op.JUMP) for _ in union.branches]
+        ends = []
+        for place, branch in zip(table, union.branches, strict=True):
+            self.code[place] = (Op.JUMP, self._label(), -1, 0)
+            self.value(branch, [want for want in wants if _may_be(want, branch)], is_last=is_last)
+            ends.append(self.emit(Op.JUMP))
+        behind = self._label()
+        for place in ends:
+            self.code[place] = (Op.JUMP, behind, -1, 0)
+
+    def _record(self, record: Record, wants: list[_Want], *, is_last: bool) -> None:
+        for slot, request, depth in wants:
+            if depth == len(request.path):
+                self._refuse(slot, record)
+        within = [want for want in wants if want[2] < len(want[1].path)]
+        if within:
+            self._fields(record, within, is_last=is_last)
+        elif id(record) in self._seen:
+            self._calls.append((self.emit(Op.CALL), record))
+            self._label()
+        else:
+            self._seen.add(id(record))
+            self._fields(record, [], is_last=is_last)
+
+    def _fields(self, record: Record, wants: list[_Want], *, is_last: bool) -> None:
+        names = {field.name for field in record.fields}
+        for want in wants:
+            if want[1].path[want[2]] not in names:
+                self._missing(want)
+        by_field = [
+            [(slot, request, depth + 1) for slot, request, depth in wants if request.path[depth] == field.name]
+            for field in record.fields
+        ]
+        for number, (field, some) in enumerate(zip(record.fields, by_field, strict=True)):
+            is_behind = is_last and not any(by_field[number + 1 :])
+            if is_behind and not some:
+                self.emit(Op.END)
+                return
+            self.value(field.type, some, is_last=is_behind)
+
+    def _missing(self, want: _Want) -> None:
+        """Give a field its default, where the reader's schema has one."""
+        slot, request, depth = want
+        default = None if self._reader is None else default_of(self._reader, request, depth)
+        if default is None:
+            return
+        reading, constant = default
+        if self._keeps(slot, reading):
+            self._constant(slot, constant)
+
+    def _keeps(self, slot: int, reading: Reading) -> bool:
+        """Whether a value can be stored as the other branches' values of this slot are: else it is null."""
+        first = self.readings.setdefault(slot, reading)
+        return (first.stored, first.scale) == (reading.stored, reading.scale)
+
+    def _constant(self, slot: int, constant: Constant) -> None:
+        if isinstance(constant, bytes):
+            self.words.append(constant)
+            self.emit(Op.WORD, 0, slot, len(self.words) - 1)
+        else:
+            self.constants.append(constant)
+            self.emit(Op.CONSTANT, 0, slot, len(self.constants) - 1)
+
+    def _repeated(self, repeated: Repeated) -> None:
+        is_empty = not repeated.is_map and _has_no_bytes(repeated.items, ())
+        block = self.emit(Op.BLOCK, 0, -1, int(is_empty))
+        self._label()
+        if not is_empty:
+            if repeated.is_map:
+                self.emit(Op.SKIP_TEXT)
+            self.value(repeated.items, [], is_last=False)
+            self.emit(Op.LOOP, block)
+        self.code[block] = (Op.BLOCK, self._label(), -1, int(is_empty))
+
+    def _leaf(self, leaf: Leaf, wants: list[_Want]) -> None:
+        readings = [(slot, reading_of(leaf, request.type)) for slot, request, _ in wants]
+        some = [(slot, reading) for slot, reading in readings if reading is not None and self._keeps(slot, reading)]
+        for slot, reading in readings:
+            if reading is None:
+                self._refuse(slot, leaf)
+        if not some:
+            self._skip(leaf)
+            return
+        if len(some) > 1:
+            self.emit(Op.MARK)
+        for number, (slot, reading) in enumerate(some):
+            if number:
+                self.emit(Op.REWIND)
+            if reading.op is Op.SYMBOL:
+                self.emit(Op.SYMBOL, len(leaf.symbols), slot, len(self.words))
+                self.words += (symbol.encode() for symbol in leaf.symbols)
+            else:
+                self.emit(reading.op, reading.argument, slot)
+
+    def _skip(self, leaf: Leaf) -> None:
+        if leaf.kind in (Kind.INT, Kind.LONG):
+            self.emit(Op.SKIP_NUMBERS, 1)
+        elif leaf.kind is Kind.ENUM:
+            self.emit(Op.SYMBOL, len(leaf.symbols))
+        elif leaf.kind in (Kind.BYTES, Kind.STRING):
+            self.emit(Op.SKIP_TEXT)
+        elif leaf.kind is not Kind.NULL:
+            self.emit(Op.SKIP_BYTES, leaf.size if leaf.kind is Kind.FIXED else _SIZES[leaf.kind])
+
+
+def _may_be(want: _Want, branch: AvroType) -> bool:
+    """Whether a path leads into a branch, which it may name."""
+    _, request, depth = want
+    step = request.path[depth] if depth < len(request.path) else None
+    return not isinstance(step, Branch) or step.name in _names(branch)
+
+
+def _past_branch(want: _Want, schema: AvroType) -> _Want:
+    slot, request, depth = want
+    is_named = depth < len(request.path) and isinstance(request.path[depth], Branch)
+    return (slot, request, depth + 1) if is_named and _may_be(want, schema) else want
+
+
+def _names(schema: AvroType) -> tuple[str, ...]:
+    """Return the names of a branch: a type's own, with and without its namespace, or the kind."""
+    if isinstance(schema, Repeated):
+        return (schema.text,)
+    if isinstance(schema, Leaf) and not schema.name:
+        return (schema.kind.value,)
+    name = getattr(schema, "name", "")
+    return (name, name.rpartition(".")[2])
+
+
+def _has_no_bytes(schema: AvroType, within: tuple[Record, ...]) -> bool:
+    """Whether a value of a type is always empty; a record that holds itself is not."""
+    if isinstance(schema, Record):
+        return schema not in within and all(_has_no_bytes(one.type, (*within, schema)) for one in schema.fields)
+    if isinstance(schema, Leaf):
+        return schema.kind is Kind.NULL or (schema.kind is Kind.FIXED and schema.size == 0)
+    return False

@@ -1,0 +1,171 @@
+"""Reading an Avro schema's text into types.
+
+Rule: what the specification refuses and would change how bytes are read is refused (an unknown type, a name twice, a
+union in a union); what only documents (`doc`, `order`, other attributes) is not looked at.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from keyedwm.core.errors import InputError
+from keyedwm.core.text import shown
+from keyedwm.formats.avro_types import AvroType, Kind, Leaf, Logical, Record, RecordField, Repeated, Union
+
+_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
+_PLAIN = {kind.value: Leaf(kind=kind) for kind in Kind if kind not in (Kind.ENUM, Kind.FIXED)}
+_OF_LONG = {
+    Logical.TIME_MICROS, Logical.TIMESTAMP_MILLIS, Logical.TIMESTAMP_MICROS, Logical.TIMESTAMP_NANOS,
+    Logical.LOCAL_TIMESTAMP_MILLIS, Logical.LOCAL_TIMESTAMP_MICROS, Logical.LOCAL_TIMESTAMP_NANOS,
+}  # fmt: skip
+# The types that each logical type may annotate.
+_ANNOTATES = {
+    Kind.INT: {Logical.DATE, Logical.TIME_MILLIS}, Kind.LONG: _OF_LONG, Kind.STRING: {Logical.UUID},
+    Kind.BYTES: {Logical.DECIMAL}, Kind.FIXED: {Logical.DECIMAL, Logical.UUID},
+}  # fmt: skip
+_LOGICAL = {logical.value: logical for logical in Logical}
+_UUID_BYTES = 16
+_MOST_DEPTH = 200  # of a type within types, far above what people write
+
+
+def parse_avro(text: str, references: Iterable[str] = ()) -> AvroType:
+    """Read a schema. references: the texts of the schemas that it names, each before those that name it.
+
+    Raises InputError in one sentence.
+    """
+    reader = _Reader()
+    for reference in references:
+        reader.read_text(reference)
+    return reader.read_text(text)
+
+
+class _Reader:
+    """Reads schemas that know each other's names."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, AvroType] = {}
+        self._depth = 0
+
+    def read_text(self, text: str) -> AvroType:
+        try:
+            schema = json.loads(text)
+        except (ValueError, RecursionError):
+            plain = text.strip()
+            if plain not in _PLAIN:
+                raise InputError(f"{shown(text)} is no JSON, so it is no Avro schema") from None
+            schema = plain
+        return self._type(schema, "")
+
+    def _type(self, schema: Any, space: str) -> AvroType:
+        self._depth += 1
+        if self._depth > _MOST_DEPTH:
+            raise InputError(f"an Avro schema of more than {_MOST_DEPTH} types within each other is not supported")
+        try:
+            if isinstance(schema, str):
+                return self._reference(schema, space)
+            if isinstance(schema, list):
+                return self._union(schema, space)
+            if isinstance(schema, dict) and "type" in schema:
+                return self._described(schema, space)
+        finally:
+            self._depth -= 1
+        raise InputError(f"{shown(json.dumps(schema))} is no Avro type")
+
+    def _reference(self, name: str, space: str) -> AvroType:
+        if name in _PLAIN:
+            return _PLAIN[name]
+        full = f"{space}.{name}" if space and "." not in name else name
+        found = self._named.get(full) or self._named.get(name)
+        if found is None:
+            raise InputError(f"the Avro schema names the type {name!r}, which it does not define before")
+        return found
+
+    def _union(self, schema: list, space: str) -> Union:
+        branches = tuple(self._type(one, space) for one in schema)
+        if any(isinstance(branch, Union) for branch in branches):
+            raise InputError("the Avro schema has a union in a union")
+        if not branches:
+            raise InputError("the Avro schema has a union without a branch")
+        return Union(branches)
+
+    def _described(self, schema: dict, space: str) -> AvroType:
+        kind = schema["type"]
+        if not isinstance(kind, str):
+            return self._type(kind, space)
+        if kind in ("record", "error", "enum", "fixed"):
+            return self._defined(kind, schema, space)
+        if kind in ("array", "map"):
+            of = "items" if kind == "array" else "values"
+            if of not in schema:
+                raise InputError(f"the Avro schema has a {kind} without {of!r}")
+            return Repeated(self._type(schema[of], space), kind == "map")
+        found = self._reference(kind, space)
+        return _annotated(found, schema) if kind in _PLAIN and isinstance(found, Leaf) else found
+
+    def _defined(self, kind: str, schema: dict, space: str) -> AvroType:
+        name = schema.get("name")
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise InputError(f"the Avro schema has a {kind} whose name {name!r} is none")
+        if "." not in name:
+            space = schema.get("namespace", space) or ""
+            name = f"{space}.{name}" if space else name
+        if name in self._named:
+            raise InputError(f"the Avro schema defines {name!r} twice")
+        if kind == "enum":
+            return self._keep(name, Leaf(kind=Kind.ENUM, name=name, symbols=_symbols(name, schema)))
+        if kind == "fixed":
+            return self._keep(name, _annotated(Leaf(kind=Kind.FIXED, name=name, size=_size(name, schema)), schema))
+        record = Record(name)
+        self._keep(name, record)
+        fields = schema.get("fields")
+        if not isinstance(fields, list):
+            raise InputError(f"the Avro schema has the record {name!r} without a list of fields")
+        record.fields = tuple(self._field(name, one, name.rpartition(".")[0]) for one in fields)
+        names = [one.name for one in record.fields]
+        if len(set(names)) < len(names):
+            raise InputError(f"the Avro schema has the record {name!r} with two fields of one name")
+        return record
+
+    def _keep(self, name: str, type_: AvroType) -> AvroType:
+        self._named[name] = type_
+        return type_
+
+    def _field(self, record: str, field: Any, space: str) -> RecordField:
+        if not isinstance(field, dict) or not isinstance(field.get("name"), str) or "type" not in field:
+            raise InputError(f"the Avro schema has the record {record!r} with a field without a name or a type")
+        return RecordField(
+            field["name"], self._type(field["type"], space), field.get("default"), has_default="default" in field
+        )
+
+
+def _symbols(name: str, schema: dict) -> tuple[str, ...]:
+    symbols = schema.get("symbols")
+    if not isinstance(symbols, list) or not all(isinstance(one, str) for one in symbols):
+        raise InputError(f"the Avro schema has the enum {name!r} without a list of symbols")
+    return tuple(symbols)
+
+
+def _size(name: str, schema: dict) -> int:
+    size = schema.get("size")
+    if type(size) is not int or not 0 <= size < 2**31:
+        raise InputError(f"the Avro schema has the fixed {name!r} with the size {size!r}")
+    return size
+
+
+def _annotated(leaf: Leaf, schema: dict) -> Leaf:
+    """The type with its logical type, where that may stand there."""
+    name = schema.get("logicalType")
+    logical = _LOGICAL.get(name) if isinstance(name, str) else None
+    if logical is None or logical not in _ANNOTATES.get(leaf.kind, ()):
+        return leaf
+    if logical is Logical.UUID and leaf.kind is Kind.FIXED and leaf.size != _UUID_BYTES:
+        return leaf
+    if logical is not Logical.DECIMAL:
+        return Leaf(kind=leaf.kind, logical=logical, name=leaf.name, size=leaf.size)
+    precision, scale = schema.get("precision"), schema.get("scale", 0)
+    if type(precision) is not int or type(scale) is not int or not 0 <= scale <= precision or precision < 1:
+        return leaf
+    return Leaf(kind=leaf.kind, logical=logical, name=leaf.name, size=leaf.size, precision=precision, scale=scale)

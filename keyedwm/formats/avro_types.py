@@ -1,0 +1,117 @@
+"""The types of an Avro schema, as a tree of values.
+
+Rule: a logical type that the specification says to ignore (a decimal without a precision, a date that is a string) is
+none. A record may hold itself, so records are compared by identity.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, TypeAlias
+
+
+class Kind(Enum):
+    """The types of Avro that hold no other type."""
+
+    NULL = "null"
+    BOOLEAN = "boolean"
+    INT = "int"
+    LONG = "long"
+    FLOAT = "float"
+    DOUBLE = "double"
+    BYTES = "bytes"
+    STRING = "string"
+    ENUM = "enum"
+    FIXED = "fixed"
+
+
+class Logical(Enum):
+    """The logical types that change how a value is read."""
+
+    DATE = "date"
+    TIME_MILLIS = "time-millis"
+    TIME_MICROS = "time-micros"
+    TIMESTAMP_MILLIS = "timestamp-millis"
+    TIMESTAMP_MICROS = "timestamp-micros"
+    TIMESTAMP_NANOS = "timestamp-nanos"
+    LOCAL_TIMESTAMP_MILLIS = "local-timestamp-millis"
+    LOCAL_TIMESTAMP_MICROS = "local-timestamp-micros"
+    LOCAL_TIMESTAMP_NANOS = "local-timestamp-nanos"
+    DECIMAL = "decimal"
+    UUID = "uuid"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaf:
+    """A type that holds no other.
+
+    name: the full name of an enum or a fixed. size: the bytes of a fixed. symbols: of an enum. precision, scale: of a
+    decimal.
+    """
+
+    kind: Kind
+    logical: Logical | None = None
+    name: str = ""
+    size: int = 0
+    symbols: tuple[str, ...] = ()
+    precision: int = 0
+    scale: int = 0
+
+    @property
+    def text(self) -> str:
+        """As sentences name it."""
+        if self.logical is Logical.DECIMAL:
+            return f"decimal({self.precision}, {self.scale})"
+        return self.kind.value if self.logical is None else f"{self.kind.value} ({self.logical.value})"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordField:
+    """A field of a record; `default`: as the schema's JSON has it, of a field with `has_default`."""
+
+    name: str
+    type: AvroType
+    default: Any = None
+    has_default: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Record:
+    """A record; `fields` are added once its name is known, since they may refer to it."""
+
+    name: str
+    fields: tuple[RecordField, ...] = field(default=(), repr=False)
+
+    @property
+    def text(self) -> str:
+        """As sentences name it."""
+        return f"record {self.name}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Repeated:
+    """An array, or a map, whose keys are strings."""
+
+    items: AvroType
+    is_map: bool
+
+    @property
+    def text(self) -> str:
+        """As sentences name it."""
+        return "map" if self.is_map else "array"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Union:
+    """One of several types, by the branch's number."""
+
+    branches: tuple[AvroType, ...]
+
+    @property
+    def text(self) -> str:
+        """As sentences name it."""
+        return " or ".join(branch.text for branch in self.branches)
+
+
+AvroType: TypeAlias = Leaf | Record | Repeated | Union

@@ -1,0 +1,32 @@
+"""Why a value cannot be read, as numbers that compiled loops set and words that people read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from types import MappingProxyType
+
+
+class Fault(IntEnum):
+    """The state of one value after it was read; NONE and ABSENT (a null value) are no faults."""
+
+    NONE = 0
+    ABSENT = 1
+    NO_HEAD = 2
+    UNKNOWN_SCHEMA = 3
+    OTHER_KIND = 4
+    WRONG_SCHEMA = 5
+    OTHER_TYPE = 6
+    CUT = 7
+    WRONG_BRANCH = 8
+    WRONG_SYMBOL = 9
+    TOO_DEEP = 10
+
+
+# Of faults of the bytes; those of a schema have a sentence of their own.
+FAULTS: Mapping[Fault, str] = MappingProxyType({
+    Fault.CUT: "the value is cut off, or a length or a number in it is damaged",
+    Fault.WRONG_BRANCH: "the value has a branch of a union that its schema does not have",
+    Fault.WRONG_SYMBOL: "the value has a symbol of an enum that its schema does not have",
+    Fault.TOO_DEEP: "the value has more records within each other than can be read",
+})  # fmt: skip
