@@ -14,7 +14,6 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from keyedwm.core.errors import OptionError
-from keyedwm.core.places import OnBadTime
 from keyedwm.core.rows import AXIS_KEY, WATERMARK
 from keyedwm.runtime.worker import VersionChecked, freeze_gc, freeze_planner_gc
 from pyspark_wm_source.options.source_options import SourceOptions
@@ -85,7 +84,7 @@ def arrow_schema(options: SourceOptions) -> pa.Schema:
         headers=options.include_headers,
         control=options.emit_control,
         columns=options.chosen.names,
-        rejected=options.on_bad is OnBadTime.REJECT,
+        rejected=options.gives_back,
         fields=options.chosen.schema,
     )
 

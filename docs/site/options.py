@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from keyedwm.core.errors import OptionError
+from keyedwm.registry.options import OPTIONS as REGISTRY_OPTIONS
 from pyspark_wm_sink.options import sink_options
 from pyspark_wm_sink.options.sink_options import SinkOptions
 from pyspark_wm_source.options import source_options
@@ -37,6 +38,10 @@ BESIDE: Mapping[str, Mapping[str, str]] = {
     "watermarkStep": {"watermarkThrottle": "step"},
     "propagateFrom": {"propagate": "true"},
     "startingOffsetsByTimestampStrategy": {"startingTimestamp": "1"},
+    "value.schema": {"value.format": "avro"},
+    "onBadValue": {"value.format": "json-confluent"},
+    **{name: {"value.format": "avro-confluent", "schemaRegistry.url": "https://h:1"} for name in REGISTRY_OPTIONS},
+    "schemaRegistry.url": {"value.format": "avro-confluent"},
 }
 # What a parser says of a value in other words than "is wrong; ... is expected".
 TAKES = {
@@ -45,6 +50,13 @@ TAKES = {
     "controlSecret": "16 to 4096 bytes, in place, as env:NAME or as file:PATH",
     "stateSecret": "16 to 4096 bytes, in place, as env:NAME or as file:PATH",
     "ledger": "a directory by its absolute path, or an address",
+    "value.schema": "the text of an Avro schema, or file:PATH, which is read on the driver",
+    "schemaRegistry.url": "an address such as https://registry:8081, or several with commas between",
+    **dict.fromkeys(
+        ("schemaRegistry.user", "schemaRegistry.password", "schemaRegistry.token"),
+        "a text, in place, as env:NAME or as file:PATH",
+    ),
+    "schemaRegistry.token.provider": "module:function, which returns a token",
 }
 _NOBODYS = "\N{SNOWMAN}"
 _USUAL = ("true", "false", "0 seconds", "60 seconds", "15 minutes", "1 day", "none", "timestamp", "keyedwm", "main")

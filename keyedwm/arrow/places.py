@@ -7,6 +7,7 @@ null.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -18,9 +19,10 @@ from keyedwm.arrow.json_scan import Path, Spans, buffers, find, find_all
 from keyedwm.arrow.schema import arrow_type, field_schema
 from keyedwm.arrow.text_values import escaped_texts, floats, strings, whole_numbers
 from keyedwm.arrow.time_text import MAX_EVENT_MS, milliseconds
-from keyedwm.core.places import EventTime, Field, FieldType, Place
+from keyedwm.core.places import EventTime, Field, FieldType, Place, SchemaField
 from keyedwm.core.rows import KEY, VALUE
 
+_NONE: Mapping[Field, pa.Array] = MappingProxyType({})
 EventTimes = tuple[NDArray[np.int64], NDArray[np.bool_] | None]
 
 
@@ -33,7 +35,7 @@ class EventTimeReader:
     def __init__(self, spec: EventTime) -> None:
         self.unwritten = 0
         self._spec = spec
-        self._path = Path(spec.path)
+        self._path = Path(() if spec.place is Place.AVRO else spec.path)
 
     def read(
         self,
@@ -92,7 +94,7 @@ class FieldReader:
     def __init__(self, field: Field, columns: pa.Schema) -> None:
         self.field = field
         self.type = columns.field(field.column).type if field.kind is None else arrow_type(field.kind)
-        self.path = Path(field.path) if field.path else None
+        self.path = Path(field.path) if field.path and not isinstance(field, SchemaField) else None
 
     def read(self, values: pa.Array, spans: Spans | None = None) -> pa.Array:
         """Return the field of each row. values: of its column. spans: where they lie in it, of a field with a path."""
@@ -128,20 +130,30 @@ class FieldColumns:
         columns = pa.schema(field_schema(fields))
         self._readers = {name: FieldReader(field, columns) for name, field in fields.items() if name in wanted}
 
-    def read(self, key: pa.Array | None, value: pa.Array | None) -> dict[str, pa.Array]:
-        """Return each column of some records."""
+    def read(
+        self, key: pa.Array | None, value: pa.Array | None, decoded: Mapping[Field, pa.Array] = _NONE
+    ) -> dict[str, pa.Array]:
+        """Return each column of some records. decoded: the fields that were read with a schema."""
         given = {KEY: key, VALUE: value}
-        return dict(zip(self._readers, read_fields([*self._readers.values()], given.__getitem__), strict=True))
+        readers = [*self._readers.values()]
+        return dict(zip(self._readers, read_fields(readers, given.__getitem__, decoded), strict=True))
 
 
-def read_fields(readers: Sequence[FieldReader], column: Callable[[str], pa.Array]) -> list[pa.Array]:
-    """Return each field of some rows; a text is scanned once for all members of one object. column: name → values."""
+def read_fields(
+    readers: Sequence[FieldReader], column: Callable[[str], pa.Array], decoded: Mapping[Field, pa.Array] = _NONE
+) -> list[pa.Array]:
+    """Return each field of some rows; a text is scanned once for all members of one object.
+
+    column: name → values. decoded: the fields that were read with a schema.
+    """
     paths: dict[str, list[Path]] = {}
     for reader in readers:
-        if reader.path is not None:
+        if reader.path is not None and reader.field not in decoded:
             paths.setdefault(reader.field.column, []).append(reader.path)
     spans = {name: iter(find_all(column(name), wanted)) for name, wanted in paths.items()}
     return [
-        reader.read(column(reader.field.column), None if reader.path is None else next(spans[reader.field.column]))
+        decoded[reader.field]
+        if reader.field in decoded
+        else reader.read(column(reader.field.column), None if reader.path is None else next(spans[reader.field.column]))
         for reader in readers
     ]

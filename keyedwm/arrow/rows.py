@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from dataclasses import field as attribute
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from keyedwm.arrow.control_rows import control_array
 from keyedwm.arrow.schema import RECORD_TYPE, REJECTED_TYPE, TIMESTAMP, US_PER_MS, axis_column
 from keyedwm.core.control_row import ControlRow
+from keyedwm.core.places import Field
 from keyedwm.core.rows import CONTROL, EVENT_TIME, HEADERS, REJECTED, WATERMARK, topic_partition
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ class Events:
 
     offset: int64; timestamp_ms: int64; timestamp_type: int32 (array or one number); event_ms: axis name → (int64 ms,
     validity or None). All of the same length `count`. rejects: of the records, those that are no events, None for none;
-    they have no event time.
+    they have no event time. decoded: the fields that were read with a schema.
     """
 
     topic: str
@@ -59,6 +61,7 @@ class Events:
     timestamp_type: NDArray[np.int32] | int
     event_ms: Mapping[str, tuple[NDArray[np.int64], NDArray[np.bool_] | None]]
     rejects: Rejects | None = None
+    decoded: Mapping[Field, pa.Array] = attribute(default_factory=dict)
 
     def where(self, chosen: NDArray[np.bool_]) -> Events:
         """Return some of the events, none of them as a reject."""
@@ -70,7 +73,10 @@ class Events:
         times = {
             axis: (ms[chosen], None if valid is None else valid[chosen]) for axis, (ms, valid) in self.event_ms.items()
         }
-        return replace(self, **arrays, event_ms=times, count=int(np.count_nonzero(chosen)), rejects=None)
+        decoded = {place: values.filter(pa.array(chosen)) for place, values in self.decoded.items()}
+        return replace(
+            self, **arrays, event_ms=times, decoded=decoded, count=int(np.count_nonzero(chosen)), rejects=None
+        )
 
 
 class RowBuilder:
@@ -103,7 +109,7 @@ class RowBuilder:
 
     def events(self, events: Events) -> pa.RecordBatch:
         """Lay out one run of event rows, and of rows with a rejected record in the place of all values."""
-        read = {} if self._fields is None else self._fields.read(events.key, events.value)
+        read = {} if self._fields is None else self._fields.read(events.key, events.value, events.decoded)
         arrays = [read[f.name] if f.name in read else self._event[f.name](events) for f in self.schema]
         if events.rejects is not None:
             shown = pa.array(np.arange(events.count), mask=events.rejects.marked)

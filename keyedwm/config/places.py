@@ -11,8 +11,21 @@ from types import MappingProxyType
 
 from keyedwm.config.validation import wrong
 from keyedwm.core.errors import OptionError
-from keyedwm.core.places import EventTime, Field, FieldType, Place, Unit, json_path, json_steps
-from keyedwm.core.rows import KEY, VALUE
+from keyedwm.core.places import (
+    SCHEMA_ID_FIELD,
+    TEXT_TYPES,
+    DecimalType,
+    EventTime,
+    Field,
+    FieldType,
+    Place,
+    SchemaField,
+    Unit,
+    json_path,
+    json_steps,
+    schema_steps,
+)
+from keyedwm.core.rows import KEY, SCHEMA_ID, VALUE
 from keyedwm.core.text import nearest
 
 # The names of units elsewhere, and ours.
@@ -34,6 +47,14 @@ _NONE: Mapping[str, Field] = MappingProxyType({})
 _BARE_NAME = re.compile(r"\.([^.\[\]'\"]+)")
 _TYPED = re.compile(r"(.*)::\s*(\w+)(?:\([^)]*\))?\s*", re.DOTALL)
 _PLACES, _TEXTS = {"json": VALUE, "key": KEY}, (KEY, VALUE)
+_AVRO = Place.AVRO.value
+_DECIMAL = re.compile(r"decimal\s*\(\s*(\d{1,4})\s*(?:,\s*(\d{1,4})\s*)?\)", re.IGNORECASE)
+# Of values with a schema: each type is one of it.
+_SCHEMA_TYPE_WORDS: Mapping[str, str] = MappingProxyType({
+    **dict.fromkeys(("long", "int", "integer", "short", "smallint", "tinyint", "byte"), "bigint"),
+    **dict.fromkeys(("float", "real"), "double"), **dict.fromkeys(("text", "varchar"), "string"),
+    "decimal": "decimal(PRECISION,SCALE)", "bool": "boolean", "bytes": "binary",
+})  # fmt: skip
 
 
 def field_of(name: str, text: str, columns: Collection[str], fields: Mapping[str, Field] = _NONE) -> Field:
@@ -44,6 +65,10 @@ def field_of(name: str, text: str, columns: Collection[str], fields: Mapping[str
     """
     if text in fields:
         return fields[text]
+    if text.strip().lower().startswith(f"{_AVRO}:"):
+        return _schema_field(name, text)
+    if text.strip().lower() == SCHEMA_ID and SCHEMA_ID not in columns:
+        return SCHEMA_ID_FIELD
     match = _TYPED.fullmatch(text)
     place, kind = (match[1].strip(), _type_of(name, text, match[2])) if match else (text.strip(), None)
     head, colon, path = place.partition(":")
@@ -55,7 +80,7 @@ def field_of(name: str, text: str, columns: Collection[str], fields: Mapping[str
         raise wrong(name, text, f"the column {place!r} is of the type {fields[place].text} already: write {place!r}")
     if place not in columns:
         hint = nearest(place, columns)
-        known = f"did you mean {hint!r}?" if hint else f"it has {', '.join(columns)}, json:PATH and key:PATH"
+        known = f"did you mean {hint!r}?" if hint else f"it has {', '.join(columns)}, json:PATH, key:PATH and avro:PATH"
         raise OptionError(f"option {name}: the source has no column {place!r}; {known}")
     if kind is not None and place not in _TEXTS:
         raise wrong(name, text, f"only {KEY}, {VALUE} and values out of JSON take a type: write {place!r}")
@@ -73,11 +98,42 @@ def event_time_of(text: str, unit: Unit) -> EventTime:
         return EventTime(Place.HEADER, (rest,), unit)
     if kind.lower() in {"json", "key"} and rest:
         return EventTime(Place(kind.lower()), _steps("eventTime", text, rest), unit)
-    raise wrong("eventTime", text, "timestamp, json:$.a.b, key:$.a or header:NAME is expected")
+    if kind.lower() == _AVRO and rest:
+        return EventTime(Place.AVRO, _schema_steps("eventTime", text, rest), unit)
+    raise wrong("eventTime", text, "timestamp, json:$.a.b, key:$.a, avro:$.a or header:NAME is expected")
+
+
+def _schema_field(name: str, text: str) -> SchemaField:
+    """Read a field of a value with a schema."""
+    path, colons, said = text.strip()[len(_AVRO) + 1 :].partition("::")
+    kind = _schema_type(name, text, said.strip()) if colons else FieldType.STRING
+    return SchemaField(VALUE, _schema_steps(name, text, path), kind)
+
+
+def _schema_type(name: str, text: str, said: str) -> FieldType | DecimalType:
+    decimal = _DECIMAL.fullmatch(said)
+    if decimal is not None:
+        try:
+            return DecimalType(int(decimal[1]), int(decimal[2] or 0))
+        except OptionError as error:
+            raise wrong(name, text, error.message) from error
+    kinds = {kind.value: kind for kind in FieldType}
+    if said.lower() not in kinds:
+        hint = _SCHEMA_TYPE_WORDS.get(said.lower())
+        allowed = f"one of the types {', '.join(kinds)}, decimal(PRECISION,SCALE) is expected"
+        raise wrong(name, text, allowed + (f"; did you mean {hint}?" if hint else ""))
+    return kinds[said.lower()]
+
+
+def _schema_steps(name: str, text: str, path: str) -> tuple[str, ...]:
+    steps = schema_steps(path.strip())
+    if steps is None:
+        raise wrong(name, text, "a path such as $.a.b, or $.a[int] for the branch int of a union, is expected")
+    return steps
 
 
 def _type_of(name: str, text: str, said: str) -> FieldType:
-    kinds = {kind.value: kind for kind in FieldType}
+    kinds = {kind.value: kind for kind in TEXT_TYPES}
     if said.lower() not in kinds:
         allowed, hint = ", ".join(kinds), _TYPE_WORDS.get(said.lower())
         raise wrong(name, text, f"one of the types {allowed} is expected" + (f"; did you mean {hint}?" if hint else ""))

@@ -10,7 +10,7 @@ the text is read; without one a value out of JSON is a string.
 
 One event of the year 3000 must not move a watermark there, as every later event would be late (`FutureTime`). What is
 too far ahead is judged by the append time that a broker gave the record, else by the clock of the batch's planning,
-which stands in the offset: so a replay judges alike.
+which stands in the offset: so a replay judges alike. `avro:PATH` is a field of a value that has a schema.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from keyedwm.core.errors import OptionError
-from keyedwm.core.rows import EVENT_TIME, KEY, VALUE
+from keyedwm.core.rows import EVENT_TIME, KEY, SCHEMA_ID, VALUE
 from keyedwm.core.text import listed, nearest, one_line, shortened
 
 _PREFIX = "keyedwm."
@@ -61,39 +61,41 @@ def json_steps(path: str) -> tuple[str | int, ...] | None:
     return tuple(steps) or None
 
 
-@dataclass(frozen=True, slots=True)
-class Branch:
-    """A step of a path to one branch of a union, named as its type."""
-
-    name: str
+def branch_of(step: str) -> str | None:
+    """Return the branch of a union that a step of a path into a value with a schema names, None if it is a field."""
+    return step[1:-1] if step.startswith("[") else None
 
 
-def schema_steps(path: str) -> tuple[str | Branch, ...] | None:
-    """Return the steps (a field or a union's branch) of a path into a value with a schema, None if it is none."""
-    at, steps = 1, list[str | Branch]()
+def schema_steps(path: str) -> tuple[str, ...] | None:
+    """Return the steps (a field, or a union's branch in brackets) of a path into a value with a schema.
+
+    None if it is no such path. No field of a schema is called as a branch is written.
+    """
+    at, steps = 1, list[str]()
     while path.startswith("$") and at < len(path):
         branch = _BRANCH.match(path, at)
         step = branch or _STEP.match(path, at)
-        if step is None:
+        if step is None or (branch is None and step[4] is not None):
             return None
-        if branch is not None:
-            steps.append(Branch(branch[1]))
-        elif step[4] is not None:
+        name = step[0] if branch is not None else step[1] or step[2] or step[3]
+        if branch is None and branch_of(name) is not None:
             return None
-        else:
-            steps.append(step[1] or step[2] or step[3])
+        steps.append(name)
         at = step.end()
     return tuple(steps) or None
 
 
-def json_path(steps: tuple[str | int | Branch, ...]) -> str:
-    """Write steps as a path, the reverse of `json_steps` and `schema_steps`."""
+def schema_path(steps: Sequence[str | int]) -> str:
+    """Write steps as a path, the reverse of `schema_steps`."""
+    return "$" + "".join(step if isinstance(step, str) and branch_of(step) else _written(step) for step in steps)
+
+
+def json_path(steps: tuple[str | int, ...]) -> str:
+    """Write steps as a path, the reverse of `json_steps`."""
     return "$" + "".join(_written(step) for step in steps)
 
 
-def _written(step: str | int | Branch) -> str:
-    if isinstance(step, Branch):
-        return f"[{step.name}]"
+def _written(step: str | int) -> str:
     if isinstance(step, int):
         return f"[{step}]"
     if _PLAIN.fullmatch(step):
@@ -127,6 +129,7 @@ class Place(Enum):
     VALUE = "json"
     KEY = "key"
     HEADER = "header"
+    AVRO = "avro"
     WRITTEN = "written"
 
 
@@ -168,6 +171,8 @@ class EventTime:
             return self.place.value
         if self.place is Place.WRITTEN:
             return f"header:{self.path[0]}, else timestamp"
+        if self.place is Place.AVRO:
+            return f"{self.place.value}:{schema_path(self.path)}"
         return f"{self.place.value}:{self.path[0] if self.place is Place.HEADER else json_path(self.path)}"
 
 
@@ -217,6 +222,29 @@ class Field:
         """As options name it."""
         place = f"{_JSON[self.column]}:{json_path(self.path)}" if self.path else self.column
         return place if self.kind is None else f"{place}::{self.kind.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaField(Field):
+    """A field of a value with a schema; without a path the schema's id."""
+
+    @property
+    def text(self) -> str:
+        """As options name it."""
+        if not self.path or self.kind is None:
+            return SCHEMA_ID
+        return f"{Place.AVRO.value}:{schema_path(self.path)}::{self.kind.value}"
+
+
+SCHEMA_ID_FIELD = SchemaField(VALUE, (), FieldType.BIGINT)
+
+
+class OnBadValue(Enum):
+    """The fate of a value with a schema that cannot be read (`onBadValue`)."""
+
+    FAIL = "fail"  # the query ends
+    NULL = "null"  # what cannot be read of it is null
+    REJECT = "reject"  # the record is given back as it came, with the reason
 
 
 DEFAULT_AHEAD_MS = 86_400_000

@@ -32,6 +32,8 @@ ORDER = {
 }
 
 KEY, VALUE, HEADERS = "key", "value", "headers"
+# The id of a value's schema, of values whose format has one.
+SCHEMA_ID = "schema_id"
 EVENT_TIME = "event_time"
 WATERMARK = "watermark"
 CONTROL = "control"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from typing import Any, TypeAlias
 
-from keyedwm.core.places import Branch
+from keyedwm.core.places import branch_of
 from keyedwm.formats.avro_kernels import Op
 from keyedwm.formats.avro_readings import Reading, Request, reading_of
 from keyedwm.formats.avro_types import AvroType, Kind, Leaf, Record, RecordField, Union
@@ -20,8 +20,8 @@ _WORD = 2**64
 
 def default_of(reader: AvroType, request: Request, depth: int) -> tuple[Reading, Constant] | None:
     """Return the default of a field whose path a writer's schema lacks from step `depth` on."""
-    steps = [step for step in request.path if not isinstance(step, Branch)]
-    before = sum(not isinstance(step, Branch) for step in request.path[:depth])
+    steps = [step for step in request.path if branch_of(step) is None]
+    before = sum(branch_of(step) is None for step in request.path[:depth])
     schema: AvroType | None = reader
     for step in steps[:before]:
         field = _field(schema, step)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from keyedwm.core.places import Branch
+from keyedwm.core.places import branch_of
 from keyedwm.formats.avro_defaults import Constant, default_of
 from keyedwm.formats.avro_kernels import Op
 from keyedwm.formats.avro_readings import Reading, Request, reading_of
@@ -228,13 +228,13 @@ class _Compiler:
 def _may_be(want: _Want, branch: AvroType) -> bool:
     """Whether a path leads into a branch, which it may name."""
     _, request, depth = want
-    step = request.path[depth] if depth < len(request.path) else None
-    return not isinstance(step, Branch) or step.name in _names(branch)
+    named = branch_of(request.path[depth]) if depth < len(request.path) else None
+    return named is None or named in _names(branch)
 
 
 def _past_branch(want: _Want, schema: AvroType) -> _Want:
     slot, request, depth = want
-    is_named = depth < len(request.path) and isinstance(request.path[depth], Branch)
+    is_named = depth < len(request.path) and branch_of(request.path[depth]) is not None
     return (slot, request, depth + 1) if is_named and _may_be(want, schema) else want
 
 

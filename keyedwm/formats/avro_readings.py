@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 
-from keyedwm.core.places import Branch, DecimalType, FieldType, Unit, json_path
+from keyedwm.core.places import DecimalType, FieldType, Unit, schema_path
 from keyedwm.formats.avro_kernels import Op
 from keyedwm.formats.avro_types import Kind, Leaf, Logical
 
@@ -32,13 +32,13 @@ _TIMES = {
 class Request:
     """A field that is asked for. type: a unit asks for an event time in ms, of that unit unless the schema says one."""
 
-    path: tuple[str | Branch, ...]
+    path: tuple[str, ...]
     type: FieldType | DecimalType | Unit
 
     @property
     def text(self) -> str:
         """Where it lies, as options write it."""
-        return json_path(self.path)
+        return schema_path(self.path)
 
     @property
     def called(self) -> str:

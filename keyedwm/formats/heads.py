@@ -13,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from keyedwm.arrow.json_scan import buffers
+from keyedwm.formats.avro_kernels import gather_texts, text_sizes
 from keyedwm.formats.faults import Fault
 from keyedwm.runtime.compiled import bare
 
@@ -77,6 +78,17 @@ def _find_ids(data, stop, is_wide, start, ids, faults):  # noqa: PLR0917
             number = (number << np.int64(8)) | np.int64(data[at + 1 + i])
         ids[row] = number
         start[row] = at + 1 + size
+
+
+def texts_of(bodies: Bodies) -> pa.Array:
+    """Return the bodies as binary values; null where a value has a fault."""
+    valid = (bodies.faults == _NONE).astype(np.uint8)
+    ends = np.zeros(len(valid) + 1, np.int32)
+    text_sizes(bodies.start, bodies.stop, valid, ends)
+    out = np.empty(ends[-1], np.uint8)
+    gather_texts(bodies.data, bodies.data, bodies.start, valid, ends, out)
+    bits = pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(pa.binary(), len(valid), [bits, pa.py_buffer(ends), pa.py_buffer(out)])
 
 
 def distinct_ids(bodies: Bodies) -> list[int]:

@@ -136,7 +136,9 @@ class FrameStage(Stage):
         rows = builder.events(events)
         ms, valid = events.event_ms[self.axis]
         time = pa.array(ms, mask=None if valid is None else ~valid)
-        return pa.RecordBatch.from_arrays([*read_fields(self.readers, rows.column), time], schema=self.shipped.schema)
+        return pa.RecordBatch.from_arrays(
+            [*read_fields(self.readers, rows.column, events.decoded), time], schema=self.shipped.schema
+        )
 
 
 def _window_description(window: FrameWindow | SessionWindow) -> dict[str, Any]:

@@ -76,7 +76,7 @@ class MessageStage(Stage):
     def rows(self, events: Events, builder: RowBuilder) -> pa.RecordBatch:
         """Return the messages."""
         rows, schema = builder.events(events), self.shipped.schema
-        read = read_fields(self.readers, rows.column)
+        read = read_fields(self.readers, rows.column, events.decoded)
         arrays = [values.cast(field.type) for values, field in zip(read, schema, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 

@@ -17,7 +17,7 @@ from keyedwm.arrow.schema import field_schema
 from keyedwm.config.places import field_of
 from keyedwm.core.errors import OptionError
 from keyedwm.core.places import Field
-from keyedwm.core.rows import CONTROL, KEY, REJECTED, VALUE
+from keyedwm.core.rows import CONTROL, KEY, REJECTED, SCHEMA_ID, VALUE
 from keyedwm.expressions.advice import Advice
 from keyedwm.expressions.condition import Condition
 
@@ -25,9 +25,13 @@ WHERE = "where"
 # Texts and names in quotes stay as they are. A name with a minus is written in brackets: `a - b` is a difference.
 _TEXT = r"'(?:[^'\\]|''|\\.)*'|`(?:[^`]|``)*`"
 _PATH = r"""\$(?:\.[^\W\d]\w*|\[\d+\]|\['[^']*'\]|\["[^"]*"\])+"""
+_SCHEMA_PATH = r"""\$(?:\.[^\W\d]\w*|\[[A-Za-z_][\w.]*\]|\['[^']*'\]|\["[^"]*"\])+"""
 _TYPE = r"\s*::\s*\w+"
+_SCHEMA_TYPE = r"\s*::\s*(?:decimal\s*\([\d\s,]*\)|\w+)"
 _FIELD = re.compile(
-    rf"{_TEXT}|(?P<field>(?<![\w.])(?:(?:json|key):\s*{_PATH}(?:{_TYPE})?|(?:{KEY}|{VALUE}){_TYPE}))",
+    rf"{_TEXT}|(?P<field>(?<![\w.])(?:(?:json|key):\s*{_PATH}(?:{_TYPE})?|"
+    rf"avro:\s*{_SCHEMA_PATH}(?:{_SCHEMA_TYPE})?|{SCHEMA_ID}\b|"
+    rf"(?:{KEY}|{VALUE}){_TYPE}))",
     re.IGNORECASE | re.DOTALL,
 )
 _QUOTED = re.compile(_TEXT, re.DOTALL)
@@ -82,7 +86,7 @@ def _written(text: str, names: Sequence[str], chosen: Mapping[str, Field]) -> tu
 
     def column(found: re.Match[str]) -> str:
         place = found["field"]
-        if place is None:
+        if place is None or place in chosen:
             return found[0]
         fields[place] = field_of(WHERE, place, names)
         return _quoted(place)

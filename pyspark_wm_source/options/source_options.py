@@ -17,13 +17,15 @@ from keyedwm.config.secrets import secret_of
 from keyedwm.config.validation import boolean, choice, duration_ms, refuse_unknown, whole, wrong
 from keyedwm.core.errors import OptionError
 from keyedwm.core.idleness import Idleness
-from keyedwm.core.places import OnBadTime, OnFutureWatermark
+from keyedwm.core.places import OnBadTime, OnBadValue, OnFutureWatermark
 from keyedwm.core.rows import CONTROL
 from keyedwm.core.text import nearest
 from keyedwm.core.watermark import Guarantee
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.client.properties import KNOWN
 from keyedwm.kafka.client.values import Isolation
+from keyedwm.registry.options import INSTEAD as REGISTRY_INSTEAD
+from keyedwm.registry.options import OPTIONS as REGISTRY_OPTIONS
 from pyspark_wm_source.options.axes import AXIS_OPTIONS, NO_LIMIT, TimeAxis, axes_of
 from pyspark_wm_source.options.chosen_columns import ChosenColumns, chosen_columns
 from pyspark_wm_source.options.start_offsets import (
@@ -37,6 +39,7 @@ from pyspark_wm_source.options.start_offsets import (
     refuse_word,
     topics_of,
 )
+from pyspark_wm_source.options.value_format import FORMAT_OPTIONS, ValueFormat, check_places, value_format_of
 from pyspark_wm_source.values.control_authors import ControlAuthors
 from pyspark_wm_source.values.limits import LIMITS, Limits
 
@@ -58,10 +61,11 @@ _OURS = (
     "failOnDataLoss", "includeHeaders", "groupIdPrefix", "kafka.group.id",
     *AXIS_OPTIONS, "watermarks", "onFutureWatermark", "onBadEventTime", "idleTimeout", "maxWatermarkRetention",
     "emitControl", "barriers",
-    "guarantee", "columns", "where", "propagate", "propagateFrom", "controlSecret", "stateSecret", "stage", "testClock",
+    "guarantee", "columns", "where", *FORMAT_OPTIONS, *REGISTRY_OPTIONS,
+    "propagate", "propagateFrom", "controlSecret", "stateSecret", "stage", "testClock",
 )  # fmt: skip
 # Those of a stream that a user sets: `stage` is written by operators, `testClock` by the tests of pipelines.
-STREAM_OPTIONS = tuple(name for name in _OURS if name not in {"stage", "testClock"})
+STREAM_OPTIONS = tuple(name for name in _OURS if name not in {"stage", "testClock"} and ".ssl." not in name)
 # Propagated streams take watermarks, idleness and cuts from upstream, so these cannot be set.
 _NOT_PROPAGATED = (
     *(name for name in AXIS_OPTIONS if not name.startswith("eventTime")), "onFutureWatermark", "idleTimeout",
@@ -74,6 +78,7 @@ _INSTEAD = {
     "filter": "where",
     "withwatermark": "watermarkLag",
     "eventtimeformat": "eventTimeUnit",
+    **REGISTRY_INSTEAD,
     # Spark's own state reader is needed, which a source in Python has not got.
     "checkpoint": "keyedwm.spark.held_windows(spark, CHECKPOINT)",
     "windows": "keyedwm.spark.held_windows(spark, CHECKPOINT, NAME)",
@@ -115,6 +120,7 @@ class SourceOptions:
     barriers: bool
     chosen: ChosenColumns
     where: tuple[RecordFilter, ...]
+    value_format: ValueFormat | None
     guarantee: Guarantee
     propagate: bool = False
     control_authors: ControlAuthors = field(default_factory=ControlAuthors)
@@ -143,6 +149,11 @@ class SourceOptions:
     def every_column(self) -> pa.Schema:
         """All columns of an event's row, chosen or not."""
         return self.chosen.every(tuple(self.axes), headers=self.include_headers)
+
+    @property
+    def gives_back(self) -> bool:
+        """Whether records that cannot be read come back in the column `rejected`."""
+        return self.on_bad is OnBadTime.REJECT or _gives_back(self.value_format)
 
     @property
     def aligned(self) -> bool:
@@ -199,8 +210,17 @@ class SourceOptions:
         emit_control = boolean("emitControl", settings.get("emitcontrol", "true"))
         headers = boolean("includeHeaders", settings.get("includeheaders", "false"))
         on_bad = choice("onBadEventTime", settings.get("onbadeventtime", OnBadTime.NULL.value), OnBadTime)
-        rows = row_schema(tuple(axes), headers=headers, control=emit_control, rejected=on_bad is OnBadTime.REJECT)
+        value_format = value_format_of(settings)
+        rejected = on_bad is OnBadTime.REJECT or _gives_back(value_format)
+        rows = row_schema(tuple(axes), headers=headers, control=emit_control, rejected=rejected)
         chosen = chosen_columns(settings.get("columns"), rows.names)
+        check_places(value_format, "columns", chosen.fields.values())
+        check_places(value_format, "eventTime", [axis.event_time for axis in axes.values()])
+        where = _where(settings, chosen.every(tuple(axes), headers=headers), chosen)
+        check_places(value_format, "where", [field for one in where for field in one.fields.values()])
+        stage = _stage(settings, axes, chosen, headers=headers)
+        if stage is not None:
+            check_places(value_format, "by", [reader.field for reader in stage.readers])
         return SourceOptions(
             client=client,
             topics=topics,
@@ -223,16 +243,21 @@ class SourceOptions:
             emit_control=emit_control and ("stage" in settings or chosen.names is None or CONTROL in chosen.names),
             barriers=boolean("barriers", settings.get("barriers", "true")),
             chosen=chosen,
-            where=_where(settings, chosen.every(tuple(axes), headers=headers), chosen),
+            where=where,
+            value_format=value_format,
             guarantee=guarantee,
             propagate=propagate,
             control_authors=_control_authors(settings, propagate=propagate),
             state_secret=secret_of("stateSecret", settings["statesecret"]) if "statesecret" in settings else None,
             continue_from=_continue_from(settings),
             on_future_watermark=_on_future_watermark(settings, axes),
-            stage=_stage(settings, axes, chosen, headers=headers),
+            stage=stage,
             test_clock=settings.get("testclock"),
         )
+
+
+def _gives_back(value_format: ValueFormat | None) -> bool:
+    return value_format is not None and value_format.on_bad is OnBadValue.REJECT
 
 
 def _propagated(settings: Mapping[str, str], client: ClientConfig, guarantee: Guarantee) -> ClientConfig:

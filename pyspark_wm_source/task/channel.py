@@ -6,8 +6,8 @@ Rule: executors and the planner's recovery read run this same code, so a lost co
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,7 @@ from keyedwm.arrow.places import EventTimeReader, EventTimes
 from keyedwm.arrow.rows import Rejects
 from keyedwm.core.axis import AxisState, Counts
 from keyedwm.core.errors import InputError
-from keyedwm.core.places import EventTime, OnBadTime, Place
+from keyedwm.core.places import EventTime, Field, OnBadTime, Place
 from keyedwm.kafka.records.read import Records
 from pyspark_wm_source.options.axes import TimeAxis
 from pyspark_wm_source.task.future import FutureGuard
@@ -30,19 +30,41 @@ from pyspark_wm_source.values.ranges import ChannelRange, RangeResult
 class Observed:
     """Event times of a run of records, per axis, and in-band watermarks as (row that each stands before, key, ms).
 
-    rejects: the records that are no events.
+    rejects: the records that are no events. decoded: the fields that were read with a schema.
     """
 
     event_ms: Mapping[str, EventTimes]
     watermarks: tuple[tuple[int, int, int], ...]
     rejects: Rejects | None = None
+    decoded: Mapping[Field, pa.Array] = field(default_factory=dict)
+
+
+class ReadValues(NamedTuple):
+    """What some values with a schema hold. rejects: the records that are given back for their values, None for none."""
+
+    fields: Mapping[Field, pa.Array]
+    times: Mapping[EventTime, EventTimes]
+    rejects: Rejects | None = None
+
+
+NO_VALUES = ReadValues({}, {})
+
+
+class Values(Protocol):
+    """Reads the values of records that have a schema."""
+
+    def read(self, records: Records) -> ReadValues:
+        """Read some records."""
 
 
 class ReadTimes(NamedTuple):
-    """The event times of a run of records by axis, and the records that are no events, None for none."""
+    """The event times of a run of records by axis, the records that are no events, None for none, and the fields that
+    were read with a schema.
+    """
 
     by_axis: Mapping[str, EventTimes]
     rejects: Rejects | None
+    decoded: Mapping[Field, pa.Array]
 
 
 class _AxisTimes(NamedTuple):
@@ -66,6 +88,7 @@ class EventTimeRun:
         stamps: Mapping[str, int | None],
         *,
         on_bad: OnBadTime,
+        values: Values | None = None,
     ) -> None:
         self.counts = task.counts
         self._stamps = stamps
@@ -73,6 +96,7 @@ class EventTimeRun:
         self._channel = task.channel
         self._axes = axes
         self._on_bad = on_bad
+        self._values = values
         # Nothing of this channel was ever read with success: neither a watermark nor an earlier bad event time.
         self._first = {name: task.counts.bad == 0 and key not in task.axes for name, key in self.keys.items()}
         self._readers = {name: EventTimeReader(axis.event_time) for name, axis in axes.items()}
@@ -87,7 +111,8 @@ class EventTimeRun:
 
     def read(self, records: Records) -> ReadTimes:
         """Read the event times; a record that is rejected for one axis has none on the others, and moves none."""
-        axes = {name: self._axis_times(name, records) for name in self._readers}
+        values = NO_VALUES if self._values is None else self._values.read(records)
+        axes = {name: self._axis_times(name, records, values) for name in self._readers}
         rejects = self._rejects(axes) if self._on_bad is OnBadTime.REJECT else None
         times = {name: (one.ms, one.valid) for name, one in axes.items()}
         if rejects is None:
@@ -97,7 +122,9 @@ class EventTimeRun:
             times = {name: (ms, kept if valid is None else valid & kept) for name, (ms, valid) in times.items()}
         below = sum(int(np.count_nonzero(late(*times[name], self._stamps[name]))) for name in times)
         self.counts = self.counts.plus(Counts(bad, below))
-        return ReadTimes(times, rejects)
+        if values.rejects is not None:
+            rejects = joined_rejects(values.rejects, rejects)
+        return ReadTimes(times, rejects, values.fields)
 
     def _rejects(self, axes: Mapping[str, _AxisTimes]) -> Rejects | None:
         """The records that some axis cannot read, each with the reason of the first such axis."""
@@ -109,8 +136,10 @@ class EventTimeRun:
         reasons = [f"no usable event time in {_called(self._axes[name].event_time)}" for name, _ in unread]
         return Rejects(marked, pa.array(reasons).take(pa.array(first)))
 
-    def _axis_times(self, name: str, records: Records) -> _AxisTimes:
+    def _axis_times(self, name: str, records: Records, values: ReadValues) -> _AxisTimes:
         reader, spec = self._readers[name], self._axes[name].event_time
+        if spec in values.times:
+            return self._decoded_times(spec, records, values)
         ms, valid = reader.read(records.timestamp_ms, records.key, records.value, records.headers)
         if reader.unwritten:
             warn_unwritten(self._channel.topic, str(self._channel), spec, reader.unwritten)
@@ -130,6 +159,31 @@ class EventTimeRun:
             warn_unreadable(self._channel.topic, str(self._channel), spec, some)
         return _AxisTimes(ms, valid, unread)
 
+    def _decoded_times(self, spec: EventTime, records: Records, values: ReadValues) -> _AxisTimes:
+        """The event times of values that have a schema; a rejected value is not wrong a second time."""
+        ms, valid = values.times[spec]
+        if valid is None or valid.all():
+            return _AxisTimes(ms, None, None)
+        there = may_have_time(spec, records)
+        unread = ~valid if there is None else ~valid & there
+        fatal = unread if values.rejects is None else unread & ~values.rejects.marked
+        if self._on_bad is OnBadTime.FAIL and fatal.any():
+            raise InputError(
+                f"{self._channel}: the record at offset {int(records.offset[np.argmax(fatal)])} has no usable event "
+                f"time in {_called(spec)}; onBadEventTime=null would keep it with a null event time"
+            )
+        return _AxisTimes(ms, valid, unread if unread.any() else None)
+
+
+def joined_rejects(first: Rejects, others: Rejects | None) -> Rejects:
+    """Join rejects of the same records; the reasons of the first ones stay."""
+    if others is None:
+        return first
+    marked = first.marked | others.marked
+    at = np.where(first.marked, np.cumsum(first.marked) - 1, len(first.reasons) + np.cumsum(others.marked) - 1)
+    reasons = pa.concat_arrays([first.reasons, others.reasons.cast(first.reasons.type)])
+    return Rejects(marked, reasons.take(pa.array(at[marked])))
+
 
 def _called(spec: EventTime) -> str:
     return f"{spec.text} (unit {spec.unit.value})"
@@ -140,7 +194,7 @@ def may_have_time(spec: EventTime, records: Records) -> NDArray[np.bool_] | None
 
     None: all of them.
     """
-    if spec.place is not Place.VALUE or records.value is None or not records.value.null_count:
+    if spec.place not in (Place.VALUE, Place.AVRO) or records.value is None or not records.value.null_count:
         return None
     return np.asarray(records.value.is_valid())
 
@@ -183,6 +237,7 @@ class ChannelRun:
             event_ms=times.shown,
             watermarks=tuple(sorted(advances)) if self.task.parts == 1 else (),
             rejects=read.rejects,
+            decoded=read.decoded,
         )
 
     def end(self) -> tuple[tuple[int, int], ...]:

@@ -48,7 +48,7 @@ def warn_of_missing(events: Events, fields: Iterable[Field], asker: Asker) -> No
     name, meaning = asker.value
     for field in fields:
         asked = (events.topic, name, field.text)
-        if not field.path or asked in _seen:
+        if not field.path or field in events.decoded or asked in _seen:
             continue
         texts = _texts(events, field)
         if len(texts) < _ENOUGH:

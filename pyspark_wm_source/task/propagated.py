@@ -99,7 +99,7 @@ class PropagatedRun:
                 self._take(cut, where)
                 self._remember(cut, digest)
         read = self._times.read(records)
-        return Observed(event_ms=read.by_axis, watermarks=(), rejects=read.rejects)
+        return Observed(event_ms=read.by_axis, watermarks=(), rejects=read.rejects, decoded=read.decoded)
 
     def end(self) -> tuple[tuple[int, int], ...]:
         """Return the watermarks (key, ms) that stand after the range's last event."""

@@ -18,7 +18,7 @@ from keyedwm.core.control_row import ControlRow, channel_row
 from keyedwm.core.encoding import CommittedState, encode_committed
 from keyedwm.core.errors import KeyedwmError
 from keyedwm.core.inline import HEADER
-from keyedwm.core.places import OnBadTime, Place
+from keyedwm.core.places import Field, Place
 from keyedwm.core.rows import HEADERS, KEY, REJECTED, VALUE, ControlKind
 from keyedwm.kafka.client.errors import Code
 from keyedwm.kafka.records.read import Records, Wanted
@@ -45,9 +45,9 @@ def scan(split: Split, options: SourceOptions, schema: pa.Schema) -> Iterator[pa
     stage = options.stage
     read = schema if stage is None else stage.columns
     columns = set(read.names)
-    if options.on_bad is OnBadTime.REJECT:
+    if options.gives_back:
         columns.add(REJECTED)
-    items = _items(split, options, wanted_columns(columns, options), states)
+    items = _items(split, options, columns, states)
     for where in options.where:
         from pyspark_wm_source.task.filtering import filtered  # a source without filters need not load conditions
 
@@ -83,13 +83,30 @@ def policy_run(
     stamps: Mapping[str, int | None],
     now_ms: int,
     ahead_ms: Mapping[int, int],
+    columns: Collection[str] | None = None,
 ) -> ChannelRun | PropagatedRun:
-    """Return the run that makes the watermarks of one range. ahead_ms: as in the batch's offset."""
-    times = EventTimeRun(task, options.axes, stamps, on_bad=options.on_bad)
+    """Return the run that makes the watermarks of one range. ahead_ms: as in the batch's offset. columns: of the
+    rows that are made of it.
+    """
+    values = None
+    if options.value_format is not None:
+        from pyspark_wm_source.task.decoding import ValueReader  # a read of values without a schema need not load it
+
+        fields = () if columns is None else decoded_fields(columns, options)
+        times_at = [axis.event_time for axis in options.axes.values()]
+        values = ValueReader(options.value_format, task.channel, fields, times_at)
+    times = EventTimeRun(task, options.axes, stamps, on_bad=options.on_bad, values=values)
     if options.propagate:
         return PropagatedRun(task, times, options.guarantee, options.control_authors)
     guard = FutureGuard(task.channel, options.axes, guards_of(options.axes, ahead_ms), now_ms)
     return ChannelRun(task, options.axes, times, guard, now_ms=now_ms)
+
+
+def decoded_fields(columns: Collection[str], options: SourceOptions) -> list[Field]:
+    """Return the fields that rows of these columns, filters and an operator's first step need."""
+    fields = [field for name, field in options.chosen.fields.items() if name in columns]
+    fields += (field for where in options.where for field in where.fields.values())
+    return fields if options.stage is None else [*fields, *(reader.field for reader in options.stage.readers)]
 
 
 def wanted_columns(columns: set[str], options: SourceOptions) -> Wanted:
@@ -104,14 +121,14 @@ def wanted_columns(columns: set[str], options: SourceOptions) -> Wanted:
     named = named.union(*(where.decoded for where in options.where))
     return Wanted(
         key=whole or KEY in named or Place.KEY in places,
-        value=whole or VALUE in named or Place.VALUE in places,
+        value=whole or VALUE in named or not places.isdisjoint((Place.VALUE, Place.AVRO)),
         headers=whole or HEADERS in named or not places.isdisjoint((Place.HEADER, Place.WRITTEN)),
         control_header=HEADER,
     )
 
 
 def _items(
-    split: Split, options: SourceOptions, wanted: Wanted, states: list[tuple[ChannelRange, RangeResult]]
+    split: Split, options: SourceOptions, columns: set[str], states: list[tuple[ChannelRange, RangeResult]]
 ) -> Iterator[Item]:
     """Yield what the split holds; the state at the end of each range is added to `states`."""
     control = options.emit_control
@@ -119,7 +136,8 @@ def _items(
         yield ControlRun(rows=split.control)
     if not split.ranges:
         return
-    runs = [policy_run(task, options, split.stamps, split.now_ms, split.ahead_ms) for task in split.ranges]
+    wanted = wanted_columns(columns, options)
+    runs = [policy_run(task, options, split.stamps, split.now_ms, split.ahead_ms, columns) for task in split.ranges]
     unopened = {index for index, task in enumerate(split.ranges) if task.reset or task.woken or task.opening}
     chunks = fetch(shared(options.client), split.ranges, wanted, options.client.isolation, by_option(options))
     for index, records, done in chunks:
@@ -152,6 +170,7 @@ def _event_run(task: ChannelRange, records: Records, observed: Observed, source:
         timestamp_type=records.timestamp_type,
         event_ms=observed.event_ms,
         rejects=observed.rejects,
+        decoded=observed.decoded,
     )
     if source is None:
         return EventRun(events=events)

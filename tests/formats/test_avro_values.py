@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from keyedwm.core.errors import UnavailableError
-from keyedwm.core.places import Branch, DecimalType, FieldType, Unit
+from keyedwm.core.places import DecimalType, FieldType, Unit
 from keyedwm.core.schemas import RegisteredSchema, SchemaKind
 from keyedwm.formats.avro_readings import Request
 from keyedwm.formats.avro_schema import parse_avro
@@ -96,8 +96,8 @@ def test_of_a_union_the_branch_of_the_asked_type_is_read_and_a_step_names_one() 
     two = record(("x", "int"), name="two")
     schema = record(("u", ["int", "null", "string", two, {"type": "array", "items": "int"}]))
     asked = {
-        "u": FieldType.BIGINT, ("u", Branch("string")): FieldType.STRING, ("u", Branch("two"), "x"): FieldType.BIGINT,
-        ("u", "x"): FieldType.BIGINT, ("u", Branch("long")): FieldType.BIGINT,
+        "u": FieldType.BIGINT, ("u", "[string]"): FieldType.STRING, ("u", "[two]", "x"): FieldType.BIGINT,
+        ("u", "x"): FieldType.BIGINT, ("u", "[long]"): FieldType.BIGINT,
     }  # fmt: skip
     bodies = {
         number(0) + number(4): [4, None, None, None, None],

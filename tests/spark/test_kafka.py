@@ -10,19 +10,21 @@ from types import SimpleNamespace
 import pytest
 
 from keyedwm.core.errors import OptionError
-from keyedwm.core.places import OnBadTime, OnFuture, Unit
+from keyedwm.core.places import OnBadTime, OnBadValue, OnFuture, Unit
 from keyedwm.core.watermark import Guarantee
 from keyedwm.spark import kafka, source
 from keyedwm.spark.api.kafka import argument_of, options_of
 from pyspark_wm_source.options.axes import _PolicyName, _ThrottleName
 from pyspark_wm_source.options.source_options import STREAM_OPTIONS
 from pyspark_wm_source.options.start_offsets import NoMatch
+from pyspark_wm_source.options.value_format import FormatName
 
 ARGUMENTS = inspect.signature(kafka).parameters
 SESSION = type("Session", (SimpleNamespace,), {"readStream": None})()
 CHOICES = {
     "on_bad_event_time": OnBadTime, "event_time_unit": Unit, "on_future_time": OnFuture, "guarantee": Guarantee,
     "watermark_throttle": _ThrottleName, "starting_offsets_by_timestamp_strategy": NoMatch,
+    "value_format": FormatName, "on_bad_value": OnBadValue,
     "watermark_policy": [one for one in _PolicyName if one is not _PolicyName.CUSTOM],
 }  # fmt: skip
 

@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from keyedwm.arrow.schema import CONTROL_TYPE, CONTROL_TYPE_1, REJECTED_TYPE, axis_column, is_rejected_type, nullable
 from keyedwm.core.errors import InputError, OptionError
-from keyedwm.core.places import OnBadTime
 from keyedwm.core.rows import AXIS_KEY, CONTROL, CONTROL_FIELDS, CONTROL_FIELDS_1, EVENT_TIME, REJECTED, WATERMARK
 from keyedwm.core.text import nearest
 from keyedwm.operators.frames.plan import RowGapWindow, WindowPlan
@@ -111,7 +110,7 @@ def rejected_type(one: DataFrame | Source) -> pa.StructType | None:
     if isinstance(one, Source):
         from pyspark_wm_source.options.source_options import SourceOptions
 
-        return REJECTED_TYPE if SourceOptions.parse(one.set_options).on_bad is OnBadTime.REJECT else None
+        return REJECTED_TYPE if SourceOptions.parse(one.set_options).gives_back else None
     if REJECTED not in one.columns or one.schema[REJECTED].dataType.typeName() != "struct":
         return None
     kind = arrow_schema(one.select(REJECTED)).field(0).type

@@ -1,0 +1,247 @@
+"""Values in Avro through the source's reading tasks: event times, columns, filters, windows' fields, and bad values."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from keyedwm.arrow.places import FieldColumns
+from keyedwm.arrow.rows import RowBuilder
+from keyedwm.arrow.schema import HEADERS_TYPE
+from keyedwm.core.axis import Counts
+from keyedwm.core.errors import InputError, OptionError, UnavailableError
+from keyedwm.kafka.client.values import TopicPartition
+from keyedwm.kafka.records.read import Records
+from pyspark_wm_source.options.source_options import SourceOptions
+from pyspark_wm_source.reader import arrow_schema
+from pyspark_wm_source.task import decoding
+from pyspark_wm_source.task.filtering import filtered
+from pyspark_wm_source.task.items import lay_out
+from pyspark_wm_source.task.scan import _event_run, decoded_fields, policy_run, wanted_columns
+from pyspark_wm_source.values.ranges import ChannelRange
+from tests.formats.avro_laws import framed
+from tests.formats.generated_avro import number, text
+from tests.support.fake_registry import FakeRegistry, fake_registry, reply
+
+SECOND_MS = 1_700_000_000_000
+ORDER = json.dumps({
+    "type": "record", "name": "order", "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "shop", "type": ["null", "string"]},
+        {"name": "ts", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+        {"name": "amount", "type": "double"},
+    ],
+})  # fmt: skip
+COLUMNS = "avro:$.id::bigint, avro:$.shop, avro:$.ts::timestamp AS at, schema_id, offset, event_time"
+
+
+@pytest.fixture
+def registry() -> Iterator[FakeRegistry]:
+    with fake_registry() as running:
+        yield running
+
+
+def order(schema_id: int, id_: int, shop: str | None = "Oslo", ms: int = SECOND_MS) -> bytes:
+    shop_ = number(0) if shop is None else number(1) + text(shop.encode())
+    return framed(schema_id, number(id_) + shop_ + number(ms * 1_000) + np.float64(id_ / 2).tobytes())
+
+
+def parse(registry: FakeRegistry | None, **options: str) -> SourceOptions:
+    given = {"kafka.bootstrap.servers": "localhost:9", "subscribe": "orders", "emitControl": "false"}
+    if registry is not None:
+        given |= {"value.format": "avro-confluent", "schemaRegistry.url": registry.url, "schemaRegistry.cache": "none"}
+    return SourceOptions.parse(given | {name.replace("_", "."): value for name, value in options.items()})
+
+
+def read(options: SourceOptions, values: list[bytes | None]) -> list[dict]:
+    """The rows that a reading task makes of some values, and the counts of its run."""
+    return _read(options, values)[0]
+
+
+def _read(options: SourceOptions, values: list[bytes | None], *, recovery: bool = False) -> tuple[list[dict], object]:
+    count = len(values)
+    records = Records(
+        count, pa.array([b"k"] * count, pa.binary()), pa.array(values, pa.binary()), pa.nulls(count, HEADERS_TYPE),
+        np.arange(count) + 100,
+        np.full(count, SECOND_MS), np.zeros(count, np.int32), 100 + count,
+    )  # fmt: skip
+    channel = TopicPartition("orders", 3)
+    task = ChannelRange(channel=channel, start=100, end=100 + count, counts=Counts(), axes={})
+    schema = arrow_schema(options)
+    run = policy_run(task, options, {"": None}, SECOND_MS, None if recovery else set(schema.names))
+    item = _event_run(task, records, run.observe(records), None)
+    run.end()
+    if recovery:
+        return [], run.result()
+    items = iter([item])
+    for where in options.where:
+        items = filtered(items, where, {"": None})
+    fields = FieldColumns(options.chosen.fields, schema.names)
+    batches = [*lay_out(items, RowBuilder(schema, {"": None}, fields))]
+    return pa.Table.from_batches(batches, schema).to_pylist(), run.result()
+
+
+def ms_of(row: dict) -> int | None:
+    return None if row["event_time"] is None else round(row["event_time"].timestamp() * 1_000)
+
+
+def test_event_time_columns_and_filter_come_out_of_avro(registry):
+    id_ = registry.add("orders-value", ORDER)
+    options = parse(
+        registry, eventTime="avro:$.ts", columns=COLUMNS, where="avro:$.amount::double >= 1 AND schema_id = 1"
+    )
+    values = [order(id_, n, ms=SECOND_MS + n, shop=None if n == 2 else "Oslo") for n in range(4)]
+    rows = read(options, [*values, None])
+    assert [(row["id"], row["shop"], row["schema_id"], row["offset"], ms_of(row)) for row in rows] == [
+        (2, None, id_, 102, SECOND_MS + 2), (3, "Oslo", id_, 103, SECOND_MS + 3),
+    ]  # fmt: skip
+    assert rows[0]["at"] == rows[0]["event_time"]
+    assert registry.asked == [f"GET /schemas/ids/{id_}"]
+
+
+def test_a_newer_schema_needs_no_restart_and_a_tombstone_is_an_event_without_a_time(registry):
+    id_ = registry.add("orders-value", ORDER)
+    newer = json.loads(ORDER)
+    newer["fields"].insert(0, {"name": "note", "type": "string"})
+    other = registry.add("orders-value", json.dumps(newer))
+    options = parse(registry, eventTime="avro:$.ts", columns=COLUMNS, onBadEventTime="fail")
+    rows = read(options, [order(id_, 1), framed(other, text(b"new") + order(other, 2)[5:]), None])
+    assert [(row["id"], row["schema_id"], ms_of(row)) for row in rows] == [
+        (1, id_, SECOND_MS), (2, other, SECOND_MS), (None, None, None)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (b"{}", "the value has no head of confluent: a zero byte and four bytes of a schema's id are expected"),
+        (framed(77, b""), "the schema registry at .* has no schema with the id 77"),
+        (order(1, 5)[:-1], r"the value is cut off, or a length or a number in it is damaged \(schema 1\)"),
+        (framed(1, number(5) + number(9)), r"the value has a branch of a union that its schema does not have"),
+    ],
+)
+def test_a_bad_value_fails_is_null_or_comes_back_with_its_reason(registry, bad, reason):
+    id_ = registry.add("orders-value", ORDER)
+    asked = {"eventTime": "avro:$.ts", "columns": COLUMNS + ", avro:$.amount::double, rejected"}
+    values = [order(id_, 1), bad, order(id_, 3)]
+    with pytest.raises(InputError, match=f"^orders-3: the value of the record at offset 101 cannot be read: {reason}"):
+        read(parse(registry, **asked | {"columns": COLUMNS + ", avro:$.amount::double"}), values)
+    null = asked | {"columns": COLUMNS + ", avro:$.amount::double"}
+    rows = read(parse(registry, **null, onBadValue="null"), values)
+    assert [row["amount"] for row in rows] == [0.5, None, 1.5]
+    rows = read(parse(registry, **asked, onBadValue="reject"), values)
+    assert [row["id"] for row in rows] == [1, None, 3]
+    assert rows[0]["rejected"] is None
+    back = rows[1]["rejected"]
+    assert (back["topic"], back["partition"], back["offset"], back["value"]) == ("orders", 3, 101, bad)
+    assert re.match(reason, back["reason"])
+
+
+@pytest.mark.parametrize("on_bad", ["null", "reject"])
+def test_a_recovery_read_moves_the_watermark_as_the_task_did(registry, on_bad):
+    """A value that is cut behind its event time counts in both, though the task misses a field of it."""
+    id_ = registry.add("orders-value", ORDER)
+    options = parse(registry, eventTime="avro:$.ts", columns="avro:$.amount::double, rejected, event_time"
+                    if on_bad == "reject" else "avro:$.amount::double, event_time", onBadValue=on_bad)  # fmt: skip
+    values = [order(id_, 1), order(id_, 2, ms=SECOND_MS + 5_000)[:-1], order(id_, 3)[:8], None]
+    rows, state = _read(options, values)
+    again = _read(options, values, recovery=True)[1]
+    assert state == again
+    assert state.axes[0].emitted_ms == SECOND_MS + 5_000
+    assert state.counts.bad == 1
+    assert [row["amount"] for row in rows] == [0.5, None, None, None]
+
+
+def test_a_registry_that_does_not_answer_fails_the_task_and_the_next_read_finds_the_same(registry):
+    id_ = registry.add("orders-value", ORDER)
+    options = parse(registry, columns=COLUMNS, onBadValue="null", schemaRegistry_timeout="50 ms")
+    registry.rule = lambda _method, _path: reply(503, {"error_code": 50301, "message": "busy"})
+    with pytest.raises(UnavailableError):
+        read(options, [order(id_, 1)])
+    registry.rule = lambda _method, _path: None
+    assert read(options, [order(id_, 1)])[0]["id"] == 1
+
+
+def test_values_without_a_head_have_the_schema_of_the_option(tmp_path):
+    (tmp_path / "order.avsc").write_text(ORDER)
+    options = parse(None, value_format="avro", value_schema=f"file:{tmp_path}/order.avsc", eventTime="avro:$.ts",
+                    columns="avro:$.id::bigint, event_time")  # fmt: skip
+    rows = read(options, [order(1, 7)[5:]])
+    assert [(row["id"], ms_of(row)) for row in rows] == [(7, SECOND_MS)]
+
+
+def test_json_behind_the_head_is_read_as_json(caplog):
+    decoding._warned.clear()
+    columns = "json:$.id::bigint, schema_id, value::string AS text, event_time"
+    options = parse(
+        None, value_format="json-confluent", eventTime="json:$.ts", where="json:$.id::bigint < 9",
+        columns=columns, onBadValue="null",
+    )  # fmt: skip
+    values = [framed(4, json.dumps({"id": n, "ts": SECOND_MS + n}).encode()) for n in (1, 10)]
+    rows = read(options, [*values, b'{"id": 2}'])
+    assert [(row["id"], row["schema_id"], row["text"], ms_of(row)) for row in rows] == [
+        (1, 4, values[0][5:].decode(), SECOND_MS + 1)
+    ]  # fmt: skip
+    assert "cannot be read (onBadValue=null): the value has no head" in caplog.text
+
+
+def test_an_operators_fields_are_read_with_the_schema(registry):
+    from keyedwm.core.window_rules import LateRule
+    from keyedwm.operators.aggregates import functions
+    from keyedwm.operators.frames.plan import SlidingWindow
+    from pyspark_wm_source.options.frame_stage import FrameSpec
+
+    id_ = registry.add("orders-value", ORDER)
+    spec = FrameSpec(
+        window=SlidingWindow(1_000, 1_000), late_rule=LateRule.WINDOW, axis="", buckets=2,
+        by={"shop": "avro:$.shop"}, aggregates={"sum": functions.sum("avro:$.amount::double")},
+    )  # fmt: skip
+    options = parse(registry, emitControl="true", eventTime="avro:$.ts", **spec.as_options())
+    stage = options.stage
+    assert wanted_columns(set(stage.columns.names), options).value
+    assert {field.text for field in decoded_fields(set(), options)} == {"avro:$.shop::string", "avro:$.amount::double"}
+    values = pa.array([order(id_, 1), order(id_, 3)], pa.binary())
+    records = Records(2, None, values, None, np.arange(2), np.full(2, SECOND_MS), np.zeros(2, np.int32), 2)
+    task = ChannelRange(channel=TopicPartition("orders", 3), start=0, end=2, counts=Counts(), axes={})
+    run = policy_run(task, options, {"": None}, SECOND_MS, set(stage.columns.names))
+    events = _event_run(task, records, run.observe(records), None).events
+    rows = stage.rows(events, RowBuilder(stage.columns, {"": None})).to_pylist()
+    assert [(row["shop"], row["avro:$.amount::double"]) for row in rows] == [("Oslo", 0.5), ("Oslo", 1.5)]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"columns": "avro:$.a"}, "value.format must say how values name their schema"),
+        ({"columns": "schema_id"}, "value.format must say how values name their schema"),
+        ({"eventTime": "avro:$.a"}, "option eventTime: 'avro:\\$.a' is wrong; value.format must say"),
+        ({"where": "avro:$.a = 'x'"}, "option where: 'avro:\\$.a::string' is wrong; value.format must say"),
+        ({"onBadValue": "null"}, "option onBadValue has no effect without value.format"),
+        ({"schemaRegistry.url": "http://a:1"}, "option schemaRegistry.url has no effect without value.format"),
+        ({"value.format": "avro"}, "option value.schema is missing: values of value.format=avro do not say"),
+        ({"value.format": "avro", "value.schema": "{"}, "option value.schema: '{' is no JSON"),
+        ({"value.format": "avro", "value.schema": "file:/no/such"}, "the file of a schema is expected"),
+        ({"value.format": "avro", "value.schema": '"int"', "columns": "schema_id"}, "have no id: leave it out"),
+        ({"value.format": "avro", "value.schema": '"int"', "schemaRegistry.url": "http://a:1"}, "asks for no schema"),
+        ({"value.format": "avro-confluent"}, "option schemaRegistry.url is missing"),
+        ({"value.format": "avro-confluent", "schemaRegistry.url": "http://a:1", "columns": "json:$.a"},
+         "values of value.format=avro-confluent are Avro: write avro:PATH"),
+        ({"value.format": "avro-confluent", "schemaRegistry.url": "http://a:1", "eventTime": "json:$.a"},
+         "values of value.format=avro-confluent are Avro: write avro:PATH"),
+        ({"value.format": "json-confluent", "columns": "avro:$.a"}, "are JSON: write json:PATH"),
+        ({"value.format": "json-confluent", "value.schema": "{}"}, "value.schema has no effect"),
+        ({"value.format": "csv"}, "option value.format: 'csv' is wrong"),
+        ({"columns": "avro:$.a[0]"}, "a path such as .* is expected"),
+        ({"columns": "avro:$.a::int"}, "decimal\\(PRECISION,SCALE\\) is expected; did you mean bigint"),
+        ({"columns": "avro:$.a::decimal(50,2)"}, "decimal\\(50,2\\) is no type: 1 to 38 digits"),
+        ({"columns": "json:$.a::boolean"}, "one of the types string, bigint, double is expected"),
+    ],
+)  # fmt: skip
+def test_what_a_format_does_not_have_is_refused(options, sentence):
+    with pytest.raises(OptionError, match=sentence):
+        SourceOptions.parse({"kafka.bootstrap.servers": "localhost:9", "subscribe": "orders", **options})
