@@ -214,13 +214,6 @@ class SourceOptions:
         rejected = on_bad is OnBadTime.REJECT or _gives_back(value_format)
         rows = row_schema(tuple(axes), headers=headers, control=emit_control, rejected=rejected)
         chosen = chosen_columns(settings.get("columns"), rows.names)
-        check_places(value_format, "columns", chosen.fields.values())
-        check_places(value_format, "eventTime", [axis.event_time for axis in axes.values()])
-        where = _where(settings, chosen.every(tuple(axes), headers=headers), chosen)
-        check_places(value_format, "where", [field for one in where for field in one.fields.values()])
-        stage = _stage(settings, axes, chosen, headers=headers)
-        if stage is not None:
-            check_places(value_format, "by", [reader.field for reader in stage.readers])
         return SourceOptions(
             client=client,
             topics=topics,
@@ -243,7 +236,7 @@ class SourceOptions:
             emit_control=emit_control and ("stage" in settings or chosen.names is None or CONTROL in chosen.names),
             barriers=boolean("barriers", settings.get("barriers", "true")),
             chosen=chosen,
-            where=where,
+            where=_where(settings, chosen.every(tuple(axes), headers=headers), chosen),
             value_format=value_format,
             guarantee=guarantee,
             propagate=propagate,
@@ -251,9 +244,18 @@ class SourceOptions:
             state_secret=secret_of("stateSecret", settings["statesecret"]) if "statesecret" in settings else None,
             continue_from=_continue_from(settings),
             on_future_watermark=_on_future_watermark(settings, axes),
-            stage=stage,
+            stage=_stage(settings, axes, chosen, headers=headers),
             test_clock=settings.get("testclock"),
-        )
+        ).checked()
+
+    def checked(self) -> SourceOptions:
+        """Refuse fields and event times that the values' format does not have."""
+        check_places(self.value_format, "columns", self.chosen.fields.values())
+        check_places(self.value_format, "eventTime", [axis.event_time for axis in self.axes.values()])
+        check_places(self.value_format, "where", [field for one in self.where for field in one.fields.values()])
+        if self.stage is not None:
+            check_places(self.value_format, "by", [reader.field for reader in self.stage.readers])
+        return self
 
 
 def _gives_back(value_format: ValueFormat | None) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from keyedwm.spark import recommended_conf, session_conf
+from tests.support.fake_registry import fake_registry
 from tests.support.postgres import Postgres, programs, running
 
 # A running session takes note of these, does not follow them, and does not let go of them.
@@ -21,6 +22,13 @@ def postgres() -> Iterator[Postgres]:
         pytest.skip("no PostgreSQL: apt-get install postgresql")
     with running(found) as server:
         yield server
+
+
+@pytest.fixture
+def schema_registry() -> Iterator[str]:
+    """The address of a registry without schemas."""
+    with fake_registry() as running:
+        yield running.url
 
 
 @pytest.fixture(autouse=True)

@@ -7,14 +7,14 @@ import json
 import pytest
 
 from keyedwm.core.errors import OptionError
-from keyedwm.core.places import Field, FieldType
+from keyedwm.core.places import TEXT_TYPES, Field
 from pyspark_wm_source.options.chosen_columns import chosen_columns
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.task.scan import wanted_columns
 from tests.tools import Record, at, events, produce
 
 KNOWN = ("key", "value", "topic", "partition", "offset", "timestamp", "event_time", "watermark", "control")
-STRING, BIGINT, DOUBLE = FieldType
+STRING, BIGINT, DOUBLE = TEXT_TYPES
 EXPECTED = "json:PATH::TYPE AS NAME is expected"
 
 
