@@ -83,6 +83,7 @@ def policy_run(
     stamps: Mapping[str, int | None],
     now_ms: int,
     ahead_ms: Mapping[int, int],
+    *,
     columns: Collection[str] | None = None,
 ) -> ChannelRun | PropagatedRun:
     """Return the run that makes the watermarks of one range. ahead_ms: as in the batch's offset. columns: of the
@@ -137,7 +138,9 @@ def _items(
     if not split.ranges:
         return
     wanted = wanted_columns(columns, options)
-    runs = [policy_run(task, options, split.stamps, split.now_ms, split.ahead_ms, columns) for task in split.ranges]
+    runs = [
+        policy_run(task, options, split.stamps, split.now_ms, split.ahead_ms, columns=columns) for task in split.ranges
+    ]
     unopened = {index for index, task in enumerate(split.ranges) if task.reset or task.woken or task.opening}
     chunks = fetch(shared(options.client), split.ranges, wanted, options.client.isolation, by_option(options))
     for index, records, done in chunks:

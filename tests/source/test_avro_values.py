@@ -73,7 +73,7 @@ def _read(options: SourceOptions, values: list[bytes | None], *, recovery: bool 
     channel = TopicPartition("orders", 3)
     task = ChannelRange(channel=channel, start=100, end=100 + count, counts=Counts(), axes={})
     schema = arrow_schema(options)
-    run = policy_run(task, options, {"": None}, SECOND_MS, None if recovery else set(schema.names))
+    run = policy_run(task, options, {"": None}, SECOND_MS, {}, columns=None if recovery else set(schema.names))
     item = _event_run(task, records, run.observe(records), None)
     run.end()
     if recovery:
@@ -208,7 +208,7 @@ def test_an_operators_fields_are_read_with_the_schema(registry):
     values = pa.array([order(id_, 1), order(id_, 3)], pa.binary())
     records = Records(2, None, values, None, np.arange(2), np.full(2, SECOND_MS), np.zeros(2, np.int32), 2)
     task = ChannelRange(channel=TopicPartition("orders", 3), start=0, end=2, counts=Counts(), axes={})
-    run = policy_run(task, options, {"": None}, SECOND_MS, set(stage.columns.names))
+    run = policy_run(task, options, {"": None}, SECOND_MS, {}, columns=set(stage.columns.names))
     events = _event_run(task, records, run.observe(records), None).events
     rows = stage.rows(events, RowBuilder(stage.columns, {"": None})).to_pylist()
     assert [(row["shop"], row["avro:$.amount::double"]) for row in rows] == [("Oslo", 0.5), ("Oslo", 1.5)]
