@@ -28,6 +28,7 @@ from keyedwm.testing.broker import Broker, broker
 from tests.quick_batches import QUICK_BATCHES
 from tests.schedule import Recorder, long_ones_first, recorded
 from tests.shared_classes import SHORT, java_options
+from tests.support import kafka_versions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -142,7 +143,8 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[Broker]:
     _must_be_marked(request)
     from tests.tools import make_internal_topics
 
-    with broker() as running:
+    version = os.environ.get(kafka_versions.VARIABLE)
+    with local.local_broker(release=kafka_versions.release(version)) if version else broker() as running:
         request.config.stash[USED].append(running.describe())
         make_internal_topics(running.bootstrap)
         yield running

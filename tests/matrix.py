@@ -19,6 +19,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support import kafka_versions
+
 ROOT = Path(__file__).parent.parent
 HOME = ROOT / "build" / "matrix"
 LOCKED, LOWEST = "locked", "lowest"
@@ -28,7 +30,7 @@ QUICK = ("tests/core", "tests/arrow", "tests/kafka", "tests/operators", "tests/c
 STARTED = (
     "tests/system/world/test_contract.py", "tests/spark/test_load.py", "tests/spark/test_aggregate.py",
     "tests/spark/test_join.py", "tests/sink/test_kafka_stream.py", "tests/sink/test_delta_stream.py",
-    "tests/compat/test_continues.py",
+    "tests/compat/test_continues.py", "tests/kafka/test_versions.py", "tests/kafka/test_transactions.py",
 )  # fmt: skip
 SHOWN = ("pyspark", "pyarrow", "numpy", "numba", "pandas", "deltalake")
 
@@ -36,13 +38,14 @@ SHOWN = ("pyspark", "pyarrow", "numpy", "numba", "pandas", "deltalake")
 @dataclass(frozen=True, kw_only=True)
 class Cell:
     """One set of versions. python: its feature release; pins: requirements beside the locked ones; java: the name of
-    the variable with its home, None for the one that is found.
+    the variable with its home, None for the one that is found. kafka: the version of the broker, None for the usual.
     """
 
     python: str = "3.11"
     pins: tuple[str, ...] = ()
     resolution: str = LOCKED
     java_home: str | None = None
+    kafka: str | None = None
 
 
 CELLS: Mapping[str, Cell] = {
@@ -53,6 +56,8 @@ CELLS: Mapping[str, Cell] = {
     "pyspark-4.2": Cell(pins=("pyspark==4.2.1",)),
     "lowest": Cell(python="3.10", resolution=LOWEST),
     "java-21": Cell(java_home="JAVA_21_HOME"),
+    "kafka-3.9": Cell(kafka="3.9.1"),
+    "kafka-4.4": Cell(kafka="4.4.0"),
 }
 
 
@@ -118,6 +123,7 @@ def _tests(python: Path, cell: Cell, *chosen: str) -> dict[str, int]:
     """Run tests; returns how many passed, failed and so on, nothing if they could not be run."""
     own = {"PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python), "PYTHONPATH": str(ROOT)}
     own |= {"JAVA_HOME": os.environ[cell.java_home]} if cell.java_home else {}
+    own |= {kafka_versions.VARIABLE: cell.kafka} if cell.kafka else {}
     command = (python, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "-p", "no:cacheprovider", *chosen)
     done = subprocess.run(
         [*map(str, command)], cwd=ROOT, env={**os.environ, **own}, text=True, check=False,

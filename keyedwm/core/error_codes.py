@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 CODES: Mapping[str, str] = {
     "OptionError": "KWM-1001",
+    "UnsupportedRequestError": "KWM-1002",
     "AccessError": "KWM-1101",
     "GroupAccessError": "KWM-1102",
     "StoreAccessError": "KWM-1103",

@@ -17,12 +17,13 @@ import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
 from keyedwm.core.errors import UnavailableError
-from keyedwm.testing.ivy import fetch_jars
+from keyedwm.testing.ivy import HASHES, fetch_jars
 from keyedwm.testing.java import complaint, find_java
 from keyedwm.testing.process import START_LIMIT_S, ServerProcess
 
@@ -63,7 +64,12 @@ def as_variables(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 # The broker names a logger but brings none; without one its log would be lost.
-ARTIFACTS = (f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}", "org.apache.logging.log4j:log4j-slf4j-impl:2.25.3")
+def artifacts(version: str) -> tuple[str, ...]:
+    """The Maven coordinates of a version of Kafka."""
+    return f"org.apache.kafka:kafka_2.13:{version}", "org.apache.logging.log4j:log4j-slf4j-impl:2.25.3"
+
+
+ARTIFACTS = artifacts(KAFKA_VERSION)
 HEAP_MB = 512
 JAVA_OPTIONS = "KAFKA_JVM_PERFORMANCE_OPTS"
 PORTS = range(20_000, 32_000)
@@ -77,6 +83,14 @@ Configuration:
 """
 
 
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A version of Kafka, 3.3 or newer, and the SHA-256 of its jars by their names."""
+
+    version: str = KAFKA_VERSION
+    hashes: Mapping[str, str] = field(default_factory=lambda: HASHES)
+
+
 class LocalBroker:
     """A broker process; `stop` and `kill` keep data and ports, `start` brings it back on them.
 
@@ -86,11 +100,18 @@ class LocalBroker:
 
     way = "local"
 
-    def __init__(self, home: Path, port: int | None, extra: Mapping[str, str], heap_mb: int = HEAP_MB) -> None:
-        self._home = home
+    def __init__(
+        self,
+        home: Path,
+        port: int | None,
+        extra: Mapping[str, str],
+        heap_mb: int = HEAP_MB,
+        release: Release = Release(),
+    ) -> None:
+        self._home, self._version = home, release.version
         self._heap = f"-Xmx{heap_mb}m"
         self._java = find_java()
-        self._jars = fetch_jars(f"kafka-{KAFKA_VERSION}", ARTIFACTS)[0].parent
+        self._jars = fetch_jars(f"kafka-{release.version}", artifacts(release.version), hashes=release.hashes)[0].parent
         broker_port, controller_port = free_ports(2)
         broker_port = port or broker_port
         self.bootstrap = f"127.0.0.1:{broker_port}"
@@ -100,7 +121,7 @@ class LocalBroker:
 
     def describe(self) -> str:
         """One line for people."""
-        return f"Kafka {KAFKA_VERSION} at {self.bootstrap}, a process of its own on the local Java (pid {self.pid})"
+        return f"Kafka {self._version} at {self.bootstrap}, a process of its own on the local Java (pid {self.pid})"
 
     @property
     def pid(self) -> int | None:
@@ -181,12 +202,16 @@ CLUSTER_ID = _new_id()
 
 @contextmanager
 def local_broker(
-    *, port: int | None = None, extra: Mapping[str, str] | None = None, heap_mb: int = HEAP_MB
+    *,
+    port: int | None = None,
+    extra: Mapping[str, str] | None = None,
+    heap_mb: int = HEAP_MB,
+    release: Release = Release(),
 ) -> Iterator[LocalBroker]:
     """A running local broker; `extra` adds or replaces server properties."""
     home = Path(tempfile.mkdtemp(prefix="keyedwm-kafka-"))
     try:
-        broker = LocalBroker(home, port, extra or {}, heap_mb)
+        broker = LocalBroker(home, port, extra or {}, heap_mb, release)
         try:
             broker.start()
             yield broker

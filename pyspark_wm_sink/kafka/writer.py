@@ -18,6 +18,7 @@ from keyedwm.core.rows import REJECTED
 from keyedwm.core.watermark import Guarantee
 from keyedwm.kafka.requests.cluster import shared
 from keyedwm.kafka.requests.transactions import longest_timeout_ms
+from keyedwm.kafka.requests.versions import Use
 from keyedwm.last_error import leaving_error
 from keyedwm.runtime.worker import VersionChecked, freeze_gc
 from pyspark_wm_sink.batch.batch_plan import read_plan
@@ -135,6 +136,9 @@ def kafka_publication(
             f"this write, to a local path or an address of {', '.join(SCHEMES)}"
         )
     cluster = shared(target.client)
+    for use in (Use.SINK, Use.EXACTLY_ONCE) if exactly_once else (Use.SINK,):
+        cluster.require(use)
+        cluster.warn_of_losses(use)
     for topic in (target.topic, target.errors_to):
         if topic is not None:
             partition_count(cluster, topic)

@@ -15,6 +15,7 @@ from keyedwm.core.text import nearest
 from keyedwm.kafka.client.errors import UnknownTopicError
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.requests.cluster import Cluster
+from keyedwm.kafka.requests.versions import Use
 from keyedwm.savepoint_files import read_savepoint
 from pyspark_wm_source.options.start_offsets import EARLIEST, INTERNAL_TOPICS, LATEST, NoMatch, OffsetBound, Topics
 from pyspark_wm_source.values.offsets import QueryOffset
@@ -22,6 +23,7 @@ from pyspark_wm_source.values.offsets import QueryOffset
 
 def assigned(cluster: Cluster, topics: Topics, *, running: bool) -> tuple[TopicPartition, ...]:
     """Return the channels to read, in order; before the query runs, a topic that does not exist is an error."""
+    cluster.warn_of_losses(Use.SOURCE)
     names = topics.select(cluster.topics() if topics.pattern is not None else ())
     try:
         found = cluster.partitions(names, missing_ok=running or topics.pattern is not None)

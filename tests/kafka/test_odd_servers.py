@@ -9,7 +9,7 @@ import pytest
 from kafka.protocol.metadata import MetadataRequest
 
 from keyedwm.core.errors import UnavailableError
-from keyedwm.kafka.client import probe
+from keyedwm.kafka.client import connection
 from keyedwm.kafka.client.errors import AccessError
 from keyedwm.kafka.requests.cluster import Cluster
 from tests.kafka.test_hostile import (
@@ -119,7 +119,7 @@ def test_a_server_that_refuses_the_version_of_api_versions_is_asked_with_version
 def test_a_server_that_refuses_every_version_is_given_up(
     broker: HostileBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probe, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(connection, "other_protocol", lambda *_: None)
     broker.lies[API_VERSIONS] = lambda r, b: [b.honest(r, error_code=35)]
     with pytest.raises(UnavailableError, match="supports no version of ApiVersions"):
         Cluster.connect(config_of(broker.bootstrap, **SOME_PATIENCE), 300)

@@ -12,6 +12,7 @@ from keyedwm.core.axis import AxisState, Counts
 from keyedwm.core.encoding import CommittedState, encode_committed
 from keyedwm.kafka.client.errors import Code
 from keyedwm.kafka.client.values import Committed, Isolation, LogEnd, TopicPartition
+from keyedwm.kafka.requests.versions import Use
 from pyspark_wm_source.driver import planner as planner_module
 from pyspark_wm_source.driver.planner import Planner
 from pyspark_wm_source.options.source_options import SourceOptions
@@ -55,6 +56,9 @@ class ScriptedCluster:
 
     def topic_id(self, topic: str) -> str | None:
         return self.ids.get(topic)
+
+    def warn_of_losses(self, use: Use) -> None:
+        """Nothing is lost: every request is answered."""
 
     def topics(self) -> tuple[str, ...]:
         return tuple(sorted({tp.topic for tp in self.logs}))

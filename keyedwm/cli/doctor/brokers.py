@@ -17,7 +17,7 @@ from kafka.protocol.metadata import MetadataRequest
 from keyedwm.cli.doctor.finding import Finding, fail, ok
 from keyedwm.core.errors import KeyedwmError
 from keyedwm.kafka.client.connection import call_with_retries
-from keyedwm.kafka.client.errors import Code
+from keyedwm.kafka.client.errors import Code, UnsupportedRequestError
 from keyedwm.kafka.client.probe import answers_kafka, speaks_tls
 from keyedwm.kafka.client.values import number_of
 from keyedwm.kafka.requests.cluster import Cluster
@@ -107,7 +107,10 @@ def _factor(cluster: Cluster, name: str) -> int | None:
             resource_type=_BROKER, resource_name=str(node), configuration_keys=[name]
         )
         request: Any = DescribeConfigsRequest(resources=[resource], include_synonyms=False, max_version=2)
-        answer = call_with_retries(cluster.connection, node, request, f"reading {name}")
+        try:
+            answer = call_with_retries(cluster.connection, node, request, f"reading {name}")
+        except UnsupportedRequestError:
+            return None
         for result in answer.results:
             for config in result.configs:
                 if config.name == name:

@@ -11,21 +11,22 @@ from typing import Any
 from kafka.protocol.admin import DescribeConfigsRequest
 
 from keyedwm.cli.doctor import brokers, rights
+from keyedwm.cli.doctor.capabilities import capabilities
 from keyedwm.cli.doctor.finding import Finding, fail, ok, warn
 from keyedwm.core.errors import KeyedwmError, OptionError
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.client.connection import call_with_retries
-from keyedwm.kafka.client.errors import Code
+from keyedwm.kafka.client.errors import Code, UnsupportedRequestError
 from keyedwm.kafka.client.properties import KNOWN
 from keyedwm.kafka.client.values import TopicPartition, number_of
 from keyedwm.kafka.requests.cluster import Cluster
+from keyedwm.kafka.requests.versions import Use, missing
 
 _TOPIC = 2  # Kafka's number of the resource type
 _LIMIT_MS = 10_000
 _DAY_MS = 86_400_000
 _AHEAD_MS = 10_000
 _SETTINGS = ("retention.ms", "cleanup.policy", "message.timestamp.type", "max.message.bytes")
-_LEAST_KAFKA = (3, 0)
 _OURS = ("groupIdPrefix", "transactionalIdPrefix")
 
 
@@ -59,20 +60,25 @@ def look(
         return
     with closing(cluster):
         yield version(config, cluster.connection.broker_version)
+        offered = cluster.connection.offered
+        uses = {Use.SOURCE: bool(topics or not targets), Use.SINK: bool(targets), Use.EXACTLY_ONCE: bool(targets)}
+        yield from capabilities(offered, uses)
+        if missing(Use.SOURCE, offered):
+            return
         reached = list(brokers.advertised(cluster))
         yield from reached
         if reached and all(finding.fails for finding in reached):
             return  # all other requests go there
         if topics or group:
             yield brokers.coordinator(cluster, brokers.GROUPS)
-        if targets:
+        if targets and not missing(Use.EXACTLY_ONCE, offered):
             yield brokers.coordinator(cluster, brokers.TRANSACTIONS)
         for topic in topics:
             yield from _topic(cluster, topic)
         if topics or group:
             group_id = group or kafka.get("group.id") or f"{group_prefix or 'keyedwm'}-doctor"
             yield rights.on_group(cluster, group_id)
-        for topic in targets:
+        for topic in targets if not missing(Use.EXACTLY_ONCE, offered) else ():
             yield from rights.on_target(cluster, topic, id_prefix)
 
 
@@ -85,11 +91,9 @@ def looked(options: Mapping[str, str], *checks: Any) -> Iterator[Finding]:
 
 
 def version(config: ClientConfig, found: Sequence[int]) -> Finding:
-    """Check the version of the broker that answered, which no broker says: it follows from the requests it knows."""
-    answer = f"answers at {config.addresses} with {config.security.protocol.value}, Kafka {'.'.join(map(str, found))}"
-    if tuple(found) < _LEAST_KAFKA:
-        return fail("broker", answer, "use Kafka 3.0 or newer")
-    return ok("broker", answer)
+    """Name the version of the broker that answered, which no broker says: it follows from the requests it knows."""
+    answer = f"answers at {config.addresses} with {config.security.protocol.value}"
+    return ok("broker", f"{answer}, requests as of Kafka {'.'.join(map(str, found))}")
 
 
 def unreachable(error: KeyedwmError) -> Finding:
@@ -141,7 +145,10 @@ def _described(cluster: Cluster, topic: str) -> dict[str, str | None] | None:
     request: Any = DescribeConfigsRequest(
         resources=[resource], include_synonyms=False, include_documentation=False, max_version=4
     )
-    answer = call_with_retries(cluster.connection, None, request, f"reading the settings of topic {topic}")
+    try:
+        answer = call_with_retries(cluster.connection, None, request, f"reading the settings of topic {topic}")
+    except UnsupportedRequestError:
+        return None
     sound = [result for result in answer.results if Code.of(result.error_code) is Code.NONE]
     return {setting.name: setting.value for setting in sound[0].configs} if sound else None
 

@@ -20,7 +20,7 @@ from kafka.protocol.producer import EndTxnRequest
 from keyedwm.cli.doctor.finding import Finding, fail, ok, warn
 from keyedwm.core.errors import KeyedwmError, UnavailableError
 from keyedwm.kafka.client.connection import Connection, TransientError, call_with_retries, first_of
-from keyedwm.kafka.client.errors import Code, UnknownTopicError
+from keyedwm.kafka.client.errors import Code, UnknownTopicError, UnsupportedRequestError
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.kafka.requests.transactions import longest_timeout_ms
 from pyspark_wm_source.driver.resolve_offsets import with_nearest
@@ -47,7 +47,10 @@ def allowed_on_topic(connection: Connection, topic: str) -> frozenset[Operation]
         topics=requested, allow_auto_topic_creation=False, include_topic_authorized_operations=True, min_version=8,
         max_version=12,
     )  # fmt: skip
-    answer = call_with_retries(connection, None, request, f"asking for the rights on topic {topic}")
+    try:
+        answer = call_with_retries(connection, None, request, f"asking for the rights on topic {topic}")
+    except UnsupportedRequestError:
+        return None
     try:
         answer_of_topic = first_of(answer.topics, "topic")
     except TransientError:

@@ -10,7 +10,7 @@ import concurrent.futures
 import os
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import kafka.errors as wire_errors
@@ -19,7 +19,7 @@ from kafka.net.selector import NetworkSelector
 from keyedwm.core.errors import OptionError, OutOfTurnError, UnavailableError
 from keyedwm.kafka.client.certificates import CertificateError, sentence
 from keyedwm.kafka.client.config import ClientConfig
-from keyedwm.kafka.client.errors import AccessError, NoBrokerError
+from keyedwm.kafka.client.errors import AccessError, NoBrokerError, UnsupportedRequestError
 from keyedwm.kafka.client.login import LoginError, MechanismError
 from keyedwm.kafka.client.network import LOGIN_REFUSED, Manager, manager_settings
 from keyedwm.kafka.client.outside import NOT_IN_TIME
@@ -150,6 +150,12 @@ class Connection:
         return tuple(self._manager.broker_version)
 
     @property
+    def offered(self) -> Mapping[int, int]:
+        """The newest version of each request that the brokers offer, by API key."""
+        versions = self._manager.broker_version_data.api_versions
+        return {api: newest for api, (_, newest) in versions.items()}
+
+    @property
     def advertised(self) -> list[tuple[int, str, int]]:
         """Node id, host and port of each broker, as the brokers say."""
         return sorted((one.node_id, one.host, one.port) for one in self._manager.cluster.brokers())
@@ -223,9 +229,9 @@ def _refused(error: BaseException, config: ClientConfig) -> Exception | None:
     if isinstance(error, CertificateError):
         return AccessError(sentence(error, config.security))
     if isinstance(error, wire_errors.IncompatibleBrokerVersion):
-        return OptionError(
-            f"the brokers at {config.addresses} (kafka.bootstrap.servers) are too old, "
-            f"Kafka 3.0 or newer is expected: {error}"
+        return UnsupportedRequestError(
+            f"the brokers at {config.addresses} (kafka.bootstrap.servers) do not offer a request that is needed: "
+            f"{error.args[0] if error.args else error}"
         )
     return None
 

@@ -10,7 +10,7 @@ import enum
 
 from kafka.errors import for_code
 
-from keyedwm.core.errors import DataLossError, InputError, KeyedwmError, UnavailableError
+from keyedwm.core.errors import DataLossError, InputError, KeyedwmError, OptionError, UnavailableError
 from keyedwm.core.text import offsets_text
 from keyedwm.kafka.client.values import TopicPartition
 
@@ -125,6 +125,12 @@ class AccessError(KeyedwmError):
     """The cluster denies an operation, or does not accept the credentials."""
 
     advice = "grant the rights, or fix the kafka.sasl.* and kafka.ssl.* options"
+
+
+class UnsupportedRequestError(OptionError):
+    """The brokers do not offer a request, or none of the versions that this client can use."""
+
+    advice = "use newer brokers, or do without: keyedwm doctor lists what works with these"
 
 
 class GroupAccessError(AccessError):

@@ -6,6 +6,7 @@ other one is worded for the user.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Iterable, Mapping
@@ -13,11 +14,15 @@ from uuid import UUID
 
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.client.connection import Connection, Retry
-from keyedwm.kafka.client.errors import Code
+from keyedwm.kafka.client.errors import Code, UnsupportedRequestError
 from keyedwm.kafka.client.values import Committed, Isolation, LogEnd, TopicPartition
-from keyedwm.kafka.requests import groups, metadata, offsets
+from keyedwm.kafka.requests import groups, metadata, offsets, versions
 from keyedwm.kafka.requests.coordinators import Coordinators
 from keyedwm.kafka.requests.metadata import Metadata
+from keyedwm.kafka.requests.versions import Use
+
+_log = logging.getLogger("keyedwm.kafka")
+_said: set[tuple[str, tuple[str, ...]]] = set()  # of this process: addresses and losses
 
 
 class Cluster:
@@ -46,6 +51,21 @@ class Cluster:
     def close(self) -> None:
         """Close all connections; twice is fine."""
         self.connection.close()
+
+    def warn_of_losses(self, use: Use) -> None:
+        """Say once a process what is lost in a use with the versions of requests that these brokers offer."""
+        lost = tuple(f"{loss.check}: {loss.lost}" for loss in versions.losses(use, self.connection.offered))
+        if lost and (self.config.addresses, lost) not in _said:
+            _said.add((self.config.addresses, lost))
+            _log.warning(
+                "the brokers at %s offer older requests than %s uses (docs/reference/broker-requests.md): %s",
+                self.config.addresses, use.value, "; ".join(lost),
+            )  # fmt: skip
+
+    def require(self, use: Use) -> None:
+        """Raise UnsupportedRequestError if these brokers do not offer what a use needs."""
+        if absent := versions.absent_sentence(use, self.connection.offered):
+            raise UnsupportedRequestError(f"{self.config.addresses} (kafka.bootstrap.servers): {absent}")
 
     def topics(self) -> tuple[str, ...]:
         """All topic names that this client may describe, internal ones included, sorted."""

@@ -11,6 +11,7 @@ from keyedwm.core.errors import InputError
 from keyedwm.kafka.client.connection import Connection, Retry, TransientError, first_of
 from keyedwm.kafka.client.errors import AccessError, Code, GroupAccessError, described
 from keyedwm.kafka.requests.reactions import Api, Reaction, reaction
+from keyedwm.kafka.requests.versions import VERSIONS
 
 GROUP, TRANSACTION = 0, 1  # Kafka's key types
 
@@ -37,7 +38,8 @@ class Coordinators:
         self._nodes.pop((kind, key), None)
 
     def _ask(self, key: str, kind: int, retry: Retry) -> int:
-        request = FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key], min_version=1, max_version=4)
+        limits = VERSIONS[Api.FIND_COORDINATOR].limits
+        request = FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key], **limits)
         while True:
             try:
                 response = self._connection.call(None, request)

@@ -16,12 +16,13 @@ from keyedwm.kafka.client.errors import AccessError, Code, GroupAccessError, des
 from keyedwm.kafka.client.values import Committed, TopicPartition, by_topic
 from keyedwm.kafka.requests.coordinators import GROUP, Coordinators
 from keyedwm.kafka.requests.reactions import Api, Reaction, reaction
+from keyedwm.kafka.requests.versions import VERSIONS
 
 _NO_OFFSET = -1
 # Half of what a broker takes as one batch by default (message.max.bytes, 1 MiB), by a generous estimate.
 _COMMIT_BYTES = 512 << 10
 _COMMIT_OVERHEAD_BYTES = 64
-_BY_GROUP_SINCE = 8  # the version of OffsetFetch
+_BY_GROUP_SINCE, _ALL_SINCE = 8, 2  # versions of OffsetFetch
 
 
 def commit(
@@ -168,7 +169,11 @@ def _commit_request(group: str, positions: Mapping[TopicPartition, tuple[int, st
 
     topics = [topic_type(name=name, partitions=parts) for name, parts in by_topic(positions, part).items()]
     return OffsetCommitRequest(
-        group_id=group, generation_id_or_member_epoch=-1, member_id="", topics=topics, min_version=2, max_version=9
+        group_id=group,
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        topics=topics,
+        **VERSIONS[Api.OFFSET_COMMIT].limits,
     )
 
 
@@ -183,7 +188,8 @@ def _fetch_request(group: str, places: list[TopicPartition] | None) -> OffsetFet
         for name, numbers in by_topic(places or (), lambda tp: tp.partition).items()
     ]  # as versions before 8 have them
     topics = None if places is None else requested  # null asks for all
+    limits = VERSIONS[Api.OFFSET_FETCH].limits | ({} if topics is not None else {"min_version": _ALL_SINCE})
     return OffsetFetchRequest(
         groups=[group_type(group_id=group, topics=topics)], group_id=group, topics=None if topics is None else named,
-        require_stable=True, min_version=1 if topics else 2, max_version=9,
+        require_stable=True, **limits,
     )  # fmt: skip

@@ -17,15 +17,16 @@ from kafka.protocol.metadata import MetadataRequest
 
 from keyedwm.core.errors import InputError
 from keyedwm.kafka.client.connection import Connection, Retry, TransientError
-from keyedwm.kafka.client.errors import AccessError, Code, UnknownTopicError, described
+from keyedwm.kafka.client.errors import AccessError, Code, UnknownTopicError, UnsupportedRequestError, described
 from keyedwm.kafka.client.values import TopicPartition, number_of
 from keyedwm.kafka.requests.reactions import Api, reaction
+from keyedwm.kafka.requests.versions import VERSIONS
 
 _NO_LEADER = -1
 _NO_ID = UUID(int=0)
 _NO_EPOCH = -1
 _UNKNOWN_TOPIC_ANSWERS = 4
-_NO_CREATION_SINCE, _SOUND_EPOCHS_SINCE = 4, 9  # versions of Metadata
+_SOUND_EPOCHS_SINCE = 9  # the version of Metadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +160,7 @@ class Metadata:
             try:
                 # Reading must not create topics, whatever the broker's auto.create.topics.enable says.
                 request = MetadataRequest(
-                    topics=requested, allow_auto_topic_creation=False, min_version=_NO_CREATION_SINCE, max_version=12
+                    topics=requested, allow_auto_topic_creation=False, **VERSIONS[Api.METADATA].limits
                 )
                 answer = self.connection.call(None, request)
             except TransientError as error:
@@ -236,10 +237,11 @@ def largest_batch_bytes(connection: Connection, topic: str) -> int | None:
     resource = DescribeConfigsRequest.DescribeConfigsResource(
         resource_type=_TOPIC_RESOURCE, resource_name=topic, configuration_keys=[_LIMIT]
     )
-    request = DescribeConfigsRequest(resources=[resource], include_synonyms=False, max_version=2)
+    limits = VERSIONS[Api.DESCRIBE_CONFIGS].limits
+    request = DescribeConfigsRequest(resources=[resource], include_synonyms=False, **limits)
     try:
         answer = connection.call(None, request)
-    except TransientError:
+    except (TransientError, UnsupportedRequestError):
         return None
     sound = [result for result in answer.results if Code.of(result.error_code) is Code.NONE]
     values = [number_of(config.value) for result in sound for config in result.configs if config.name == _LIMIT]

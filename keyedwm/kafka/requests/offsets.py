@@ -14,10 +14,11 @@ from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequ
 
 from keyedwm.core.errors import InputError, KeyedwmError
 from keyedwm.kafka.client.connection import Retry, TransientError
-from keyedwm.kafka.client.errors import AccessError, Code, described
+from keyedwm.kafka.client.errors import AccessError, Code, UnsupportedRequestError, described
 from keyedwm.kafka.client.values import Isolation, LogEnd, TopicPartition, by_topic
 from keyedwm.kafka.requests.metadata import Metadata
 from keyedwm.kafka.requests.reactions import Api, Reaction, reaction
+from keyedwm.kafka.requests.versions import VERSIONS
 
 _LATEST, _EARLIEST, _NEWEST_TIME = -1, -2, -3
 _NO_OFFSET = _NO_EPOCH = -1
@@ -73,7 +74,7 @@ def _offsets(parts: Mapping[TopicPartition, Any]) -> dict[TopicPartition, int]:
 
 
 def _ask(
-    metadata: Metadata, wanted: Mapping[TopicPartition, int], isolation: Isolation, *, min_version: int = 2
+    metadata: Metadata, wanted: Mapping[TopicPartition, int], isolation: Isolation, *, min_version: int | None = None
 ) -> dict[TopicPartition, Any]:
     def request(partitions: list[TopicPartition]) -> ListOffsetsRequest:
         return _request(metadata, partitions, wanted, isolation, min_version)
@@ -145,7 +146,7 @@ def _request(
     partitions: list[TopicPartition],
     timestamps: Mapping[TopicPartition, int],
     isolation: Isolation,
-    min_version: int,
+    min_version: int | None,
 ) -> ListOffsetsRequest:
     topic_type = ListOffsetsRequest.ListOffsetsTopic
 
@@ -161,8 +162,7 @@ def _request(
         replica_id=-1,
         isolation_level=isolation.wire,
         topics=topics,
-        min_version=min_version,
-        max_version=max(min_version, 7),
+        **(VERSIONS[Api.LIST_OFFSETS].limits | ({} if min_version is None else {"min_version": min_version})),
     )
 
 
@@ -183,10 +183,14 @@ def epoch_ends(metadata: Metadata, epochs: Mapping[TopicPartition, int]) -> dict
 
     def request(partitions: list[TopicPartition]) -> OffsetForLeaderEpochRequest:
         topics = [topic_type(topic=name, partitions=parts) for name, parts in by_topic(partitions, part).items()]
-        return OffsetForLeaderEpochRequest(replica_id=_CONSUMER, topics=topics, min_version=2, max_version=4)
+        limits = VERSIONS[Api.OFFSET_FOR_LEADER_EPOCH].limits
+        return OffsetForLeaderEpochRequest(replica_id=_CONSUMER, topics=topics, **limits)
 
     def parts(answer: Any) -> dict[TopicPartition, Any]:
         return {TopicPartition(t.topic, part.partition): part for t in answer.topics for part in t.partitions}
 
-    answers = ask_leaders(metadata, epochs, Api.OFFSET_FOR_LEADER_EPOCH, request, parts)
+    try:
+        answers = ask_leaders(metadata, epochs, Api.OFFSET_FOR_LEADER_EPOCH, request, parts)
+    except UnsupportedRequestError:  # the loss was said when the query began
+        return dict.fromkeys(epochs)
     return {tp: None if part.end_offset == _UNKNOWN else part.end_offset for tp, part in answers.items()}

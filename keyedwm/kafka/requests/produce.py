@@ -27,6 +27,7 @@ from keyedwm.kafka.records.encode import Batch, Producer, encode
 from keyedwm.kafka.records.record_columns import Layout, RecordColumns, lay_out
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.kafka.requests.reactions import Api, Reaction, reaction
+from keyedwm.kafka.requests.versions import VERSIONS
 
 MOST_IN_FLIGHT = 5  # of one producer a broker remembers the last five batches of a partition
 _ACKS_ALL = -1
@@ -49,7 +50,8 @@ def new_producer(cluster: Cluster) -> Producer:
     """A producer id of our own, not transactional."""
     retry = Retry(cluster.config, "asking for a producer id")
     while True:
-        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1, max_version=4)
+        limits = VERSIONS[Api.INIT_PRODUCER_ID].limits
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1, **limits)
         try:
             answer = cluster.connection.call(None, request)
         except TransientError as error:
@@ -151,7 +153,7 @@ class Sender:
             acks=_ACKS_ALL,
             timeout_ms=self._cluster.config.request_timeout_ms,
             topic_data=[topic_type(name=one.tp.topic, partition_data=[part])],
-            max_version=11,
+            **VERSIONS[Api.PRODUCE].limits,
         )
         one.answer = self._cluster.connection.submit(node, request)
 

@@ -36,6 +36,11 @@ class Api(enum.IntEnum):
     DESCRIBE_TRANSACTIONS = 65
     LIST_TRANSACTIONS = 66
 
+    @property
+    def kafka_name(self) -> str:
+        """Kafka's name, as `OffsetFetch`."""
+        return "".join(word.capitalize() for word in self.name.split("_"))
+
 
 class Reaction(enum.Enum):
     """The next step after an answer.

@@ -17,7 +17,9 @@ from keyedwm.kafka.client.errors import Code
 from keyedwm.kafka.client.values import Committed, TopicPartition
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.kafka.requests.coordinators import GROUP, TRANSACTION
+from keyedwm.kafka.requests.reactions import Api
 from keyedwm.kafka.requests.transactions import Fate, Transaction, ask, end, refusal
+from keyedwm.kafka.requests.versions import VERSIONS
 
 
 def commit_as(
@@ -54,8 +56,7 @@ def _add_group(cluster: Cluster, producer: Transaction, group: str) -> None:
         producer_id=producer.producer_id,
         producer_epoch=producer.epoch,
         group_id=group,
-        min_version=2,
-        max_version=3,
+        **VERSIONS[Api.ADD_OFFSETS_TO_TXN].limits,
     )
     retry = Retry(cluster.config, f"adding group {group!r} to transaction {producer.transactional_id!r}")
     answer, code = ask(cluster, (producer.transactional_id, TRANSACTION), request, lambda of: of.error_code, retry)
@@ -82,8 +83,7 @@ def _commit_offset(
         member_id="",
         group_instance_id=None,
         topics=[topic_type(name=tp.topic, partitions=[part])],
-        min_version=3,
-        max_version=3,
+        **VERSIONS[Api.TXN_OFFSET_COMMIT].limits,
     )
     retry = Retry(cluster.config, f"committing an offset of group {group!r} in {producer.transactional_id!r}")
     answer, code = ask(cluster, (group, GROUP), request, _offset_code, retry)

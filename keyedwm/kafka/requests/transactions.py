@@ -17,12 +17,13 @@ from kafka.protocol.producer import AddPartitionsToTxnRequest, EndTxnRequest, In
 
 from keyedwm.core.errors import FencedError, InputError, KeyedwmError, OptionError, UnavailableError
 from keyedwm.kafka.client.connection import Retry, TransientError, call_with_retries, first_of
-from keyedwm.kafka.client.errors import AccessError, Code, described
+from keyedwm.kafka.client.errors import AccessError, Code, UnsupportedRequestError, described
 from keyedwm.kafka.client.values import TopicPartition, by_topic, number_of
 from keyedwm.kafka.records.encode import Producer
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.kafka.requests.coordinators import TRANSACTION
 from keyedwm.kafka.requests.reactions import Api, Reaction, reaction
+from keyedwm.kafka.requests.versions import VERSIONS
 
 _AMBIGUOUS = frozenset({
     Code.INVALID_PRODUCER_EPOCH, Code.PRODUCER_FENCED, Code.INVALID_TXN_STATE, Code.INVALID_PRODUCER_ID_MAPPING,
@@ -73,7 +74,7 @@ class IdHolder(Enum):
 def begin(cluster: Cluster, transactional_id: str, timeout_ms: int) -> Transaction:
     """Take the id over: an open transaction under it is aborted. The new one begins with its first partition."""
     request = InitProducerIdRequest(
-        transactional_id=transactional_id, transaction_timeout_ms=timeout_ms, min_version=1, max_version=4
+        transactional_id=transactional_id, transaction_timeout_ms=timeout_ms, **VERSIONS[Api.INIT_PRODUCER_ID].limits
     )
     retry = Retry(cluster.config, f"beginning transaction {transactional_id!r}")
     answer, code = ask(cluster, (transactional_id, TRANSACTION), request, _own_code, retry)
@@ -96,7 +97,7 @@ def add_partitions(cluster: Cluster, transaction: Transaction, partitions: Itera
         v3_and_below_producer_id=transaction.producer_id,
         v3_and_below_producer_epoch=transaction.epoch,
         v3_and_below_topics=[topic_type(name=name, partitions=parts) for name, parts in numbers.items()],
-        max_version=3,
+        **VERSIONS[Api.ADD_PARTITIONS_TO_TXN].limits,
     )
     retry = Retry(cluster.config, f"adding partitions to transaction {transaction.transactional_id!r}")
     answer, code = ask(
@@ -152,7 +153,8 @@ def _open_ids(cluster: Cluster, node: int) -> set[str]:
     """The ids of the open transactions that a broker coordinates."""
     retry = Retry(cluster.config, "listing transactions")
     while True:
-        request = ListTransactionsRequest(state_filters=[_OPEN], producer_id_filters=[], max_version=1)
+        limits = VERSIONS[Api.LIST_TRANSACTIONS].limits
+        request = ListTransactionsRequest(state_filters=[_OPEN], producer_id_filters=[], **limits)
         answer = _call_with_retries(cluster, node, request, "listing transactions")
         then, why = reaction(Api.LIST_TRANSACTIONS, answer.error_code), described(answer.error_code)
         if then is Reaction.ANSWER:
@@ -201,7 +203,8 @@ def statuses(cluster: Cluster, transactions: Iterable[Transaction]) -> dict[Tran
 
 def _submit_describe(cluster: Cluster, node: int, transactions: Iterable[Transaction]) -> Any:
     ids = [transaction.transactional_id for transaction in transactions]
-    return cluster.connection.submit(node, DescribeTransactionsRequest(transactional_ids=ids, max_version=0))
+    limits = VERSIONS[Api.DESCRIBE_TRANSACTIONS].limits
+    return cluster.connection.submit(node, DescribeTransactionsRequest(transactional_ids=ids, **limits))
 
 
 def _status_of(transaction: Transaction, state: Any) -> TransactionStatus | None:
@@ -243,8 +246,12 @@ def longest_timeout_ms(cluster: Cluster) -> int | None:
     allowed = []
     for node in brokers(cluster):
         submitted = resource(resource_type=_BROKER_RESOURCE, resource_name=str(node), configuration_keys=[_LONGEST])
-        request = DescribeConfigsRequest(resources=[submitted], include_synonyms=False, max_version=2)
-        answer = _call_with_retries(cluster, node, request, f"reading {_LONGEST}")
+        limits = VERSIONS[Api.DESCRIBE_CONFIGS].limits
+        request = DescribeConfigsRequest(resources=[submitted], include_synonyms=False, **limits)
+        try:
+            answer = _call_with_retries(cluster, node, request, f"reading {_LONGEST}")
+        except UnsupportedRequestError:
+            return None
         configs = [config for result in answer.results for config in result.configs if config.name == _LONGEST]
         allowed += [number_of(config.value) for config in configs]
     return min((longest for longest in allowed if longest is not None), default=None)
@@ -252,7 +259,7 @@ def longest_timeout_ms(cluster: Cluster) -> int | None:
 
 def brokers(cluster: Cluster) -> list[int]:
     """Return the node ids of all brokers."""
-    request = MetadataRequest(topics=[], allow_auto_topic_creation=False, max_version=12)
+    request = MetadataRequest(topics=[], allow_auto_topic_creation=False, **VERSIONS[Api.METADATA].limits)
     retry = Retry(cluster.config, "reading the list of brokers")
     while not (answer := _call_with_retries(cluster, None, request, "reading the list of brokers")).brokers:
         retry.pause("the answer has no broker")
@@ -266,7 +273,7 @@ def _submit_end(cluster: Cluster, transaction: Transaction, retry: Retry, *, com
         producer_id=transaction.producer_id,
         producer_epoch=transaction.epoch,
         committed=commit,
-        max_version=3,
+        **VERSIONS[Api.END_TXN].limits,
     )
     return cluster.connection.submit(node, request)
 
@@ -287,7 +294,8 @@ def _fate_by_code(cluster: Cluster, transaction: Transaction, number: int, *, co
 
 def _describe(cluster: Cluster, transactional_id: str) -> Any:
     """Return the coordinator's view; None if it knows no such id."""
-    request = DescribeTransactionsRequest(transactional_ids=[transactional_id], max_version=0)
+    limits = VERSIONS[Api.DESCRIBE_TRANSACTIONS].limits
+    request = DescribeTransactionsRequest(transactional_ids=[transactional_id], **limits)
     retry = Retry(cluster.config, f"asking about transaction {transactional_id!r}")
     answer, code = ask(cluster, (transactional_id, TRANSACTION), request, _described_code, retry)
     if code is Code.TRANSACTIONAL_ID_NOT_FOUND:

@@ -11,12 +11,15 @@ from pathlib import Path
 import pytest
 
 from keyedwm.cli.doctor import machine
+from keyedwm.cli.doctor.capabilities import capabilities
 from keyedwm.cli.doctor.cluster import clocks, settings_of_topic, version
 from keyedwm.cli.doctor.finding import Finding, Verdict
 from keyedwm.cli.main import main
 from keyedwm.config.secrets import pairs_of, settings_of
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.client.values import TopicPartition
+from keyedwm.kafka.requests.reactions import Api
+from keyedwm.kafka.requests.versions import VERSIONS, Use
 
 
 def lines(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, list[str]]:
@@ -214,7 +217,7 @@ def test_a_cluster_and_its_topic_are_looked_at(kafka, topic_of, capsys, topic):
     code, found = lines(capsys, "--bootstrap", kafka.bootstrap, "--topic", made)
     assert code == 0
     answered = line_of(found, "broker: ")
-    assert answered.startswith(f"ok    broker: answers at {kafka.bootstrap} with PLAINTEXT, Kafka ")
+    assert answered.startswith(f"ok    broker: answers at {kafka.bootstrap} with PLAINTEXT, requests as of Kafka ")
     assert machine.meets(answered.rpartition(" ")[2], ">=3.0")
     assert line_of(found, f"rights on {made}: ").endswith("may be read")
     assert f"ok    topic {made}: 2 partitions, 0 offsets" in found
@@ -275,10 +278,33 @@ def test_a_table_is_no_target_and_is_told_to_be_left_out(capsys, path):
     assert f"--target: {path!r} is a path, a topic is expected; a Delta table needs none: leave it out" in said
 
 
-def test_a_broker_that_is_too_old_is_a_failure():
+NEWEST = {api: versions.newest for api, versions in VERSIONS.items()}
+READING = {Use.SOURCE: True, Use.SINK: False, Use.EXACTLY_ONCE: False}
+
+
+def test_each_use_is_told_by_the_requests_that_brokers_offer():
     config = ClientConfig.from_options({"bootstrap.servers": "a:1"})
-    assert version(config, (3, 0)).verdict is Verdict.OK
-    assert version(config, (2, 8)).line().endswith("PLAINTEXT, Kafka 2.8 -> use Kafka 3.0 or newer")
+    assert version(config, (2, 8)).line().endswith("PLAINTEXT, requests as of Kafka 2.8")
+    assert {finding.verdict for finding in capabilities(NEWEST, dict.fromkeys(Use, True))} == {Verdict.OK}
+    # A server that reads and writes, without transactions and truncation checks.
+    offered = NEWEST | {Api.OFFSET_FOR_LEADER_EPOCH: 1, Api.FETCH: 11}
+    del offered[Api.DESCRIBE_TRANSACTIONS]
+    told = [finding.line() for finding in capabilities(offered, READING)]
+    assert "ok    the source: all requests that it needs are offered" in told
+    assert line_of(told, "truncation check: ").startswith("WARN  truncation check: no check for a log truncated betw")
+    assert line_of(told, "recreation check: ").startswith("WARN  recreation check: no check for a topic recreated wh")
+    assert line_of(told, "kept states: ") == "ok    kept states: works with these brokers"
+    assert line_of(told, "the exactly-once sink to Kafka: ").startswith(
+        "WARN  the exactly-once sink to Kafka: the exactly-once sink to Kafka needs DescribeTransactions 0 or newer"
+    )
+    assert (
+        line_of([finding.line() for finding in capabilities(offered, {Use.EXACTLY_ONCE: True})], "the e")[:4] == "FAIL"
+    )
+
+
+def test_brokers_that_cannot_be_read_from_are_a_failure():
+    (found,) = capabilities(NEWEST | {Api.FETCH: 3}, {Use.SOURCE: True})
+    assert found.line().startswith("FAIL  the source: the source needs Fetch 4 or newer, which these brokers do not")
 
 
 def test_an_option_that_does_not_concern_the_cluster_is_refused(capsys):
