@@ -1,0 +1,140 @@
+"""Fields, schema ids and faults of Protobuf values: the counterpart of `decoder` for Avro.
+
+Rule: behind Confluent's id stand the indexes that lead to the message in its file, so a program belongs to an id and
+its indexes. An id that is unknown, a schema of another kind and a message that is not there are faults of the value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from google.protobuf.descriptor import Descriptor, FileDescriptor
+from numpy.typing import NDArray
+
+from keyedwm.core.errors import InputError
+from keyedwm.core.schemas import SchemaKind, SchemaLookup, UnknownSchemaError
+from keyedwm.formats.avro_readings import Request
+from keyedwm.formats.decoder import Decoded, Problem
+from keyedwm.formats.faults import Fault
+from keyedwm.formats.heads import Bodies, Head, bodies_of
+from keyedwm.formats.proto_columns import LinkedMessages, decode
+from keyedwm.formats.proto_kernels import find_programs, past_indexes
+from keyedwm.formats.proto_program import Level, Program, compile_message
+from keyedwm.formats.proto_schema import link, message_at
+
+_FIRST = b"\0"  # the indexes of the first message of a file
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Known:
+    """What is known of an id and its indexes. problem: of all such values, None for none."""
+
+    schema_id: int
+    indexes: bytes
+    program: Program
+    problem: Problem | None = None
+
+
+class ProtoDecoder:
+    """Decodes values of one head: Confluent's, or none, which stands for the first message of the one schema."""
+
+    def __init__(self, head: Head, requests: Sequence[Request], schemas: SchemaLookup) -> None:
+        self._head, self._requests, self._schemas = head, tuple(requests), schemas
+        self._files: dict[int, FileDescriptor | Problem] = {}
+        self._known: list[_Known] = []
+        self._linked = LinkedMessages(())
+
+    def decode(self, values: pa.Array) -> Decoded:
+        """Decode binary values. Raises the lookup's UnavailableError."""
+        bodies = bodies_of(self._head, values)
+        which = np.full(len(values), -1, np.int32)
+        row = self._find(bodies, which, 0)
+        while row < len(values):
+            indexes = _FIRST if self._head is Head.NONE else _indexes_at(bodies, row)
+            self._known.append(self._learn(int(bodies.ids[row]), indexes))
+            self._linked = LinkedMessages([one.program for one in self._known])
+            row = self._find(bodies, which, row)
+        columns = decode(self._linked, bodies, which, self._requests)
+        problems = {}
+        for number, one in enumerate(self._known):
+            rows = which == number
+            if one.problem is not None and rows.any():
+                bodies.faults[rows] = one.problem.fault
+                problems[one.schema_id] = one.problem
+        self._forget_unknown()
+        return Decoded(columns, bodies.ids, bodies.faults, problems, self._head)
+
+    def _find(self, bodies: Bodies, which: NDArray[np.int32], row: int) -> int:
+        """Find the program of each value from `row` on; return the first row that has none yet, else their number."""
+        ids = np.array([one.schema_id for one in self._known], np.int64)
+        ends = np.cumsum([0, *(len(one.indexes) for one in self._known)]).astype(np.int64)
+        keys = np.frombuffer(b"".join(one.indexes for one in self._known) or _FIRST, np.uint8)
+        return int(find_programs(
+            bodies.data, bodies.start, bodies.stop, bodies.ids, bodies.faults, self._head is not Head.NONE,
+            ids, ends, keys, which, row,
+        ))  # fmt: skip
+
+    def _learn(self, schema_id: int, indexes: bytes) -> _Known:
+        called = "the schema of option value.schema" if self._head is Head.NONE else f"schema {schema_id}"
+        file = self._file(schema_id, called)
+        if isinstance(file, Problem):
+            return _Known(schema_id, indexes, Program([Level()]), file)
+        numbers = _numbers(indexes)
+        message = message_at(file, numbers)
+        if message is None:
+            problem = Problem(Fault.WRONG_SCHEMA, f"{called} has no message with the indexes {numbers}")
+            return _Known(schema_id, indexes, Program([Level()]), problem)
+        program = compile_message(message, self._requests)
+        return _Known(schema_id, indexes, program, self._unreadable(called, message, program))
+
+    def _file(self, schema_id: int, called: str) -> FileDescriptor | Problem:
+        """Return the linked schema of an id, or why there is none."""
+        if schema_id not in self._files:
+            try:
+                registered = self._schemas.schema(schema_id)
+            except UnknownSchemaError as error:
+                return Problem(Fault.UNKNOWN_SCHEMA, error.message)
+            if registered.kind is not SchemaKind.PROTOBUF:
+                sentence = f"{called} is of the kind {registered.kind.value}, Protobuf is expected"
+                return Problem(Fault.OTHER_KIND, sentence)
+            try:
+                self._files[schema_id] = link(registered)
+            except InputError as error:
+                self._files[schema_id] = Problem(Fault.WRONG_SCHEMA, f"{called}: {error.message}")
+        return self._files[schema_id]
+
+    def _unreadable(self, called: str, message: Descriptor, program: Program) -> Problem | None:
+        if not program.unreadable:
+            return None
+        slot, kind = next(iter(program.unreadable.items()))
+        request = self._requests[slot]
+        found = f"{called} has {request.text} of {message.full_name} as {kind}"
+        return Problem(Fault.OTHER_TYPE, f"{found}, which cannot be read as {request.called}")
+
+    def _forget_unknown(self) -> None:
+        """An id that is unknown now may be known to the next batch."""
+        known = [one for one in self._known if one.problem is None or one.problem.fault is not Fault.UNKNOWN_SCHEMA]
+        if len(known) < len(self._known):
+            self._known = known
+            self._linked = LinkedMessages([one.program for one in known])
+
+
+def _indexes_at(bodies: Bodies, row: int) -> bytes:
+    """The bytes of a value's indexes."""
+    at = int(bodies.start[row])
+    return bodies.data[at : int(past_indexes(bodies.data, at, bodies.stop[row]))].tobytes()
+
+
+def _numbers(indexes: bytes) -> list[int]:
+    """The indexes themselves; none at all stands for the first message."""
+    numbers, value, shift = list[int](), 0, 0
+    for byte in indexes:
+        value |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            numbers.append((value >> 1) ^ -(value & 1))
+            value = shift = 0
+    return numbers[1:] or [0]

@@ -1,0 +1,341 @@
+"""Running programs over Protobuf messages, in one compiled loop over their fields.
+
+Rule: no byte outside of a message is read: each step first checks what is left. What is not asked for is passed over by
+its wire type and not looked into. As everywhere in Protobuf the last value of a field counts, parts of a message that
+comes twice are joined, and a member of a oneof takes the others away.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+
+from keyedwm.formats.faults import Fault
+from keyedwm.runtime.compiled import bare, inlined
+
+
+class Op(IntEnum):
+    """What is done with a field: an entry is (number, wire type, op, slot, argument, count)."""
+
+    SIGNED = 0  # a varint of 64 bits; argument, as of all numbers: 1 to store it as a double
+    UNSIGNED = 1  # what needs 64 bits is null, but as a double
+    SIGNED_32 = 2
+    UNSIGNED_32 = 3
+    ZIGZAG = 4
+    ZIGZAG_32 = 5
+    FLAG = 6
+    FLOAT = 7
+    DOUBLE = 8
+    SPAN = 9
+    SYMBOL = 10  # argument: the place of its numbers; count: how many; a number that has no name is null
+    CLOSED_SYMBOL = 11  # a number that has no name is no value at all
+    SECONDS = 12
+    NANOS = 13  # stored beside the seconds
+    MESSAGE = 14  # argument: its level
+    CLEAR = 15  # another member of a oneof is there; argument, count: as of a closed symbol, count 0 for other types
+
+
+class Wire(IntEnum):
+    """The types of fields on the wire."""
+
+    VARINT = 0
+    FIXED64 = 1
+    BYTES = 2
+    GROUP = 3
+    END_GROUP = 4
+    FIXED32 = 5
+
+
+(_SIGNED, _UNSIGNED, _SIGNED_32, _UNSIGNED_32, _ZIGZAG, _ZIGZAG_32, _FLAG, _FLOAT, _DOUBLE, _SPAN, _SYMBOL,
+ _CLOSED_SYMBOL, _SECONDS, _NANOS, _MESSAGE, _CLEAR) = (int(op) for op in Op)  # fmt: skip
+_VARINT, _FIXED64, _BYTES, _GROUP, _END_GROUP, _FIXED32 = (int(wire) for wire in Wire)
+_NONE, _NO_HEAD, _CUT = int(Fault.NONE), int(Fault.NO_HEAD), int(Fault.CUT)
+_MOST_INDEXES = 64  # messages within each other
+_FAILED = -1
+_TAG_BYTES = 5
+_NUMBER_BYTES = 10
+_MOST_BYTES = 2**31 - 1  # of one field
+
+
+@inlined
+def _varint(data, at, stop, most):
+    """The number that begins at `at`, and the position behind it, -1 if it is cut off or has more bytes than `most`."""
+    value, shift = np.uint64(0), np.uint64(0)
+    last = min(at + most, stop)
+    while at < last:
+        byte = np.uint64(data[at])
+        value |= (byte & np.uint64(127)) << shift
+        at += 1
+        if byte < np.uint64(128):
+            return value, np.int64(at)
+        shift += np.uint64(7)
+    return value, np.int64(_FAILED)
+
+
+@inlined
+def _word_of(data, at, size):
+    word = np.uint64(0)
+    for i in range(size):
+        word |= np.uint64(data[at + i]) << np.uint64(8 * i)
+    return word
+
+
+@inlined
+def _field(data, at, stop):
+    """The number and the wire type of the field that begins at `at`, its word, and the position behind.
+
+    A field of bytes has the position of its first byte in place of the word. The position is -1 if it is damaged.
+    """
+    tag, at = _varint(data, at, stop, _TAG_BYTES)
+    number, wire = np.int64(tag >> np.uint64(3)), np.int64(tag & np.uint64(7))
+    if at < 0 or tag > np.uint64(0xFFFFFFFF) or number == 0:
+        return number, wire, np.uint64(0), np.int64(_FAILED)
+    word = np.uint64(0)
+    if wire == _VARINT:
+        word, at = _varint(data, at, stop, _NUMBER_BYTES)
+    elif wire in (_FIXED64, _FIXED32):
+        size = 8 if wire == _FIXED64 else 4
+        if stop - at < size:
+            return number, wire, word, np.int64(_FAILED)
+        word, at = _word_of(data, at, size), at + size
+    elif wire == _BYTES:
+        size, at = _varint(data, at, stop, _NUMBER_BYTES)
+        if at < 0 or size > np.uint64(_MOST_BYTES) or np.int64(size) > stop - at:
+            return number, wire, word, np.int64(_FAILED)
+        word, at = np.uint64(at), at + np.int64(size)
+    elif wire > _FIXED32:
+        return number, wire, word, np.int64(_FAILED)
+    return number, wire, word, np.int64(at)
+
+
+@bare
+def _past_group(data, at, stop, number, open_groups):
+    """The position behind a group whose first tag was read, -1 if it is damaged."""
+    depth = 1
+    open_groups[0] = number
+    while depth > 0:
+        number, wire, _, at = _field(data, at, stop)
+        if at < 0:
+            return at
+        if wire == _GROUP:
+            if depth == len(open_groups):
+                return np.int64(_FAILED)
+            open_groups[depth] = number
+            depth += 1
+        elif wire == _END_GROUP:
+            depth -= 1
+            if open_groups[depth] != number:
+                return np.int64(_FAILED)
+    return at
+
+
+@inlined
+def _as_number(op, word):
+    """The bits of a word as the field's type has them."""
+    if op in (_SIGNED_32, _ZIGZAG_32, _UNSIGNED_32):
+        word &= np.uint64(0xFFFFFFFF)
+    if op in (_ZIGZAG, _ZIGZAG_32):
+        return np.int64(word >> np.uint64(1)) ^ -np.int64(word & np.uint64(1))
+    if op == _SIGNED_32:
+        return np.int64(np.int32(np.uint32(word)))
+    return np.int64(word)
+
+
+@bare
+def _store_number(op, word, is_double, slot, row, values, valid):  # noqa: PLR0917
+    """Store a whole number, as it is or as a double."""
+    number = _as_number(op, word)
+    valid[slot, row] = 1
+    if is_double and op == _UNSIGNED:
+        values[slot, row] = np.float64(word).view(np.int64)
+    elif is_double:
+        values[slot, row] = np.float64(number).view(np.int64)
+    elif op == _UNSIGNED and number < 0:
+        valid[slot, row] = 0
+    else:
+        values[slot, row] = number
+
+
+@bare
+def _store_symbol(op, word, begin, count, symbols, words, slot, row, values, until, valid):  # noqa: PLR0917
+    """Store the name of an enum's number."""
+    number = np.int64(np.int32(np.uint32(word & np.uint64(0xFFFFFFFF))))
+    for i in range(begin, begin + count):
+        if symbols[i, 0] == number:
+            place = symbols[i, 1]
+            values[slot, row], until[slot, row], valid[slot, row] = -1 - words[place], words[place + 1], 1
+            return
+    if op == _SYMBOL:
+        valid[slot, row] = 0
+
+
+@bare
+def _store(entry, word, at, symbols, words, row, values, until, valid):  # noqa: PLR0917
+    """Store what a field holds. at: the position behind it."""
+    op, slot, argument = entry[2], entry[3], entry[4]
+    if op <= _ZIGZAG_32:
+        _store_number(op, word, argument == 1, slot, row, values, valid)
+    elif op == _FLAG:
+        values[slot, row], valid[slot, row] = word != np.uint64(0), 1
+    elif op == _FLOAT:
+        values[slot, row] = np.float64(np.uint32(word).view(np.float32)).view(np.int64)
+        valid[slot, row] = 1
+    elif op == _DOUBLE:
+        values[slot, row], valid[slot, row] = np.int64(word), 1
+    elif op == _SPAN:
+        values[slot, row], until[slot, row], valid[slot, row] = np.int64(word), at, 1
+    elif op in (_SYMBOL, _CLOSED_SYMBOL):
+        _store_symbol(op, word, argument, entry[5], symbols, words, slot, row, values, until, valid)
+    elif op == _SECONDS:
+        values[slot, row] = np.int64(word)
+    elif op == _NANOS:
+        until[slot, row] = np.int64(np.int32(np.uint32(word & np.uint64(0xFFFFFFFF))))
+    elif entry[5] == 0 or _has_name(word, argument, entry[5], symbols):
+        valid[slot, row] = 0
+
+
+@bare
+def _has_name(word, begin, count, symbols):
+    number = np.int64(np.int32(np.uint32(word & np.uint64(0xFFFFFFFF))))
+    found = False
+    for i in range(begin, begin + count):
+        found |= symbols[i, 0] == number
+    return found
+
+
+@bare
+def _begin(level, starts, words, begins, row, values, until, valid):  # noqa: PLR0917
+    """Give the fields of a message that is there the values that they have where they are not written."""
+    for i in range(begins[level], begins[level + 1]):
+        slot, kind, value, word = starts[i, 0], starts[i, 1], starts[i, 2], starts[i, 3]
+        if valid[slot, row] == 0:
+            valid[slot, row] = 1
+            if kind == 1:
+                values[slot, row], until[slot, row] = -1 - words[word], words[word + 1]
+            else:
+                values[slot, row], until[slot, row] = value, 0
+
+
+@bare
+def run_messages(  # noqa: PLR0917
+    data,
+    start,
+    stops,
+    which,
+    roots,
+    entries,
+    entry_begins,
+    starts,
+    start_begins,
+    symbols,
+    words,
+    values,
+    until,
+    valid,
+    status,
+    levels,
+    ends,
+    groups,
+):
+    """Run over each row the program whose root level is roots[which] (-1: none).
+
+    entries, starts: those of all levels one behind the other, of level n in begins[n]:begins[n + 1]. symbols: number
+    and word of an enum's names. words: positions of words, so that word n lies in words[n]:words[n + 1]; a span in them
+    has the start -1 - words[n]. values, until, valid: (slot, row). levels, ends: as long as messages lie within each
+    other.
+    """
+    for row in range(len(start)):
+        if which[row] < 0:
+            continue
+        at, depth = np.int64(start[row]), 0
+        levels[0], ends[0] = roots[which[row]], stops[row]
+        _begin(levels[0], starts, words, start_begins, row, values, until, valid)
+        while True:
+            while depth > 0 and at == ends[depth]:
+                depth -= 1
+            if at == ends[depth]:
+                break
+            level, stop = levels[depth], ends[depth]
+            number, wire, word, at = _field(data, at, stop)
+            if at >= 0 and wire == _GROUP:
+                at = _past_group(data, at, stop, number, groups)
+            if at < 0 or wire == _END_GROUP:
+                status[row] = _CUT
+                valid[:, row] = 0  # what comes last counts, so nothing is known before the end
+                break
+            inside = np.int64(_FAILED)
+            for i in range(entry_begins[level], entry_begins[level + 1]):
+                if entries[i, 0] != number or entries[i, 1] != wire:
+                    continue
+                if entries[i, 2] == _MESSAGE:
+                    inside = entries[i, 4]
+                else:
+                    _store(entries[i], word, at, symbols, words, row, values, until, valid)
+            if inside >= 0:
+                depth += 1
+                levels[depth], ends[depth] = inside, at
+                at = np.int64(word)
+                _begin(inside, starts, words, start_begins, row, values, until, valid)
+
+
+@bare
+def past_indexes(data, at, stop):
+    """The position behind the indexes that begin at `at`, -1 if they are cut off or too many."""
+    left = np.int64(-1)
+    while left != 0:
+        value, shift = np.int64(0), np.int64(0)
+        while True:
+            if at >= stop or shift > 28:
+                return np.int64(-1)
+            byte = np.int64(data[at])
+            value |= (byte & 127) << shift
+            at, shift = at + 1, shift + 7
+            if byte < 128:
+                break
+        if left < 0:
+            if value & 1 or value >> 1 > _MOST_INDEXES:
+                return np.int64(-1)
+            left = value >> 1
+        else:
+            left -= 1
+    return np.int64(at)
+
+
+@bare
+def find_programs(data, start, stop, ids, faults, has_indexes, known_ids, ends, keys, which, row):  # noqa: PLR0917
+    """Name the program of each value from `row` on and move its start behind the indexes; stop at one without any."""
+    last = 0
+    while row < len(start):
+        if faults[row] != _NONE:
+            row += 1
+            continue
+        at = start[row]
+        behind = past_indexes(data, at, stop[row]) if has_indexes else at
+        if behind < 0:
+            faults[row] = _NO_HEAD
+            row += 1
+            continue
+        found = -1
+        for i in range(len(known_ids)):
+            place = (last + i) % len(known_ids)
+            if known_ids[place] == ids[row] and (not has_indexes or _same(data, at, behind, keys, ends, place)):
+                found = place
+                break
+        if found < 0:
+            return row
+        last = found
+        which[row], start[row] = found, behind
+        row += 1
+    return row
+
+
+@bare
+def _same(data, at, behind, keys, ends, place):  # noqa: PLR0917
+    begin = ends[place]
+    if ends[place + 1] - begin != behind - at:
+        return False
+    same = True
+    for i in range(behind - at):
+        same &= data[at + i] == keys[begin + i]
+    return same

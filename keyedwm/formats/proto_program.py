@@ -1,0 +1,243 @@
+"""Compiling a message of a schema, with the fields that are asked for, to a program of `proto_kernels`.
+
+Rule: a field that the message does not have is null, and so is one that knows whether it is written and is not, unless
+its schema says its default. A field that cannot be read as the asked type is named in `unreadable`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
+
+from keyedwm.core.places import DecimalType, FieldType, Unit
+from keyedwm.formats.avro_readings import Request
+from keyedwm.formats.proto_kernels import Op, Wire
+
+_TIMESTAMP = "google.protobuf.Timestamp"
+_WRAPPERS = frozenset(f"google.protobuf.{name}Value" for name in (
+    "Bool", "Bytes", "Double", "Float", "Int32", "Int64", "String", "UInt32", "UInt64"
+))  # fmt: skip
+# How a whole number lies on the wire, and what its bits are.
+_NUMBERS = {
+    FieldDescriptor.TYPE_INT64: (Wire.VARINT, Op.SIGNED), FieldDescriptor.TYPE_UINT64: (Wire.VARINT, Op.UNSIGNED),
+    FieldDescriptor.TYPE_INT32: (Wire.VARINT, Op.SIGNED_32), FieldDescriptor.TYPE_UINT32: (Wire.VARINT, Op.UNSIGNED_32),
+    FieldDescriptor.TYPE_SINT64: (Wire.VARINT, Op.ZIGZAG), FieldDescriptor.TYPE_SINT32: (Wire.VARINT, Op.ZIGZAG_32),
+    FieldDescriptor.TYPE_FIXED64: (Wire.FIXED64, Op.UNSIGNED), FieldDescriptor.TYPE_SFIXED64: (Wire.FIXED64, Op.SIGNED),
+    FieldDescriptor.TYPE_FIXED32: (Wire.FIXED32, Op.UNSIGNED_32),
+    FieldDescriptor.TYPE_SFIXED32: (Wire.FIXED32, Op.SIGNED_32),
+}  # fmt: skip
+_FRACTIONS = {
+    FieldDescriptor.TYPE_DOUBLE: (Wire.FIXED64, Op.DOUBLE), FieldDescriptor.TYPE_FLOAT: (Wire.FIXED32, Op.FLOAT),
+}  # fmt: skip
+_MOST = 2**63 - 1
+_TEXTS = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
+
+
+class Stored(Enum):
+    """What the loop stores of a field: a number, the bits of a double, a span of bytes, or seconds and nanoseconds."""
+
+    NUMBER = "number"
+    DOUBLE = "double"
+    SPAN = "span"
+    SECONDS = "seconds"
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The value of a field where it is not written: a number, or a word."""
+
+    slot: int
+    value: int = 0
+    word: bytes | None = None
+
+
+@dataclass(slots=True)
+class Level:
+    """What is asked for of a message: entries of the loop, and the values that fields begin with."""
+
+    entries: list[tuple[int, int, int, int, int, int]] = field(default_factory=list)
+    starts: list[Start] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Program:
+    """One message, compiled. symbols: number and name, of all enums. stored: slot → what the loop stores of it.
+
+    unreadable: slot → the type that cannot be read as what is asked for. depth: of messages within each other.
+    """
+
+    levels: list[Level] = field(default_factory=list)
+    symbols: list[tuple[int, bytes]] = field(default_factory=list)
+    stored: dict[int, Stored] = field(default_factory=dict)
+    unreadable: dict[int, str] = field(default_factory=dict)
+    depth: int = 1
+
+
+_Want = tuple[int, Request, tuple[str, ...]]  # a slot, the request, and the steps that are left of its path
+
+
+def compile_message(message: Descriptor, requests: Sequence[Request]) -> Program:
+    """Compile a message. requests: the fields, by slot."""
+    program = Program()
+    wants = [(slot, request, tuple(str(step) for step in request.path)) for slot, request in enumerate(requests)]
+    _Compiler(program).level(message, wants, 1)
+    return program
+
+
+class _Compiler:
+    """Writes the levels of a program."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._enums: dict[str, int] = {}
+
+    def level(self, message: Descriptor, wants: Sequence[_Want], depth: int) -> tuple[int, list[int]]:
+        """Write a message's level; return its number, and the slots that are read in it and below."""
+        program = self._program
+        level, number = Level(), len(program.levels)
+        program.levels.append(level)
+        program.depth = max(program.depth, depth)
+        slots: list[int] = []
+        by_field: dict[str, list[_Want]] = {}
+        for slot, request, steps in wants:
+            by_field.setdefault(steps[0], []).append((slot, request, steps[1:]))
+        for name, of_field in by_field.items():
+            found = message.fields_by_name.get(name)
+            if found is None:
+                continue
+            below = self._field(level, found, of_field, depth)
+            slots += below
+            if found.containing_oneof is not None:
+                self._clear_others(level, found, below)
+        return number, slots
+
+    def _field(self, level: Level, found: FieldDescriptor, wants: Sequence[_Want], depth: int) -> list[int]:
+        """Write what is asked for of one field; return its slots."""
+        if found.is_repeated or found.type == FieldDescriptor.TYPE_GROUP:
+            return self._refuse(wants, _text_of(found))
+        message = found.message_type
+        if message is None:
+            leaves = [want for want in wants if not want[2]]
+            self._refuse([want for want in wants if want[2]], _text_of(found))
+            return [slot for slot, request, _ in leaves if self._leaf(level, found, slot, request)]
+        if message.full_name in _WRAPPERS:
+            wants = [(slot, request, steps or ("value",)) for slot, request, steps in wants]
+        whole = [want for want in wants if not want[2]]
+        times = [want for want in whole if message.full_name == _TIMESTAMP and _is_time(want[1])]
+        self._refuse([want for want in whole if want not in times], _text_of(found))
+        inner = [want for want in wants if want[2]]
+        if not times and not inner:
+            return []
+        number, slots = self.level(message, inner, depth + 1)
+        level.entries.append((found.number, Wire.BYTES, Op.MESSAGE, -1, number, 0))
+        for slot, _, _ in times:
+            self._time(self._program.levels[number], slot)
+        return [*slots, *(slot for slot, _, _ in times)]
+
+    def _time(self, level: Level, slot: int) -> None:
+        """Read seconds and nanoseconds into one slot."""
+        level.entries.append((1, Wire.VARINT, Op.SECONDS, slot, 0, 0))
+        level.entries.append((2, Wire.VARINT, Op.NANOS, slot, 0, 0))
+        level.starts.append(Start(slot))
+        self._program.stored[slot] = Stored.SECONDS
+
+    def _leaf(self, level: Level, found: FieldDescriptor, slot: int, request: Request) -> bool:
+        """Write the reading of a field that holds no others; whether it can be read as what is asked for."""
+        asked = request.type
+        reading = self._reading(found, asked)
+        if reading is None:
+            self._refuse([(slot, request, ())], _text_of(found))
+            return False
+        wire, op, argument, count, stored = reading
+        level.entries.append((found.number, wire, op, slot, argument, count))
+        self._program.stored[slot] = stored
+        # An unsigned default of 64 bits is null, as such a value is.
+        if (not found.has_presence or found.has_default_value) and not _is_wide(found, stored):
+            level.starts.append(_start(found, slot, stored))
+        return True
+
+    def _reading(
+        self, found: FieldDescriptor, asked: FieldType | DecimalType | Unit
+    ) -> tuple[int, int, int, int, Stored] | None:
+        """Return wire type, op, argument, count and what is stored, None if it cannot be read as what is asked for."""
+        kind = found.type
+        as_double = asked is FieldType.DOUBLE
+        is_number = as_double or asked is FieldType.BIGINT or (isinstance(asked, Unit) and asked is not Unit.ISO)
+        if kind in _NUMBERS and is_number:
+            return *_NUMBERS[kind], int(as_double), 0, Stored.DOUBLE if as_double else Stored.NUMBER
+        if kind in _FRACTIONS and is_number and asked is not FieldType.BIGINT:
+            return *_FRACTIONS[kind], 0, 0, Stored.DOUBLE
+        if kind == FieldDescriptor.TYPE_BOOL and asked is FieldType.BOOLEAN:
+            return Wire.VARINT, Op.FLAG, 0, 0, Stored.NUMBER
+        is_time = isinstance(asked, Unit) and kind == FieldDescriptor.TYPE_STRING
+        if kind in _TEXTS and (asked in {FieldType.STRING, FieldType.BINARY} or is_time):
+            return Wire.BYTES, Op.SPAN, 0, 0, Stored.SPAN
+        if kind == FieldDescriptor.TYPE_ENUM and asked is FieldType.STRING:
+            op = Op.CLOSED_SYMBOL if found.enum_type.is_closed else Op.SYMBOL
+            return Wire.VARINT, op, self._enum(found.enum_type), len(found.enum_type.values), Stored.SPAN
+        return None
+
+    def _enum(self, enum: EnumDescriptor) -> int:
+        """Return the place of an enum's numbers, of which the first name counts."""
+        if enum.full_name not in self._enums:
+            self._enums[enum.full_name] = len(self._program.symbols)
+            self._program.symbols += [(value.number, value.name.encode()) for value in enum.values]
+        return self._enums[enum.full_name]
+
+    def _clear_others(self, level: Level, found: FieldDescriptor, slots: Sequence[int]) -> None:
+        """Let the other members of a oneof take away what was read of this one."""
+        for other in found.containing_oneof.fields:
+            if other.number == found.number:
+                continue
+            enum = other.enum_type
+            is_closed = enum is not None and enum.is_closed
+            place, count = (self._enum(enum), len(enum.values)) if is_closed else (0, 0)
+            level.entries += [(other.number, _wire_of(other), Op.CLEAR, slot, place, count) for slot in slots]
+
+    def _refuse(self, wants: Sequence[_Want], kind: str) -> list[int]:
+        self._program.unreadable |= {slot: kind for slot, _, _ in wants}
+        return []
+
+
+def _wire_of(found: FieldDescriptor) -> int:
+    if found.type == FieldDescriptor.TYPE_GROUP:
+        return Wire.GROUP
+    if found.type in _NUMBERS:
+        return _NUMBERS[found.type][0]
+    if found.type in _FRACTIONS:
+        return _FRACTIONS[found.type][0]
+    is_short = found.type in {FieldDescriptor.TYPE_BOOL, FieldDescriptor.TYPE_ENUM}
+    return Wire.VARINT if is_short else Wire.BYTES
+
+
+def _start(found: FieldDescriptor, slot: int, stored: Stored) -> Start:
+    """What a field begins with: its default, else nothing, 0 or the first symbol."""
+    default = found.default_value
+    if found.type == FieldDescriptor.TYPE_ENUM:
+        return Start(slot, word=found.enum_type.values_by_number[default].name.encode())
+    if stored is Stored.SPAN:
+        return Start(slot, word=default if isinstance(default, bytes) else default.encode())
+    if stored is Stored.DOUBLE:
+        return Start(slot, struct.unpack("<q", struct.pack("<d", default))[0])
+    return Start(slot, int(default))
+
+
+def _is_wide(found: FieldDescriptor, stored: Stored) -> bool:
+    return stored is Stored.NUMBER and found.default_value > _MOST
+
+
+def _is_time(request: Request) -> bool:
+    return request.type is FieldType.TIMESTAMP or isinstance(request.type, Unit)
+
+
+def _text_of(found: FieldDescriptor) -> str:
+    """The type of a field, as sentences name it."""
+    kinds = {number: name.removeprefix("TYPE_").lower() for name, number in vars(FieldDescriptor).items()
+             if name.startswith("TYPE_")}  # fmt: skip
+    kind = found.message_type or found.enum_type
+    name = kind.full_name if kind is not None else kinds[found.type]
+    return f"repeated {name}" if found.is_repeated else name

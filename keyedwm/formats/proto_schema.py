@@ -1,0 +1,85 @@
+"""Protobuf schemas of a registry, linked by Google's runtime: the source of a .proto file, or a descriptor in base64.
+
+Rule: each schema is linked in a pool of its own, so files of two schemas may have the same names. An import that is
+neither referred to nor Google's own counts only if a type of it is used.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+
+from google.protobuf.descriptor import Descriptor, FileDescriptor
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError
+
+from keyedwm.core.errors import InputError
+from keyedwm.core.schemas import RegisteredSchema
+from keyedwm.core.text import words_of
+from keyedwm.formats.proto_text import parse_proto
+
+_OWN_NAME = "schema.proto"
+_GOOGLES = ("any", "descriptor", "duration", "empty", "field_mask", "struct", "timestamp", "wrappers")
+
+
+def link(registered: RegisteredSchema) -> FileDescriptor:
+    """Link a schema with all that it refers to; raises InputError for a text that is no schema of Protobuf."""
+    pool = DescriptorPool()
+    known: set[str] = set()
+    for file in _googles_own():
+        pool.Add(file)
+        known.add(file.name)
+    try:
+        for reference in registered.references:
+            _add(pool, known, _file_of(reference.name, reference.text))
+        own = _file_of(_OWN_NAME, registered.text)
+        own.name = _OWN_NAME
+        _add(pool, known, own)
+        return pool.FindFileByName(_OWN_NAME)
+    except (TypeError, KeyError) as error:  # a type that is not there, a number that is there twice
+        raise InputError(f"the schema of Protobuf cannot be linked: {words_of(error)}") from error
+
+
+def message_at(file: FileDescriptor, indexes: Sequence[int]) -> Descriptor | None:
+    """Return the message that a head's indexes lead to: of the file, then of the message; None if there is none."""
+    messages = [*file.message_types_by_name.values()]
+    found = None
+    for index in indexes:
+        if not 0 <= index < len(messages):
+            return None
+        found = messages[index]
+        messages = [*found.nested_types]
+    return found
+
+
+def _file_of(name: str, text: str) -> FileDescriptorProto:
+    """Read either form of a text."""
+    try:
+        packed = base64.b64decode(text, validate=True)
+        file = FileDescriptorProto.FromString(packed)
+    except (binascii.Error, ValueError, DecodeError):
+        return parse_proto(name, text)
+    file.name = name
+    return file
+
+
+def _add(pool: DescriptorPool, known: set[str], file: FileDescriptorProto) -> None:
+    if file.name in known:
+        return
+    there = [name for name in file.dependency if name in known]
+    public = {file.dependency[number] for number in file.public_dependency}
+    del file.dependency[:], file.public_dependency[:], file.weak_dependency[:]
+    file.dependency.extend(there)
+    file.public_dependency.extend(number for number, name in enumerate(there) if name in public)
+    pool.Add(file)
+    known.add(file.name)
+
+
+def _googles_own() -> Iterator[FileDescriptorProto]:
+    for name in _GOOGLES:
+        file = FileDescriptorProto()
+        import_module(f"google.protobuf.{name}_pb2").DESCRIPTOR.CopyToProto(file)
+        yield file
