@@ -8,6 +8,7 @@ import zlib
 from collections import Counter
 from collections.abc import Sequence
 
+import lz4.frame
 import pytest
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
@@ -18,8 +19,7 @@ from keyedwm.kafka.records.codecs import compress
 from tests.kafka.reference import WHERE, Record, read_by_us, write
 
 CODECS = [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
-# The header checksums of lz4 in format 0 are not those of the lz4 format.
-FORMATS = [(version, codec) for version in (0, 1) for codec in CODECS if (version, codec) != (0, Codec.LZ4)]
+FORMATS = [(version, codec) for version in (0, 1) for codec in CODECS]
 RECORDS = [
     Record(7, 5_000, b"k", b"value"),
     Record(8, 4_000, None, b""),
@@ -121,11 +121,15 @@ def test_a_set_that_would_fill_the_memory_is_refused() -> None:
     assert len(read_by_us(raw, limits=WireLimits(unit_bytes=21 << 20))) == 1
 
 
-def test_lz4_of_format_0_says_what_it_is() -> None:
-    raw = bytearray(message_set(0, Codec.LZ4, RECORDS))
-    raw[26 + 6] ^= 0xFF  # the header checksum
+@pytest.mark.parametrize("has_size", [False, True])
+def test_lz4_of_format_0_is_read_whatever_its_header_s_checksum(has_size: bool) -> None:
+    inner = message_set(0, Codec.NONE, RECORDS)
+    frame = bytearray(lz4.frame.compress(inner, store_size=has_size))
+    frame[14 if has_size else 6] ^= 0xFF
+    raw = message(0, Record(901, 0, None, bytes(frame)), Codec.LZ4)
+    assert read_by_us(raw) == as_read(0, RECORDS)
     with pytest.raises(CorruptRecordError, match=r"at offset 901 of t-3 cannot be decompressed \(lz4"):
-        read_by_us(signed(raw))
+        read_by_us(message(1, Record(901, 0, None, bytes(frame)), Codec.LZ4))
 
 
 def plainly(data: bytes, base: int = 0) -> list[Record]:

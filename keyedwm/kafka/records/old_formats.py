@@ -15,13 +15,14 @@ from enum import IntEnum
 import numpy as np
 
 from keyedwm.kafka.client.errors import CorruptRecordError, RecordTooLargeError
-from keyedwm.kafka.client.values import WireLimits
+from keyedwm.kafka.client.values import Codec, WireLimits
 from keyedwm.kafka.records.batches import CODEC_BITS, LEAST_MESSAGE_BYTES, LOG_APPEND_TIME, NO_TIME, Batches, BatchField
 from keyedwm.kafka.records.decode import RecordField
 from keyedwm.kafka.records.pieces import ENLARGE, opened
 from keyedwm.runtime.compiled import bare, inlined
 
 _BODY_AT, _TIME_BYTES = 18, 8
+_LZ4_MAGIC_BYTES, _LZ4_SIZE_BIT = 4, 0x08
 _OWN_TIME = -2  # in place of the time that a set has for all its messages
 
 
@@ -85,8 +86,11 @@ def _unpacked(batches: Batches, row: np.ndarray, limits: WireLimits) -> bytes:
     at += 4 + max(struct.unpack_from(">i", view, at)[0], 0)  # the key
     if at + 4 > len(view) or at + 4 + struct.unpack_from(">i", view, at)[0] != len(view):
         raise CorruptRecordError.of(tp, offset, _FAULTS[_Fault.LENGTH], offset + 1)
+    packed = view[at + 4 :]
+    if row[BatchField.ATTRIBUTES] & NO_TIME and row[BatchField.ATTRIBUTES] & CODEC_BITS == Codec.LZ4:
+        packed = _with_lz4_checksum(packed)
     held = io.BytesIO()
-    for chunk in opened(tp, row, view[at + 4 :], limits):
+    for chunk in opened(tp, row, packed, limits):
         held.write(chunk)
         if held.tell() > limits.unit_bytes:
             raise RecordTooLargeError(
@@ -94,6 +98,32 @@ def _unpacked(batches: Batches, row: np.ndarray, limits: WireLimits) -> bytes:
                 f"may be decompressed at once: {ENLARGE}"
             )
     return held.getvalue()
+
+
+def _with_lz4_checksum(frame: memoryview) -> memoryview:
+    """Put the right checksum into the header of an lz4 frame: writers of format 0 summed another span (KAFKA-3160)."""
+    end = _LZ4_MAGIC_BYTES + 2 + (8 if len(frame) > _LZ4_MAGIC_BYTES and frame[_LZ4_MAGIC_BYTES] & _LZ4_SIZE_BIT else 0)
+    checksum = _xxh32(frame[_LZ4_MAGIC_BYTES:end]) >> 8 & 0xFF
+    return memoryview(bytes(frame[:end]) + bytes([checksum]) + bytes(frame[end + 1 :]))
+
+
+def _xxh32(data: memoryview) -> int:
+    """xxHash of less than 16 bytes, with the seed 0."""
+    whole = len(data) // 4 * 4
+    found = 374761393 + len(data)
+    for (lane,) in struct.iter_unpack("<I", data[:whole]):
+        found = _rotated(found + lane * 3266489917, 17) * 668265263
+    for byte in data[whole:]:
+        found = _rotated(found + byte * 374761393, 11) * 2654435761
+    for shift, factor in ((15, 2246822519), (13, 3266489917), (16, 1)):
+        found &= 0xFFFFFFFF
+        found = (found ^ found >> shift) * factor
+    return found & 0xFFFFFFFF
+
+
+def _rotated(number: int, bits: int) -> int:
+    number &= 0xFFFFFFFF
+    return number << bits | number >> (32 - bits)
 
 
 @inlined
