@@ -34,20 +34,26 @@ def check_topic_reads_nothing_again(
     except (AccessError, OptionError) as error:
         _log.warning("whether another query has written the same rows cannot be known: %s", error)
         return
+    again = []
     for group in groups:
         decided = None if group == own.group else _read(cluster, group)
         if decided is None or decided.published is None or not decided.topics & set(topics):
             continue
         said = _reads_again(decided.published, report)
         if said is not None:
-            query = group.removesuffix(SUFFIX)
-            offsets = decided.published.starting_offsets()
-            behind = "" if offsets is None else f"begin behind those rows ({offsets}), or "
-            raise InputError(
-                f"topic {min(decided.topics & set(topics))} holds what query {query} wrote of {said}, which are there "
-                f"twice if that query wrote them: was the checkpoint lost? Give the query its checkpoint again, or "
-                f"{behind}write to another topic; if both are to write here, set sharedTopic=true"
-            )
+            furthest = sum(decided.published.reads.furthest().values())
+            again.append((furthest, group.removesuffix(SUFFIX), said, decided))
+    if not again:
+        return
+    # Of queries that each began behind the one before the last one says where to begin.
+    _, query, said, decided = max(again, key=lambda one: one[:2])
+    offsets = None if decided.published is None else decided.published.starting_offsets()
+    behind = "" if offsets is None else f"begin behind those rows ({offsets}), or "
+    raise InputError(
+        f"topic {min(decided.topics & set(topics))} holds what query {query} wrote of {said}, which are there twice if "
+        f"that query wrote them: was the checkpoint lost? Give the query its checkpoint again, or {behind}write to "
+        f"another topic; if both are to write here, set sharedTopic=true"
+    )
 
 
 def _read(cluster: Cluster, group: str) -> Decided | None:

@@ -77,6 +77,8 @@ def test_a_lost_checkpoint_is_refused_with_the_offsets_to_begin_at(reader, follo
     assert lost.sink.open() == 0
     assert committed(reader.sink.topic) == ["0", "1", "2", "3", "4"]
     follows(refused.value, 6)
+    with pytest.raises(InputError, match="wrote of in-0 up to offset 6"):  # by the one that followed
+        reader.anew().run(7)
     reader.anew(is_shared=True).run(1)
     assert committed(reader.sink.topic).count("0") == 2
 

@@ -46,6 +46,16 @@ def test_a_lost_checkpoint_is_refused_without_any_column_of_offsets(reader, mode
     assert reader.numbers().count(0) == 2
 
 
+def test_of_queries_that_began_behind_each_other_the_last_says_where_to_begin(reader):
+    reader.run(t0=5)
+    for name, end in (("b", 7), ("a", 9)):
+        reader = reader.copy(query=name, batch=0)
+        reader.run(t0=end)
+    with pytest.raises(InputError, match="query a wrote of t-0 up to offset 9") as refused:
+        reader.copy(query="new", at={"t-0": 0, "t-1": 0}, batch=0).run(t0=10)
+    follows(refused.value, reader, t0=10)
+
+
 def test_one_partition_that_is_read_again_is_enough(reader):
     reader.run(t0=5, t1=5)
     with pytest.raises(InputError, match=r"wrote of t-1 up to offset 5, .* rows of offset 4 of it"):
