@@ -161,7 +161,7 @@ def is_wrong_of_twin(
         try:
             for batch in batches:
                 catalog.load_table("db.twin").append(batch.cast(rows.schema))
-        except UnicodeEncodeError:  # an upper bound that PyIceberg cannot write
+        except (UnicodeEncodeError, OSError):  # a bound, or a directory, that PyIceberg cannot write
             catalog.drop_table("db.twin")
             return False
     found = {name: find for name, find, _ in readers(catalog.load_table("db.twin"), rows, duck)}
