@@ -83,6 +83,8 @@ class _Slots:
         self.values, self.until = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
         self.valid = np.zeros(shape, np.uint8)
         depths = np.zeros(_MOST_DEPTH, np.int64)
+        if not len(which):
+            return
         run_programs(
             bodies.data, bodies.start, bodies.stop, which, linked.begins, linked.code, linked.word_ends,
             linked.constants, self.values, self.until, self.valid, bodies.faults, depths, depths.copy(),

@@ -48,6 +48,8 @@ class Bodies:
 def bodies_of(head: Head, values: pa.Array) -> Bodies:
     """Find the bodies of binary values."""
     data, ends = buffers(values)
+    data = data.view()
+    data.setflags(write=False)  # or what has no bytes would be compiled for, too
     start, stop = ends[:-1].astype(np.int64), ends[1:].astype(np.int64)
     ids, faults = np.zeros(len(values), np.int64), np.zeros(len(values), np.uint8)
     if values.null_count:

@@ -48,6 +48,7 @@ def rounds() -> dict[str, Callable[[], None]]:
 
     return {
         "reading: record batches, event times, watermarks, partials": reading.read_records_once,
+        "reading: values with a schema": reading.read_values_once,
         "writing: record batches, partitions, the check of what was published": reading.write_records_once,
         "windows: tumbling, sliding and session, with every aggregate": windowing.close_windows_once,
         "many keys with watermarks of their own": windowing.find_many_keys_once,

@@ -53,6 +53,31 @@ _STAGE = FrameSpec(
 )  # fmt: skip
 
 
+_SCHEMA = json.dumps({
+    "type": "record", "name": "warm", "fields": [
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}}, {"name": "name", "type": "string"},
+    ],
+})  # fmt: skip
+# Values with a schema, and with a head.
+_FORMATS: tuple[tuple[dict[str, str], bytes], ...] = (
+    ({"value.format": "avro", "value.schema": _SCHEMA, "eventTime": "avro:$.at", "columns": "avro:$.name"}, b"\0\2n"),
+    ({"value.format": "json-confluent", "eventTime": "json:$.at", "columns": "json:$.name"}, b'\0\0\0\0\1{"at":1}'),
+)
+
+
+def read_values_once() -> None:
+    """Read event times and columns of values that have a schema."""
+    for given, value in _FORMATS:
+        options = SourceOptions.parse(_OPTIONS | given)
+        task = ChannelRange(channel=_CHANNEL, start=0, end=_ROWS, counts=Counts(), axes={})
+        run = policy_run(task, options, {"": 0}, 1_767_225_600_000, {}, columns=options.chosen.fields)
+        raw = b"".join(
+            one.data for one in encode(RecordColumns(np.zeros(_ROWS, np.int64), pa.array([value] * _ROWS, pa.binary())))
+        )
+        for records in read_records(find_batches(_CHANNEL, raw, 0), (0, _ROWS), Wanted()):
+            run.observe(records)
+
+
 def read_records_once() -> None:
     """Decode, find event times, run the policies, build rows or partials."""
     for event_times in _EVENT_TIMES:
