@@ -57,7 +57,6 @@ CELLS: Mapping[str, Cell] = {
     "lowest": Cell(python="3.10", resolution=LOWEST),
     "java-21": Cell(java_home="JAVA_21_HOME"),
     "kafka-3.9": Cell(kafka="3.9.1"),
-    "kafka-4.4": Cell(kafka="4.4.0"),
 }
 
 

@@ -74,12 +74,14 @@ HEAP_MB = 512
 JAVA_OPTIONS = "KAFKA_JVM_PERFORMANCE_OPTS"
 PORTS = range(20_000, 32_000)
 _BOOTSTRAP = "bootstrap.checkpoint"
+# As properties, which Log4j reads without another library.
 _LOG4J = """
-Configuration:
-  Appenders:
-    Console: {name: STDOUT, PatternLayout: {Pattern: "[%d] %p %m (%c)%n"}}
-  Loggers:
-    Root: {level: INFO, AppenderRef: {ref: STDOUT}}
+appender.console.type = Console
+appender.console.name = STDOUT
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = [%d] %p %m (%c)%n
+rootLogger.level = INFO
+rootLogger.appenderRef.console.ref = STDOUT
 """
 
 
@@ -151,14 +153,14 @@ class LocalBroker:
         data = self._home / "data"
         properties = {**SERVER, **address, "log.dirs": str(data), **extra}
         _write_properties(self._home / "server.properties", properties)
-        (self._home / "log4j2.yaml").write_text(_LOG4J)
+        (self._home / "log4j2.properties").write_text(_LOG4J)
         data.mkdir()
         (data / _BOOTSTRAP).write_bytes(_bootstrap(self._java, self._jars, java_options()))
         own = {"version": "1", "cluster.id": CLUSTER_ID, "node.id": properties["node.id"], "directory.id": _new_id()}
         _write_properties(data / "meta.properties", own)
 
     def _command(self, *arguments: str | Path) -> list[str | Path]:
-        log4j = f"-Dlog4j2.configurationFile={self._home / 'log4j2.yaml'}"
+        log4j = f"-Dlog4j2.configurationFile={self._home / 'log4j2.properties'}"
         return [self._java, *java_options().split(), self._heap, log4j, "-cp", f"{self._jars}/*", *arguments]
 
 

@@ -1,6 +1,6 @@
 """Other versions of Kafka than the usual one, for the contract tests: KEYEDWM_KAFKA_VERSION names it.
 
-Rule: a jar has the SHA-256 that stands in kafka_jars.txt. Versions before 3.3 have no KRaft to start alone.
+Rule: a jar has the SHA-256 that stands in kafka_jars.txt. Versions before 3.3 and 4.4 format their directory otherwise.
 """
 
 from __future__ import annotations
