@@ -211,6 +211,13 @@ def test_two_inputs_of_an_operator_do_not_hand_on_the_records_of_one_topic(load,
     assert "rejected" in window_join(rows, without(other), "k", HOUR, store=KEPT).columns
 
 
+@pytest.mark.parametrize(("option", "topics"), [("onBadValue=reject", ["any"]), ("onBadValue=null", [])])
+def test_values_that_cannot_be_read_come_back_too(option, topics, monkeypatch):
+    node = f"StreamingRelationV2 a.B@1, keyedwm, a.C@2, [kafka.bootstrap.servers=h:1, {option}, subscribe=any], [key#0]"
+    monkeypatch.setattr("keyedwm.spark.hosting.handed_on.nodes_of", lambda _frame: [(0, node)])
+    assert [topic for _, topic in handed_on(object())] == topics
+
+
 def test_a_frame_that_is_two_inputs_hands_on_its_records_as_one_of_them(load):
     rows = keyed(load("any", REJECT))
     for made in (

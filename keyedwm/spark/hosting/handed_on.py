@@ -1,7 +1,8 @@
 """The topics whose unreadable records a frame hands on in its column `rejected`, read from its analysed plan.
 
-Rule: a source with onBadEventTime=reject gives each such record once, so frames that are put together must not hand on
-those of one topic twice. A frame hands them on as long as no projection leaves the column out and no filter its rows.
+Rule: a source with onBadEventTime=reject or onBadValue=reject gives each such record once, so frames that are put
+together must not hand on those of one topic twice. A frame hands them on as long as no projection leaves the column out
+and no filter its rows.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound="DataFrame | Source")
 
 # Options of a source as a plan shows them: [name=value, name=value]; a value may hold commas.
-_OPTION = re.compile(r"[\[ ](onBadEventTime|kafka\.bootstrap\.servers|subscribe|assign|subscribePattern)=(.*?)"
+_OPTION = re.compile(r"[\[ ]"
+                     r"(onBad(?:EventTime|Value)|kafka\.bootstrap\.servers|subscribe|assign|subscribePattern)=(.*?)"
                      r"(?=, [\w.]+=|\](?:,|$))", re.IGNORECASE)  # fmt: skip
 _COLUMN = "rejected#"
 _LEFT_OUT = re.compile(r"^Filter .*isnull\(rejected#")
@@ -56,8 +58,8 @@ def refuse_records_twice(frames: Sequence[DataFrame | Source], caller: str) -> N
             raise OptionError(
                 f"{caller}: two frames hand on the unreadable records of topic {twice[1]} (column rejected), so each "
                 f"would come twice: operators hand them on by themselves, so leave rejected(...) of the same rows out, "
-                f"or set onBadEventTime=reject for one of two sources only, or take the records out of one frame, with "
-                f'.where("rejected IS NULL").drop("rejected"), before its operator'
+                f"or let one of two sources only reject (onBadEventTime, onBadValue), or take the records out of one "
+                f'frame, with .where("rejected IS NULL").drop("rejected"), before its operator'
             )
         seen |= own
 
@@ -74,9 +76,14 @@ def handed_on(df: DataFrame | Source) -> Iterator[tuple[str, str]]:
             above.pop()
         if node.startswith("StreamingRelation"):
             options = {name.lower(): value for name, value in _OPTION.findall(node)}
-            if options.get("onbadeventtime", "").lower() == "reject" and all(_passes(one) for _, one in above):
+            if _gives_back(options) and all(_passes(one) for _, one in above):
                 yield from _topics(options)
         above.append((depth, node))
+
+
+def _gives_back(options: Mapping[str, str]) -> bool:
+    """Whether a source with these options has unreadable records in its column `rejected`."""
+    return any(options.get(name, "").strip().lower() == "reject" for name in ("onbadeventtime", "onbadvalue"))
 
 
 def _passes(node: str) -> bool:
