@@ -7,13 +7,14 @@ others are null; a field with no such branch is named in `unreadable`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from keyedwm.core.places import branch_of
+from keyedwm.core.text import nearest
 from keyedwm.formats.avro_defaults import Constant, default_of
 from keyedwm.formats.avro_kernels import Op
 from keyedwm.formats.avro_readings import Reading, Request, reading_of
@@ -29,7 +30,8 @@ class Program:
     """One writer's schema, compiled.
 
     code: int32 (steps, 4): op, argument, slot, extra. words, constants: that steps name. readings: slot → how its value
-    is stored. unreadable: slot → the writer's type, of fields that cannot be read as what is asked for.
+    is stored. unreadable: slot → the writer's type, of fields that cannot be read as what is asked for. meant: slot →
+    the path that a path which the schema does not have is most like.
     """
 
     code: NDArray[np.int32]
@@ -37,6 +39,7 @@ class Program:
     constants: tuple[tuple[int, int], ...]
     readings: dict[int, Reading]
     unreadable: dict[int, str]
+    meant: dict[int, tuple[str, ...]]
 
 
 def compile_program(schema: AvroType, requests: Sequence[Request], reader: AvroType | None = None) -> Program:
@@ -54,6 +57,7 @@ def compile_program(schema: AvroType, requests: Sequence[Request], reader: AvroT
         constants=tuple(compiler.constants),
         readings=compiler.readings,
         unreadable=unreadable,
+        meant={slot: path for slot, path in compiler.meant.items() if slot not in {*compiler.readings, *unreadable}},
     )
 
 
@@ -66,6 +70,7 @@ class _Compiler:
         self.constants: list[tuple[int, int]] = []
         self.readings: dict[int, Reading] = {}
         self.unread: dict[int, dict[str, None]] = {}
+        self.meant: dict[int, tuple[str, ...]] = {}
         self._reader = reader
         self._barrier = 0  # steps before it are not merged with steps behind: something jumps there
         self._seen: set[int] = set()
@@ -148,7 +153,7 @@ class _Compiler:
         names = {field.name for field in record.fields}
         for want in wants:
             if want[1].path[want[2]] not in names:
-                self._missing(want)
+                self._missing(want, names)
         by_field = [
             [(slot, request, depth + 1) for slot, request, depth in wants if request.path[depth] == field.name]
             for field in record.fields
@@ -160,9 +165,12 @@ class _Compiler:
                 return
             self.value(field.type, some, is_last=is_behind)
 
-    def _missing(self, want: _Want) -> None:
-        """Give a field its default, where the reader's schema has one."""
+    def _missing(self, want: _Want, names: Iterable[str]) -> None:
+        """Give a field its default, where the reader's schema has one. names: of the fields that there are."""
         slot, request, depth = want
+        near = nearest(request.path[depth], names)
+        if near is not None:
+            self.meant[slot] = (*request.path[:depth], near, *request.path[depth + 1 :])
         default = None if self._reader is None else default_of(self._reader, request, depth)
         if default is None:
             return

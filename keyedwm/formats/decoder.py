@@ -6,6 +6,7 @@ error and never a null; an id that it does not know, or a schema of another kind
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from keyedwm.core.errors import InputError
+from keyedwm.core.places import schema_path
 from keyedwm.core.schemas import RegisteredSchema, SchemaKind, SchemaLookup, UnknownSchemaError
 from keyedwm.formats.avro_columns import Column, Linked, decode
 from keyedwm.formats.avro_program import Program, compile_program
@@ -22,6 +24,8 @@ from keyedwm.formats.avro_schema import parse_avro
 from keyedwm.formats.avro_types import AvroType
 from keyedwm.formats.faults import FAULTS, Fault
 from keyedwm.formats.heads import EXPECTED, Head, bodies_of, distinct_ids, places_of
+
+_log = logging.getLogger("keyedwm.source")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +120,11 @@ class Decoder:
         program = compile_program(schema, self._requests, self._reader)
         if program.unreadable:
             self._problems[schema_id] = Problem(Fault.OTHER_TYPE, _unreadable(called, program, self._requests))
+        for slot, path in program.meant.items():
+            request = self._requests[slot]
+            _log.warning(
+                "%s has no %s, which is null in its records; did you mean %s?", called, request.text, schema_path(path)
+            )
         self._programs[schema_id] = program
         self._linked = Linked([*self._programs.values()])
 

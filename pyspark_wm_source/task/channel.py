@@ -22,7 +22,14 @@ from keyedwm.core.places import EventTime, Field, OnBadTime, Place
 from keyedwm.kafka.records.read import Records
 from pyspark_wm_source.options.axes import TimeAxis
 from pyspark_wm_source.task.future import FutureGuard
-from pyspark_wm_source.task.unreadable import only, refusal, warn_if_long_ago, warn_unreadable, warn_unwritten
+from pyspark_wm_source.task.unreadable import (
+    only,
+    refusal,
+    warn_if_long_ago,
+    warn_undecoded,
+    warn_unreadable,
+    warn_unwritten,
+)
 from pyspark_wm_source.values.ranges import ChannelRange, RangeResult
 
 
@@ -139,7 +146,7 @@ class EventTimeRun:
     def _axis_times(self, name: str, records: Records, values: ReadValues) -> _AxisTimes:
         reader, spec = self._readers[name], self._axes[name].event_time
         if spec in values.times:
-            return self._decoded_times(spec, records, values)
+            return self._decoded_times(name, records, values)
         ms, valid = reader.read(records.timestamp_ms, records.key, records.value, records.headers)
         if reader.unwritten:
             warn_unwritten(self._channel.topic, str(self._channel), spec, reader.unwritten)
@@ -159,8 +166,9 @@ class EventTimeRun:
             warn_unreadable(self._channel.topic, str(self._channel), spec, some)
         return _AxisTimes(ms, valid, unread)
 
-    def _decoded_times(self, spec: EventTime, records: Records, values: ReadValues) -> _AxisTimes:
+    def _decoded_times(self, name: str, records: Records, values: ReadValues) -> _AxisTimes:
         """The event times of values that have a schema; a rejected value is not wrong a second time."""
+        spec = self._axes[name].event_time
         ms, valid = values.times[spec]
         if valid is None or valid.all():
             return _AxisTimes(ms, None, None)
@@ -172,6 +180,8 @@ class EventTimeRun:
                 f"{self._channel}: the record at offset {int(records.offset[np.argmax(fatal)])} has no usable event "
                 f"time in {_called(spec)}; onBadEventTime=null would keep it with a null event time"
             )
+        if self._first[name] and unread.any() and not valid.any():
+            warn_undecoded(self._channel.topic, str(self._channel), spec, int(np.count_nonzero(unread)))
         return _AxisTimes(ms, valid, unread if unread.any() else None)
 
 

@@ -40,6 +40,17 @@ def warn_unreadable(topic: str, channel: str, spec: EventTime, records: Records)
         _log.warning("%s", sentence(channel, spec, records))
 
 
+def warn_undecoded(topic: str, channel: str, spec: EventTime, count: int) -> None:
+    """Warn that none of so many values with a schema has an event time; silent the second time."""
+    if (topic, spec) not in _warned:
+        _warned.add((topic, spec))
+        _log.warning(
+            "%s: none of the first %d event times could be read from %s (unit %s), so there is no watermark: check the "
+            "path against the schema, and eventTimeUnit where the schema says no logical type",
+            channel, count, spec.text, spec.unit.value,
+        )  # fmt: skip
+
+
 def warn_if_long_ago(topic: str, channel: str, spec: EventTime, records: Records, times: EventTimes) -> None:
     """Warn if all times that could be read are of 1970, and of this age in another unit; silent the second time."""
     warning = None if (topic, spec) in _long_ago else long_ago(channel, spec, records, times)

@@ -67,8 +67,7 @@ class Generator:
         if roll < 0.7:
             return self._named_leaf(enum=roll < 0.65)
         if roll < 0.8 and not in_union:
-            branches = [self._type(depth + 1, in_union=True) for _ in range(chance.randrange(1, 4))]
-            branches = [*{_branch_name(one, self.named): one for one in reversed(branches)}.values()][::-1]
+            branches = self._branches(depth)
             if "null" not in branches and chance.random() < 0.8:
                 branches.insert(chance.randrange(len(branches) + 1), "null")
             return branches
@@ -81,6 +80,16 @@ class Generator:
         if roll < 0.94 and self.open and not in_union:
             return ["null", chance.choice(self.open)]
         return self._record(depth, chance.randrange(0, 4))
+
+    def _branches(self, depth: int) -> list[Any]:
+        """Some types of different names; what another one has defined is forgotten with it."""
+        branches: dict[str, Any] = {}
+        for _ in range(self.chance.randrange(1, 4)):
+            before = dict(self.named)
+            one = self._type(depth + 1, in_union=True)
+            if branches.setdefault(_branch_name(one, self.named), one) is not one:
+                self.named = before
+        return [*branches.values()]
 
     def _named_leaf(self, *, enum: bool) -> dict:
         name = self._name()

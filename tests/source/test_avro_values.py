@@ -167,6 +167,21 @@ def test_a_registry_that_does_not_answer_fails_the_task_and_the_next_read_finds_
     assert read(options, [order(id_, 1)])[0]["id"] == 1
 
 
+def test_a_misspelt_path_is_told_once_with_the_one_that_was_meant(registry, caplog):
+    id_ = registry.add("orders-value", ORDER)
+    options = parse(registry, eventTime="avro:$.tss", columns="avro:$.shp, avro:$.absent, event_time")
+    for _ in range(2):
+        assert read(options, [order(id_, 1)])[0]["event_time"] is None
+    assert [message for message in caplog.messages if "schema" in message] == [
+        f"schema {id_} has no $.shp, which is null in its records; did you mean $.shop?",
+        f"schema {id_} has no $.tss, which is null in its records; did you mean $.ts?",
+        (
+            "orders-3: none of the first 1 event times could be read from avro:$.tss (unit ms), so there is no "
+            "watermark: check the path against the schema, and eventTimeUnit where the schema says no logical type"
+        ),
+    ]
+
+
 def test_values_without_a_head_have_the_schema_of_the_option(tmp_path):
     (tmp_path / "order.avsc").write_text(ORDER)
     options = parse(None, value_format="avro", value_schema=f"file:{tmp_path}/order.avsc", eventTime="avro:$.ts",
