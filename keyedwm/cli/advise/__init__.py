@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 HELP = "say what each watermarkLag would have cost a topic's newest records, and which options to set"
 _RECORDS, _LOSS, _WINDOW = "1000000", "0.1", "1 hour"
+# Of options that say how to reach the cluster, and how values are read.
+_PREFIXES = ("kafka.", "value.", "schemaregistry.")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,8 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--window", default=_WINDOW, metavar="SPAN", help=f"tumbling window that drops them (default: {_WINDOW})"
     )
     parser.add_argument(
-        "--option", action="append", default=[], metavar="kafka.NAME=VALUE",
-        help="an option of the source, for a login; a secret as NAME=env:VARIABLE or NAME=file:PATH",
+        "--option", action="append", default=[], metavar="NAME=VALUE",
+        help="an option of the source, for a login or for values with a schema (value.format, schemaRegistry.url); a "
+        "secret as NAME=env:VARIABLE or NAME=file:PATH",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print JSON, for scripts")
 
@@ -63,9 +66,12 @@ def run(args: argparse.Namespace) -> int:
         if value is not None
     }  # fmt: skip
     login = pairs_of("--option", args.option, "kafka.security.protocol=SASL_SSL")
-    other = next((name for name in login if not name.lower().startswith("kafka.")), None)
+    other = next((name for name in login if not name.lower().startswith(_PREFIXES)), None)
     if other is not None:
-        raise OptionError(f"--option: {shown(other)} says nothing about the cluster: kafka.NAME=VALUE is expected")
+        raise OptionError(
+            f"--option: {shown(other)} says nothing about the cluster or the values: kafka.NAME=VALUE, "
+            "value.format=FORMAT or schemaRegistry.NAME=VALUE is expected"
+        )
 
     from keyedwm.cli.advise import report
     from keyedwm.cli.advise.advice import advice_of

@@ -26,9 +26,10 @@ from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.records.read import Records
 from keyedwm.kafka.requests.cluster import Cluster
 from pyspark_wm_source.driver.resolve_offsets import assigned
-from pyspark_wm_source.options.axes import TimeAxis, guards_of
+from pyspark_wm_source.options.axes import guards_of
 from pyspark_wm_source.options.source_options import SourceOptions
-from pyspark_wm_source.task.channel import may_have_time
+from pyspark_wm_source.task.channel import NO_VALUES, may_have_time
+from pyspark_wm_source.task.decoding import ValueReader
 from pyspark_wm_source.task.fetching import by_option, fetch
 from pyspark_wm_source.task.future import FutureGuard
 from pyspark_wm_source.task.scan import wanted_columns
@@ -127,7 +128,7 @@ def _parts(
     columns = set() if key is None else {key.column}
     wanted = wanted_columns(columns, options)
     at, total = [r.start for r in ranges], sum(r.end - r.start for r in ranges)
-    judges = [_Judge(r.channel, options.axes, now_ms) for r in ranges]
+    judges = [_Judge(r.channel, options, key, now_ms) for r in ranges]
     field = None if key is None else FieldReader(key, _COLUMNS)
     parts = []
     tell(0, total)
@@ -142,16 +143,25 @@ def _parts(
 class _Judge:
     """Reads the event times of one partition, and says what each is good for."""
 
-    def __init__(self, channel: TopicPartition, axes: Mapping[str, TimeAxis], now_ms: int) -> None:
+    def __init__(self, channel: TopicPartition, options: SourceOptions, key: Field | None, now_ms: int) -> None:
         self._channel, self._first = channel, True
+        axes, value_format = options.axes, options.value_format
         ((self._name, axis),) = axes.items()
+        self._values = None
+        if value_format is not None:
+            keys = () if key is None else (key,)
+            self._values = ValueReader(value_format.lenient(), channel, keys, [axis.event_time])
         self._spec = axis.event_time
         self._reader = EventTimeReader(axis.event_time)
         self._guard = FutureGuard(channel, axes, guards_of(axes, {}), now_ms)
 
     def part(self, records: Records, field: FieldReader | None) -> _Part:
         """Return event times in ms, the fate of each record, and the keys that `field` reads, if there is one."""
-        times = self._reader.read(records.timestamp_ms, records.key, records.value, records.headers)
+        values = NO_VALUES if self._values is None else self._values.read(records)
+        if self._spec in values.times:
+            times = values.times[self._spec]
+        else:
+            times = self._reader.read(records.timestamp_ms, records.key, records.value, records.headers)
         ms, valid = times
         fate = np.zeros(records.count, np.int8)
         if valid is not None:
@@ -166,9 +176,9 @@ class _Judge:
             (fate == TimeFate.SOUND) & (ms >= 0) & (ms < _YEAR_1971_MS) & (records.timestamp_ms >= _YEAR_1990_MS)
         )
         fate[long_past] = TimeFate.LONG_AGO
-        hint = self._hint(records, times, fate) if self._first else None
+        hint = self._hint(records, times, fate) if self._first and self._spec not in values.times else None
         self._first = False
-        key = None if field is None else read_fields([field], _batch(records).column)[0]
+        key = None if field is None else read_fields([field], _batch(records).column, values.fields)[0]
         appended = bool((records.timestamp_type == _LOG_APPEND_TIME).all())
         return _Part(self._channel.partition, records.timestamp_ms, ms, fate, key, appended, hint)
 
