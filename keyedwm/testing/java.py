@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from keyedwm.core.errors import KeyedwmError
@@ -42,21 +43,21 @@ def find_java() -> Path:
     return java
 
 
-def find_newer_java(least: int, who: str) -> Path:
+def find_newer_java(least: int, who: str, folders: Sequence[str] = _INSTALLED) -> Path:
     """A `java` program of at least this version: of JAVA_HOME or PATH, else of those installed beside them.
 
-    who: needs it, for the JavaError where there is none.
+    who: needs it, for the JavaError where there is none. folders: hold one directory per installed Java.
     """
     home = os.environ.get("JAVA_HOME")
     places = [Path(home) / "bin" / "java"] if home else []
     on_path = shutil.which("java")
     places += [Path(on_path)] if on_path else []
-    places += sorted(path for root in _INSTALLED for path in Path(root).glob("*/bin/java"))
+    places += sorted(path for root in folders for path in Path(root).glob("*/bin/java"))
     for java in places:
         if os.access(java, os.X_OK) and (java_version(java) or 0) >= least:
             return java
     raise JavaError(
-        f"found no Java of version {least} or newer in JAVA_HOME, on PATH or in {', '.join(_INSTALLED)}, "
+        f"found no Java of version {least} or newer in JAVA_HOME, on PATH or in {', '.join(folders)}, "
         f"which {who} needs: install one (for example openjdk-{least}-jre-headless, or Temurin); another one may stay"
     )
 

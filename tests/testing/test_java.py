@@ -72,11 +72,11 @@ def test_java_home_wins_over_path_even_when_it_is_wrong(monkeypatch, tmp_path):
 def test_a_newer_java_is_found_beside_the_one_of_spark(monkeypatch, tmp_path):
     monkeypatch.setenv("JAVA_HOME", str(java_that_says(tmp_path / "own", 'openjdk version "17.0.1"').parents[1]))
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(java, "_INSTALLED", (str(tmp_path / "jvm"),))
+    folders = [str(tmp_path / "jvm")]
     with pytest.raises(JavaError, match=r"found no Java of version 21 or newer .* which the registry needs: install"):
-        java.find_newer_java(21, "the registry")
+        java.find_newer_java(21, "the registry", folders)
     newer = java_that_says(tmp_path / "jvm" / "temurin-25", 'openjdk version "25" 2025-09-16')
-    assert java.find_newer_java(21, "the registry") == newer
+    assert java.find_newer_java(21, "the registry", folders) == newer
 
 
 def test_something_that_is_not_java_has_no_version(monkeypatch, tmp_path):
