@@ -50,7 +50,7 @@ TAKES = {
     "controlSecret": "16 to 4096 bytes, in place, as env:NAME or as file:PATH",
     "stateSecret": "16 to 4096 bytes, in place, as env:NAME or as file:PATH",
     "ledger": "a directory by its absolute path, or an address",
-    "value.schema": "the text of an Avro schema, or file:PATH, which is read on the driver",
+    "value.schema": "the text of a schema of Avro or Protobuf, or file:PATH, which is read on the driver",
     "schemaRegistry.url": "an address such as https://registry:8081, or several with commas between",
     **dict.fromkeys(
         ("schemaRegistry.user", "schemaRegistry.password", "schemaRegistry.token"),

@@ -13,6 +13,7 @@ from keyedwm.config.validation import wrong
 from keyedwm.core.errors import OptionError
 from keyedwm.core.places import (
     SCHEMA_ID_FIELD,
+    SCHEMA_PLACES,
     TEXT_TYPES,
     DecimalType,
     EventTime,
@@ -47,7 +48,7 @@ _NONE: Mapping[str, Field] = MappingProxyType({})
 _BARE_NAME = re.compile(r"\.([^.\[\]'\"]+)")
 _TYPED = re.compile(r"(.*)::\s*(\w+)(?:\([^)]*\))?\s*", re.DOTALL)
 _PLACES, _TEXTS = {"json": VALUE, "key": KEY}, (KEY, VALUE)
-_AVRO = Place.AVRO.value
+_LANGUAGES = {place.value: place for place in SCHEMA_PLACES}
 _DECIMAL = re.compile(r"decimal\s*\(\s*(\d{1,4})\s*(?:,\s*(\d{1,4})\s*)?\)", re.IGNORECASE)
 # Of values with a schema: each type is one of it.
 _SCHEMA_TYPE_WORDS: Mapping[str, str] = MappingProxyType({
@@ -65,7 +66,7 @@ def field_of(name: str, text: str, columns: Collection[str], fields: Mapping[str
     """
     if text in fields:
         return fields[text]
-    if text.strip().lower().startswith(f"{_AVRO}:"):
+    if text.partition(":")[0].strip().lower() in _LANGUAGES and ":" in text:
         return _schema_field(name, text)
     if text.strip().lower() == SCHEMA_ID and SCHEMA_ID not in columns:
         return SCHEMA_ID_FIELD
@@ -80,7 +81,8 @@ def field_of(name: str, text: str, columns: Collection[str], fields: Mapping[str
         raise wrong(name, text, f"the column {place!r} is of the type {fields[place].text} already: write {place!r}")
     if place not in columns:
         hint = nearest(place, columns)
-        known = f"did you mean {hint!r}?" if hint else f"it has {', '.join(columns)}, json:PATH, key:PATH and avro:PATH"
+        paths = "json:PATH, key:PATH, avro:PATH and proto:PATH"
+        known = f"did you mean {hint!r}?" if hint else f"it has {', '.join(columns)}, {paths}"
         raise OptionError(f"option {name}: the source has no column {place!r}; {known}")
     if kind is not None and place not in _TEXTS:
         raise wrong(name, text, f"only {KEY}, {VALUE} and values out of JSON take a type: write {place!r}")
@@ -98,16 +100,17 @@ def event_time_of(text: str, unit: Unit) -> EventTime:
         return EventTime(Place.HEADER, (rest,), unit)
     if kind.lower() in {"json", "key"} and rest:
         return EventTime(Place(kind.lower()), _steps("eventTime", text, rest), unit)
-    if kind.lower() == _AVRO and rest:
-        return EventTime(Place.AVRO, _schema_steps("eventTime", text, rest), unit)
-    raise wrong("eventTime", text, "timestamp, json:$.a.b, key:$.a, avro:$.a or header:NAME is expected")
+    if kind.lower() in _LANGUAGES and rest:
+        return EventTime(_LANGUAGES[kind.lower()], _schema_steps("eventTime", text, rest), unit)
+    raise wrong("eventTime", text, "timestamp, json:$.a.b, key:$.a, avro:$.a, proto:$.a or header:NAME is expected")
 
 
 def _schema_field(name: str, text: str) -> SchemaField:
     """Read a field of a value with a schema."""
-    path, colons, said = text.strip()[len(_AVRO) + 1 :].partition("::")
+    language, _, place = text.partition(":")
+    path, colons, said = place.partition("::")
     kind = _schema_type(name, text, said.strip()) if colons else FieldType.STRING
-    return SchemaField(VALUE, _schema_steps(name, text, path), kind)
+    return SchemaField(VALUE, _schema_steps(name, text, path), kind, _LANGUAGES[language.strip().lower()])
 
 
 def _schema_type(name: str, text: str, said: str) -> FieldType | DecimalType:

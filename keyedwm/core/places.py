@@ -10,7 +10,8 @@ the text is read; without one a value out of JSON is a string.
 
 One event of the year 3000 must not move a watermark there, as every later event would be late (`FutureTime`). What is
 too far ahead is judged by the append time that a broker gave the record, else by the clock of the batch's planning,
-which stands in the offset: so a replay judges alike. `avro:PATH` is a field of a value that has a schema.
+which stands in the offset: so a replay judges alike. `avro:PATH` and
+`proto:PATH` are fields of a value that has a schema.
 """
 
 from __future__ import annotations
@@ -130,7 +131,11 @@ class Place(Enum):
     KEY = "key"
     HEADER = "header"
     AVRO = "avro"
+    PROTO = "proto"
     WRITTEN = "written"
+
+
+SCHEMA_PLACES = (Place.AVRO, Place.PROTO)
 
 
 class OnBadTime(Enum):
@@ -171,7 +176,7 @@ class EventTime:
             return self.place.value
         if self.place is Place.WRITTEN:
             return f"header:{self.path[0]}, else timestamp"
-        if self.place is Place.AVRO:
+        if self.place in SCHEMA_PLACES:
             return f"{self.place.value}:{schema_path(self.path)}"
         return f"{self.place.value}:{self.path[0] if self.place is Place.HEADER else json_path(self.path)}"
 
@@ -226,14 +231,16 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class SchemaField(Field):
-    """A field of a value with a schema; without a path the schema's id."""
+    """A field of a value with a schema in a language; without a path the schema's id."""
+
+    language: Place = Place.AVRO
 
     @property
     def text(self) -> str:
         """As options name it."""
         if not self.path or self.kind is None:
             return SCHEMA_ID
-        return f"{Place.AVRO.value}:{schema_path(self.path)}::{self.kind.value}"
+        return f"{self.language.value}:{schema_path(self.path)}::{self.kind.value}"
 
 
 SCHEMA_ID_FIELD = SchemaField(VALUE, (), FieldType.BIGINT)

@@ -53,6 +53,7 @@ _VARINT, _FIXED64, _BYTES, _GROUP, _END_GROUP, _FIXED32 = (int(wire) for wire in
 _NONE, _NO_HEAD, _CUT = int(Fault.NONE), int(Fault.NO_HEAD), int(Fault.CUT)
 _MOST_INDEXES = 64  # messages within each other
 _FAILED = -1
+_VALID, _WRITTEN = 1, 2  # a field that is written, and null: its message gives it no other value
 _TAG_BYTES = 5
 _NUMBER_BYTES = 10
 _MOST_BYTES = 2**31 - 1  # of one field
@@ -152,7 +153,7 @@ def _store_number(op, word, is_double, slot, row, values, valid):  # noqa: PLR09
     elif is_double:
         values[slot, row] = np.float64(number).view(np.int64)
     elif op == _UNSIGNED and number < 0:
-        valid[slot, row] = 0
+        valid[slot, row] = _WRITTEN
     else:
         values[slot, row] = number
 
@@ -167,7 +168,7 @@ def _store_symbol(op, word, begin, count, symbols, words, slot, row, values, unt
             values[slot, row], until[slot, row], valid[slot, row] = -1 - words[place], words[place + 1], 1
             return
     if op == _SYMBOL:
-        valid[slot, row] = 0
+        valid[slot, row] = _WRITTEN
 
 
 @bare
@@ -215,6 +216,13 @@ def _begin(level, starts, words, begins, row, values, until, valid):  # noqa: PL
                 values[slot, row], until[slot, row] = -1 - words[word], words[word + 1]
             else:
                 values[slot, row], until[slot, row] = value, 0
+
+
+@bare
+def _end(row, valid):
+    """Let fields that are written, and null, be null."""
+    for slot in range(len(valid)):
+        valid[slot, row] &= _VALID
 
 
 @bare
@@ -277,6 +285,7 @@ def run_messages(  # noqa: PLR0917
                 levels[depth], ends[depth] = inside, at
                 at = np.int64(word)
                 _begin(inside, starts, words, start_begins, row, values, until, valid)
+        _end(row, valid)
 
 
 @bare

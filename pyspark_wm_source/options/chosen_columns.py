@@ -28,7 +28,7 @@ _ITEM = re.compile(r"""(?:[^,'"`(]|'[^']*'|"[^"]*"|`[^`]*`|\([^)]*\)|['"`(])+"""
 _NAMED = re.compile(r"(.+?)\s+as\s+(?:`([^`]+)`|([\w$-]+))", re.IGNORECASE | re.DOTALL)
 _TYPE = r"\s*::\s*\w+(?:\s*\([^)]*\))?"
 _PATH = r"""\$(?:[^\s'"`:]|'[^']*'|"[^"]*")+"""
-_WRITTEN = re.compile(rf"(?:json|key|avro)\s*:\s*{_PATH}(?:{_TYPE})?|(?:{KEY}|{VALUE}){_TYPE}", re.IGNORECASE)
+_WRITTEN = re.compile(rf"(?:json|key|avro|proto)\s*:\s*{_PATH}(?:{_TYPE})?|(?:{KEY}|{VALUE}){_TYPE}", re.IGNORECASE)
 # A path without its beginning.
 _LOOSE = re.compile(rf"(?:{VALUE}[:.])?\$?\.?([^\W\d][\w.]*(?:{_TYPE})?)")
 _OF_AXES = re.compile(rf"(?:{EVENT_TIME}|{WATERMARK})_", re.IGNORECASE)

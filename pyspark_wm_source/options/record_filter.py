@@ -30,7 +30,7 @@ _TYPE = r"\s*::\s*\w+"
 _SCHEMA_TYPE = r"\s*::\s*(?:decimal\s*\([\d\s,]*\)|\w+)"
 _FIELD = re.compile(
     rf"{_TEXT}|(?P<field>(?<![\w.])(?:(?:json|key):\s*{_PATH}(?:{_TYPE})?|"
-    rf"avro:\s*{_SCHEMA_PATH}(?:{_SCHEMA_TYPE})?|{SCHEMA_ID}\b|"
+    rf"(?:avro|proto):\s*{_SCHEMA_PATH}(?:{_SCHEMA_TYPE})?|{SCHEMA_ID}\b|"
     rf"(?:{KEY}|{VALUE}){_TYPE}))",
     re.IGNORECASE | re.DOTALL,
 )

@@ -13,13 +13,15 @@ from pathlib import Path
 
 from keyedwm.config.validation import choice, wrong
 from keyedwm.core.errors import InputError, OptionError
-from keyedwm.core.places import EventTime, Field, OnBadValue, Place, SchemaField
+from keyedwm.core.places import SCHEMA_PLACES, EventTime, Field, OnBadValue, Place, SchemaField
 from keyedwm.core.rows import SCHEMA_ID, VALUE
+from keyedwm.core.schemas import RegisteredSchema, SchemaKind
 from keyedwm.registry.options import PREFIX, RegistryConfig, is_of_registry
 
 VALUE_FORMAT, VALUE_SCHEMA, ON_BAD_VALUE = "value.format", "value.schema", "onBadValue"
 FORMAT_OPTIONS = (VALUE_FORMAT, VALUE_SCHEMA, ON_BAD_VALUE)
 _FILE = "file:"
+_CALLED = {Place.AVRO: "Avro", Place.PROTO: "Protobuf", Place.VALUE: "JSON"}
 
 
 class FormatName(Enum):
@@ -28,17 +30,26 @@ class FormatName(Enum):
     AVRO = "avro"
     AVRO_CONFLUENT = "avro-confluent"
     AVRO_APICURIO = "avro-apicurio"
+    PROTOBUF = "protobuf"
+    PROTOBUF_CONFLUENT = "protobuf-confluent"
     JSON_CONFLUENT = "json-confluent"
 
     @property
     def has_id(self) -> bool:
         """Whether a head names the schema."""
-        return self is not FormatName.AVRO
+        return self not in {FormatName.AVRO, FormatName.PROTOBUF}
 
     @property
-    def is_avro(self) -> bool:
-        """Whether values are Avro, else JSON."""
-        return self is not FormatName.JSON_CONFLUENT
+    def language(self) -> Place:
+        """How fields of the values are written: `avro:`, `proto:`, or `json:`, which needs no schema."""
+        if self is FormatName.JSON_CONFLUENT:
+            return Place.VALUE
+        return Place.PROTO if self in {FormatName.PROTOBUF, FormatName.PROTOBUF_CONFLUENT} else Place.AVRO
+
+    @property
+    def needs_schema(self) -> bool:
+        """Whether values are read by their schema."""
+        return self.language in SCHEMA_PLACES
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,12 +62,12 @@ class ValueFormat:
     on_bad: OnBadValue = OnBadValue.FAIL
 
     def reads(self, place: Field | EventTime) -> bool:
-        """Whether a field or an event time lies behind a head or in Avro, so that it is read with the format."""
+        """Whether a field or an event time lies behind a head or in a value with a schema."""
         if isinstance(place, EventTime):
-            return place.place is (Place.AVRO if self.name.is_avro else Place.VALUE)
+            return place.place is self.name.language
         if isinstance(place, SchemaField):
             return True
-        return not self.name.is_avro and place.column == VALUE and place.kind is not None
+        return not self.name.needs_schema and place.column == VALUE and place.kind is not None
 
     def lenient(self) -> ValueFormat:
         """Return the format for a caller that needs the event times alone: no value fails."""
@@ -72,11 +83,12 @@ def value_format_of(settings: Mapping[str, str]) -> ValueFormat | None:
                 raise OptionError(f"option {shown} has no effect without {VALUE_FORMAT}: leave it out, or add that")
         return None
     named = choice(VALUE_FORMAT, settings[VALUE_FORMAT], FormatName)
-    if VALUE_SCHEMA in settings and not named.is_avro:
+    # The defaults of Protobuf stand in the writer's schema itself.
+    if VALUE_SCHEMA in settings and named.has_id and named.language is not Place.AVRO:
         raise OptionError(f"option {VALUE_SCHEMA} has no effect with {VALUE_FORMAT}={named.value}: leave it out")
-    schema = _schema(settings[VALUE_SCHEMA]) if VALUE_SCHEMA in settings else None
+    schema = _schema(settings[VALUE_SCHEMA], named) if VALUE_SCHEMA in settings else None
     given = {option: value for option, value in settings.items() if is_of_registry(option)}
-    needs_registry = named.has_id and named.is_avro
+    needs_registry = named.has_id and named.needs_schema
     if given and not needs_registry:
         raise OptionError(
             f"option {PREFIX}{min(given)[len(PREFIX) :]} has no effect with {VALUE_FORMAT}={named.value}, which asks "
@@ -95,29 +107,37 @@ def value_format_of(settings: Mapping[str, str]) -> ValueFormat | None:
 def check_places(value_format: ValueFormat | None, option: str, places: Iterable[Field | EventTime]) -> None:
     """Refuse fields and event times that the format of the values does not have."""
     for place in places:
-        is_avro = isinstance(place, SchemaField) or (isinstance(place, EventTime) and place.place is Place.AVRO)
-        if is_avro and value_format is None:
+        language = _language_of(place)
+        if value_format is None and language is not None:
             raise wrong(option, place.text, f"{VALUE_FORMAT} must say how values name their schema, as avro-confluent")
         if value_format is None:
             continue
         name = value_format.name
-        if is_avro and place.text == SCHEMA_ID and not name.has_id:
-            raise wrong(option, place.text, f"values of {VALUE_FORMAT}={name.value} have no id: leave it out")
-        if is_avro and place.text != SCHEMA_ID and not name.is_avro:
-            raise wrong(option, place.text, f"values of {VALUE_FORMAT}={name.value} are JSON: write json:PATH")
-        if not is_avro and name.is_avro and _is_json_of_value(place):
-            raise wrong(option, place.text, f"values of {VALUE_FORMAT}={name.value} are Avro: write avro:PATH")
+        if place.text == SCHEMA_ID and isinstance(place, SchemaField):
+            if not name.has_id:
+                raise wrong(option, place.text, f"values of {VALUE_FORMAT}={name.value} have no id: leave it out")
+        elif (name.needs_schema and _is_json_of_value(place)) or language not in {None, name.language}:
+            values = f"values of {VALUE_FORMAT}={name.value} are {_CALLED[name.language]}"
+            raise wrong(option, place.text, f"{values}: write {name.language.value}:PATH")
+
+
+def _language_of(place: Field | EventTime) -> Place | None:
+    """The language of the schema that a place belongs to, None for a place that needs none."""
+    if isinstance(place, SchemaField):
+        return place.language
+    return place.place if isinstance(place, EventTime) and place.place in SCHEMA_PLACES else None
 
 
 def _is_json_of_value(place: Field | EventTime) -> bool:
     if isinstance(place, EventTime):
         return place.place is Place.VALUE
-    return place.column == VALUE and bool(place.path)
+    return place.column == VALUE and bool(place.path) and not isinstance(place, SchemaField)
 
 
-def _schema(value: str) -> str:
+def _schema(value: str, name: FormatName) -> str:
     """The text of the schema, which is read here, on the driver."""
     from keyedwm.formats.avro_schema import parse_avro
+    from keyedwm.formats.proto_schema import link
 
     text = value
     if value.startswith(_FILE):
@@ -126,7 +146,10 @@ def _schema(value: str) -> str:
         except (OSError, ValueError) as error:
             raise wrong(VALUE_SCHEMA, value, f"the file of a schema is expected ({type(error).__name__})") from error
     try:
-        parse_avro(text)
+        if name.language is Place.AVRO:
+            parse_avro(text)
+        elif not link(RegisteredSchema(0, SchemaKind.PROTOBUF, text)).message_types_by_name:
+            raise InputError("the schema of Protobuf has no message")
     except InputError as error:
         raise OptionError(f"option {VALUE_SCHEMA}: {error.message}") from error
     return text

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from keyedwm.arrow.places import EventTimeReader, FieldReader, read_fields
 from keyedwm.arrow.rows import Rejects
 from keyedwm.core.errors import InputError
-from keyedwm.core.places import SCHEMA_ID_FIELD, EventTime, Field, FieldType, OnBadValue
+from keyedwm.core.places import SCHEMA_ID_FIELD, EventTime, Field, FieldType, OnBadValue, Place
 from keyedwm.core.rows import VALUE
 from keyedwm.core.schemas import RegisteredSchema, SchemaKind, SchemaLookup
 from keyedwm.formats.avro_readings import Request
@@ -26,6 +26,7 @@ from keyedwm.formats.avro_schema import parse_avro
 from keyedwm.formats.decoder import Decoded, Decoder
 from keyedwm.formats.faults import Fault
 from keyedwm.formats.heads import Head, bodies_of, texts_of
+from keyedwm.formats.proto_decoder import ProtoDecoder
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.records.read import Records
 from keyedwm.registry.client import registry_of
@@ -35,7 +36,8 @@ from pyspark_wm_source.task.channel import NO_VALUES, ReadValues
 _log = logging.getLogger("keyedwm.source")
 _HEADS = {
     FormatName.AVRO: Head.NONE, FormatName.AVRO_CONFLUENT: Head.CONFLUENT, FormatName.AVRO_APICURIO: Head.APICURIO,
-    FormatName.JSON_CONFLUENT: Head.CONFLUENT,
+    FormatName.JSON_CONFLUENT: Head.CONFLUENT, FormatName.PROTOBUF: Head.NONE,
+    FormatName.PROTOBUF_CONFLUENT: Head.CONFLUENT,
 }  # fmt: skip
 _warned: set[tuple[str, str]] = set()
 
@@ -43,22 +45,27 @@ _warned: set[tuple[str, str]] = set()
 class OneSchema(SchemaLookup):
     """The schema of `value.schema`, for values that do not say theirs."""
 
-    def __init__(self, text: str) -> None:
-        self._text = text
+    def __init__(self, kind: SchemaKind, text: str) -> None:
+        self._kind, self._text = kind, text
 
     def schema(self, schema_id: int) -> RegisteredSchema:
         """Return the schema, whatever the id."""
-        return RegisteredSchema(schema_id, SchemaKind.AVRO, self._text)
+        return RegisteredSchema(schema_id, self._kind, self._text)
 
 
 @functools.lru_cache(maxsize=64)
-def _decoder(value_format: ValueFormat, requests: tuple[Request, ...]) -> Decoder:
+def _decoder(value_format: ValueFormat, requests: tuple[Request, ...]) -> Decoder | ProtoDecoder:
     """Return the decoder of this process, which compiles a schema once."""
-    head, text = _HEADS[value_format.name], value_format.schema
+    name, text = value_format.name, value_format.schema
+    is_avro = name.language is Place.AVRO
     if value_format.registry is not None:
-        reader = None if text is None else parse_avro(text)
-        return Decoder(head, requests, registry_of(value_format.registry), reader)
-    return Decoder(head, requests, OneSchema(text or ""))
+        schemas: SchemaLookup = registry_of(value_format.registry)
+    else:
+        schemas = OneSchema(SchemaKind.AVRO if is_avro else SchemaKind.PROTOBUF, text or "")
+    if not is_avro:
+        return ProtoDecoder(_HEADS[name], requests, schemas)
+    reader = parse_avro(text) if name.has_id and text is not None else None
+    return Decoder(_HEADS[name], requests, schemas, reader)
 
 
 class ValueReader:
@@ -77,7 +84,7 @@ class ValueReader:
         """
         if records.value is None or not (self._fields or self._times):
             return NO_VALUES
-        decoded, read = self._avro(records.value) if self._format.name.is_avro else self._json(records)
+        decoded, read = self._decoded(records.value) if self._format.name.needs_schema else self._json(records)
         bad = decoded.bad
         if bad is None:
             return read
@@ -97,7 +104,7 @@ class ValueReader:
             return read
         return read._replace(rejects=Rejects(bad, pa.array(reasons, pa.string()).take(pa.array(which))))
 
-    def _avro(self, values: pa.Array) -> tuple[Decoded, ReadValues]:
+    def _decoded(self, values: pa.Array) -> tuple[Decoded, ReadValues]:
         fields = [one for one in self._fields if one != SCHEMA_ID_FIELD]
         requests = [Request(tuple(map(str, one.path)), one.kind or FieldType.STRING) for one in fields]
         requests += [Request(tuple(map(str, one.path)), one.unit) for one in self._times]

@@ -18,7 +18,7 @@ from keyedwm.core.control_row import ControlRow, channel_row
 from keyedwm.core.encoding import CommittedState, encode_committed
 from keyedwm.core.errors import KeyedwmError
 from keyedwm.core.inline import HEADER
-from keyedwm.core.places import Field, Place
+from keyedwm.core.places import SCHEMA_PLACES, Field, Place
 from keyedwm.core.rows import HEADERS, KEY, REJECTED, VALUE, ControlKind
 from keyedwm.kafka.client.errors import Code
 from keyedwm.kafka.records.read import Records, Wanted
@@ -122,7 +122,7 @@ def wanted_columns(columns: set[str], options: SourceOptions) -> Wanted:
     named = named.union(*(where.decoded for where in options.where))
     return Wanted(
         key=whole or KEY in named or Place.KEY in places,
-        value=whole or VALUE in named or not places.isdisjoint((Place.VALUE, Place.AVRO)),
+        value=whole or VALUE in named or not places.isdisjoint((Place.VALUE, *SCHEMA_PLACES)),
         headers=whole or HEADERS in named or not places.isdisjoint((Place.HEADER, Place.WRITTEN)),
         control_header=HEADER,
     )

@@ -117,6 +117,10 @@ def described(file: FileDescriptor) -> dict[str, Any]:
     return found
 
 
+def test_a_number_that_is_too_large_stays_null_where_its_message_comes_again() -> None:
+    check(7073)
+
+
 def test_the_indexes_of_a_head_lead_to_the_message() -> None:
     values = [
         framed(1, b"\x00", b"\x0a\x04Oslo"),

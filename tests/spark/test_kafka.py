@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from keyedwm.core.errors import OptionError
-from keyedwm.core.places import OnBadTime, OnBadValue, OnFuture, Unit
+from keyedwm.core.places import OnBadTime, OnBadValue, OnFuture, OnFutureWatermark, Unit
 from keyedwm.core.watermark import Guarantee
 from keyedwm.spark import kafka, source
 from keyedwm.spark.api.kafka import argument_of, options_of
@@ -24,7 +24,7 @@ SESSION = type("Session", (SimpleNamespace,), {"readStream": None})()
 CHOICES = {
     "on_bad_event_time": OnBadTime, "event_time_unit": Unit, "on_future_time": OnFuture, "guarantee": Guarantee,
     "watermark_throttle": _ThrottleName, "starting_offsets_by_timestamp_strategy": NoMatch,
-    "value_format": FormatName, "on_bad_value": OnBadValue,
+    "value_format": FormatName, "on_bad_value": OnBadValue, "on_future_watermark": OnFutureWatermark,
     "watermark_policy": [one for one in _PolicyName if one is not _PolicyName.CUSTOM],
 }  # fmt: skip
 

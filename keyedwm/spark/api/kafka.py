@@ -69,7 +69,9 @@ def kafka(
     guarantee: Literal["exactly-once", "at-least-once"] | None = None,
     columns: str | Sequence[str] | None = None,
     where: str | None = None,
-    value_format: Literal["avro", "avro-confluent", "avro-apicurio", "json-confluent"] | None = None,
+    value_format: Literal[
+        "avro", "avro-confluent", "avro-apicurio", "protobuf", "protobuf-confluent", "json-confluent"
+    ] | None = None,
     value_schema: str | None = None,
     on_bad_value: Literal["fail", "null", "reject"] | None = None,
     schema_registry_url: str | Sequence[str] | None = None,
