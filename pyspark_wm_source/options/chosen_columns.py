@@ -15,7 +15,7 @@ from keyedwm.arrow.schema import field_schema, row_schema
 from keyedwm.config.places import field_of
 from keyedwm.config.validation import wrong
 from keyedwm.core.errors import OptionError
-from keyedwm.core.places import SCHEMA_ID_FIELD, Field
+from keyedwm.core.places import SCHEMA_ID_FIELD, Field, SchemaField, branch_of
 from keyedwm.core.rows import CONTROL, EVENT_TIME, HEADERS, KEY, REJECTED, SCHEMA_ID, VALUE, WATERMARK
 from keyedwm.core.text import nearest
 
@@ -90,7 +90,8 @@ def _field(item: str, known: Sequence[str]) -> tuple[str, Field]:
         raise wrong(_OPTION, item, _expected(place, known))
     found = field_of(_OPTION, place, (KEY, VALUE))
     if name is None:
-        last = found.path[-1] if found.path else None
+        path = [step for step in found.path if not (isinstance(found, SchemaField) and branch_of(str(step)))]
+        last = path[-1] if path else None
         if not isinstance(last, str):
             raise wrong(_OPTION, item, f"a name for the column is expected: {item} AS NAME")
         name = last
@@ -130,5 +131,6 @@ def _check_own(wanted: Sequence[str], known: Sequence[str], *, is_all: bool) -> 
             raise OptionError(f"{found}; {advice}")
     if REJECTED in known and REJECTED not in wanted and not is_all:
         raise OptionError(
-            f"option {_OPTION}: it leaves out {REJECTED!r}, where onBadEventTime=reject gives records back: add it"
+            f"option {_OPTION}: it leaves out {REJECTED!r}, where onBadEventTime=reject or onBadValue=reject gives "
+            "records back: add it"
         )

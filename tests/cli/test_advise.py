@@ -306,8 +306,11 @@ def test_a_topic_without_records_and_one_that_is_missing_are_one_sentence(capsys
         (["--topic", "t", "--window", "0 seconds"], "a duration above 0 is expected"),
         (["--topic", "t", "--key", "offset"], "no column 'offset'"),
         (["--topic", "t", "--unit", "hours"], "one of s, ms, us, ns, iso is expected"),
-        (["--topic", "t", "--event-time", "value"], "timestamp, json:$.a.b, key:$.a or header:NAME is expected"),
-        (["--topic", "t", "--option", "group=x"], "kafka.NAME=VALUE is expected"),
+        (
+            ["--topic", "t", "--event-time", "value"],
+            "timestamp, json:$.a.b, key:$.a, avro:$.a or header:NAME is expected",
+        ),
+        (["--topic", "t", "--option", "group=x"], "schemaRegistry.NAME=VALUE is expected"),
     ],
 )
 def test_a_wrong_option_is_one_sentence_before_any_broker_is_asked(words, right, capsys):

@@ -14,7 +14,7 @@ from keyedwm.arrow.places import FieldColumns
 from keyedwm.arrow.rows import RowBuilder
 from keyedwm.arrow.schema import HEADERS_TYPE
 from keyedwm.core.axis import Counts
-from keyedwm.core.errors import InputError, OptionError, UnavailableError
+from keyedwm.core.errors import InputError, KeyedwmError, OptionError, UnavailableError
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.records.read import Records
 from pyspark_wm_source.options.source_options import SourceOptions
@@ -165,6 +165,31 @@ def test_a_registry_that_does_not_answer_fails_the_task_and_the_next_read_finds_
         read(options, [order(id_, 1)])
     registry.rule = lambda _method, _path: None
     assert read(options, [order(id_, 1)])[0]["id"] == 1
+
+
+def test_a_column_is_called_as_the_last_field_of_its_path_not_as_a_branch():
+    options = parse(
+        None, value_format="avro", value_schema='"int"', columns="avro:$.u[int]::bigint, avro:$.d::decimal(9, 2)"
+    )
+    assert [(one.name, one.type) for one in options.chosen.schema] == [("u", pa.int64()), ("d", pa.decimal128(9, 2))]
+
+
+@pytest.mark.parametrize("status", [401, 403, 500])
+def test_a_registry_that_refuses_is_never_a_null(registry, status):
+    id_ = registry.add("orders-value", ORDER)
+    options = parse(registry, columns=COLUMNS, onBadValue="null", schemaRegistry_timeout="50 ms")
+    registry.rule = lambda _method, _path: reply(status, {"error_code": status, "message": "no"})
+    with pytest.raises(KeyedwmError) as refused:
+        read(options, [order(id_, 1)])
+    assert not isinstance(refused.value, InputError)
+
+
+def test_a_known_schema_is_read_while_the_registry_is_away(registry):
+    id_ = registry.add("orders-value", ORDER)
+    options = parse(registry, columns=COLUMNS, onBadValue="null", schemaRegistry_timeout="50 ms")
+    read(options, [order(id_, 1)])
+    registry.rule = lambda _method, _path: reply(503, {"message": "away"})
+    assert read(options, [order(id_, 2)])[0]["id"] == 2
 
 
 def test_a_misspelt_path_is_told_once_with_the_one_that_was_meant(registry, caplog):

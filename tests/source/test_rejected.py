@@ -120,7 +120,10 @@ def test_records_that_come_back_are_laid_out_among_control_rows(kafka, topic_of,
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"columns": "value,control"}, "it leaves out 'rejected', where onBadEventTime=reject gives records back"),
+        (
+            {"columns": "value,control"},
+            "it leaves out 'rejected', where onBadEventTime=reject or onBadValue=reject gives records back",
+        ),
         ({"onBadEventTime": "null", "columns": "rejected"}, "'rejected' is left out by onBadEventTime"),
     ],
 )
