@@ -70,10 +70,8 @@ def kafka(
     columns: str | Sequence[str] | None = None,
     where: str | None = None,
     value_format: Literal[
-        "avro", "avro-confluent", "avro-apicurio", "protobuf", "protobuf-confluent", "json-confluent"
-    ] | None = None,
-    value_schema: str | None = None,
-    on_bad_value: Literal["fail", "null", "reject"] | None = None,
+        "avro", "avro-confluent", "avro-apicurio", "protobuf", "protobuf-confluent", "json-confluent"] | None = None,
+    value_schema: str | None = None, on_bad_value: Literal["fail", "null", "reject"] | None = None,
     schema_registry_url: str | Sequence[str] | None = None,
     schema_registry_user: str | None = None, schema_registry_password: str | None = None,
     schema_registry_token: str | None = None, schema_registry_token_provider: str | None = None,
