@@ -62,6 +62,8 @@ _MOST_BYTES = 2**31 - 1  # of one field
 @inlined
 def _varint(data, at, stop, most):
     """The number that begins at `at`, and the position behind it, -1 if it is cut off or has more bytes than `most`."""
+    if at < stop and data[at] < 128:  # most have one byte
+        return np.uint64(data[at]), np.int64(at + 1)
     value, shift = np.uint64(0), np.uint64(0)
     last = min(at + most, stop)
     while at < last:
@@ -143,7 +145,7 @@ def _as_number(op, word):
     return np.int64(word)
 
 
-@bare
+@inlined
 def _store_number(op, word, is_double, slot, row, values, valid):  # noqa: PLR0917
     """Store a whole number, as it is or as a double."""
     number = _as_number(op, word)
@@ -171,10 +173,10 @@ def _store_symbol(op, word, begin, count, symbols, words, slot, row, values, unt
         valid[slot, row] = _WRITTEN
 
 
-@bare
-def _store(entry, word, at, symbols, words, row, values, until, valid):  # noqa: PLR0917
-    """Store what a field holds. at: the position behind it."""
-    op, slot, argument = entry[2], entry[3], entry[4]
+@inlined
+def _store(entries, i, word, at, symbols, words, row, values, until, valid):  # noqa: PLR0917
+    """Store what a field holds. i: its entry. at: the position behind it."""
+    op, slot, argument, count = entries[i, 2], entries[i, 3], entries[i, 4], entries[i, 5]
     if op <= _ZIGZAG_32:
         _store_number(op, word, argument == 1, slot, row, values, valid)
     elif op == _FLAG:
@@ -187,12 +189,12 @@ def _store(entry, word, at, symbols, words, row, values, until, valid):  # noqa:
     elif op == _SPAN:
         values[slot, row], until[slot, row], valid[slot, row] = np.int64(word), at, 1
     elif op in (_SYMBOL, _CLOSED_SYMBOL):
-        _store_symbol(op, word, argument, entry[5], symbols, words, slot, row, values, until, valid)
+        _store_symbol(op, word, argument, count, symbols, words, slot, row, values, until, valid)
     elif op == _SECONDS:
         values[slot, row] = np.int64(word)
     elif op == _NANOS:
         until[slot, row] = np.int64(np.int32(np.uint32(word & np.uint64(0xFFFFFFFF))))
-    elif entry[5] == 0 or _has_name(word, argument, entry[5], symbols):
+    elif count == 0 or _has_name(word, argument, count, symbols):
         valid[slot, row] = 0
 
 
@@ -205,7 +207,7 @@ def _has_name(word, begin, count, symbols):
     return found
 
 
-@bare
+@inlined
 def _begin(level, starts, words, begins, row, values, until, valid):  # noqa: PLR0917
     """Give the fields of a message that is there the values that they have where they are not written."""
     for i in range(begins[level], begins[level + 1]):
@@ -218,7 +220,7 @@ def _begin(level, starts, words, begins, row, values, until, valid):  # noqa: PL
                 values[slot, row], until[slot, row] = value, 0
 
 
-@bare
+@inlined
 def _end(row, valid):
     """Let fields that are written, and null, be null."""
     for slot in range(len(valid)):
@@ -279,7 +281,7 @@ def run_messages(  # noqa: PLR0917
                 if entries[i, 2] == _MESSAGE:
                     inside = entries[i, 4]
                 else:
-                    _store(entries[i], word, at, symbols, words, row, values, until, valid)
+                    _store(entries, i, word, at, symbols, words, row, values, until, valid)
             if inside >= 0:
                 depth += 1
                 levels[depth], ends[depth] = inside, at

@@ -58,9 +58,14 @@ _SCHEMA = json.dumps({
         {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}}, {"name": "name", "type": "string"},
     ],
 })  # fmt: skip
+_PROTO = 'syntax = "proto3"; message Warm { int64 at = 1; string name = 2; }'
 # Values with a schema, and with a head.
 _FORMATS: tuple[tuple[dict[str, str], bytes], ...] = (
     ({"value.format": "avro", "value.schema": _SCHEMA, "eventTime": "avro:$.at", "columns": "avro:$.name"}, b"\0\2n"),
+    (
+        {"value.format": "protobuf", "value.schema": _PROTO, "eventTime": "proto:$.at", "columns": "proto:$.name"},
+        b"\x08\1\x12\1n",
+    ),
     ({"value.format": "json-confluent", "eventTime": "json:$.at", "columns": "json:$.name"}, b'\0\0\0\0\1{"at":1}'),
 )
 
