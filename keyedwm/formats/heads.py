@@ -23,6 +23,7 @@ class Head(Enum):
 
     CONFLUENT = "confluent"  # a zero byte, and four bytes of the id
     APICURIO = "apicurio"  # a zero byte, and eight bytes of the id, or four
+    SINGLE_OBJECT = "single object"  # two bytes, and eight of the fingerprint of the schema
     NONE = "none"
 
 
@@ -30,6 +31,7 @@ class Head(Enum):
 EXPECTED = {
     Head.CONFLUENT: "a zero byte and four bytes of a schema's id are expected",
     Head.APICURIO: "a zero byte and eight or four bytes of a schema's id are expected",
+    Head.SINGLE_OBJECT: "the bytes C3 01 and eight bytes of a schema's fingerprint are expected",
 }
 _NONE, _ABSENT, _NO_HEAD = int(Fault.NONE), int(Fault.ABSENT), int(Fault.NO_HEAD)
 
@@ -54,7 +56,9 @@ def bodies_of(head: Head, values: pa.Array) -> Bodies:
     ids, faults = np.zeros(len(values), np.int64), np.zeros(len(values), np.uint8)
     if values.null_count:
         faults[np.asarray(values.is_null())] = _ABSENT
-    if head is not Head.NONE:
+    if head is Head.SINGLE_OBJECT:
+        _find_fingerprints(data, stop, start, ids, faults)
+    elif head is not Head.NONE:
         _find_ids(data, stop, head is Head.APICURIO, start, ids, faults)
     return Bodies(data, start, stop, ids, faults)
 
@@ -80,6 +84,23 @@ def _find_ids(data, stop, is_wide, start, ids, faults):  # noqa: PLR0917
             number = (number << np.int64(8)) | np.int64(data[at + 1 + i])
         ids[row] = number
         start[row] = at + 1 + size
+
+
+@bare
+def _find_fingerprints(data, stop, start, ids, faults):
+    """Read the fingerprint of each head, little-endian, and move `start` behind it."""
+    for row in range(len(start)):
+        if faults[row] != _NONE:
+            continue
+        at = start[row]
+        if stop[row] - at < 10 or data[at] != 0xC3 or data[at + 1] != 1:
+            faults[row] = _NO_HEAD
+            continue
+        number = np.uint64(0)
+        for i in range(8):
+            number |= np.uint64(data[at + 2 + i]) << np.uint64(8 * i)
+        ids[row] = np.int64(number)
+        start[row] = at + 10
 
 
 def texts_of(bodies: Bodies) -> pa.Array:

@@ -30,6 +30,7 @@ class FormatName(Enum):
     AVRO = "avro"
     AVRO_CONFLUENT = "avro-confluent"
     AVRO_APICURIO = "avro-apicurio"
+    AVRO_SINGLE_OBJECT = "avro-single-object"
     PROTOBUF = "protobuf"
     PROTOBUF_CONFLUENT = "protobuf-confluent"
     JSON_CONFLUENT = "json-confluent"
@@ -45,6 +46,11 @@ class FormatName(Enum):
         if self is FormatName.JSON_CONFLUENT:
             return Place.VALUE
         return Place.PROTO if self in {FormatName.PROTOBUF, FormatName.PROTOBUF_CONFLUENT} else Place.AVRO
+
+    @property
+    def has_registry(self) -> bool:
+        """Whether a registry knows the schemas, else `value.schema` has the one that there is."""
+        return self.has_id and self.needs_schema and self is not FormatName.AVRO_SINGLE_OBJECT
 
     @property
     def needs_schema(self) -> bool:
@@ -88,19 +94,18 @@ def value_format_of(settings: Mapping[str, str]) -> ValueFormat | None:
         raise OptionError(f"option {VALUE_SCHEMA} has no effect with {VALUE_FORMAT}={named.value}: leave it out")
     schema = _schema(settings[VALUE_SCHEMA], named) if VALUE_SCHEMA in settings else None
     given = {option: value for option, value in settings.items() if is_of_registry(option)}
-    needs_registry = named.has_id and named.needs_schema
-    if given and not needs_registry:
+    if given and not named.has_registry:
         raise OptionError(
             f"option {PREFIX}{min(given)[len(PREFIX) :]} has no effect with {VALUE_FORMAT}={named.value}, which asks "
             "for no schema: leave it out"
         )
-    if not named.has_id and schema is None:
+    if named.needs_schema and not named.has_registry and schema is None:
         raise OptionError(
             f"option {VALUE_SCHEMA} is missing: values of {VALUE_FORMAT}={named.value} do not say their schema; its "
             f"text, or {_FILE}PATH, is expected"
         )
     on_bad = choice(ON_BAD_VALUE, settings.get(ON_BAD_VALUE.lower(), OnBadValue.FAIL.value), OnBadValue)
-    registry = RegistryConfig.from_options(given) if needs_registry else None
+    registry = RegistryConfig.from_options(given) if named.has_registry else None
     return ValueFormat(name=named, schema=schema, registry=registry, on_bad=on_bad)
 
 

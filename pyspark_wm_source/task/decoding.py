@@ -20,7 +20,8 @@ from keyedwm.arrow.rows import Rejects
 from keyedwm.core.errors import InputError
 from keyedwm.core.places import SCHEMA_ID_FIELD, EventTime, Field, FieldType, OnBadValue, Place
 from keyedwm.core.rows import VALUE
-from keyedwm.core.schemas import RegisteredSchema, SchemaKind, SchemaLookup
+from keyedwm.core.schemas import RegisteredSchema, SchemaKind, SchemaLookup, UnknownSchemaError
+from keyedwm.formats.avro_fingerprint import fingerprint
 from keyedwm.formats.avro_readings import Request
 from keyedwm.formats.avro_schema import parse_avro
 from keyedwm.formats.decoder import Decoded, Decoder
@@ -37,7 +38,7 @@ _log = logging.getLogger("keyedwm.source")
 _HEADS = {
     FormatName.AVRO: Head.NONE, FormatName.AVRO_CONFLUENT: Head.CONFLUENT, FormatName.AVRO_APICURIO: Head.APICURIO,
     FormatName.JSON_CONFLUENT: Head.CONFLUENT, FormatName.PROTOBUF: Head.NONE,
-    FormatName.PROTOBUF_CONFLUENT: Head.CONFLUENT,
+    FormatName.PROTOBUF_CONFLUENT: Head.CONFLUENT, FormatName.AVRO_SINGLE_OBJECT: Head.SINGLE_OBJECT,
 }  # fmt: skip
 _warned: set[tuple[str, str]] = set()
 
@@ -53,6 +54,21 @@ class OneSchema(SchemaLookup):
         return RegisteredSchema(schema_id, self._kind, self._text)
 
 
+class FingerprintedSchema(SchemaLookup):
+    """The schema of `value.schema`, for values that name theirs by its fingerprint."""
+
+    def __init__(self, text: str) -> None:
+        self._text, self._fingerprint = text, fingerprint(text)
+
+    def schema(self, schema_id: int) -> RegisteredSchema:
+        """Return the schema. Raises UnknownSchemaError for another fingerprint."""
+        if schema_id != self._fingerprint:
+            raise UnknownSchemaError(
+                f"the value has a schema of the fingerprint {schema_id}, option value.schema one of {self._fingerprint}"
+            )
+        return RegisteredSchema(schema_id, SchemaKind.AVRO, self._text)
+
+
 @functools.lru_cache(maxsize=64)
 def _decoder(value_format: ValueFormat, requests: tuple[Request, ...]) -> Decoder | ProtoDecoder:
     """Return the decoder of this process, which compiles a schema once."""
@@ -60,6 +76,8 @@ def _decoder(value_format: ValueFormat, requests: tuple[Request, ...]) -> Decode
     is_avro = name.language is Place.AVRO
     if value_format.registry is not None:
         schemas: SchemaLookup = registry_of(value_format.registry)
+    elif name is FormatName.AVRO_SINGLE_OBJECT:
+        return Decoder(_HEADS[name], requests, FingerprintedSchema(text or ""))
     else:
         schemas = OneSchema(SchemaKind.AVRO if is_avro else SchemaKind.PROTOBUF, text or "")
     if not is_avro:

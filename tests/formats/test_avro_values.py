@@ -9,12 +9,14 @@ import random
 import struct
 from decimal import Decimal
 
+import fastavro.schema
 import pyarrow as pa
 import pytest
 
 from keyedwm.core.errors import UnavailableError
 from keyedwm.core.places import DecimalType, FieldType, Unit
 from keyedwm.core.schemas import RegisteredSchema, SchemaKind
+from keyedwm.formats.avro_fingerprint import canonical, fingerprint
 from keyedwm.formats.avro_readings import Request
 from keyedwm.formats.avro_schema import parse_avro
 from keyedwm.formats.decoder import Decoded, Decoder
@@ -52,6 +54,21 @@ def rows(column: pa.Array | tuple) -> list:
 def test_fields_are_what_fastavro_reads(seed: int, part: int) -> None:
     for number_ in range(100):
         avro_laws.check(seed * 1_000 + part * 100 + number_)
+
+
+def test_a_fingerprint_is_the_one_that_fastavro_computes(seed: int) -> None:
+    schemas = [json.dumps(Generator(random.Random(f"{seed} {n} print")).schema()) for n in range(100)]
+    spaced = record(("a", {"type": "enum", "name": "k", "symbols": ["A"], "doc": "d"}), ("b", "k"), ("c", "long", 1))
+    for schema in (
+        *schemas,
+        json.dumps({**spaced, "namespace": "x.y"}),
+        json.dumps({**spaced, "name": "p.q.r"}),
+        '"int"',
+    ):
+        form = fastavro.schema.to_parsing_canonical_form(json.loads(schema))
+        assert canonical(json.loads(schema)) == form
+        wanted = fastavro.schema.fingerprint(form, "CRC-64-AVRO")
+        assert fingerprint(schema).to_bytes(8, "little", signed=True).hex() == wanted
 
 
 def test_a_missing_field_is_the_readers_default_else_null() -> None:

@@ -15,6 +15,7 @@ from keyedwm.arrow.rows import RowBuilder
 from keyedwm.arrow.schema import HEADERS_TYPE
 from keyedwm.core.axis import Counts
 from keyedwm.core.errors import InputError, KeyedwmError, OptionError, UnavailableError
+from keyedwm.formats.avro_fingerprint import fingerprint
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.records.read import Records
 from pyspark_wm_source.options.source_options import SourceOptions
@@ -213,6 +214,20 @@ def test_values_without_a_head_have_the_schema_of_the_option(tmp_path):
                     columns="avro:$.id::bigint, event_time")  # fmt: skip
     rows = read(options, [order(1, 7)[5:]])
     assert [(row["id"], ms_of(row)) for row in rows] == [(7, SECOND_MS)]
+
+
+def test_a_single_object_names_its_schema_by_the_fingerprint(tmp_path):
+    body = order(1, 7)[5:]
+    head = b"\xc3\x01" + fingerprint(ORDER).to_bytes(8, "little", signed=True)
+    asked = {"value_format": "avro-single-object", "value_schema": ORDER, "columns": "avro:$.id::bigint, schema_id"}
+    rows = read(
+        parse(None, **asked, onBadValue="null"), [head + body, head[:2] + b"12345678" + body, body, b"\xc3\x01"]
+    )
+    assert [(row["id"], row["schema_id"]) for row in rows] == [
+        (7, fingerprint(ORDER)), (None, int.from_bytes(b"12345678", "little")), (None, None), (None, None)
+    ]  # fmt: skip
+    with pytest.raises(InputError, match="the value has a schema of the fingerprint 4050765991979987505, option value"):
+        read(parse(None, **asked), [head[:2] + b"12345678" + body])
 
 
 def test_json_behind_the_head_is_read_as_json(caplog):

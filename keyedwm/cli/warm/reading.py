@@ -15,6 +15,7 @@ from keyedwm.arrow.rows import Events, RowBuilder, pack
 from keyedwm.arrow.schema import HEADERS_TYPE, row_schema
 from keyedwm.core.axis import Counts
 from keyedwm.core.window_rules import LateRule
+from keyedwm.formats.avro_fingerprint import fingerprint
 from keyedwm.kafka.client.values import LIMITS, Codec, TopicPartition
 from keyedwm.kafka.records.batches import find_batches, verify
 from keyedwm.kafka.records.encode import encode
@@ -65,6 +66,10 @@ _FORMATS: tuple[tuple[dict[str, str], bytes], ...] = (
     (
         {"value.format": "protobuf", "value.schema": _PROTO, "eventTime": "proto:$.at", "columns": "proto:$.name"},
         b"\x08\1\x12\1n",
+    ),
+    (
+        {"value.format": "avro-single-object", "value.schema": _SCHEMA, "columns": "schema_id"},
+        b"\xc3\1" + fingerprint(_SCHEMA).to_bytes(8, "little", signed=True) + b"\0\2n",
     ),
     ({"value.format": "json-confluent", "eventTime": "json:$.at", "columns": "json:$.name"}, b'\0\0\0\0\1{"at":1}'),
 )

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 Duration: TypeAlias = str | timedelta
 Partitions: TypeAlias = Mapping[str, Mapping[str, int] | Mapping[int, int]]
 Policy: TypeAlias = Literal["fixedLag", "lagAndDelay", "lagAndLull", "timestampAndWallClockLag", "realTimeLag", "none"]
+ValueFormat: TypeAlias = Literal[
+    "avro", "avro-confluent", "avro-apicurio", "avro-single-object", "protobuf", "protobuf-confluent", "json-confluent"
+]
 _MS = timedelta(milliseconds=1)
 _UPPER = re.compile(r"(?<!^)(?=[A-Z])")
 _KAFKA = "kafka."
@@ -69,8 +72,7 @@ def kafka(
     guarantee: Literal["exactly-once", "at-least-once"] | None = None,
     columns: str | Sequence[str] | None = None,
     where: str | None = None,
-    value_format: Literal[
-        "avro", "avro-confluent", "avro-apicurio", "protobuf", "protobuf-confluent", "json-confluent"] | None = None,
+    value_format: ValueFormat | None = None,
     value_schema: str | None = None, on_bad_value: Literal["fail", "null", "reject"] | None = None,
     schema_registry_url: str | Sequence[str] | None = None,
     schema_registry_user: str | None = None, schema_registry_password: str | None = None,
