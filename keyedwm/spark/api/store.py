@@ -1,4 +1,4 @@
-"""`aggregate(..., store=Store(...))`: windows that keep their messages (docs/reference/window-store-in-spark.md).
+"""`aggregate(..., store=Store(...))`: windows that keep their messages (docs/reference/window-store.md).
 
 Rule: what a store cannot do together with the other arguments is refused here, before a row is read.
 """
