@@ -133,8 +133,9 @@ def _column(slots: _Slots, slot: int, request: Request) -> Column:
     if asked is FieldType.BOOLEAN:
         return pa.array(slots.values[slot] != 0, mask=valid == 0)
     if asked is FieldType.DATE:
-        fits = valid.astype(bool) & (np.abs(slots.values[slot]) < 2**31)
-        return pa.array(np.where(fits, slots.values[slot], 0).astype(np.int32), mask=~fits).view(pa.date32())
+        days = slots.values[slot]
+        fits = valid.astype(bool) & (days >= -(2**31)) & (days < 2**31)
+        return pa.array(np.where(fits, days, 0).astype(np.int32), mask=~fits).view(pa.date32())
     # Spark's double keeps the bits that the loop has stored.
     return _from_buffers(arrow_type(asked), valid, [pa.py_buffer(slots.values[slot])])
 

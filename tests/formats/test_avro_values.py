@@ -56,6 +56,12 @@ def test_fields_are_what_fastavro_reads(seed: int, part: int) -> None:
         avro_laws.check(seed * 1_000 + part * 100 + number_)
 
 
+@pytest.mark.parametrize("days", [-(2**63), -(2**31) - 1, 2**31, 2**63 - 1])
+def test_days_that_no_date_holds_are_null(days: int) -> None:
+    schema = record(("day", {"type": "int", "logicalType": "date"}))
+    assert read(schema, number(days), {"day": FieldType.DATE})[0] == [None]
+
+
 def test_a_fingerprint_is_the_one_that_fastavro_computes(seed: int) -> None:
     schemas = [json.dumps(Generator(random.Random(f"{seed} {n} print")).schema()) for n in range(100)]
     spaced = record(("a", {"type": "enum", "name": "k", "symbols": ["A"], "doc": "d"}), ("b", "k"), ("c", "long", 1))
