@@ -15,6 +15,8 @@ from keyedwm.core.rows import is_of_operator, topic_partition
 from pyspark_wm_sink.batch.batch_plan import BatchPlan
 from pyspark_wm_sink.batch.record import Reads, Record
 
+# A request to take the fence over that is answered so late that it was repeated is carried out behind its repetition.
+NO_OTHER = "if there is no other run, a request of this one reached the brokers late: start the query again"
 COPY = "an older copy of the checkpoint was restored, or two queries run from copies of one checkpoint"
 FROM_THE_BEGINNING = "read the input from its beginning (startingOffsets=earliest)"
 

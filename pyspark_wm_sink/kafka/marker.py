@@ -20,7 +20,7 @@ from keyedwm.kafka.client.values import Committed, TopicPartition
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.kafka.requests.transactional_offsets import commit_as
 from keyedwm.kafka.requests.transactions import Transaction
-from pyspark_wm_sink.batch.advice import Published
+from pyspark_wm_sink.batch.advice import NO_OTHER, Published
 from pyspark_wm_sink.batch.record import Record, reads_of, reads_value
 from pyspark_wm_sink.kafka.ledger import Entry, Ledger
 
@@ -104,7 +104,9 @@ class Marker:
         position = Committed(entry.batch + 1, marker_text(value, entry.record))
         try:
             commit_as(cluster, fence, self.group, TopicPartition(entry.topic, 0), position, timeout_ms=FENCE_TIMEOUT_MS)
-        except (FencedError, UnavailableError):
+        except FencedError as error:
+            raise FencedError(f"batch {entry.batch} is not published by this run: {error.message}; {NO_OTHER}") from error
+        except UnavailableError:
             raise
         except KeyedwmError as error:
             self._warn(str(error))

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from keyedwm.core.errors import FencedError, InputError
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.kafka.requests.transactions import IdHolder, Transaction, begin, holder
-from pyspark_wm_sink.batch.advice import Published, new_checkpoint
+from pyspark_wm_sink.batch.advice import NO_OTHER, Published, new_checkpoint
 from pyspark_wm_sink.kafka.ledger import Ledger, RunHistory
 from pyspark_wm_sink.kafka.marker import FENCE_TIMEOUT_MS, Marker
 from pyspark_wm_sink.places.notes import Claim
@@ -75,7 +75,8 @@ def require_fence(cluster: Cluster, ledger: Ledger, owned: Ownership, query: str
     if owner_of_fence is IdHolder.ANOTHER:
         raise FencedError(
             f"another run of query {query} writes with another ledger than {ledger.directory}: two queries run from "
-            f"copies of one checkpoint; go on with one of them, and delete the checkpoint and ledger of the other"
+            f"copies of one checkpoint; go on with one of them, and delete the checkpoint and ledger of the other; "
+            f"{NO_OTHER}"
         )
     return owner_of_fence
 

@@ -202,6 +202,13 @@ def _two_partitions(broker: HostileBroker, *numbers: int) -> list[dict[str, Any]
     return [{**topic, "partitions": [{**part, "partition_index": number} for number in numbers]}]
 
 
+def _renamed(broker: HostileBroker, api: Api, topics: str, parts: str, index: str) -> list[dict[str, Any]]:
+    """An answer's topics, about another partition than the one that was asked for."""
+    (topic,) = broker.fields(api)[topics]
+    (part,) = topic[parts]
+    return [{**topic, parts: [{**part, index: 7}]}]
+
+
 # What the first answer leaves out, and the words of the pause.
 LEFT_OUT: dict[str, tuple[Api, Callable[[HostileBroker], dict[str, Any]], str]] = {
     "a topic of the metadata": (Api.METADATA, lambda _: {"topics": []}, "leaves topic t out"),
@@ -211,9 +218,28 @@ LEFT_OUT: dict[str, tuple[Api, Callable[[HostileBroker], dict[str, Any]], str]] 
     "the first of two partitions": (
         Api.METADATA, lambda b: {"topics": _two_partitions(b, 1)}, "leaves partition 0 of topic t out",
     ),
-    "the end of a log": (Api.LIST_OFFSETS, lambda _: {"topics": []}, "t-0: the answer leaves this partition out"),
+    "the end of a log": (Api.LIST_OFFSETS, lambda _: {"topics": []}, "t-0: the answer leaves this partition, "),
+    "the offset of a log's end": (
+        Api.LIST_OFFSETS,
+        lambda _: {"topics": [{"name": "t", "partitions": [
+            {"partition_index": 0, "error_code": 0, "offset": -1, "timestamp": -1, "leader_epoch": -1}]}]},
+        "t-0: the answer leaves this partition, or its offset, out",
+    ),
+    "the acknowledgement of a partition": (
+        Api.PRODUCE, lambda b: {"responses": _renamed(b, Api.PRODUCE, "responses", "partition_responses", "index")},
+        "the answer has no partition of t 0",
+    ),
+    "the acknowledgement of an offset": (
+        Api.TXN_OFFSET_COMMIT,
+        lambda b: {"topics": _renamed(b, Api.TXN_OFFSET_COMMIT, "topics", "partitions", "partition_index")},
+        "the answer has no partition of t 0",
+    ),
+    "a group": (
+        Api.OFFSET_FETCH, lambda _: {"groups": [{"group_id": "other", "error_code": 0, "topics": []}]},
+        "the answer has no group g",
+    ),
     "where an epoch ends": (
-        Api.OFFSET_FOR_LEADER_EPOCH, lambda _: {"topics": []}, "t-0: the answer leaves this partition out",
+        Api.OFFSET_FOR_LEADER_EPOCH, lambda _: {"topics": []}, "t-0: the answer leaves this partition, ",
     ),
     "a commit": (Api.OFFSET_COMMIT, lambda _: {"topics": []}, "t-0: the answer leaves this partition out"),
     "a committed offset": (

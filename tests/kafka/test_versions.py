@@ -73,11 +73,11 @@ def use_all(cluster: Cluster, topic: str) -> None:
 
 
 def test_the_oldest_version_of_every_request_works(through: Connect, topic_of: Callable[..., str]) -> None:
-    oldest = {api.kafka_name: versions.oldest for api, versions in VERSIONS.items() if api is not Api.OFFSET_FETCH}
-    use_all(through(oldest | {"OffsetFetch": 2}), topic_of(1))  # 1 cannot ask for all
+    oldest = {api.kafka_name: versions.oldest for api, versions in VERSIONS.items()}
+    use_all(through(oldest), topic_of(1))
 
 
-@pytest.mark.parametrize("version", [1, 5, 7, 8])
+@pytest.mark.parametrize("version", [2, 5, 7, 8])
 def test_committed_offsets_are_read_with_every_version(
     through: Connect, topic_of: Callable[..., str], version: int
 ) -> None:

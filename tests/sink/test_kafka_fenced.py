@@ -11,8 +11,10 @@ from keyedwm.core.control_row import ControlRow
 from keyedwm.core.errors import FencedError, InputError
 from keyedwm.core.rows import ControlKind
 from keyedwm.core.watermark import Guarantee
+from keyedwm.kafka.requests.cluster import close_shared
 from pyspark_wm_sink.options.sink_options import SnapshotMode
 from tests.sink.kafka_sink import Died
+from tests.support.protocol_proxy import Instead, protocol_proxy
 
 
 def dies(*_args, **_named):
@@ -211,3 +213,35 @@ def test_a_query_that_is_started_again_in_a_replaced_driver_takes_the_ledger_bac
         claimed(sink, "driver-1", run="run-1").write_and_publish(3, "z")
     claimed(sink, "driver-0", run="run-2").write_and_publish(3, "d")
     assert committed(sink.topic) == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize("before", ["AddOffsetsToTxn", "DescribeTransactions"])
+def test_a_run_that_its_own_late_request_has_fenced_names_that_and_goes_on_after_a_restart(sink, committed, before):
+    """The request to take the fence over is not answered, so it is repeated; the broker carries it out later on.
+
+    That is before the fence writes its marker, or before the next batch looks who has it.
+    """
+    late = []
+
+    def begin(exchange):
+        if not exchange.request.transactional_id.endswith("-fence") or late:
+            return exchange.answer
+        late.append(exchange.frame)
+        return Instead.CLOSE
+
+    def overtake(exchange):
+        of_fence = before == "AddOffsetsToTxn" or exchange.request.transactional_ids[0].endswith("-fence")
+        if of_fence and len(late) == 1:
+            late.append(exchange.forward(late[0]))
+        return exchange.answer
+
+    with protocol_proxy(sink.bootstrap, InitProducerId=begin, **{before: overtake}) as proxy:
+        sink.bootstrap = proxy.bootstrap
+        with pytest.raises(FencedError, match="if there is no other run, a request of this one reached the brokers late"):
+            for batch in range(2):
+                sink.write_and_publish(batch, f"{batch}")
+        sink.restart()
+        for batch in range(2):
+            sink.write_and_publish(batch, f"{batch}")
+        close_shared()  # or it would try to reach the closed proxy
+    assert committed(sink.topic) == ["0", "1"]

@@ -64,22 +64,25 @@ def _apis() -> dict[int, _Api]:
 
 
 class Exchange:
-    """One request on its way. node: the address of the broker that it goes to."""
+    """One request on its way. node: the address of the broker that it goes to.
+
+    frame: its bytes, without their length. forward: sends such bytes to the broker, and returns its answer.
+    """
 
     def __init__(self, api: _Api, frame: bytes, node: Place, forward: Callable[[bytes], bytes]) -> None:
         self.api, self.node = api.name, node
         _, self.version, self.correlation_id = _START.unpack_from(frame)
-        self._kinds, self._frame, self._forward = api, frame, forward
+        self._kinds, self.frame, self.forward = api, frame, forward
 
     @functools.cached_property
     def request(self) -> Any:
         """The request, decoded."""
-        return self._kinds.request.decode(self._frame, version=self.version, header=True)
+        return self._kinds.request.decode(self.frame, version=self.version, header=True)
 
     @functools.cached_property
     def answer(self) -> Any:
         """The broker's answer, decoded; the broker is asked when this is first read."""
-        return self._kinds.response.decode(self._forward(self._frame), version=self.version, header=True)
+        return self._kinds.response.decode(self.forward(self.frame), version=self.version, header=True)
 
     def encoded(self, message: Any) -> bytes:
         """The bytes of an answer, without their length."""

@@ -52,7 +52,7 @@ def allowed_on_topic(connection: Connection, topic: str) -> frozenset[Operation]
     except UnsupportedRequestError:
         return None
     try:
-        answer_of_topic = first_of(answer.topics, "topic")
+        answer_of_topic = first_of(answer.topics, "topic", name=topic)
     except TransientError:
         return None
     if Code.of(answer_of_topic.error_code).denied:

@@ -34,11 +34,12 @@ class TransientError(Exception):
     """An answer that did not come; the same request may succeed later. Never leaves this package."""
 
 
-def first_of(items: Sequence[Any], what: str) -> Any:
-    """The first entry of an answer that must have one; raises TransientError."""
-    if not items:
-        raise TransientError(f"the answer has no {what}")
-    return items[0]
+def first_of(items: Sequence[Any], what: str, **names: Any) -> Any:
+    """Return the first entry of an answer that has these names; raises TransientError for an answer without it."""
+    for item in items:
+        if all(getattr(item, name) == value for name, value in names.items()):
+            return item
+    raise TransientError(" ".join(("the answer has no", what, *map(str, names.values()))))
 
 
 class Connection:

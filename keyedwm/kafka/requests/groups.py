@@ -22,7 +22,7 @@ _NO_OFFSET = -1
 # Half of what a broker takes as one batch by default (message.max.bytes, 1 MiB), by a generous estimate.
 _COMMIT_BYTES = 512 << 10
 _COMMIT_OVERHEAD_BYTES = 64
-_BY_GROUP_SINCE, _ALL_SINCE = 8, 2  # versions of OffsetFetch
+_BY_GROUP_SINCE = 8  # the version of OffsetFetch
 
 
 def commit(
@@ -92,11 +92,12 @@ def fetch(
     while places is None or places:
         response = _to_coordinator(connection, coordinators, group, _fetch_request(group, places), retry)
         try:
-            answer = first_of(response.groups, "group") if response.API_VERSION >= _BY_GROUP_SINCE else response
+            has_groups = response.API_VERSION >= _BY_GROUP_SINCE
+            answer = first_of(response.groups, "group", group_id=group) if has_groups else response
         except TransientError as error:
             retry.pause(error)
             continue
-        of_group = answer.error_code or 0  # null before version 2
+        of_group = answer.error_code
         parts = {TopicPartition(t.name, p.partition_index): p for t in answer.topics for p in t.partitions}
         numbers = {of_group, *(part.error_code for part in parts.values())}
         if Code.GROUP_AUTHORIZATION_FAILED in numbers:
@@ -188,8 +189,7 @@ def _fetch_request(group: str, places: list[TopicPartition] | None) -> OffsetFet
         for name, numbers in by_topic(places or (), lambda tp: tp.partition).items()
     ]  # as versions before 8 have them
     topics = None if places is None else requested  # null asks for all
-    limits = VERSIONS[Api.OFFSET_FETCH].limits | ({} if topics is not None else {"min_version": _ALL_SINCE})
     return OffsetFetchRequest(
         groups=[group_type(group_id=group, topics=topics)], group_id=group, topics=None if topics is None else named,
-        require_stable=True, **limits,
+        require_stable=True, **VERSIONS[Api.OFFSET_FETCH].limits,
     )  # fmt: skip

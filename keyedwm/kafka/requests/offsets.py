@@ -80,7 +80,11 @@ def _ask(
         return _request(metadata, partitions, wanted, isolation, min_version)
 
     def parts(answer: Any) -> dict[TopicPartition, Any]:
-        return {TopicPartition(t.name, part.partition_index): part for t in answer.topics for part in t.partitions}
+        found = {TopicPartition(t.name, part.partition_index): part for t in answer.topics for part in t.partitions}
+        return {tp: part for tp, part in found.items() if part.error_code or not lacks_offset(tp, part)}
+
+    def lacks_offset(tp: TopicPartition, part: Any) -> bool:
+        return part.offset == _NO_OFFSET and wanted.get(tp) in {_LATEST, _EARLIEST}  # every log has a start and an end
 
     return ask_leaders(metadata, wanted, Api.LIST_OFFSETS, request, parts)
 
@@ -118,7 +122,7 @@ def ask_leaders(
             for tp in partitions:
                 part = parts.get(tp)
                 if part is None:
-                    failed[tp] = "the answer leaves this partition out"
+                    failed[tp] = "the answer leaves this partition, or its offset, out"
                     moved.add(tp.topic)
                 elif (then := reaction(api, part.error_code)) is Reaction.ANSWER:
                     found[tp] = part

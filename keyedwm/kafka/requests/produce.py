@@ -204,7 +204,8 @@ class Sender:
             raise OutOfTurnError("a batch that was not sent has no answer")
         try:
             answer = self._cluster.connection.result(one.answer)
-            part = first_of(first_of(answer.responses, "topic").partition_responses, "partition")
+            topic = first_of(answer.responses, "topic", name=one.tp.topic)
+            part = first_of(topic.partition_responses, f"partition of {one.tp.topic}", index=one.tp.partition)
         except TransientError as error:
             return str(error)
         code, then = Code.of(part.error_code), reaction(Api.PRODUCE, part.error_code)

@@ -86,14 +86,16 @@ def _commit_offset(
         **VERSIONS[Api.TXN_OFFSET_COMMIT].limits,
     )
     retry = Retry(cluster.config, f"committing an offset of group {group!r} in {producer.transactional_id!r}")
-    answer, code = ask(cluster, (group, GROUP), request, _offset_code, retry)
+    answer, code = ask(cluster, (group, GROUP), request, lambda of: _offset_code(of, tp), retry)
     if code is Code.NONE:
         return
-    refused = refusal(producer.transactional_id, f"used for an offset of {tp} in group {group!r}", _offset_code(answer))
+    number = _offset_code(answer, tp)
+    refused = refusal(producer.transactional_id, f"used for an offset of {tp} in group {group!r}", number)
     if not isinstance(refused, FencedError):
         end(cluster, [producer], commit=False)
     raise refused
 
 
-def _offset_code(answer: Any) -> int:
-    return int(first_of(first_of(answer.topics, "topic").partitions, "partition").error_code)
+def _offset_code(answer: Any, tp: TopicPartition) -> int:
+    topic = first_of(answer.topics, "topic", name=tp.topic)
+    return int(first_of(topic.partitions, f"partition of {tp.topic}", partition_index=tp.partition).error_code)

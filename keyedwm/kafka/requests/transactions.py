@@ -297,12 +297,16 @@ def _describe(cluster: Cluster, transactional_id: str) -> Any:
     limits = VERSIONS[Api.DESCRIBE_TRANSACTIONS].limits
     request = DescribeTransactionsRequest(transactional_ids=[transactional_id], **limits)
     retry = Retry(cluster.config, f"asking about transaction {transactional_id!r}")
-    answer, code = ask(cluster, (transactional_id, TRANSACTION), request, _described_code, retry)
+
+    def state(answer: Any) -> Any:
+        return first_of(answer.transaction_states, "transaction", transactional_id=transactional_id)
+
+    answer, code = ask(cluster, (transactional_id, TRANSACTION), request, lambda of: state(of).error_code, retry)
     if code is Code.TRANSACTIONAL_ID_NOT_FOUND:
         return None
     if code is not Code.NONE:
-        raise refusal(transactional_id, "looked up", answer.transaction_states[0].error_code)
-    return answer.transaction_states[0]
+        raise refusal(transactional_id, "looked up", state(answer).error_code)
+    return state(answer)
 
 
 def ask(
@@ -328,10 +332,6 @@ def ask(
 
 def _own_code(answer: Any) -> int:
     return answer.error_code
-
-
-def _described_code(answer: Any) -> int:
-    return int(first_of(answer.transaction_states, "transaction").error_code)
 
 
 def _worst(answer: Any, asked: Sequence[TopicPartition]) -> tuple[TopicPartition, int]:

@@ -62,7 +62,7 @@ VERSIONS: Mapping[Api, Versions] = {
     Api.LIST_OFFSETS: Versions(2, 7, frozenset({Use.SOURCE})),
     Api.METADATA: Versions(4, 12, _ALL),
     Api.OFFSET_COMMIT: Versions(2, 9),
-    Api.OFFSET_FETCH: Versions(1, 9),
+    Api.OFFSET_FETCH: Versions(2, 9, _ONCE),
     Api.FIND_COORDINATOR: Versions(1, 4, _ONCE),
     Api.INIT_PRODUCER_ID: Versions(0, 4, _WRITING),
     Api.OFFSET_FOR_LEADER_EPOCH: Versions(2, 4),
@@ -83,7 +83,7 @@ LOSSES = (
     Loss(Api.FETCH, 13, Use.SOURCE, RECREATION, "no check for a topic recreated while a batch is read"),
     Loss(Api.FIND_COORDINATOR, 1, Use.SOURCE, STATES, "no group coordinator: every batch is read a second time"),
     Loss(Api.OFFSET_COMMIT, 2, Use.SOURCE, STATES, "no commits of states: every batch is read a second time"),
-    Loss(Api.OFFSET_FETCH, 1, Use.SOURCE, STATES, "no committed states: every batch is read a second time"),
+    Loss(Api.OFFSET_FETCH, 2, Use.SOURCE, STATES, "no committed states: every batch is read a second time"),
     Loss(Api.DESCRIBE_CONFIGS, 0, Use.SINK, BATCHES, "the largest batch is not known: 900,000 bytes at most"),
     Loss(Api.OFFSET_FETCH, 7, Use.EXACTLY_ONCE, LEDGER, "a pending commit of the marker is not waited for"),
     Loss(
