@@ -105,7 +105,7 @@ class Marker:
         try:
             commit_as(cluster, fence, self.group, TopicPartition(entry.topic, 0), position, timeout_ms=FENCE_TIMEOUT_MS)
         except FencedError as error:
-            raise FencedError(f"batch {entry.batch} is not published by this run: {error.message}; {NO_OTHER}") from error
+            raise FencedError(f"{error.message}; {NO_OTHER}") from error
         except UnavailableError:
             raise
         except KeyedwmError as error:

@@ -18,7 +18,6 @@ from keyedwm.kafka.requests import transactions as txn
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
 from keyedwm.kafka.requests.produce import send
-from keyedwm.kafka.requests.reactions import Api
 from keyedwm.kafka.requests.transactional_offsets import commit_as
 from keyedwm.kafka.requests.versions import LOSSES, VERSIONS, Use
 from keyedwm.testing.broker import Broker
