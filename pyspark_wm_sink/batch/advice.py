@@ -65,6 +65,17 @@ def new_checkpoint(published: Published | None, plan: BatchPlan | None, target: 
     )
 
 
+def behind_others(published: Published | None) -> str:
+    """Return the way on of a new query that reads again what another has published; empty if it is unknown where to.
+
+    The checkpoint of the refused run has planned its first batch, and Spark ignores new offsets there.
+    """
+    offsets = None if published is None else published.starting_offsets()
+    if offsets is None:
+        return ""
+    return f"start behind those rows ({offsets}) with a new checkpoint, since that of this run keeps its offsets, or "
+
+
 def begin_behind(published: Published | None, plan: BatchPlan | None, target: str) -> str:
     """Return the ways on of a query whose checkpoint is older than what it has published; arguments as above."""
     way_on = new_checkpoint(published, plan, target)

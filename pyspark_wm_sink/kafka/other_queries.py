@@ -15,7 +15,7 @@ from keyedwm.core.rows import is_of_operator
 from keyedwm.kafka.client.errors import AccessError
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.kafka.requests.group_list import groups_ending_with
-from pyspark_wm_sink.batch.advice import Published
+from pyspark_wm_sink.batch.advice import Published, behind_others
 from pyspark_wm_sink.batch.reports import BatchReport
 from pyspark_wm_sink.kafka.marker import SUFFIX, Decided, Marker
 
@@ -47,12 +47,10 @@ def check_topic_reads_nothing_again(
         return
     # Of queries that each began behind the one before the last one says where to begin.
     _, query, said, decided = max(again, key=lambda one: one[:2])
-    offsets = None if decided.published is None else decided.published.starting_offsets()
-    behind = "" if offsets is None else f"begin behind those rows ({offsets}), or "
     raise InputError(
         f"topic {min(decided.topics & set(topics))} holds what query {query} wrote of {said}, which are there twice if "
-        f"that query wrote them: was the checkpoint lost? Give the query its checkpoint again, or {behind}write to "
-        f"another topic; if both are to write here, set sharedTopic=true"
+        f"that query wrote them: was the checkpoint lost? Give the query its checkpoint again, or "
+        f"{behind_others(decided.published)}write to another topic; if both are to write here, set sharedTopic=true"
     )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from keyedwm.core.errors import InputError
 from keyedwm.core.rows import is_of_operator
-from pyspark_wm_sink.batch.advice import Published
+from pyspark_wm_sink.batch.advice import Published, behind_others
 from pyspark_wm_sink.batch.record import Record
 from pyspark_wm_sink.batch.reports import BatchReport
 
@@ -59,13 +59,11 @@ def check_reads_nothing_again(
 
 
 def _refuse(sentence: str, record: Record, *, may_refuse: bool) -> None:
-    published = Published.of(record)
-    offsets = None if published is None else published.starting_offsets()
-    behind = "" if offsets is None else f"begin behind those rows ({offsets}), or "
     if may_refuse:
         raise InputError(
-            f"{sentence}: was the checkpoint lost? Give the query its checkpoint again, or {behind}write to another "
-            f"table; if both are to write here, set sharedTable=true"
+            f"{sentence}: was the checkpoint lost? Give the query its checkpoint again, or "
+            f"{behind_others(Published.of(record))}write to another table; if both are to write here, "
+            f"set sharedTable=true"
         )
     _log.warning("%s", sentence)
 

@@ -23,6 +23,7 @@ def reader(tables, tmp_path):
 
 def follows(error: Exception, reader: Reader, **ends: int) -> None:
     """Start a query with a new checkpoint at the offsets that the sentence offers: each number comes once."""
+    assert "new checkpoint" in str(error), "the refused run's own keeps the offsets that it began with"
     begin = offered(error)
     assert begin.keys() == reader.at.keys()
     reader.copy(query="follower", at=begin, batch=0).run(**ends)
