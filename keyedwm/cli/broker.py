@@ -13,17 +13,19 @@ from contextlib import ExitStack
 from keyedwm.testing.broker import WAYS, broker, choose_way
 from keyedwm.testing.registry import registry
 
-HELP = "keep a real Kafka running and print its address"
+HELP = "run a Kafka broker until Ctrl-C and print its address"
+EXAMPLE = "keyedwm broker --port 9092"
+PAGE = "docs/tutorial/start.md"
 _ANY_PORT = 0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """--port, --way and --registry."""
-    parser.add_argument("--port", type=int, help="port to serve clients on (default: a free one)")
-    parser.add_argument("--way", choices=WAYS, help="how to get one (default: the first way that this machine offers)")
+    parser.add_argument("--port", type=int, help="port of the broker (default: a free port)")
+    parser.add_argument("--way", choices=WAYS, help="how to get the broker (default: the first way that works)")
     parser.add_argument(
         "--registry", type=int, nargs="?", const=_ANY_PORT, metavar="PORT",
-        help="start a schema registry with Confluent's API, too (needs Java 21 or newer), and print its address",
+        help="also start a schema registry with Confluent's API (needs Java 21 or newer), and print its address",
     )  # fmt: skip
 
 

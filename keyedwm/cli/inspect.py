@@ -100,7 +100,9 @@ def _row(tp: TopicPartition, channel: Channel) -> tuple[str, ...]:
 
 
 _CHECKPOINT_STORES = ("s3://", "s3a://")
-HELP = "print the snapshots, watermarks and offsets that a sink has written down"
+HELP = "print the snapshots, watermarks and offsets of a sink or checkpoint"
+EXAMPLE = "keyedwm inspect /data/rate --last 3"
+PAGE = "docs/reference/sink.md"
 _MOST = 10
 
 
@@ -108,10 +110,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """PATH, --last, --state, and how to reach a table."""
     parser.add_argument(
         "path", metavar="PATH",
-        help="a ledger, a checkpoint, or a table: of Delta by its place, of Iceberg by its name and --catalog",
+        help="a ledger, a checkpoint, a Delta table's path, or an Iceberg table's name with --catalog",
     )  # fmt: skip
-    parser.add_argument("--last", type=int, default=_MOST, metavar="N", help=f"how many batches (default: {_MOST})")
-    parser.add_argument("--state", action="store_true", help="of a checkpoint: what its aggregates hold, by bucket")
+    parser.add_argument(
+        "--last", type=int, default=_MOST, metavar="N", help=f"newest batches to print (default: {_MOST})"
+    )
+    parser.add_argument("--state", action="store_true", help="of a checkpoint: the state of its aggregates, by bucket")
     tables.add_arguments(parser)
 
 

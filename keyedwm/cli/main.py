@@ -1,6 +1,7 @@
 """The `keyedwm` command.
 
-Rule: a command is a module with HELP, add_arguments(parser) and run(args) -> int, imported only when it is asked for.
+Rule: a command is a module with HELP, EXAMPLE, PAGE, add_arguments(parser) and run(args) -> int, imported only when it
+is asked for. PAGE is the page of the documentation that shows EXAMPLE.
 Exit codes: what `run` returns (0, or 1 for findings), 1 if the reader of the output left, 2 for an error of ours or a
 wrong command line, 130 after Ctrl-C.
 """
@@ -72,7 +73,10 @@ def _parser(wanted: str | None) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name in names:
         module: ModuleType = import_module(COMMANDS[name])
-        command = commands.add_parser(name, help=module.HELP, description=module.HELP)
+        command = commands.add_parser(
+            name, help=module.HELP, description=module.HELP, formatter_class=argparse.RawDescriptionHelpFormatter,
+            epilog=f"example:\n  {module.EXAMPLE}\n\npage: {module.PAGE}",
+        )  # fmt: skip
         module.add_arguments(command)
         command.set_defaults(run=module.run)
     return parser

@@ -18,7 +18,9 @@ from keyedwm.core.errors import FormatError, InputError, OptionError
 from keyedwm.core.parsing import parse_json
 from pyspark_wm_sink.places.paths import local_directory
 
-HELP = "print the startingOffsets that continue a query of Spark's own Kafka source"
+HELP = "print startingOffsets that resume a query of Spark's own Kafka source"
+EXAMPLE = "keyedwm migrate /data/old.checkpoint --bootstrap localhost:9092"
+PAGE = "docs/how-to/migrate.md"
 _VERSION = "v1"
 _NO_OFFSET = "-"  # how Spark writes that a source has no offset yet
 _EARLIEST = -2
@@ -29,11 +31,9 @@ Offsets = dict[str, dict[str, int]]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """CHECKPOINT, --source, --bootstrap and --write."""
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="the checkpointLocation of the stopped query")
-    parser.add_argument("--source", type=int, metavar="N", help="which source of the query, from 0, if it has several")
-    parser.add_argument(
-        "--bootstrap", metavar="HOST:PORT", help="the Kafka to ask for partitions that are new since: from their start"
-    )
-    parser.add_argument("--write", type=Path, metavar="FILE", help="write the JSON to this new file as well")
+    parser.add_argument("--source", type=int, metavar="N", help="number of the source, from 0, if there are several")
+    parser.add_argument("--bootstrap", metavar="HOST:PORT", help="the Kafka, to add newer partitions from their start")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="also write the JSON to this new file")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -9,13 +9,15 @@ import argparse
 
 from keyedwm.cli.query.held_state import checkpoint_session, session_settings
 
-HELP = "write down what a stopped query knows, for a query with other buckets or aggregates to go on from"
+HELP = "save the state of a stopped query, for other buckets or aggregates"
+EXAMPLE = "keyedwm savepoint CHECKPOINT TARGET"
+PAGE = "docs/how-to/move-a-query.md"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """CHECKPOINT, TARGET and --conf."""
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="the checkpoint of a stopped query")
-    parser.add_argument("target", metavar="TARGET", help="a new directory or address, for the savepoint")
+    parser.add_argument("target", metavar="TARGET", help="a new directory or address for the savepoint")
     parser.add_argument(
         "--conf",
         action="append",

@@ -11,13 +11,15 @@ from pathlib import Path
 
 from keyedwm.core.errors import OptionError
 
-HELP = "replay conformance vectors through the product's own code (from a checkout)"
+HELP = "replay conformance vectors through the product's code (needs a checkout)"
+EXAMPLE = "keyedwm vectors tests/vectors"
+PAGE = "docs/reference/conformance.md"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The files and folders, and whether to name what the design decides otherwise."""
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="a file or folder of vectors")
-    parser.add_argument("-v", "--verbose", action="store_true", help="also list what the design decides otherwise")
+    parser.add_argument("-v", "--verbose", action="store_true", help="also list differences that the design decides")
 
 
 def run(args: argparse.Namespace) -> int:

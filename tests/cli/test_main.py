@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -12,13 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from keyedwm.cli.main import COMMANDS, main
+from keyedwm.cli.main import COMMANDS, _parser, main
 from keyedwm.testing.broker import VARIABLE, answers
 from keyedwm.testing.local import free_ports
 from keyedwm.testing.registry import VARIABLE as REGISTRY
 
 pytestmark = pytest.mark.starts
 
+ROOT = Path(__file__).parents[2]
 KEYEDWM = Path(sys.executable).with_name("keyedwm")
 LIMIT_S = 240
 
@@ -40,6 +42,16 @@ def test_help_lists_every_command(capsys):
         assert import_module(module).HELP.split()[0] in said
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_ends_with_an_example_that_the_command_accepts_and_the_page_that_shows_it(name, capsys):
+    module = import_module(COMMANDS[name])
+    assert _parser(name).parse_args(shlex.split(module.EXAMPLE)[1:]).command == name
+    assert module.EXAMPLE in (ROOT / module.PAGE).read_text()
+    with pytest.raises(SystemExit, match="0"):
+        main([name, "--help"])
+    assert capsys.readouterr().out.endswith(f"example:\n  {module.EXAMPLE}\n\npage: {module.PAGE}\n")
+
+
 @pytest.mark.parametrize("words", [[], ["brokr"], ["broker", "--colour"], ["broker", "--way", "cloud"]])
 def test_a_wrong_command_line_ends_with_2(words, capsys):
     with pytest.raises(SystemExit, match="2"):
@@ -56,7 +68,7 @@ def test_an_error_of_ours_is_one_sentence_and_2(capsys, monkeypatch):
 
 
 def test_a_command_imports_no_other_command():
-    program = "import sys; from keyedwm.cli.main import COMMANDS, main; main(['broker', '--way', 'given'])"
+    program = "import sys; from keyedwm.cli.main import COMMANDS, _parser, main; main(['broker', '--way', 'given'])"
     seen = f"{program}; print([name for name in COMMANDS.values() if name in sys.modules], 'pyspark' in sys.modules)"
     clean = {name: value for name, value in os.environ.items() if name != VARIABLE}
     run = subprocess.run([sys.executable, "-c", seen], env=clean, capture_output=True, text=True, check=True)

@@ -23,7 +23,11 @@ from keyedwm.kafka.client.values import check_topics
 if TYPE_CHECKING:
     from keyedwm.cli.advise.read import Tell
 
-HELP = "say what each watermarkLag would have cost a topic's newest records, and which options to set"
+HELP = "show the late records of each watermarkLag, and recommend options"
+EXAMPLE = (
+    "keyedwm advise --bootstrap localhost:9092 --topic departures --event-time 'json:$.planned' --key 'json:$.carrier'"
+)
+PAGE = "docs/how-to/choose-lag.md"
 _RECORDS, _LOSS, _WINDOW = "1000000", "0.1", "1 hour"
 # Of options that say how to reach the cluster, and how values are read.
 _PREFIXES = ("kafka.", "value.", "schemaregistry.")
@@ -32,17 +36,20 @@ _PREFIXES = ("kafka.", "value.", "schemaregistry.")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """--bootstrap, --topic, --records, --event-time, --unit, --key, --loss, --window, --option and --json."""
     parser.add_argument("--bootstrap", required=True, metavar="HOST:PORT", help="the Kafka that the query reads")
-    parser.add_argument("--topic", required=True, metavar="NAME", help="the topic to look at")
-    parser.add_argument("--records", default=_RECORDS, metavar="N", help=f"how many to read (default: {_RECORDS})")
+    parser.add_argument("--topic", required=True, metavar="NAME", help="the topic to read")
+    parser.add_argument(
+        "--records", default=_RECORDS, metavar="N", help=f"newest records to read (default: {_RECORDS})"
+    )
     parser.add_argument("--event-time", metavar="PLACE", help="as the source's option eventTime (default: timestamp)")
     parser.add_argument("--unit", help="as the source's option eventTimeUnit (default: ms)")
     parser.add_argument("--key", metavar="FIELD", help="the data key: key, key:$.a or json:$.a")
     parser.add_argument(
-        "--loss", default=_LOSS, metavar="PERCENT", help=f"share of records that may be late (default: {_LOSS})"
+        "--loss", default=_LOSS, metavar="PERCENT", help=f"percentage of records that may be late (default: {_LOSS})"
     )
     parser.add_argument(
-        "--window", default=_WINDOW, metavar="SPAN", help=f"tumbling window that drops them (default: {_WINDOW})"
-    )
+        "--window", default=_WINDOW, metavar="SPAN",
+        help=f"tumbling window that drops late records (default: {_WINDOW})",
+    )  # fmt: skip
     parser.add_argument(
         "--option", action="append", default=[], metavar="NAME=VALUE",
         help="an option of the source, for a login or for values with a schema (value.format, schemaRegistry.url); a "

@@ -9,7 +9,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-HELP = "run the main job on real flights and a real Kafka, side by side with Spark's own watermark"
+HELP = "count real flights with keyedwm and with Spark's own watermark"
+EXAMPLE = "keyedwm demo --days 4 --steps 96"
+PAGE = "docs/tutorial/demo.md"
 # Two minutes on two cores; a step of four hours is near to a live query, a step of a week is kind to Spark's watermark.
 DAYS, STEPS = 4, 24
 YEAR, YEAR_STEPS = 365, 50
@@ -19,11 +21,9 @@ DEVICES, DEVICE_STEPS = 10_000, 12
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """--days, --year or --devices, --steps and --out."""
     played = parser.add_mutually_exclusive_group()
-    played.add_argument("--days", type=int, default=DAYS, help="how many days of 2013 (default: %(default)s)")
-    played.add_argument(
-        "--year", action="store_true", help=f"all of 2013, in {YEAR_STEPS} steps unless --steps says otherwise"
-    )
-    steps = f"in how many steps of simulated time (default: {STEPS}, of devices {DEVICE_STEPS})"
+    played.add_argument("--days", type=int, default=DAYS, help="number of days of 2013 (default: %(default)s)")
+    played.add_argument("--year", action="store_true", help=f"all of 2013, in {YEAR_STEPS} steps unless --steps is set")
+    steps = f"number of steps of simulated time (default: {STEPS}, with --devices {DEVICE_STEPS})"
     parser.add_argument("--steps", type=int, help=steps)
     late = "instead of flights: N devices (default: %(const)s), of which 5 %% upload up to a day late"
     played.add_argument("--devices", type=int, nargs="?", const=DEVICES, metavar="N", help=late)

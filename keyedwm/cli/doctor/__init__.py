@@ -16,7 +16,9 @@ from keyedwm.core.text import shown
 from keyedwm.kafka.client.values import check_topics
 from keyedwm.registry.options import is_of_registry
 
-HELP = "check this machine, the settings, the cluster and the schema registry; each finding with its fix"
+HELP = "check machine, settings, cluster and schema registry; print each fix"
+EXAMPLE = "keyedwm doctor --bootstrap HOST:PORT --topic NAME"
+PAGE = "docs/tutorial/start.md"
 _EXAMPLE = "kafka.security.protocol=SASL_SSL"
 _SETTING = "spark.sql.shuffle.partitions=4"
 
@@ -25,17 +27,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """--conf, --bootstrap, --option, --topic, --group and --target."""
     parser.add_argument(
         "--conf", action="append", default=[], metavar="NAME=VALUE",
-        help="a setting of the session, as given to spark-submit (default: what spark-defaults.conf says); a secret "
+        help="a setting of the session, as for spark-submit (default: the settings of spark-defaults.conf); a secret "
         "as NAME=env:VARIABLE or NAME=file:PATH",
     )  # fmt: skip
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="the Kafka that the query reads")
     parser.add_argument(
         "--option", action="append", default=[], metavar="kafka.NAME=VALUE",
-        help="an option of the source or sink: a login's for one, with secrets as NAME=env:VARIABLE or NAME=file:PATH; "
-        "groupIdPrefix or transactionalIdPrefix; schemaRegistry.url and its others, which check the registry, too",
+        help="an option of the source or sink: a login's, with secrets as NAME=env:VARIABLE or NAME=file:PATH; "
+        "groupIdPrefix or transactionalIdPrefix; schemaRegistry.*, which also checks the registry",
     )  # fmt: skip
     parser.add_argument("--topic", action="append", default=[], help="a topic that the query reads")
-    parser.add_argument("--group", metavar="NAME", help="its consumer group (default: as the options say)")
+    parser.add_argument("--group", metavar="NAME", help="the query's consumer group (default: from the options)")
     parser.add_argument("--target", action="append", default=[], metavar="TOPIC", help="a topic that the query writes")
 
 

@@ -17,7 +17,9 @@ from keyedwm.config.validation import whole
 from keyedwm.core.errors import KeyedwmError, OptionError, UnavailableError
 from keyedwm.core.text import printable, words_of
 
-HELP = "draw the watermarks of a query over time: an HTML page that zooms, a PNG or an SVG"
+HELP = "draw the watermarks of a query over time, as HTML, PNG or SVG"
+EXAMPLE = "keyedwm plot /data/visits.checkpoint -o visits.html"
+PAGE = "docs/how-to/plot.md"
 _PAGE = ".html"
 _PICTURES = (".png", ".svg")
 _OUT = "watermarks.html"
@@ -35,18 +37,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "path",
         metavar="CHECKPOINT|TABLE",
-        help="the checkpoint of a query, or its table: of Delta by its place, of Iceberg by its name and --catalog",
+        help="the checkpoint of a query, a Delta table's path, or an Iceberg table's name with --catalog",
     )
     parser.add_argument(
         "-o", "--out", default=_OUT, metavar="FILE",
-        help=f"the file to write: .html, .png or .svg (default: {_OUT}); one that is there is replaced",
+        help=f"the file to write: .html, .png or .svg (default: {_OUT}); an existing file is overwritten",
     )  # fmt: skip
     parser.add_argument(
-        "--last", default=_MOST_BATCHES, metavar="N", help=f"how many batches at most (default: {_MOST_BATCHES})"
+        "--last", default=_MOST_BATCHES, metavar="N", help=f"maximum number of batches (default: {_MOST_BATCHES})"
     )
     parser.add_argument(
         "--partitions", default=_MOST_PARTITIONS, metavar="N",
-        help=f"how many partitions have a line of their own, the slowest first (default: {_MOST_PARTITIONS})",
+        help=f"number of partitions with a separate line, the slowest first (default: {_MOST_PARTITIONS})",
     )  # fmt: skip
     tables.add_arguments(parser)
 

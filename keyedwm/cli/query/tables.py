@@ -50,14 +50,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add --storage, --catalog and --branch."""
     parser.add_argument(
         "--storage", action="append", default=[], metavar="NAME=VALUE",
-        help="how to reach the store of a Delta table; secrets as NAME=env:VARIABLE or NAME=file:PATH",
+        help="an option of a Delta table's object store; secrets as NAME=env:VARIABLE or NAME=file:PATH",
     )  # fmt: skip
     parser.add_argument(
         "--catalog", action="append", default=[], metavar="NAME=VALUE",
-        help="of an Iceberg table, which is given by its name (db.orders): type, uri and further properties of its "
-        "catalog, as the sink takes them behind catalog.; secrets likewise",
+        help="a property of an Iceberg table's catalog (type, uri, ...), as the sink's options catalog.*; secrets as "
+        "for --storage. The table is a name such as db.orders",
     )  # fmt: skip
-    parser.add_argument("--branch", metavar="NAME", help=f"of an Iceberg table (default: {_MAIN})")
+    parser.add_argument("--branch", metavar="NAME", help=f"branch of an Iceberg table (default: {_MAIN})")
 
 
 def reach_of(args: argparse.Namespace) -> Reach:

@@ -11,7 +11,9 @@ import argparse
 import sys
 from collections.abc import Callable
 
-HELP = "compile what the first task of a query needs, on this host and for this user"
+HELP = "compile the functions of a query's first task ahead of time"
+EXAMPLE = "keyedwm warm"
+PAGE = "docs/how-to/speed.md"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

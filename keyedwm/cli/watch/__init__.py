@@ -34,9 +34,11 @@ from keyedwm.savepoint_files import Files
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.values.offsets import IdleTimeout
 
-__all__ = ["HELP", "add_arguments", "run"]
+__all__ = ["EXAMPLE", "HELP", "PAGE", "add_arguments", "run"]
 
-HELP = "watch a query: its partitions, its watermark, who holds it and why; or a topic"
+HELP = "show a query's partitions, its watermark and what blocks it; or a topic"
+EXAMPLE = "keyedwm watch /data/visits.checkpoint --bootstrap localhost:9092"
+PAGE = "docs/how-to/watch.md"
 _LIMIT_MS = 5_000
 _FETCH_BYTES = 64 << 10  # a picture reads single records only, for their times
 

@@ -43,26 +43,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "checkpoint", metavar="CHECKPOINT", nargs="?",
         help="the checkpointLocation of the query, stopped or not: a directory or an address",
     )  # fmt: skip
-    parser.add_argument("--topic", metavar="NAME", help="in its place: a topic, for which there is no query yet")
+    parser.add_argument("--topic", metavar="NAME", help="instead of CHECKPOINT: a topic without a query")
     parser.add_argument(
-        "--bootstrap", metavar="HOST:PORT", help="the Kafka that it reads (default: only the checkpoint is looked at)"
+        "--bootstrap", metavar="HOST:PORT", help="the Kafka that the query reads (default: read the checkpoint only)"
     )
     parser.add_argument(
         "--option", action="append", default=[], metavar="NAME=VALUE",
-        help="an option of its source: kafka.* for the login, stateSecret, idleTimeout; secrets as NAME=env:VARIABLE "
-        "or NAME=file:PATH",
+        help="an option of the query's source: kafka.* for the login, stateSecret, idleTimeout; secrets as "
+        "NAME=env:VARIABLE or NAME=file:PATH",
     )  # fmt: skip
     parser.add_argument(
         "--target", metavar="PLACE",
-        help="the table that it writes, of Delta by its place, of Iceberg by its name, or its ledger (default: that in "
-        "CHECKPOINT)",
+        help="the table that the query writes (a Delta table's path, an Iceberg table's name), or its ledger (default: "
+        "the ledger in CHECKPOINT)",
     )  # fmt: skip
     tables.add_arguments(parser)
-    parser.add_argument("--state", action="store_true", help="show what its operators hold, too: this starts Spark")
-    parser.add_argument("--once", action="store_true", help="print one picture and end")
-    parser.add_argument("--json", action="store_true", help="with --once: as one JSON document")
+    parser.add_argument("--state", action="store_true", help="also show the state of the operators (starts Spark)")
+    parser.add_argument("--once", action="store_true", help="print the view once and end")
+    parser.add_argument("--json", action="store_true", help="with --once: print one JSON document")
     parser.add_argument(
-        "--every", type=float, default=_EVERY_S, metavar="SECONDS", help=f"how often it looks (default: {_EVERY_S:g})"
+        "--every", type=float, default=_EVERY_S, metavar="SECONDS", help=f"time between reads (default: {_EVERY_S:g})"
     )
 
 
