@@ -308,7 +308,7 @@ def test_a_topic_without_records_and_one_that_is_missing_are_one_sentence(capsys
         (["--topic", "t", "--unit", "hours"], "one of s, ms, us, ns, iso is expected"),
         (
             ["--topic", "t", "--event-time", "value"],
-            "timestamp, json:$.a.b, key:$.a, avro:$.a or header:NAME is expected",
+            "timestamp, json:$.a.b, key:$.a, avro:$.a, proto:$.a or header:NAME is expected",
         ),
         (["--topic", "t", "--option", "group=x"], "schemaRegistry.NAME=VALUE is expected"),
     ],
