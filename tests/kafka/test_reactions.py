@@ -273,6 +273,18 @@ def test_what_an_answer_leaves_out_is_asked_for_again_and_named(broker: HostileB
 
 
 @pytest.mark.starts
+def test_a_list_without_any_topic_is_asked_for_again(broker: HostileBroker, cluster: Cluster) -> None:
+    """A broker that has just started lists none: a pattern matched nothing then, and a drain ended with no rows."""
+    right = cluster.topics()
+    assert right
+    broker.lies[Api.METADATA] = lambda r, b: [b.honest(r, **({"topics": []} if b.counts[Api.METADATA] == 1 else {}))]
+    broker.counts.clear()
+    assert cluster.topics() == right
+    broker.lies[Api.METADATA] = lambda r, b: [b.honest(r, topics=[])]
+    assert cluster.topics() == ()
+
+
+@pytest.mark.starts
 def test_a_topic_that_has_fewer_partitions_than_before_is_asked_for_again(
     broker: HostileBroker, cluster: Cluster
 ) -> None:

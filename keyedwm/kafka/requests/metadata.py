@@ -7,9 +7,9 @@ A topic's limit is one, too: a client that may not read it, or reads it too earl
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from kafka.protocol.admin import DescribeConfigsRequest
@@ -26,6 +26,7 @@ _NO_LEADER = -1
 _NO_ID = UUID(int=0)
 _NO_EPOCH = -1
 _UNKNOWN_TOPIC_ANSWERS = 4
+_A = TypeVar("_A")
 _SOUND_EPOCHS_SINCE = 9  # the version of Metadata
 
 
@@ -55,9 +56,10 @@ class Metadata:
     def topics(self) -> tuple[str, ...]:
         """All topic names that this client may describe, internal ones included, sorted.
 
-        A topic that has no leader at the moment is one of them.
+        A topic that has no leader at the moment is one of them. A broker that has just started may list none: the list
+        counts as empty when it stays empty for as long as an unknown topic is asked for.
         """
-        answer = self._ask(None)
+        answer = self._until_known(lambda: self._ask(None), lambda answer: not answer.topics)
         self._keep(answer, answer.topics)
         there = {topic.name for topic in answer.topics if topic.error_code == Code.NONE or _repeats(topic)}
         return tuple(sorted(there))
@@ -124,15 +126,24 @@ class Metadata:
 
     def _described(self, topics: Iterable[str], *, missing_ok: bool) -> dict[str, _Topic]:
         wanted = sorted(set(topics))
-        found = self._refresh(wanted)
-        grace_over_at, answers = time.monotonic() + self.connection.config.limits.unknown_topic_grace_s, 1
-        # A topic created a moment ago is not yet known to every broker; a throttled answer may outlast the grace alone.
-        while len(found) < len(wanted) and not missing_ok:
-            if time.monotonic() > grace_over_at and answers >= _UNKNOWN_TOPIC_ANSWERS:
-                raise UnknownTopicError.of(next(topic for topic in wanted if topic not in found))
-            time.sleep(0.1)
-            found, answers = self._refresh(wanted), answers + 1
+        found = self._until_known(
+            lambda: self._refresh(wanted), lambda known: len(known) < len(wanted) and not missing_ok
+        )
+        if len(found) < len(wanted) and not missing_ok:
+            raise UnknownTopicError.of(next(topic for topic in wanted if topic not in found))
         return {topic: found[topic] for topic in wanted if topic in found}
+
+    def _until_known(self, ask: Callable[[], _A], lacks: Callable[[_A], bool]) -> _A:
+        """Ask again while an answer lacks topics, for the time that a new topic may take to be known everywhere.
+
+        A throttled answer may outlast the grace alone.
+        """
+        answer = ask()
+        over_at, answers = time.monotonic() + self.connection.config.limits.unknown_topic_grace_s, 1
+        while lacks(answer) and (time.monotonic() <= over_at or answers < _UNKNOWN_TOPIC_ANSWERS):
+            time.sleep(0.1)
+            answer, answers = ask(), answers + 1
+        return answer
 
     def _refresh(self, topics: list[str]) -> dict[str, _Topic]:
         """Ask about topics and keep the answer; those that do not exist are not in it."""
