@@ -61,7 +61,7 @@ QUERY_FAILURES = Metric(
 )
 LAST_EVENT = Metric(
     name="query_last_event_timestamp", unit=Unit.SECONDS, labels=_QUERY,
-    help="Unix time of the query's last sign of life: a batch, or Spark's word that there was nothing to read.",
+    help="Unix time of the query's last event: a batch, or Spark's report that there was nothing to read.",
 )  # fmt: skip
 BATCHES = Metric(name="batches", kind=Kind.COUNTER, labels=_QUERY, help="Micro-batches that were completed.")
 BATCH_DURATION = Metric(
@@ -70,7 +70,7 @@ BATCH_DURATION = Metric(
 PHASES = Metric(
     name="batch_phase", kind=Kind.COUNTER, unit=Unit.SECONDS, labels=("query", "phase"),
     help="Time that micro-batches spent in each phase, as Spark reports them: latest_offset (planning by the source), "
-    "get_batch, query_planning, wal_commit (offset log), add_batch (reading, operators and the sink with its commit), "
+    "get_batch, query_planning, wal_commit (offset log), add_batch (reading, operators, sink and commit), "
     "commit_offsets (commit log), trigger_execution (the whole batch).",
 )  # fmt: skip
 INPUT_ROWS = Metric(
@@ -111,7 +111,7 @@ FUTURE = Metric(
 )  # fmt: skip
 CONTROL_RECORDS = Metric(
     name="skipped_control_records", kind=Kind.COUNTER, labels=_SOURCE,
-    help="Control records of other queries that were passed over, since the query's first batch.",
+    help="Control records of other queries that were skipped, since the query's first batch.",
 )  # fmt: skip
 RESETS = Metric(
     name="partition_resets", kind=Kind.COUNTER, labels=_SOURCE,
@@ -132,7 +132,7 @@ WATERMARK = Metric(
 )  # fmt: skip
 WATERMARK_DELAY = Metric(
     name="watermark_delay", unit=Unit.SECONDS, labels=_WATERMARK,
-    help="The clock minus the coalesced watermark; it grows while the watermark stands.",
+    help="The clock minus the coalesced watermark; it grows while the watermark is stuck.",
 )  # fmt: skip
 WATERMARK_CHANGED = Metric(
     name="watermark_changed_timestamp", unit=Unit.SECONDS, labels=_WATERMARK,
@@ -144,7 +144,7 @@ WATERMARK_SKEW = Metric(
 )  # fmt: skip
 HOLDERS = Metric(
     name="watermark_holders", labels=(*_WATERMARK, "cause"),
-    help="Partitions that hold the watermark, by the cause; the causes are those of keyedwm watch.",
+    help="Partitions that block the watermark, by the cause; keyedwm watch shows the same causes.",
 )  # fmt: skip
 PARTITION_DELAY = Metric(
     name="partition_watermark_delay", unit=Unit.SECONDS, labels=(*_WATERMARK, *_PARTITION),
@@ -153,11 +153,11 @@ PARTITION_DELAY = Metric(
 
 OPERATOR_LATE = Metric(
     name="operator_late_rows", kind=Kind.COUNTER, labels=_OPERATOR,
-    help="Rows that came to the operator after their windows were closed or their matches removed.",
+    help="Rows that reached the operator after their windows were closed or their matches removed.",
 )  # fmt: skip
 OPERATOR_NULL_TIMES = Metric(
     name="operator_null_event_time_rows", kind=Kind.COUNTER, labels=_OPERATOR,
-    help="Rows without an event time that the operator left out.",
+    help="Rows without an event time that the operator ignored.",
 )  # fmt: skip
 OPERATOR_NO_GAP = Metric(
     name="operator_no_gap_rows", kind=Kind.COUNTER, labels=_OPERATOR,
@@ -165,11 +165,11 @@ OPERATOR_NO_GAP = Metric(
 )  # fmt: skip
 OPERATOR_REPLAYED = Metric(
     name="operator_replayed_rows", kind=Kind.COUNTER, labels=_OPERATOR,
-    help="Records that came again to an operator that keeps messages, and changed nothing.",
+    help="Replayed records in an operator that keeps messages; they changed nothing.",
 )  # fmt: skip
 OPERATOR_REJECTED = Metric(
     name="operator_rejected_rows", kind=Kind.COUNTER, labels=_OPERATOR,
-    help="Messages that no window of an operator that keeps messages takes.",
+    help="Messages that no window of an operator that keeps messages accepts.",
 )  # fmt: skip
 OPERATOR_DROPPED_WINDOWS = Metric(
     name="operator_dropped_windows", kind=Kind.COUNTER, labels=_OPERATOR,
@@ -204,7 +204,7 @@ KEYS = Metric(
     name="operator_keys", labels=_OPERATOR, help="Data keys with watermarks of their own that the operator holds."
 )
 KEYS_BEHIND = Metric(
-    name="operator_keys_behind", labels=_OPERATOR, help="Those of them whose watermark is below the coalesced one."
+    name="operator_keys_behind", labels=_OPERATOR, help="Data keys whose own watermark is below the coalesced one."
 )
 KEY_DELAY = Metric(
     name="operator_key_delay", unit=Unit.SECONDS, labels=(*_OPERATOR, "quantile"),
