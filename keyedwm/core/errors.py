@@ -50,7 +50,7 @@ class UnavailableError(KeyedwmError):
 class DataLossError(KeyedwmError):
     """Records that were promised are gone (Spark's KAFKA_DATA_LOSS)."""
 
-    advice = "set failOnDataLoss=false to go on without the lost records"
+    advice = "set failOnDataLoss=false to continue without the lost records"
 
 
 class StartBeyondEndError(DataLossError):

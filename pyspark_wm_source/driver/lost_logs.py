@@ -19,7 +19,7 @@ from pyspark_wm_source.values.offsets import QueryOffset
 class FrozenEndError(DataLossError):
     """Trigger.AvailableNow froze log ends that are not there any more."""
 
-    advice = "start the query again: it freezes anew, and failOnDataLoss decides about what is gone"
+    advice = "start the query again: it freezes new end offsets, and failOnDataLoss decides about lost records"
 
 
 class ShortLog(NamedTuple):
