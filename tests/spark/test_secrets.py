@@ -98,7 +98,7 @@ def settings(secured: Secured, planted: Planted, topics: tuple[str, str, str], h
     prefixed = {f"kafka.{name}": value for name, value in kafka.items()}
     return {
         "home": str(home), "topic": topics[0], "damaged": topics[1], "source": prefixed,
-        "sink": prefixed | {"topic": topics[2], "snapshot": "batch"},
+        "sink": prefixed | {"topic": topics[2], "snapshot": "batch", "sharedTopic": "true"},
         "table": {"path": str(home / "table"), "storage.aws_secret_access_key": planted("storage")},
         "tokens": [(f"kafka.{OAUTH_PROVIDER}", f"tests.tokens:{name}") for name in ("good", "failing", "empty")],
         "wrong": {
