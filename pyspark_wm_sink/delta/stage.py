@@ -36,7 +36,7 @@ class DeltaStagePlan(StagePlan):
     path: str
     storage: Mapping[str, str] = field(repr=False)
     partition_by: tuple[str, ...] = ()
-    indexed: tuple[str, ...]
+    indexed: pa.Schema
 
     @property
     def place(self) -> str:

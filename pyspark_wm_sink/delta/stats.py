@@ -4,7 +4,8 @@ Rule: a bound may be wide, never tight by mistake. Texts are cut to a prefix and
 Parquet's bounds of floats leave NaN out, which Spark takes for the largest number: it would pass over a row group with
 NaN. So the footer has none of floats; those for the log are taken while a file is written, and NaN means no bounds. A
 file has bounds for every column that the table's readers look for them in and that holds a value, or for none:
-deltalake's Arrow reader takes a bound that is missing for "no row matches", and would hide rows.
+deltalake's Arrow reader takes a bound that is missing for "no row matches", and would hide rows. A struct has empty
+bounds, which this reader passes over.
 """
 
 from __future__ import annotations
@@ -53,12 +54,11 @@ class FloatBounds:
         return _json(self._low or -0.0), _json(self._high or 0.0)
 
 
-def indexed_columns(
-    columns: pa.Schema, partition_by: Sequence[str], configuration: Mapping[str, str]
-) -> tuple[str, ...]:
+def indexed_columns(columns: pa.Schema, partition_by: Sequence[str], configuration: Mapping[str, str]) -> pa.Schema:
     """Return the columns of a table of which its readers may look for bounds and counts of nulls in the log.
 
-    configuration: the table's properties, which can ask for more or fewer than the first 32.
+    configuration: the table's properties, which can ask for more or fewer than the first 32, but for structs: all are
+    among them whose fields readers look for, since each reader counts fields in its own way.
     """
     names = [name for name in columns.names if name not in partition_by]
     count = configuration.get(_COUNT, "").strip()
@@ -67,16 +67,20 @@ def indexed_columns(
         names = [name for name in names if name in asked]
     elif count != "-1":
         names = names[: int(count) if count.isdecimal() else _INDEXED_COLUMNS]
-    return tuple(name for name in names if not pa.types.is_nested(columns.field(name).type))
+    return pa.schema(
+        field
+        for field in columns
+        if _has_bounded_fields(field.type) or (field.name in names and not pa.types.is_nested(field.type))
+    )
 
 
-def float_bounds(schema: pa.Schema, indexed: Sequence[str]) -> dict[str, FloatBounds]:
+def float_bounds(schema: pa.Schema, indexed: pa.Schema) -> dict[str, FloatBounds]:
     """Make an empty one for each column of floats that the log has bounds of."""
-    return {of.name: FloatBounds() for of in schema if of.name in indexed and pa.types.is_floating(of.type)}
+    return {of.name: FloatBounds() for of in schema if of.name in indexed.names and pa.types.is_floating(of.type)}
 
 
 def stats_json(
-    footer: pq.FileMetaData, schema: pa.Schema, indexed: Sequence[str], floats: Mapping[str, FloatBounds]
+    footer: pq.FileMetaData, schema: pa.Schema, indexed: pa.Schema, floats: Mapping[str, FloatBounds]
 ) -> str:
     """Return Delta's stats text: numRecords, nullCount and, where they are safe, minValues and maxValues.
 
@@ -85,10 +89,11 @@ def stats_json(
     """
     leaves = [_leaves(field.type) for field in schema]
     columns = {field.name: sum(leaves[:i]) for i, field in enumerate(schema)}  # not by path: a.b may be two
-    nulls = {name: footer.num_rows for name in indexed if name not in columns}
+    structs = {field.name: "{}" for field in indexed if _has_bounded_fields(field.type)}
+    nulls = {name: footer.num_rows for name in indexed.names if name not in columns and name not in structs}
     bounds: dict[str, Bounds | None] = {}
     for field in schema:
-        if field.name not in indexed:
+        if field.name not in indexed.names or field.name in structs:
             continue
         if field.name in floats:
             nulls[field.name] = floats[field.name].nulls
@@ -103,8 +108,8 @@ def stats_json(
     parts = {"numRecords": str(footer.num_rows), "nullCount": _json(nulls)}
     safe = {name: pair for name, pair in bounds.items() if pair is not None}
     if len(safe) == len(bounds):
-        parts["minValues"] = _object({name: low for name, (low, _) in safe.items()})
-        parts["maxValues"] = _object({name: high for name, (_, high) in safe.items()})
+        parts["minValues"] = _object({name: low for name, (low, _) in safe.items()} | structs)
+        parts["maxValues"] = _object({name: high for name, (_, high) in safe.items()} | structs)
     return _object(parts)
 
 
@@ -125,6 +130,13 @@ def _leaves(kind: pa.DataType) -> int:
     if pa.types.is_list(kind):
         return _leaves(kind.value_type)
     return sum(_leaves(part.type) for part in kind) if pa.types.is_struct(kind) else 1
+
+
+def _has_bounded_fields(kind: pa.DataType) -> bool:
+    """Whether it is a struct of which readers look for bounds: not a variant, which Arrow has as one of binaries."""
+    return pa.types.is_struct(kind) and any(
+        _is_bounded(part.type) or pa.types.is_floating(part.type) or _has_bounded_fields(part.type) for part in kind
+    )
 
 
 def _is_bounded(kind: pa.DataType) -> bool:

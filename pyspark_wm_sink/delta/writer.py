@@ -52,7 +52,7 @@ class _Place:
 
     schema: pa.Schema
     partition_by: tuple[str, ...]
-    indexed: tuple[str, ...]
+    indexed: pa.Schema
     rules: RowRules = NO_RULES
 
 

@@ -119,7 +119,7 @@ def test_neither_log_nor_file_says_a_bound_beside_which_not_a_number_lies(tmp_pa
     plain, _ = written(2.0, None, -0.5)
     assert plain["nullCount"] == {"n": 0, "x": 1}
     assert (plain["minValues"]["x"], plain["maxValues"]["x"]) == (-0.5, 2.0)
-    assert written(None)[0]["maxValues"] == {"n": 1}
+    assert written(None)[0]["maxValues"] == {"n": 1, "of": {}}
     assert "maxValues" not in written(math.inf)[0]
 
 

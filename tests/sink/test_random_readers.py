@@ -70,6 +70,23 @@ def test_a_column_that_the_rows_lack_is_null_to_a_filter(tmp_path):
     assert dataset.to_table(filter=pc.field("m").is_valid()).num_rows == 0
 
 
+def test_structs_that_are_null_are_found(tmp_path):
+    """deltalake's Arrow reader takes a struct without bounds, among columns with bounds, for "no row matches"."""
+    of_two = pa.struct([("a", pa.int64()), ("b", pa.struct([("c", pa.string())]))])
+    structs = pa.array([None, {"a": 1, "b": {"c": "x"}}], of_two)
+    there = pa.table({"n": [1, 2], "s": structs, "none": pa.nulls(2, of_two), "lacking": pa.nulls(2, of_two)})
+    DeltaTable.create(tmp_path, Schema.from_arrow(there.schema))
+    rows = there.drop_columns("lacking")
+    to = how(tmp_path, rows.schema, mergeSchema="true")
+    publish(to, [staged(to, rows)], batch=0)
+    DeltaTable(tmp_path).create_checkpoint()
+    dataset = DeltaTable(tmp_path).to_pyarrow_dataset()
+    nulls = {name: dataset.to_table(filter=pc.field(name).is_null()).num_rows for name in there.column_names}
+    assert nulls == {"n": 0, "s": 1, "none": 2, "lacking": 2}
+    assert dataset.to_table(filter=pc.field("s", "b", "c") == "x").num_rows == 1
+    assert dataset.to_table(filter=pc.field("n") > 2).num_rows == 0
+
+
 @pytest.mark.parametrize(
     ("kind", "value"),
     [

@@ -45,7 +45,7 @@ def test_a_path_that_cannot_be_written_is_an_option_to_fix(error, said, monkeypa
     monkeypatch.setattr("pyspark_wm_sink.delta.stage.files_of", refused)
     schema = pa.schema([("n", pa.int64())])
     plan = DeltaStagePlan(
-        path="/proc/x", storage={}, schema=schema, has_control=False, inline=False, has_offsets=False, indexed=()
+        path="/proc/x", storage={}, schema=schema, has_control=False, inline=False, has_offsets=False, indexed=schema
     )
     rows = pa.RecordBatch.from_pydict({"n": [1]}, schema=schema)
     with pytest.raises(OptionError, match=f"option path: .*{said}"):

@@ -44,7 +44,7 @@ def files(directory: Path) -> list[Path]:
 def stage_a_row(directory: Path) -> None:
     arrow = pa.schema([("n", pa.int64())])
     plan = DeltaStagePlan(
-        path=str(directory), storage={}, schema=arrow, has_control=False, inline=False, has_offsets=False, indexed=()
+        path=str(directory), storage={}, schema=arrow, has_control=False, inline=False, has_offsets=False, indexed=arrow
     )
     task = Task(query=None, run=None, batch=None, partition=0, attempt=0)
     stage(plan, task, [pa.RecordBatch.from_pydict({"n": [1]}, schema=arrow)])
