@@ -23,6 +23,10 @@ import pyarrow.parquet as pq
 _INDEXED_COLUMNS = 32
 _COUNT, _NAMES = "delta.dataSkippingNumIndexedCols", "delta.dataSkippingStatsColumns"
 _NAME = re.compile(r"\s*(?:`((?:[^`]|``)*)`|([^,`]*))\s*(?:,|$)")
+_PART = "(?:`(?:[^`]|``)+`|[A-Za-z_][A-Za-z0-9_]*)"
+_PATH = rf" *{_PART}(?:[.]{_PART})* *"
+_NAMES_READ_ALIKE = re.compile(f"{_PATH}(?:,{_PATH})*")
+_COUNT_READ_ALIKE = re.compile("[0-9]{1,9}")
 _TEXT_LIMIT = 32
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - the text's Z says it
 _CUT = "\U0010ffff"  # the last character that there is: Delta's mark of an upper bound that was cut
@@ -57,16 +61,17 @@ class FloatBounds:
 def indexed_columns(columns: pa.Schema, partition_by: Sequence[str], configuration: Mapping[str, str]) -> pa.Schema:
     """Return the columns of a table of which its readers may look for bounds and counts of nulls in the log.
 
-    configuration: the table's properties, which can ask for more or fewer than the first 32, but for structs: all are
-    among them whose fields readers look for, since each reader counts fields in its own way.
+    configuration: the table's properties, which can ask for more or fewer than the first 32. All columns are among
+    them where a property may be read in several ways, as are structs, whose fields each reader counts in its own way.
     """
     names = [name for name in columns.names if name not in partition_by]
-    count = configuration.get(_COUNT, "").strip()
-    if _NAMES in configuration:
-        asked = {quoted.replace("``", "`") or plain.strip() for quoted, plain in _NAME.findall(configuration[_NAMES])}
-        names = [name for name in names if name in asked]
-    elif count != "-1":
-        names = names[: int(count) if count.isdecimal() else _INDEXED_COLUMNS]
+    wanted, count = configuration.get(_NAMES), configuration.get(_COUNT, str(_INDEXED_COLUMNS))
+    if wanted is not None:
+        if _NAMES_READ_ALIKE.fullmatch(wanted):
+            asked = {quoted.replace("``", "`") or plain.strip() for quoted, plain in _NAME.findall(wanted)}
+            names = [name for name in names if name in asked]
+    elif _COUNT_READ_ALIKE.fullmatch(count):
+        names = names[: int(count)]
     return pa.schema(
         field
         for field in columns

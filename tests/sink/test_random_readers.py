@@ -44,6 +44,9 @@ def test_no_reader_passes_over_a_row_of_a_random_table(player, seed, tmp_path):
         ({"delta.dataSkippingNumIndexedCols": "2"}, 2),
         ({"delta.dataSkippingNumIndexedCols": "0"}, 0),
         ({"delta.dataSkippingStatsColumns": "c39, `c38`"}, 2),
+        ({"delta.dataSkippingStatsColumns": "c39; c38"}, 40),  # what deltalake cannot read, it passes over
+        ({"delta.dataSkippingStatsColumns": "c39, é"}, 40),
+        ({"delta.dataSkippingNumIndexedCols": " 3"}, 40),
     ],
     ids=str,
 )
