@@ -144,7 +144,7 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[Broker]:
     from tests.tools import make_internal_topics
 
     version = os.environ.get(kafka_versions.VARIABLE)
-    with local.local_broker(release=kafka_versions.release(version)) if version else broker() as running:
+    with kafka_versions.broker_of(version) if version else broker() as running:
         request.config.stash[USED].append(running.describe())
         make_internal_topics(running.bootstrap)
         yield running

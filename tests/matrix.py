@@ -31,6 +31,7 @@ STARTED = (
     "tests/system/world/test_contract.py", "tests/spark/test_load.py", "tests/spark/test_aggregate.py",
     "tests/spark/test_join.py", "tests/sink/test_kafka_stream.py", "tests/sink/test_delta_stream.py",
     "tests/compat/test_continues.py", "tests/kafka/test_versions.py", "tests/kafka/test_transactions.py",
+    "tests/kafka/test_cluster.py",
 )  # fmt: skip
 SHOWN = ("pyspark", "pyarrow", "numpy", "numba", "pandas", "deltalake")
 
@@ -56,7 +57,9 @@ CELLS: Mapping[str, Cell] = {
     "pyspark-4.2": Cell(pins=("pyspark==4.2.1",)),
     "lowest": Cell(python="3.10", resolution=LOWEST),
     "java-21": Cell(java_home="JAVA_21_HOME"),
+    "kafka-2.8": Cell(kafka="2.8.2"),
     "kafka-3.9": Cell(kafka="3.9.1"),
+    "kafka-4.4": Cell(kafka="4.4.0"),
 }
 
 

@@ -29,7 +29,8 @@ from keyedwm.testing.process import START_LIMIT_S, ServerProcess
 
 KAFKA_VERSION = "4.1.2"
 IMAGE = f"apache/kafka:{KAFKA_VERSION}"
-STARTED = "Kafka Server started"
+# By the logger's name: with ZooKeeper the line is "[KafkaServer id=1] started".
+STARTED = "started (kafka.server.Kafka"
 
 SERVER: Mapping[str, str] = MappingProxyType({
     "node.id": "1",
@@ -73,7 +74,7 @@ ARTIFACTS = artifacts(KAFKA_VERSION)
 HEAP_MB = 512
 JAVA_OPTIONS = "KAFKA_JVM_PERFORMANCE_OPTS"
 PORTS = range(20_000, 32_000)
-_BOOTSTRAP = "bootstrap.checkpoint"
+_META = "meta.properties"
 # As properties, which Log4j reads without another library.
 _LOG4J = """
 appender.console.type = Console
@@ -87,10 +88,14 @@ rootLogger.appenderRef.console.ref = STDOUT
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A version of Kafka, 3.3 or newer, and the SHA-256 of its jars by their names."""
+    """A version of Kafka and the SHA-256 of its jars by their names; before 3.3 the broker needs ZooKeeper."""
 
     version: str = KAFKA_VERSION
     hashes: Mapping[str, str] = field(default_factory=lambda: HASHES)
+
+    def jars(self) -> Path:
+        """The directory with the jars, fetched if it is not there yet."""
+        return fetch_jars(f"kafka-{self.version}", artifacts(self.version), hashes=self.hashes)[0].parent
 
 
 class LocalBroker:
@@ -113,11 +118,14 @@ class LocalBroker:
         self._home, self._version = home, release.version
         self._heap = f"-Xmx{heap_mb}m"
         self._java = find_java()
-        self._jars = fetch_jars(f"kafka-{release.version}", artifacts(release.version), hashes=release.hashes)[0].parent
+        self._jars = release.jars()
         broker_port, controller_port = free_ports(2)
         broker_port = port or broker_port
         self.bootstrap = f"127.0.0.1:{broker_port}"
-        command = self._command("kafka.Kafka", home / "server.properties")
+        command: list[str | Path] = [
+            self._java, *java_options().split(), self._heap, log_to_console(home), "-cp", f"{self._jars}/*",
+            "kafka.Kafka", home / "server.properties",
+        ]  # fmt: skip
         self._server = ServerProcess(home, f"the local Kafka at {self.bootstrap}", command)
         self._format(broker_port, controller_port, extra)
 
@@ -153,15 +161,20 @@ class LocalBroker:
         data = self._home / "data"
         properties = {**SERVER, **address, "log.dirs": str(data), **extra}
         _write_properties(self._home / "server.properties", properties)
-        (self._home / "log4j2.properties").write_text(_LOG4J)
-        data.mkdir()
-        (data / _BOOTSTRAP).write_bytes(_bootstrap(self._java, self._jars, java_options()))
+        if not properties["process.roles"]:
+            return  # the cluster's records are in ZooKeeper
+        for name, content in _bootstrap(self._java, self._jars, java_options()).items():
+            (data / name).parent.mkdir(parents=True, exist_ok=True)
+            (data / name).write_bytes(content)
         own = {"version": "1", "cluster.id": CLUSTER_ID, "node.id": properties["node.id"], "directory.id": _new_id()}
-        _write_properties(data / "meta.properties", own)
+        _write_properties(data / _META, own)
 
-    def _command(self, *arguments: str | Path) -> list[str | Path]:
-        log4j = f"-Dlog4j2.configurationFile={self._home / 'log4j2.properties'}"
-        return [self._java, *java_options().split(), self._heap, log4j, "-cp", f"{self._jars}/*", *arguments]
+
+def log_to_console(home: Path) -> str:
+    """The option of Java that lets Kafka and ZooKeeper log to the console; writes the file that says so into `home`."""
+    path = home / "log4j2.properties"
+    path.write_text(_LOG4J)
+    return f"-Dlog4j2.configurationFile={path}"
 
 
 def java_options() -> str:
@@ -170,8 +183,11 @@ def java_options() -> str:
 
 
 @cache
-def _bootstrap(java: Path, jars: Path, options: str) -> bytes:
-    """A new cluster's first records, which depend on Kafka's version alone: its tool makes them once a process."""
+def _bootstrap(java: Path, jars: Path, options: str) -> Mapping[str, bytes]:
+    """A new cluster's first records, which depend on Kafka's version alone: its tool makes them once a process.
+
+    By file: bootstrap.checkpoint up to Kafka 4.1, the metadata log's first checkpoint in 4.4.
+    """
     with tempfile.TemporaryDirectory(prefix="keyedwm-kafka-") as directory:
         home = Path(directory)
         address = listeners("127.0.0.1", 9092, inside="127.0.0.1", inside_port=9092, controller_port=9093)
@@ -186,7 +202,9 @@ def _bootstrap(java: Path, jars: Path, options: str) -> bytes:
             raise UnavailableError(
                 f"Kafka could not format its directory: {complaint(formatted.stdout + formatted.stderr)}"
             )
-        return (home / "data" / _BOOTSTRAP).read_bytes()
+        data = home / "data"
+        written = [path for path in data.rglob("*") if path.is_file() and path.name != _META]
+        return {str(path.relative_to(data)): path.read_bytes() for path in written}
 
 
 def _write_properties(path: Path, properties: Mapping[str, str]) -> None:

@@ -19,6 +19,7 @@ from keyedwm.kafka.client.values import Committed, TopicPartition, WireLimits
 from keyedwm.kafka.requests import produce
 from keyedwm.kafka.requests.cluster import Cluster, shared
 from keyedwm.testing import admin
+from tests.support import kafka_versions
 
 MakeTopic = Callable[..., str]
 
@@ -81,6 +82,7 @@ def test_many_partitions_are_asked_about_together(cluster: Cluster, make_topic: 
     assert cluster.latest(places) == dict.fromkeys(places, 0)
 
 
+@kafka_versions.since("3.3", "a deleted topic is gone at once, with KRaft")
 def test_a_topic_deleted_and_made_anew_is_found_again(cluster: Cluster, make_topic: MakeTopic) -> None:
     topic = make_topic(1)
     produce.send(cluster, topic, {0: pa.table({"value": ["a"]})})
@@ -89,6 +91,7 @@ def test_a_topic_deleted_and_made_anew_is_found_again(cluster: Cluster, make_top
     assert cluster.latest([(topic, 0), (topic, 1)]) == {(topic, 0): 0, (topic, 1): 0}
 
 
+@kafka_versions.since("3.9", "a commit that was refused for its metadata is not pending for ever")
 def test_committed_positions_come_back_with_their_metadata(cluster: Cluster, make_topic: MakeTopic) -> None:
     topic = make_topic(3)
     group = f"g-{topic}"

@@ -13,7 +13,10 @@ from keyedwm.kafka.requests import transactions as txn
 from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
 from keyedwm.kafka.requests.produce import Sender
 from keyedwm.kafka.requests.transactions import Fate
+from tests.support import kafka_versions
 from tests.tools import settle
+
+pytestmark = kafka_versions.since("3.0", "DescribeTransactions and ListTransactions")
 
 
 @pytest.fixture

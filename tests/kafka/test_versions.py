@@ -21,10 +21,12 @@ from keyedwm.kafka.requests.produce import send
 from keyedwm.kafka.requests.transactional_offsets import commit_as
 from keyedwm.kafka.requests.versions import LOSSES, VERSIONS, Use
 from keyedwm.testing.broker import Broker
+from tests.support import kafka_versions
 from tests.support.protocol_proxy import ProtocolProxy, changed, first, protocol_proxy
 
 PAGE = Path(__file__).parents[2] / "docs/reference/broker-requests.md"
 Connect = Callable[..., Cluster]
+exactly_once = kafka_versions.since("3.0", "DescribeTransactions and ListTransactions")
 
 
 @pytest.fixture
@@ -71,6 +73,7 @@ def use_all(cluster: Cluster, topic: str) -> None:
     assert cluster.fetch_offsets(f"new-{topic}", [place]) == {}
 
 
+@exactly_once
 def test_the_oldest_version_of_every_request_works(through: Connect, topic_of: Callable[..., str]) -> None:
     oldest = {api.kafka_name: versions.oldest for api, versions in VERSIONS.items()}
     use_all(through(oldest), topic_of(1))
@@ -133,6 +136,7 @@ def _as_new_group(answer: object) -> None:
     group.error_code, group.topics = int(Code.GROUP_ID_NOT_FOUND), []
 
 
+@exactly_once
 def test_errors_that_pass_cost_no_result_of_a_real_broker(
     through: Connect, proxy: ProtocolProxy, topic_of: Callable[..., str]
 ) -> None:

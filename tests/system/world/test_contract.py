@@ -32,11 +32,13 @@ from keyedwm.kafka.requests.transactions import (
 from keyedwm.testing.admin import create_topic
 from keyedwm.testing.simulated_kafka.brokers import Brokers
 from keyedwm.testing.simulated_kafka.log import Clock
+from tests.support import kafka_versions
 from tests.support.kfake_server import kfake
 from tests.system.world.wire import SimulatedConnection
 from tests.tools import remake, wait_until
 
 TIMEOUT_MS = 60_000
+exactly_once = kafka_versions.since("3.0", "DescribeTransactions and ListTransactions")
 
 
 @pytest.fixture(scope="module")
@@ -134,6 +136,7 @@ def test_a_range_behind_the_log_is_refused(cluster: Cluster, topic: str) -> None
         list(read_ranges(cluster, [OffsetRange(topic, 0, 5, 6)]))
 
 
+@exactly_once
 def test_an_open_transaction_holds_the_last_stable_offset_and_its_commit_releases_it(
     cluster: Cluster, topic: str
 ) -> None:
@@ -155,6 +158,7 @@ def test_an_aborted_transaction_is_seen_by_nobody_who_asks_for_committed(cluster
     assert read(cluster, topic, 3, Isolation.READ_UNCOMMITTED) == ["gone", "kept"]
 
 
+@exactly_once
 def test_an_end_may_be_repeated_and_a_contrary_one_tells_what_became_of_it(
     cluster: Cluster, topic: str, request: pytest.FixtureRequest
 ) -> None:
@@ -165,6 +169,7 @@ def test_an_end_may_be_repeated_and_a_contrary_one_tells_what_became_of_it(
     assert end(cluster, [transaction], commit=False) == {transaction: Fate.UNKNOWN if forgets else Fate.COMMITTED}
 
 
+@exactly_once
 def test_a_new_begin_aborts_what_is_open_under_the_id(cluster: Cluster, topic: str) -> None:
     name = f"id-{uuid.uuid4().hex}"
     first = begun(cluster, topic, "x", name=name)
@@ -176,6 +181,7 @@ def test_a_new_begin_aborts_what_is_open_under_the_id(cluster: Cluster, topic: s
     assert read(cluster, topic, ends(cluster, topic)[0], Isolation.READ_COMMITTED) == []
 
 
+@exactly_once
 def test_open_transactions_are_listed_by_prefix(cluster: Cluster, topic: str) -> None:
     prefix = f"id-{uuid.uuid4().hex}-"
     transaction = begun(cluster, topic, "x", name=f"{prefix}1")
@@ -232,6 +238,7 @@ def test_a_recreated_topic_has_another_id_no_committed_offsets_and_refuses_who_a
     assert cluster.fetch_offsets(group, [where]) == {}
 
 
+@kafka_versions.since("3.1", "a fetch by topic id")
 def test_a_fetch_by_an_id_that_no_topic_has_is_refused_by_its_code(cluster: Cluster, topic: str) -> None:
     send(cluster, topic, {0: pa.table({"value": ["a"]})})
     reader = RangeReader(0, TopicPartition(topic, 0), 0, 1, uuid.uuid4())
