@@ -186,7 +186,7 @@ def java_options() -> str:
 def _bootstrap(java: Path, jars: Path, options: str) -> Mapping[str, bytes]:
     """A new cluster's first records, which depend on Kafka's version alone: its tool makes them once a process.
 
-    By file: bootstrap.checkpoint up to Kafka 4.1, the metadata log's first checkpoint in 4.4.
+    By file: bootstrap.checkpoint in Kafka 4.1, the metadata log's first checkpoint in 4.4.
     """
     with tempfile.TemporaryDirectory(prefix="keyedwm-kafka-") as directory:
         home = Path(directory)
