@@ -26,7 +26,7 @@ def lake(tmp_path):
     publish(to, [staged(to, [1, 2], 0, "mine", control=(barrier(0),))], batch=0)
     publish(to, [staged(to, [3], 1, "mine", control=(barrier(1, 7),))], batch=1)
     foreign_append(place, 9)
-    other = how(place, SnapshotMode.BATCH)
+    other = how(place, SnapshotMode.BATCH, sharedTable="true")
     publish(other, [staged(other, [4, 5, 6], 0, "other")], batch=0)
     return place
 

@@ -94,7 +94,7 @@ def test_a_place_may_be_named_as_for_the_sink_with_its_scheme(capsys, ledger):
 
 
 def test_a_table_shows_the_records_of_each_query(capsys, tmp_path):
-    to = how(tmp_path / "table", SnapshotMode.BATCH)
+    to = replace(how(tmp_path / "table", SnapshotMode.BATCH), is_shared=True)
     from pyspark_wm_sink.tables.publish import publish
 
     for batch in (0, 1):

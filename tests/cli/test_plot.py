@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -137,7 +138,7 @@ def test_a_table_tells_the_rows_of_its_batches_at_the_times_of_its_commits(tmp_p
     to = how(tmp_path / "table", SnapshotMode.BATCH)
     for batch in (0, 1):
         publish(to, [staged(to, [1, 2], batch, "q")], batch=batch)
-    publish(to, [staged(to, [3], 0, "p")], batch=0)
+    publish(replace(to, is_shared=True), [staged(to, [3], 0, "p")], batch=0)
     first, second = histories_of(str(tmp_path / "table"), Reach(), 1_000).each
     assert [(one.name, one.batches) for one in (first, second)] == [("query p", (0,)), ("query q", (0, 1))]
     assert second.bars[0].values == (2, 2)

@@ -188,7 +188,7 @@ def test_the_idle_timeout_is_that_of_the_query_unless_another_is_asked_for(monke
 
 
 def test_a_table_tells_the_last_batch_of_this_query(planted, tmp_path):
-    to = how(tmp_path / "table", SnapshotMode.BATCH)
+    to = replace(how(tmp_path / "table", SnapshotMode.BATCH), is_shared=True)
     for batch, query in ((0, "mine"), (0, "another")):
         publish(to, [staged(to, [1, 2], batch, query)], batch=batch)
     (planted.directory / "metadata").write_text('{"id":"mine"}')

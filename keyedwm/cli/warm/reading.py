@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import struct
 from collections.abc import Iterator, Mapping
@@ -101,8 +102,11 @@ def read_records_once() -> None:
         for _ in run_stage(_items(staged, staged.stage.columns), staged.stage, builder, 0):
             pass
     old = struct.pack(">qiIBBqii", 0, 22, 0, 1, 0, 0, -1, -1)  # a message of format 1
-    for _ in read_records(find_batches(_CHANNEL, old, 0), (0, 1), Wanted()):
-        pass
+    packed = gzip.compress(old)
+    wrapped = struct.pack(">qiIBBqii", 0, 22 + len(packed), 0, 1, 1, 0, -1, len(packed)) + packed
+    for messages in (old, wrapped):
+        for _ in read_records(find_batches(_CHANNEL, messages, 0), (0, 1), Wanted()):
+            pass
     long = RecordColumns(
         np.zeros(2, np.int64), pa.array([bytes(LIMITS.first_bytes)] * 2)
     )  # a batch that comes in pieces
@@ -131,7 +135,7 @@ def _columns() -> RecordColumns:
         json.dumps({
             "at": int(ms), "list": [ms / 1000], "iso": "2026-01-01T00:00:00Z", "name": f"n\n\u00e9{row}",
             "size": row / 3, "deep": {"of": [1, "x"]},
-        }).encode()
+        }).replace("T00:", "T00\\u003a").encode()
         for row, ms in enumerate(times)
     ]  # fmt: skip
     keys = [json.dumps({"at": int(ms)}).encode() for ms in times]

@@ -92,7 +92,7 @@ def test_a_valid_record_that_is_too_large_is_not_told_to_restore_a_replica():
 
 def test_a_broker_that_cannot_be_reached_is_given_up_when_the_page_says():
     first_s = inspect.signature(Cluster.connect).parameters["timeout_ms"].default // 1_000
-    assert f"The first connection is given up after {first_s} s, or after `default.api.timeout.ms`" in PROPERTIES
+    assert f"The first connection fails after {first_s} s, or after `default.api.timeout.ms`" in PROPERTIES
     shorter = ClientConfig.from_options({"bootstrap.servers": "127.0.0.1:9", "default.api.timeout.ms": "300"})
     with pytest.raises(UnavailableError, match=r"no Kafka broker answered at 127\.0\.0\.1:9 within 300 ms"):
         Cluster.connect(shorter)
