@@ -96,10 +96,10 @@ def _answer(connection: http.client.HTTPConnection, address: Address, question: 
     if question.body is not None:
         headers["Content-Type"] = _MEDIA
     connection.request(question.method, address.path + question.path, question.body, headers)
-    response = connection.getresponse()
-    body = response.read(MOST_BYTES + 1)
-    media = (response.getheader("Content-Type") or "").partition(";")[0].strip().lower()
-    return Answer(response.status, media, response.getheader("Location") or "", body)
+    with connection.getresponse() as response:  # it keeps the socket, which the connection gives up
+        body = response.read(MOST_BYTES + 1)
+        media = (response.getheader("Content-Type") or "").partition(";")[0].strip().lower()
+        return Answer(response.status, media, response.getheader("Location") or "", body)
 
 
 def _no_answer(error: Exception) -> NoReplyError:

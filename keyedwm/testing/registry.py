@@ -92,7 +92,8 @@ class LocalRegistry:
         with closing(http.client.HTTPConnection(LOOPBACK, self._port, timeout=_ANSWER_LIMIT_S)) as connection:
             try:
                 connection.request("GET", f"{PATH}/schemas/types")
-                return connection.getresponse().status == http.client.OK
+                with connection.getresponse() as response:
+                    return response.status == http.client.OK
             except (OSError, http.client.HTTPException):
                 return False
 
