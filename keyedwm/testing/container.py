@@ -6,6 +6,7 @@ Rule: the container has a name before it exists, so its guard stands before it s
 from __future__ import annotations
 
 import gc
+import re
 import socket
 import sys
 import uuid
@@ -100,7 +101,7 @@ def container_broker(*, port: int | None = None, extra: Mapping[str, str] | None
     for variable, value in container_variables(host, port, extra or {}).items():
         container.with_env(variable, value)
     container.with_env(JAVA_OPTIONS, java_options())
-    container.waiting_for(LogMessageWaitStrategy(STARTED).with_startup_timeout(int(START_LIMIT_S)))
+    container.waiting_for(LogMessageWaitStrategy(re.escape(STARTED)).with_startup_timeout(int(START_LIMIT_S)))
     with Guard("container", name):
         try:
             try:
