@@ -37,6 +37,7 @@ HOUSE_WORDS = {
     r"\bcome to the end\b": "end",
     r"\btakes? part\b|\btake no part\b": "ignored, included",
 }
+_ANY_HOUSE_WORD = re.compile("|".join(HOUSE_WORDS), re.IGNORECASE)
 _CODE = re.compile(r"^```.*?^```|(?:^ {4}[^\n]*\n)+|<!--.*?-->", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"``.+?``|`[^`]+`")
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
@@ -81,7 +82,7 @@ def places(page: str) -> list[Place]:
             count = len(sentence.split())
             if count > MOST_WORDS_OF_A_SENTENCE:
                 found.append(Place("long sentence", count, sentence))
-        for pattern, better in HOUSE_WORDS.items():
+        for pattern, better in HOUSE_WORDS.items() if _ANY_HOUSE_WORD.search(text) else ():
             for match in re.finditer(pattern, text, re.IGNORECASE):
                 around = text[max(0, match.start() - 40) : match.end() + 40]
                 found.append(Place(f"house word, say {better!r}", 0, around))

@@ -195,7 +195,7 @@ def per_key(
     return PerKey(
         lag_ms=duration_ms("lag of per_key()", lag),
         behind_ms=duration_ms("behind of per_key()", behind),
-        by=(by,) if isinstance(by, str) else by,  # type: ignore[arg-type]  # PerKey refuses all but names
+        by=(by,) if isinstance(by, str) else by,  # type: ignore[arg-type]  # PerKey accepts names only
         idle_ms=None if idle is None else duration_ms("idle of per_key()", idle),
         partitions=choice("partitions of per_key()", partitions, Partitions),
     )

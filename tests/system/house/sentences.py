@@ -8,10 +8,8 @@ that only points elsewhere ("As in X.", "See X.") or that names nothing ("None."
 from __future__ import annotations
 
 import ast
-import io
 import re
 import sys
-import tokenize
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,30 +19,38 @@ from tests.system.house.names import ROOT, room, shipped
 
 _EMPTY = re.compile(r"^(As in|See|As) [`\w.]+\.$|^(None|Nothing|The same.*|Theirs.*|As (they|it) .*)\.$")
 _DOUBLE = re.compile(r"\bdoubles?\b")  # the type
+# A string, or a comment as the group: a `#` in a string begins no comment.
+_COMMENT = re.compile(
+    r"""\"{3}(?:[^"\\]|\\.|"(?!""))*\"{3}|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'"""
+    r"""|#(?!\s*(?:noqa|fmt|type|pragma))([^\n]*)""",
+    re.DOTALL,
+)
 _SENTENCE = re.compile(r"\w+(?:\W+\w+){3,}")  # a message has four words or more
 
 
 def texts(path: Path) -> Iterator[tuple[int, str, bool]]:
     """Yield the line and text of each docstring, message and comment, and whether a docstring."""
     code = path.read_text()
-    tree = ast.parse(code)
-    docs = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            first = node.body[0] if node.body else None
-            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
-                docs.add(id(first.value))
-                yield first.lineno, str(first.value.value), True
-    for node in ast.walk(tree):
-        if isinstance(node, ast.JoinedStr):
-            parts = [part.value if isinstance(part, ast.Constant) else "code" for part in node.values]
-            docs.update(id(part) for part in node.values)
-            yield node.lineno, "".join(map(str, parts)), False
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
-            yield node.lineno, node.value, False
-    for token in tokenize.generate_tokens(io.StringIO(code).readline):
-        if token.type == tokenize.COMMENT and not re.match(r"#\s*(noqa|fmt|type|pragma)", token.string):
-            yield token.start[0], token.string.lstrip("# "), False
+    docs: set[int] = set()  # of constants that a docstring or an f-string contains
+    for node in ast.walk(ast.parse(code)):  # breadth first: a parent before its children
+        match node:
+            case (
+                ast.Module(body=[ast.Expr(value=ast.Constant() as doc), *_])
+                | ast.ClassDef(body=[ast.Expr(value=ast.Constant() as doc), *_])
+                | ast.FunctionDef(body=[ast.Expr(value=ast.Constant() as doc), *_])
+                | ast.AsyncFunctionDef(body=[ast.Expr(value=ast.Constant() as doc), *_])
+            ):
+                docs.add(id(doc))
+                yield doc.lineno, str(doc.value), True
+            case ast.JoinedStr(values=values):
+                docs.update(map(id, values))
+                text = "".join(str(part.value) if isinstance(part, ast.Constant) else "code" for part in values)
+                yield node.lineno, text, False
+            case ast.Constant(value=str(value)) if id(node) not in docs:
+                yield node.lineno, value, False
+    for comment in _COMMENT.finditer(code):
+        if comment[1]:
+            yield code.count("\n", 0, comment.start()) + 1, comment[1].lstrip("# "), False
 
 
 def in_file(path: Path) -> list[tuple[int, Place]]:
