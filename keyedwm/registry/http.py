@@ -60,38 +60,68 @@ class DistrustedError(NoReplyError):
 
 def exchange(address: Address, question: Question, context: ssl.SSLContext | None, limit_s: float) -> Answer:
     """Ask, and return the answer; raises NoReplyError. context: of TLS, if the address is https."""
-    made: list[Answer] = []
-    failed: list[Exception] = []
-    connection = _connection(address, context, limit_s)
+    answers: list[Answer] = []
+    failures: list[Exception] = []
+    sockets: list[socket.socket] = []
+    over = threading.Event()
 
     def run() -> None:
         try:
-            made.append(_answer(connection, address, question))
+            with _open(address, context if address.tls else None, limit_s, sockets, over) as connected:
+                answers.append(_answer(connected, address, context, question))
         except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: of a socket closed meanwhile
-            failed.append(error)
-        finally:
-            connection.close()
+            failures.append(error)
 
     # A look-up of a name, and an answer that comes byte by byte, know no limit of their own.
     thread = threading.Thread(target=run, name=f"keyedwm: schema registry {address}", daemon=True)
     thread.start()
     thread.join(limit_s)
-    if made:
-        return made[0]
-    if failed:
-        raise _no_answer(failed[0]) from None
-    with suppress(OSError, AttributeError):  # there may be no socket yet
-        connection.sock.shutdown(socket.SHUT_RDWR)
+    if answers:
+        return answers[0]
+    if failures:
+        raise _no_answer(failures[0]) from None
+    over.set()
+    for some in sockets:
+        with suppress(OSError):  # it may be closed meanwhile
+            some.shutdown(socket.SHUT_RDWR)
     raise NoReplyError(f"no whole answer within {_ms(limit_s)} ms")
 
 
-def _connection(address: Address, context: ssl.SSLContext | None, limit_s: float) -> http.client.HTTPConnection:
+def _open(
+    address: Address,
+    context: ssl.SSLContext | None,
+    limit_s: float,
+    sockets: list[socket.socket],
+    over: threading.Event,
+) -> socket.socket:
+    """Connect. Each socket is added to `sockets` before it is waited for, since a connection of HTTP gives up its own."""
+    connected = socket.create_connection((address.host, address.port), limit_s)
+    sockets.append(connected)
+    if context is not None:
+        connected = context.wrap_socket(connected, server_hostname=address.host, do_handshake_on_connect=False)
+        sockets.append(connected)
+    try:
+        if over.is_set():
+            raise TimeoutError
+        if isinstance(connected, ssl.SSLSocket):
+            connected.do_handshake()
+    except BaseException:
+        connected.close()
+        raise
+    return connected
+
+
+def _connection(address: Address, context: ssl.SSLContext | None) -> http.client.HTTPConnection:
     if address.tls:
-        return http.client.HTTPSConnection(address.host, address.port, timeout=limit_s, context=context)
-    return http.client.HTTPConnection(address.host, address.port, timeout=limit_s)
+        return http.client.HTTPSConnection(address.host, address.port, context=context)
+    return http.client.HTTPConnection(address.host, address.port)
 
 
-def _answer(connection: http.client.HTTPConnection, address: Address, question: Question) -> Answer:
+def _answer(
+    connected: socket.socket, address: Address, context: ssl.SSLContext | None, question: Question
+) -> Answer:
+    connection = _connection(address, context)
+    connection.sock = connected
     headers = {"Accept": _ACCEPTED, "User-Agent": "keyedwm", "Connection": "close", **question.headers}
     if question.body is not None:
         headers["Content-Type"] = _MEDIA

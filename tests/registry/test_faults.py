@@ -116,6 +116,17 @@ def test_an_answer_that_never_ends_is_cut_off_in_time(connect: Connect, first: b
         connect(url, timeout="100 milliseconds").schema(1)
 
 
+def test_an_answer_that_is_not_whole_in_time_keeps_no_thread(connect: Connect) -> None:
+    """Of a connection that is closed behind it the answer alone has the socket."""
+    with dripping(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 999999999\r\n\r\n") as url:
+        with pytest.raises(UnavailableError):
+            connect(url, timeout="100 milliseconds").schema(1)
+        for thread in threading.enumerate():
+            if thread.name.startswith(f"keyedwm: schema registry {url}"):
+                thread.join(2)
+                assert not thread.is_alive()
+
+
 @pytest.mark.parametrize(
     ("url", "said"),
     [
