@@ -1,11 +1,13 @@
-"""The defaults of a reader's schema, as constants of a program, for fields that a writer does not have.
+"""What a reader's schema says of a writer's: names that fields and types had before, symbols, and defaults.
 
-Rule: a default is read as the field itself would be; one that cannot be is none, so the field is null.
+Rule: as Avro's schema resolution has it, of the fields that are asked for alone. A default is read as the field itself
+would be; one that cannot be is none, so the field is null.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Collection, Sequence
 from typing import Any, TypeAlias
 
 from keyedwm.core.places import branch_of
@@ -22,14 +24,60 @@ def default_of(reader: AvroType, request: Request, depth: int) -> tuple[Reading,
     """Return the default of a field whose path a writer's schema lacks from step `depth` on."""
     steps = [step for step in request.path if branch_of(step) is None]
     before = sum(branch_of(step) is None for step in request.path[:depth])
-    schema: AvroType | None = reader
-    for step in steps[:before]:
-        field = _field(schema, step)
-        schema = None if field is None else field.type
-    field = _field(schema, steps[before]) if before < len(steps) else None
+    field = field_at(reader, steps[: before + 1]) if before < len(steps) else None
     if field is None or not field.has_default:
         return None
     return _descend(field.type, field.default, steps[before + 1 :], request)
+
+
+def field_at(reader: AvroType, path: Sequence[str]) -> RecordField | None:
+    """Return the reader's field at the end of a path, None if it has none; named branches do not count."""
+    schema: AvroType | None = reader
+    field = None
+    for step in (step for step in path if branch_of(step) is None):
+        field = _field(schema, step)
+        schema = None if field is None else field.type
+    return field
+
+
+def written_name(reader: AvroType, path: Sequence[str], names: Collection[str]) -> str:
+    """Return the name by which a writer, whose record has fields of these names, has the last field of a path."""
+    field = None if path[-1] in names or branch_of(path[-1]) else field_at(reader, path)
+    aliases = () if field is None else field.aliases
+    return next((alias for alias in aliases if alias in names), path[-1])
+
+
+def aliases_of_branch(reader: AvroType, path: Sequence[str], name: str) -> tuple[str, ...]:
+    """Return the full names that a reader's branch, which a path goes on with, had before."""
+    return tuple(
+        alias
+        for branch in _branches(reader, path)
+        if isinstance(branch, (Record, Leaf)) and name in (branch.name, branch.name.rpartition(".")[2])
+        for alias in branch.aliases
+    )
+
+
+def symbols_of(reader: AvroType, path: Sequence[str], leaf: Leaf) -> tuple[str, ...]:
+    """Return the symbols of a writer's enum at a path as the reader has them: one that it lacks is its default."""
+    for branch in _branches(reader, path):
+        if isinstance(branch, Leaf) and branch.default is not None and _is_renamed(leaf, branch):
+            return tuple(symbol if symbol in branch.symbols else branch.default for symbol in leaf.symbols)
+    return leaf.symbols
+
+
+def _is_renamed(leaf: Leaf, reader: Leaf) -> bool:
+    """Whether a writer's type has the reader's name, with or without its namespace, or one that that had before."""
+    return leaf.name in reader.aliases or leaf.name.rpartition(".")[2] == reader.name.rpartition(".")[2]
+
+
+def _branches(reader: AvroType, path: Sequence[str]) -> tuple[AvroType, ...]:
+    """Return the types that the reader has at a path."""
+    steps = [step for step in path if branch_of(step) is None]
+    field = field_at(reader, steps)
+    if steps and field is None:
+        return ()
+    schema = reader if field is None else field.type
+    return schema.branches if isinstance(schema, Union) else (schema,)
 
 
 def _descend(schema: AvroType, default: Any, steps: list[str], request: Request) -> tuple[Reading, Constant] | None:

@@ -7,7 +7,7 @@ others are null; a field with no such branch is named in `unreadable`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from keyedwm.core.places import branch_of
 from keyedwm.core.text import nearest
-from keyedwm.formats.avro_defaults import Constant, default_of
+from keyedwm.formats.avro_defaults import Constant, aliases_of_branch, default_of, symbols_of, written_name
 from keyedwm.formats.avro_kernels import Op
 from keyedwm.formats.avro_readings import Reading, Request, reading_of
 from keyedwm.formats.avro_types import AvroType, Kind, Leaf, Record, Repeated, Union
@@ -91,7 +91,7 @@ class _Compiler:
         if isinstance(schema, Union):
             self._union(schema, wants, is_last=is_last)
             return
-        wants = [_past_branch(want, schema) for want in wants]
+        wants = [self._past_branch(want, schema) for want in wants]
         if isinstance(schema, Record):
             self._record(schema, wants, is_last=is_last)
             return
@@ -129,7 +129,7 @@ class _Compiler:
         ends = []
         for place, branch in zip(table, union.branches, strict=True):
             self.code[place] = (Op.JUMP, self._label(), -1, 0)
-            self.value(branch, [want for want in wants if _may_be(want, branch)], is_last=is_last)
+            self.value(branch, [want for want in wants if self._may_be(want, branch)], is_last=is_last)
             ends.append(self.emit(Op.JUMP))
         behind = self._label()
         for place in ends:
@@ -151,13 +151,13 @@ class _Compiler:
 
     def _fields(self, record: Record, wants: list[_Want], *, is_last: bool) -> None:
         names = {field.name for field in record.fields}
-        for want in wants:
-            if want[1].path[want[2]] not in names:
-                self._missing(want, names)
-        by_field = [
-            [(slot, request, depth + 1) for slot, request, depth in wants if request.path[depth] == field.name]
-            for field in record.fields
-        ]
+        by_name: dict[str, list[_Want]] = {}
+        for slot, request, depth in wants:
+            name = self._written(request.path[: depth + 1], names)
+            if name not in names:
+                self._missing((slot, request, depth), names)
+            by_name.setdefault(name, []).append((slot, request, depth + 1))
+        by_field = [by_name.get(field.name, []) for field in record.fields]
         for number, (field, some) in enumerate(zip(record.fields, by_field, strict=True)):
             is_behind = is_last and not any(by_field[number + 1 :])
             if is_behind and not some:
@@ -165,7 +165,27 @@ class _Compiler:
                 return
             self.value(field.type, some, is_last=is_behind)
 
-    def _missing(self, want: _Want, names: Iterable[str]) -> None:
+    def _written(self, path: Sequence[str], names: Collection[str]) -> str:
+        return path[-1] if self._reader is None else written_name(self._reader, path, names)
+
+    def _symbols(self, leaf: Leaf, path: Sequence[str]) -> tuple[str, ...]:
+        return leaf.symbols if self._reader is None else symbols_of(self._reader, path, leaf)
+
+    def _may_be(self, want: _Want, branch: AvroType) -> bool:
+        """Whether a path leads into a branch, which it may name."""
+        _, request, depth = want
+        named = branch_of(request.path[depth]) if depth < len(request.path) else None
+        if named is None or named in _names(branch):
+            return True
+        aliases = () if self._reader is None else aliases_of_branch(self._reader, request.path[:depth], named)
+        return getattr(branch, "name", "") in aliases
+
+    def _past_branch(self, want: _Want, schema: AvroType) -> _Want:
+        slot, request, depth = want
+        is_named = depth < len(request.path) and branch_of(request.path[depth]) is not None
+        return (slot, request, depth + 1) if is_named and self._may_be(want, schema) else want
+
+    def _missing(self, want: _Want, names: Collection[str]) -> None:
         """Give a field its default, where the reader's schema has one. names: of the fields that there are."""
         slot, request, depth = want
         near = nearest(request.path[depth], names)
@@ -211,6 +231,7 @@ class _Compiler:
         if not some:
             self._skip(leaf)
             return
+        paths = {slot: request.path for slot, request, _ in wants}
         if len(some) > 1:
             self.emit(Op.MARK)
         for number, (slot, reading) in enumerate(some):
@@ -218,7 +239,7 @@ class _Compiler:
                 self.emit(Op.REWIND)
             if reading.op is Op.SYMBOL:
                 self.emit(Op.SYMBOL, len(leaf.symbols), slot, len(self.words))
-                self.words += (symbol.encode() for symbol in leaf.symbols)
+                self.words += (symbol.encode() for symbol in self._symbols(leaf, paths[slot]))
             else:
                 self.emit(reading.op, reading.argument, slot)
 
@@ -231,19 +252,6 @@ class _Compiler:
             self.emit(Op.SKIP_TEXT)
         elif leaf.kind is not Kind.NULL:
             self.emit(Op.SKIP_BYTES, leaf.size if leaf.kind is Kind.FIXED else _SIZES[leaf.kind])
-
-
-def _may_be(want: _Want, branch: AvroType) -> bool:
-    """Whether a path leads into a branch, which it may name."""
-    _, request, depth = want
-    named = branch_of(request.path[depth]) if depth < len(request.path) else None
-    return named is None or named in _names(branch)
-
-
-def _past_branch(want: _Want, schema: AvroType) -> _Want:
-    slot, request, depth = want
-    is_named = depth < len(request.path) and branch_of(request.path[depth]) is not None
-    return (slot, request, depth + 1) if is_named and _may_be(want, schema) else want
 
 
 def _names(schema: AvroType) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from keyedwm.core.errors import InputError
@@ -114,11 +115,14 @@ class _Reader:
             name = f"{space}.{name}" if space else name
         if name in self._named:
             raise InputError(f"the Avro schema defines {name!r} twice")
+        names = {"name": name, "aliases": _aliases(schema, name.rpartition(".")[0])}
         if kind == "enum":
-            return self._keep(name, Leaf(kind=Kind.ENUM, name=name, symbols=_symbols(name, schema)))
+            symbols = _symbols(name, schema)
+            default = schema["default"] if schema.get("default") in symbols else None
+            return self._keep(name, Leaf(kind=Kind.ENUM, **names, symbols=symbols, default=default))
         if kind == "fixed":
-            return self._keep(name, _annotated(Leaf(kind=Kind.FIXED, name=name, size=_size(name, schema)), schema))
-        record = Record(name)
+            return self._keep(name, _annotated(Leaf(kind=Kind.FIXED, **names, size=_size(name, schema)), schema))
+        record = Record(**names)
         self._keep(name, record)
         fields = schema.get("fields")
         if not isinstance(fields, list):
@@ -137,8 +141,19 @@ class _Reader:
         if not isinstance(field, dict) or not isinstance(field.get("name"), str) or "type" not in field:
             raise InputError(f"the Avro schema has the record {record!r} with a field without a name or a type")
         return RecordField(
-            field["name"], self._type(field["type"], space), field.get("default"), has_default="default" in field
+            field["name"],
+            self._type(field["type"], space),
+            field.get("default"),
+            has_default="default" in field,
+            aliases=_aliases(field, ""),
         )
+
+
+def _aliases(schema: dict, space: str) -> tuple[str, ...]:
+    """Return the other names of a type or a field. space: that of the names without one."""
+    aliases = schema.get("aliases")
+    texts = [one for one in aliases if isinstance(one, str)] if isinstance(aliases, list) else []
+    return tuple(f"{space}.{one}" if space and "." not in one else one for one in texts)
 
 
 def _symbols(name: str, schema: dict) -> tuple[str, ...]:
@@ -164,8 +179,8 @@ def _annotated(leaf: Leaf, schema: dict) -> Leaf:
     if logical is Logical.UUID and leaf.kind is Kind.FIXED and leaf.size != _UUID_BYTES:
         return leaf
     if logical is not Logical.DECIMAL:
-        return Leaf(kind=leaf.kind, logical=logical, name=leaf.name, size=leaf.size)
+        return replace(leaf, logical=logical)
     precision, scale = schema.get("precision"), schema.get("scale", 0)
     if type(precision) is not int or type(scale) is not int or not 0 <= scale <= precision or precision < 1:
         return leaf
-    return Leaf(kind=leaf.kind, logical=logical, name=leaf.name, size=leaf.size, precision=precision, scale=scale)
+    return replace(leaf, logical=logical, precision=precision, scale=scale)

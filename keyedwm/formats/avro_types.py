@@ -46,15 +46,17 @@ class Logical(Enum):
 class Leaf:
     """A type that holds no other.
 
-    name: the full name of an enum or a fixed. size: the bytes of a fixed. symbols: of an enum. precision, scale: of a
-    decimal.
+    name: the full name of an enum or a fixed; aliases: its full names before. size: the bytes of a fixed. symbols: of
+    an enum; default: the one that stands for others. precision, scale: of a decimal.
     """
 
     kind: Kind
     logical: Logical | None = None
     name: str = ""
     size: int = 0
+    aliases: tuple[str, ...] = ()
     symbols: tuple[str, ...] = ()
+    default: str | None = None
     precision: int = 0
     scale: int = 0
 
@@ -68,19 +70,23 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class RecordField:
-    """A field of a record; `default`: as the schema's JSON has it, of a field with `has_default`."""
+    """A field of a record; `default`: as the schema's JSON has it, of a field with `has_default`; aliases: its names
+    before.
+    """
 
     name: str
     type: AvroType
     default: Any = None
     has_default: bool = False
+    aliases: tuple[str, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
 class Record:
-    """A record; `fields` are added once its name is known, since they may refer to it."""
+    """A record; `fields` are added once its name is known, since they may refer to it. aliases: full names it had."""
 
     name: str
+    aliases: tuple[str, ...] = ()
     fields: tuple[RecordField, ...] = field(default=(), repr=False)
 
     @property

@@ -94,7 +94,7 @@ def _open(
     sockets: list[socket.socket],
     over: threading.Event,
 ) -> socket.socket:
-    """Connect. Each socket is added to `sockets` before it is waited for, since a connection of HTTP gives up its own."""
+    """Connect. Each socket is added to `sockets` before anything is read: a connection of HTTP gives up its own."""
     connected = socket.create_connection((address.host, address.port), limit_s)
     sockets.append(connected)
     if context is not None:
@@ -117,9 +117,7 @@ def _connection(address: Address, context: ssl.SSLContext | None) -> http.client
     return http.client.HTTPConnection(address.host, address.port)
 
 
-def _answer(
-    connected: socket.socket, address: Address, context: ssl.SSLContext | None, question: Question
-) -> Answer:
+def _answer(connected: socket.socket, address: Address, context: ssl.SSLContext | None, question: Question) -> Answer:
     connection = _connection(address, context)
     connection.sock = connected
     headers = {"Accept": _ACCEPTED, "User-Agent": "keyedwm", "Connection": "close", **question.headers}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
+import io
 import json
 import mmap
 import random
@@ -100,6 +102,42 @@ def test_a_missing_field_is_the_readers_default_else_null() -> None:
         7, "Oslo", Decimal("2.560"), "B", 5, None, True, 1.5, 3, "deep", None
     ]  # fmt: skip
     assert read(writer, body, asked)[0] == [7, *[None] * 10]
+
+
+def test_names_before_and_a_readers_default_symbol_are_read_as_fastavro_resolves_them() -> None:
+    """Writers of each name, and of none; a nested record and a branch that had other names."""
+    reader = {
+        "type": "record", "name": "n.new", "aliases": ["old"], "fields": [
+            {"name": "total", "aliases": ["sum", "amount"], "type": "long", "default": -1},
+            {"name": "kind", "default": "B", "type": {
+                "type": "enum", "name": "k", "aliases": ["m.kinds"], "symbols": ["A", "B"], "default": "A"}},
+            {"name": "to", "aliases": ["at"], "default": None, "type": ["null", {
+                "type": "record", "name": "place", "aliases": ["where"], "fields": [
+                    {"name": "city", "aliases": ["town"], "type": "string", "default": "Oslo"}]}]},
+        ],
+    }  # fmt: skip
+    asked = {
+        ("total",): FieldType.BIGINT, ("kind",): FieldType.STRING, ("to", "city"): FieldType.STRING,
+        ("to", "[place]", "city"): FieldType.STRING,
+    }  # fmt: skip
+    where = {"type": "record", "name": "where", "fields": [{"name": "town", "type": "string"}]}
+    writers = [
+        ([("sum", "int")], {"sum": 3}),
+        ([("total", "int")], {"total": 5}),
+        ([("other", "long"), ("amount", "long")], {"other": 3, "amount": 6}),
+        ([("kind", {"type": "enum", "name": "k", "symbols": ["C", "B"]})], {"kind": "C"}),
+        ([("kind", {"type": "enum", "name": "m.kinds", "symbols": ["C", "B"]})], {"kind": "B"}),
+        ([("at", ["null", where])], {"at": {"town": "Bergen"}}),
+        ([("at", ["null", {**where, "name": "n.where", "fields": []}])], {"at": {}}),
+    ]  # fmt: skip
+    for fields, value in writers:
+        writer = {**record(*fields, name="old"), "namespace": "n"}
+        body = io.BytesIO()
+        fastavro.schemaless_writer(body, copy.deepcopy(writer), value)
+        body.seek(0)
+        whole = fastavro.schemaless_reader(body, copy.deepcopy(writer), copy.deepcopy(reader))
+        city = None if whole["to"] is None else whole["to"]["city"]
+        assert read(writer, body.getvalue(), asked, reader)[0] == [whole["total"], whole["kind"], city, city], fields
 
 
 def test_a_newer_writer_needs_no_restart_and_ids_are_asked_for_once() -> None:
