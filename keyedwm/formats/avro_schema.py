@@ -115,14 +115,16 @@ class _Reader:
             name = f"{space}.{name}" if space else name
         if name in self._named:
             raise InputError(f"the Avro schema defines {name!r} twice")
-        names = {"name": name, "aliases": _aliases(schema, name.rpartition(".")[0])}
+        aliases = _aliases(schema, name.rpartition(".")[0])
         if kind == "enum":
             symbols = _symbols(name, schema)
             default = schema["default"] if schema.get("default") in symbols else None
-            return self._keep(name, Leaf(kind=Kind.ENUM, **names, symbols=symbols, default=default))
+            return self._keep(name, Leaf(kind=Kind.ENUM, name=name, aliases=aliases, symbols=symbols, default=default))
         if kind == "fixed":
-            return self._keep(name, _annotated(Leaf(kind=Kind.FIXED, **names, size=_size(name, schema)), schema))
-        record = Record(**names)
+            return self._keep(
+                name, _annotated(Leaf(kind=Kind.FIXED, name=name, aliases=aliases, size=_size(name, schema)), schema)
+            )
+        record = Record(name, aliases)
         self._keep(name, record)
         fields = schema.get("fields")
         if not isinstance(fields, list):
