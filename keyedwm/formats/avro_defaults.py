@@ -12,8 +12,9 @@ from typing import Any, TypeAlias
 
 from keyedwm.core.places import branch_of
 from keyedwm.formats.avro_kernels import Op
-from keyedwm.formats.avro_readings import Reading, Request, reading_of
+from keyedwm.formats.avro_readings import Reading, reading_of
 from keyedwm.formats.avro_types import AvroType, Kind, Leaf, Record, RecordField, Union
+from keyedwm.formats.requests import Request
 
 # Bytes of a span, or what the loop stores in its two numbers.
 Constant: TypeAlias = bytes | tuple[int, int]

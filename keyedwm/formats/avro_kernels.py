@@ -256,29 +256,3 @@ def run_programs(  # noqa: PLR0912, PLR0917
                 at = mark
         if fault != 0:
             status[row] = fault
-
-
-@bare
-def text_sizes(start, end, valid, ends):
-    """Sum up the sizes of spans into `ends`; a start below 0 lies in the words, at -1 - start."""
-    total = np.int64(0)
-    for row in range(len(start)):
-        if valid[row]:
-            total += end[row] - (start[row] if start[row] >= 0 else -1 - start[row])
-        ends[row + 1] = total
-
-
-@bare
-def gather_texts(data, words, start, valid, ends, out):  # noqa: PLR0917
-    """Copy the spans one behind the other."""
-    for row in range(len(start)):
-        if valid[row]:
-            to, size = np.uint64(ends[row]), np.uint64(ends[row + 1] - ends[row])
-            if start[row] >= 0:
-                begin = np.uint64(start[row])
-                for i in range(size):
-                    out[to + i] = data[begin + i]
-            else:
-                begin = np.uint64(-1 - start[row])
-                for i in range(size):
-                    out[to + i] = words[begin + i]

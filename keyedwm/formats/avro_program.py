@@ -17,8 +17,9 @@ from keyedwm.core.places import branch_of
 from keyedwm.core.text import nearest
 from keyedwm.formats.avro_defaults import Constant, aliases_of_branch, default_of, symbols_of, written_name
 from keyedwm.formats.avro_kernels import Op
-from keyedwm.formats.avro_readings import Reading, Request, reading_of
+from keyedwm.formats.avro_readings import Reading, reading_of
 from keyedwm.formats.avro_types import AvroType, Kind, Leaf, Record, Repeated, Union
+from keyedwm.formats.requests import Layout, Request
 
 _SIZES = {Kind.BOOLEAN: 1, Kind.FLOAT: 4, Kind.DOUBLE: 8}
 # A slot, the request and how many steps of its path lead here.
@@ -29,7 +30,7 @@ _Want = tuple[int, Request, int]
 class Program:
     """One writer's schema, compiled.
 
-    code: int32 (steps, 4): op, argument, slot, extra. words, constants: that steps name. readings: slot → how its value
+    code: int32 (steps, 4): op, argument, slot, extra. words, constants: that steps name. layouts: slot → how its value
     is stored. unreadable: slot → the writer's type, of fields that cannot be read as what is asked for. meant: slot →
     the path that a path which the schema does not have is most like.
     """
@@ -37,7 +38,7 @@ class Program:
     code: NDArray[np.int32]
     words: tuple[bytes, ...]
     constants: tuple[tuple[int, int], ...]
-    readings: dict[int, Reading]
+    layouts: dict[int, Layout]
     unreadable: dict[int, str]
     meant: dict[int, tuple[str, ...]]
 
@@ -50,14 +51,14 @@ def compile_program(schema: AvroType, requests: Sequence[Request], reader: AvroT
     compiler.value(schema, [(slot, request, 0) for slot, request in enumerate(requests)], is_last=True)
     compiler.emit(Op.END)
     compiler.subroutines()
-    unreadable = {slot: " or ".join(types) for slot, types in compiler.unread.items() if slot not in compiler.readings}
+    unreadable = {slot: " or ".join(types) for slot, types in compiler.unread.items() if slot not in compiler.layouts}
     return Program(
         code=np.array(compiler.code, np.int32).reshape(-1, 4),
         words=tuple(compiler.words),
         constants=tuple(compiler.constants),
-        readings=compiler.readings,
+        layouts=compiler.layouts,
         unreadable=unreadable,
-        meant={slot: path for slot, path in compiler.meant.items() if slot not in {*compiler.readings, *unreadable}},
+        meant={slot: path for slot, path in compiler.meant.items() if slot not in {*compiler.layouts, *unreadable}},
     )
 
 
@@ -68,7 +69,7 @@ class _Compiler:
         self.code: list[tuple[int, int, int, int]] = []
         self.words: list[bytes] = []
         self.constants: list[tuple[int, int]] = []
-        self.readings: dict[int, Reading] = {}
+        self.layouts: dict[int, Layout] = {}
         self.unread: dict[int, dict[str, None]] = {}
         self.meant: dict[int, tuple[str, ...]] = {}
         self._reader = reader
@@ -200,8 +201,7 @@ class _Compiler:
 
     def _keeps(self, slot: int, reading: Reading) -> bool:
         """Whether a value can be stored as the other branches' values of this slot are: else it is null."""
-        first = self.readings.setdefault(slot, reading)
-        return (first.stored, first.scale) == (reading.stored, reading.scale)
+        return self.layouts.setdefault(slot, reading.layout) == reading.layout
 
     def _constant(self, slot: int, constant: Constant) -> None:
         if isinstance(constant, bytes):

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from types import MappingProxyType
 
-from keyedwm.core.places import DecimalType, FieldType, Unit, schema_path
+from keyedwm.core.places import DecimalType, FieldType, Unit
 from keyedwm.formats.avro_kernels import Op
 from keyedwm.formats.avro_types import Kind, Leaf, Logical
+from keyedwm.formats.requests import TO_MS, Layout, Stored
 
 _NUMBERS = (Kind.INT, Kind.LONG)
+_NUMBER, _SPAN, _DOUBLE = Layout(), Layout(Stored.SPAN), Layout(Stored.DOUBLE)
 _MS_PER_DAY = 86_400_000
-# (multiplied by, divided by) to get ms, of each unit of an event time.
-_TO_MS = {Unit.SECONDS: (1_000, 1), Unit.MILLISECONDS: (1, 1), Unit.MICROSECONDS: (1, 1_000),
-          Unit.NANOSECONDS: (1, 1_000_000)}  # fmt: skip
 _TO_US = {Unit.MILLISECONDS: (1_000, 1), Unit.MICROSECONDS: (1, 1), Unit.NANOSECONDS: (1, 1_000)}
 _TIMES = {
     Logical.TIMESTAMP_MILLIS: Unit.MILLISECONDS, Logical.LOCAL_TIMESTAMP_MILLIS: Unit.MILLISECONDS,
@@ -29,40 +27,12 @@ _TIMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """A field that is asked for. type: a unit asks for an event time in ms, of that unit unless the schema says one."""
-
-    path: tuple[str, ...]
-    type: FieldType | DecimalType | Unit
-
-    @property
-    def text(self) -> str:
-        """Where it lies, as options write it."""
-        return schema_path(self.path)
-
-    @property
-    def called(self) -> str:
-        """The type, as sentences name it."""
-        return f"an event time (unit {self.type.value})" if isinstance(self.type, Unit) else self.type.value
-
-
-class Stored(Enum):
-    """What the loop stores of a value: a number (or the bits of a double), a span of bytes, or two words."""
-
-    NUMBER = "number"
-    DOUBLE = "double"
-    SPAN = "span"
-    WORDS = "words"
-
-
-@dataclass(frozen=True, slots=True)
 class Reading:
-    """A step of a program. scale: of a decimal."""
+    """A step of a program, and how it stores the value."""
 
     op: Op
     argument: int = 0
-    stored: Stored = Stored.NUMBER
-    scale: int = 0
+    layout: Layout = _NUMBER
 
 
 def reading_of(leaf: Leaf, asked: FieldType | DecimalType | Unit) -> Reading | None:
@@ -94,43 +64,43 @@ def _scaled(factor: int, divisor: int) -> Reading:
 
 def _event_time(leaf: Leaf, unit: Unit) -> Reading | None:
     if leaf.logical in _TIMES:
-        return _scaled(*_TO_MS[_TIMES[leaf.logical]])
+        return _scaled(*TO_MS[_TIMES[leaf.logical]])
     if leaf.logical is Logical.DATE:
         return Reading(Op.NUMBER, _MS_PER_DAY)
     if leaf.logical is not None:
         return None
     if leaf.kind is Kind.STRING:
-        return Reading(Op.TEXT, stored=Stored.SPAN)
+        return Reading(Op.TEXT, layout=_SPAN)
     if unit is Unit.ISO:
         return None
-    return _scaled(*_TO_MS[unit]) if leaf.kind in _NUMBERS else _double(leaf)
+    return _scaled(*TO_MS[unit]) if leaf.kind in _NUMBERS else _double(leaf)
 
 
 def _double(leaf: Leaf) -> Reading | None:
     if leaf.kind in _NUMBERS:
-        return Reading(Op.NUMBER_AS_DOUBLE, stored=Stored.DOUBLE)
+        return Reading(Op.NUMBER_AS_DOUBLE, layout=_DOUBLE)
     ops = {Kind.FLOAT: (Op.FLOAT, 4), Kind.DOUBLE: (Op.DOUBLE, 8)}
-    return Reading(*ops[leaf.kind], Stored.DOUBLE) if leaf.kind in ops else None
+    return Reading(*ops[leaf.kind], _DOUBLE) if leaf.kind in ops else None
 
 
 def _string(leaf: Leaf) -> Reading | None:
     if leaf.kind is Kind.ENUM:
-        return Reading(Op.SYMBOL, stored=Stored.SPAN)
+        return Reading(Op.SYMBOL, layout=_SPAN)
     is_text = leaf.kind is Kind.STRING or (leaf.kind is Kind.BYTES and leaf.logical is None)
-    return Reading(Op.TEXT, stored=Stored.SPAN) if is_text else None
+    return Reading(Op.TEXT, layout=_SPAN) if is_text else None
 
 
 def _bytes(leaf: Leaf) -> Reading | None:
     if leaf.kind is Kind.FIXED:
-        return Reading(Op.FIXED, leaf.size, Stored.SPAN)
-    return Reading(Op.TEXT, stored=Stored.SPAN) if leaf.kind in (Kind.BYTES, Kind.STRING) else None
+        return Reading(Op.FIXED, leaf.size, _SPAN)
+    return Reading(Op.TEXT, layout=_SPAN) if leaf.kind in (Kind.BYTES, Kind.STRING) else None
 
 
 def _decimal(leaf: Leaf, asked: DecimalType) -> Reading | None:
     if leaf.logical is not Logical.DECIMAL or leaf.scale > asked.scale:
         return None
     op, size = (Op.FIXED_DECIMAL, leaf.size) if leaf.kind is Kind.FIXED else (Op.DECIMAL, 0)
-    return Reading(op, size, Stored.WORDS, leaf.scale)
+    return Reading(op, size, Layout(Stored.WORDS, leaf.scale))
 
 
 _READINGS: Mapping[FieldType, Callable[[Leaf], Reading | None]] = MappingProxyType({

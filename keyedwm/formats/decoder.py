@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 from keyedwm.core.errors import InputError
 from keyedwm.core.places import schema_path
 from keyedwm.core.schemas import RegisteredSchema, SchemaKind, SchemaLookup, UnknownSchemaError
-from keyedwm.formats.avro_columns import Column, Linked, decode
+from keyedwm.formats.avro_columns import Linked, decode
 from keyedwm.formats.avro_program import Program, compile_program
-from keyedwm.formats.avro_readings import Request
 from keyedwm.formats.avro_schema import parse_avro
 from keyedwm.formats.avro_types import AvroType
+from keyedwm.formats.columns import Column
 from keyedwm.formats.faults import FAULTS, Fault
 from keyedwm.formats.heads import EXPECTED, Head, bodies_of, distinct_ids, places_of
+from keyedwm.formats.requests import Request
 
 _log = logging.getLogger("keyedwm.source")
 

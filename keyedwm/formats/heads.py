@@ -13,8 +13,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from keyedwm.arrow.json_scan import buffers
-from keyedwm.formats.avro_kernels import gather_texts, text_sizes
 from keyedwm.formats.faults import Fault
+from keyedwm.formats.spans import gather_texts, text_sizes
 from keyedwm.runtime.compiled import bare
 
 

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from keyedwm.core.errors import InputError
 from keyedwm.core.schemas import SchemaKind, SchemaLookup, UnknownSchemaError
-from keyedwm.formats.avro_readings import Request
 from keyedwm.formats.decoder import Decoded, Problem
 from keyedwm.formats.faults import Fault
 from keyedwm.formats.heads import Bodies, Head, bodies_of
@@ -24,6 +23,7 @@ from keyedwm.formats.proto_columns import LinkedMessages, decode
 from keyedwm.formats.proto_kernels import find_programs, past_indexes
 from keyedwm.formats.proto_program import Level, Program, compile_message
 from keyedwm.formats.proto_schema import link, message_at
+from keyedwm.formats.requests import Request
 
 _FIRST = b"\0"  # the indexes of the first message of a file
 

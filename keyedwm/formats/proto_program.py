@@ -9,13 +9,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 
 from keyedwm.core.places import DecimalType, FieldType, Unit
-from keyedwm.formats.avro_readings import Request
 from keyedwm.formats.proto_kernels import Op, Wire
+from keyedwm.formats.requests import TO_MS, Layout, Request, Stored
 
 _TIMESTAMP = "google.protobuf.Timestamp"
 _WRAPPERS = frozenset(f"google.protobuf.{name}Value" for name in (
@@ -37,15 +36,6 @@ _MOST = 2**63 - 1
 _TEXTS = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
 
 
-class Stored(Enum):
-    """What the loop stores of a field: a number, the bits of a double, a span of bytes, or seconds and nanoseconds."""
-
-    NUMBER = "number"
-    DOUBLE = "double"
-    SPAN = "span"
-    SECONDS = "seconds"
-
-
 @dataclass(frozen=True, slots=True)
 class Start:
     """The value of a field where it is not written: a number, or a word."""
@@ -65,14 +55,14 @@ class Level:
 
 @dataclass(slots=True)
 class Program:
-    """One message, compiled. symbols: number and name, of all enums. stored: slot → what the loop stores of it.
+    """One message, compiled. symbols: number and name, of all enums. layouts: slot → how its value is stored.
 
     unreadable: slot → the type that cannot be read as what is asked for. depth: of messages within each other.
     """
 
     levels: list[Level] = field(default_factory=list)
     symbols: list[tuple[int, bytes]] = field(default_factory=list)
-    stored: dict[int, Stored] = field(default_factory=dict)
+    layouts: dict[int, Layout] = field(default_factory=dict)
     unreadable: dict[int, str] = field(default_factory=dict)
     depth: int = 1
 
@@ -143,7 +133,7 @@ class _Compiler:
         level.entries.append((1, Wire.VARINT, Op.SECONDS, slot, 0, 0))
         level.entries.append((2, Wire.VARINT, Op.NANOS, slot, 0, 0))
         level.starts.append(Start(slot))
-        self._program.stored[slot] = Stored.SECONDS
+        self._program.layouts[slot] = Layout(Stored.SECONDS)
 
     def _leaf(self, level: Level, found: FieldDescriptor, slot: int, request: Request) -> bool:
         """Write the reading of a field that holds no others; whether it can be read as what is asked for."""
@@ -154,7 +144,7 @@ class _Compiler:
             return False
         wire, op, argument, count, stored = reading
         level.entries.append((found.number, wire, op, slot, argument, count))
-        self._program.stored[slot] = stored
+        self._program.layouts[slot] = Layout(stored, to_ms=TO_MS[asked] if isinstance(asked, Unit) else (1, 1))
         # An unsigned default of 64 bits is null, as such a value is.
         if (not found.has_presence or found.has_default_value) and not _is_wide(found, stored):
             level.starts.append(_start(found, slot, stored))

@@ -10,8 +10,7 @@ import functools
 import json
 import logging
 import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -64,16 +63,10 @@ def registry_of(config: RegistryConfig) -> Registry:
 class Registry(SchemaLookup):
     """A registry with Confluent's API; thread-safe. Processes make their own of a config, by `registry_of`."""
 
-    def __init__(
-        self,
-        config: RegistryConfig,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        pause: Callable[[float], None] = time.sleep,
-    ) -> None:
+    def __init__(self, config: RegistryConfig, transport: Transport | None = None) -> None:
         self.config = config
-        self._clock = clock
-        self._transport = Transport(config, clock=clock, pause=pause)
+        self._transport = Transport(config) if transport is None else transport
+        self._clock = self._transport.clock
         self._cache = SchemaCache.of(config)
         self._schemas: dict[int, RegisteredSchema] = {}
         self._unknown: dict[int, float] = {}  # id -> until when it is not asked for

@@ -25,7 +25,7 @@ _LEAST_S = 0.001
 
 
 class Transport:
-    """What asks; a token and the state of the addresses are those of this process. Not thread-safe."""
+    """What asks; the clock, a token and the state of the addresses are those of this process. Not thread-safe."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Transport:
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self.config = config
-        self._clock, self._pause = clock, pause
+        self.clock, self._pause = clock, pause
         self._context: ssl.SSLContext | None = None
         self._first = 0  # the address that answered last
 
@@ -45,7 +45,7 @@ class Transport:
         Raises AbsentError, InputError, RegistryAccessError, and UnavailableError with the last words of each address.
         """
         limit_s = (timeout_ms or self.config.timeout_ms) / 1_000
-        over_at, pause_s = self._clock() + limit_s, _FIRST_PAUSE_S
+        over_at, pause_s = self.clock() + limit_s, _FIRST_PAUSE_S
         addresses = self.config.addresses
         words: dict[Address, str] = {}
         while True:
@@ -53,7 +53,7 @@ class Transport:
             for at in range(self._first, self._first + len(addresses)):
                 address = addresses[at % len(addresses)]
                 # One that is silent leaves time for the others, or for another try.
-                attempt_s = min(limit_s / (len(addresses) + 1), max(over_at - self._clock(), _LEAST_S))
+                attempt_s = min(limit_s / (len(addresses) + 1), max(over_at - self.clock(), _LEAST_S))
                 try:
                     value = value_of_answer(self._exchange(address, question, attempt_s), self._login_option())
                 except (NoReplyError, FaultError) as fault:
@@ -63,7 +63,7 @@ class Transport:
                 self._first = at % len(addresses)
                 return value
             # The words of a try without time to answer would say less than those before.
-            if not again or over_at - self._clock() < 2 * pause_s:
+            if not again or over_at - self.clock() < 2 * pause_s:
                 said = "; ".join(f"{address}: {reason}" for address, reason in words.items())
                 raise no_answer(self.config, what, said)
             self._pause(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 (so that tasks do not ask at one moment)

@@ -22,12 +22,12 @@ from keyedwm.core.places import SCHEMA_ID_FIELD, EventTime, Field, FieldType, On
 from keyedwm.core.rows import VALUE
 from keyedwm.core.schemas import RegisteredSchema, SchemaKind, SchemaLookup, UnknownSchemaError
 from keyedwm.formats.avro_fingerprint import fingerprint
-from keyedwm.formats.avro_readings import Request
 from keyedwm.formats.avro_schema import parse_avro
 from keyedwm.formats.decoder import Decoded, Decoder
 from keyedwm.formats.faults import Fault
 from keyedwm.formats.heads import Head, bodies_of, texts_of
 from keyedwm.formats.proto_decoder import ProtoDecoder
+from keyedwm.formats.requests import Request
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.records.read import Records
 from keyedwm.registry.client import registry_of

@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from keyedwm.core.places import FieldType
 from keyedwm.core.schemas import RegisteredSchema, SchemaKind, UnknownSchemaError
-from keyedwm.formats.avro_readings import Request
 from keyedwm.formats.decoder import Decoded, Decoder
 from keyedwm.formats.faults import Fault
 from keyedwm.formats.heads import Head
+from keyedwm.formats.requests import Request
 from tests.formats.generated_avro import (
     ASKED,
     TIMES,

@@ -19,11 +19,11 @@ from keyedwm.core.errors import UnavailableError
 from keyedwm.core.places import DecimalType, FieldType, Unit
 from keyedwm.core.schemas import RegisteredSchema, SchemaKind
 from keyedwm.formats.avro_fingerprint import canonical, fingerprint
-from keyedwm.formats.avro_readings import Request
 from keyedwm.formats.avro_schema import parse_avro
 from keyedwm.formats.decoder import Decoded, Decoder
 from keyedwm.formats.faults import Fault
 from keyedwm.formats.heads import Head
+from keyedwm.formats.requests import Request
 from tests.formats import avro_laws
 from tests.formats.avro_laws import Texts, framed
 from tests.formats.generated_avro import Generator, encoded, leaves, number, text

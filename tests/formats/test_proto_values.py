@@ -19,12 +19,12 @@ from google.protobuf.message_factory import GetMessageClass
 from keyedwm.core.errors import InputError
 from keyedwm.core.places import FieldType
 from keyedwm.core.schemas import NamedSchema, RegisteredSchema, SchemaKind, UnknownSchemaError
-from keyedwm.formats.avro_readings import Request
 from keyedwm.formats.faults import Fault
 from keyedwm.formats.heads import Head
 from keyedwm.formats.proto_decoder import ProtoDecoder
 from keyedwm.formats.proto_schema import link
 from keyedwm.formats.proto_text import parse_proto
+from keyedwm.formats.requests import Request
 from tests.formats.proto_laws import check
 
 ORDERS = """

@@ -8,6 +8,7 @@ import pytest
 
 from keyedwm.registry.client import Registry
 from keyedwm.registry.options import RegistryConfig
+from keyedwm.registry.transport import Transport
 from tests.support.fake_registry import FakeRegistry, fake_registry
 
 Connect = Callable[..., Registry]
@@ -46,6 +47,6 @@ def connect(fake: FakeRegistry, clock: Clock) -> Connect:
     def make(url: str | None = None, **options: str) -> Registry:
         given = {"url": url or fake.url, "cache": "none", **{k.replace("_", "."): v for k, v in options.items()}}
         config = RegistryConfig.from_options({f"schemaRegistry.{name}": value for name, value in given.items()})
-        return Registry(config, clock=clock, pause=clock.pause)
+        return Registry(config, Transport(config, clock=clock, pause=clock.pause))
 
     return make

@@ -1,0 +1,178 @@
+"""What a run of programs has stored, as Arrow columns and event times: of Avro and of Protobuf."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from keyedwm.arrow.columns import text_of
+from keyedwm.arrow.schema import arrow_type
+from keyedwm.arrow.time_text import MAX_EVENT_MS, MIN_EVENT_MS, milliseconds
+from keyedwm.core.places import DecimalType, FieldType, Unit
+from keyedwm.formats.requests import Layout, Request, Stored
+from keyedwm.formats.spans import Words, gather_texts, text_sizes
+
+_US_PER_S, _NS_PER_US, _MS_PER_S, _NS_PER_MS = 1_000_000, 1_000, 1_000, 1_000_000
+_MOST_SECONDS = 2**63 // _US_PER_S - 1
+_MOST_DAYS = 2**31
+EventTimes: TypeAlias = tuple[NDArray[np.int64], NDArray[np.bool_]]
+Column: TypeAlias = pa.Array | EventTimes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Slots:
+    """What programs have stored: values, until, valid are (slot, row).
+
+    data, words: what spans lie in. which: the program of each row, -1 for none. layouts: of the slots of each program.
+    """
+
+    data: NDArray[np.uint8]
+    words: Words
+    which: NDArray[np.int32]
+    layouts: Sequence[Mapping[int, Layout]]
+    values: NDArray[np.int64]
+    until: NDArray[np.int64]
+    valid: NDArray[np.uint8]
+
+    @classmethod
+    def empty(
+        cls, data: NDArray[np.uint8], words: Words, which: NDArray[np.int32], layouts: Sequence[Mapping[int, Layout]],
+        slots: int,
+    ) -> Slots:  # fmt: skip
+        """Return room for what programs are going to store."""
+        shape = (slots, len(which))
+        return cls(
+            data, words, which, layouts, np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape, np.uint8)
+        )
+
+    def columns(self, requests: Sequence[Request]) -> list[Column]:
+        """Return an Arrow array for each request, or of one for an event time ms and validity."""
+        return [self._column(slot, request.type) for slot, request in enumerate(requests)]
+
+    def _column(self, slot: int, asked: FieldType | DecimalType | Unit) -> Column:
+        if isinstance(asked, Unit):
+            return _event_times(self, slot, asked)
+        if isinstance(asked, DecimalType):
+            return _decimals(self, slot, asked)
+        numbers, valid = self.values[slot], self.valid[slot]
+        if asked in (FieldType.BINARY, FieldType.STRING):
+            spans = self.texts(slot, valid)
+            return spans if asked is FieldType.BINARY else text_of(spans)
+        if asked is FieldType.BOOLEAN:
+            return pa.array(numbers != 0, mask=valid == 0)
+        if asked is FieldType.DATE:
+            fits = valid.astype(bool) & (numbers >= -_MOST_DAYS) & (numbers < _MOST_DAYS)
+            return pa.array(np.where(fits, numbers, 0).astype(np.int32), mask=~fits).view(pa.date32())
+        if asked is FieldType.TIMESTAMP and self.layouts_of(slot, Stored.SECONDS):
+            numbers, fits = self.times(slot, valid != 0, _US_PER_S, _NS_PER_US)
+            valid = fits.astype(np.uint8)
+        # Spark's double keeps the bits that the loop has stored.
+        return _from_buffers(arrow_type(asked), valid, [pa.py_buffer(numbers)])
+
+    def texts(self, slot: int, valid: NDArray[np.uint8]) -> pa.Array:
+        """Return spans as bytes."""
+        ends = np.zeros(len(valid) + 1, np.int32)
+        start = self.values[slot]
+        text_sizes(start, self.until[slot], valid, ends)
+        out = np.empty(ends[-1], np.uint8)
+        gather_texts(self.data, self.words.bytes, start, valid, ends, out)
+        return _from_buffers(pa.binary(), valid, [pa.py_buffer(ends), pa.py_buffer(out)])
+
+    def times(
+        self, slot: int, rows: NDArray[np.bool_], per_s: int, ns_per: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Return seconds and nanoseconds of some rows as one number, and where it fits."""
+        seconds = self.values[slot]
+        fits = rows & _within(seconds, _MOST_SECONDS)
+        return np.where(fits, seconds, 0) * per_s + self.until[slot] // ns_per, fits
+
+    def layouts_of(self, slot: int, stored: Stored | None = None) -> list[Layout]:
+        """Return the layouts of a slot, each once, or those that store so."""
+        layouts = dict.fromkeys(one[slot] for one in self.layouts if slot in one)
+        return [one for one in layouts if stored is None or one.stored is stored]
+
+    def stored_as(self, slot: int, layout: Layout) -> NDArray[np.bool_]:
+        """Mark the rows whose value is stored so."""
+        some = [number for number, one in enumerate(self.layouts) if one.get(slot) == layout]
+        valid = self.valid[slot] != 0
+        return valid if len(some) == len(self.layouts) else np.isin(self.which, some) & valid
+
+
+def _from_buffers(kind: pa.DataType, valid: NDArray[np.uint8], buffers: list[pa.Buffer]) -> pa.Array:
+    nulls = len(valid) - int(np.count_nonzero(valid))
+    bits = pa.py_buffer(np.packbits(valid, bitorder="little")) if nulls else None
+    return pa.Array.from_buffers(kind, len(valid), [bits, *buffers], nulls)
+
+
+def _within(numbers: NDArray[np.int64], most: int) -> NDArray[np.bool_]:
+    """Mark the numbers of a size below `most`; the lowest of all has no size."""
+    return (numbers < most) & (numbers > -most)
+
+
+def _event_times(slots: Slots, slot: int, unit: Unit) -> EventTimes:
+    """Return ms and validity; texts and doubles are read as in JSON."""
+    count = len(slots.which)
+    ms, valid = np.zeros(count, np.int64), np.zeros(count, np.bool_)
+    for layout in slots.layouts_of(slot):
+        rows = slots.stored_as(slot, layout)
+        if layout.stored is Stored.NUMBER:
+            read_ms, read = _scaled(slots.values[slot], rows, *layout.to_ms)
+        elif layout.stored is Stored.SECONDS:
+            read_ms, read = slots.times(slot, rows, _MS_PER_S, _NS_PER_MS)
+        else:
+            read_ms, read = _written_times(slots, slot, layout.stored, rows, unit)
+        ms, valid = np.where(rows, read_ms, ms), np.where(rows, read, valid)
+    fits = valid & (ms >= MIN_EVENT_MS) & (ms <= MAX_EVENT_MS)
+    return np.where(fits, ms, 0), fits
+
+
+def _scaled(numbers: NDArray[np.int64], rows: NDArray[np.bool_], factor: int, divisor: int) -> EventTimes:
+    """Return some rows' numbers as ms, and where they fit."""
+    if (factor, divisor) == (1, 1):
+        return numbers, rows
+    fits = rows & _within(numbers, 2**62 // factor)
+    return np.where(fits, numbers, 0) * factor // divisor, fits
+
+
+def _written_times(slots: Slots, slot: int, stored: Stored, rows: NDArray[np.bool_], unit: Unit) -> EventTimes:
+    """Read event times out of texts, or out of doubles as texts."""
+    if stored is Stored.SPAN:
+        texts = slots.texts(slot, rows.astype(np.uint8))
+    else:
+        texts = pc.cast(pa.array(np.where(rows, slots.values[slot], 0).view(np.float64)), pa.string())
+    _, offsets, data = texts.buffers()
+    ends = np.frombuffer(offsets, np.int32)[: len(rows) + 1].astype(np.int64)
+    some = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8)
+    return milliseconds(some, np.where(rows, ends[:-1], -1), ends[1:], unit)
+
+
+def _decimals(slots: Slots, slot: int, asked: DecimalType) -> pa.Array:
+    """Return decimals of the scale that is asked for; a number of more digits is null."""
+    words = np.stack([slots.values[slot], slots.until[slot]], axis=1)
+    wide = arrow_type(DecimalType(38, asked.scale))
+    result = pa.nulls(len(words), arrow_type(asked))
+    for layout in slots.layouts_of(slot, Stored.WORDS):
+        scale = layout.scale
+        most = 10 ** (asked.precision - asked.scale + scale)
+        rows = slots.stored_as(slot, layout) & _is_below(words[:, 1], words[:, 0].view(np.uint64), most)
+        own = _from_buffers(pa.decimal128(38, scale), rows.astype(np.uint8), [pa.py_buffer(words)])
+        if scale != asked.scale:
+            own = own.cast(wide)
+        result = pc.coalesce(own.cast(arrow_type(asked)), result)
+    return result
+
+
+def _is_below(high: NDArray[np.int64], low: NDArray[np.uint64], most: int) -> NDArray[np.bool_]:
+    """Mark the numbers (of two words) whose size is below `most`."""
+    top, bottom = divmod(most, 2**64)
+    is_less = (high < top) | ((high == top) & (low < np.uint64(bottom)))
+    negative = -most
+    floor, rest = divmod(negative, 2**64)
+    is_more = (high > floor) | ((high == floor) & (low > np.uint64(rest)))
+    return is_less & is_more

@@ -1,0 +1,56 @@
+"""Fields that are asked for of values with a schema, and how the loops store them.
+
+Rule: Avro and Protobuf store alike, so one module makes Arrow columns of both (`columns`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+
+from keyedwm.core.places import DecimalType, FieldType, Unit, schema_path
+
+# (multiplied by, divided by) to get ms, of each unit of an event time.
+TO_MS: Mapping[Unit, tuple[int, int]] = MappingProxyType({
+    Unit.SECONDS: (1_000, 1), Unit.MILLISECONDS: (1, 1), Unit.MICROSECONDS: (1, 1_000),
+    Unit.NANOSECONDS: (1, 1_000_000), Unit.ISO: (1, 1),
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A field that is asked for. type: a unit asks for an event time in ms, of that unit unless the schema says one."""
+
+    path: tuple[str, ...]
+    type: FieldType | DecimalType | Unit
+
+    @property
+    def text(self) -> str:
+        """Where it lies, as options write it."""
+        return schema_path(self.path)
+
+    @property
+    def called(self) -> str:
+        """The type, as sentences name it."""
+        return f"an event time (unit {self.type.value})" if isinstance(self.type, Unit) else self.type.value
+
+
+class Stored(Enum):
+    """What a loop stores of a value in its two numbers."""
+
+    NUMBER = "number"
+    DOUBLE = "double"  # its bits
+    SPAN = "span"  # of bytes: start and end
+    WORDS = "words"  # the low and the high one of a decimal
+    SECONDS = "seconds"  # and nanoseconds
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a program stores a field. scale: of a decimal. to_ms: what makes ms of an event time's number."""
+
+    stored: Stored = Stored.NUMBER
+    scale: int = 0
+    to_ms: tuple[int, int] = (1, 1)
