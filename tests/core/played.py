@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.reading import Replayed, Vector, read_all
+from conformance.reading import SUFFIXES, Replayed, read_all
 from conformance.verdict import Outcome
 
 VECTORS = Path(__file__).parent.parent / "vectors"
@@ -16,26 +16,32 @@ ORACLE = VECTORS / "oracle"
 
 
 class Played:
-    """The vectors of the oracle files, or all others: read when tests are collected, replayed when they run."""
+    """The vectors of the oracle files, or all others: read and replayed once, file by file, when a test asks."""
 
     def __init__(self, *, is_oracle: bool) -> None:
         folders = [path for path in sorted(VECTORS.iterdir()) if path.is_dir() and (path == ORACLE) == is_oracle]
-        self._found: list[Vector] = list(read_all(folders))
-        self._replayed: dict[int, Replayed] = {}
+        files = [path for folder in folders for path in sorted(folder.rglob("*")) if path.name.endswith(SUFFIXES)]
+        self._files = {str(path.relative_to(VECTORS)): path for path in files if path.stem != "summary"}
+        self._replayed: dict[str, list[Replayed]] = {}
 
     @property
-    def every_vector(self) -> pytest.MarkDecorator:
-        """Parametrises a test with `index`."""
-        names = [f"{vector.path.name.removesuffix('.gz')}:{vector.case}" for vector in self._found]
-        return pytest.mark.parametrize("index", range(len(names)), ids=names)
+    def every_file(self) -> pytest.MarkDecorator:
+        """Parametrises a test with `name`, of a file."""
+        return pytest.mark.parametrize("name", self._files)
 
-    def at(self, index: int) -> Replayed:
-        if index not in self._replayed:
-            self._replayed[index] = self._found[index].replay()
-        return self._replayed[index]
+    def of(self, name: str) -> list[Replayed]:
+        """Return the replayed vectors of a file."""
+        if name not in self._replayed:
+            self._replayed[name] = [vector.replay() for vector in read_all([self._files[name]])]
+        return self._replayed[name]
+
+    def failures(self, name: str) -> list[str]:
+        """Return a line for each vector of a file that failed."""
+        return [replayed.line() for replayed in self.of(name) if replayed.verdict.outcome is Outcome.FAIL]
 
     def all(self) -> list[Replayed]:
-        return [self.at(index) for index in range(len(self._found))]
+        """Return all replayed vectors."""
+        return [replayed for name in self._files for replayed in self.of(name)]
 
 
 def otherwise_by_file() -> dict[str, tuple[int, int]]:

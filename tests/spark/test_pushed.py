@@ -28,7 +28,7 @@ from keyedwm.spark import (
     tumbling,
 )
 from tests.spark.random_records import random_record, shown
-from tests.spark.started import AHEAD, BASE_MS, FAR_MS, event, panes, steer
+from tests.spark.started import AHEAD, BASE_MS, FAR_MS, event, in_one_batch, panes, steer
 from tests.tools import Record, produce
 
 pytestmark = pytest.mark.usefixtures("bucket_conf")
@@ -86,19 +86,17 @@ def test_every_aggregate_is_what_it_is_over_loaded_rows(case, topic_of, describe
     window, options, how = WINDOWS[case]
     chance = random.Random(f"{seed} {case}")
     read = described(topic, **options)
-    far = json.dumps({"at": FAR_MS}).encode()
+    ahead = AHEAD._replace(value=json.dumps({"at": FAR_MS}).encode())
     pushed = started(aggregate(read, KEY, window, every_aggregate(V, X, S), name="w", **how))
     plain = started(aggregate(loaded(read), "k", window, every_aggregate(*COLUMNS.values()), name="w", **how))
-    produce(plain.bootstrap, topic, [AHEAD._replace(value=far)])
     made = []
-    for step in range(5):
+    for step in range(4):
         now_ms = step * 9_000
         steering = steer(now_ms)._replace(value=json.dumps({"at": BASE_MS + now_ms}).encode())
         events = [random_record(chance, now_ms + chance.randrange(-26_000, 9_000)) for _ in range(70)]
-        produce(plain.bootstrap, topic, [*events, steering])
         if step == 2:
             pushed.restart()
-        both = [shown(query.give(topic, [])) for query in (pushed, plain)]
+        both = [shown(rows) for rows in in_one_batch([pushed, plain], [(topic, [*events, steering])], ahead)]
         assert both[0] == both[1]
         made += both[0]
     assert len(made) > 40
