@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from benchmarks.cpu import Spent, spending
 from keyedwm.kafka.client.values import Codec, Isolation
-from keyedwm.kafka.records.read import Wanted
+from keyedwm.kafka.records.read import ColumnSelection
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
 from keyedwm.kafka.requests.produce import send
@@ -196,7 +196,7 @@ def committed(cluster: Cluster, topic: str) -> int:
     """Count the records that a read_committed reader finds."""
     ends = cluster.latest([(topic, p) for p in range(PARTITIONS)], Isolation.READ_COMMITTED)
     ranges = [OffsetRange(where.topic, where.partition, 0, end) for where, end in sorted(ends.items())]
-    parts = read_ranges(cluster, ranges, Wanted(key=False, value=False), Isolation.READ_COMMITTED)
+    parts = read_ranges(cluster, ranges, ColumnSelection(key=False, value=False), Isolation.READ_COMMITTED)
     return sum(part.records.count for part in parts)
 
 

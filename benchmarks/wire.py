@@ -20,7 +20,7 @@ from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.client.values import Codec, TopicPartition
 from keyedwm.kafka.records.batches import find_batches, verify
 from keyedwm.kafka.records.encode import encode
-from keyedwm.kafka.records.read import Wanted, read_records
+from keyedwm.kafka.records.read import ColumnSelection, read_records
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
 from keyedwm.kafka.requests.produce import send, to_rows
@@ -59,7 +59,7 @@ def main(records: int = 2_000_000, codec: Codec = Codec.NONE) -> None:
     spans = (0, 2**62)
     print(f"{records} records of 100 bytes, {PARTITIONS} partitions, codec {codec.name.lower()}")
 
-    def decode(wanted: Wanted) -> int:
+    def decode(wanted: ColumnSelection) -> int:
         rows = 0
         for _ in range(20):
             # every batch starts at offset 0 here, so each stands alone
@@ -75,8 +75,10 @@ def main(records: int = 2_000_000, codec: Codec = Codec.NONE) -> None:
     measured(
         "encode", len(piece) * 20, lambda: sum(b.count for _ in range(20) for b in encode(to_rows(piece), codec=codec))
     )
-    measured("decode, key and value", len(piece) * 20, lambda: decode(Wanted()))
-    measured("decode, offsets and timestamps only", len(piece) * 20, lambda: decode(Wanted(key=False, value=False)))
+    measured("decode, key and value", len(piece) * 20, lambda: decode(ColumnSelection()))
+    measured(
+        "decode, offsets and timestamps only", len(piece) * 20, lambda: decode(ColumnSelection(key=False, value=False))
+    )
     with broker() as running:
         cluster = Cluster.connect(ClientConfig.from_options({"bootstrap.servers": running.bootstrap}))
         topic = f"wire-{uuid.uuid4().hex[:12]}"

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from keyedwm.config.secrets import without_logins
 from keyedwm.core.errors import FormatError, InputError, KeyedwmError
 from keyedwm.core.parsing import parse_json
-from keyedwm.core.text import shortened, shown
+from keyedwm.core.text import short_repr, shortened
 from keyedwm.savepoint_files import Files
 
 OURS = "keyedwm"  # the directory of this package in a checkpoint
@@ -38,9 +38,11 @@ class LastError:
 
     def __post_init__(self) -> None:
         if not all(isinstance(number, int) and number >= 0 for number in (self.at_ms, self.batch)):
-            raise FormatError(f"an error at {shown(self.at_ms)} in batch {shown(self.batch)}: numbers are expected")
+            raise FormatError(
+                f"an error at {short_repr(self.at_ms)} in batch {short_repr(self.batch)}: numbers are expected"
+            )
         if not isinstance(self.text, str):
-            raise FormatError(f"an error whose text is {shown(self.text)}: text is expected")
+            raise FormatError(f"an error whose text is {short_repr(self.text)}: text is expected")
 
 
 @contextmanager
@@ -96,5 +98,7 @@ def last_error(checkpoint: Files, committed: int | None) -> LastError | None:
     except (ValueError, KeyError, TypeError, FormatError) as wrong:
         raise InputError(f"{ours.place}/{_NAME} is damaged: delete it, it holds an error that is past") from wrong
     if error is None:
-        raise FormatError(f"{ours.place}/{_NAME} has version {shown(version)}, this keyedwm reads version {VERSION}")
+        raise FormatError(
+            f"{ours.place}/{_NAME} has version {short_repr(version)}, this keyedwm reads version {VERSION}"
+        )
     return None if committed is not None and committed >= error.batch else error

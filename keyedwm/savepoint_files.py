@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from keyedwm.config.addresses import open_address, store_errors
 from keyedwm.core.errors import DamagedError, FormatError, OptionError, UnavailableError
 from keyedwm.core.parsing import parse_json
-from keyedwm.core.text import error_text, shown, words_of
+from keyedwm.core.text import error_text, short_repr, words_of
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -230,7 +230,9 @@ def read_savepoint(caller: str, place: str) -> Savepoint:
         found = parse_json(text)
         version = found["version"]
         if version != VERSION:
-            raise FormatError(f"{caller}: {place} has version {shown(version)}, this keyedwm reads version {VERSION}")
+            raise FormatError(
+                f"{caller}: {place} has version {short_repr(version)}, this keyedwm reads version {VERSION}"
+            )
         operators = {name: _operator_of(one) for name, one in found["operators"].items()}
         if not _are_objects(found["sources"]):
             raise TypeError("sources are no list of objects")

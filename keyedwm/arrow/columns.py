@@ -84,7 +84,7 @@ _EXACT_DIGITS = 15  # a float holds such a number, and a power of ten as long: t
 Column: TypeAlias = Any  # Ints | pa.Array: both have a length, and pyarrow carries no types
 
 
-def take(column: Column, places: Ints) -> Column:
+def values_at(column: Column, places: Ints) -> Column:
     """Return the values at these row positions."""
     return column[places] if isinstance(column, np.ndarray) else column.take(pa.array(places))
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from keyedwm.core.errors import OptionError
-from keyedwm.core.text import nearest, shown
+from keyedwm.core.text import nearest, short_repr
 
 E = TypeVar("E", bound=Enum)
 
@@ -87,7 +87,7 @@ def refuse_unknown(
 
 def wrong(name: str, value: str, right: str) -> OptionError:
     """Build the error for a wrong value; secrets are named without their value."""
-    found = "the value given" if SECRET.search(name) else shown(value)
+    found = "the value given" if SECRET.search(name) else short_repr(value)
     return OptionError(f"option {name}: {found} is wrong; {right}")
 
 
@@ -167,7 +167,7 @@ def number(what: str, value: object, unit: str = "") -> int:
     except TypeError:
         pass
     right = f"a whole number of {unit}" if unit else "a whole number"
-    raise OptionError(f"{what} is {shown(value)}: {right} is expected{_in_ms(value) if unit == MS else ''}")
+    raise OptionError(f"{what} is {short_repr(value)}: {right} is expected{_in_ms(value) if unit == MS else ''}")
 
 
 def _in_ms(value: object) -> str:
@@ -186,7 +186,7 @@ def number_or_none(what: str, value: object, unit: str = "") -> int | None:
 def expect(what: str, value: object, kinds: type | tuple[type, ...], right: str) -> None:
     """Raise OptionError unless a value is of one of these kinds."""
     if not isinstance(value, kinds):
-        raise OptionError(f"{what} is {shown(value)}: {right} is expected")
+        raise OptionError(f"{what} is {short_repr(value)}: {right} is expected")
 
 
 def expect_member(what: str, value: object, kind: type[E]) -> None:
@@ -196,7 +196,7 @@ def expect_member(what: str, value: object, kind: type[E]) -> None:
     members = [f"{kind.__name__}.{one.name}" for one in kind]
     same = [f"{kind.__name__}.{one.name}" for one in kind if str(one.value) == str(value).strip().lower()]
     right = same[0] if same else f"one of {', '.join(members)}"
-    raise OptionError(f"{what} is {shown(value)}: {right} is expected")
+    raise OptionError(f"{what} is {short_repr(value)}: {right} is expected")
 
 
 def names(what: str, value: object) -> tuple[str, ...]:
@@ -204,7 +204,7 @@ def names(what: str, value: object) -> tuple[str, ...]:
     if isinstance(value, (tuple, list)) and all(isinstance(one, str) for one in value):
         return tuple(value)
     example = f"({value!r},)" if isinstance(value, str) else "('key',)"
-    raise OptionError(f"{what} is {shown(value)}: a tuple of the names of columns is expected, such as {example}")
+    raise OptionError(f"{what} is {short_repr(value)}: a tuple of the names of columns is expected, such as {example}")
 
 
 def pairs(what: str, value: object, example: str) -> tuple[tuple[str, Any], ...]:
@@ -213,10 +213,10 @@ def pairs(what: str, value: object, example: str) -> tuple[tuple[str, Any], ...]
         made = tuple(tuple(one) if isinstance(one, (tuple, list)) else () for one in value)
         if all(len(one) == 2 and isinstance(one[0], str) for one in made):
             return made
-    raise OptionError(f"{what} are {shown(value)}: a tuple of pairs is expected, such as {example}")
+    raise OptionError(f"{what} are {short_repr(value)}: a tuple of pairs is expected, such as {example}")
 
 
-def settle(target: object, **values: object) -> None:
+def set_fields(target: object, **values: object) -> None:
     """Set fields of a frozen dataclass to what was made of them, while it is built."""
     for name, value in values.items():
         object.__setattr__(target, name, value)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from keyedwm.core.text import shown
+from keyedwm.core.text import short_repr
 
 PackedNames = list  # of names, and of prefixes with their runs: ["other", ["orders-", [0, 10000]]]
 _NUMBERED = re.compile(r"(.*[-#])(0|[1-9][0-9]{0,9})", re.DOTALL)
@@ -63,6 +63,8 @@ def unpack_names(packed: PackedNames, most: int) -> list[str]:
             continue
         prefix, runs = one
         if min(runs) < 0 or len(names) + sum(runs[1::2]) > most:
-            raise ValueError(f"its channels behind {shown(prefix)} are {shown(runs)}, at most {most} are expected")
+            raise ValueError(
+                f"its channels behind {short_repr(prefix)} are {short_repr(runs)}, at most {most} are expected"
+            )
         names += (f"{prefix}{number}" for number in numbers_of(runs))
     return names

@@ -14,7 +14,7 @@ from typing import NoReturn
 from keyedwm.core.errors import InputError
 from keyedwm.core.parsing import parse_json
 from keyedwm.core.rows import ControlKind, channel_name
-from keyedwm.core.text import shown
+from keyedwm.core.text import short_repr
 from keyedwm.core.watermark import MAX_KEY, MAX_MS, MIN_KEY, MIN_MS
 
 _INT64 = range(MIN_MS, MAX_MS + 1)
@@ -117,7 +117,7 @@ def control_row(kind: str | None, **fields: str | int | None) -> ControlRow:
     known = _KINDS.get(kind) if isinstance(kind, str) else None
     if known is None:
         allowed = ", ".join(kind.value for kind in ControlKind)
-        raise InputError(f"a control row has kind {shown(kind)}, one of {allowed} is expected")
+        raise InputError(f"a control row has kind {short_repr(kind)}, one of {allowed} is expected")
     return ControlRow(kind=known, **fields)  # type: ignore[arg-type]  # the row checks them
 
 

@@ -24,7 +24,7 @@ from keyedwm.core.coalescer import Change, ChannelAdded, ChannelWentIdle, Coales
 from keyedwm.core.errors import FormatError, InputError
 from keyedwm.core.parsing import parse_json
 from keyedwm.core.rows import ControlKind
-from keyedwm.core.text import error_text, shown
+from keyedwm.core.text import error_text, short_repr
 from keyedwm.core.watermark import MAX_KEY, MIN_KEY, IdleMarker
 
 HEADER = "keyedwm.control"
@@ -112,7 +112,7 @@ def decode_cut(version: bytes | None, value: bytes | None, where: str) -> Upstre
     Raises FormatError for another version, and for a value that is not ours.
     """
     if version != VERSION:
-        found = "none" if version is None else shown(version.decode("utf-8", "replace"))
+        found = "none" if version is None else short_repr(version.decode("utf-8", "replace"))
         raise FormatError(
             f"the control record at {where} has format version {found}, this keyedwm reads version {VERSION.decode()}"
         )

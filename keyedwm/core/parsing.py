@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
-from keyedwm.core.text import shown
+from keyedwm.core.text import short_repr
 
 
 def parse_json(text: str | bytes, *, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
@@ -41,7 +41,7 @@ def inflated(data: bytes, most_bytes: int) -> bytes:
 def whole_number(value: object, what: str) -> int:
     """Return a whole number as it is; raises ValueError for anything else, and JSON's true is none."""
     if type(value) is not int:
-        raise ValueError(f"{what} is {shown(value)}, a whole number is expected")
+        raise ValueError(f"{what} is {short_repr(value)}, a whole number is expected")
     return value
 
 

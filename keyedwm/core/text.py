@@ -31,7 +31,7 @@ def shortened(text: str, most: int = MOST_SHOWN) -> str:
     return text if len(text) <= most else f"{text[:most]}..."
 
 
-def shown(value: object, most: int = MOST_SHOWN) -> str:
+def short_repr(value: object, most: int = MOST_SHOWN) -> str:
     """Return a value as Python writes it, on one line, and its beginning if it is long."""
     if isinstance(value, str):
         return repr(shortened(value, most))

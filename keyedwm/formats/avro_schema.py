@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from keyedwm.core.errors import InputError
-from keyedwm.core.text import shown
+from keyedwm.core.text import short_repr
 from keyedwm.formats.avro_types import AvroType, Kind, Leaf, Logical, Record, RecordField, Repeated, Union
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
@@ -56,7 +56,7 @@ class _Reader:
         except (ValueError, RecursionError):
             plain = text.strip()
             if plain not in _PLAIN:
-                raise InputError(f"{shown(text)} is no JSON, so it is no Avro schema") from None
+                raise InputError(f"{short_repr(text)} is no JSON, so it is no Avro schema") from None
             schema = plain
         return self._type(schema, "")
 
@@ -73,7 +73,7 @@ class _Reader:
                 return self._described(schema, space)
         finally:
             self._depth -= 1
-        raise InputError(f"{shown(json.dumps(schema))} is no Avro type")
+        raise InputError(f"{short_repr(json.dumps(schema))} is no Avro type")
 
     def _reference(self, name: str, space: str) -> AvroType:
         if name in _PLAIN:

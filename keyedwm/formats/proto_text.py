@@ -18,7 +18,7 @@ from google.protobuf.descriptor_pb2 import (
 )
 
 from keyedwm.core.errors import InputError
-from keyedwm.core.text import shown
+from keyedwm.core.text import short_repr
 
 _TOKEN = re.compile(
     r"""(?P<skip>\s+|//[^\n]*|/\*.*?\*/)
@@ -91,7 +91,7 @@ class _Parser:
 
     def _refuse(self) -> None:
         token = self._is
-        what = token.text if token.kind == "end" else shown(token.text)
+        what = token.text if token.kind == "end" else short_repr(token.text)
         raise InputError(f"the text is no .proto file that can be read: {what} is not expected in line {token.line}")
 
     def _next(self) -> str:

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from keyedwm.arrow.columns import Flags, Ints
-from keyedwm.config.validation import MS, expect_member, number_or_none, settle
+from keyedwm.config.validation import MS, expect_member, number_or_none, set_fields
 from keyedwm.core.errors import OptionError
 from keyedwm.operators.plan_checks import check_length
 
@@ -74,8 +74,8 @@ class Early:
 
     def __post_init__(self) -> None:
         expect_member("by", self.by, EveryBy)
-        settle(self, rows=number_or_none("the number of rows between early panes", self.rows))
-        settle(self, every_ms=number_or_none("the interval between early panes", self.every_ms, MS))
+        set_fields(self, rows=number_or_none("the number of rows between early panes", self.rows))
+        set_fields(self, every_ms=number_or_none("the interval between early panes", self.every_ms, MS))
         if self.rows is None and self.every_ms is None:
             raise OptionError("early panes need a number of rows, an interval, or both")
         for name, value in (("number of rows", self.rows), ("interval in ms", self.every_ms)):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from keyedwm.config.validation import MS, number, settle
+from keyedwm.config.validation import MS, number, set_fields
 from keyedwm.core.errors import OptionError
 from keyedwm.operators.aggregates.aggregate_function import column_type
 from keyedwm.operators.results import CONTROL, HIDDEN, PANE, WINDOW
@@ -40,7 +40,7 @@ def settle_spans(window: object, step: str) -> None:
         check_length(f"{name} of a window", ms)
     if not 0 <= offset_ms < step_ms:
         raise OptionError(f"the offset of a window is {offset_ms} ms, it must be 0 or more and below {step_ms} ms")
-    settle(window, **{"size_ms": size_ms, f"{step}_ms": step_ms, "offset_ms": offset_ms})
+    set_fields(window, **{"size_ms": size_ms, f"{step}_ms": step_ms, "offset_ms": offset_ms})
 
 
 def check_aggregation(

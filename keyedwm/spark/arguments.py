@@ -12,7 +12,7 @@ from keyedwm.operators.aggregates.functions import Aggregate
 _PLAIN = (bool, float, int, str)
 
 
-def named(value: object) -> str:
+def argument_text(value: object) -> str:
     """Return what stands for a wrong argument in a message: itself if it is plain, else its type; always one line."""
     if value is None or isinstance(value, _PLAIN):
         return repr(value)
@@ -28,13 +28,15 @@ def are_names(value: object) -> bool:
 def require_frame(df: object, caller: str) -> None:
     """Raise OptionError unless `df` has columns. caller: the function, in the message."""
     if not hasattr(df, "columns"):
-        raise OptionError(f"{caller}: df={named(df)}: a frame is expected; load() a reader")
+        raise OptionError(f"{caller}: df={argument_text(df)}: a frame is expected; load() a reader")
 
 
 def require_session(spark: object, caller: str) -> None:
     """Raise OptionError unless `spark` is a session, classic or of Spark Connect. caller: the function."""
     if not hasattr(type(spark), "readStream"):
-        raise OptionError(f"{caller}: spark={named(spark)}: the session that SparkSession.builder gives is expected")
+        raise OptionError(
+            f"{caller}: spark={argument_text(spark)}: the session that SparkSession.builder gives is expected"
+        )
 
 
 def check_own_aggregates(aggs: Mapping[str, object], caller: str) -> None:

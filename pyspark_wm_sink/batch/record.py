@@ -19,7 +19,7 @@ from typing import Any
 from keyedwm.core.errors import FormatError
 from keyedwm.core.parsing import inflated, parse_json, whole_number, whole_number_or_none
 from keyedwm.core.rows import is_of_operator
-from keyedwm.core.text import error_text, shown
+from keyedwm.core.text import error_text, short_repr
 from pyspark_wm_sink.limits import LIMITS, Limits
 
 METADATA_KEY = "keyedwm"
@@ -149,7 +149,7 @@ class Record:
                 f"the commit metadata {METADATA_KEY} of the table is damaged: {error_text(error)}"
             ) from error
         raise FormatError(
-            f"the commit metadata {METADATA_KEY} of the table has format version {shown(version)}, "
+            f"the commit metadata {METADATA_KEY} of the table has format version {short_repr(version)}, "
             f"this keyedwm reads versions {_PLAIN} and {VERSION}"
         )
 
@@ -204,7 +204,7 @@ def reads_of(value: dict) -> Reads:
     version = whole_number(value["version"], "the version of reads")
     if version != _READS_VERSION:
         raise FormatError(
-            f"the commit metadata {METADATA_KEY} of the table has reads of format version {shown(version)}, this "
+            f"the commit metadata {METADATA_KEY} of the table has reads of format version {short_repr(version)}, this "
             f"keyedwm reads version {_READS_VERSION}"
         )
     sources = None

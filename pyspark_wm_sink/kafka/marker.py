@@ -14,7 +14,7 @@ from typing import Any
 
 from keyedwm.core.errors import FencedError, FormatError, InputError, KeyedwmError, UnavailableError
 from keyedwm.core.parsing import parse_json
-from keyedwm.core.text import shown
+from keyedwm.core.text import short_repr
 from keyedwm.kafka.client.errors import AccessError
 from keyedwm.kafka.client.values import Committed, TopicPartition
 from keyedwm.kafka.requests.cluster import Cluster
@@ -120,7 +120,7 @@ class Marker:
         version = value.get("version") if isinstance(value, dict) else None
         if type(version) is int and version > _VERSION:
             raise FormatError(
-                f"group {self.group} holds at {tp} a marker of format version {shown(version)}, this "
+                f"group {self.group} holds at {tp} a marker of format version {short_repr(version)}, this "
                 f"keyedwm reads versions 1 and {_VERSION}: a later version has written with this query: use that"
             )
         if isinstance(value, dict) and type(value.get("batch")) is int:

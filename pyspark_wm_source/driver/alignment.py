@@ -16,7 +16,7 @@ from keyedwm.core.barriers import align
 from keyedwm.core.inline import HEADER, UpstreamBarrier, decode_cut
 from keyedwm.kafka.client.errors import OffsetOutOfRangeError
 from keyedwm.kafka.client.values import Isolation, TopicPartition
-from keyedwm.kafka.records.read import ControlRecord, Wanted
+from keyedwm.kafka.records.read import ColumnSelection, ControlRecord
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
 from pyspark_wm_source.driver.plan import shared_out
@@ -26,7 +26,7 @@ from pyspark_wm_source.values.control_authors import ControlAuthors
 LOG = logging.getLogger("keyedwm.source")
 _FIRST_LOOK = 64  # offsets: the control rows of a batch, and the markers behind them
 _GROWTH = 4
-_BARRIERS = Wanted(key=False, value=False, headers=False, control_header=HEADER)
+_BARRIERS = ColumnSelection(key=False, value=False, headers=False, control_header=HEADER)
 
 Span = tuple[int, int]
 

@@ -20,7 +20,7 @@ from keyedwm.kafka.client.errors import (
     UnknownTopicError,
 )
 from keyedwm.kafka.client.values import Isolation
-from keyedwm.kafka.records.read import Records, Wanted
+from keyedwm.kafka.records.read import ColumnSelection, Records
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
 from pyspark_wm_source.options.source_options import SourceOptions
@@ -52,7 +52,7 @@ def by_option(options: SourceOptions) -> OnLoss:
 
 
 def fetch(
-    cluster: Cluster, ranges: Sequence[ChannelRange], wanted: Wanted, isolation: Isolation, on_loss: OnLoss
+    cluster: Cluster, ranges: Sequence[ChannelRange], wanted: ColumnSelection, isolation: Isolation, on_loss: OnLoss
 ) -> Iterator[Chunk]:
     """Read every range to its end, in offset order per range.
 

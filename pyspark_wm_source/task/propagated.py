@@ -14,7 +14,7 @@ from dataclasses import replace
 from keyedwm.core.axis import AxisState, PropagatedState
 from keyedwm.core.errors import InputError, OptionError, RegressionError
 from keyedwm.core.inline import UpstreamBarrier, decode_cut
-from keyedwm.core.text import shown
+from keyedwm.core.text import short_repr
 from keyedwm.core.watermark import Guarantee
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.records.read import ControlRecord, Records
@@ -44,8 +44,8 @@ def check_query(barrier: PropagatedState, cut: UpstreamBarrier, where: str) -> N
     """Refuse the barrier of another query than the last one's: its snapshots and channels are not comparable."""
     if query_number(cut.query) != barrier.query:
         raise InputError(
-            f"{where}: the barrier of snapshot {cut.snapshot} is of query {shown(cut.query)}, those before it are of "
-            f"another: with propagate=true a topic has one writer; name it with propagateFrom, or read this "
+            f"{where}: the barrier of snapshot {cut.snapshot} is of query {short_repr(cut.query)}, those before it are "
+            "of another: with propagate=true a topic has one writer; name it with propagateFrom, or read this "
             f"topic from its first offset with a checkpoint of its own"
         )
 
@@ -57,7 +57,9 @@ def of_another(barrier: PropagatedState, cut: UpstreamBarrier) -> str | None:
     """
     if query_number(cut.query) == barrier.query:
         return None
-    return f"it is of query {shown(cut.query)}, the barriers before it are of another; propagateFrom names the writer"
+    return (
+        f"it is of query {short_repr(cut.query)}, the barriers before it are of another; propagateFrom names the writer"
+    )
 
 
 def _digest(record: ControlRecord) -> bytes:

@@ -21,7 +21,7 @@ from keyedwm.core.inline import HEADER
 from keyedwm.core.places import SCHEMA_PLACES, Field, Place
 from keyedwm.core.rows import HEADERS, KEY, REJECTED, VALUE, ControlKind
 from keyedwm.kafka.client.errors import Code
-from keyedwm.kafka.records.read import Records, Wanted
+from keyedwm.kafka.records.read import ColumnSelection, Records
 from keyedwm.kafka.requests.cluster import Cluster, shared
 from keyedwm.runtime.worker import task_number
 from pyspark_wm_source.options.axes import guards_of
@@ -110,7 +110,7 @@ def decoded_fields(columns: Collection[str], options: SourceOptions) -> list[Fie
     return fields if options.stage is None else [*fields, *(reader.field for reader in options.stage.readers)]
 
 
-def wanted_columns(columns: set[str], options: SourceOptions) -> Wanted:
+def wanted_columns(columns: set[str], options: SourceOptions) -> ColumnSelection:
     """The columns to decode: those of the rows, of the filter, and the places of event times; control rows inside are
     no rows.
 
@@ -120,7 +120,7 @@ def wanted_columns(columns: set[str], options: SourceOptions) -> Wanted:
     whole = REJECTED in columns
     named = columns | {field.column for name, field in options.chosen.fields.items() if name in columns}
     named = named.union(*(where.decoded for where in options.where))
-    return Wanted(
+    return ColumnSelection(
         key=whole or KEY in named or Place.KEY in places,
         value=whole or VALUE in named or not places.isdisjoint((Place.VALUE, *SCHEMA_PLACES)),
         headers=whole or HEADERS in named or not places.isdisjoint((Place.HEADER, Place.WRITTEN)),

@@ -19,7 +19,7 @@ from keyedwm.arrow.json_members import json_advice
 from keyedwm.arrow.json_scan import Path, find
 from keyedwm.arrow.places import EventTimeReader, EventTimes
 from keyedwm.core.places import EventTime, Place, Unit, column_of
-from keyedwm.core.text import shown
+from keyedwm.core.text import short_repr
 from keyedwm.kafka.records.read import Records
 
 _log = logging.getLogger("keyedwm.source")
@@ -144,7 +144,7 @@ def _example(spec: EventTime, records: Records) -> str:
         if texts:
             return f"the text {_shown(texts[-1] or b'')} there"
         names = ", ".join(sorted({str(header["key"]) for header in headers}))
-        return f"the headers {shown(names)}" if headers else "no headers"
+        return f"the headers {short_repr(names)}" if headers else "no headers"
     texts = _json_texts(spec, records).slice(0, 1)
     if texts.null_count:
         return f"no {spec.place.name.lower()}"
@@ -155,7 +155,7 @@ def _example(spec: EventTime, records: Records) -> str:
 
 
 def _shown(text: bytes) -> str:
-    return shown(text.decode(errors="replace"), _TEXT_SHOWN)
+    return short_repr(text.decode(errors="replace"), _TEXT_SHOWN)
 
 
 def _json_texts(spec: EventTime, records: Records) -> pa.Array:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from keyedwm.core.inline import is_genuine, query_of
-from keyedwm.core.text import shown
+from keyedwm.core.text import short_repr
 from keyedwm.kafka.client.values import TopicPartition
 
 if TYPE_CHECKING:
@@ -33,5 +33,5 @@ class ControlAuthors:
         if self.secret is not None and not is_genuine(record.value, self.secret, record.header, *channel):
             return "it has no code, or one that option controlSecret does not make for this partition"
         if self.query is not None and (found := query_of(record.value)) != self.query:
-            return f"it is of query {shown(found or '')}, option propagateFrom names {shown(self.query)}"
+            return f"it is of query {short_repr(found or '')}, option propagateFrom names {short_repr(self.query)}"
         return None

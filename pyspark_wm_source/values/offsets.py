@@ -22,7 +22,7 @@ from keyedwm.core.axis import AxisState, Counts
 from keyedwm.core.coalescer import CommonState
 from keyedwm.core.errors import DamagedError, FormatError
 from keyedwm.core.parsing import whole_number, whole_number_or_none
-from keyedwm.core.text import error_text, shown
+from keyedwm.core.text import error_text, short_repr
 from keyedwm.core.watermark import Status
 from keyedwm.kafka.client.values import TopicPartition
 
@@ -191,7 +191,7 @@ class QueryOffset:
         version = found.get("version")
         if version not in _READ_VERSIONS or type(version) is not int:
             raise FormatError(
-                f"the checkpoint's offset has version {shown(version)}; this keyedwm reads versions "
+                f"the checkpoint's offset has version {short_repr(version)}; this keyedwm reads versions "
                 f"{_READ_VERSIONS[0]} to {OFFSET_VERSION}"
             )
         try:

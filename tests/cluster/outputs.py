@@ -36,7 +36,7 @@ def copied(bootstrap: str, topic: str) -> Copy:
     """The values that a reader of committed records finds, of each partition in their order."""
     from keyedwm.core.inline import HEADER
     from keyedwm.kafka.client.values import Isolation, TopicPartition
-    from keyedwm.kafka.records.read import Wanted
+    from keyedwm.kafka.records.read import ColumnSelection
     from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
     from tests.tools import cluster_at, settle
 
@@ -45,7 +45,7 @@ def copied(bootstrap: str, topic: str) -> Copy:
     places = [TopicPartition(topic, partition) for partition in cluster.partitions([topic])[topic]]
     ends = cluster.latest(places, Isolation.READ_COMMITTED)
     ranges = [OffsetRange(topic, place.partition, 0, ends[place]) for place in places if ends[place]]
-    parts = read_ranges(cluster, ranges, Wanted(control_header=HEADER), Isolation.READ_COMMITTED)
+    parts = read_ranges(cluster, ranges, ColumnSelection(control_header=HEADER), Isolation.READ_COMMITTED)
     copy: Copy = [[] for _ in ranges]
     for part in parts:
         copy[part.index].extend(part.records.value.to_pylist())

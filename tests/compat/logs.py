@@ -14,7 +14,7 @@ from typing import Any
 from kafka.protocol.admin import ListGroupsRequest
 
 from keyedwm.kafka.client.values import Isolation, TopicPartition
-from keyedwm.kafka.records.read import Wanted
+from keyedwm.kafka.records.read import ColumnSelection
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
 from keyedwm.kafka.requests.transactions import add_partitions, begin, end
@@ -63,7 +63,7 @@ def rename_ids(bootstrap: str, saved: Saved, directory: Path) -> None:
 def _records(cluster: Cluster, tp: TopicPartition, end_offset: int) -> list[list]:
     found = []
     ranges = [OffsetRange(tp.topic, tp.partition, 0, end_offset)]
-    for part in read_ranges(cluster, ranges, Wanted(headers=True), Isolation.READ_COMMITTED):
+    for part in read_ranges(cluster, ranges, ColumnSelection(headers=True), Isolation.READ_COMMITTED):
         rows = part.records
         columns = (
             rows.offset.tolist(), rows.timestamp_ms.tolist(), rows.key.to_pylist(), rows.value.to_pylist(),

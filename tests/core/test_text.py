@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from keyedwm.core.text import error_text, listed, shown, words_of
+from keyedwm.core.text import error_text, listed, short_repr, words_of
 
 
 class MuteError(Exception):
@@ -18,20 +18,20 @@ class Odd:
 
 
 def test_a_value_is_shown_as_python_writes_it():
-    assert [shown(one) for one in ("a", 7, None, ("k",))] == ["'a'", "7", "None", "('k',)"]
+    assert [short_repr(one) for one in ("a", 7, None, ("k",))] == ["'a'", "7", "None", "('k',)"]
 
 
 def test_of_a_long_text_the_beginning_is_shown_within_its_quotes():
-    assert shown("x" * 500, 3) == "'xxx...'"
+    assert short_repr("x" * 500, 3) == "'xxx...'"
 
 
 def test_of_a_long_value_the_beginning_is_shown():
-    assert shown(list(range(100)), 10) == "[0, 1, 2, ..."
+    assert short_repr(list(range(100)), 10) == "[0, 1, 2, ..."
 
 
 @pytest.mark.parametrize("value", ["two\nlines", "\x1b[31mred", Odd()])
 def test_a_value_stands_on_one_line_and_sends_nothing_to_a_terminal(value):
-    assert shown(value).isprintable()
+    assert short_repr(value).isprintable()
 
 
 def test_an_error_is_its_kind_and_its_words_on_one_line():

@@ -23,7 +23,7 @@ from pyiceberg.table.snapshots import Snapshot
 from keyedwm.core.inline import HEADER
 from keyedwm.kafka.client.connection import call_with_retries
 from keyedwm.kafka.client.values import Isolation
-from keyedwm.kafka.records.read import Wanted
+from keyedwm.kafka.records.read import ColumnSelection
 from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
 from keyedwm.kafka.requests.transactions import brokers as nodes_of
 from tests.e2e.brokers import Brokers
@@ -249,7 +249,7 @@ class KafkaTarget(Target):
     def read(self) -> None:
         ends = self._ends()
         ranges = [OffsetRange(self.topic, p, self._next[p], ends[p]) for p in ends if ends[p] > self._next[p]]
-        wanted = Wanted(control_header=HEADER)
+        wanted = ColumnSelection(control_header=HEADER)
         for part in read_ranges(self.brokers.cluster(), ranges, wanted, Isolation.READ_COMMITTED):
             self.control_records += len(part.records.control_records)
             for value in part.records.value.to_pylist():

@@ -81,7 +81,7 @@ def outcome(batch: bytes, limits: WireLimits = LIMITS) -> str:
     return "read"
 
 
-def read_batch(batch: bytes, wanted: records.Wanted) -> Iterator[records.Records]:
+def read_batch(batch: bytes, wanted: records.ColumnSelection) -> Iterator[records.Records]:
     """The records of one batch."""
     return records.read_records(find_batches(WHERE, batch, 0), EVERYTHING, wanted)
 

@@ -17,7 +17,7 @@ from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchB
 
 from keyedwm.kafka.client.values import LIMITS, Codec, TopicPartition, WireLimits
 from keyedwm.kafka.records.batches import find_batches, verify
-from keyedwm.kafka.records.read import Wanted, read_records
+from keyedwm.kafka.records.read import ColumnSelection, read_records
 
 WHERE = TopicPartition("t", 3)
 EVERYTHING = (0, 2**62)
@@ -136,7 +136,7 @@ def read_by_us(
         # A fetch would stop here and meet the damaged batch first in the next answer.
         verify(replace(batches, table=batches.table[len(whole) :]), span[0])
     found: list[Record] = []
-    for records in read_records(batches, span, Wanted(headers=True), aborted, limits):
+    for records in read_records(batches, span, ColumnSelection(headers=True), aborted, limits):
         for column in (records.key, records.value, records.headers):
             column.validate(full=True)
         headers = [tuple((h["key"], h["value"]) for h in row or ()) for row in records.headers.to_pylist()]

@@ -17,7 +17,7 @@ from keyedwm.kafka.client.connection import Retry
 from keyedwm.kafka.client.values import LIMITS, Codec, TopicPartition, WireLimits
 from keyedwm.kafka.records import codecs
 from keyedwm.kafka.records import read as records
-from keyedwm.kafka.records.read import Wanted
+from keyedwm.kafka.records.read import ColumnSelection
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
 from tests.kafka import fuzz
@@ -47,10 +47,11 @@ def produce(cluster: Cluster, topic: str, batch: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "wanted", [Wanted(control_header=HEADER), Wanted(headers=True, control_header=HEADER), Wanted()]
+    "wanted",
+    [ColumnSelection(control_header=HEADER), ColumnSelection(headers=True, control_header=HEADER), ColumnSelection()],
 )
 def test_a_header_bomb_takes_bounded_memory_and_builds_no_header_of_a_control_record(
-    cluster: Cluster, make_topic: MakeTopic, wanted: Wanted, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, make_topic: MakeTopic, wanted: ColumnSelection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bomb = header_bomb()
     assert len(bomb) < 1_000
@@ -80,7 +81,7 @@ def test_a_header_bomb_takes_bounded_memory_and_builds_no_header_of_a_control_re
 def test_control_records_that_compress_well_take_bounded_memory() -> None:
     bomb = write([Record(offset, 0, None, b"", ((HEADER, b"1"),)) for offset in range(200_000)], Codec.ZSTD)
     assert len(bomb) < 2_000_000
-    wanted = Wanted(control_header=HEADER)
+    wanted = ColumnSelection(control_header=HEADER)
     fuzz.taken_by(lambda: sum(len(part.control_records) for part in fuzz.read_batch(bomb, wanted)))
     found, taken_bytes = fuzz.taken_by(lambda: sum(len(part.control_records) for part in fuzz.read_batch(bomb, wanted)))
     assert found == 200_000
@@ -118,8 +119,8 @@ def test_the_longest_records_that_are_read_take_bounded_memory(
 ) -> None:
     batch = longest(codec, block_bytes)
     assert len(batch) < 4 << 20
-    sum(part.count for part in fuzz.read_batch(write([Record(0, 0, None, b"")], codec), Wanted()))  # compiles
-    rows, taken_bytes = fuzz.taken_by(lambda: sum(part.count for part in fuzz.read_batch(batch, Wanted())))
+    sum(part.count for part in fuzz.read_batch(write([Record(0, 0, None, b"")], codec), ColumnSelection()))  # compiles
+    rows, taken_bytes = fuzz.taken_by(lambda: sum(part.count for part in fuzz.read_batch(batch, ColumnSelection())))
     assert rows == 3
     assert taken_bytes <= times * fuzz.MOST_BYTES // 2
 

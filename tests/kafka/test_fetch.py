@@ -17,7 +17,7 @@ from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.client.errors import OffsetOutOfRangeError, TopicRecreatedError, UnknownTopicError
 from keyedwm.kafka.client.values import Codec, Isolation, TopicPartition
 from keyedwm.kafka.records.encode import Producer
-from keyedwm.kafka.records.read import HEADERS_TYPE, Wanted
+from keyedwm.kafka.records.read import HEADERS_TYPE, ColumnSelection
 from keyedwm.kafka.requests import transactions as txn
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.kafka.requests.fetch import Fetched, OffsetRange, read_ranges
@@ -60,7 +60,7 @@ def checked(fetched: Iterator[Fetched], ranges: list[OffsetRange]) -> list[list[
 
 def values(cluster: Cluster, *ranges: OffsetRange, isolation: Isolation | None = None) -> list[list[bytes]]:
     """The values of each range."""
-    found = checked(read_ranges(cluster, ranges, Wanted(), isolation), list(ranges))
+    found = checked(read_ranges(cluster, ranges, ColumnSelection(), isolation), list(ranges))
     return [[value for part in parts for value in part.records.value.to_pylist()] for parts in found]
 
 
@@ -95,7 +95,8 @@ def test_every_codec_goes_through_a_real_broker(cluster: Cluster, make_topic: Ma
     })  # fmt: skip
     assert send(cluster, topic, {0: table}, codec) == {(topic, 0): 3}
     ((part,),) = checked(
-        read_ranges(cluster, [OffsetRange(topic, 0, 0, 3)], Wanted(headers=True)), [OffsetRange(topic, 0, 0, 3)]
+        read_ranges(cluster, [OffsetRange(topic, 0, 0, 3)], ColumnSelection(headers=True)),
+        [OffsetRange(topic, 0, 0, 3)],
     )
     assert part.records.key.equals(table["key"].combine_chunks())
     assert part.records.value.equals(table["value"].combine_chunks())
@@ -303,7 +304,7 @@ def test_a_topic_deleted_while_it_is_read_is_named(cluster: Cluster, make_topic:
 def test_only_wanted_columns_come(cluster: Cluster, make_topic: MakeTopic) -> None:
     topic = make_topic(1)
     send(cluster, topic, {0: numbered(0, 3)})
-    (part,) = read_ranges(cluster, [OffsetRange(topic, 0, 0, 3)], Wanted(key=False, value=False))
+    (part,) = read_ranges(cluster, [OffsetRange(topic, 0, 0, 3)], ColumnSelection(key=False, value=False))
     assert (part.records.key, part.records.value, part.records.headers) == (None, None, None)
     assert part.records.offset.tolist() == [0, 1, 2]
 

@@ -14,7 +14,7 @@ from keyedwm.kafka.client.errors import CorruptRecordError, RecordTooLargeError
 from keyedwm.kafka.client.values import Codec, WireLimits
 from keyedwm.kafka.records.batches import find_batches
 from keyedwm.kafka.records.codecs import compress
-from keyedwm.kafka.records.read import Records, Wanted, read_records
+from keyedwm.kafka.records.read import ColumnSelection, Records, read_records
 from tests.kafka import fuzz
 from tests.kafka.reference import WHERE, Record, read_by_us, signed, write
 
@@ -64,7 +64,7 @@ def test_an_honest_batch_that_decompresses_a_hundredfold_is_read_in_little_memor
 
     def read() -> list[tuple[int, int, bytes, int]]:
         found = []
-        for part in read_records(find_batches(WHERE, batch, 5), (7, 5_004), Wanted()):
+        for part in read_records(find_batches(WHERE, batch, 5), (7, 5_004), ColumnSelection()):
             lengths = pc.binary_length(part.value).to_pylist()
             found += zip(part.offset.tolist(), part.timestamp_ms.tolist(), part.key.to_pylist(), lengths, strict=True)
             assert part.next_offset == part.offset[-1] + 1
@@ -81,7 +81,7 @@ def test_many_tiny_records_or_headers_are_taken_in_steps(codec: Codec) -> None:
     tiny = write([Record(0, 0, None, None)] + [Record(i, 0, None, None) for i in range(1, 400_000)], codec)
     headed = write([Record(i, 0, None, None, (("", None),) * 500) for i in range(4_000)], codec)
     for batch, count in ((tiny, 400_000), (headed, 4_000)):
-        parts = read_records(find_batches(WHERE, batch, 0), (0, count), Wanted(headers=True))
+        parts = read_records(find_batches(WHERE, batch, 0), (0, count), ColumnSelection(headers=True))
         rows, taken_bytes = fuzz.taken_by(lambda parts=parts: [part.count for part in parts])
         assert sum(rows) == count
         assert len(rows) > 2
@@ -92,9 +92,12 @@ def test_many_tiny_records_or_headers_are_taken_in_steps(codec: Codec) -> None:
 def test_a_record_beyond_the_fetch_size_is_read_when_the_user_allows_it(codec: Codec) -> None:
     batch = write([Record(0, 0, None, b"small"), Record(1, 0, None, bytes(20 << 20))], codec)
     found = find_batches(WHERE, batch, 0)
-    assert len(read_parts(read_records(found, (0, 2), Wanted(), (), WireLimits(unit_bytes=21 << 20)))[1]) == 20 << 20
+    assert (
+        len(read_parts(read_records(found, (0, 2), ColumnSelection(), (), WireLimits(unit_bytes=21 << 20)))[1])
+        == 20 << 20
+    )
     with pytest.raises(RecordTooLargeError, match=r"at offset 0 of t-3 .* larger kafka\.fetch\.max\.bytes allows"):
-        read_parts(read_records(found, (0, 2), Wanted()))
+        read_parts(read_records(found, (0, 2), ColumnSelection()))
 
 
 def test_a_large_window_of_zstd_does_no_harm_until_it_is_filled() -> None:

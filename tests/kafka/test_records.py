@@ -14,7 +14,7 @@ from keyedwm.kafka.client.errors import CorruptRecordError, RecordTooLargeError
 from keyedwm.kafka.client.values import Codec
 from keyedwm.kafka.records.batches import CONTROL, LOG_APPEND_TIME, find_batches
 from keyedwm.kafka.records.encode import Producer, encode
-from keyedwm.kafka.records.read import Wanted, read_records
+from keyedwm.kafka.records.read import ColumnSelection, read_records
 from keyedwm.kafka.records.record_columns import Layout, RecordColumns, lay_out
 from tests.kafka.reference import (
     EVERYTHING,
@@ -90,7 +90,7 @@ def test_a_batch_cut_off_at_any_byte_waits_for_the_next_fetch(records: list[Reco
 
 def test_only_wanted_columns_are_built() -> None:
     batches = find_batches(WHERE, write([Record(4, 9, b"k", b"v", (("h", b"1"),))]), 0)
-    (records,) = read_records(batches, EVERYTHING, Wanted(key=False, value=False, headers=False))
+    (records,) = read_records(batches, EVERYTHING, ColumnSelection(key=False, value=False, headers=False))
     assert (records.key, records.value, records.headers) == (None, None, None)
     assert (records.count, records.offset.tolist(), records.timestamp_ms.tolist()) == (1, [4], [9])
     assert records.next_offset == 5

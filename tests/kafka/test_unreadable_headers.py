@@ -5,14 +5,14 @@ from __future__ import annotations
 from keyedwm.config.places import event_time_of
 from keyedwm.core.places import Unit
 from keyedwm.kafka.records.batches import find_batches
-from keyedwm.kafka.records.read import Wanted, read_records
+from keyedwm.kafka.records.read import ColumnSelection, read_records
 from pyspark_wm_source.task.unreadable import sentence
 from tests.kafka.reference import EVERYTHING, WHERE, Record, write
 
 
 def said_of(*names: str) -> str:
     batch = write([Record(0, 1_000, None, b"", tuple((name, b"x") for name in names))])
-    (found,) = read_records(find_batches(WHERE, batch, 0), EVERYTHING, Wanted(headers=True))
+    (found,) = read_records(find_batches(WHERE, batch, 0), EVERYTHING, ColumnSelection(headers=True))
     return sentence("t-3", event_time_of("header:h", Unit.MILLISECONDS), found)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from keyedwm.arrow.columns import take
+from keyedwm.arrow.columns import values_at
 from keyedwm.core.errors import OptionError
 from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.aggregates.aggregate_function import Groups, RowOrder, Spans
@@ -31,7 +31,7 @@ def sketched(spec: agg.AggregateSpec, values: pa.Array, parts: int = 1, seed: in
     ids = rng.permutation(np.arange(len(values)) % parts)
     columns = function.gather(values, RowOrder(np.zeros(len(values), np.int64), ()), Groups(ids, parts))
     order = rng.permutation(parts)
-    columns = [take(column, order) for column in columns]
+    columns = [values_at(column, order) for column in columns]
     few = Groups(np.arange(parts) % (parts // 2 + 1), min(parts, parts // 2 + 1))
     columns = function.merge(columns, few)
     merged = function.merge(columns, Groups(np.zeros(few.count, np.int64), 1))

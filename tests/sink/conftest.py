@@ -163,7 +163,7 @@ def committed(kafka) -> Callable[..., list[str]]:
 def records_of(bootstrap: str, topic: str, *, settled: bool = True) -> list[tuple]:
     """(partition, key, value, headers) of every committed record, by partition and offset."""
     from keyedwm.kafka.client.values import Isolation
-    from keyedwm.kafka.records.read import Wanted
+    from keyedwm.kafka.records.read import ColumnSelection
     from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
     from tests.tools import cluster_at, settle
 
@@ -174,7 +174,7 @@ def records_of(bootstrap: str, topic: str, *, settled: bool = True) -> list[tupl
     stable = sorted(cluster.latest(places, Isolation.READ_COMMITTED).items())
     ranges = [OffsetRange(topic, where.partition, 0, end) for where, end in stable]
     found: list[tuple] = []
-    for part in read_ranges(cluster, ranges, Wanted(headers=True), Isolation.READ_COMMITTED):
+    for part in read_ranges(cluster, ranges, ColumnSelection(headers=True), Isolation.READ_COMMITTED):
         rows = part.records
         columns = (rows.key.to_pylist(), rows.value.to_pylist(), rows.headers.to_pylist())
         found += [(part.tp.partition, *row) for row in zip(*columns, strict=True)]

@@ -25,7 +25,7 @@ from keyedwm.core.errors import FencedError, InputError
 from keyedwm.core.watermark import Guarantee
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.client.values import Isolation
-from keyedwm.kafka.records.read import Wanted
+from keyedwm.kafka.records.read import ColumnSelection
 from keyedwm.kafka.requests.cluster import Cluster, close_shared, shared
 from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
 from keyedwm.testing.simulated_kafka.brokers import Brokers
@@ -178,7 +178,7 @@ class Scene:
         """What a read_committed reader sees of batch 1."""
         ranges = [OffsetRange(*where, 0, log.stable) for where, log in self.brokers.logs.items()]
         reader = shared(ClientConfig.from_options({"bootstrap.servers": "world:1", "client.id": "reader"}))
-        parts = read_ranges(reader, ranges, Wanted(), Isolation.READ_COMMITTED)
+        parts = read_ranges(reader, ranges, ColumnSelection(), Isolation.READ_COMMITTED)
         values = [value.decode() for part in parts for value in part.records.value.to_pylist()]
         assert sorted(value for value in values if value[0] == "0") == ["0a", "0b"]
         return Counter(value for value in values if value[0] == "1")

@@ -15,7 +15,7 @@ from keyedwm.core.errors import FormatError, InputError, OptionError
 from keyedwm.core.inline import MOST_BYTES, VERSION, Upstream, UpstreamBarrier, decode_cut, encode_cut, query_of
 from keyedwm.core.watermark import Guarantee
 from keyedwm.kafka.client.values import TopicPartition
-from keyedwm.kafka.records.read import ControlRecord, Wanted, no_records
+from keyedwm.kafka.records.read import ColumnSelection, ControlRecord, no_records
 from keyedwm.kafka.requests.fetch import Fetched
 from pyspark_wm_source.driver import alignment
 from pyspark_wm_source.driver.alignment import Aligner, ChannelPosition
@@ -164,7 +164,7 @@ def observed(records: list[ControlRecord], **given: str):
     options = SourceOptions.parse(OPTIONS | given)
     task = ChannelRange(channel=A, start=0, end=99, counts=Counts(), axes={})
     run = policy_run(task, options, dict.fromkeys(options.axes), 0, {})
-    empty = no_records(Wanted(headers=True), 99)
+    empty = no_records(ColumnSelection(headers=True), 99)
     run.observe(replace(empty, control_records=tuple(records)))
     return run.result()
 

@@ -25,7 +25,7 @@ from keyedwm.core.inline import (
 )
 from keyedwm.core.rows import ControlKind
 from keyedwm.kafka.client.values import TopicPartition
-from keyedwm.kafka.records.read import ControlRecord, Wanted, no_records
+from keyedwm.kafka.records.read import ColumnSelection, ControlRecord, no_records
 from keyedwm.kafka.requests.fetch import Fetched
 from pyspark_wm_sink.options.kafka_target import KafkaTarget
 from pyspark_wm_source.driver import alignment
@@ -57,7 +57,7 @@ def observed(records: list[ControlRecord], **given: str):
     options = SourceOptions.parse(OPTIONS | {"propagate": "true"} | given)
     task = ChannelRange(channel=A, start=0, end=99, counts=Counts(), axes={})
     run = policy_run(task, options, dict.fromkeys(options.axes), 0, {})
-    run.observe(replace(no_records(Wanted(headers=True), 99), control_records=tuple(records)))
+    run.observe(replace(no_records(ColumnSelection(headers=True), 99), control_records=tuple(records)))
     return run.result()
 
 

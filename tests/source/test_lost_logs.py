@@ -11,7 +11,7 @@ import pytest
 from keyedwm.core.errors import DataLossError
 from keyedwm.kafka.client.errors import LogTruncatedError, TopicRecreatedError
 from keyedwm.kafka.client.values import Isolation, TopicPartition
-from keyedwm.kafka.records.read import Wanted, no_records
+from keyedwm.kafka.records.read import ColumnSelection, no_records
 from keyedwm.kafka.requests.fetch import Fetched, OffsetRange
 from pyspark_wm_source.task import fetching
 
@@ -26,7 +26,7 @@ class Reading:
         self.asked: list[list[OffsetRange]] = []
 
     def __call__(
-        self, _cluster: Any, ranges: Sequence[OffsetRange], wanted: Wanted, _isolation: Any
+        self, _cluster: Any, ranges: Sequence[OffsetRange], wanted: ColumnSelection, _isolation: Any
     ) -> Iterator[Fetched]:
         self.asked.append(list(ranges))
         if self.errors:
@@ -41,7 +41,7 @@ def read(error: DataLossError, monkeypatch: pytest.MonkeyPatch, *, fail_on_data_
     monkeypatch.setattr(fetching, "read_ranges", reading)
     ranges = [SimpleNamespace(channel=tp, start=5, end=9, topic_id=None) for tp in (FIRST, SECOND)]
     on_loss = fetching.by_option(SimpleNamespace(fail_on_data_loss=fail_on_data_loss))  # type: ignore[arg-type]
-    chunks = list(fetching.fetch(None, ranges, Wanted(), Isolation.READ_UNCOMMITTED, on_loss))  # type: ignore[arg-type]
+    chunks = list(fetching.fetch(None, ranges, ColumnSelection(), Isolation.READ_UNCOMMITTED, on_loss))  # type: ignore[arg-type]
     assert sorted(chunk.which for chunk in chunks if chunk.done) == [0, 1]
     return reading
 

@@ -21,7 +21,7 @@ from keyedwm.kafka.client.errors import (
     UnknownTopicError,
 )
 from keyedwm.kafka.client.values import TopicPartition
-from keyedwm.kafka.records.read import Records, Wanted, no_records
+from keyedwm.kafka.records.read import ColumnSelection, Records, no_records
 from keyedwm.kafka.requests.fetch import Fetched
 from pyspark_wm_source.driver.recover_state import Recovery, StateLoader
 from pyspark_wm_source.options.source_options import SourceOptions
@@ -61,7 +61,7 @@ def test_a_commit_that_fails_fails_no_task(refusal, caplog):
 
 def rows(start: int, end: int) -> Records:
     offsets = np.arange(start, end)
-    empty = no_records(Wanted(), end)
+    empty = no_records(ColumnSelection(), end)
     kind = np.zeros(end - start, np.int32)
     return replace(empty, count=end - start, offset=offsets, timestamp_ms=offsets * 100, timestamp_type=kind)
 

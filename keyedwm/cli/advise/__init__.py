@@ -17,7 +17,7 @@ from keyedwm.config.secrets import pairs_of
 from keyedwm.config.validation import duration_ms, whole, wrong
 from keyedwm.core.errors import OptionError
 from keyedwm.core.rows import KEY
-from keyedwm.core.text import shown
+from keyedwm.core.text import short_repr
 from keyedwm.kafka.client.values import check_topics
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     other = next((name for name in login if not name.lower().startswith(_PREFIXES)), None)
     if other is not None:
         raise OptionError(
-            f"--option: {shown(other)} says nothing about the cluster or the values: kafka.NAME=VALUE, "
+            f"--option: {short_repr(other)} says nothing about the cluster or the values: kafka.NAME=VALUE, "
             "value.format=FORMAT or schemaRegistry.NAME=VALUE is expected"
         )
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from keyedwm.config.secrets import pairs_of, settings_of
 from keyedwm.core.errors import OptionError
-from keyedwm.core.text import shown
+from keyedwm.core.text import short_repr
 from keyedwm.kafka.client.values import check_topics
 from keyedwm.registry.options import is_of_registry
 
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     table = next((one for one in args.target if "/" in one), None)
     if table is not None:
         raise OptionError(
-            f"--target: {shown(table)} is a path, a topic is expected; a Delta table needs none: leave it out"
+            f"--target: {short_repr(table)} is a path, a topic is expected; a Delta table needs none: leave it out"
         )
     for name in ("--topic", "--target"):
         check_topics(name, names[name])

@@ -19,7 +19,7 @@ from keyedwm.core.errors import KeyedwmError, OptionError, UnavailableError
 from keyedwm.core.watermark import Guarantee, Status
 from keyedwm.kafka.client.errors import AccessError
 from keyedwm.kafka.client.values import Isolation, TopicPartition
-from keyedwm.kafka.records.read import Wanted
+from keyedwm.kafka.records.read import ColumnSelection
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
 from keyedwm.savepoint_files import Files
@@ -36,7 +36,7 @@ _NO_SILENCE = (Cause.BACKLOG, Cause.PARTITION_GONE, Cause.BROKER_AWAY, Cause.NOT
 def record_times(cluster: Cluster, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """Return the timestamp (ms) of the record at each offset, as far as it can be read."""
     ranges = [OffsetRange(tp.topic, tp.partition, offset, offset + 1) for tp, offset in offsets.items()]
-    wanted, found = Wanted(key=False, value=False), {}
+    wanted, found = ColumnSelection(key=False, value=False), {}
     try:
         for chunk in read_ranges(cluster, ranges, wanted, Isolation.READ_UNCOMMITTED, stall_ms=_STALL_MS):
             if chunk.records.count:

@@ -21,7 +21,7 @@ from keyedwm.kafka.client.values import LIMITS, Codec, TopicPartition
 from keyedwm.kafka.records.batches import find_batches, verify
 from keyedwm.kafka.records.encode import encode
 from keyedwm.kafka.records.partitioner import partition_of
-from keyedwm.kafka.records.read import Records, Wanted, read_records
+from keyedwm.kafka.records.read import ColumnSelection, Records, read_records
 from keyedwm.kafka.records.record_columns import RecordColumns
 from keyedwm.operators.aggregates import functions
 from keyedwm.operators.frames.plan import SlidingWindow
@@ -85,7 +85,7 @@ def read_values_once() -> None:
         raw = b"".join(
             one.data for one in encode(RecordColumns(np.zeros(_ROWS, np.int64), pa.array([value] * _ROWS, pa.binary())))
         )
-        for records in read_records(find_batches(_CHANNEL, raw, 0), (0, _ROWS), Wanted()):
+        for records in read_records(find_batches(_CHANNEL, raw, 0), (0, _ROWS), ColumnSelection()):
             run.observe(records)
 
 
@@ -105,13 +105,13 @@ def read_records_once() -> None:
     packed = gzip.compress(old)
     wrapped = struct.pack(">qiIBBqii", 0, 22 + len(packed), 0, 1, 1, 0, -1, len(packed)) + packed
     for messages in (old, wrapped):
-        for _ in read_records(find_batches(_CHANNEL, messages, 0), (0, 1), Wanted()):
+        for _ in read_records(find_batches(_CHANNEL, messages, 0), (0, 1), ColumnSelection()):
             pass
     long = RecordColumns(
         np.zeros(2, np.int64), pa.array([bytes(LIMITS.first_bytes)] * 2)
     )  # a batch that comes in pieces
     raw = b"".join(batch.data for batch in encode(long, codec=Codec.LZ4, batch_bytes=4 * LIMITS.first_bytes))
-    for _ in read_records(find_batches(_CHANNEL, raw, 0), (0, 2), Wanted()):
+    for _ in read_records(find_batches(_CHANNEL, raw, 0), (0, 2), ColumnSelection()):
         pass
 
 

@@ -39,7 +39,7 @@ from keyedwm.kafka.records.pieces import CLAIM, corrupt, pieces
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ColumnSelection:
     """The costly columns to build; offsets and timestamps always come.
 
     control_header: records whose first header has this name are control records: they come in
@@ -84,7 +84,7 @@ class Records:
 def read_records(
     batches: Batches,
     span: tuple[int, int],
-    wanted: Wanted,
+    wanted: ColumnSelection,
     aborted: Iterable[tuple[int, int]] = (),
     limits: WireLimits = LIMITS,
 ) -> Iterator[Records]:
@@ -114,7 +114,7 @@ def read_records(
 
 
 def _steps_of(
-    batches: Batches, rows: np.ndarray, span: tuple[int, int], wanted: Wanted, limits: WireLimits
+    batches: Batches, rows: np.ndarray, span: tuple[int, int], wanted: ColumnSelection, limits: WireLimits
 ) -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
     """Find the records of batches, rows of the table; yields bytes, what was found, and whether nothing follows."""
     behind = batches.table[rows[-1], BatchField.LAST_OFFSET]
@@ -126,7 +126,7 @@ def _steps_of(
         del data, bytes_in
 
 
-def no_records(wanted: Wanted, next_offset: int) -> Records:
+def no_records(wanted: ColumnSelection, next_offset: int) -> Records:
     """Columns without rows."""
     return Records(
         0,
@@ -141,7 +141,13 @@ def no_records(wanted: Wanted, next_offset: int) -> Records:
 
 
 def _found(
-    tp: TopicPartition, data: np.ndarray, plan: np.ndarray, span: tuple[int, int], *, wanted: Wanted, most_rows: int
+    tp: TopicPartition,
+    data: np.ndarray,
+    plan: np.ndarray,
+    span: tuple[int, int],
+    *,
+    wanted: ColumnSelection,
+    most_rows: int,
 ) -> Iterator[tuple[np.ndarray, bool]]:
     """Find the records of one piece, step by step; true with the last step."""
     counts, sizes = plan[:, PlanColumn.COUNT], plan[:, PlanColumn.END] - plan[:, PlanColumn.START]
@@ -159,7 +165,7 @@ def _found(
         yield from ((step, cursor[0] == len(plan) and step is steps[-1]) for step in steps)
 
 
-def _steps(found: np.ndarray, wanted: Wanted, most_rows: int) -> list[np.ndarray]:
+def _steps(found: np.ndarray, wanted: ColumnSelection, most_rows: int) -> list[np.ndarray]:
     """Cut what was found where its headers would take too much memory at once."""
     headers = found[RecordField.HEADERS]
     if not wanted.headers or int(headers.sum()) <= most_rows:
@@ -168,7 +174,7 @@ def _steps(found: np.ndarray, wanted: Wanted, most_rows: int) -> list[np.ndarray
     return np.split(found, np.flatnonzero(np.diff(step)) + 1, axis=1)
 
 
-def _decoded(data: np.ndarray, found: np.ndarray, wanted: Wanted, next_offset: int) -> Records:
+def _decoded(data: np.ndarray, found: np.ndarray, wanted: ColumnSelection, next_offset: int) -> Records:
     found, control_records = _split_control(data, found, wanted)
     return Records(
         found.shape[1],
@@ -184,7 +190,9 @@ def _decoded(data: np.ndarray, found: np.ndarray, wanted: Wanted, next_offset: i
     )
 
 
-def _split_control(data: np.ndarray, found: np.ndarray, wanted: Wanted) -> tuple[np.ndarray, tuple[ControlRecord, ...]]:
+def _split_control(
+    data: np.ndarray, found: np.ndarray, wanted: ColumnSelection
+) -> tuple[np.ndarray, tuple[ControlRecord, ...]]:
     """Split the control records from the rows; records without headers cost one comparison."""
     if wanted.control_header is None or not found[RecordField.HEADERS].any():
         return found, ()

@@ -26,7 +26,7 @@ from keyedwm.kafka.client.errors import (
 )
 from keyedwm.kafka.client.values import Isolation, TopicPartition
 from keyedwm.kafka.records.batches import Batches, find_batches, verify
-from keyedwm.kafka.records.read import Records, Wanted, no_records, read_records
+from keyedwm.kafka.records.read import ColumnSelection, Records, no_records, read_records
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.kafka.requests.fetch_requests import (
     NO_EPOCH,
@@ -72,7 +72,7 @@ class Fetched:
 def read_ranges(
     cluster: Cluster,
     ranges: Sequence[OffsetRange],
-    wanted: Wanted | None = None,
+    wanted: ColumnSelection | None = None,
     isolation: Isolation | None = None,
     *,
     stall_ms: int = 120_000,
@@ -83,7 +83,7 @@ def read_ranges(
     Raises a DataLossError (OffsetOutOfRangeError, TopicRecreatedError, LogTruncatedError) for records that are gone,
     CorruptRecordError for a damaged batch, RecordTooLargeError, UnknownTopicError, AccessError.
     """
-    wanted = wanted or Wanted()
+    wanted = wanted or ColumnSelection()
     for index, part in enumerate(ranges):
         if part.start >= part.end:
             tp = TopicPartition(part.topic, part.partition)
@@ -135,7 +135,7 @@ def _turns(ranges: Sequence[OffsetRange]) -> Iterator[list[RangeReader]]:
 
 
 class _Fetcher:
-    def __init__(self, cluster: Cluster, wanted: Wanted, isolation: Isolation, stall_ms: int) -> None:
+    def __init__(self, cluster: Cluster, wanted: ColumnSelection, isolation: Isolation, stall_ms: int) -> None:
         self._cluster, self._wanted, self._isolation = cluster, wanted, isolation
         self._stall_ms = stall_ms
         self._waiting: list[RangeReader] = []

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from keyedwm.arrow.columns import Column, Ints, contiguous, ints, number, take, to_arrow
+from keyedwm.arrow.columns import Column, Ints, contiguous, ints, number, to_arrow, values_at
 from keyedwm.core.errors import OptionError
 from keyedwm.operators.aggregates.aggregate_function import AggregateFunction, Groups, RowOrder, Spans
 from keyedwm.operators.aggregates.sums import present
@@ -175,12 +175,12 @@ class FirstOrLast(AggregateFunction):
             rows = self._chosen(columns, groups.ids, rows)
         by_group = np.empty(groups.count, np.int64)
         by_group[groups.ids[rows]] = rows
-        return [take(column, by_group) for column in columns]
+        return [values_at(column, by_group) for column in columns]
 
     def spans(self, columns: Sequence[Column], spans: Spans) -> list[Column]:
         """Return the first or last row of each range, which is in order of event time already."""
         places = spans.behind - 1 if self.is_last else spans.first
-        return [take(column, places) for column in columns]
+        return [values_at(column, places) for column in columns]
 
     def finish(self, columns: Sequence[Column], rows: Ints) -> pa.Array:
         """Return the values."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from keyedwm.arrow.columns import contiguous
-from keyedwm.config.validation import number, settle
+from keyedwm.config.validation import number, set_fields
 from keyedwm.core import aggregate as core
 from keyedwm.core.errors import OptionError
 from keyedwm.operators.aggregates.aggregate_function import AggregateFunction, column_type
@@ -194,7 +194,7 @@ class Aggregate:
 
     def __post_init__(self) -> None:
         check_column("Aggregate", self.column)
-        settle(self, version=version_of(f"Aggregate({self.column!r})", self.version))
+        set_fields(self, version=version_of(f"Aggregate({self.column!r})", self.version))
         if not isinstance(self.result, pa.DataType):
             raise OptionError(
                 f"Aggregate({self.column!r}): result={self.result!r}: an Arrow type such as pa.int64() is expected"

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Ints
-from keyedwm.config.validation import MS, expect_member, number, settle
+from keyedwm.config.validation import MS, expect_member, number, set_fields
 from keyedwm.core.errors import OptionError
 from keyedwm.core.text import span_text
 from keyedwm.core.window_rules import LatePolicy, LateRule, Touching
@@ -106,7 +106,7 @@ class SessionWindow:
     touching: Touching = Touching.MERGE
 
     def __post_init__(self) -> None:
-        settle(self, gap_ms=number("the gap of a session", self.gap_ms, MS))
+        set_fields(self, gap_ms=number("the gap of a session", self.gap_ms, MS))
         expect_member("touching", self.touching, Touching)
         if self.gap_ms < 1:
             raise OptionError(f"the gap of a session is {self.gap_ms} ms, it must be 1 or more")

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Ints
-from keyedwm.core.text import shown
+from keyedwm.core.text import short_repr
 
 SLOTS = 100
 MOST_SHOWN = 5
@@ -172,7 +172,7 @@ def _text(value: object) -> str:
     """
     if value is None:
         return _NULL
-    text, whole = shown(value, _KEY_LETTERS), value if isinstance(value, str) else repr(value)
+    text, whole = short_repr(value, _KEY_LETTERS), value if isinstance(value, str) else repr(value)
     if isinstance(value, str) and value not in ("", _NULL) and "," not in value and value[0] not in "'\"":
         text = text[1:-1]
     return text if len(whole) <= _KEY_LETTERS else f"{text} ({crc32(whole.encode()):08x})"

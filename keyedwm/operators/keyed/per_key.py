@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from keyedwm.config.validation import MS, expect_member, names, number, number_or_none, settle
+from keyedwm.config.validation import MS, expect_member, names, number, number_or_none, set_fields
 from keyedwm.core.errors import OptionError
 from keyedwm.core.text import nearest, span_text
 from keyedwm.operators.plan_checks import check_length, check_named_once
@@ -37,10 +37,10 @@ class PerKey:
     partitions: Partitions = Partitions.SLOWEST
 
     def __post_init__(self) -> None:
-        settle(self, lag_ms=number("the lag of keys", self.lag_ms, MS))
-        settle(self, behind_ms=number("how far keys may be behind", self.behind_ms, MS))
-        settle(self, idle_ms=number_or_none("the time after which a key is idle", self.idle_ms, MS))
-        settle(self, by=None if self.by is None else names("by of per_key", self.by))
+        set_fields(self, lag_ms=number("the lag of keys", self.lag_ms, MS))
+        set_fields(self, behind_ms=number("how far keys may be behind", self.behind_ms, MS))
+        set_fields(self, idle_ms=number_or_none("the time after which a key is idle", self.idle_ms, MS))
+        set_fields(self, by=None if self.by is None else names("by of per_key", self.by))
         expect_member("partitions", self.partitions, Partitions)
         check_length("lag of keys", self.lag_ms)
         check_length("time that keys may be behind", self.behind_ms)

@@ -11,7 +11,7 @@ from keyedwm.arrow.columns import Ints, contiguous, ints
 from keyedwm.config.validation import MS, number
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.rows import REASON
-from keyedwm.core.text import shown, span_text, words_of
+from keyedwm.core.text import short_repr, span_text, words_of
 from keyedwm.operators.aggregates.aggregate_function import column_type
 from keyedwm.operators.frames.plan import RowGapWindow
 from keyedwm.operators.messages.retention import Retention
@@ -47,7 +47,7 @@ def checked_values(by: Sequence[str], join_keys: object, key: object) -> dict[st
     for what, value in (("join_keys", join_keys), ("key", key)):
         if value is not None and not isinstance(value, Mapping):
             raise OptionError(
-                f"{what} is {shown(value)}: columns and their values are expected, such as {{'key': 'a'}}"
+                f"{what} is {short_repr(value)}: columns and their values are expected, such as {{'key': 'a'}}"
             )
         mappings.append(dict(value or {}))
     for name, value in mappings[1].items():
@@ -55,7 +55,8 @@ def checked_values(by: Sequence[str], join_keys: object, key: object) -> dict[st
             raise OptionError(f"{name!r} is no by column, they are {', '.join(by) or 'none'}")
         if name in mappings[0] and mappings[0][name] != value:
             raise OptionError(
-                f"{name!r} is asked for {shown(value)} in key and for {shown(mappings[0][name])} in join_keys: give one"
+                f"{name!r} is asked for {short_repr(value)} in key and for {short_repr(mappings[0][name])} in "
+                "join_keys: give one"
             )
     return {**mappings[0], **mappings[1]}
 
@@ -69,13 +70,15 @@ def wanted(name: str, kind: pa.DataType, value: object) -> pa.Scalar:
         problem = None
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         problem = error
-    raise OptionError(f"{name!r} is asked for {shown(value)}: a value of its type, {kind}, is expected") from problem
+    raise OptionError(
+        f"{name!r} is asked for {short_repr(value)}: a value of its type, {kind}, is expected"
+    ) from problem
 
 
 def _edge(what: str, value: object) -> Edge:
     if isinstance(value, tuple):
         if len(value) != 2:
-            raise OptionError(f"{what} is {shown(value)}: a number of ms is expected, or (ms, offset)")
+            raise OptionError(f"{what} is {short_repr(value)}: a number of ms is expected, or (ms, offset)")
         return _place(what, value[0]), _place(f"the offset of {what}", value[1])
     return _place(what, value)
 
@@ -88,7 +91,9 @@ def _place(what: str, value: object) -> int:
 
 
 def _turned(start: object, end: object) -> OptionError:
-    return OptionError(f"start is {shown(start)}, and end, {shown(end)}, lies before it: give the earlier one first")
+    return OptionError(
+        f"start is {short_repr(start)}, and end, {short_repr(end)}, lies before it: give the earlier one first"
+    )
 
 
 _HIGHEST_OFFSET = 2**62

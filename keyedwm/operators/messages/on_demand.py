@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from keyedwm.config.validation import MS, number, settle
+from keyedwm.config.validation import MS, number, set_fields
 from keyedwm.core.errors import OptionError
 from keyedwm.core.text import span_text
 from keyedwm.expressions.condition import Condition
@@ -38,7 +38,7 @@ class OnDemandWindow(WindowKind):
     opens: str
 
     def __post_init__(self) -> None:
-        settle(self, size_ms=number("the size of a window", self.size_ms, MS))
+        set_fields(self, size_ms=number("the size of a window", self.size_ms, MS))
         if self.size_ms < 1:
             raise OptionError(f"the size of a window is {self.size_ms} ms, it must be 1 or more")
         check_length("size of a window", self.size_ms)

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from keyedwm.config.validation import MS, expect, expect_member, names, number_or_none, pairs, settle
+from keyedwm.config.validation import MS, expect, expect_member, names, number_or_none, pairs, set_fields
 from keyedwm.core.errors import OptionError, OutOfTurnError
 from keyedwm.core.rows import REASON
 from keyedwm.operators.aggregates.spec import AggregateSpec
@@ -101,7 +101,7 @@ class StorePlan:
         expect("accumulating", self.accumulating, bool, "True or False")
         expect_member("full", self.full, CompletedBy)
         expect_member("late_by", self.late_by, EveryBy)
-        settle(
+        set_fields(
             self, by=names("by", self.by), aggregates=pairs("aggregates", self.aggregates, "(('rows', count()),)"),
             late_every_ms=number_or_none("the interval of late panes", self.late_every_ms, MS),
             late_rows=number_or_none("late_rows", self.late_rows),

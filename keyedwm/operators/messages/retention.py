@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
-from keyedwm.config.validation import MS, number_or_none, settle
+from keyedwm.config.validation import MS, number_or_none, set_fields
 from keyedwm.core.errors import OptionError
 from keyedwm.operators.plan_checks import check_length
 
@@ -31,9 +31,9 @@ class Retention:
     max_bytes: int | None = None
 
     def __post_init__(self) -> None:
-        settle(self, time_ms=number_or_none("the retention of a store", self.time_ms, MS))
+        set_fields(self, time_ms=number_or_none("the retention of a store", self.time_ms, MS))
         for name in ("max_windows", "max_messages", "max_bytes"):
-            settle(self, **{name: number_or_none(f"the {name} of a store", getattr(self, name))})
+            set_fields(self, **{name: number_or_none(f"the {name} of a store", getattr(self, name))})
         limits = {
             "retention in ms": self.time_ms,
             "max_windows": self.max_windows,

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from keyedwm.config.validation import number, settle
+from keyedwm.config.validation import number, set_fields
 from keyedwm.core.errors import OptionError, OutOfTurnError
 from keyedwm.core.text import span_text
 from keyedwm.core.window_rules import Touching
@@ -218,7 +218,7 @@ class SessionRowWindow(RowKind):
     between: int
 
     def __post_init__(self) -> None:
-        settle(self, between=number("the rows between two of a session", self.between))
+        set_fields(self, between=number("the rows between two of a session", self.between))
         if not 0 <= self.between < FARTHEST_MS:
             raise OptionError(
                 f"a session of rows with {self.between} rows between two of its own: 0 or more is expected"
@@ -317,7 +317,7 @@ def check_counts(window: Any) -> None:
     """Refuse a size or a step that is no number of rows."""
     for name in ("size", "step"):
         rows = number(f"the {name} of a window of rows", getattr(window, name))
-        settle(window, **{name: rows})
+        set_fields(window, **{name: rows})
         if not 1 <= rows <= FARTHEST_MS:
             raise OptionError(f"the {name} of a window of rows is {rows}, it must be from 1 to {FARTHEST_MS}")
 

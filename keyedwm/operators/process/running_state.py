@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.arrow.columns import Column, Flags, Ints, concat, contiguous, ints, sorted_distinct, take, to_arrow
+from keyedwm.arrow.columns import Column, Flags, Ints, concat, contiguous, ints, sorted_distinct, to_arrow, values_at
 from keyedwm.core.errors import OptionError
 from keyedwm.core.rows import EVENT_TIME, WATERMARK
 from keyedwm.core.window_rules import LatePolicy
@@ -225,7 +225,7 @@ def _up_to(function: AggregateFunction, columns: Sequence[Column], first: Ints, 
         1,
     )  # lists of each range would be quadratic: merge neighbours, then farther ones
     while (reach := np.flatnonzero(places - step >= first)).size:
-        both = [concat([column, take(column, reach - step)]) for column in columns]
+        both = [concat([column, values_at(column, reach - step)]) for column in columns]
         columns = function.merge(both, Groups(np.concatenate([places, reach]), len(first)))
         step *= 2
-    return [take(column, wanted) for column in columns]
+    return [values_at(column, wanted) for column in columns]

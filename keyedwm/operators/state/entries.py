@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.arrow.columns import Column, Ints, concat, contiguous, empty, from_arrow, ints, take, to_arrow
+from keyedwm.arrow.columns import Column, Ints, concat, contiguous, empty, from_arrow, ints, to_arrow, values_at
 from keyedwm.operators.aggregates.aggregate_function import AggregateFunction, Groups, Spans
 from keyedwm.operators.kernels import add_by_group, add_by_span
 from keyedwm.operators.results import HIDDEN, ROWS
@@ -60,7 +60,7 @@ class Entries:
         return Entries(
             self.keys[places],
             self.rows[places],
-            tuple(tuple(take(column, places) for column in columns) for columns in self.accumulators),
+            tuple(tuple(values_at(column, places) for column in columns) for columns in self.accumulators),
         )
 
     def columns(self) -> list[Column]:

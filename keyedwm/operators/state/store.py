@@ -35,7 +35,7 @@ import pyarrow as pa
 
 from keyedwm.config.validation import expect
 from keyedwm.core.errors import OptionError
-from keyedwm.core.text import shown
+from keyedwm.core.text import short_repr
 from keyedwm.operators.state.blobs import damaged, read_stored, stored
 
 # Larger parts are few enough, and are merged with all others or not at all.
@@ -159,7 +159,7 @@ def checked_store(store: object) -> MemoryStore:
         return MemoryStore()
     if not all(hasattr(store, call) for call in ("sizes", "get", "apply")):
         raise OptionError(
-            f"store is {shown(store)}: a MemoryStore() is expected, or an object with sizes, get and apply"
+            f"store is {short_repr(store)}: a MemoryStore() is expected, or an object with sizes, get and apply"
         )
     return cast("MemoryStore", store)
 

@@ -27,7 +27,7 @@ from keyedwm.operators.shuffle import ORDER, TIME
 from keyedwm.spark.api.source import ship_source
 from keyedwm.spark.api.store import Store, check_store, ship_messages
 from keyedwm.spark.api.window_specs import window_key_watermark
-from keyedwm.spark.arguments import check_own_aggregates, named
+from keyedwm.spark.arguments import argument_text, check_own_aggregates
 from keyedwm.spark.hosting.bucket_batch import BucketLayout
 from keyedwm.spark.hosting.build_plan import build_results
 from keyedwm.spark.hosting.source_description import Source
@@ -148,7 +148,7 @@ def _check_kinds(df: object, window: object, aggs: object, early: object) -> Non
 
     if not isinstance(df, (DataFrame, Source)):
         raise OptionError(
-            f"aggregate: df={named(df)}: a frame, or keyedwm.spark.kafka(...), is expected; load() a reader"
+            f"aggregate: df={argument_text(df)}: a frame, or keyedwm.spark.kafka(...), is expected; load() a reader"
         )
     if not isinstance(aggs, Mapping) or not all(isinstance(name, str) for name in aggs):
         raise OptionError(f"aggregate: aggs={aggs!r}: a mapping is expected, such as {{'orders': count()}}")

@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from keyedwm.core.errors import OptionError
-from keyedwm.spark.arguments import named, require_session
+from keyedwm.spark.arguments import argument_text, require_session
 from keyedwm.spark.hosting.source_description import Source
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def options_of(given: Mapping[str, Any]) -> dict[str, str]:
     properties = given.get("properties", {})
     if not isinstance(properties, Mapping):
         raise OptionError(
-            f"kafka: properties={named(properties)}: a mapping from Kafka's property to its value is expected"
+            f"kafka: properties={argument_text(properties)}: a mapping from Kafka's property to its value is expected"
         )
     for name, value in properties.items():
         option = name if name.lower().startswith(_KAFKA) else f"{_KAFKA}{name}"
@@ -119,7 +119,7 @@ def argument_of(option: str) -> str:
 def _text(option: str, value: object) -> str:
     """Return a value as the option's text."""
     if option == _WHERE and not isinstance(value, str):
-        raise OptionError(f"option {option}: a text such as \"key = 'a'\" is expected, not {named(value)}")
+        raise OptionError(f"option {option}: a text such as \"key = 'a'\" is expected, not {argument_text(value)}")
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, timedelta):
@@ -132,11 +132,11 @@ def _text(option: str, value: object) -> str:
         return ",".join(_name(option, one) for one in value)
     if not isinstance(value, (str, int, float)):
         what = "a list of texts" if option == _COLUMNS else "a text, number or boolean"
-        raise OptionError(f"option {option}: {what} is expected, not {named(value)}")
+        raise OptionError(f"option {option}: {what} is expected, not {argument_text(value)}")
     return str(value)
 
 
 def _name(option: str, value: object) -> str:
     if not isinstance(value, str) or ("," in value and option != _COLUMNS):
-        raise OptionError(f"option {option}: a list of names is expected, {named(value)} is none")
+        raise OptionError(f"option {option}: a list of names is expected, {argument_text(value)} is none")
     return value

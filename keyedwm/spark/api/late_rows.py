@@ -18,7 +18,7 @@ from keyedwm.core.text import span_text
 from keyedwm.operators.frames.plan import RowGapWindow, SessionWindow, SlidingWindow
 from keyedwm.operators.frames.session_parts import closed_ms
 from keyedwm.spark.api.watermark import axis_columns, followed
-from keyedwm.spark.arguments import named, require_frame
+from keyedwm.spark.arguments import argument_text, require_frame
 from keyedwm.spark.hosting.handed_on import refuse_records_twice
 from keyedwm.spark.hosting.staged_rows import rejected_type
 
@@ -117,8 +117,8 @@ def _rule(df: DataFrame, window: object, lateness: str | None, axis: str, caller
     event_time, watermark = axis_columns(df, axis, caller)
     if isinstance(window, RowGapWindow) or not isinstance(window, (SlidingWindow, SessionWindow, type(None))):
         raise OptionError(
-            f"{caller}: window={named(window)}: tumbling(...), sliding(...) or session(gap) of keyedwm.spark is "
-            "expected, without a time zone, as Spark's own window and session_window have none; or leave it out"
+            f"{caller}: window={argument_text(window)}: tumbling(...), sliding(...) or session(gap) of keyedwm.spark "
+            "is expected, without a time zone, as Spark's own window and session_window have none; or leave it out"
         )
     return _Rule(event_time, watermark, window, 0 if lateness is None else duration_ms("lateness", lateness))
 

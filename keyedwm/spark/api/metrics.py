@@ -17,7 +17,7 @@ from keyedwm.config.secrets import refuse_login_in
 from keyedwm.config.validation import is_host_name, number
 from keyedwm.core.errors import OptionError
 from keyedwm.core.text import nearest
-from keyedwm.spark.arguments import named, require_session
+from keyedwm.spark.arguments import argument_text, require_session
 from keyedwm.spark.failures.left import Failures
 from keyedwm.spark.metrics.exporter import Exporter, ExporterName, MetricsListener, require_library
 from keyedwm.spark.metrics.figures import Figures
@@ -135,7 +135,7 @@ def _exporter_name(given: object) -> ExporterName:
     if given not in known:
         close = nearest(given, known) if isinstance(given, str) else None
         hint = f"; did you mean {close}?" if close else ""
-        raise OptionError(f"metrics: exporter={named(given)}: one of {', '.join(known)} is expected{hint}")
+        raise OptionError(f"metrics: exporter={argument_text(given)}: one of {', '.join(known)} is expected{hint}")
     return ExporterName(given)
 
 
@@ -171,7 +171,7 @@ def _exporter(figures: Figures, spark: SparkSession, where: _Where) -> Exporter:
 def _text(given: Mapping[str, Any], argument: str, right: str) -> str:
     value = given[argument]
     if not isinstance(value, str) or not value.strip():
-        raise OptionError(f"metrics: {argument}={named(value)}: {right} is expected")
+        raise OptionError(f"metrics: {argument}={argument_text(value)}: {right} is expected")
     return value
 
 
@@ -181,5 +181,5 @@ def _host_and_port(address: object) -> tuple[str, int]:
     if found is None or int(found["port"]) > _MOST_PORT or not is_host_name(found["host"]):
         if isinstance(address, str):
             refuse_login_in("metrics: address", address)
-        raise OptionError(f"metrics: address={named(address)}: host:port is expected, such as {_LISTENS_AT}")
+        raise OptionError(f"metrics: address={argument_text(address)}: host:port is expected, such as {_LISTENS_AT}")
     return found["host"], int(found["port"])

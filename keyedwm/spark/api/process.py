@@ -21,7 +21,7 @@ from keyedwm.operators.process.plan import ProcessInput, ProcessPlan
 from keyedwm.operators.process.processor import Processor
 from keyedwm.operators.shuffle import TIME
 from keyedwm.spark.api.window_specs import checked_key_watermark
-from keyedwm.spark.arguments import are_names, check_sendable, named
+from keyedwm.spark.arguments import are_names, argument_text, check_sendable
 from keyedwm.spark.hosting.bucket_batch import BucketLayout
 from keyedwm.spark.hosting.build_plan import build_results
 from keyedwm.spark.hosting.handed_on import once_each
@@ -167,7 +167,8 @@ def _frames(inputs: object) -> list[DataFrame]:
         frame = one.load() if isinstance(one, Source) else one
         if not isinstance(frame, DataFrame):
             raise OptionError(
-                f"process: inputs={named(one)}: a frame, or keyedwm.spark.kafka(...), is expected, or a list of them"
+                f"process: inputs={argument_text(one)}: a frame, or keyedwm.spark.kafka(...), is expected, or a list "
+                "of them"
             )
         frames.append(frame)
     if not frames:

@@ -24,7 +24,7 @@ from keyedwm.operators.process.running import VERSION, Running
 from keyedwm.operators.process.running_state import RECORD, RunningPlan
 from keyedwm.spark.api.process import OperatorPlacement, ProcessorSpec, processed
 from keyedwm.spark.api.window_specs import checked_key_watermark
-from keyedwm.spark.arguments import are_names, check_own_aggregates, named
+from keyedwm.spark.arguments import are_names, argument_text, check_own_aggregates
 from keyedwm.spark.hosting.source_description import Source, frame_of
 from keyedwm.spark.hosting.staged_rows import arrow_schema, check_keys, check_rows, columns_of, payload_columns
 
@@ -117,9 +117,13 @@ def deduplicate(
     frame = frame_of(df, "df", "deduplicate")
     keys = (on,) if isinstance(on, str) else on
     if not are_names(keys):
-        raise OptionError(f"deduplicate: on={named(on)}: the names of columns are expected; compute others before")
+        raise OptionError(
+            f"deduplicate: on={argument_text(on)}: the names of columns are expected; compute others before"
+        )
     if not isinstance(axis, str):
-        raise OptionError(f"deduplicate: axis={named(axis)}: the name of a time axis is expected, or leave it out")
+        raise OptionError(
+            f"deduplicate: axis={argument_text(axis)}: the name of a time axis is expected, or leave it out"
+        )
     check_rows(frame, axis, "deduplicate", takes_panes=True)
     check_keys(frame, keys, "deduplicate")
     plan = DeduplicatePlan(

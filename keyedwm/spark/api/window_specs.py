@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from keyedwm.config.validation import choice, duration_ms, months_of, names_months, offset_ms, whole
 from keyedwm.core.errors import OptionError
-from keyedwm.core.text import shown, span_text
+from keyedwm.core.text import short_repr, span_text
 from keyedwm.core.window_rules import Touching
 from keyedwm.operators.frames.plan import FrameWindow, RowGapWindow, SessionWindow, SlidingWindow
 from keyedwm.operators.frames.zoned import ZonedWindow
@@ -41,8 +41,8 @@ def sliding(size: str, slide: str, offset: str = "0 seconds", *, zone: str | Non
         return _zoned(zone, (duration_ms("size", size), duration_ms("slide", slide)), later_ms)
     if names_months(size) or names_months(slide):
         raise OptionError(
-            f"a window of {shown(size)} every {shown(slide)}: whole months, quarters or years are expected for both, "
-            "or for none, as months differ in length"
+            f"a window of {short_repr(size)} every {short_repr(slide)}: whole months, quarters or years are expected "
+            "for both, or for none, as months differ in length"
         )
     size_ms, slide_ms = duration_ms("size", size), duration_ms("slide", slide)
     return SlidingWindow(size_ms, slide_ms, _forward(later_ms, slide_ms))

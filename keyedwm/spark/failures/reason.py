@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from keyedwm.core.errors import KeyedwmError, OptionError
-from keyedwm.spark.arguments import named
+from keyedwm.spark.arguments import argument_text
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -66,7 +66,7 @@ def reason(failed: StreamingQuery | BaseException | str | None) -> str | None:
     elif hasattr(failed, "exception"):
         error = failed.exception()
     else:
-        raise OptionError(f"reason: {named(failed)} is no query, no exception and no text of one")
+        raise OptionError(f"reason: {argument_text(failed)} is no query, no exception and no text of one")
     return None if error is None else _own(error) or _of_spark(error)
 
 

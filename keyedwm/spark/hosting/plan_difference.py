@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from keyedwm.core.text import listed, shown
+from keyedwm.core.text import listed, short_repr
 from keyedwm.operators.state.description import lines_of
 
 _MOST = 3
@@ -28,7 +28,7 @@ def difference(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> str:
         order = "in another order "
     if len(gone) == len(come) == 1:
         gone[0], come[0] = _from_first_difference(gone[0], come[0])
-    theirs, ours = (listed([shown(line) for line in lines], _MOST) or "nothing" for lines in (gone, come))
+    theirs, ours = (listed([short_repr(line) for line in lines], _MOST) or "nothing" for lines in (gone, come))
     return f"{order}it has {theirs} where this plan has {ours}" if gone or come else ""
 
 

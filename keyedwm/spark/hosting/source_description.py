@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from keyedwm.config.places import field_of
 from keyedwm.core.errors import OptionError
 from keyedwm.plugin import FORMAT
-from keyedwm.spark.arguments import named
+from keyedwm.spark.arguments import argument_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -72,7 +72,8 @@ def stream_of(one: object, called: str, caller: str) -> DataFrame | Source:
 
     if not isinstance(one, (DataFrame, Source)):
         raise OptionError(
-            f"{caller}: {called}={named(one)}: a frame, or keyedwm.spark.kafka(...), is expected; load() a reader"
+            f"{caller}: {called}={argument_text(one)}: a frame, or keyedwm.spark.kafka(...), is expected; load() a "
+            "reader"
         )
     return one
 

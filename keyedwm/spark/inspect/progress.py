@@ -24,7 +24,7 @@ from keyedwm.arrow.instants import instant_ms
 from keyedwm.config.validation import duration_ms
 from keyedwm.core.errors import OptionError
 from keyedwm.core.text import about_span
-from keyedwm.spark.arguments import named, require_session
+from keyedwm.spark.arguments import argument_text, require_session
 from keyedwm.spark.failures.left import Failures, checkpoint_of
 from keyedwm.spark.metrics.batch_figures import facts_of, facts_of_log
 from keyedwm.spark.metrics.committed import committed_sources
@@ -120,7 +120,7 @@ def source_progress(query: StreamingQuery) -> list[dict[str, Any]]:
     the batch that was committed last, without log ends; empty where there is none, or with Spark Connect.
     """
     if not hasattr(query, "lastProgress"):
-        raise OptionError(f"source_progress: query={named(query)}: a query is expected, as start() gives it")
+        raise OptionError(f"source_progress: query={argument_text(query)}: a query is expected, as start() gives it")
     last = query.lastProgress
     if last is not None:
         return _facts(last)

@@ -17,7 +17,7 @@ from opentelemetry.metrics import CallbackOptions, Observation, get_meter_provid
 
 from keyedwm import __version__
 from keyedwm.core.errors import OptionError
-from keyedwm.spark.arguments import named
+from keyedwm.spark.arguments import argument_text
 from keyedwm.spark.metrics.catalogue import METRICS, Kind, Metric
 from keyedwm.spark.metrics.figures import Figures, Sample
 
@@ -91,7 +91,9 @@ def provider_of(given: Any) -> Any:
     """Return the provider that was given, or else the global one. Raises OptionError where none is set."""
     if given is not None:
         if not hasattr(given, "get_meter"):
-            raise OptionError(f"metrics: meter_provider={named(given)}: a MeterProvider of OpenTelemetry is expected")
+            raise OptionError(
+                f"metrics: meter_provider={argument_text(given)}: a MeterProvider of OpenTelemetry is expected"
+            )
         return given
     provider = get_meter_provider()
     if type(provider).__module__.startswith(_API):

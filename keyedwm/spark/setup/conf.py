@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from keyedwm.core.errors import OptionError
-from keyedwm.spark.arguments import named
+from keyedwm.spark.arguments import argument_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -94,7 +94,7 @@ def start_in_turn(*writers: DataStreamWriter) -> list[StreamingQuery]:
     for writer in writers:
         if not hasattr(writer, "start"):
             raise OptionError(
-                f"start_in_turn: {named(writer)} is no writer of a stream: give df.writeStream..., not started"
+                f"start_in_turn: {argument_text(writer)} is no writer of a stream: give df.writeStream..., not started"
             )
     queries = []
     for writer in writers:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from keyedwm.core.inline import HEADER
 from keyedwm.kafka.client.values import Isolation
-from keyedwm.kafka.records.read import Wanted
+from keyedwm.kafka.records.read import ColumnSelection
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
 from keyedwm.testing.simulated_kafka.brokers import Brokers
@@ -132,7 +132,7 @@ class KafkaTarget(Target):
         log = self.brokers.logs[TOPIC, partition]
         ranges = [OffsetRange(TOPIC, partition, log.start, log.stable)]
         values: list[str] = []
-        wanted = Wanted(control_header=HEADER)
+        wanted = ColumnSelection(control_header=HEADER)
         for fetched in read_ranges(self._connect(), ranges, wanted, Isolation.READ_COMMITTED):
             values += pa.array(fetched.records.value).cast(pa.string()).to_pylist()
         return values

@@ -13,10 +13,10 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from keyedwm.config.validation import MS, expect, expect_member, names, number_or_none, settle
+from keyedwm.config.validation import MS, expect, expect_member, names, number_or_none, set_fields
 from keyedwm.core.errors import OptionError, OutOfTurnError
 from keyedwm.core.rows import REASON
-from keyedwm.core.text import shown
+from keyedwm.core.text import short_repr
 from keyedwm.operators.aggregates.aggregate_function import column_type
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow
 from keyedwm.operators.join.plan import How
@@ -81,7 +81,7 @@ class WindowJoinSide:
         expect("the name of a side", self.name, str, "a text such as 'orders'")
         expect(f"the schema of {self.name}", self.schema, pa.Schema, "a pyarrow.Schema")
         expect(f"unbounded of {self.name}", self.unbounded, bool, "True or False")
-        settle(self, on=names(f"on of {self.name}", self.on))
+        set_fields(self, on=names(f"on of {self.name}", self.on))
         for name in (*self.on, self.time, *self.record):
             column_type(self.schema, name)
         for name in self.on:
@@ -266,7 +266,7 @@ class WindowJoinPlan:
         """Return the number of the side with this name; raise OptionError if there is none."""
         names = [side.name for side in self.sides]
         if name not in names:
-            raise OptionError(f"the join has no side {shown(name)}, it has {names[LEFT]} and {names[RIGHT]}")
+            raise OptionError(f"the join has no side {short_repr(name)}, it has {names[LEFT]} and {names[RIGHT]}")
         return names.index(name)
 
     def grid(self, first: int = 0) -> Grid:
@@ -332,7 +332,7 @@ class WindowJoinPlan:
         expect_member("emit", self.emit, Emit)
         for name in ("early", "late"):
             every_ms = number_or_none(f"the interval of {name} pairs", getattr(self, f"{name}_every_ms"), MS)
-            settle(self, **{f"{name}_every_ms": every_ms})
+            set_fields(self, **{f"{name}_every_ms": every_ms})
 
     def _check_sessions(self) -> None:
         for side in self.sides:
