@@ -107,7 +107,7 @@ mutants: install  ## break every rule on purpose: the suite must notice each (a 
 # What workers and Spark say beside the figures goes into build/bench-NAME.log.
 bench: java  ## our jobs and Spark's in turn by the rules of benchmarks/README.md, some hours (ONLY=NAME: one part; ARGS="--pairs 2": options of that part), and docs/reference/performance.md out of what came out
 	@mkdir -p build
-	@for one in $(or $(ONLY),source sink windows join nexmark store state restart start small_batch latency planning control_rows memory idle); do \
+	@for one in $(or $(ONLY),source formats sink windows join nexmark store state restart start small_batch latency planning control_rows memory idle); do \
 	  echo "$$one, from $$(date +%H:%M)"; \
 	  $(BIN)/python -W ignore -m benchmarks.$$one $(ARGS) 2>build/bench-$$one.log || { tail -n 20 build/bench-$$one.log; exit 1; }; \
 	done

@@ -41,6 +41,7 @@ class Family:
 _PICTURE = re.compile(r"figures/([\w.-]+)\)")
 FAMILIES = (
     Family("source", "Reading", ("source-", "planning", "control-rows", "memory"), "reading from Kafka, planning"),
+    Family("formats", "Formats", ("formats-",), "event times and fields out of Avro, Protobuf and JSON"),
     Family("windows", "Windows", ("windows-",), "tumbling and sliding windows, sessions, skewed keys and partitions"),
     Family(
         "start",

@@ -52,15 +52,20 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """The median of a side's ratios to its rival."""
+    """The median of a side's ratios to its rival, or to the side that `rival` names."""
 
     name: str
     side: str
     what: str = "rate"
+    rival: str | None = None
 
     def __call__(self, results: Results) -> float:
         """Return it; raise KeyError if it was not measured."""
-        summary = results[self.name]["ratios"][self.side][self.what]
+        found = results[self.name]
+        if self.rival is not None:
+            pairs = zip(found["runs"][self.side], found["runs"][self.rival], strict=True)
+            return median(ours[self.what] / theirs[self.what] for ours, theirs in pairs)
+        summary = found["ratios"][self.side][self.what]
         if summary is None:
             raise KeyError(self.what)
         return float(summary["median"])
@@ -97,14 +102,15 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """By how many percent a side is slower than its rival."""
+    """By how many percent a side is slower than its rival, or than the side that `rival` names."""
 
     name: str
     side: str
+    rival: str | None = None
 
     def __call__(self, results: Results) -> float:
         """Return it; raise KeyError if it was not measured."""
-        return 100 * (1 - Ratio(self.name, self.side)(results))
+        return 100 * (1 - Ratio(self.name, self.side, rival=self.rival)(results))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +142,8 @@ NEXMARK_STAGED = ("q5", "q11")
 # What reads JSON in the source: the operator's first stage where there is one, else the option columns.
 NEXMARK_READ = {name: PUSHED if name in NEXMARK_STAGED else FIELDS for name in NEXMARK}
 MOST, LEAST = False, True
+AVRO, PROTO, JSON = (f"{OURS}, {one}" for one in ("Avro", "Protobuf", "JSON"))
+EVENT_TIME = {one: (f"{one}, event time", f"{one}, timestamp") for one in ("Avro", "Protobuf")}
 # A rate over fewer says more of the start than of the rest.
 FULL_BATCHES = 10
 OPEN = "all open"
@@ -154,6 +162,11 @@ TARGETS = (
     Target("source, CPU seconds per row", MOST, 1.1, Ratio("source-batches", OURS, "cpu_s")),
     Target("source, 4 columns, CPU seconds per row", MOST, 0.8, Ratio("source-batches", f"{OURS}, 4 columns", "cpu_s")),
     Target("event time out of JSON costs", MOST, 25, Lost("source-json", "json"), "%"),
+    Target("event time and four fields out of Avro, of Spark's from_avro", LEAST, 3, Ratio("formats-fields", AVRO)),
+    Target("the same, of the same fields in JSON", LEAST, 1.5, Ratio("formats-fields", AVRO, rival=JSON)),
+    Target("the same of Protobuf, of the same fields in JSON", LEAST, 1.5, Ratio("formats-fields", PROTO, rival=JSON)),
+    Target("event time out of Avro costs", MOST, 15, Lost("formats-event-time", *EVENT_TIME["Avro"]), "%"),
+    Target("event time out of Protobuf costs", MOST, 15, Lost("formats-event-time", *EVENT_TIME["Protobuf"]), "%"),
     Target(
         "source, batches of ten rows, trigger time", MOST, 1.5,
         Inverse("source-small", OURS, "steady"),

@@ -63,15 +63,18 @@ class Bench:
 
 
 @contextmanager
-def running(conf: Mapping[str, str] | None = None) -> Iterator[tuple[Cluster, SparkSession]]:
+def running(
+    conf: Mapping[str, str] | None = None, jars: Iterable[object] = ()
+) -> Iterator[tuple[Cluster, SparkSession]]:
     """Start a broker, and a Spark that has its own Kafka connector and the settings that ours is used with.
 
-    conf: what is set beside those of `session_conf`. Sides of Spark set their state store; they run no Python.
+    conf: what is set beside those of `session_conf`. jars: beside those of the connector. Sides of Spark set their
+    state store; they run no Python.
     """
     with broker() as kafka:
         print(kafka.describe(), file=sys.stderr)
         cluster = Cluster.connect(ClientConfig.from_options({"bootstrap.servers": kafka.bootstrap}))
-        spark = session(spark_kafka_connector_jars(), conf={**session_conf(cores=2), **(conf or {})})
+        spark = session([*spark_kafka_connector_jars(), *jars], conf={**session_conf(cores=2), **(conf or {})})
         yield cluster, spark
         spark.stop()
         cluster.close()
@@ -79,9 +82,17 @@ def running(conf: Mapping[str, str] | None = None) -> Iterator[tuple[Cluster, Sp
 
 @contextmanager
 def bench(
-    doc: str | None, cases: Iterable[str], conf: Mapping[str, str] | None = None, *, batches: bool = False
+    doc: str | None,
+    cases: Iterable[str],
+    conf: Mapping[str, str] | None = None,
+    *,
+    batches: bool = False,
+    jars: Callable[[], Iterable[object]] = tuple,
 ) -> Iterator[Bench]:
-    """Read the command line, and start what the cases run on; batches: whether their number can be asked for."""
+    """Read the command line, and start what the cases run on.
+
+    batches: whether their number can be asked for. jars: fetches those that Spark needs beside its connector's.
+    """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--case", action="append", choices=list(cases))
     parser.add_argument("--records", type=how_many, help="at most so many for a case, less than it says")
@@ -91,7 +102,7 @@ def bench(
     if batches:
         parser.add_argument("--batches", type=how_many, help="so many full micro-batches")
     chosen = parser.parse_args()
-    with running(conf) as (cluster, spark):
+    with running(conf, jars()) as (cluster, spark):
         asked = chosen.records, chosen.pairs, chosen.batches if batches else None
         yield Bench(cluster, spark, tuple(chosen.case or cases), *asked)
 

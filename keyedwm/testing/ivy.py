@@ -99,6 +99,7 @@ HASHES: Mapping[str, str] = MappingProxyType(
         "slf4j-api-1.7.36.jar": "d3ef575e3e4979678dc01bf1dcce51021493b4d11fb7f1be8ad982877c16a1c0",
         "snakeyaml-2.4.jar": "ef779af5d29a9dde8cc70ce0341f5c6f7735e23edff9685ceaa9d35359b7bb7f",
         "snappy-java-1.1.10.7.jar": "4c766cb3f855415ee734b2392949a0b6f12a60879334a74518deaf6270d32e36",
+        "spark-avro_2.13-4.2.0.jar": "4c186cedc03cbe4ee356a94b32232b347ef48611c3209400b3a77e4fe4abff4f",
         "spark-sql-kafka-0-10_2.13-4.2.0.jar": "64539c45e5d39f7ddb747312c239f38f5208d08c1a0ddf7d70beb2fbd9373705",
         "spark-token-provider-kafka-0-10_2.13-4.1.0-preview1.jar": (
             "ab6e27a8a47ce63348dd0ecbd5543dc6212b4783180305cde5749e79684ea97b"
@@ -292,6 +293,14 @@ ARTIFACTS = (
     "org.apache.kafka:kafka-clients:3.9.1",
     "org.apache.commons:commons-pool2:2.12.0",
 )
+
+
+AVRO = "org.apache.spark:spark-avro_2.13:4.2.0"
+
+
+def spark_avro_jars() -> list[Path]:
+    """Jars of Spark's `from_avro`, to name in `spark.jars`; raises UnavailableError as the one below."""
+    return fetch_jars("spark-avro", [AVRO], transitive=False)
 
 
 def spark_kafka_connector_jars() -> list[Path]:
