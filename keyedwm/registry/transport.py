@@ -1,7 +1,7 @@
 """Questions to a registry at several addresses: the login, TLS, and repetitions with growing pauses.
 
 Rule: a fault of the registry's is asked about again until the time is over, and then is an UnavailableError; what the
-registry answers plainly is final.
+registry answers plainly is final, but that it has no such thing only if no other address has it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from keyedwm.config import user_functions
 from keyedwm.config.tokens import NoTokenError, ask_for_token
 from keyedwm.core.errors import UnavailableError
-from keyedwm.registry.answers import FaultError, RegistryAccessError, value_of_answer
+from keyedwm.registry.answers import AbsentError, FaultError, RegistryAccessError, value_of_answer
 from keyedwm.registry.http import Answer, DistrustedError, NoReplyError, Question, exchange
 from keyedwm.registry.options import PREFIX, Address, RegistryConfig
 
@@ -49,19 +49,24 @@ class Transport:
         addresses = self.config.addresses
         words: dict[Address, str] = {}
         while True:
-            again = False
+            again, absent = False, None
             for at in range(self._first, self._first + len(addresses)):
                 address = addresses[at % len(addresses)]
                 # One that is silent leaves time for the others, or for another try.
                 attempt_s = min(limit_s / (len(addresses) + 1), max(over_at - self.clock(), _LEAST_S))
                 try:
                     value = value_of_answer(self._exchange(address, question, attempt_s), self._login_option())
+                except AbsentError as error:  # another address may be ahead of this one
+                    absent = absent or error
+                    continue
                 except (NoReplyError, FaultError) as fault:
                     words[address] = str(fault)
                     again = again or not isinstance(fault, FaultError) or fault.again
                     continue
                 self._first = at % len(addresses)
                 return value
+            if absent is not None:
+                raise absent
             # The words of a try without time to answer would say less than those before.
             if not again or over_at - self.clock() < 2 * pause_s:
                 said = "; ".join(f"{address}: {reason}" for address, reason in words.items())

@@ -17,7 +17,7 @@ from keyedwm.registry.http import MOST_BYTES
 from keyedwm.testing.local import free_ports
 from tests import tokens
 from tests.registry.conftest import Clock, Connect
-from tests.support.fake_registry import PATH, FakeRegistry, reply
+from tests.support.fake_registry import PATH, FakeRegistry, fake_registry, reply
 
 TEXT = '"string"'
 PAGE = b"<html>Sign in</html>"
@@ -86,6 +86,17 @@ def test_an_address_that_is_refused_is_left_for_the_next_one_and_that_stays_firs
         registry.schema(99)
     assert f"{fake.url}: it answers 500" in str(caught.value)
     assert f"{gone}: Connection refused" in str(caught.value)
+
+
+def test_an_id_that_one_address_does_not_know_yet_is_asked_of_the_others(fake: FakeRegistry, connect: Connect) -> None:
+    """A copy of a registry may be behind the one that gave the id."""
+    schema_id = fake.add("s", TEXT)
+    with fake_registry() as behind:
+        registry = connect(f"{behind.url},{fake.url}")
+        assert registry.schema(schema_id).text == TEXT
+        with pytest.raises(UnknownSchemaError):
+            registry.schema(99)
+        assert [behind.asked, fake.asked].count(["GET /schemas/ids/1", "GET /schemas/ids/99"]) == 2
 
 
 @contextmanager
