@@ -40,23 +40,32 @@ class Family:
 
 _PICTURE = re.compile(r"figures/([\w.-]+)\)")
 FAMILIES = (
-    Family("source", "Reading", ("source-", "planning", "control-rows", "memory"), "reading from Kafka, planning"),
-    Family("formats", "Formats", ("formats-",), "event times and fields out of Avro, Protobuf and JSON"),
-    Family("windows", "Windows", ("windows-",), "tumbling and sliding windows, sessions, skewed keys and partitions"),
     Family(
-        "start",
-        "Start and latency",
-        ("start-", "latency-", "small-batch", "first-task"),
-        "the first batch, the small batch, event to result",
-        FLAMES,
+        "reading",
+        "Reading, planning and writing",
+        ("source-", "planning", "control-rows", "memory", "formats-", "sink-"),
+        "reading from Kafka, event times and fields out of Avro, Protobuf and JSON, planning, Kafka to Kafka, Delta",
     ),
-    Family("state", "State", ("state-",), "what a batch costs against what is open", STATE_FLOOR),
-    Family("joins", "Joins", ("join-",), "stream-stream joins", JOIN_FLOOR),
-    Family("store", "The window store", ("store-",), "full-state aggregates", STORE_FLOOR),
-    Family("sink", "The sink", ("sink-",), "Kafka to Kafka, Delta"),
-    Family("nexmark", "Nexmark", ("nexmark-",), "its queries over Kafka"),
     Family(
-        "cluster", "Tasks and executors", ("driver", "growth", "idle"), "the driver's part, executors, idle queries"
+        "windows",
+        "Windows and the window store",
+        ("windows-", "store-"),
+        "tumbling and sliding windows, sessions, skewed keys and partitions, full-state aggregates",
+        STORE_FLOOR,
+    ),
+    Family(
+        "batches",
+        "Start, latency, state and executors",
+        ("start-", "latency-", "small-batch", "first-task", "state-", "driver", "growth", "idle"),
+        "the first batch, the small batch, event to result, open state, the driver's part, idle queries",
+        FLAMES + STATE_FLOOR,
+    ),
+    Family(
+        "joins",
+        "Joins and Nexmark",
+        ("join-", "nexmark-"),
+        "stream-stream joins, Nexmark's queries over Kafka",
+        JOIN_FLOOR,
     ),
 )
 FIGURES = {
@@ -113,7 +122,7 @@ def _section(found: Mapping[str, Any]) -> str:
     machine = found["machine"]
     on = f"{machine['cores']} cores, Python {machine['python']}, PySpark {machine['pyspark']}"
     rounds = len(next(iter(found["runs"].values())))
-    head = f"## {found['name']}\n\n{_setting(found['setting'])}; {on}; {rounds} rounds{_warming(found)}.\n"
+    head = f"## {found['name']}\n\n{_setting(found['setting'])}\n\n{on}; {rounds} rounds{_warming(found)}.\n"
     return head + "\n" + (_rates if "rate" in _figures(found) else _others)(found) + _spent(found)
 
 
@@ -178,10 +187,10 @@ def _figures(found: Mapping[str, Any]) -> list[str]:
 
 
 def _setting(setting: Mapping[str, Any]) -> str:
-    """Name and value; what each side is given stands behind its name."""
+    """Name and value; what each side is given stands in a list, behind its name."""
     common = [f"{name} {_number(value)}" for name, value in setting.items() if name != "sides" and value is not None]
-    own = [f"{side}: {_setting(given)}" for side, given in setting.get("sides", {}).items()]
-    return "; ".join([", ".join(common), *own] if common else own)
+    sides = [f"- {side}: {_setting(given)}" for side, given in setting.get("sides", {}).items()]
+    return "\n\n".join(part for part in (", ".join(common), "\n".join(sides)) if part)
 
 
 def _summary(summary: Mapping[str, float] | None) -> str:

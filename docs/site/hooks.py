@@ -19,8 +19,11 @@ PAGES = {
     "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "report-a-vulnerability.md",
     "tests/system/README.md": "design/tests-of-the-system.md",
 }
+# Pages for contributors, and lists: the search shows pages of the same words first.
+_LAST_IN_SEARCH = ("design/", "changelog.md", "contributing.md", "reference/sentences.md", "report-a-vulnerability.md")
 # Users make these and call no method of them.
 _BUILT_BY_CALLS = ("Aggregate", "Store")
 _LINK = re.compile(r"(?<=\]\()(?!https?:|#)([^)#\s]+)")
@@ -46,7 +49,9 @@ def on_files(files: Files, *, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
-    """Lead links out of docs/ to the pages that are made of their files."""
+    """Lead links out of docs/ to the pages that are made of their files, and rank contributors' pages last."""
+    if page.file.src_uri.startswith(_LAST_IN_SEARCH):
+        page.meta["search"] = {"boost": 0.05}
     if page.file.generated_by:
         return markdown
     return _relinked(markdown, Path("docs") / page.file.src_uri)
@@ -58,6 +63,8 @@ def _relinked(text: str, source: Path) -> str:
 
     def link(match: re.Match[str]) -> str:
         target = _normal(source.parent / match[1])
+        if target == "examples":
+            target = f"examples/{_examples()[0].name}"
         page = PAGES.get(target) or (f"examples/{Path(target).stem}.md" if target.startswith("examples/") else None)
         if page is None:
             page = target.removeprefix("docs/") if target.startswith("docs/") else None

@@ -15,7 +15,7 @@ from keyedwm.testing.registry import registry
 
 HELP = "run a Kafka broker until Ctrl-C and print its address"
 EXAMPLE = "keyedwm broker --port 9092"
-PAGE = "docs/tutorial/start.md"
+PAGE = "docs/tutorial/quickstart.md"
 _ANY_PORT = 0
 
 

@@ -1,4 +1,4 @@
-"""The source's options, checked once at load (docs/design/names.md).
+"""The source's options, checked once at load (docs/design/rules.md).
 
 Rule: an option that exists here is honoured or refused; none is ignored in silence.
 """

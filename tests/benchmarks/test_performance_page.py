@@ -186,9 +186,7 @@ def test_a_rate_from_before_rounds_warmed_up_says_so_beside_its_verdict(results)
 
 def test_what_each_side_was_given_stands_beside_the_figures(results):
     windows(60, ours=600_000.0, spark=300_000.0)
-    assert f"keys 10; {OURS}: records 1,000; 2 cores" in page(results).replace(
-        f"{measure.machine()['cores']} cores", "2 cores"
-    )
+    assert f"keys 10\n\n- {OURS}: records 1,000\n\n{measure.machine()['cores']} cores" in page(results)
 
 
 def test_where_cpu_was_spent_stands_below_the_rates_as_medians(results):

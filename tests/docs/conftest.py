@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 
 import pytest
 
@@ -22,6 +25,34 @@ def postgres() -> Iterator[Postgres]:
         pytest.skip("no PostgreSQL: apt-get install postgresql")
     with running(found) as server:
         yield server
+
+
+class _StoreOfKeys(BaseHTTPRequestHandler):
+    """Answers as ClickHouse and Elasticsearch do when they have written everything."""
+
+    def do_POST(self) -> None:
+        """Accept statements and documents."""
+        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        results = [{"index": {"status": 201}} for line in body.splitlines() if '"_id"' in line]
+        answer = json.dumps({"items": results}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_: object) -> None:
+        """Log nothing."""
+
+
+@pytest.fixture
+def store_of_keys() -> Iterator[str]:
+    """The address of a server that accepts the requests to ClickHouse and Elasticsearch."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _StoreOfKeys) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ HOUSE_WORDS = {
     r"\banew\b": "again",
     r"\b(tells?|told)\b": "shows, reports",
     r"\bwhoever\b": "a user who",
-    r"\bdoubled?\b": "duplicate",
+    r"(?<!::)\bdoubled?\b": "duplicate",
     r"\b(goes|go|going|went) on\b": "continue, resume",
     r"\bbeg[iau]ns? anew\b": "restart",
     r"\bleft out\b|\bleaves? out\b|\bleave out\b": "omit, drop, ignore",

@@ -56,6 +56,7 @@ def test_the_code_of_a_page_runs(
     names = {"spark": spark}
     database = request.getfixturevalue("postgres").address if "import psycopg" in page.read_text() else ""
     registry = request.getfixturevalue("schema_registry") if "localhost:8081" in page.read_text() else ""
+    store = request.getfixturevalue("store_of_keys") if "localhost:8123" in page.read_text() else ""
     for block, printed, words in blocks:
         if words:
             assert command(shlex.split(words.replace("/data/", f"{tmp_path}/"))) == 0
@@ -65,6 +66,8 @@ def test_the_code_of_a_page_runs(
             .replace("0.0.0.0:9464", "127.0.0.1:0")
             .replace("postgresql://localhost/shop", database)
             .replace("http://localhost:8081", registry)
+            .replace("http://localhost:8123", store)
+            .replace("http://localhost:9200", store)
             .replace('"/data/', f'"{tmp_path}/')
         )
         code = code.replace("awaitAnyTermination()", "awaitAnyTermination(timeout=1)")  # the test stops the queries

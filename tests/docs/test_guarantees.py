@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "docs" / "explanation" / "guarantees.md", ROOT / "docs" / "design" / "deadlines.md"]
+PAGES = [ROOT / "docs" / "explanation" / "guarantees.md", ROOT / "docs" / "design" / "sink.md"]
 TOLD = re.compile(r"`(tests/[\w/]+\.py)`|`(test_\w+)`")
 
 

@@ -37,7 +37,7 @@ def test_a_sentence_that_had_to_be_read_twice_is_said_plainly(phrase, plain):
      ("docs/reference/source.md", "A *control row* says"),
      ("docs/reference/source.md", "A *channel* is a topic-partition"),
      ("docs/reference/sink.md", "A *barrier* is a control row"),
-     ("docs/tutorial/start.md", "the *watermark*, the promise that")],
+     ("docs/tutorial/quickstart.md", "the *watermark*, the promise that")],
 )  # fmt: skip
 def test_a_page_says_what_its_terms_mean(page, term):
     assert term in " ".join((ROOT / page).read_text().split())

@@ -1,4 +1,4 @@
-"""The site of the documentation: every page stands in its navigation, once."""
+"""The site of the documentation: every page stands in its navigation, once, and old addresses lead somewhere."""
 
 from __future__ import annotations
 
@@ -9,54 +9,97 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-NAVIGATION = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
+DOCS = ROOT / "docs"
+CONFIGURATION, _, NAVIGATION = (ROOT / "mkdocs.yml").read_text().partition("\nnav:")
 # Pages that docs/site/hooks.py makes.
 MADE = {
     "index.md", "changelog.md", "contributing.md", "reference/functions.md", "reference/sentences.md",
     "design/tests-of-the-system.md",
 }  # fmt: skip
+CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+MOST_PAGES = 75
+WIDEST_CODE = 90
 
 
-def test_every_page_stands_in_the_navigation_once():
-    named = Counter(re.findall(r": (\S+\.md)$", NAVIGATION, re.MULTILINE))
-    pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
-    assert named == Counter(pages | MADE)
+def headings(page: str) -> list[str]:
+    """The headings of a page, which the search shows as results of their own."""
+    return re.findall(r"^#+ (.*)$", CODE.sub("", (DOCS / page).read_text()), re.MULTILINE)
 
 
-# A word that a newcomer looks for, and the page whose title has it.
+def anchors(page: str) -> set[str]:
+    """The addresses of a page's headings, as Python-Markdown makes them."""
+    return {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", text).strip().lower()) for text in headings(page)}
+
+
+def test_every_page_stands_in_the_navigation_once_under_its_own_title():
+    named = Counter(re.findall(r"- (?:Home: )?(\S+\.md)$", NAVIGATION, re.MULTILINE))
+    assert named == Counter({str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")} | MADE)
+
+
+def test_the_pages_are_no_more_than_a_reader_can_overlook():
+    assert len([*DOCS.rglob("*.md"), ROOT / "README.md"]) <= MOST_PAGES
+
+
+@pytest.mark.parametrize("address", re.findall(r"^ {8}\S+\.md: (\S+)$", CONFIGURATION, re.MULTILINE))
+def test_the_address_of_a_page_that_moved_leads_to_a_page_and_a_heading(address):
+    page, _, anchor = address.partition("#")
+    assert (DOCS / page).exists()
+    assert not anchor or anchor in anchors(page)
+
+
+# A word that a newcomer looks for, and the page that has it in a heading.
 LOOKED_FOR = {
-    "idle": "explanation/idleness.md",
+    "idle": "how-to/choose-lag.md",
     "idle timeout": "how-to/choose-lag.md",
     "lag": "how-to/choose-lag.md",
     "exactly once": "how-to/exactly-once-to-kafka.md",
     "dead letters": "how-to/dead-letters.md",
     "grafana": "how-to/monitor.md",
-    "airflow": "how-to/airflow.md",
-    "postgres": "how-to/postgres.md",
+    "airflow": "how-to/cluster-managers.md",
+    "postgres": "how-to/sinks-without-a-connector.md",
+    "clickhouse": "how-to/sinks-without-a-connector.md",
+    "elasticsearch": "how-to/sinks-without-a-connector.md",
+    "opensearch": "how-to/sinks-without-a-connector.md",
+    "foreachbatch": "how-to/sinks-without-a-connector.md",
     "avro": "how-to/schema-registry.md",
+    "protobuf": "how-to/schema-registry.md",
     "iceberg": "reference/iceberg.md",
-    "emr": "how-to/run-on-yarn.md",
+    "emr": "how-to/cluster-managers.md",
+    "databricks": "how-to/cluster-managers.md",
+    "kubernetes": "how-to/cluster-managers.md",
     "upgrade": "how-to/move-a-query.md",
+    "rename": "how-to/move-a-query.md",
+    "change a window": "how-to/move-a-query.md",
     "without kafka": "how-to/test-a-pipeline.md",
     "kwm-1001": "reference/errors.md",
-    "kubernetes": "how-to/run-on-kubernetes.md",
-    "rename": "how-to/move-a-query.md",
-    "memory": "explanation/open-state.md",
+    "memory": "how-to/size-a-query.md",
+    "disk": "how-to/size-a-query.md",
     "faster": "how-to/speed.md",
     "backfill": "how-to/backfill.md",
     "graceful": "how-to/stop-and-restart.md",
     "upsert": "how-to/late-updates-with-merge.md",
+    "retract": "how-to/late-updates-with-merge.md",
     "install": "how-to/install.md",
-    "disk": "how-to/size-a-query.md",
+    "sql": "how-to/sparks-own-operators.md",
+    "declarative pipelines": "how-to/sparks-own-operators.md",
+    "spark connect": "how-to/sparks-own-operators.md",
+    "redpanda": "reference/versions.md",
+    "quickstart": "tutorial/quickstart.md",
 }
 
 
 @pytest.mark.parametrize(("word", "page"), LOOKED_FOR.items(), ids=LOOKED_FOR)
-def test_a_word_that_is_looked_for_stands_in_a_title(word, page):
-    assert word in (ROOT / "docs" / page).read_text().partition("\n")[0].lower()
+def test_a_word_that_is_looked_for_stands_in_a_heading(word, page):
+    assert any(word in heading.lower() for heading in headings(page))
+
+
+@pytest.mark.parametrize("page", [*sorted(DOCS.rglob("*.md")), ROOT / "README.md"], ids=lambda page: page.name)
+def test_code_is_as_wide_as_the_site_shows_it(page):
+    code = "\n".join(re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL))
+    assert [line for line in code.splitlines() if len(line) > WIDEST_CODE] == []
 
 
 @pytest.mark.parametrize("section", ["tutorial", "how-to", "explanation"])
 def test_no_page_of_these_sections_is_longer_than_2000_words(section):
-    pages = sorted((ROOT / "docs" / section).glob("*.md"))
-    assert [page.name for page in pages if len(page.read_text().split()) > 2_000] == []
+    pages = sorted((DOCS / section).glob("*.md"))
+    assert [page.name for page in pages if len(re.findall(r"[^\s|]\S*", page.read_text())) > 2_000] == []

@@ -24,7 +24,7 @@ from keyedwm.testing.broker import Broker
 from tests.support import kafka_versions
 from tests.support.protocol_proxy import ProtocolProxy, changed, first, protocol_proxy
 
-PAGE = Path(__file__).parents[2] / "docs/reference/broker-requests.md"
+PAGE = Path(__file__).parents[2] / "docs/reference/versions.md"
 Connect = Callable[..., Cluster]
 exactly_once = kafka_versions.since("3.0", "DescribeTransactions and ListTransactions")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 HELP = "count real flights with keyedwm and with Spark's own watermark"
 EXAMPLE = "keyedwm demo --days 4 --steps 96"
-PAGE = "docs/tutorial/demo.md"
+PAGE = "docs/tutorial/lost-rows.md"
 # Two minutes on two cores; a step of four hours is near to a live query, a step of a week is kind to Spark's watermark.
 DAYS, STEPS = 4, 24
 YEAR, YEAR_STEPS = 365, 50

@@ -18,7 +18,7 @@ from keyedwm.registry.options import is_of_registry
 
 HELP = "check machine, settings, cluster and schema registry; print each fix"
 EXAMPLE = "keyedwm doctor --bootstrap HOST:PORT --topic NAME"
-PAGE = "docs/tutorial/start.md"
+PAGE = "docs/tutorial/quickstart.md"
 _EXAMPLE = "kafka.security.protocol=SASL_SSL"
 _SETTING = "spark.sql.shuffle.partitions=4"
 

@@ -1,4 +1,4 @@
-"""What works with the requests that brokers offer: the table of docs/reference/broker-requests.md, asked of a cluster.
+"""What works with the requests that brokers offer: the table of docs/reference/versions.md, asked of a cluster.
 
 Rule: the version of the brokers decides nothing: servers that are no Kafka offer some newer requests and not others.
 """
@@ -11,7 +11,7 @@ from keyedwm.cli.doctor.finding import Finding, fail, ok, warn
 from keyedwm.kafka.requests import versions
 from keyedwm.kafka.requests.versions import LOSSES, Use
 
-_FIX = "use brokers that offer newer requests, or do without: docs/reference/broker-requests.md"
+_FIX = "use brokers that offer newer requests, or do without: docs/reference/versions.md"
 
 
 def capabilities(offered: Mapping[int, int], uses: Mapping[Use, bool]) -> Iterator[Finding]:

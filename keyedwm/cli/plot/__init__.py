@@ -19,7 +19,7 @@ from keyedwm.core.text import printable, words_of
 
 HELP = "draw the watermarks of a query over time, as HTML, PNG or SVG"
 EXAMPLE = "keyedwm plot /data/visits.checkpoint -o visits.html"
-PAGE = "docs/how-to/plot.md"
+PAGE = "docs/how-to/watch.md"
 _PAGE = ".html"
 _PICTURES = (".png", ".svg")
 _OUT = "watermarks.html"

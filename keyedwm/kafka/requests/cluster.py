@@ -58,7 +58,7 @@ class Cluster:
         if lost and (self.config.addresses, lost) not in _said:
             _said.add((self.config.addresses, lost))
             _log.warning(
-                "the brokers at %s offer older requests than %s uses (docs/reference/broker-requests.md): %s",
+                "the brokers at %s offer older requests than %s uses (docs/reference/versions.md): %s",
                 self.config.addresses, use.value, "; ".join(lost),
             )  # fmt: skip
 

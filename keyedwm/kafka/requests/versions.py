@@ -1,6 +1,6 @@
 """The versions of each request: the newest that this client uses, the oldest that would do, and what is lost below.
 
-Rule: this is the only table; requests take their limits from it, and docs/reference/broker-requests.md shows it. A
+Rule: this is the only table; requests take their limits from it, and docs/reference/versions.md shows it. A
 server that offers older versions is used, and what is lost with them is said once in a warning.
 """
 

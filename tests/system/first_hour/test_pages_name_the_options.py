@@ -53,7 +53,7 @@ def test_every_option_of_the_sink_has_a_row_and_every_row_an_option():
 
 
 def test_every_kafka_property_with_an_effect_has_a_row_with_its_default():
-    rows = table_of("reference/properties.md", "property (with `kafka.` in front)")
+    rows = table_of("reference/options.md", "property (with `kafka.` in front)")
     assert set(rows) == set(_PROPERTIES)
     defaults = ClientConfig.from_options({"bootstrap.servers": "a:1"})
     for name, (attribute, _) in _PROPERTIES.items():
@@ -73,7 +73,7 @@ def test_every_environment_variable_that_is_read_has_a_row():
             read |= set(re.findall(r"^(?:VARIABLE|WORKERS|LOOKUP) = \"([A-Z_]+)\"", text, re.MULTILINE))
     # Set for the demo's own Spark, not read.
     read -= {"SPARK_LOCAL_IP"}
-    assert read <= set(table_of("reference/properties.md", "variable"))
+    assert read <= set(table_of("reference/options.md", "variable"))
     assert {"KEYEDWM_CACHE", "KEYEDWM_BOOTSTRAP", "PYSPARK_PYTHON", "NUMBA_CACHE_DIR"} <= read
 
 
