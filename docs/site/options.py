@@ -39,6 +39,7 @@ BESIDE: Mapping[str, Mapping[str, str]] = {
     "propagateFrom": {"propagate": "true"},
     "startingOffsetsByTimestampStrategy": {"startingTimestamp": "1"},
     "value.schema": {"value.format": "avro"},
+    "key.schema": {"key.format": "avro"},
     "onBadValue": {"value.format": "json-confluent"},
     **{name: {"value.format": "avro-confluent", "schemaRegistry.url": "https://h:1"} for name in REGISTRY_OPTIONS},
     "schemaRegistry.url": {"value.format": "avro-confluent"},
@@ -50,7 +51,10 @@ TAKES = {
     "controlSecret": "16 to 4096 bytes, in place, as env:NAME or as file:PATH",
     "stateSecret": "16 to 4096 bytes, in place, as env:NAME or as file:PATH",
     "ledger": "a directory by its absolute path, or an address",
-    "value.schema": "the text of a schema of Avro or Protobuf, or file:PATH, which is read on the driver",
+    **dict.fromkeys(
+        ("value.schema", "key.schema"),
+        "the text of a schema of Avro or Protobuf, or file:PATH, which is read on the driver",
+    ),
     "schemaRegistry.url": "an address such as https://registry:8081, or several with commas between",
     **dict.fromkeys(
         ("schemaRegistry.user", "schemaRegistry.password", "schemaRegistry.token"),

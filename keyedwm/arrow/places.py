@@ -19,7 +19,7 @@ from keyedwm.arrow.json_scan import Path, Spans, buffers, find, find_all
 from keyedwm.arrow.schema import arrow_type, field_schema
 from keyedwm.arrow.text_values import escaped_texts, floats, strings, whole_numbers
 from keyedwm.arrow.time_text import MAX_EVENT_MS, milliseconds
-from keyedwm.core.places import SCHEMA_PLACES, EventTime, Field, FieldType, Place, SchemaField
+from keyedwm.core.places import EventTime, Field, FieldType, Place, SchemaField
 from keyedwm.core.rows import KEY, VALUE
 
 _NONE: Mapping[Field, pa.Array] = MappingProxyType({})
@@ -35,7 +35,7 @@ class EventTimeReader:
     def __init__(self, spec: EventTime) -> None:
         self.unwritten = 0
         self._spec = spec
-        self._path = Path(() if spec.place in SCHEMA_PLACES else spec.path)
+        self._path = Path(() if spec.place.has_schema else spec.path)
 
     def read(
         self,

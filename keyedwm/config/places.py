@@ -12,8 +12,7 @@ from types import MappingProxyType
 from keyedwm.config.validation import wrong
 from keyedwm.core.errors import OptionError
 from keyedwm.core.places import (
-    SCHEMA_ID_FIELD,
-    SCHEMA_PLACES,
+    ID_FIELDS,
     TEXT_TYPES,
     DecimalType,
     EventTime,
@@ -26,7 +25,7 @@ from keyedwm.core.places import (
     json_steps,
     schema_steps,
 )
-from keyedwm.core.rows import KEY, SCHEMA_ID, VALUE
+from keyedwm.core.rows import KEY, VALUE
 from keyedwm.core.text import nearest
 
 # The names of units elsewhere, and ours.
@@ -48,7 +47,7 @@ _NONE: Mapping[str, Field] = MappingProxyType({})
 _BARE_NAME = re.compile(r"\.([^.\[\]'\"]+)")
 _TYPED = re.compile(r"(.*)::\s*(\w+)(?:\([^)]*\))?\s*", re.DOTALL)
 _PLACES, _TEXTS = {"json": VALUE, "key": KEY}, (KEY, VALUE)
-_LANGUAGES = {place.value: place for place in SCHEMA_PLACES}
+_WITH_SCHEMA = {place.value: place for place in Place if place.has_schema}
 _DECIMAL = re.compile(r"decimal\s*\(\s*(\d{1,4})\s*(?:,\s*(\d{1,4})\s*)?\)", re.IGNORECASE)
 # Of values with a schema: each type is one of it.
 _SCHEMA_TYPE_WORDS: Mapping[str, str] = MappingProxyType({
@@ -66,10 +65,10 @@ def field_of(name: str, text: str, columns: Collection[str], fields: Mapping[str
     """
     if text in fields:
         return fields[text]
-    if text.partition(":")[0].strip().lower() in _LANGUAGES and ":" in text:
+    if text.partition(":")[0].strip().lower() in _WITH_SCHEMA and ":" in text:
         return _schema_field(name, text)
-    if text.strip().lower() == SCHEMA_ID and SCHEMA_ID not in columns:
-        return SCHEMA_ID_FIELD
+    if text.strip().lower() in ID_FIELDS.keys() - columns:
+        return ID_FIELDS[text.strip().lower()]
     match = _TYPED.fullmatch(text)
     place, kind = (match[1].strip(), _type_of(name, text, match[2])) if match else (text.strip(), None)
     head, colon, path = place.partition(":")
@@ -100,17 +99,18 @@ def event_time_of(text: str, unit: Unit) -> EventTime:
         return EventTime(Place.HEADER, (rest,), unit)
     if kind.lower() in {"json", "key"} and rest:
         return EventTime(Place(kind.lower()), _steps("eventTime", text, rest), unit)
-    if kind.lower() in _LANGUAGES and rest:
-        return EventTime(_LANGUAGES[kind.lower()], _schema_steps("eventTime", text, rest), unit)
+    if kind.lower() in _WITH_SCHEMA and rest:
+        return EventTime(_WITH_SCHEMA[kind.lower()], _schema_steps("eventTime", text, rest), unit)
     raise wrong("eventTime", text, "timestamp, json:$.a.b, key:$.a, avro:$.a, proto:$.a or header:NAME is expected")
 
 
 def _schema_field(name: str, text: str) -> SchemaField:
-    """Read a field of a value with a schema."""
-    language, _, place = text.partition(":")
-    path, colons, said = place.partition("::")
+    """Read a field of a key or a value with a schema."""
+    prefix, _, rest = text.partition(":")
+    path, colons, said = rest.partition("::")
     kind = _schema_type(name, text, said.strip()) if colons else FieldType.STRING
-    return SchemaField(VALUE, _schema_steps(name, text, path), kind, _LANGUAGES[language.strip().lower()])
+    place = _WITH_SCHEMA[prefix.strip().lower()]
+    return SchemaField(place.column or VALUE, _schema_steps(name, text, path), kind, place.language or place)
 
 
 def _schema_type(name: str, text: str, said: str) -> FieldType | DecimalType:

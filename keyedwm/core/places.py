@@ -11,7 +11,7 @@ the text is read; without one a value out of JSON is a string.
 One event of the year 3000 must not move a watermark there, as every later event would be late (`FutureTime`). What is
 too far ahead is judged by the append time that a broker gave the record, else by the clock of the batch's planning,
 which stands in the offset: so a replay judges alike. `avro:PATH` and
-`proto:PATH` are fields of a value that has a schema.
+`proto:PATH` are fields of a value that has a schema, `key.avro:PATH` and `key.proto:PATH` of such a key.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from keyedwm.core.errors import OptionError
-from keyedwm.core.rows import EVENT_TIME, KEY, SCHEMA_ID, VALUE
+from keyedwm.core.rows import EVENT_TIME, KEY, SCHEMA_GUID, SCHEMA_ID, VALUE
 from keyedwm.core.text import listed, nearest, one_line, shortened
 
 _PREFIX = "keyedwm."
@@ -132,10 +132,40 @@ class Place(Enum):
     HEADER = "header"
     AVRO = "avro"
     PROTO = "proto"
+    KEY_AVRO = "key.avro"
+    KEY_PROTO = "key.proto"
     WRITTEN = "written"
+
+    @property
+    def column(self) -> str | None:
+        """The column of the record that it lies in, None for neither key nor value."""
+        if self in {Place.KEY, Place.KEY_AVRO, Place.KEY_PROTO}:
+            return KEY
+        return VALUE if self in {Place.VALUE, *SCHEMA_PLACES} else None
+
+    @property
+    def language(self) -> Place | None:
+        """The language there, as a place in the value: AVRO, PROTO, or VALUE for JSON; None if there is none."""
+        if self in {Place.VALUE, Place.KEY}:
+            return Place.VALUE
+        if self in {Place.AVRO, Place.KEY_AVRO}:
+            return Place.AVRO
+        return Place.PROTO if self in {Place.PROTO, Place.KEY_PROTO} else None
+
+    @property
+    def has_schema(self) -> bool:
+        """Whether it lies in a key or a value with a schema."""
+        return self.language in SCHEMA_PLACES
 
 
 SCHEMA_PLACES = (Place.AVRO, Place.PROTO)
+
+
+def prefix_of(column: str, language: Place) -> str:
+    """Return how options begin a place in a key or a value of a language."""
+    if column == VALUE:
+        return language.value
+    return KEY if language is Place.VALUE else f"{KEY}.{language.value}"
 
 
 class OnBadTime(Enum):
@@ -176,7 +206,7 @@ class EventTime:
             return self.place.value
         if self.place is Place.WRITTEN:
             return f"header:{self.path[0]}, else timestamp"
-        if self.place in SCHEMA_PLACES:
+        if self.place.has_schema:
             return f"{self.place.value}:{schema_path(self.path)}"
         return f"{self.place.value}:{self.path[0] if self.place is Place.HEADER else json_path(self.path)}"
 
@@ -231,7 +261,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class SchemaField(Field):
-    """A field of a value with a schema in a language; without a path the schema's id."""
+    """A field of a key or a value with a schema in a language; without a path the id of the value's schema."""
 
     language: Place = Place.AVRO
 
@@ -239,11 +269,14 @@ class SchemaField(Field):
     def text(self) -> str:
         """As options name it."""
         if not self.path or self.kind is None:
-            return SCHEMA_ID
-        return f"{self.language.value}:{schema_path(self.path)}::{self.kind.value}"
+            return SCHEMA_ID if self.kind is FieldType.BIGINT else SCHEMA_GUID
+        return f"{prefix_of(self.column, self.language)}:{schema_path(self.path)}::{self.kind.value}"
 
 
 SCHEMA_ID_FIELD = SchemaField(VALUE, (), FieldType.BIGINT)
+SCHEMA_GUID_FIELD = SchemaField(VALUE, (), FieldType.STRING)
+# By the name of the column.
+ID_FIELDS = {SCHEMA_ID: SCHEMA_ID_FIELD, SCHEMA_GUID: SCHEMA_GUID_FIELD}
 
 
 class OnBadValue(Enum):

@@ -34,6 +34,7 @@ ORDER = {
 KEY, VALUE, HEADERS = "key", "value", "headers"
 # The id of a value's schema, of values whose format has one.
 SCHEMA_ID = "schema_id"
+SCHEMA_GUID = "schema_guid"
 EVENT_TIME = "event_time"
 WATERMARK = "watermark"
 CONTROL = "control"

@@ -11,6 +11,9 @@ from typing import Protocol
 
 from keyedwm.core.errors import InputError, OutOfTurnError
 
+# Of a schema that was asked for by another name.
+NO_ID = -1
+
 
 class SchemaKind(Enum):
     """The language of a schema, by the registry's names."""
@@ -59,7 +62,11 @@ class RegisteredSchema:
 
 
 class SchemaLookup(Protocol):
-    """Whoever knows schemas by their id."""
+    """Whoever knows schemas by their id, or by their GUID."""
+
+    def schema_of_guid(self, guid: str) -> RegisteredSchema:
+        """Return the schema of a GUID, or of a schema version of Glue; its `schema_id` is NO_ID. Raises as `schema`."""
+        raise UnknownSchemaError(f"no schema has the GUID {guid}")
 
     def schema(self, schema_id: int) -> RegisteredSchema:
         """Return the schema of an id.

@@ -49,7 +49,7 @@ def written_name(reader: AvroType, path: Sequence[str], names: Collection[str]) 
 
 
 def aliases_of_branch(reader: AvroType, path: Sequence[str], name: str) -> tuple[str, ...]:
-    """Return the full names that a reader's branch, which a path goes on with, had before."""
+    """Return the full names that a reader's branch, which a path names, had before."""
     return tuple(
         alias
         for branch in _branches(reader, path)

@@ -1,6 +1,6 @@
 """Reading an Avro schema's text into types.
 
-Rule: what the specification refuses and would change how bytes are read is refused (an unknown type, a name twice, a
+Rule: what the specification forbids and would change how bytes are read is an error (an unknown type, a name twice, a
 union in a union); what only documents (`doc`, `order`, other attributes) is not looked at.
 """
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from keyedwm.core.errors import InputError
@@ -22,11 +23,13 @@ from keyedwm.formats.avro_program import Program, compile_program
 from keyedwm.formats.avro_schema import parse_avro
 from keyedwm.formats.avro_types import AvroType
 from keyedwm.formats.columns import Column
-from keyedwm.formats.faults import FAULTS, Fault
-from keyedwm.formats.heads import EXPECTED, Head, bodies_of, distinct_ids, places_of
+from keyedwm.formats.faults import FAULTS, WRONG_HEADER, Fault
+from keyedwm.formats.header_ids import Guids, HeaderIds
+from keyedwm.formats.heads import EXPECTED, Bodies, Head, bodies_of, distinct_ids, places_of
 from keyedwm.formats.requests import Request
 
 _log = logging.getLogger("keyedwm.source")
+_WITHOUT_ID = np.array([Fault.ABSENT, Fault.NO_HEAD, Fault.WRONG_HEADER], np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,8 @@ class Problem:
 class Decoded:
     """What some values hold: a column for each request, the ids of their schemas and their faults, as numbers.
 
-    problems: id → why the values of a schema have a fault. head: of the values.
+    problems: id → why the values of a schema have a fault. head: of the values. guids: number → GUID, of ids that are
+    numbers of GUIDs.
     """
 
     columns: Sequence[Column]
@@ -49,6 +53,7 @@ class Decoded:
     faults: NDArray[np.uint8]
     problems: Mapping[int, Problem]
     head: Head
+    guids: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def bad(self) -> NDArray[np.bool_] | None:
@@ -57,18 +62,43 @@ class Decoded:
         return bad if bad.any() else None
 
     def ids(self) -> pa.Array:
-        """Return the schemas' ids as a column; null where there is none."""
-        return pa.array(self.schema_ids, mask=(self.faults == Fault.ABSENT) | (self.faults == Fault.NO_HEAD))
+        """Return the schemas' ids as a column; null where there is none, or a GUID."""
+        has_guid = np.isin(self.schema_ids, np.array([*self.guids], np.int64))
+        return pa.array(self.schema_ids, mask=np.isin(self.faults, _WITHOUT_ID) | has_guid)
+
+    def guid_texts(self) -> pa.Array:
+        """Return the schemas' GUIDs as a column; null where there is none."""
+        numbers = pa.array(self.schema_ids, mask=np.isin(self.faults, _WITHOUT_ID))
+        at = pc.index_in(numbers, pa.array([*self.guids], pa.int64()))
+        return pa.array([*self.guids.values()], pa.string()).take(at)
+
+    def called(self, row: int) -> str:
+        """Name the schema of a value."""
+        schema_id = int(self.schema_ids[row])
+        return f"schema {self.guids.get(schema_id, schema_id)}"
 
     def reason(self, row: int) -> str:
         """Say why a value has a fault."""
         fault = Fault(self.faults[row])
         if fault is Fault.NO_HEAD:
             return f"the value has no head of {self.head.value}: {EXPECTED[self.head]}"
+        if fault is Fault.WRONG_HEADER:
+            return WRONG_HEADER
         schema_id = int(self.schema_ids[row])
         if schema_id in self.problems and fault is self.problems[schema_id].fault:
             return self.problems[schema_id].sentence
-        return FAULTS[fault] if self.head is Head.NONE else f"{FAULTS[fault]} (schema {schema_id})"
+        return FAULTS[fault] if self.head is Head.NONE else f"{FAULTS[fault]} ({self.called(row)})"
+
+    @staticmethod
+    def joined(parts: Sequence[Decoded]) -> Decoded:
+        """Join what was decoded of values one behind the other."""
+        if len(parts) == 1:
+            return parts[0]
+        columns = [_concatenated(pieces) for pieces in zip(*(part.columns for part in parts), strict=True)]
+        ids, faults = (np.concatenate([getattr(part, name) for part in parts]) for name in ("schema_ids", "faults"))
+        problems = {schema_id: problem for part in parts for schema_id, problem in part.problems.items()}
+        guids = {number: guid for part in parts for number, guid in part.guids.items()}
+        return Decoded(columns, ids, faults, problems, parts[0].head, guids)
 
 
 class Decoder:
@@ -81,17 +111,32 @@ class Decoder:
         self._programs: dict[int, Program] = {}
         self._problems: dict[int, Problem] = {}
         self._linked = Linked(())
+        self._guids = Guids()
 
-    def decode(self, values: pa.Array) -> Decoded:
-        """Decode binary values. Raises the lookup's UnavailableError."""
-        bodies = bodies_of(self._head, values)
-        problems = self._learn(distinct_ids(bodies))
+    def decode(self, values: pa.Array, headers: HeaderIds | None = None) -> Decoded:
+        """Decode binary values. headers: of their records, in which schemas may be named.
+
+        Raises the lookup's UnavailableError.
+        """
+        parts: list[Decoded] = []
+        row = 0
+        while row < len(values) or not parts:
+            bodies = bodies_of(self._head, values.slice(row), headers, self._guids)
+            parts.append(self._decode(bodies))
+            row += len(bodies.start)
+        return Decoded.joined(parts)
+
+    def _decode(self, bodies: Bodies) -> Decoded:
+        ids = distinct_ids(bodies)
+        problems = self._learn(ids)
         which = places_of(bodies, [*self._programs])
         columns = decode(self._linked, bodies, which, self._requests)
         for schema_id, problem in problems.items():
             rows = (bodies.ids == schema_id) & (bodies.faults == Fault.NONE)
             bodies.faults[rows] = problem.fault
-        return Decoded(columns, bodies.ids, bodies.faults, problems, self._head)
+        guids = {number: guid for number in ids if (guid := self._guids.text(number)) is not None}
+        self._guids.forget(number for number, one in problems.items() if one.fault is Fault.UNKNOWN_SCHEMA)
+        return Decoded(columns, bodies.ids, bodies.faults, problems, self._head, guids)
 
     def _learn(self, ids: Sequence[int]) -> dict[int, Problem]:
         """Compile the schemas of new ids; return the problems of these ids."""
@@ -99,16 +144,17 @@ class Decoder:
         for schema_id in ids:
             if schema_id not in self._programs and schema_id not in self._problems:
                 try:
-                    self._compile(self._schemas.schema(schema_id))
+                    self._compile(schema_id, schema_of(self._schemas, self._guids, schema_id))
                 except UnknownSchemaError as error:
                     problems[schema_id] = Problem(Fault.UNKNOWN_SCHEMA, error.message)
             if schema_id in self._problems:
                 problems[schema_id] = self._problems[schema_id]
         return problems
 
-    def _compile(self, registered: RegisteredSchema) -> None:
-        schema_id = registered.schema_id
-        called = "the schema of option value.schema" if self._head is Head.NONE else f"schema {schema_id}"
+    def _compile(self, schema_id: int, registered: RegisteredSchema) -> None:
+        called = "the schema of option value.schema"
+        if self._head is not Head.NONE:
+            called = f"schema {self._guids.text(schema_id) or schema_id}"
         if registered.kind is not SchemaKind.AVRO:
             sentence = f"{called} is of the kind {registered.kind.value}, Avro is expected"
             self._problems[schema_id] = Problem(Fault.OTHER_KIND, sentence)
@@ -128,6 +174,19 @@ class Decoder:
             )
         self._programs[schema_id] = program
         self._linked = Linked([*self._programs.values()])
+
+
+def _concatenated(pieces: Sequence[Column]) -> Column:
+    if isinstance(pieces[0], pa.Array):
+        return pa.concat_arrays(pieces)
+    ms, valid = zip(*pieces, strict=True)
+    return np.concatenate(ms), np.concatenate(valid)
+
+
+def schema_of(schemas: SchemaLookup, guids: Guids, schema_id: int) -> RegisteredSchema:
+    """Ask for the schema of an id, or of the GUID that it stands for."""
+    guid = guids.text(schema_id)
+    return schemas.schema(schema_id) if guid is None else schemas.schema_of_guid(guid)
 
 
 def _unreadable(called: str, program: Program, requests: Sequence[Request]) -> str:

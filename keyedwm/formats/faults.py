@@ -21,6 +21,9 @@ class Fault(IntEnum):
     WRONG_BRANCH = 8
     WRONG_SYMBOL = 9
     TOO_DEEP = 10
+    WRONG_HEADER = 11
+    TOO_LARGE = 12
+    WRONG_ZLIB = 13
 
 
 # Of faults of the bytes; those of a schema have a sentence of their own.
@@ -29,4 +32,10 @@ FAULTS: Mapping[Fault, str] = MappingProxyType({
     Fault.WRONG_BRANCH: "the value has a branch of a union that its schema does not have",
     Fault.WRONG_SYMBOL: "the value has a symbol of an enum that its schema does not have",
     Fault.TOO_DEEP: "the value has more records within each other than can be read",
+    Fault.TOO_LARGE: "the value has more than 16 MiB once it is decompressed",
+    Fault.WRONG_ZLIB: "the value is compressed by zlib, and its bytes are damaged or cut off",
 })  # fmt: skip
+WRONG_HEADER = (
+    "the header that names the schema is damaged: a zero byte and four bytes of an id, or the byte 1 and 16 bytes of a "
+    "GUID, are expected"
+)

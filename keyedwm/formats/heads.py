@@ -5,6 +5,7 @@ Rule: a head is known by the name of its format. No bytes are skipped that do no
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 from enum import Enum
 
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from keyedwm.arrow.json_scan import buffers
 from keyedwm.formats.faults import Fault
+from keyedwm.formats.header_ids import Guids, HeaderIds, NamedRows
 from keyedwm.formats.spans import gather_texts, text_sizes
 from keyedwm.runtime.compiled import bare
 
@@ -23,6 +25,7 @@ class Head(Enum):
 
     CONFLUENT = "confluent"  # a zero byte, and four bytes of the id
     APICURIO = "apicurio"  # a zero byte, and eight bytes of the id, or four
+    GLUE = "Glue"  # the byte 3, one of the compression, and 16 of the schema version's id
     SINGLE_OBJECT = "single object"  # two bytes, and eight of the fingerprint of the schema
     NONE = "none"
 
@@ -31,14 +34,22 @@ class Head(Enum):
 EXPECTED = {
     Head.CONFLUENT: "a zero byte and four bytes of a schema's id are expected",
     Head.APICURIO: "a zero byte and eight or four bytes of a schema's id are expected",
+    Head.GLUE: "the byte 3, the byte 0 or 5 and 16 bytes of a schema version's id are expected",
     Head.SINGLE_OBJECT: "the bytes C3 01 and eight bytes of a schema's fingerprint are expected",
 }
 _NONE, _ABSENT, _NO_HEAD = int(Fault.NONE), int(Fault.ABSENT), int(Fault.NO_HEAD)
+_WRONG_HEADER = int(Fault.WRONG_HEADER)
+_GUID_BYTES = 16
+MOST_INFLATED_BYTES = 16 << 20
+_MOST_AT_ONCE = 64 << 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bodies:
-    """The bodies of some values: data[start:stop], ids of schemas (int64) and faults (uint8), one row for each."""
+    """The bodies of some values: data[start:stop], ids of schemas (int64) and faults (uint8), one row for each.
+
+    An id below -1 is the number of a GUID. framed: whether what lies between a head and its value is in the body.
+    """
 
     data: NDArray[np.uint8]
     start: NDArray[np.int64]
@@ -47,20 +58,84 @@ class Bodies:
     faults: NDArray[np.uint8]
 
 
-def bodies_of(head: Head, values: pa.Array) -> Bodies:
-    """Find the bodies of binary values."""
-    data, ends = buffers(values)
+def bodies_of(
+    head: Head, values: pa.Array, headers: HeaderIds | None = None, guids: Guids | None = None, *, tails: bool = False
+) -> Bodies:
+    """Find the bodies of binary values.
+
+    headers: of their records, in which schemas may be named. tails: whether what is behind an id belongs to the value.
+    Of Glue the bodies of the first values only may be returned, so that what is decompressed stays small.
+    """
+    guids = Guids() if guids is None else guids
+    by_header = None if headers is None or head is not Head.CONFLUENT else NamedRows.of(headers, guids)
+    data, ends = buffers(values if by_header is None or not tails else by_header.before(values))
     data = data.view()
     data.setflags(write=False)  # or what has no bytes would be compiled for, too
     start, stop = ends[:-1].astype(np.int64), ends[1:].astype(np.int64)
     ids, faults = np.zeros(len(values), np.int64), np.zeros(len(values), np.uint8)
     if values.null_count:
         faults[np.asarray(values.is_null())] = _ABSENT
+    if head is Head.GLUE:
+        return _glue_bodies(Bodies(data, start, stop, ids, faults), guids)
     if head is Head.SINGLE_OBJECT:
         _find_fingerprints(data, stop, start, ids, faults)
     elif head is not Head.NONE:
+        absent = faults == _ABSENT
+        if by_header is not None:
+            faults[by_header.rows] = _ABSENT  # they have no head to find
         _find_ids(data, stop, head is Head.APICURIO, start, ids, faults)
+        if by_header is not None:
+            ids[by_header.rows] = by_header.ids
+            faults[by_header.rows] = np.where(by_header.wrong, _WRONG_HEADER, _NONE)
+            faults[absent] = _ABSENT
     return Bodies(data, start, stop, ids, faults)
+
+
+def _glue_bodies(bodies: Bodies, guids: Guids) -> Bodies:
+    """Find the schema version of each value, and decompress what is compressed."""
+    versions = np.zeros((len(bodies.start), _GUID_BYTES), np.uint8)
+    packed = np.zeros(len(bodies.start), np.uint8)
+    _find_versions(bodies.data, bodies.stop, bodies.start, bodies.faults, versions, packed)
+    encoded = pa.Array.from_buffers(
+        pa.binary(_GUID_BYTES), len(versions), [None, pa.py_buffer(versions)]
+    ).dictionary_encode()
+    numbers = np.array([guids.number(one) for one in encoded.dictionary.to_pylist()], np.int64)
+    sound = bodies.faults == _NONE
+    bodies.ids[sound] = numbers[encoded.indices.to_numpy()[sound]]
+    return bodies if not packed.any() else _decompressed(bodies, np.flatnonzero(packed))
+
+
+def _decompressed(bodies: Bodies, rows: NDArray[np.int64]) -> Bodies:
+    """Decompress some of the bodies, and cut off the rows from that on with which it would be too much at once.
+
+    Whether a value is too large depends on that value alone, as a batch may be read in other pieces another time.
+    """
+    parts, at = [bodies.data], len(bodies.data)
+    begin, most = at, len(bodies.start)
+    for row in rows.tolist():
+        if at - begin > _MOST_AT_ONCE:
+            most = row
+            break
+        fault, part = _inflated(bodies.data[bodies.start[row] : bodies.stop[row]])
+        bodies.faults[row] = fault
+        bodies.start[row], bodies.stop[row] = at, at + len(part)
+        parts.append(np.frombuffer(part, np.uint8))
+        at += len(part)
+    data = np.concatenate(parts)
+    data.setflags(write=False)
+    return Bodies(data, bodies.start[:most], bodies.stop[:most], bodies.ids[:most], bodies.faults[:most])
+
+
+def _inflated(packed: NDArray[np.uint8]) -> tuple[Fault, bytes]:
+    """Decompress one value; no more than may be is ever written."""
+    inflate = zlib.decompressobj()
+    try:
+        body = inflate.decompress(packed.data, MOST_INFLATED_BYTES)
+    except zlib.error:
+        return Fault.WRONG_ZLIB, b""
+    if inflate.eof:
+        return Fault.NONE, body
+    return (Fault.TOO_LARGE if len(body) == MOST_INFLATED_BYTES else Fault.WRONG_ZLIB), b""
 
 
 @bare
@@ -101,6 +176,22 @@ def _find_fingerprints(data, stop, start, ids, faults):
             number |= np.uint64(data[at + 2 + i]) << np.uint64(8 * i)
         ids[row] = np.int64(number)
         start[row] = at + 10
+
+
+@bare
+def _find_versions(data, stop, start, faults, versions, packed):  # noqa: PLR0917
+    """Read the id of the schema version of each head of Glue, and move `start` behind it."""
+    for row in range(len(start)):
+        if faults[row] != _NONE:
+            continue
+        at = start[row]
+        if stop[row] - at < 18 or data[at] != 3 or (data[at + 1] != 0 and data[at + 1] != 5):
+            faults[row] = _NO_HEAD
+            continue
+        packed[row] = data[at + 1] == 5
+        for i in range(16):
+            versions[row, i] = data[at + 2 + i]
+        start[row] = at + 18
 
 
 def texts_of(bodies: Bodies) -> pa.Array:

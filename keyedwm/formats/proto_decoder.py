@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from keyedwm.core.errors import InputError
 from keyedwm.core.schemas import SchemaKind, SchemaLookup, UnknownSchemaError
-from keyedwm.formats.decoder import Decoded, Problem
+from keyedwm.formats.decoder import Decoded, Problem, schema_of
 from keyedwm.formats.faults import Fault
+from keyedwm.formats.header_ids import Guids, HeaderIds
 from keyedwm.formats.heads import Bodies, Head, bodies_of
 from keyedwm.formats.proto_columns import LinkedMessages, decode
 from keyedwm.formats.proto_kernels import find_programs, past_indexes
@@ -46,10 +47,14 @@ class ProtoDecoder:
         self._files: dict[int, FileDescriptor | Problem] = {}
         self._known: list[_Known] = []
         self._linked = LinkedMessages(())
+        self._guids = Guids()
 
-    def decode(self, values: pa.Array) -> Decoded:
-        """Decode binary values. Raises the lookup's UnavailableError."""
-        bodies = bodies_of(self._head, values)
+    def decode(self, values: pa.Array, headers: HeaderIds | None = None) -> Decoded:
+        """Decode binary values. headers: of their records, in which schemas may be named.
+
+        Raises the lookup's UnavailableError.
+        """
+        bodies = bodies_of(self._head, values, headers, self._guids, tails=True)
         which = np.full(len(values), -1, np.int32)
         row = self._find(bodies, which, 0)
         while row < len(values):
@@ -64,8 +69,10 @@ class ProtoDecoder:
             if one.problem is not None and rows.any():
                 bodies.faults[rows] = one.problem.fault
                 problems[one.schema_id] = one.problem
+        numbers = {one.schema_id for one in self._known}
+        guids = {number: guid for number in numbers if (guid := self._guids.text(number)) is not None}
         self._forget_unknown()
-        return Decoded(columns, bodies.ids, bodies.faults, problems, self._head)
+        return Decoded(columns, bodies.ids, bodies.faults, problems, self._head, guids)
 
     def _find(self, bodies: Bodies, which: NDArray[np.int32], row: int) -> int:
         """Find the program of each value from `row` on; return the first row that has none yet, else their number."""
@@ -78,7 +85,9 @@ class ProtoDecoder:
         ))  # fmt: skip
 
     def _learn(self, schema_id: int, indexes: bytes) -> _Known:
-        called = "the schema of option value.schema" if self._head is Head.NONE else f"schema {schema_id}"
+        called = "the schema of option value.schema"
+        if self._head is not Head.NONE:
+            called = f"schema {self._guids.text(schema_id) or schema_id}"
         file = self._file(schema_id, called)
         if isinstance(file, Problem):
             return _Known(schema_id, indexes, Program([Level()]), file)
@@ -94,7 +103,7 @@ class ProtoDecoder:
         """Return the linked schema of an id, or why there is none."""
         if schema_id not in self._files:
             try:
-                registered = self._schemas.schema(schema_id)
+                registered = schema_of(self._schemas, self._guids, schema_id)
             except UnknownSchemaError as error:
                 return Problem(Fault.UNKNOWN_SCHEMA, error.message)
             if registered.kind is not SchemaKind.PROTOBUF:
@@ -118,6 +127,7 @@ class ProtoDecoder:
         """An id that is unknown now may be known to the next batch."""
         known = [one for one in self._known if one.problem is None or one.problem.fault is not Fault.UNKNOWN_SCHEMA]
         if len(known) < len(self._known):
+            self._guids.forget({one.schema_id for one in self._known} - {one.schema_id for one in known})
             self._known = known
             self._linked = LinkedMessages([one.program for one in known])
 

@@ -16,7 +16,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from keyedwm.core.schemas import NamedSchema, RegisteredSchema, SchemaKind
+from keyedwm.core.schemas import NO_ID, NamedSchema, RegisteredSchema, SchemaKind
 from keyedwm.registry.options import NO_CACHE, RegistryConfig
 from keyedwm.runtime import private_dirs
 
@@ -43,12 +43,12 @@ class SchemaCache:
                 return cls(place / name)
         return cls(None)
 
-    def read(self, schema_id: int) -> RegisteredSchema | None:
-        """Return what was kept under an id, None if nothing was, or nothing that can be used."""
+    def read(self, name: int | str) -> RegisteredSchema | None:
+        """Return what was kept under an id or a GUID, None if nothing was, or nothing that can be used."""
         if self._home is None:
             return None
         try:
-            digest, _, content = self._path(self._home, schema_id).read_bytes().partition(b"\n")
+            digest, _, content = self._path(self._home, name).read_bytes().partition(b"\n")
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -58,20 +58,23 @@ class SchemaCache:
             _warn(str(self._home), "hold a damaged file")
             return None
         found = json.loads(content)
-        if found["format"] != FORMAT or found["id"] != schema_id:
+        if found["format"] != FORMAT or found["id"] != name:
             return None
         references = tuple(NamedSchema(name, text) for name, text in found["references"])
-        return RegisteredSchema(schema_id, SchemaKind(found["kind"]), found["text"], references)
+        return RegisteredSchema(
+            name if isinstance(name, int) else NO_ID, SchemaKind(found["kind"]), found["text"], references
+        )
 
-    def write(self, schema: RegisteredSchema) -> None:
-        """Keep a schema, if it can be kept."""
+    def write(self, schema: RegisteredSchema, guid: str | None = None) -> None:
+        """Keep a schema under its id, or its GUID, if it can be kept."""
         if self._home is None:
             return
+        name = schema.schema_id if guid is None else guid
         content = json.dumps({
-            "format": FORMAT, "id": schema.schema_id, "kind": schema.kind.value, "text": schema.text,
+            "format": FORMAT, "id": name, "kind": schema.kind.value, "text": schema.text,
             "references": [[one.name, one.text] for one in schema.references],
         }).encode()  # fmt: skip
-        path = self._path(self._home, schema.schema_id)
+        path = self._path(self._home, name)
         try:
             self._home.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile(prefix=".new-", dir=self._home, delete=False) as file:
@@ -89,8 +92,8 @@ class SchemaCache:
                 shutil.rmtree(self._home)
 
     @staticmethod
-    def _path(home: Path, schema_id: int) -> Path:
-        return home / f"{schema_id}.json"
+    def _path(home: Path, name: int | str) -> Path:
+        return home / f"{name}.json"
 
 
 @functools.cache

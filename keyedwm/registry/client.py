@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import quote
 
 from keyedwm.core.errors import KeyedwmError
-from keyedwm.core.schemas import NamedSchema, RegisteredSchema, SchemaKind, SchemaLookup, UnknownSchemaError
+from keyedwm.core.schemas import NO_ID, NamedSchema, RegisteredSchema, SchemaKind, SchemaLookup, UnknownSchemaError
 from keyedwm.registry.answers import AbsentError, FaultError, SchemaAnswer, schema_of
 from keyedwm.registry.cache import SchemaCache
 from keyedwm.registry.http import Question
@@ -69,7 +69,8 @@ class Registry(SchemaLookup):
         self._clock = self._transport.clock
         self._cache = SchemaCache.of(config)
         self._schemas: dict[int, RegisteredSchema] = {}
-        self._unknown: dict[int, float] = {}  # id -> until when it is not asked for
+        self._by_guid: dict[str, RegisteredSchema] = {}
+        self._unknown: dict[int | str, float] = {}  # id or GUID -> until when it is not asked for
         self._confirmed_until = float("-inf")
         self._lock = threading.RLock()
 
@@ -91,9 +92,25 @@ class Registry(SchemaLookup):
             self._schemas[schema_id] = found
             return found
 
-    def subjects_of(self, schema_id: int) -> tuple[str, ...]:
+    def schema_of_guid(self, guid: str) -> RegisteredSchema:
+        """Return the schema of a GUID, as `schema` does of an id. It is made of the schema and never names another."""
+        schema = self._by_guid.get(guid)
+        if schema is not None:
+            return schema
+        with self._lock:
+            if self._unknown.get(guid, float("-inf")) > self._clock():
+                raise self._no_schema(guid)
+            schema = self._by_guid.get(guid) or self._cache.read(guid)
+            if schema is None:
+                schema = self._registered(guid, self.config.timeout_ms)
+                self._cache.write(schema, guid)
+            self._by_guid[guid] = schema
+            return schema
+
+    def subjects_of(self, schema_id: int, timeout_ms: int | None = None) -> tuple[str, ...]:
         """Return the subjects that a schema is registered under."""
-        return self._names(f"/schemas/ids/{schema_id}/subjects", f"the subjects of schema {schema_id}")
+        with self._lock:
+            return self._names(f"/schemas/ids/{schema_id}/subjects", f"the subjects of schema {schema_id}", timeout_ms)
 
     def subjects(self) -> tuple[str, ...]:
         """Return all subjects that this login sees."""
@@ -175,16 +192,18 @@ class Registry(SchemaLookup):
         self._confirmed_until = float("inf")
         return found
 
-    def _registered(self, schema_id: int, timeout_ms: int) -> RegisteredSchema:
-        what = f"schema {schema_id}"
+    def _registered(self, name: int | str, timeout_ms: int) -> RegisteredSchema:
+        """Ask for the schema of an id or a GUID."""
+        what, is_id = f"schema {name}", isinstance(name, int)
         try:
-            value = self._transport.ask(Question("GET", f"/schemas/ids/{schema_id}"), what, timeout_ms)
-            return self._resolved(schema_id, schema_of(value))
+            path = f"/schemas/{'ids' if is_id else 'guids'}/{name}"
+            value = self._transport.ask(Question("GET", path), what, timeout_ms)
+            return self._resolved(name if isinstance(name, int) else NO_ID, schema_of(value))
         except AbsentError as absent:
             if len(self._unknown) >= _MOST_UNKNOWN:
                 self._unknown.clear()
-            self._unknown[schema_id] = self._clock() + UNKNOWN_FOR_S
-            raise self._no_schema(schema_id, absent.what) from None
+            self._unknown[name] = self._clock() + UNKNOWN_FOR_S
+            raise self._no_schema(name, absent.what) from None
         except FaultError as fault:
             raise no_answer(self.config, what, str(fault)) from None
 
@@ -212,9 +231,9 @@ class Registry(SchemaLookup):
             self._resolve(referred, texts, seen)
             texts.setdefault(name, referred.text)
 
-    def _names(self, path: str, what: str) -> tuple[str, ...]:
+    def _names(self, path: str, what: str, timeout_ms: int | None = None) -> tuple[str, ...]:
         try:
-            value = self._transport.ask(Question("GET", path), what)
+            value = self._transport.ask(Question("GET", path), what, timeout_ms)
         except AbsentError:
             return ()
         if not isinstance(value, list):
@@ -227,9 +246,10 @@ class Registry(SchemaLookup):
             raise no_answer(self.config, f"subject {subject!r}", _OTHER_FORM)
         return int(value["id"])
 
-    def _no_schema(self, schema_id: int, what: str = "schema") -> UnknownSchemaError:
+    def _no_schema(self, name: int | str, what: str = "schema") -> UnknownSchemaError:
         found = "has no schema" if what == "schema" else f"has a {what}"
-        return UnknownSchemaError(f"the schema registry at {self.config} {found} with the id {schema_id}")
+        kind = "id" if isinstance(name, int) else "GUID"
+        return UnknownSchemaError(f"the schema registry at {self.config} {found} with the {kind} {name}")
 
 
 def _of(subject: str) -> str:

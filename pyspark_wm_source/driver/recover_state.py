@@ -46,8 +46,7 @@ class Recovery:
         stamps = {name: end.watermark_ms(axis.config.key) for name, axis in options.axes.items()}
         axes = {name: axis.lenient() for name, axis in options.axes.items()}
         on_bad = OnBadTime.NULL if options.on_bad is OnBadTime.FAIL else options.on_bad
-        value_format = None if options.value_format is None else options.value_format.lenient()
-        lenient = replace(options, axes=axes, on_bad=on_bad, value_format=value_format)
+        lenient = replace(options, axes=axes, on_bad=on_bad, formats=options.formats.lenient())
         self._runs = [policy_run(task, lenient, stamps, end.now_ms, end.ahead_ms) for task in ranges]
         self._left = {index: task.end - task.start for index, task in enumerate(ranges)}
         self._ends = [task.end for task in ranges]

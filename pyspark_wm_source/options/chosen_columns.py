@@ -15,8 +15,8 @@ from keyedwm.arrow.schema import field_schema, row_schema
 from keyedwm.config.places import field_of
 from keyedwm.config.validation import wrong
 from keyedwm.core.errors import OptionError
-from keyedwm.core.places import SCHEMA_ID_FIELD, Field, SchemaField, branch_of
-from keyedwm.core.rows import CONTROL, EVENT_TIME, HEADERS, KEY, REJECTED, SCHEMA_ID, VALUE, WATERMARK
+from keyedwm.core.places import ID_FIELDS, Field, SchemaField, branch_of
+from keyedwm.core.rows import CONTROL, EVENT_TIME, HEADERS, KEY, REJECTED, VALUE, WATERMARK
 from keyedwm.core.text import nearest
 
 if TYPE_CHECKING:
@@ -28,7 +28,9 @@ _ITEM = re.compile(r"""(?:[^,'"`(]|'[^']*'|"[^"]*"|`[^`]*`|\([^)]*\)|['"`(])+"""
 _NAMED = re.compile(r"(.+?)\s+as\s+(?:`([^`]+)`|([\w$-]+))", re.IGNORECASE | re.DOTALL)
 _TYPE = r"\s*::\s*\w+(?:\s*\([^)]*\))?"
 _PATH = r"""\$(?:[^\s'"`:]|'[^']*'|"[^"]*")+"""
-_WRITTEN = re.compile(rf"(?:json|key|avro|proto)\s*:\s*{_PATH}(?:{_TYPE})?|(?:{KEY}|{VALUE}){_TYPE}", re.IGNORECASE)
+_WRITTEN = re.compile(
+    rf"(?:json|key|(?:key\.)?(?:avro|proto))\s*:\s*{_PATH}(?:{_TYPE})?|(?:{KEY}|{VALUE}){_TYPE}", re.IGNORECASE
+)
 # A path without its beginning.
 _LOOSE = re.compile(rf"(?:{VALUE}[:.])?\$?\.?([^\W\d][\w.]*(?:{_TYPE})?)")
 _OF_AXES = re.compile(rf"(?:{EVENT_TIME}|{WATERMARK})_", re.IGNORECASE)
@@ -64,8 +66,8 @@ def chosen_columns(text: str | None, known: Sequence[str]) -> ChosenColumns:
     if not items:
         raise OptionError(f"option {_OPTION}: it is empty; name at least one column")
     own = {item.lower() for item in items if _is_own(item)}
-    fields: dict[str, Field] = {SCHEMA_ID: SCHEMA_ID_FIELD} if SCHEMA_ID in own else {}
-    own.discard(SCHEMA_ID)
+    fields: dict[str, Field] = {name: field for name, field in ID_FIELDS.items() if name in own}
+    own -= fields.keys()
     given: dict[str, str] = {}  # as Spark tells columns apart → as written
     for item in (item for item in items if not _is_own(item)):
         name, place = _field(item, known)

@@ -17,7 +17,7 @@ from keyedwm.arrow.schema import field_schema
 from keyedwm.config.places import field_of
 from keyedwm.core.errors import OptionError
 from keyedwm.core.places import Field
-from keyedwm.core.rows import CONTROL, KEY, REJECTED, SCHEMA_ID, VALUE
+from keyedwm.core.rows import CONTROL, KEY, REJECTED, SCHEMA_GUID, SCHEMA_ID, VALUE
 from keyedwm.expressions.advice import Advice
 from keyedwm.expressions.condition import Condition
 
@@ -30,7 +30,7 @@ _TYPE = r"\s*::\s*\w+"
 _SCHEMA_TYPE = r"\s*::\s*(?:decimal\s*\([\d\s,]*\)|\w+)"
 _FIELD = re.compile(
     rf"{_TEXT}|(?P<field>(?<![\w.])(?:(?:json|key):\s*{_PATH}(?:{_TYPE})?|"
-    rf"(?:avro|proto):\s*{_SCHEMA_PATH}(?:{_SCHEMA_TYPE})?|{SCHEMA_ID}\b|"
+    rf"(?:{KEY}\.)?(?:avro|proto):\s*{_SCHEMA_PATH}(?:{_SCHEMA_TYPE})?|(?:{SCHEMA_ID}|{SCHEMA_GUID})\b|"
     rf"(?:{KEY}|{VALUE}){_TYPE}))",
     re.IGNORECASE | re.DOTALL,
 )

@@ -17,7 +17,7 @@ from keyedwm.config.secrets import secret_of
 from keyedwm.config.validation import boolean, choice, duration_ms, refuse_unknown, whole, wrong
 from keyedwm.core.errors import OptionError
 from keyedwm.core.idleness import Idleness
-from keyedwm.core.places import OnBadTime, OnBadValue, OnFutureWatermark
+from keyedwm.core.places import OnBadTime, OnFutureWatermark
 from keyedwm.core.rows import CONTROL
 from keyedwm.core.text import nearest
 from keyedwm.core.watermark import Guarantee
@@ -39,7 +39,7 @@ from pyspark_wm_source.options.start_offsets import (
     refuse_word,
     topics_of,
 )
-from pyspark_wm_source.options.value_format import FORMAT_OPTIONS, ValueFormat, check_places, value_format_of
+from pyspark_wm_source.options.value_format import FORMAT_OPTIONS, Formats, check_places, formats_of
 from pyspark_wm_source.values.control_authors import ControlAuthors
 from pyspark_wm_source.values.limits import LIMITS, Limits
 
@@ -120,7 +120,7 @@ class SourceOptions:
     barriers: bool
     chosen: ChosenColumns
     where: tuple[RecordFilter, ...]
-    value_format: ValueFormat | None
+    formats: Formats
     guarantee: Guarantee
     propagate: bool = False
     control_authors: ControlAuthors = field(default_factory=ControlAuthors)
@@ -153,7 +153,7 @@ class SourceOptions:
     @property
     def gives_back(self) -> bool:
         """Whether records that cannot be read come back in the column `rejected`."""
-        return self.on_bad is OnBadTime.REJECT or _gives_back(self.value_format)
+        return self.on_bad is OnBadTime.REJECT or self.formats.gives_back
 
     @property
     def aligned(self) -> bool:
@@ -210,8 +210,8 @@ class SourceOptions:
         emit_control = boolean("emitControl", settings.get("emitcontrol", "true"))
         headers = boolean("includeHeaders", settings.get("includeheaders", "false"))
         on_bad = choice("onBadEventTime", settings.get("onbadeventtime", OnBadTime.NULL.value), OnBadTime)
-        value_format = value_format_of(settings)
-        rejected = on_bad is OnBadTime.REJECT or _gives_back(value_format)
+        formats = formats_of(settings)
+        rejected = on_bad is OnBadTime.REJECT or formats.gives_back
         rows = row_schema(tuple(axes), headers=headers, control=emit_control, rejected=rejected)
         chosen = chosen_columns(settings.get("columns"), rows.names)
         return SourceOptions(
@@ -237,7 +237,7 @@ class SourceOptions:
             barriers=boolean("barriers", settings.get("barriers", "true")),
             chosen=chosen,
             where=_where(settings, chosen.every(tuple(axes), headers=headers), chosen),
-            value_format=value_format,
+            formats=formats,
             guarantee=guarantee,
             propagate=propagate,
             control_authors=_control_authors(settings, propagate=propagate),
@@ -249,17 +249,13 @@ class SourceOptions:
         ).checked()
 
     def checked(self) -> SourceOptions:
-        """Refuse fields and event times that the values' format does not have."""
-        check_places(self.value_format, "columns", self.chosen.fields.values())
-        check_places(self.value_format, "eventTime", [axis.event_time for axis in self.axes.values()])
-        check_places(self.value_format, "where", [field for one in self.where for field in one.fields.values()])
+        """Reject fields and event times that the formats of values and keys do not have."""
+        check_places(self.formats, "columns", self.chosen.fields.values())
+        check_places(self.formats, "eventTime", [axis.event_time for axis in self.axes.values()])
+        check_places(self.formats, "where", [field for one in self.where for field in one.fields.values()])
         if self.stage is not None:
-            check_places(self.value_format, "by", [reader.field for reader in self.stage.readers])
+            check_places(self.formats, "by", [reader.field for reader in self.stage.readers])
         return self
-
-
-def _gives_back(value_format: ValueFormat | None) -> bool:
-    return value_format is not None and value_format.on_bad is OnBadValue.REJECT
 
 
 def _propagated(settings: Mapping[str, str], client: ClientConfig, guarantee: Guarantee) -> ClientConfig:

@@ -1,7 +1,7 @@
-"""The options of values with a schema: their format, the registry or the schema's text, and what becomes of bad ones.
+"""The options of keys and values with a schema: their formats, the registry or schemas, and what becomes of bad ones.
 
-Rule: a schema is known by its id, so nothing is asked of a registry here. An option that the format has no use for is
-refused, and so is a field that the format does not have.
+Rule: a schema is known by its id, so nothing is asked of a registry here. An option without an effect is an error, and
+so is a field that the format of its key or value does not have.
 """
 
 from __future__ import annotations
@@ -13,23 +13,26 @@ from pathlib import Path
 
 from keyedwm.config.validation import choice, wrong
 from keyedwm.core.errors import InputError, OptionError
-from keyedwm.core.places import SCHEMA_PLACES, EventTime, Field, OnBadValue, Place, SchemaField
-from keyedwm.core.rows import SCHEMA_ID, VALUE
+from keyedwm.core.places import ID_FIELDS, SCHEMA_PLACES, EventTime, Field, OnBadValue, Place, SchemaField, prefix_of
+from keyedwm.core.rows import KEY, SCHEMA_GUID, SCHEMA_ID, VALUE
 from keyedwm.core.schemas import RegisteredSchema, SchemaKind
 from keyedwm.registry.options import PREFIX, RegistryConfig, is_of_registry
 
 VALUE_FORMAT, VALUE_SCHEMA, ON_BAD_VALUE = "value.format", "value.schema", "onBadValue"
-FORMAT_OPTIONS = (VALUE_FORMAT, VALUE_SCHEMA, ON_BAD_VALUE)
+KEY_FORMAT, KEY_SCHEMA = "key.format", "key.schema"
+FORMAT_OPTIONS = (VALUE_FORMAT, VALUE_SCHEMA, KEY_FORMAT, KEY_SCHEMA, ON_BAD_VALUE)
 _FILE = "file:"
 _CALLED = {Place.AVRO: "Avro", Place.PROTO: "Protobuf", Place.VALUE: "JSON"}
+_OPTIONS = {VALUE: (VALUE_FORMAT, VALUE_SCHEMA), KEY: (KEY_FORMAT, KEY_SCHEMA)}
 
 
 class FormatName(Enum):
-    """The formats: how a value is written, and who writes its head."""
+    """The formats: how a key or a value is written, and who writes its head."""
 
     AVRO = "avro"
     AVRO_CONFLUENT = "avro-confluent"
     AVRO_APICURIO = "avro-apicurio"
+    AVRO_GLUE = "avro-glue"
     AVRO_SINGLE_OBJECT = "avro-single-object"
     PROTOBUF = "protobuf"
     PROTOBUF_CONFLUENT = "protobuf-confluent"
@@ -41,6 +44,16 @@ class FormatName(Enum):
         return self not in {FormatName.AVRO, FormatName.PROTOBUF}
 
     @property
+    def has_guid(self) -> bool:
+        """Whether a schema may be named by 16 bytes."""
+        return self in {FormatName.AVRO_GLUE, *_CONFLUENT}
+
+    @property
+    def has_headers(self) -> bool:
+        """Whether a header of the record may name the schema."""
+        return self in _CONFLUENT
+
+    @property
     def language(self) -> Place:
         """How fields of the values are written: `avro:`, `proto:`, or `json:`, which needs no schema."""
         if self is FormatName.JSON_CONFLUENT:
@@ -50,7 +63,8 @@ class FormatName(Enum):
     @property
     def has_registry(self) -> bool:
         """Whether a registry knows the schemas, else `value.schema` has the one that there is."""
-        return self.has_id and self.needs_schema and self is not FormatName.AVRO_SINGLE_OBJECT
+        own = {FormatName.AVRO_SINGLE_OBJECT, FormatName.AVRO_GLUE}
+        return self.has_id and self.needs_schema and self not in own
 
     @property
     def needs_schema(self) -> bool:
@@ -58,90 +72,174 @@ class FormatName(Enum):
         return self.language in SCHEMA_PLACES
 
 
+_CONFLUENT = {FormatName.AVRO_CONFLUENT, FormatName.PROTOBUF_CONFLUENT, FormatName.JSON_CONFLUENT}
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ValueFormat:
-    """How values are read. schema: the text of `value.schema`, of which defaults are taken where heads name others."""
+    """How the values of records are read, or their keys. schema: the text of `value.schema` or `key.schema`, of which
+    defaults are taken where heads name others.
+    """
 
     name: FormatName
     schema: str | None
     registry: RegistryConfig | None
     on_bad: OnBadValue = OnBadValue.FAIL
+    column: str = VALUE
+
+    @property
+    def text(self) -> str:
+        """As options name it."""
+        return f"{_OPTIONS[self.column][0]}={self.name.value}"
+
+    @property
+    def schema_option(self) -> str:
+        """The option of its schema."""
+        return _OPTIONS[self.column][1]
 
     def reads(self, place: Field | EventTime) -> bool:
-        """Whether a field or an event time lies behind a head or in a value with a schema."""
+        """Whether a field or an event time lies behind a head or in a key or a value with a schema."""
         if isinstance(place, EventTime):
-            return place.place is self.name.language
+            return place.place.column == self.column and place.place.language is self.name.language
+        if place.column != self.column:
+            return False
         if isinstance(place, SchemaField):
             return True
-        return not self.name.needs_schema and place.column == VALUE and place.kind is not None
+        return not self.name.needs_schema and place.kind is not None
 
     def lenient(self) -> ValueFormat:
         """Return the format for a caller that needs the event times alone: no value fails."""
         return replace(self, on_bad=OnBadValue.NULL)
 
 
-def value_format_of(settings: Mapping[str, str]) -> ValueFormat | None:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Formats:
+    """The formats of values and keys, None for those without a schema or a head."""
+
+    value: ValueFormat | None = None
+    key: ValueFormat | None = None
+
+    @property
+    def each(self) -> tuple[ValueFormat, ...]:
+        """Return the formats that there are; a bad value comes before a bad key."""
+        return tuple(one for one in (self.value, self.key) if one is not None)
+
+    @property
+    def gives_back(self) -> bool:
+        """Whether records with a bad value or key come back."""
+        return any(one.on_bad is OnBadValue.REJECT for one in self.each)
+
+    def lenient(self) -> Formats:
+        """Return the formats for a caller that needs the event times alone."""
+        return Formats(value=self.value and self.value.lenient(), key=self.key and self.key.lenient())
+
+    def of(self, column: str) -> ValueFormat | None:
+        """Return the format of keys or of values."""
+        return self.key if column == KEY else self.value
+
+
+def formats_of(settings: Mapping[str, str]) -> Formats:
     """Read the options (names in lower case). Raises OptionError in one sentence."""
-    if VALUE_FORMAT not in settings:
-        for name in (VALUE_SCHEMA, ON_BAD_VALUE, *filter(is_of_registry, settings)):
-            if name.lower() in settings:
-                shown = f"{PREFIX}{name[len(PREFIX) :]}" if is_of_registry(name) else name
-                raise OptionError(f"option {shown} has no effect without {VALUE_FORMAT}: leave it out, or add that")
-        return None
-    named = choice(VALUE_FORMAT, settings[VALUE_FORMAT], FormatName)
-    # The defaults of Protobuf stand in the writer's schema itself.
-    if VALUE_SCHEMA in settings and named.has_id and named.language is not Place.AVRO:
-        raise OptionError(f"option {VALUE_SCHEMA} has no effect with {VALUE_FORMAT}={named.value}: leave it out")
-    schema = _schema(settings[VALUE_SCHEMA], named) if VALUE_SCHEMA in settings else None
-    given = {option: value for option, value in settings.items() if is_of_registry(option)}
-    if given and not named.has_registry:
-        raise OptionError(
-            f"option {PREFIX}{min(given)[len(PREFIX) :]} has no effect with {VALUE_FORMAT}={named.value}, which asks "
-            "for no schema: leave it out"
-        )
-    if named.needs_schema and not named.has_registry and schema is None:
-        raise OptionError(
-            f"option {VALUE_SCHEMA} is missing: values of {VALUE_FORMAT}={named.value} do not say their schema; its "
-            f"text, or {_FILE}PATH, is expected"
-        )
+    names = {
+        column: choice(option, settings[option], FormatName)
+        for column, (option, _) in _OPTIONS.items()
+        if option in settings
+    }
+    _refuse_idle(settings, names)
+    of_registry = {option: value for option, value in settings.items() if is_of_registry(option)}
+    registry = RegistryConfig.from_options(of_registry) if any(name.has_registry for name in names.values()) else None
     on_bad = choice(ON_BAD_VALUE, settings.get(ON_BAD_VALUE.lower(), OnBadValue.FAIL.value), OnBadValue)
-    registry = RegistryConfig.from_options(given) if named.has_registry else None
-    return ValueFormat(name=named, schema=schema, registry=registry, on_bad=on_bad)
+    read = {
+        column: ValueFormat(
+            name=name,
+            schema=_schema_of(settings, column, name),
+            registry=registry if name.has_registry else None,
+            on_bad=on_bad,
+            column=column,
+        )
+        for column, name in names.items()
+    }
+    return Formats(value=read.get(VALUE), key=read.get(KEY))
 
 
-def check_places(value_format: ValueFormat | None, option: str, places: Iterable[Field | EventTime]) -> None:
-    """Refuse fields and event times that the format of the values does not have."""
+def _refuse_idle(settings: Mapping[str, str], names: Mapping[str, FormatName]) -> None:
+    """Reject options that no format has a use for."""
+    for column, (option, schema) in _OPTIONS.items():
+        if schema in settings and column not in names:
+            raise OptionError(f"option {schema} has no effect without {option}: leave it out, or add that")
+    if any(name.has_registry for name in names.values()):
+        return
+    for name in (ON_BAD_VALUE, *sorted(filter(is_of_registry, settings))):
+        shown = f"{PREFIX}{name[len(PREFIX) :]}" if is_of_registry(name) else name
+        if name.lower() in settings and not names:
+            raise OptionError(f"option {shown} has no effect without {VALUE_FORMAT}: leave it out, or add that")
+        if names and is_of_registry(name):
+            column, name_ = next(iter(names.items()))
+            raise OptionError(
+                f"option {shown} has no effect with {_OPTIONS[column][0]}={name_.value}, which asks for no schema: "
+                "leave it out"
+            )
+
+
+def _schema_of(settings: Mapping[str, str], column: str, name: FormatName) -> str | None:
+    """The text of the schema of keys or values, None where heads alone name schemas."""
+    option, schema = _OPTIONS[column]
+    # The defaults of Protobuf stand in the writer's schema itself.
+    if schema in settings and name.has_id and name.language is not Place.AVRO:
+        raise OptionError(f"option {schema} has no effect with {option}={name.value}: leave it out")
+    if schema in settings:
+        return _schema(schema, settings[schema], name)
+    if name.needs_schema and not name.has_registry:
+        raise OptionError(
+            f"option {schema} is missing: {column}s of {option}={name.value} do not say their schema; its text, or "
+            f"{_FILE}PATH, is expected"
+        )
+    return None
+
+
+def check_places(formats: Formats, option: str, places: Iterable[Field | EventTime]) -> None:
+    """Refuse fields and event times that the formats of keys and values do not have."""
     for place in places:
-        language = _language_of(place)
-        if value_format is None and language is not None:
-            raise wrong(option, place.text, f"{VALUE_FORMAT} must say how values name their schema, as avro-confluent")
-        if value_format is None:
+        column, language = _side_of(place)
+        if column is None:
             continue
-        name = value_format.name
-        if place.text == SCHEMA_ID and isinstance(place, SchemaField):
-            if not name.has_id:
-                raise wrong(option, place.text, f"values of {VALUE_FORMAT}={name.value} have no id: leave it out")
-        elif (name.needs_schema and _is_json_of_value(place)) or language not in {None, name.language}:
-            values = f"values of {VALUE_FORMAT}={name.value} are {_CALLED[name.language]}"
-            raise wrong(option, place.text, f"{values}: write {name.language.value}:PATH")
+        read, (format_option, _) = formats.of(column), _OPTIONS[column]
+        if read is None:
+            if language is not Place.VALUE:
+                raise wrong(
+                    option, place.text, f"{format_option} must say how {column}s name their schema, as avro-confluent"
+                )
+        elif place in ID_FIELDS.values():
+            _check_id(read, option, place.text)
+        elif language is not read.name.language:
+            right = prefix_of(column, read.name.language)
+            raise wrong(
+                option, place.text, f"{column}s of {read.text} are {_CALLED[read.name.language]}: write {right}:PATH"
+            )
 
 
-def _language_of(place: Field | EventTime) -> Place | None:
-    """The language of the schema that a place belongs to, None for a place that needs none."""
-    if isinstance(place, SchemaField):
-        return place.language
-    return place.place if isinstance(place, EventTime) and place.place in SCHEMA_PLACES else None
+def _check_id(read: ValueFormat, option: str, text: str) -> None:
+    if not read.name.has_id:
+        raise wrong(option, text, f"values of {read.text} have no id: leave it out")
+    if text == SCHEMA_ID and read.name is FormatName.AVRO_GLUE:
+        raise wrong(option, text, f"ids of {read.text} are UUIDs: write {SCHEMA_GUID}")
+    if text == SCHEMA_GUID and not read.name.has_guid:
+        raise wrong(option, text, f"ids of {read.text} are numbers: write {SCHEMA_ID}")
 
 
-def _is_json_of_value(place: Field | EventTime) -> bool:
+def _side_of(place: Field | EventTime) -> tuple[str | None, Place | None]:
+    """The column of a place in a key or a value, and the language there; None for other places."""
     if isinstance(place, EventTime):
-        return place.place is Place.VALUE
-    return place.column == VALUE and bool(place.path) and not isinstance(place, SchemaField)
+        return place.place.column, place.place.language
+    if isinstance(place, SchemaField):
+        return place.column, place.language
+    return (place.column, Place.VALUE) if place.column in _OPTIONS and place.path else (None, None)
 
 
-def _schema(value: str, name: FormatName) -> str:
-    """The text of the schema, which is read here, on the driver."""
+def _schema(option: str, value: str, name: FormatName) -> str:
+    """The text of the schema, or of the schemas of Glue, which is read and checked here, on the driver."""
     from keyedwm.formats.avro_schema import parse_avro
+    from keyedwm.formats.glue_schemas import glue_schemas
     from keyedwm.formats.proto_schema import link
 
     text = value
@@ -149,12 +247,14 @@ def _schema(value: str, name: FormatName) -> str:
         try:
             text = Path(value[len(_FILE) :]).read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
-            raise wrong(VALUE_SCHEMA, value, f"the file of a schema is expected ({type(error).__name__})") from error
+            raise wrong(option, value, f"the file of a schema is expected ({type(error).__name__})") from error
     try:
-        if name.language is Place.AVRO:
+        if name is FormatName.AVRO_GLUE:
+            glue_schemas(text)
+        elif name.language is Place.AVRO:
             parse_avro(text)
         elif not link(RegisteredSchema(0, SchemaKind.PROTOBUF, text)).message_types_by_name:
             raise InputError("the schema of Protobuf has no message")
     except InputError as error:
-        raise OptionError(f"option {VALUE_SCHEMA}: {error.message}") from error
+        raise OptionError(f"option {option}: {error.message}") from error
     return text

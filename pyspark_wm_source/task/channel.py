@@ -18,7 +18,8 @@ from keyedwm.arrow.places import EventTimeReader, EventTimes
 from keyedwm.arrow.rows import Rejects
 from keyedwm.core.axis import AxisState, Counts
 from keyedwm.core.errors import InputError
-from keyedwm.core.places import SCHEMA_PLACES, EventTime, Field, OnBadTime, Place
+from keyedwm.core.places import EventTime, Field, OnBadTime, Place
+from keyedwm.core.rows import VALUE
 from keyedwm.kafka.records.read import Records
 from pyspark_wm_source.options.axes import TimeAxis
 from pyspark_wm_source.task.future import FutureGuard
@@ -204,7 +205,7 @@ def may_have_time(spec: EventTime, records: Records) -> NDArray[np.bool_] | None
 
     None: all of them.
     """
-    if spec.place not in (Place.VALUE, *SCHEMA_PLACES) or records.value is None or not records.value.null_count:
+    if spec.place.column != VALUE or records.value is None or not records.value.null_count:
         return None
     return np.asarray(records.value.is_valid())
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -17,77 +17,51 @@ from numpy.typing import NDArray
 
 from keyedwm.arrow.places import EventTimeReader, FieldReader, read_fields
 from keyedwm.arrow.rows import Rejects
-from keyedwm.core.errors import InputError
-from keyedwm.core.places import SCHEMA_ID_FIELD, EventTime, Field, FieldType, OnBadValue, Place
-from keyedwm.core.rows import VALUE
-from keyedwm.core.schemas import RegisteredSchema, SchemaKind, SchemaLookup, UnknownSchemaError
-from keyedwm.formats.avro_fingerprint import fingerprint
+from keyedwm.core.errors import InputError, KeyedwmError
+from keyedwm.core.places import SCHEMA_GUID_FIELD, SCHEMA_ID_FIELD, EventTime, Field, FieldType, OnBadValue, Place
+from keyedwm.core.rows import KEY
 from keyedwm.formats.avro_schema import parse_avro
 from keyedwm.formats.decoder import Decoded, Decoder
 from keyedwm.formats.faults import Fault
+from keyedwm.formats.header_ids import Guids, HeaderIds, header_ids
 from keyedwm.formats.heads import Head, bodies_of, texts_of
 from keyedwm.formats.proto_decoder import ProtoDecoder
 from keyedwm.formats.requests import Request
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.records.read import Records
 from keyedwm.registry.client import registry_of
-from pyspark_wm_source.options.value_format import FormatName, ValueFormat
-from pyspark_wm_source.task.channel import NO_VALUES, ReadValues
+from pyspark_wm_source.options.value_format import KEY_SCHEMA, VALUE_SCHEMA, FormatName, Formats, ValueFormat
+from pyspark_wm_source.task.channel import NO_VALUES, ReadValues, joined_rejects
+from pyspark_wm_source.task.lookups import lookup_of
 
 _log = logging.getLogger("keyedwm.source")
 _HEADS = {
     FormatName.AVRO: Head.NONE, FormatName.AVRO_CONFLUENT: Head.CONFLUENT, FormatName.AVRO_APICURIO: Head.APICURIO,
     FormatName.JSON_CONFLUENT: Head.CONFLUENT, FormatName.PROTOBUF: Head.NONE,
     FormatName.PROTOBUF_CONFLUENT: Head.CONFLUENT, FormatName.AVRO_SINGLE_OBJECT: Head.SINGLE_OBJECT,
+    FormatName.AVRO_GLUE: Head.GLUE,
 }  # fmt: skip
+_IDS: Mapping[Field, Callable[[Decoded], pa.Array]] = {
+    SCHEMA_ID_FIELD: Decoded.ids, SCHEMA_GUID_FIELD: Decoded.guid_texts,
+}  # fmt: skip
+_OF_SCHEMAS = (Fault.OTHER_KIND, Fault.WRONG_SCHEMA, Fault.OTHER_TYPE)
+_SUBJECTS_MS, _MOST_SUBJECTS = 2_000, 3
 _warned: set[tuple[str, str]] = set()
-
-
-class OneSchema(SchemaLookup):
-    """The schema of `value.schema`, for values that do not say theirs."""
-
-    def __init__(self, kind: SchemaKind, text: str) -> None:
-        self._kind, self._text = kind, text
-
-    def schema(self, schema_id: int) -> RegisteredSchema:
-        """Return the schema, whatever the id."""
-        return RegisteredSchema(schema_id, self._kind, self._text)
-
-
-class FingerprintedSchema(SchemaLookup):
-    """The schema of `value.schema`, for values that name theirs by its fingerprint."""
-
-    def __init__(self, text: str) -> None:
-        self._text, self._fingerprint = text, fingerprint(text)
-
-    def schema(self, schema_id: int) -> RegisteredSchema:
-        """Return the schema. Raises UnknownSchemaError for another fingerprint."""
-        if schema_id != self._fingerprint:
-            raise UnknownSchemaError(
-                f"the value has a schema of the fingerprint {schema_id}, option value.schema one of {self._fingerprint}"
-            )
-        return RegisteredSchema(schema_id, SchemaKind.AVRO, self._text)
 
 
 @functools.lru_cache(maxsize=64)
 def _decoder(value_format: ValueFormat, requests: tuple[Request, ...]) -> Decoder | ProtoDecoder:
     """Return the decoder of this process, which compiles a schema once."""
-    name, text = value_format.name, value_format.schema
-    is_avro = name.language is Place.AVRO
-    if value_format.registry is not None:
-        schemas: SchemaLookup = registry_of(value_format.registry)
-    elif name is FormatName.AVRO_SINGLE_OBJECT:
-        return Decoder(_HEADS[name], requests, FingerprintedSchema(text or ""))
-    else:
-        schemas = OneSchema(SchemaKind.AVRO if is_avro else SchemaKind.PROTOBUF, text or "")
-    if not is_avro:
+    name, schemas = value_format.name, lookup_of(value_format)
+    if name.language is not Place.AVRO:
         return ProtoDecoder(_HEADS[name], requests, schemas)
-    reader = parse_avro(text) if name.has_id and text is not None else None
+    text = value_format.schema if name.has_registry else None
+    reader = None if text is None else parse_avro(text)
     return Decoder(_HEADS[name], requests, schemas, reader)
 
 
 class ValueReader:
-    """Reads the values of one channel. fields, times: those that the format reads."""
+    """Reads the values of one channel, or its keys. fields, times: those that the format reads."""
 
     def __init__(
         self, value_format: ValueFormat, channel: TopicPartition, fields: Sequence[Field], times: Sequence[EventTime]
@@ -100,61 +74,113 @@ class ValueReader:
         """Read some records. Raises InputError for the first bad value, where the option says so, and
         UnavailableError if the registry does not answer.
         """
-        if records.value is None or not (self._fields or self._times):
+        values = records.key if self._format.column == KEY else records.value
+        if values is None or not (self._fields or self._times):
             return NO_VALUES
-        decoded, read = self._decoded(records.value) if self._format.name.needs_schema else self._json(records)
+        ids = (
+            header_ids(records.headers, f"__{self._format.column}_schema_id") if self._format.name.has_headers else None
+        )
+        needs_schema = self._format.name.needs_schema
+        decoded, read = self._decoded(values, ids) if needs_schema else self._json(records, values, ids)
         bad = decoded.bad
         if bad is None:
             return read
         rows = np.flatnonzero(bad)
         if self._format.on_bad is OnBadValue.FAIL:
+            row = int(rows[0])
             raise InputError(
-                f"{self._channel}: the value of the record at offset {int(records.offset[rows[0]])} cannot be read: "
-                f"{decoded.reason(int(rows[0]))}; onBadValue=null would read it as null, and onBadValue=reject give "
-                "the record back"
+                f"{self._channel}: the {self._format.column} of the record at offset {int(records.offset[row])} cannot "
+                f"be read: {self._reason(decoded, row)}{self._subjects(decoded, row)}; onBadValue=null would read it "
+                "as null, and onBadValue=reject give the record back"
             )
         # Values of one schema with one fault have one reason.
         kinds = decoded.schema_ids[rows] * len(Fault) + decoded.faults[rows]
         _, first, which = np.unique(kinds, return_index=True, return_inverse=True)
-        reasons = [decoded.reason(int(rows[at])) for at in first]
-        self._warn(records, rows[first], reasons)
+        reasons = [self._reason(decoded, int(rows[at])) for at in first]
+        self._warn(records, decoded, rows[first], reasons)
         if self._format.on_bad is OnBadValue.NULL:
             return read
         return read._replace(rejects=Rejects(bad, pa.array(reasons, pa.string()).take(pa.array(which))))
 
-    def _decoded(self, values: pa.Array) -> tuple[Decoded, ReadValues]:
-        fields = [one for one in self._fields if one != SCHEMA_ID_FIELD]
+    def _decoded(self, values: pa.Array, ids: HeaderIds | None) -> tuple[Decoded, ReadValues]:
+        fields = [one for one in self._fields if one not in _IDS]
         requests = [Request(tuple(map(str, one.path)), one.kind or FieldType.STRING) for one in fields]
         requests += [Request(tuple(map(str, one.path)), one.unit) for one in self._times]
-        decoded = _decoder(self._format, tuple(requests)).decode(values)
+        decoded = _decoder(self._format, tuple(requests)).decode(values, ids)
         columns = dict(zip(fields, decoded.columns, strict=False))
-        if SCHEMA_ID_FIELD in self._fields:
-            columns[SCHEMA_ID_FIELD] = decoded.ids()
         times = dict(zip(self._times, decoded.columns[len(fields) :], strict=True))
-        return decoded, ReadValues(columns, times)
+        return decoded, ReadValues(columns | self._ids(decoded), times)
 
-    def _json(self, records: Records) -> tuple[Decoded, ReadValues]:
+    def _json(self, records: Records, values: pa.Array, ids: HeaderIds | None) -> tuple[Decoded, ReadValues]:
         """Read the JSON behind the heads."""
-        bodies = bodies_of(Head.CONFLUENT, records.value)
-        decoded = Decoded((), bodies.ids, bodies.faults, {}, Head.CONFLUENT)
+        guids = Guids()
+        bodies = bodies_of(Head.CONFLUENT, values, ids, guids)
+        decoded = Decoded((), bodies.ids, bodies.faults, {}, Head.CONFLUENT, guids.texts)
         texts = texts_of(bodies)
-        fields = [one for one in self._fields if one != SCHEMA_ID_FIELD]
+        fields = [one for one in self._fields if one not in _IDS]
         readers = [FieldReader(one, pa.schema([])) for one in fields]
-        columns = dict(zip(fields, read_fields(readers, {VALUE: texts}.__getitem__), strict=True))
-        if SCHEMA_ID_FIELD in self._fields:
-            columns[SCHEMA_ID_FIELD] = decoded.ids()
+        columns = dict(zip(fields, read_fields(readers, lambda _: texts), strict=True))
         times = {
-            one: EventTimeReader(one).read(records.timestamp_ms, records.key, texts, records.headers)
-            for one in self._times
+            one: EventTimeReader(one).read(records.timestamp_ms, texts, texts, records.headers) for one in self._times
         }
-        return decoded, ReadValues(columns, times)
+        return decoded, ReadValues(columns | self._ids(decoded), times)
 
-    def _warn(self, records: Records, rows: NDArray[np.int64], reasons: Sequence[str]) -> None:
+    def _ids(self, decoded: Decoded) -> dict[Field, pa.Array]:
+        return {field: read(decoded) for field, read in _IDS.items() if field in self._fields}
+
+    def _reason(self, decoded: Decoded, row: int) -> str:
+        """Say why a value is bad, or a key, of which decoders know nothing."""
+        reason = decoded.reason(row)
+        return reason.replace("the value", "the key", 1).replace(VALUE_SCHEMA, KEY_SCHEMA) if self._is_key else reason
+
+    @property
+    def _is_key(self) -> bool:
+        return self._format.column == KEY
+
+    def _subjects(self, decoded: Decoded, row: int) -> str:
+        """Name the subjects of a schema that is wrong, for errors and logs alone: a row must not depend on a registry
+        that may be away.
+        """
+        schema_id, registry = int(decoded.schema_ids[row]), self._format.registry
+        if registry is None or schema_id < 0 or Fault(decoded.faults[row]) not in _OF_SCHEMAS:
+            return ""
+        try:
+            subjects = registry_of(registry).subjects_of(schema_id, _SUBJECTS_MS)
+        except KeyedwmError:
+            return ""
+        return f" (subject {', '.join(subjects[:_MOST_SUBJECTS])})" if subjects else ""
+
+    def _warn(self, records: Records, decoded: Decoded, rows: NDArray[np.int64], reasons: Sequence[str]) -> None:
         """Name the first bad value of a topic and reason, once in a process."""
-        for row, reason in zip(rows, reasons, strict=True):
+        for row, reason in zip(rows.tolist(), reasons, strict=True):
             if (self._channel.topic, reason) not in _warned:
                 _warned.add((self._channel.topic, reason))
                 _log.warning(
-                    "%s: the value of the record at offset %d cannot be read (onBadValue=%s): %s",
-                    self._channel, int(records.offset[row]), self._format.on_bad.value, reason,
+                    "%s: the %s of the record at offset %d cannot be read (onBadValue=%s): %s%s",
+                    self._channel, self._format.column, int(records.offset[row]), self._format.on_bad.value, reason,
+                    self._subjects(decoded, row),
                 )  # fmt: skip
+
+
+class RecordReader:
+    """Reads the values and the keys of one channel."""
+
+    def __init__(self, readers: Sequence[ValueReader]) -> None:
+        self._readers = readers
+
+    def read(self, records: Records) -> ReadValues:
+        """Read some records. Raises as ValueReader does."""
+        whole = NO_VALUES
+        for reader in self._readers:
+            read = reader.read(records)
+            rejects = read.rejects if whole.rejects is None else joined_rejects(whole.rejects, read.rejects)
+            whole = ReadValues({**whole.fields, **read.fields}, {**whole.times, **read.times}, rejects)
+        return whole
+
+
+def reader_of(
+    formats: Formats, channel: TopicPartition, fields: Sequence[Field], times: Sequence[EventTime]
+) -> RecordReader | None:
+    """Return what reads the values and keys of a channel; None if they have no format."""
+    readers = [ValueReader(one, channel, fields, times) for one in formats.each]
+    return RecordReader(readers) if readers else None

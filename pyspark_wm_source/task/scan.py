@@ -18,7 +18,7 @@ from keyedwm.core.control_row import ControlRow, channel_row
 from keyedwm.core.encoding import CommittedState, encode_committed
 from keyedwm.core.errors import KeyedwmError
 from keyedwm.core.inline import HEADER
-from keyedwm.core.places import SCHEMA_PLACES, Field, Place
+from keyedwm.core.places import Field, Place
 from keyedwm.core.rows import HEADERS, KEY, REJECTED, VALUE, ControlKind
 from keyedwm.kafka.client.errors import Code
 from keyedwm.kafka.records.read import ColumnSelection, Records
@@ -90,12 +90,12 @@ def policy_run(
     rows that are made of it.
     """
     values = None
-    if options.value_format is not None:
-        from pyspark_wm_source.task.decoding import ValueReader  # a read of values without a schema need not load it
+    if options.formats.each:
+        from pyspark_wm_source.task.decoding import reader_of  # a read of values without a schema need not load it
 
         fields = () if columns is None else decoded_fields(columns, options)
         times_at = [axis.event_time for axis in options.axes.values()]
-        values = ValueReader(options.value_format, task.channel, fields, times_at)
+        values = reader_of(options.formats, task.channel, fields, times_at)
     times = EventTimeRun(task, options.axes, stamps, on_bad=options.on_bad, values=values)
     if options.propagate:
         return PropagatedRun(task, times, options.guarantee, options.control_authors)
@@ -117,13 +117,17 @@ def wanted_columns(columns: set[str], options: SourceOptions) -> ColumnSelection
     A record that is rejected is given back whole.
     """
     places = {axis.event_time.place for axis in options.axes.values()}
+    read = {place.column for place in places}
     whole = REJECTED in columns
     named = columns | {field.column for name, field in options.chosen.fields.items() if name in columns}
     named = named.union(*(where.decoded for where in options.where))
     return ColumnSelection(
-        key=whole or KEY in named or Place.KEY in places,
-        value=whole or VALUE in named or not places.isdisjoint((Place.VALUE, *SCHEMA_PLACES)),
-        headers=whole or HEADERS in named or not places.isdisjoint((Place.HEADER, Place.WRITTEN)),
+        key=whole or KEY in named or KEY in read,
+        value=whole or VALUE in named or VALUE in read,
+        headers=whole
+        or HEADERS in named
+        or not places.isdisjoint((Place.HEADER, Place.WRITTEN))
+        or any(one.name.has_headers and one.column in named | read for one in options.formats.each),
         control_header=HEADER,
     )
 

@@ -64,11 +64,19 @@ def read(options: SourceOptions, values: list[bytes | None]) -> list[dict]:
     return _read(options, values)[0]
 
 
-def _read(options: SourceOptions, values: list[bytes | None], *, recovery: bool = False) -> tuple[list[dict], object]:
+def _read(
+    options: SourceOptions,
+    values: list[bytes | None],
+    *,
+    keys: list[bytes | None] | None = None,
+    headers: list[list[tuple[str, bytes | None]] | None] | None = None,
+    recovery: bool = False,
+) -> tuple[list[dict], object]:
     count = len(values)
+    written = [one and [{"key": name, "value": value} for name, value in one] for one in headers or [None] * count]
     records = Records(
-        count, pa.array([b"k"] * count, pa.binary()), pa.array(values, pa.binary()), pa.nulls(count, HEADERS_TYPE),
-        np.arange(count) + 100,
+        count, pa.array(keys or [b"k"] * count, pa.binary()), pa.array(values, pa.binary()),
+        pa.array(written, HEADERS_TYPE), np.arange(count) + 100,
         np.full(count, SECOND_MS), np.zeros(count, np.int32), 100 + count,
     )  # fmt: skip
     channel = TopicPartition("orders", 3)

@@ -24,7 +24,8 @@ SESSION = type("Session", (SimpleNamespace,), {"readStream": None})()
 CHOICES = {
     "on_bad_event_time": OnBadTime, "event_time_unit": Unit, "on_future_time": OnFuture, "guarantee": Guarantee,
     "watermark_throttle": _ThrottleName, "starting_offsets_by_timestamp_strategy": NoMatch,
-    "value_format": FormatName, "on_bad_value": OnBadValue, "on_future_watermark": OnFutureWatermark,
+    "value_format": FormatName, "key_format": FormatName, "on_bad_value": OnBadValue,
+    "on_future_watermark": OnFutureWatermark,
     "watermark_policy": [one for one in _PolicyName if one is not _PolicyName.CUSTOM],
 }  # fmt: skip
 

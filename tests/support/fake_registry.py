@@ -29,6 +29,7 @@ class FakeRegistry:
     def __init__(self) -> None:
         self.schemas: list[dict[str, Any]] = []
         self.subjects: dict[str, list[int]] = {}
+        self.guids: dict[str, int] = {}
         self.asked: list[str] = []
         self.logins: list[str | None] = []
         self.rule: Callable[[str, str], Reply | None] = lambda _method, _path: None
@@ -60,6 +61,8 @@ class FakeRegistry:
                 found = 200, ["AVRO", "PROTOBUF", "JSON"]
             case "GET", ["schemas", "ids", text, *rest]:
                 found = self._by_id(int(text), rest)
+            case "GET", ["schemas", "guids", guid]:
+                found = self._by_id(self.guids.get(guid, 0), [])
             case "GET", ["subjects", subject, "versions", version]:
                 found = self._version(subject, version)
             case "POST", ["subjects", subject, "versions"]:

@@ -29,7 +29,7 @@ from pyspark_wm_source.driver.resolve_offsets import assigned
 from pyspark_wm_source.options.axes import guards_of
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.task.channel import NO_VALUES, may_have_time
-from pyspark_wm_source.task.decoding import ValueReader
+from pyspark_wm_source.task.decoding import reader_of
 from pyspark_wm_source.task.fetching import by_option, fetch
 from pyspark_wm_source.task.future import FutureGuard
 from pyspark_wm_source.task.scan import wanted_columns
@@ -145,12 +145,9 @@ class _Judge:
 
     def __init__(self, channel: TopicPartition, options: SourceOptions, key: Field | None, now_ms: int) -> None:
         self._channel, self._first = channel, True
-        axes, value_format = options.axes, options.value_format
+        axes, keys = options.axes, () if key is None else (key,)
         ((self._name, axis),) = axes.items()
-        self._values = None
-        if value_format is not None:
-            keys = () if key is None else (key,)
-            self._values = ValueReader(value_format.lenient(), channel, keys, [axis.event_time])
+        self._values = reader_of(options.formats.lenient(), channel, keys, [axis.event_time])
         self._spec = axis.event_time
         self._reader = EventTimeReader(axis.event_time)
         self._guard = FutureGuard(channel, axes, guards_of(axes, {}), now_ms)

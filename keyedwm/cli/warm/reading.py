@@ -6,6 +6,7 @@ import gzip
 import json
 import struct
 from collections.abc import Iterator, Mapping
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -60,6 +61,7 @@ _SCHEMA = json.dumps({
         {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}}, {"name": "name", "type": "string"},
     ],
 })  # fmt: skip
+_VERSION = "00000000-0000-0000-0000-000000000001"
 _PROTO = 'syntax = "proto3"; message Warm { int64 at = 1; string name = 2; }'
 # Values with a schema, and with a head.
 _FORMATS: tuple[tuple[dict[str, str], bytes], ...] = (
@@ -71,6 +73,10 @@ _FORMATS: tuple[tuple[dict[str, str], bytes], ...] = (
     (
         {"value.format": "avro-single-object", "value.schema": _SCHEMA, "columns": "schema_id"},
         b"\xc3\1" + fingerprint(_SCHEMA).to_bytes(8, "little", signed=True) + b"\0\2n",
+    ),
+    (
+        {"value.format": "avro-glue", "value.schema": json.dumps({_VERSION: _SCHEMA}), "columns": "schema_guid"},
+        b"\3\0" + UUID(_VERSION).bytes + b"\0\2n",
     ),
     ({"value.format": "json-confluent", "eventTime": "json:$.at", "columns": "json:$.name"}, b'\0\0\0\0\1{"at":1}'),
 )

@@ -23,7 +23,14 @@ Duration: TypeAlias = str | timedelta
 Partitions: TypeAlias = Mapping[str, Mapping[str, int] | Mapping[int, int]]
 Policy: TypeAlias = Literal["fixedLag", "lagAndDelay", "lagAndLull", "timestampAndWallClockLag", "realTimeLag", "none"]
 ValueFormat: TypeAlias = Literal[
-    "avro", "avro-confluent", "avro-apicurio", "avro-single-object", "protobuf", "protobuf-confluent", "json-confluent"
+    "avro",
+    "avro-confluent",
+    "avro-apicurio",
+    "avro-glue",
+    "avro-single-object",
+    "protobuf",
+    "protobuf-confluent",
+    "json-confluent",
 ]
 _MS = timedelta(milliseconds=1)
 _UPPER = re.compile(r"(?<!^)(?=[A-Z])")
@@ -72,8 +79,9 @@ def kafka(
     guarantee: Literal["exactly-once", "at-least-once"] | None = None,
     columns: str | Sequence[str] | None = None,
     where: str | None = None,
-    value_format: ValueFormat | None = None,
-    value_schema: str | None = None, on_bad_value: Literal["fail", "null", "reject"] | None = None,
+    value_format: ValueFormat | None = None, value_schema: str | None = None,
+    key_format: ValueFormat | None = None, key_schema: str | None = None,
+    on_bad_value: Literal["fail", "null", "reject"] | None = None,
     schema_registry_url: str | Sequence[str] | None = None,
     schema_registry_user: str | None = None, schema_registry_password: str | None = None,
     schema_registry_token: str | None = None, schema_registry_token_provider: str | None = None,
