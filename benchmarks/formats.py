@@ -47,9 +47,9 @@ def load(on: Bench, registry: FakeRegistry) -> dict[str, int]:
         "proto": framed(registry.add("p-value", PROTO_TEXT, SchemaKind.PROTOBUF.value))["proto"]
     }
     each = on.records // PARTITIONS
-    made = values(each, heads)
+    formats = values(each, heads)
     times = pa.array(range(NOW_MS, NOW_MS + each))
-    for name, of in made.items():
+    for name, of in formats.items():
         new_topic(on.cluster, topic(name))
         send(on.cluster, topic(name), dict.fromkeys(range(PARTITIONS), pa.table({"value": of, "timestamp": times})))
     some = pa.Table.from_pylist([
@@ -89,18 +89,18 @@ def native(on: Bench, *, pruned: bool) -> DataFrame:
 
     rows = on.spark.readStream.format("kafka").options(**reading(on, "avro")).load()
     reader = {"avroSchema": json.dumps(NEEDED)} if pruned else {}
-    made = rows.select(from_avro(expr("substring(value, 6)"), json.dumps(SCHEMA), reader).alias("o"))
-    return made.selectExpr("o.ts AS event_time", "o.shop", "o.kind", "o.customer", "o.amount")
+    parsed = rows.select(from_avro(expr("substring(value, 6)"), json.dumps(SCHEMA), reader).alias("o"))
+    return parsed.selectExpr("o.ts AS event_time", "o.shop", "o.kind", "o.customer", "o.amount")
 
 
 def ours(on: Bench, name: str, registry: FakeRegistry, **options: str) -> DataFrame:
     """Our source with the registry of the tests."""
-    given = {**reading(on, name), **options}
+    settings = {**reading(on, name), **options}
     if name in FORMATS:
-        given |= {
+        settings |= {
             "value.format": FORMATS[name], "schemaRegistry.url": registry.url, "schemaRegistry.cache": "none",
         }  # fmt: skip
-    return on.spark.readStream.format("keyedwm").options(**given).load()
+    return on.spark.readStream.format("keyedwm").options(**settings).load()
 
 
 def compare_fields(on: Bench, registry: FakeRegistry, answer: dict[str, int]) -> None:
@@ -138,8 +138,8 @@ def compare_event_times(on: Bench, registry: FakeRegistry, answer: dict[str, int
 def main() -> None:
     """Run the cases and write their results."""
     cases = {"fields": compare_fields, "event-time": compare_event_times}
-    with bench(__doc__, cases, jars=spark_avro_jars) as given, fake_registry() as registry:
-        on = replace(given, asked=given.at_most(BATCH * BATCHES))
+    with bench(__doc__, cases, jars=spark_avro_jars) as whole, fake_registry() as registry:
+        on = replace(whole, asked=whole.at_most(BATCH * BATCHES))
         began = time.monotonic()
         answer = load(on, registry)
         print(f"{on.records:,} orders in three formats made in {time.monotonic() - began:.0f} s", flush=True)

@@ -56,16 +56,16 @@ def framed(schema_id: int) -> dict[str, bytes]:
 
 def values(count: int, heads: Mapping[str, bytes] = MappingProxyType({})) -> dict[str, pa.Array]:
     """The same orders in each format. heads: what stands before the values of a format."""
-    made: dict[str, list[bytes]] = {"avro": [], "proto": [], "json": []}
+    by_format: dict[str, list[bytes]] = {"avro": [], "proto": [], "json": []}
     parsed = fastavro.parse_schema(SCHEMA)
     message = GetMessageClass(link(RegisteredSchema(0, SchemaKind.PROTOBUF, PROTO_TEXT)).message_types_by_name["order"])
-    head = {name: heads.get(name, b"") for name in made}
+    head = {name: heads.get(name, b"") for name in by_format}
     for order in orders(count):
         data = io.BytesIO()
         fastavro.schemaless_writer(data, parsed, order)
-        made["avro"].append(head["avro"] + data.getvalue())
+        by_format["avro"].append(head["avro"] + data.getvalue())
         seconds, ms = divmod(order["ts"], 1_000)
         of_proto = order | {"ts": {"seconds": seconds, "nanos": ms * 1_000_000}}
-        made["proto"].append(head["proto"] + message(**of_proto).SerializeToString())
-        made["json"].append(head["json"] + json.dumps(order).encode())
-    return {name: pa.array(some, pa.binary()) for name, some in made.items()}
+        by_format["proto"].append(head["proto"] + message(**of_proto).SerializeToString())
+        by_format["json"].append(head["json"] + json.dumps(order).encode())
+    return {name: pa.array(some, pa.binary()) for name, some in by_format.items()}

@@ -78,7 +78,7 @@ class World:
     deletes: bool = False
     expected: dict[tuple[int, int], Row] = field(default_factory=dict)
     ids: list[int] = field(default_factory=list)
-    deleted: set[int] = field(default_factory=set)
+    deleted_ids: set[int] = field(default_factory=set)
     rule: Reply | None = None
 
     def __post_init__(self) -> None:
@@ -89,8 +89,8 @@ class World:
     def _answer(self, _method: str, path: str) -> Reply | None:
         if self.rule is not None:
             return self.rule
-        gone = {f"{PATH}/schemas/ids/{one}" for one in self.deleted}
-        return ABSENT if path in gone else None
+        paths = {f"{PATH}/schemas/ids/{one}" for one in self.deleted_ids}
+        return ABSENT if path in paths else None
 
     def newer(self) -> None:
         """Register the next version of the orders' schema."""
@@ -113,10 +113,10 @@ class World:
 
     def _order(self, schema_id: int) -> tuple[bytes, Row]:
         at, kind, note = FIRST_MS + len(self.expected), self.chance.choice(["paid", "open"]), self.chance.random()
-        written = None if note < 0.2 else f"note {note:.3f}"
+        text_or_null = None if note < 0.2 else f"note {note:.3f}"
         body = text(b"in front") + number(len(self.expected)) + number(at) + number(["paid", "open"].index(kind))
-        body += number(1) if written is None else number(0) + text(written.encode())
-        return framed(schema_id, body), (len(self.expected), kind, written, schema_id, at, None)
+        body += number(1) if text_or_null is None else number(0) + text(text_or_null.encode())
+        return framed(schema_id, body), (len(self.expected), kind, text_or_null, schema_id, at, None)
 
     def _drawn(self) -> tuple[bytes | None, Row]:
         """A record: mostly an order; else a ping, a tombstone, no head, an unknown id, or a value that is cut."""
@@ -138,14 +138,14 @@ class World:
 
 def by_place(rows: Iterable[Mapping[str, Any]]) -> tuple[dict[tuple[int, int], Row], int]:
     """What came out, by partition and offset, and how many rows came twice."""
-    held: dict[tuple[int, int], Row] = {}
+    of_place: dict[tuple[int, int], Row] = {}
     count = 0
     for row in rows:
         at = None if row["event_time"] is None else ms(row["event_time"])
         fields = row["number"], row["kind"], row["note"], row["schema_id"], at, row["reason"]
-        held[row["partition"], row["offset"]] = fields
+        of_place[row["partition"], row["offset"]] = fields
         count += 1
-    return held, count - len(held)
+    return of_place, count - len(of_place)
 
 
 def rows_of(table: Path) -> tuple[dict[tuple[int, int], Row], int]:
@@ -156,11 +156,11 @@ def rows_of(table: Path) -> tuple[dict[tuple[int, int], Row], int]:
         return {}, 0
 
 
-def differing(expected: Mapping[tuple[int, int], Row], held: Mapping[tuple[int, int], Row]) -> list[str]:
+def differing(expected: Mapping[tuple[int, int], Row], rows: Mapping[tuple[int, int], Row]) -> list[str]:
     """Say which rows are other ones than those that were written."""
     wrong = []
     for place, right in expected.items():
-        row = held.get(place)
+        row = rows.get(place)
         reason = right[5] is None if row is None or row[5] is None else right[5] is not None and right[5] in row[5]
         if row is None or row[:5] != right[:5] or not reason:
             wrong.append(f"{place}: {row} in place of {right}")
@@ -227,14 +227,14 @@ def play(rounds: int, seed: int) -> int:
             life.check()
             return len(rows_of(place / "table")[0]) >= len(world.expected)
 
-        drawn = [*FAULTS] * (rounds // len(FAULTS) + 1)
-        world.chance.shuffle(drawn)
-        for turn, fault in enumerate(drawn[:rounds], 1):
+        faults = [*FAULTS] * (rounds // len(FAULTS) + 1)
+        world.chance.shuffle(faults)
+        for turn, fault in enumerate(faults[:rounds], 1):
             steps = _round(world, proxy, life, fault, errors, whole)
-            held, doubled = rows_of(place / "table")
-            wrong = differing(world.expected, held)
+            rows, doubled = rows_of(place / "table")
+            wrong = differing(world.expected, rows)
             print(
-                f"{turn:3} {fault}: {', '.join(steps)}; {len(held)} rows, {len(wrong)} wrong, {doubled} doubled",
+                f"{turn:3} {fault}: {', '.join(steps)}; {len(rows)} rows, {len(wrong)} wrong, {doubled} doubled",
                 flush=True,
             )
             if wrong or doubled:
@@ -252,9 +252,9 @@ def _round(
     chance, steps = world.chance, []
     if not life.lives and chance.random() < 0.5:
         life.start()  # else the first start falls into the fault
-    cached_known = life.lives > 0 and world.deletes
-    if cached_known and len(world.ids) > 2 and chance.random() < 0.5:
-        world.deleted.add(world.ids[chance.randrange(len(world.ids) - 1)])
+    can_be_cached = life.lives > 0 and world.deletes
+    if can_be_cached and len(world.ids) > 2 and chance.random() < 0.5:
+        world.deleted_ids.add(world.ids[chance.randrange(len(world.ids) - 1)])
         steps.append("an id deleted")
     world.rule = ANSWERS.get(fault)
     proxy.set(LINKS.get(fault, Link.OPEN))
@@ -262,7 +262,7 @@ def _round(
     if not life.lives or chance.random() < 0.4:
         life.start()
         steps.append("started in the fault")
-    if cached_known and chance.random() < 0.6:
+    if can_be_cached and chance.random() < 0.6:
         world.write(chance.randrange(5, 30), known=True)
         wait_until(whole, "records of known ids while the registry is away", LIMIT_S)
         steps.append("known ids read")

@@ -96,9 +96,9 @@ def _protobuf(client: SchemaRegistryClient, has_note: bool) -> Callable[..., byt
 
     def serialize(order: Order, ctx: SerializationContext) -> bytes:
         seconds, ms = divmod(order["ts"], 1_000)
-        given = {name: one for name, one in order.items() if one is not None}
-        given |= {"ts": {"seconds": seconds, "nanos": ms * 1_000_000}, "more": {"a": 1}}
-        return serializer(kind(**given, **({"note": f"note {order['number']}"} if has_note else {})), ctx)
+        members = {name: one for name, one in order.items() if one is not None}
+        members |= {"ts": {"seconds": seconds, "nanos": ms * 1_000_000}, "more": {"a": 1}}
+        return serializer(kind(**members, **({"note": f"note {order['number']}"} if has_note else {})), ctx)
 
     return serialize
 
@@ -145,20 +145,20 @@ def windowed(spark: SparkSession, bootstrap: str, url: str, form: str, topic: st
         spark, bootstrap, subscribe=topic, starting_offsets="earliest", max_offsets_per_trigger=batch,
         value_format=form, event_time=f"{language}:$.ts", watermark_lag="1 minute", idle_timeout="none", **registry,
     )  # fmt: skip
-    found = {
+    aggregates = {
         "n": count(), "total": total(f"{language}:$.amount::double"), "last": most(f"{language}:$.number::bigint")
     }  # fmt: skip
-    made = aggregate(read, {"shop": f"{language}:$.shop"}, tumbling(f"{SIZE_MS} milliseconds"), found)
-    return made.where("control IS NULL").selectExpr("shop", "unix_millis(window.start) ms", "n", "total", "last")
+    results = aggregate(read, {"shop": f"{language}:$.shop"}, tumbling(f"{SIZE_MS} milliseconds"), aggregates)
+    return results.where("control IS NULL").selectExpr("shop", "unix_millis(window.start) ms", "n", "total", "last")
 
 
 def windows_of(rows: Sequence[Any]) -> Windows:
     """What a query has found, as brute force has it; a window that comes twice is an error."""
-    made: Windows = {}
+    of_key: Windows = {}
     for row in rows:
-        assert (row["shop"], row["ms"]) not in made, f"{row} came twice"
-        made[row["shop"], row["ms"]] = row["n"], row["total"], row["last"]
-    return made
+        assert (row["shop"], row["ms"]) not in of_key, f"{row} came twice"
+        of_key[row["shop"], row["ms"]] = row["n"], row["total"], row["last"]
+    return of_key
 
 
 @contextmanager
@@ -192,16 +192,16 @@ def main(records: int = 100_000, seed: int = 1) -> int:
         for form in LANGUAGES:
             began = time.monotonic()
             topic = produce(kafka.bootstrap, url, form, some, random.Random(f"{seed} {form}"))
-            written_s = time.monotonic() - began
+            write_s = time.monotonic() - began
             frame = windowed(spark, kafka.bootstrap, url, form, topic, max(records // 8, 1))
             query = frame.writeStream.format("memory").queryName(topic.replace("-", "_"))
             query.trigger(availableNow=True).start().awaitTermination()
-            found = windows_of(spark.table(topic.replace("-", "_")).collect())
-            wrong = found.items() ^ expected.items()
+            results = windows_of(spark.table(topic.replace("-", "_")).collect())
+            wrong = results.items() ^ expected.items()
             differ += len(wrong)
             print(
-                f"{form}, seed {seed}: {records:,} records in {written_s:.0f} s, {len(found):,} windows in "
-                f"{time.monotonic() - began - written_s:.0f} s, {len(wrong)} differ from brute force",
+                f"{form}, seed {seed}: {records:,} records in {write_s:.0f} s, {len(results):,} windows in "
+                f"{time.monotonic() - began - write_s:.0f} s, {len(wrong)} differ from brute force",
                 *sorted(wrong, key=repr)[:4], sep="\n  ", flush=True,
             )  # fmt: skip
         spark.stop()

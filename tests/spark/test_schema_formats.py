@@ -28,8 +28,8 @@ def test_windows_inside_the_source_are_exact_over_what_confluents_serializers_wr
 ):
     some = [*orders(ORDERS, seed)]
     topic = produce(kafka.bootstrap, registry.url, form, some, random.Random(seed))
-    made = run(windowed(spark, kafka.bootstrap, registry.url, form, topic, ORDERS // 3))
-    assert windows_of(made.rows) == windows(some)
+    result = run(windowed(spark, kafka.bootstrap, registry.url, form, topic, ORDERS // 3))
+    assert windows_of(result.rows) == windows(some)
 
 
 @pytest.mark.parametrize("on_bad", ["null", "reject"])
@@ -47,5 +47,5 @@ def test_faults_of_the_registry_end_the_query_and_make_no_row_another_one(
         world.rule = None
         query.restart()
         query.give("", [])
-    held, twice = by_place(row for rows in query.rows.values() for row in rows if row["control"] is None)
-    assert (differing(world.expected, held), twice, len(held)) == ([], 0, len(world.expected))
+    rows, twice = by_place(row for batch in query.rows.values() for row in batch if row["control"] is None)
+    assert (differing(world.expected, rows), twice, len(rows)) == ([], 0, len(world.expected))
