@@ -15,6 +15,7 @@ from typing import Any
 from keyedwm.core.errors import OptionError
 from keyedwm.registry.options import OPTIONS as REGISTRY_OPTIONS
 from pyspark_wm_sink.options import sink_options
+from pyspark_wm_sink.options.record_format import RECORD_NAMES, SIDES
 from pyspark_wm_sink.options.sink_options import SinkOptions
 from pyspark_wm_source.options import source_options
 from pyspark_wm_source.options.axes import AXIS_OPTIONS
@@ -62,6 +63,8 @@ TAKES = {
     ),
     "schemaRegistry.token.provider": "module:function, which returns a token",
 }
+# Of the sink: a format, and what reaches its registry.
+_FORMAT = {"topic": "t", "value.format": "avro-confluent", "schemaRegistry.url": "https://h:1"}
 _NOBODYS = "\N{SNOWMAN}"
 _USUAL = ("true", "false", "0 seconds", "60 seconds", "15 minutes", "1 day", "none", "timestamp", "keyedwm", "main")
 
@@ -81,7 +84,7 @@ def page(text: str) -> str:
 def _source() -> Iterator[tuple[str, ...]]:
     for name in (*source_options.STREAM_OPTIONS, *source_options._BATCH_ONLY):
         of = "source, batch reads" if name in source_options._BATCH_ONLY else "source"
-        of += ", each axis" if name in AXIS_OPTIONS else ""
+        of += ", each axis" if name in AXIS_OPTIONS else ", sink to Kafka" if name in REGISTRY_OPTIONS else ""
         if name in {"subscribe", "subscribePattern", "assign"}:
             given: dict[str, str] = {"kafka.bootstrap.servers": "h:1"}
         else:
@@ -93,10 +96,21 @@ def _source() -> Iterator[tuple[str, ...]]:
 
 
 def _sink() -> Iterator[tuple[str, ...]]:
-    for name in sorted({*sink_options._OURS, *sink_options.ICEBERG_NAMES, *sink_options.KAFKA_NAMES}):
+    names = {*sink_options._OURS, *sink_options.ICEBERG_NAMES, *sink_options.KAFKA_NAMES}
+    for name in sorted(names.difference(REGISTRY_OPTIONS)):
         of = [target for target, given in TARGETS.items() if _is_taken(name, given)]
-        given = {option: value for option, value in TARGETS[of[0]].items() if option != name}
+        given = {option: value for option, value in {**TARGETS[of[0]], **_beside(name)}.items() if option != name}
         yield (f"`{name}`", f"sink to {', '.join(of)}", *_facts(SinkOptions.parse, name, given), "")
+
+
+def _beside(name: str) -> Mapping[str, str]:
+    """What an option of records with a schema is of no use without."""
+    if name not in RECORD_NAMES:
+        return {}
+    side, _, of_side = name.partition(".")
+    if of_side == "format":
+        return {"topic": "t"}
+    return {**_FORMAT, f"{side}.format": "avro-confluent"} if side in SIDES else _FORMAT
 
 
 def _is_taken(name: str, given: Mapping[str, str]) -> bool:

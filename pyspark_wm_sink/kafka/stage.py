@@ -35,6 +35,7 @@ from pyspark_wm_sink.batch.reports import TaskReport
 from pyspark_wm_sink.batch.task import Task, TaskInput
 from pyspark_wm_sink.kafka.error_records import error_records
 from pyspark_wm_sink.kafka.event_times import with_event_times
+from pyspark_wm_sink.kafka.record_values import SideWriter, with_records
 from pyspark_wm_sink.limits import LIMITS, Limits
 
 RECORD_COLUMNS = ("key", "value", "headers")
@@ -49,7 +50,8 @@ class KafkaStagePlan:
     topic: None if the rows name it. stem: what transactional ids begin with, before the query's id; a batch write has
     a stem of its own. columns: the frame's columns that are written. has_control, has_offsets: as in TaskInput.
     compares_content: the content of what is written is summed up. event_times: columns of event times that are written
-    as headers. errors_to: the topic of rejected messages, None where they are rows like all others.
+    as headers. errors_to: the topic of rejected messages, None where they are rows like all others. writers: of keys
+    and values with a schema.
     """
 
     client: ClientConfig = field(repr=False)
@@ -63,6 +65,7 @@ class KafkaStagePlan:
     compares_content: bool = False
     event_times: tuple[str, ...] = ()
     errors_to: str | None = None
+    writers: tuple[SideWriter, ...] = ()
     limits: Limits = LIMITS
 
     @property
@@ -70,7 +73,8 @@ class KafkaStagePlan:
         """The columns whose content is summed up."""
         if not self.compares_content:
             return None
-        return [*self.columns, *([REJECTED] if self.errors_to is not None else [])]
+        sources = [name for writer in self.writers for name in writer.schema.sources]
+        return list(dict.fromkeys([*self.columns, *sources, *([REJECTED] if self.errors_to is not None else [])]))
 
     def stem_of(self, query: str | None) -> str:
         """Return what the ids of this query's transactions begin with, and no other query's."""
@@ -97,9 +101,12 @@ def stage(plan: KafkaStagePlan, task: Task, batches: Iterable[pa.RecordBatch]) -
     output = _TaskProducer(plan, task)
     try:
         for _, events in task_input.groups(batches):
+            before = task_input.event_rows - events.num_rows
             results, rejected = (events, None) if plan.errors_to is None else split_rejected(events)
             if rejected is not None:
                 output.write(error_records(rejected), plan.errors_to)
+            if plan.writers:
+                results = with_records(results, plan.writers, f"task {task.partition}", before)
             output.write(_written(plan, with_event_times(results, plan.event_times)))
     except BaseException:
         output.abort()
@@ -117,7 +124,7 @@ def stage(plan: KafkaStagePlan, task: Task, batches: Iterable[pa.RecordBatch]) -
 
 def _written(plan: KafkaStagePlan, events: pa.Table) -> pa.Table:
     """Return the columns that are written, or say where to."""
-    wanted = (*plan.columns, HEADERS) if plan.event_times else plan.columns
+    wanted = (*plan.columns, *(writer.schema.side for writer in plan.writers), *([HEADERS] if plan.event_times else []))
     return events.select([name for name in events.column_names if name in wanted])
 
 

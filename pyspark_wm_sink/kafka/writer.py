@@ -35,6 +35,8 @@ from pyspark_wm_sink.kafka.error_records import check_error_column
 from pyspark_wm_sink.kafka.event_times import event_time_columns
 from pyspark_wm_sink.kafka.ledger import Ledger
 from pyspark_wm_sink.kafka.publish import KafkaPublication, abort, publish_to_kafka, recover, sweep
+from pyspark_wm_sink.kafka.record_values import schema_of_side
+from pyspark_wm_sink.kafka.schema_ids import side_writers
 from pyspark_wm_sink.kafka.stage import KafkaStagePlan, StagedRecords, partition_count, stage
 from pyspark_wm_sink.options.kafka_target import KafkaTarget
 from pyspark_wm_sink.options.sink_options import ControlRows, SinkOptions, SnapshotMode
@@ -123,7 +125,8 @@ def kafka_publication(
         _check_inline(target, schema, stream=stream)
     elif target.secret is not None:
         raise OptionError("option controlSecret has no effect without controlRows=inline: leave it out, or add that")
-    _check_columns(target, schema)
+    sides = () if target.formats is None else tuple(schema_of_side(side, schema) for side in target.formats.sides)
+    _check_columns(target, schema, frozenset(side.side for side in sides))
     if target.errors_to is not None:
         check_rejected(schema)
         check_error_column(schema[REJECTED].dataType)
@@ -149,6 +152,7 @@ def kafka_publication(
     claim = None
     if keeps_ledger and exactly_once and target.ledger is not None:
         claim = recover(cluster, Ledger(target.ledger), owner=application(), prefix=target.id_prefix)
+    place = target.ledger if stream and (keeps_ledger or _is_there(target)) else None
     return KafkaPublication(
         plan=KafkaStagePlan(
             client=target.client,
@@ -162,6 +166,7 @@ def kafka_publication(
             compares_content=stream and chosen.compares_content(mode),
             event_times=event_time_columns(schema) if inline else (),
             errors_to=target.errors_to,
+            writers=() if target.formats is None else side_writers(target.formats, sides, place),
         ),
         ledger=target.ledger if keeps_ledger else None,
         mode=mode,
@@ -173,9 +178,14 @@ def kafka_publication(
     )
 
 
+def _is_there(target: KafkaTarget) -> bool:
+    """Whether a checkpoint that is a path is on this machine: Spark makes it before it starts a writer."""
+    return target.checkpoint is None or target.checkpoint.is_dir()
+
+
 def _check_checkpoint(target: KafkaTarget) -> None:
-    """Refuse a checkpoint that is not on this machine: Spark has made its directory before it starts a writer."""
-    if target.checkpoint is not None and not target.checkpoint.is_dir():
+    """Refuse a checkpoint that is not on this machine."""
+    if not _is_there(target):
         raise OptionError(
             f"option checkpointLocation: {target.checkpoint} is no directory of this machine, so Spark keeps it on its "
             f"default file system (fs.defaultFS), and the ledger belongs beside it: give the whole address, such as "
@@ -195,16 +205,17 @@ def _check_inline(target: KafkaTarget, schema: StructType, *, stream: bool) -> N
     check_inline(schema)
 
 
-def _check_columns(target: KafkaTarget, schema: StructType) -> None:
+def _check_columns(target: KafkaTarget, schema: StructType, sides: frozenset[str]) -> None:
+    """Refuse columns of which no record can be made. sides: those with a format, which any type may have."""
     for name in schema.fieldNames():
         if name.lower() in _COLUMNS and name.lower() not in schema.fieldNames():
             raise InputError(f"the rows have a column {name}, Kafka's sink takes {name.lower()}: rename or drop it")
-    if "value" not in schema.fieldNames():
+    if "value" not in schema.fieldNames() and "value" not in sides:
         raise InputError("the rows have no column value: records are made of it, and of key, headers and partition")
     if target.topic is None and "topic" not in schema.fieldNames():
         raise OptionError("option topic is missing, and the rows have no column topic: one of them names the topic")
     for name, (kinds, expected) in _COLUMNS.items():
-        if name in schema.fieldNames() and not isinstance(schema[name].dataType, kinds):
+        if name in schema.fieldNames() and name not in sides and not isinstance(schema[name].dataType, kinds):
             found = schema[name].dataType.simpleString()
             raise InputError(f"column {name} has type {found}, Kafka's sink takes {expected}: cast it")
     if "headers" in schema.fieldNames():

@@ -14,19 +14,22 @@ from keyedwm.config.validation import boolean, duration_ms, wrong
 from keyedwm.core.errors import OptionError
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.client.values import check_topics
+from pyspark_wm_sink.options.record_format import RECORD_NAMES, RecordFormats, record_formats
 from pyspark_wm_sink.places.ledger_files import SCHEMES, is_address
 from pyspark_wm_sink.places.paths import file_in_the_way, local_directory
 
 EXACTLY_ONCE_NAMES = ("ledger", "sharedTopic", "transactionalIdPrefix", "transactionTimeout")
-KAFKA_NAMES = ("topic", "controlSecret", *EXACTLY_ONCE_NAMES)
+KAFKA_NAMES = ("topic", "controlSecret", *EXACTLY_ONCE_NAMES, *RECORD_NAMES)
 _PREFIX = "kafka."
 _DEFAULT_TIMEOUT = "15 minutes"
 _MAX_TIMEOUT_MS = 2**31 - 1
 _MANAGED = {
     "kafka.transactional.id": "set transactionalIdPrefix instead",
     "kafka.transaction.timeout.ms": "set transactionTimeout instead",
-    "kafka.key.serializer": "keys are written as the bytes of the key column; cast it to string or binary",
-    "kafka.value.serializer": "values are written as the bytes of the value column; cast it to string or binary",
+    "kafka.key.serializer": "keys are written as the bytes of the key column; cast it to string or binary, or set "
+    "key.format",
+    "kafka.value.serializer": "values are written as the bytes of the value column; cast it to string or binary, or "
+    "set value.format",
     "kafka.partitioner.class": "keys go to partitions as Java's default partitioner does it; to decide otherwise "
     "give the rows a partition column",
     "kafka.partitioner.ignore.keys": "keys decide the partition; to decide otherwise give the rows a partition column",
@@ -40,7 +43,8 @@ class KafkaTarget:
     topic: None if each row names it. ledger: a local path, an address, or None if neither given nor derivable from the
     checkpoint location. secret: what control records are signed with, None if they are not. checkpoint: that location
     if the ledger's local path is derived from it. errors_to: the topic of rejected messages. is_shared: other queries
-    write rows of the same input to the topic.
+    write rows of the same input to the topic. formats: of records with a schema, None for bytes as the columns have
+    them.
     """
 
     client: ClientConfig = field(repr=False)
@@ -52,6 +56,7 @@ class KafkaTarget:
     checkpoint: Path | None = None
     errors_to: str | None = None
     is_shared: bool = False
+    formats: RecordFormats | None = None
 
     @staticmethod
     def parse(options: Mapping[str, str]) -> KafkaTarget:
@@ -84,6 +89,7 @@ class KafkaTarget:
             timeout_ms=_timeout_ms(settings.get("transactiontimeout", _DEFAULT_TIMEOUT)),
             is_shared=boolean("sharedTopic", settings.get("sharedtopic", "false")),
             secret=secret_of("controlSecret", settings["controlsecret"]) if "controlsecret" in settings else None,
+            formats=record_formats(settings, topic),
         )
 
 

@@ -16,8 +16,10 @@ from keyedwm.config.validation import boolean, choice, refuse_unknown, wrong
 from keyedwm.core.errors import OptionError
 from keyedwm.core.watermark import Guarantee
 from keyedwm.kafka.client.properties import KNOWN
+from keyedwm.registry.options import INSTEAD as REGISTRY_INSTEAD
 from pyspark_wm_sink.options.iceberg_target import CATALOG, ICEBERG_NAMES, IcebergTarget, is_iceberg
 from pyspark_wm_sink.options.kafka_target import EXACTLY_ONCE_NAMES, KAFKA_NAMES, KafkaTarget, is_kafka
+from pyspark_wm_sink.options.record_format import REGISTER
 from pyspark_wm_sink.places.paths import file_in_the_way, local_directory
 
 STORAGE = "storage."
@@ -26,7 +28,11 @@ _UNREACHABLE = re.compile(r"[\x00-\x1f\x7f\\]")
 _UNSAFE_STORES = ("aws_s3_allow_unsafe_rename", "allow_unsafe_rename", "mount_allow_unsafe_rename")
 _SPARK = ("checkpointLocation", "queryName")
 _DELTA = ("path", "partitionBy", "mergeSchema", "sharedTable")
-_INSTEAD = {"subscribe": "topic", "topics": "topic"}  # of Spark's Kafka source
+# Of Spark's Kafka source, of Confluent's serializers and of Spark's own Avro.
+_INSTEAD = {
+    "subscribe": "topic", "topics": "topic", "auto.register.schemas": REGISTER, "recordname": "value.recordName",
+    "recordnamespace": "value.recordName", "avroschema": "value.schema", **REGISTRY_INSTEAD,
+}  # fmt: skip
 _OURS = (*_DELTA, "errorsTo", "snapshot", "guarantee", "controlRows", "replayCheck")
 
 

@@ -40,6 +40,7 @@ class Sink:
     secret: bytes | None = None
     claim: Claim | None = None
     is_shared: bool = False
+    writers: tuple = ()  # of values with a schema
 
     @property
     def cluster(self):
@@ -53,7 +54,7 @@ class Sink:
         plan = KafkaStagePlan(
             client=self.cluster.config, topic=self.topic, stem=None if self.ledger else self.query,
             timeout_ms=self.timeout_ms, transactional=self.guarantee is Guarantee.EXACTLY_ONCE,
-            columns=("value",), has_control=False, has_offsets=False,
+            columns=("value",), has_control=False, has_offsets=False, writers=self.writers,
         )  # fmt: skip
         return KafkaPublication(
             plan=plan, ledger=self.ledger, mode=self.mode, guarantee=self.guarantee, inline=self.inline,

@@ -49,7 +49,8 @@ def test_every_option_of_the_source_has_a_row_and_every_row_an_option():
 
 
 def test_every_option_of_the_sink_has_a_row_and_every_row_an_option():
-    assert plain(table_of("reference/sink.md", "option")) | plain(table_of("reference/kafka-sink.md", "option")) == SINK
+    rows = plain(table_of("reference/sink.md", "option")) | plain(table_of("reference/kafka-sink.md", "option"))
+    assert rows == plain(dict.fromkeys(SINK, ""))
 
 
 def test_every_kafka_property_with_an_effect_has_a_row_with_its_default():

@@ -1,0 +1,138 @@
+"""The loops that write the parts of values: first the size of each, then its bytes at a place that the caller computed.
+
+Rule: a row that is not live has no bytes. Sizes and bytes follow from the same numbers, so that no part ever writes
+beyond its own place.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from keyedwm.runtime.compiled import bare, inlined
+
+_WORD_BYTES = 8
+
+
+@inlined
+def _size(number):
+    """The bytes of an unsigned number in groups of seven bits."""
+    size = 1
+    while number > np.uint64(127):
+        number >>= np.uint64(7)
+        size += 1
+    return size
+
+
+@inlined
+def _put(number, at, out):
+    while number > np.uint64(127):
+        out[at] = np.uint8(number & np.uint64(127)) | np.uint8(128)
+        number >>= np.uint64(7)
+        at += 1
+    out[at] = np.uint8(number)
+    return at + 1
+
+
+@inlined
+def _zigzag(number):
+    return np.uint64((number << np.int64(1)) ^ (number >> np.int64(63)))
+
+
+@bare
+def number_sizes(numbers, live, is_zigzag, sizes):
+    """Sizes of varints; numbers: int64."""
+    for row in range(len(numbers)):
+        if live[row]:
+            sizes[row] = _size(_zigzag(numbers[row]) if is_zigzag else np.uint64(numbers[row]))
+
+
+@bare
+def write_numbers(numbers, live, is_zigzag, at, out):
+    """Write varints."""
+    for row in range(len(numbers)):
+        if live[row]:
+            _put(_zigzag(numbers[row]) if is_zigzag else np.uint64(numbers[row]), at[row], out)
+
+
+@bare
+def write_words(words, size, live, at, out):
+    """Write the lowest bytes of words (uint64), the lowest byte first."""
+    for row in range(len(words)):
+        if live[row]:
+            word = words[row]
+            for i in range(size):
+                out[at[row] + i] = np.uint8(word & np.uint64(255))
+                word >>= np.uint64(8)
+
+
+@bare
+def write_literal(data, live, at, out):
+    """Write the same bytes in each live row."""
+    for row in range(len(live)):
+        if live[row]:
+            for i in range(len(data)):
+                out[at[row] + i] = data[i]
+
+
+@bare
+def write_either(yes, live, first, second, at, out):  # noqa: PLR0917
+    """Write one byte in each live row: the first where `yes` is set, else the second."""
+    for row in range(len(live)):
+        if live[row]:
+            out[at[row]] = first if yes[row] else second
+
+
+@bare
+def write_spans(data, ends, live, at, out):
+    """Copy data[ends[row]:ends[row + 1]]."""
+    for row in range(len(live)):
+        if live[row]:
+            begin = np.int64(ends[row])
+            for i in range(np.int64(ends[row + 1]) - begin):
+                out[at[row] + i] = data[begin + i]
+
+
+@inlined
+def _magnitude_bytes(low, high):
+    """The bytes of a number of two words, with a bit for its sign."""
+    if np.int64(high) < 0:
+        low, high = ~low + np.uint64(1), ~high + np.uint64(1 if low == 0 else 0)
+    bits = 0
+    word = high if high != 0 else low
+    while word != 0:
+        word >>= np.uint64(1)
+        bits += 1
+    return (bits + (64 if high != 0 else 0) + 8) >> 3
+
+
+@bare
+def decimal_sizes(words, live, sizes):
+    """Sizes of decimals as big-endian numbers, without their length; words: uint64 (rows, 2), the low one first."""
+    for row in range(len(live)):
+        if live[row]:
+            sizes[row] = _magnitude_bytes(words[row, 0], words[row, 1])
+
+
+@bare
+def write_decimals(words, sizes, live, at, out):
+    """Write big-endian numbers of these sizes, with their sign in all higher bits."""
+    for row in range(len(live)):
+        if live[row]:
+            fill = np.uint8(255) if np.int64(words[row, 1]) < 0 else np.uint8(0)
+            for i in range(sizes[row]):
+                place = at[row] + sizes[row] - 1 - i
+                if i >= 2 * _WORD_BYTES:
+                    out[place] = fill
+                else:
+                    word = words[row, i // _WORD_BYTES]
+                    out[place] = np.uint8((word >> np.uint64(8 * (i % _WORD_BYTES))) & np.uint64(255))
+
+
+@bare
+def spread(begins, lists, sizes, at):
+    """Places of the items of lists, one behind the other: lists[row]:lists[row + 1] are those of the row."""
+    for row in range(len(begins)):
+        place = begins[row]
+        for item in range(lists[row], lists[row + 1]):
+            at[item] = place
+            place += sizes[item]
