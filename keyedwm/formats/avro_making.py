@@ -1,7 +1,7 @@
 """Making an Avro schema of columns.
 
-Rule: a column that may be null is a union with null first and null as its default, so that a column that is added
-later is a compatible change. Records within the record are named by their place, decimals are bytes, timestamps have
+Rule: a column that may be null is a union with null first, and null is its default. So a column that is added later is
+a compatible change. Records within the record are named by their place, decimals are bytes, timestamps have
 microseconds.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from keyedwm.core.errors import InputError
-from keyedwm.core.text import shown
+from keyedwm.core.text import short_repr
 from keyedwm.formats.writing_types import called, is_text
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -78,5 +78,5 @@ def _nullable(field: pa.Field, name: tuple[str, str], path: tuple[str, ...]) -> 
 
 def _unsupported(kind: pa.DataType, path: tuple[str, ...], instead: str) -> InputError:
     where = ".".join(path).replace(".[]", "[]")
-    name = f"column {where or 'of the rows'} has type {shown(called(kind))}"
+    name = f"column {where or 'of the rows'} has type {short_repr(called(kind))}"
     return InputError(f"{name}, which Avro does not have: cast it to {instead}")

@@ -1,8 +1,8 @@
 """Writing Avro out of Arrow columns: an encoder is compiled from a schema and the columns' types.
 
-Rule: what Avro's specification promotes is written (int as long, any number as double, a decimal with more digits), and
-a time in the schema's unit, rounded down; nothing else is converted. A field without a column is its default. What does
-not fit is one sentence with the field and both types.
+Rule: what Avro's specification promotes is written: int as long, any number as double, a decimal with more digits. A
+time is rounded down to the schema's unit. Nothing else is converted. A field without a column is its default. A column
+that does not fit is one sentence with the field and both types.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from keyedwm.core.errors import InputError
-from keyedwm.core.text import nearest, shown
+from keyedwm.core.text import nearest, short_repr
 from keyedwm.formats import writing_kernels as kernels
 from keyedwm.formats.avro_types import AvroType, Kind, Leaf, Logical, Record, Repeated, Union
 from keyedwm.formats.writing import (
     Booleans,
     Encoder,
     Fields,
+    FixedNumbers,
     Items,
     Literal,
     Live,
@@ -35,7 +36,6 @@ from keyedwm.formats.writing import (
     Required,
     Spans,
     ValueFaultError,
-    Words,
     decimal_words,
     is_valid,
     joined,
@@ -159,7 +159,7 @@ class _Compiler:
         except (TypeError, ValueError, KeyError, AttributeError, OverflowError, struct.error):
             raise InputError(
                 f"{self._called_as} has the field {'.'.join(path)} of type {schema.text} with the default "
-                f"{shown(json.dumps(value))}, which is no value of it"
+                f"{short_repr(json.dumps(value))}, which is no value of it"
             ) from None
 
     def _mismatch(self, schema: AvroType, kind: pa.DataType, path: tuple[str, ...]) -> InputError:
@@ -216,11 +216,11 @@ def _leaf(leaf: Leaf, kind: pa.DataType) -> Encoder | None:  # noqa: PLR0911
     return Spans() if leaf.kind is Kind.BYTES else _Fixed(leaf.size) if leaf.kind is Kind.FIXED else None
 
 
-def _float(asked: Kind, kind: pa.DataType) -> Encoder | None:
-    if asked is Kind.FLOAT:
-        return Words(pa.float32()) if pa.types.is_float32(kind) else None
+def _float(number: Kind, kind: pa.DataType) -> Encoder | None:
+    if number is Kind.FLOAT:
+        return FixedNumbers(pa.float32()) if pa.types.is_float32(kind) else None
     is_exact = pa.types.is_signed_integer(kind) and kind.bit_width <= 32
-    return Words(pa.float64()) if pa.types.is_floating(kind) or is_exact else None
+    return FixedNumbers(pa.float64()) if pa.types.is_floating(kind) or is_exact else None
 
 
 def _decimal(leaf: Leaf, kind: pa.DataType) -> Encoder | None:
@@ -258,7 +258,7 @@ class _Branch(Encoder):
         self._of, self._coded = of, Literal(coded)
 
     def part(self, values: pa.Array, live: Live) -> Part:
-        """As in Encoder."""
+        """Return the number of the branch, then the value."""
         return joined([self._coded.part(values, live), self._of.part(values, live)], len(live))
 
 
@@ -269,7 +269,7 @@ class _Nullable(Encoder):
         self._of, self._null, self._other = of, null, other
 
     def part(self, values: pa.Array, live: Live) -> Part:
-        """As in Encoder."""
+        """Return the number of a branch for each live row, then the values that are no null."""
         valid = live & is_valid(values) if values.null_count else live
         body = self._of.part(values, valid)
 
@@ -287,14 +287,14 @@ class _Blocks(Encoder):
         self._items = items
 
     def part(self, values: pa.Array, live: Live) -> Part:
-        """As in Encoder."""
+        """Return the number of items, the items, and a zero."""
         items = Items.of(values, live)
         counts = np.diff(items.ends)
         some = live & (counts > 0)
         count_sizes = np.zeros(len(live), np.int64)
         kernels.number_sizes(counts, some, True, count_sizes)  # noqa: FBT003 - numba takes no names
-        counted = Part(count_sizes, lambda out, at: kernels.write_numbers(counts, some, True, at, out))  # noqa: FBT003
-        return joined([counted, items.part(self._items), Literal(b"\0").part(values, live)], len(live))
+        count_part = Part(count_sizes, lambda out, at: kernels.write_numbers(counts, some, True, at, out))  # noqa: FBT003
+        return joined([count_part, items.part(self._items), Literal(b"\0").part(values, live)], len(live))
 
 
 class _Symbols(Encoder):
@@ -304,14 +304,16 @@ class _Symbols(Encoder):
         self._symbols = symbols
 
     def part(self, values: pa.Array, live: Live) -> Part:
-        """As in Encoder."""
+        """Return the place of each symbol; raises ValueFaultError for a text that is none."""
         texts = values.cast(pa.string())
-        found = pc.index_in(texts, pa.array(self._symbols, pa.string()))
-        unknown = live & ~is_valid(found)
+        places = pc.index_in(texts, pa.array(self._symbols, pa.string()))
+        unknown = live & ~is_valid(places)
         if unknown.any():
             row = int(unknown.argmax())
-            raise ValueFaultError(row, f"is {shown(texts[row].as_py())}, one of {', '.join(self._symbols)} is expected")
-        return Numbers().part(found, live)
+            raise ValueFaultError(
+                row, f"is {short_repr(texts[row].as_py())}, one of {', '.join(self._symbols)} is expected"
+            )
+        return Numbers().part(places, live)
 
 
 class _Fixed(Encoder):
@@ -321,7 +323,7 @@ class _Fixed(Encoder):
         self._size = size
 
     def part(self, values: pa.Array, live: Live) -> Part:
-        """As in Encoder."""
+        """Return the bytes; raises ValueFaultError for those of another size."""
         body = Spans(is_zigzag=None).part(values, live)
         wrong = live & (body.sizes != self._size)
         if wrong.any():
@@ -337,12 +339,12 @@ class _Decimals(Encoder):
         self._kind, self._size = kind, size
 
     def part(self, values: pa.Array, live: Live) -> Part:
-        """As in Encoder."""
-        words: NDArray[np.uint64] = decimal_words(values.cast(self._kind))
+        """Return big-endian numbers with their sign."""
+        halves: NDArray[np.uint64] = decimal_words(values.cast(self._kind))
         sizes = live * np.int64(self._size or 0)
         if self._size is None:
-            kernels.decimal_sizes(words, live, sizes)
-        body = Part(sizes, lambda out, at: kernels.write_decimals(words, sizes, live, at, out))
+            kernels.decimal_sizes(halves, live, sizes)
+        body = Part(sizes, lambda out, at: kernels.write_decimals(halves, sizes, live, at, out))
         return body if self._size is not None else with_length(body, live, is_zigzag=True)
 
 

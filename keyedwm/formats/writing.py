@@ -59,12 +59,12 @@ class Encoder(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Literal(Encoder):
-    """The same bytes for every value."""
+    """Writes `data` for every value."""
 
     data: bytes
 
     def part(self, values: pa.Array, live: Live) -> Part:  # noqa: ARG002 - the values do not count
-        """As in Encoder."""
+        """Return the part that has these bytes in each live row."""
         data = np.frombuffer(self.data or b"\0", np.uint8)[: len(self.data)]
         return Part(live * np.int64(len(data)), lambda out, at: kernels.write_literal(data, live, at, out))
 
@@ -79,7 +79,7 @@ class Numbers(Encoder):
     called: str = ""
 
     def part(self, values: pa.Array, live: Live) -> Part:
-        """As in Encoder."""
+        """Return varints; raises ValueFaultError for a number that does not fit."""
         numbers = scaled(whole_numbers(values), live, self.times, self.per, self.called)
         sizes = np.zeros(len(live), np.int64)
         kernels.number_sizes(numbers, live, self.is_zigzag, sizes)
@@ -87,17 +87,17 @@ class Numbers(Encoder):
 
 
 @dataclass(frozen=True, slots=True)
-class Words(Encoder):
+class FixedNumbers(Encoder):
     """Numbers of a fixed size. kind: the Arrow type that is stored."""
 
     kind: pa.DataType
 
     def part(self, values: pa.Array, live: Live) -> Part:
-        """As in Encoder."""
+        """Return the numbers as they are stored, the lowest byte first."""
         values = values.cast(self.kind, safe=False)
         size = self.kind.bit_width // 8
-        words = raw(values, np.uint32 if size == 4 else np.uint64).astype(np.uint64)
-        return Part(live * np.int64(size), lambda out, at: kernels.write_words(words, size, live, at, out))
+        bits = raw(values, np.uint32 if size == 4 else np.uint64).astype(np.uint64)
+        return Part(live * np.int64(size), lambda out, at: kernels.write_bits(bits, size, live, at, out))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class Booleans(Encoder):
     """One byte, 1 or 0."""
 
     def part(self, values: pa.Array, live: Live) -> Part:
-        """As in Encoder."""
+        """Return one byte for each live row."""
         yes = np.array(values.fill_null(fill_value=False).to_numpy(zero_copy_only=False), np.bool_)
         return Part(live.astype(np.int64), lambda out, at: kernels.write_either(yes, live, 1, 0, at, out))
 
@@ -117,7 +117,7 @@ class Spans(Encoder):
     is_zigzag: bool | None = True
 
     def part(self, values: pa.Array, live: Live) -> Part:
-        """As in Encoder."""
+        """Return the bytes, with their length before them if one is written."""
         data, ends = buffers(values.cast(pa.binary()))
         data = data.view()
         data.setflags(write=False)  # or what has no bytes would be compiled for, too
@@ -133,7 +133,7 @@ class Required(Encoder):
     of: Encoder
 
     def part(self, values: pa.Array, live: Live) -> Part:
-        """As in Encoder."""
+        """Raise ValueFaultError for the first null, else return the part of the values."""
         if values.null_count:
             missing = live & ~is_valid(values)
             if missing.any():
@@ -148,7 +148,7 @@ class Fields(Encoder):
     fields: tuple[tuple[str, int | None, Encoder], ...]
 
     def part(self, values: pa.Array, live: Live) -> Part:
-        """As in Encoder."""
+        """Return the parts of the fields, one behind the other; a fault gets the field's name."""
         parts = []
         for name, place, encoder in self.fields:
             with within(name):
@@ -246,9 +246,9 @@ def scaled(numbers: Places, live: Live, times: int, per: int, called: str) -> Pl
     """Return numbers in another unit, rounded down. Raises ValueFaultError for one that does not fit."""
     if times > 1:
         most = (2**63 - 1) // times
-        beyond = live & ((numbers > most) | (numbers < -most))
-        if beyond.any():
-            raise ValueFaultError(int(beyond.argmax()), f"does not fit {called}")
+        overflow = live & ((numbers > most) | (numbers < -most))
+        if overflow.any():
+            raise ValueFaultError(int(overflow.argmax()), f"does not fit {called}")
         return np.where(live, numbers, 0) * times
     return numbers // per if per > 1 else numbers
 

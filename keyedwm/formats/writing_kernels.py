@@ -24,7 +24,7 @@ def _size(number):
 
 
 @inlined
-def _put(number, at, out):
+def _store(number, at, out):
     while number > np.uint64(127):
         out[at] = np.uint8(number & np.uint64(127)) | np.uint8(128)
         number >>= np.uint64(7)
@@ -51,15 +51,15 @@ def write_numbers(numbers, live, is_zigzag, at, out):
     """Write varints."""
     for row in range(len(numbers)):
         if live[row]:
-            _put(_zigzag(numbers[row]) if is_zigzag else np.uint64(numbers[row]), at[row], out)
+            _store(_zigzag(numbers[row]) if is_zigzag else np.uint64(numbers[row]), at[row], out)
 
 
 @bare
-def write_words(words, size, live, at, out):
-    """Write the lowest bytes of words (uint64), the lowest byte first."""
-    for row in range(len(words)):
+def write_bits(numbers, size, live, at, out):
+    """Write the lowest bytes of numbers (uint64), the lowest byte first."""
+    for row in range(len(numbers)):
         if live[row]:
-            word = words[row]
+            word = numbers[row]
             for i in range(size):
                 out[at[row] + i] = np.uint8(word & np.uint64(255))
                 word >>= np.uint64(8)
@@ -94,7 +94,7 @@ def write_spans(data, ends, live, at, out):
 
 @inlined
 def _magnitude_bytes(low, high):
-    """The bytes of a number of two words, with a bit for its sign."""
+    """The bytes of a number of two halves, with a bit for its sign."""
     if np.int64(high) < 0:
         low, high = ~low + np.uint64(1), ~high + np.uint64(1 if low == 0 else 0)
     bits = 0
@@ -106,25 +106,25 @@ def _magnitude_bytes(low, high):
 
 
 @bare
-def decimal_sizes(words, live, sizes):
-    """Sizes of decimals as big-endian numbers, without their length; words: uint64 (rows, 2), the low one first."""
+def decimal_sizes(halves, live, sizes):
+    """Sizes of decimals as big-endian numbers, without their length; halves: uint64 (rows, 2), the low one first."""
     for row in range(len(live)):
         if live[row]:
-            sizes[row] = _magnitude_bytes(words[row, 0], words[row, 1])
+            sizes[row] = _magnitude_bytes(halves[row, 0], halves[row, 1])
 
 
 @bare
-def write_decimals(words, sizes, live, at, out):
+def write_decimals(halves, sizes, live, at, out):
     """Write big-endian numbers of these sizes, with their sign in all higher bits."""
     for row in range(len(live)):
         if live[row]:
-            fill = np.uint8(255) if np.int64(words[row, 1]) < 0 else np.uint8(0)
+            fill = np.uint8(255) if np.int64(halves[row, 1]) < 0 else np.uint8(0)
             for i in range(sizes[row]):
                 place = at[row] + sizes[row] - 1 - i
                 if i >= 2 * _WORD_BYTES:
                     out[place] = fill
                 else:
-                    word = words[row, i // _WORD_BYTES]
+                    word = halves[row, i // _WORD_BYTES]
                     out[place] = np.uint8((word >> np.uint64(8 * (i % _WORD_BYTES))) & np.uint64(255))
 
 

@@ -66,10 +66,10 @@ class SideWriter:
         return b"\0" + self.schema_id.to_bytes(4, "big")
 
 
-def with_records(rows: pa.Table, writers: Sequence[SideWriter], what: str, before: int) -> pa.Table:
+def with_records(rows: pa.Table, writers: Sequence[SideWriter], task: str, before: int) -> pa.Table:
     """Return the rows with keys and values in their format.
 
-    what: the task, for errors; before: the number of its rows that came before. Raises InputError for a value that its
+    task: its name, for errors; before: the number of its rows that came before. Raises InputError for a value that its
     schema does not take.
     """
     sources = [name for writer in writers for name in writer.schema.sources]
@@ -79,10 +79,10 @@ def with_records(rows: pa.Table, writers: Sequence[SideWriter], what: str, befor
         try:
             coded = encode(_encoder(writer.schema, values.type), values, writer.head)
         except ValueFaultError as fault:
-            named = f"column {fault.where}" if fault.where else f"column {writer.schema.side}"
+            column = f"column {fault.where}" if fault.where else f"column {writer.schema.side}"
             raise InputError(
-                f"{named} of {_place(rows, fault.row, what, before)} {fault.reason}: drop such rows or fill the column "
-                f"before the sink, or change {writer.schema.called_as}"
+                f"{column} of {_place(rows, fault.row, task, before)} {fault.reason}: drop such rows or fill the "
+                f"column before the sink, or change {writer.schema.called_as}"
             ) from None
         side = writer.schema.side
         at = rows.column_names.index(side) if side in rows.column_names else rows.num_columns
@@ -116,9 +116,9 @@ def schema_of_side(side: SideFormat, schema: StructType) -> SideSchema:
         kind = pa.struct([pa.field(one.name, _arrow(one.name, one.dataType), one.nullable) for one in fields])
     text = avro_schema_of(kind, side.record_name) if side.schema is None else side.schema
     called_as = f"the schema of the {side.side}" if side.schema is None else side.schema_option
-    made = SideSchema(side=side.side, kind=side.name.kind, text=text, called_as=called_as, columns=columns)
-    _encoder(made, kind)
-    return made
+    side_schema = SideSchema(side=side.side, kind=side.name.kind, text=text, called_as=called_as, columns=columns)
+    _encoder(side_schema, kind)
+    return side_schema
 
 
 def field_columns(schema: StructType) -> tuple[str, ...]:
@@ -163,10 +163,10 @@ def _array(column: pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
 
 
-def _place(rows: pa.Table, row: int, what: str, before: int) -> str:
+def _place(rows: pa.Table, row: int, task: str, before: int) -> str:
     """Name a row: the record that it came from, else its number."""
     if {"topic", "partition", "offset"} <= {*rows.column_names}:
         topic, partition, offset = (rows.column(name)[row].as_py() for name in ("topic", "partition", "offset"))
         if offset is not None:
             return f"the row of {topic}-{partition}, offset {offset},"
-    return f"row {before + row} of {what}"
+    return f"row {before + row} of {task}"

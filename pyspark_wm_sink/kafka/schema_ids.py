@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from keyedwm.core.errors import InputError
-from keyedwm.core.text import shown
+from keyedwm.core.text import short_repr
 from keyedwm.registry.client import Registry, registry_of
 from pyspark_wm_sink.kafka.record_values import SideSchema, SideWriter
 from pyspark_wm_sink.options.record_format import REGISTER, RecordFormats
@@ -78,7 +78,7 @@ def _look_up(registry: Registry, subject: str, schema: SideSchema) -> int:
     if schema_id is not None:
         return schema_id
     latest = registry.latest(subject)
-    newest = "has no versions" if latest is None else f"has version {latest.version}, {shown(latest.schema.text)}"
+    newest = "has no versions" if latest is None else f"has version {latest.version}, {short_repr(latest.schema.text)}"
     raise InputError(
         f"subject {subject} lacks {schema.called_as}, which is {schema.text} (the subject {newest}): register it, or "
         f"set {REGISTER}=true, or give the subject's schema by {schema.side}.schema"
