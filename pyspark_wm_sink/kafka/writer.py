@@ -184,7 +184,7 @@ def _is_there(target: KafkaTarget) -> bool:
 
 
 def _check_checkpoint(target: KafkaTarget) -> None:
-    """Refuse a checkpoint that is not on this machine."""
+    """Raise OptionError for a checkpoint that is not on this machine."""
     if not _is_there(target):
         raise OptionError(
             f"option checkpointLocation: {target.checkpoint} is no directory of this machine, so Spark keeps it on its "
@@ -206,7 +206,7 @@ def _check_inline(target: KafkaTarget, schema: StructType, *, stream: bool) -> N
 
 
 def _check_columns(target: KafkaTarget, schema: StructType, sides: frozenset[str]) -> None:
-    """Refuse columns of which no record can be made. sides: those with a format, which any type may have."""
+    """Raise InputError for columns of which no record can be made. sides: those with a format, which any type may have."""
     for name in schema.fieldNames():
         if name.lower() in _COLUMNS and name.lower() not in schema.fieldNames():
             raise InputError(f"the rows have a column {name}, Kafka's sink takes {name.lower()}: rename or drop it")
