@@ -206,7 +206,7 @@ def _check_inline(target: KafkaTarget, schema: StructType, *, stream: bool) -> N
 
 
 def _check_columns(target: KafkaTarget, schema: StructType, sides: frozenset[str]) -> None:
-    """Raise InputError for columns of which no record can be made. sides: those with a format, which any type may have."""
+    """Raise InputError for columns of which no record can be made. sides: those of a format, which takes any type."""
     for name in schema.fieldNames():
         if name.lower() in _COLUMNS and name.lower() not in schema.fieldNames():
             raise InputError(f"the rows have a column {name}, Kafka's sink takes {name.lower()}: rename or drop it")
