@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 import runpy
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +24,33 @@ PAGES = {
     "tests/system/README.md": "design/tests-of-the-system.md",
 }
 # Pages for contributors, and lists: the search shows pages of the same words first.
-_LAST_IN_SEARCH = ("design/", "changelog.md", "contributing.md", "reference/sentences.md", "report-a-vulnerability.md")
+_LAST_IN_SEARCH = (
+    "design/", "changelog.md", "contributing.md", "reference/performance/", "reference/sentences.md",
+    "report-a-vulnerability.md",
+)  # fmt: skip
 # Users make these and call no method of them.
 _BUILT_BY_CALLS = ("Aggregate", "Store")
+# The four doors of the home page.
+_DOORS = """<div class="doors" markdown>
+
+[**Try** From nothing to a window in Delta, in twenty minutes](tutorial/quickstart.md)
+
+[**Do** Migrate, connect, write, run, troubleshoot](how-to/migrate.md)
+
+[**Look up** Options, columns, errors, metrics](reference/options.md)
+
+[**Understand** Watermarks, late rows, guarantees](explanation/semantics.md)
+
+</div>
+"""
 _LINK = re.compile(r"(?<=\]\()(?!https?:|#)([^)#\s]+)")
 
 
 def on_config(config: Any) -> Any:
-    """Put the examples into the navigation."""
+    """Put the examples into the navigation, and the version and the repository into the head."""
+    version = re.search(r'__version__ = "(.+)"', (ROOT / "keyedwm/__init__.py").read_text())
+    config.site_name = f"keyedwm {version[1]}" if version else config.site_name
+    config.repo_url = config.repo_url or _repository()
     examples = [{_title(path): f"examples/{path.stem}.md"} for path in _examples()]
     config.nav = [{"Examples": examples} if "Examples" in part else part for part in config.nav]
     return config
@@ -39,7 +59,8 @@ def on_config(config: Any) -> Any:
 def on_files(files: Files, *, config: Any) -> Files:
     """Add the pages that are made of other files."""
     for name, page in PAGES.items():
-        files.append(File.generated(config, page, content=_relinked((ROOT / name).read_text(), Path(name))))
+        content = _relinked((ROOT / name).read_text(), Path(name))
+        files.append(File.generated(config, page, content=_home(content) if page == "index.md" else content))
     for path in _examples():
         code = f"# {_title(path)}\n\n```python\n{path.read_text()}```\n"
         files.append(File.generated(config, f"examples/{path.stem}.md", content=code))
@@ -55,6 +76,24 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     if page.file.generated_by:
         return markdown
     return _relinked(markdown, Path("docs") / page.file.src_uri)
+
+
+def _repository() -> str | None:
+    """The page of the repository that this clone is of, without a login; None if the clone does not name one."""
+    asked = ["git", "-C", str(ROOT), "config", "--get", "remote.origin.url"]
+    address = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    match = re.fullmatch(r"(?:https?://|ssh://|git@)(?:[^@/]*@)?([\w.-]+\.\w+)[:/](.+?)(?:\.git)?/?", address)
+    return f"https://{match[1]}/{match[2]}" if match else None
+
+
+def _home(readme: str) -> str:
+    """The README with the doors and the example on its first screen; its picture and the rest follow."""
+    title, _, rest = readme.partition("\n\n")
+    opening, _, example = rest.partition("\n## Example\n")
+    example, _, rest = example.partition("\n## ")
+    tagline, _, opening = opening.partition("\n\n")
+    hidden = "---\nhide: [navigation]\n---\n\n"
+    return f"{hidden}{title}\n\n{tagline}\n\n{_DOORS}\n{example.lstrip()}\n## Why\n\n{opening}\n## {rest}"
 
 
 def _relinked(text: str, source: Path) -> str:

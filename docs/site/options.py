@@ -71,7 +71,7 @@ _USUAL = ("true", "false", "0 seconds", "60 seconds", "15 minutes", "1 day", "no
 
 def table() -> str:
     """The rows of the page."""
-    head = "| option | of | takes | default | goes with |\n|---|---|---|---|---|\n"
+    head = "| option | of | value | default | goes with |\n|---|---|---|---|---|\n"
     return head + "".join(f"| {' | '.join(row)} |\n" for row in (*_source(), *_sink()))
 
 
@@ -132,7 +132,7 @@ def _facts(parse: Callable[[Mapping[str, str]], Any], name: str, given: Mapping[
         takes = TAKES.get(name) or re.sub(r",? (?:is|are) expected", "", said)
     without = _parsed(parse, given)
     if without is None:
-        return _cell(takes), "none: it must be given"
+        return _cell(takes), "required"
     words = takes.removeprefix("one of ").split(", ") if takes.startswith("one of ") else ()
     default = next((value for value in (*words, *_USUAL) if _parsed(parse, {**given, name: value}) == without), None)
     return _cell(takes), "" if default is None else f"`{default}`"
@@ -146,7 +146,7 @@ def _parsed(parse: Callable[[Mapping[str, str]], Any], options: Mapping[str, str
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;")
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("{", "&#123;")  # Markdown reads {...} as attributes
 
 
 if __name__ == "__main__":

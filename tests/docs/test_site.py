@@ -54,6 +54,7 @@ LOOKED_FOR = {
     "lag": "how-to/choose-lag.md",
     "exactly once": "how-to/exactly-once-to-kafka.md",
     "dead letters": "how-to/dead-letters.md",
+    "late data": "how-to/dead-letters.md",
     "grafana": "how-to/monitor.md",
     "airflow": "how-to/cluster-managers.md",
     "postgres": "how-to/sinks-without-a-connector.md",
