@@ -13,7 +13,7 @@ from benchmarks import measure
 from benchmarks.measure import Run, Sheet
 from benchmarks.plots import OVERLAPS
 from benchmarks.table import write
-from benchmarks.targets import OURS, PUSHED, SPARK, TARGETS
+from benchmarks.targets import AVRO, EVENT_TIME, JSON, OURS, PUSHED, SPARK, TARGETS
 from benchmarks.turns import in_turn
 
 MODULES = sorted(path.stem for path in Path(measure.__file__).parent.glob("*.py"))
@@ -108,6 +108,23 @@ def test_overlaps_are_set_against_each_other_in_one_run_only(results):
         sheet.add(side, Run(rate, rate, 1.5))
     sheet.finish()
     assert "| our cost from 60:1 to 600:1 | at most 1.3x | 1.25x | met |" in page(results)
+
+
+def test_a_side_is_set_beside_another_one_round_by_round(results):
+    sheet = Sheet("formats-fields", "spark, from_avro", {})
+    for of_spark, avro, json_ in ((1.0, 9.0, 3.0), (3.0, 9.0, 9.0), (1.0, 8.0, 4.0)):
+        for side, rate in (("spark, from_avro", of_spark), (AVRO, avro), (JSON, json_)):
+            sheet.add(side, Run(rate, None, 1.0))
+    sheet.finish()
+    sheet = Sheet("formats-event-time", None, {})
+    for side, rate in zip(reversed(EVENT_TIME["Avro"]), (10.0, 8.0), strict=True):
+        sheet.add(side, Run(rate, None, 1.0))
+    sheet.finish()
+    text = page(results)
+    assert "| event time and four fields out of Avro, of Spark's from_avro | at least 3x | 8.00x | met" in text
+    assert "| the same, of the same fields in JSON | at least 1.5x | 2.00x | met" in text
+    assert "| event time out of Avro costs | at most 15 % | 20.0 % | missed" in text
+    assert "| event time out of Protobuf costs | at most 15 % | - | not measured" in text
 
 
 def test_a_side_that_was_not_run_leaves_its_target_unmeasured(results):
