@@ -31,12 +31,12 @@ def bucket_ids(count: int) -> list[int]:
         raise OptionError(
             f"option buckets: {count} is wrong; {MOST_BUCKETS} is the most, some for each core are enough"
         )
-    found: dict[int, int] = {}
+    ids_by_partition: dict[int, int] = {}
     candidate = 0
-    while len(found) < count:
-        found.setdefault(spark_partition(candidate, count), candidate)
+    while len(ids_by_partition) < count:
+        ids_by_partition.setdefault(spark_partition(candidate, count), candidate)
         candidate += 1
-    return sorted(found.values())
+    return sorted(ids_by_partition.values())
 
 
 def spark_partition(value: int, partitions: int) -> int:

@@ -14,21 +14,21 @@ from keyedwm.runtime.compiled import compiled
 @compiled
 def dense_groups(codes: Ints, size: int) -> tuple[Ints, Ints]:
     """Return each code's rank among the codes that occur, and those codes, ascending; codes are in `[0, size)`."""
-    seen = np.zeros(size, np.int32)
+    rank_of_code = np.zeros(size, np.int32)
     for code in codes:
-        seen[code] = 1
+        rank_of_code[code] = 1
     count = 0
     for code in range(size):
-        if seen[code]:
+        if rank_of_code[code]:
             count += 1
-            seen[code] = count
+            rank_of_code[code] = count
     distinct = np.empty(count, np.int64)
     for code in range(size):
-        if seen[code]:
-            distinct[seen[code] - 1] = code
+        if rank_of_code[code]:
+            distinct[rank_of_code[code] - 1] = code
     ids = np.empty(codes.shape[0], np.int64)
     for at in range(codes.shape[0]):
-        ids[at] = seen[codes[at]] - 1
+        ids[at] = rank_of_code[codes[at]] - 1
     return ids, distinct
 
 
@@ -220,13 +220,13 @@ def closing_windows(keys: Ints, frames: Ints, lows: Ints, highs: Ints, overlap: 
 
 
 @compiled
-def pass_within(times: Ints, cells: Ints, meets: Flags, passed: tuple[Ints, Ints], within: int) -> Flags:
+def pass_within(times: Ints, cells: Ints, meets: Flags, passed_times: tuple[Ints, Ints], within: int) -> Flags:
     """Return which rows, in turn, have no row that passed within reach; those that pass are noted.
 
-    cells: of each row; those of a key follow each other, and `meets` tells whether the one before is next to it in
-    time. passed: the lowest and highest time of what passed in each cell, the lowest number of 64 bits for nothing.
+    cells: of each row; the cells of a key follow each other. meets: whether the cell before is next to it in time.
+    passed_times: the lowest and highest time of the rows that passed in each cell, -2**63 where none passed.
     """
-    lowest, highest = passed
+    lowest, highest = passed_times
     nothing, last = np.int64(-(2**63)), meets.shape[0] - 1
     passes = np.zeros(times.shape[0], np.bool_)
     for at in range(times.shape[0]):

@@ -128,7 +128,7 @@ class PaneTimer:
         """Return whether news is to be shown now."""
         return self.due_ms is not None and now_ms >= self.due_ms
 
-    def due(self, now_ms: int) -> Meant | None:
+    def due(self, now_ms: int) -> WindowFilter | None:
         """Return which windows show their news now: all of them, or None."""
         return (lambda ends: np.ones(len(ends), np.bool_)) if self.is_due(now_ms) else None
 
@@ -163,15 +163,15 @@ class LateTimes:
             for end in ends:
                 self._due_ms.setdefault(end, now_ms + self.every_ms)
 
-    def due(self, now_ms: int) -> Meant | None:
+    def due(self, now_ms: int) -> WindowFilter | None:
         """Return which windows show their news now, None if none does."""
         due = np.array([end for end, due_ms in self._due_ms.items() if due_ms <= now_ms], np.int64)
         return (lambda ends: np.isin(ends, due)) if len(due) else None
 
     def keep(self, ends: Collection[int]) -> None:
         """Called when the news of all windows but these was shown."""
-        kept = set(ends)
-        self._due_ms = {end: due_ms for end, due_ms in self._due_ms.items() if end in kept}
+        end_set = set(ends)
+        self._due_ms = {end: due_ms for end, due_ms in self._due_ms.items() if end in end_set}
 
     def state(self) -> list[Any]:
         """Return the state for a later instance, ready for JSON."""
@@ -179,7 +179,7 @@ class LateTimes:
 
 
 # Which windows are meant, by their ends.
-Meant = Callable[[Ints], Flags]
+WindowFilter = Callable[[Ints], Flags]
 
 
 class PanePolicy:
@@ -233,10 +233,10 @@ class PanePolicy:
             return None if self._early is None else self._early.rows
         return self.late.rows if self.late.rows is not None else None if waits else 0
 
-    def due(self, by: EveryBy, now_ms: int) -> dict[Timing, Meant]:
+    def due(self, by: EveryBy, now_ms: int) -> dict[Timing, WindowFilter]:
         """Called when time of a kind has moved. Return which windows show their news, late ones first."""
-        found = {timing: times.due(now_ms) for timing, times in self._times.items() if self._by[timing] is by}
-        return {timing: meant for timing, meant in found.items() if meant is not None}
+        filters = {timing: times.due(now_ms) for timing, times in self._times.items() if self._by[timing] is by}
+        return {timing: is_due for timing, is_due in filters.items() if is_due is not None}
 
     def left(self, timing: Timing, ends: Collection[int]) -> None:
         """Called when news was shown: it is left of the windows with these ends alone."""

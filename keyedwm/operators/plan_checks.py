@@ -23,10 +23,10 @@ _NO_KEYS = (
 FARTHEST_MS = 2**52  # 140,000 years; a result's timestamp in microseconds must hold the window's end
 
 
-def check_length(what: str, ms: int) -> None:
+def check_length(name: str, ms: int) -> None:
     """Raise OptionError if a length of time is beyond what results can hold."""
     if ms > FARTHEST_MS:
-        raise OptionError(f"the {what} is {ms} ms, it must be {FARTHEST_MS} ms (140,000 years) or less")
+        raise OptionError(f"the {name} is {ms} ms, it must be {FARTHEST_MS} ms (140,000 years) or less")
 
 
 def settle_spans(window: object, step: str) -> None:
@@ -79,9 +79,9 @@ def check_result_names(names: Sequence[str], *, has_aggregates: bool) -> None:
         raise OptionError(f"the result would have two columns called {doubled[0]!r}; name one of them differently")
 
 
-def check_key_columns(schema: pa.Schema, needed: Sequence[str], by: Sequence[str]) -> None:
+def check_key_columns(schema: pa.Schema, columns: Sequence[str], by: Sequence[str]) -> None:
     """Raise OptionError unless the input has these columns, and those of `by` can be keys."""
-    for name in needed:
+    for name in columns:
         column_type(schema, name)
     for name in by:
         check_key_type(name, column_type(schema, name))
@@ -94,32 +94,32 @@ def check_named_once(argument: str, columns: Sequence[str]) -> None:
         raise OptionError(f"{argument} names the column {twice!r} twice: name it once")
 
 
-def check_key_type(name: str, found: pa.DataType, who: str = "") -> None:
+def check_key_type(name: str, kind: pa.DataType, who: str = "") -> None:
     """Raise OptionError unless values of this type can be keys: compared, hashed and put in order."""
-    cure = next((cure for is_such, cure in _NO_KEYS if is_such(found)), None)
+    cure = next((cure for is_such, cure in _NO_KEYS if is_such(kind)), None)
     if cure is not None:
-        raise OptionError(f"{who}the key column {name!r} is of type {found}, which cannot be a key: {cure}")
+        raise OptionError(f"{who}the key column {name!r} is of type {kind}, which cannot be a key: {cure}")
 
 
 def check_time_column(schema: pa.Schema, name: str) -> None:
     """Raise OptionError unless a column can hold event times."""
-    found = column_type(schema, name)
-    if not (pa.types.is_timestamp(found) or pa.types.is_int64(found)):
+    kind = column_type(schema, name)
+    if not (pa.types.is_timestamp(kind) or pa.types.is_int64(kind)):
         raise OptionError(
-            f"the event-time column {name!r} is of type {found}, it must be a timestamp or int64 milliseconds"
+            f"the event-time column {name!r} is of type {kind}, it must be a timestamp or int64 milliseconds"
         )
 
 
 def check_gap_column(schema: pa.Schema, name: str) -> None:
     """Raise OptionError unless a column can hold the gaps of sessions."""
-    found = column_type(schema, name)
-    if not pa.types.is_duration(found):
-        raise not_a_gap(name, str(found))
+    kind = column_type(schema, name)
+    if not pa.types.is_duration(kind):
+        raise not_a_gap(name, str(kind))
 
 
-def not_a_gap(name: str, found: str) -> OptionError:
+def not_a_gap(name: str, kind: str) -> OptionError:
     """Build the error for a column of a type that holds no gaps of sessions."""
     return OptionError(
-        f"the gap column {name!r} of a session is of type {found}, it must be an INTERVAL DAY TO SECOND, as of "
+        f"the gap column {name!r} of a session is of type {kind}, it must be an INTERVAL DAY TO SECOND, as of "
         "make_dt_interval(0, 0, minutes)"
     )

@@ -38,7 +38,7 @@ from keyedwm.core.control_row import ControlRow, decode_rows, encode_rows
 from keyedwm.core.rows import ORDER, ControlKind
 
 # Of so many tasks; of a batch with more a bucket reads all anew.
-_KEPT = 32
+_CACHED_TASKS = 32
 
 
 class _Group(NamedTuple):
@@ -70,12 +70,12 @@ def pack_control(rows: Iterable[ControlRow]) -> bytes:
         else:
             of_channel.setdefault((row.source, row.channel), []).append(row)
     groups: dict[_Group, list[tuple[int, ...]]] = {}
-    for told in of_channel.values():
-        found = _grouped(sorted(told, key=_turn))
-        if found is None:
-            texts += told
+    for channel_rows in of_channel.values():
+        grouped = _grouped(sorted(channel_rows, key=_turn))
+        if grouped is None:
+            texts += channel_rows
         else:
-            group, line = found
+            group, line = grouped
             groups.setdefault(group, []).append(line)
     head: list[tuple] = []
     planes: list[bytes] = []
@@ -84,22 +84,22 @@ def pack_control(rows: Iterable[ControlRow]) -> bytes:
         spans = [_span(column) for column in watermarks]
         planes += (_planes(column, span) for column, span in zip(watermarks, spans, strict=True))
         head.append((group, runs_of(numbers.tolist()), spans))
-    written = json.dumps([head, encode_rows(texts)], separators=(",", ":")).encode()
-    return zlib.compress(b"".join([written, b"\n", *planes]))
+    header = json.dumps([head, encode_rows(texts)], separators=(",", ":")).encode()
+    return zlib.compress(b"".join([header, b"\n", *planes]))
 
 
-@functools.lru_cache(maxsize=_KEPT)
+@functools.lru_cache(maxsize=_CACHED_TASKS)
 def unpack_control(packed: bytes) -> tuple[ControlRow, ...]:
     """Read what `pack_control` wrote: the rows that a bucket needs, in no order, those of groups without offsets.
 
     What was read last is kept: the buckets of a process get the same, one after another.
     """
-    written, _, planes = zlib.decompress(packed).partition(b"\n")
-    head, texts = json.loads(written)
+    header, _, planes = zlib.decompress(packed).partition(b"\n")
+    head, texts = json.loads(header)
     rows = decode_rows(texts)
     at = 0
-    for told, runs, spans in head:
-        group = _Group(*told)
+    for group_fields, runs, spans in head:
+        group = _Group(*group_fields)
         names = [f"{group.prefix}{number}" for number in numbers_of(runs)]
         for kind in map(ControlKind, group.kinds):
             barrier = {"snapshot": group.snapshot, "channels": group.channels} if kind is ControlKind.BARRIER else {}
@@ -115,15 +115,15 @@ def unpack_control(packed: bytes) -> tuple[ControlRow, ...]:
     return tuple(rows)
 
 
-def _grouped(told: Sequence[ControlRow]) -> tuple[_Group, tuple[int, ...]] | None:
+def _grouped(channel_rows: Sequence[ControlRow]) -> tuple[_Group, tuple[int, ...]] | None:
     """Return the group of a channel's rows, and its number and watermarks in it; None if they stay texts."""
-    numbered = split_name(told[0].channel or "")
+    numbered = split_name(channel_rows[0].channel or "")
     if numbered is None:
         return None
     kinds: list[str] = []
     watermarks: dict[int, list[int]] = {}
     before = None
-    for row in told:
+    for row in channel_rows:
         place = ORDER[row.kind]
         if before is not None and place < before:
             return None
@@ -138,9 +138,9 @@ def _grouped(told: Sequence[ControlRow]) -> tuple[_Group, tuple[int, ...]] | Non
             kinds.append(row.kind.value)
         before = place
     keys = sorted(watermarks)
-    last = told[-1]  # the barrier, if there is one
+    last = channel_rows[-1]  # the barrier, if there is one
     columns = tuple(key for key in keys for _ in watermarks[key])
-    group = _Group(numbered[0], told[0].source or "", tuple(kinds), last.snapshot, last.channels, columns)
+    group = _Group(numbered[0], channel_rows[0].source or "", tuple(kinds), last.snapshot, last.channels, columns)
     return group, (numbered[1], *(ms for key in keys for ms in watermarks[key]))
 
 

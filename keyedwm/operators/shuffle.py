@@ -40,14 +40,14 @@ SHIPPED = pa.schema(
     ]
 )
 # What stage one must know of an input.
-Staged = WindowPlan | ProcessInput | ShippedMessages | ShippedSide
+ExchangeInput = WindowPlan | ProcessInput | ShippedMessages | ShippedSide
 # How many rows and bytes are combined at once.
 GROUP_ROWS = 1 << 20
 GROUP_BYTES = 1 << 27
 
 
 def shipped(
-    plan: Staged,
+    plan: ExchangeInput,
     ids: Sequence[int],
     task: int,
     events: Iterable[pa.Table],
@@ -68,7 +68,7 @@ def shipped(
 
 
 def shipped_together(
-    inputs: Mapping[int, Staged],
+    inputs: Mapping[int, ExchangeInput],
     ids: Sequence[int],
     task: int,
     events: Iterable[Sequence[pa.Table]],
@@ -111,11 +111,11 @@ def _rejected_row(rejected: list[pa.Array], ids: Sequence[int], part: int) -> It
         yield _rows(buckets=[bucket], input_number=0, part=part, rejected=[packed(records)])
 
 
-def _null_event_times(plan: Staged, rows: pa.Table) -> int:
+def _null_event_times(plan: ExchangeInput, rows: pa.Table) -> int:
     return plan.null_event_times(rows) if isinstance(plan, ShippedSide) else rows.column(plan.time).null_count
 
 
-def _buckets(plan: Staged, partials: pa.Table, count: int) -> Ints:
+def _buckets(plan: ExchangeInput, partials: pa.Table, count: int) -> Ints:
     """The number of the bucket of each row."""
     if isinstance(plan, ShippedSide):
         return plan.buckets(partials, count)
@@ -125,7 +125,7 @@ def _buckets(plan: Staged, partials: pa.Table, count: int) -> Ints:
 
 def _pieces(
     partials: pa.Table,
-    plan: Staged,
+    plan: ExchangeInput,
     ids: Sequence[int],
     part: int,
     input_number: int,

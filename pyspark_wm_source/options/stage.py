@@ -19,7 +19,7 @@ from keyedwm.config.validation import wrong
 from keyedwm.core.errors import OptionError
 from keyedwm.core.places import Field
 from keyedwm.operators.buckets import bucket_ids
-from keyedwm.operators.shuffle import Staged
+from keyedwm.operators.shuffle import ExchangeInput
 
 if TYPE_CHECKING:
     from keyedwm.arrow.places import FieldReader
@@ -54,7 +54,7 @@ class Stage(ABC):
     """
 
     columns: pa.Schema
-    shipped: Staged
+    shipped: ExchangeInput
     buckets: int
     number: int = 0
     readers: tuple[FieldReader, ...] = ()

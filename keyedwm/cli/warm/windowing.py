@@ -23,7 +23,7 @@ from keyedwm.operators.process.deduplicate import Deduplicate, DeduplicatePlan
 from keyedwm.operators.process.plan import ProcessInput, ProcessPlan
 from keyedwm.operators.protocol import AnyPlan
 from keyedwm.operators.shipped_control import unpack_control
-from keyedwm.operators.shuffle import Staged
+from keyedwm.operators.shuffle import ExchangeInput
 from keyedwm.operators.state.blobs import unpacked
 from keyedwm.operators.state.hashed_keys import HashedKeys, hash_of
 from keyedwm.operators.state.store import MemoryStore
@@ -111,7 +111,9 @@ def _play(plan: WindowPlan | ProcessPlan, stream_input: WindowPlan | ProcessInpu
     play(plan, [stream_input], lambda _, batch, watermark_ms: _staged(stream_input, batch, watermark_ms))
 
 
-def play(plan: AnyPlan, inputs: Sequence[Staged], staged: Callable[[int, int, int], list[pa.RecordBatch]]) -> None:
+def play(
+    plan: AnyPlan, inputs: Sequence[ExchangeInput], staged: Callable[[int, int, int], list[pa.RecordBatch]]
+) -> None:
     """Run three batches through all buckets; staged: input, batch and watermark → one task's rows."""
     layout = BucketLayout("warm", tuple(bucket_ids(2)), ((0,),) * len(inputs))
     manifests = {one: (BucketManifest(), MemoryStore()) for one in layout.ids}

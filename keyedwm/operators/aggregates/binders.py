@@ -41,82 +41,82 @@ class PairedSpec(Protocol):
         """Return a text for messages."""
 
 
-def _approx_count_distinct(name: str, found: pa.DataType, _order: tuple[pa.DataType, ...]) -> AggregateFunction:
-    if not is_sortable(found):
-        raise OptionError(f"approx_count_distinct({name}) needs plain values, not {found}; take its parts, or its text")
+def _approx_count_distinct(name: str, kind: pa.DataType, _order: tuple[pa.DataType, ...]) -> AggregateFunction:
+    if not is_sortable(kind):
+        raise OptionError(f"approx_count_distinct({name}) needs plain values, not {kind}; take its parts, or its text")
     return ApproximateDistinct()
 
 
-def _sum(name: str, found: pa.DataType, _order: tuple[pa.DataType, ...]) -> AggregateFunction:
-    if pa.types.is_integer(found) and not pa.types.is_uint64(found):
+def _sum(name: str, kind: pa.DataType, _order: tuple[pa.DataType, ...]) -> AggregateFunction:
+    if pa.types.is_integer(kind) and not pa.types.is_uint64(kind):
         return IntegerSum(name)
-    if pa.types.is_floating(found):
+    if pa.types.is_floating(kind):
         return FloatSum()
-    if pa.types.is_decimal(found) and found.precision <= 18 and found.scale >= 0:
-        return DecimalSum(name, found.scale)
-    raise OptionError(f"sum({name}) needs numbers (decimals of up to 18 digits), not {found}; cast the column")
+    if pa.types.is_decimal(kind) and kind.precision <= 18 and kind.scale >= 0:
+        return DecimalSum(name, kind.scale)
+    raise OptionError(f"sum({name}) needs numbers (decimals of up to 18 digits), not {kind}; cast the column")
 
 
-def _avg(name: str, found: pa.DataType, _order: tuple[pa.DataType, ...]) -> AggregateFunction:
-    if pa.types.is_integer(found) and not pa.types.is_uint64(found):
+def _avg(name: str, kind: pa.DataType, _order: tuple[pa.DataType, ...]) -> AggregateFunction:
+    if pa.types.is_integer(kind) and not pa.types.is_uint64(kind):
         return IntegerAverage(name)
-    if pa.types.is_floating(found):
+    if pa.types.is_floating(kind):
         return FloatAverage()
-    raise OptionError(f"avg({name}) needs whole numbers or floats, not {found}; cast the column to double")
+    raise OptionError(f"avg({name}) needs whole numbers or floats, not {kind}; cast the column to double")
 
 
-def _measured(name: str, found: pa.DataType, function: str) -> None:
+def _measured(name: str, kind: pa.DataType, function: str) -> None:
     """Refuse what cannot be taken for floats."""
     types = pa.types
-    if not (types.is_integer(found) or types.is_floating(found) or types.is_decimal(found)):
-        raise OptionError(f"{function}({name}) needs numbers, not {found}; cast the column")
+    if not (types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)):
+        raise OptionError(f"{function}({name}) needs numbers, not {kind}; cast the column")
 
 
 def _moments(function: str) -> Callable[[str, pa.DataType, tuple[pa.DataType, ...]], AggregateFunction]:
-    made = {"variance": Variance, "stddev": Stddev, "linear_trend": LinearTrend}[function]
+    function_class = {"variance": Variance, "stddev": Stddev, "linear_trend": LinearTrend}[function]
 
-    def bound(name: str, found: pa.DataType, _order: tuple[pa.DataType, ...]) -> AggregateFunction:
-        _measured(name, found, function)
-        return made()
+    def bound(name: str, kind: pa.DataType, _order: tuple[pa.DataType, ...]) -> AggregateFunction:
+        _measured(name, kind, function)
+        return function_class()
 
     return bound
 
 
-def _hashed(name: str, found: pa.DataType, function: str) -> None:
+def _hashed(name: str, kind: pa.DataType, function: str) -> None:
     """Refuse values for which sketches of others have no hash."""
-    if not murmur.takes(found):
+    if not murmur.takes(kind):
         raise OptionError(
-            f"{function}({name}) needs whole numbers, floats, text or bytes, not {found}; cast the column to bigint or "
+            f"{function}({name}) needs whole numbers, floats, text or bytes, not {kind}; cast the column to bigint or "
             "string, as in the sketches that these are to be merged with"
         )
 
 
-def _sized(function: str, name: str, found: pa.DataType, size: float) -> AggregateFunction:
+def _sized(function: str, name: str, kind: pa.DataType, size: float) -> AggregateFunction:
     """Return the function of a sketch of this size."""
     if function == "kll_sketch":
-        _measured(name, found, function)
+        _measured(name, kind, function)
         return KllSketch(int(size))
-    _hashed(name, found, function)
+    _hashed(name, kind, function)
     return HllSketch(int(size)) if function == "hll_sketch" else ThetaSketch(int(size))
 
 
-def numbered(function: str, name: str, found: pa.DataType, argument: float) -> AggregateFunction:
+def numbered(function: str, name: str, kind: pa.DataType, argument: float) -> AggregateFunction:
     """Return the function that takes a number beside its column: the share of a quantile, the size of a sketch."""
     if function in DEFAULT_SIZES:
-        return _sized(function, name, found, argument)
-    _measured(name, found, function)
+        return _sized(function, name, kind, argument)
+    _measured(name, kind, function)
     return ApproximateQuantile(argument) if function == "approx_quantile" else Quantile(argument)
 
 
 def _of_default_size(function: str) -> Callable[[str, pa.DataType, tuple[pa.DataType, ...]], AggregateFunction]:
-    return lambda name, found, _order: numbered(function, name, found, DEFAULT_SIZES[function])
+    return lambda name, kind, _order: numbered(function, name, kind, DEFAULT_SIZES[function])
 
 
-def _top_n(spec: PairedSpec, found: pa.DataType, by: pa.DataType, order: tuple[pa.DataType, ...]) -> AggregateFunction:
+def _top_n(spec: PairedSpec, kind: pa.DataType, by: pa.DataType, order: tuple[pa.DataType, ...]) -> AggregateFunction:
     if not is_sortable(by):
         raise OptionError(f"{spec.describe()}: values of {spec.second!r} are of type {by}, which has no order")
-    _check_ties(str(spec.column), found, order)
-    return TopN(found, by, order, int(spec.argument or 1))
+    _check_ties(str(spec.column), kind, order)
+    return TopN(kind, by, order, int(spec.argument or 1))
 
 
 def _map_agg(
@@ -130,38 +130,38 @@ def _map_agg(
     return MapOf(key, value, order)
 
 
-def _edge(name: str, found: pa.DataType, order: tuple[pa.DataType, ...], *, is_last: bool) -> AggregateFunction:
-    _check_ties(name, found, order)
-    return FirstOrLast(found, order, is_last)
+def _edge(name: str, kind: pa.DataType, order: tuple[pa.DataType, ...], *, is_last: bool) -> AggregateFunction:
+    _check_ties(name, kind, order)
+    return FirstOrLast(kind, order, is_last)
 
 
-def collect_of(name: str, found: pa.DataType, order: tuple[pa.DataType, ...]) -> Collect:
+def collect_of(name: str, kind: pa.DataType, order: tuple[pa.DataType, ...]) -> Collect:
     """Return the function that keeps all values."""
-    _check_ties(name, found, order)
-    return Collect(found, order)
+    _check_ties(name, kind, order)
+    return Collect(kind, order)
 
 
-def _check_ties(name: str, found: pa.DataType, order: tuple[pa.DataType, ...]) -> None:
-    if not is_sortable(found) and not order:
+def _check_ties(name: str, kind: pa.DataType, order: tuple[pa.DataType, ...]) -> None:
+    if not is_sortable(kind) and not order:
         raise OptionError(
-            f"values of {name!r} are of type {found}, which has no order, so rows of the same event time need order "
+            f"values of {name!r} are of type {kind}, which has no order, so rows of the same event time need order "
             "columns (for example topic, partition, offset)"
         )
 
 
 DEFAULT_SIZES = {"hll_sketch": 12, "theta_sketch": 12, "kll_sketch": 200}
 BINDERS: dict[str, Callable[[str, pa.DataType, tuple[pa.DataType, ...]], AggregateFunction]] = {
-    "count": lambda _name, _found, _order: ValueCount(),
+    "count": lambda _name, _kind, _order: ValueCount(),
     "sum": _sum,
     "avg": _avg,
-    "min": lambda name, found, _order: extreme(name, found, highest=False),
-    "max": lambda name, found, _order: extreme(name, found, highest=True),
-    "first": lambda name, found, order: _edge(name, found, order, is_last=False),
-    "last": lambda name, found, order: _edge(name, found, order, is_last=True),
+    "min": lambda name, kind, _order: extreme(name, kind, highest=False),
+    "max": lambda name, kind, _order: extreme(name, kind, highest=True),
+    "first": lambda name, kind, order: _edge(name, kind, order, is_last=False),
+    "last": lambda name, kind, order: _edge(name, kind, order, is_last=True),
     "collect": collect_of,
     "approx_count_distinct": _approx_count_distinct,
     **{function: _moments(function) for function in ("variance", "stddev", "linear_trend")},
-    "median": lambda name, found, _order: numbered("median", name, found, 0.5),
+    "median": lambda name, kind, _order: numbered("median", name, kind, 0.5),
     **{function: _of_default_size(function) for function in DEFAULT_SIZES},
 }
 PAIRED: dict[str, Callable[[PairedSpec, pa.DataType, pa.DataType, tuple[pa.DataType, ...]], AggregateFunction]] = {

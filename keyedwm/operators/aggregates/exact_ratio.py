@@ -89,16 +89,16 @@ def _multiply(places: Ints, zero: int, a: Digits, b: Digits, sign: int) -> None:
 
 @compiled
 def _ratios(above: Sums, below: Sums) -> Floats:
-    found = np.empty(above.offsets.shape[0] - 1, np.float64)
-    for at in range(found.shape[0]):
+    quotients = np.empty(above.offsets.shape[0] - 1, np.float64)
+    for at in range(quotients.shape[0]):
         dividend, divisor = _of(above, at), _of(below, at)
         if dividend.shape[0] == 1 or divisor.shape[0] <= 1:
-            found[at] = np.nan
+            quotients[at] = np.nan
         elif not dividend.shape[0]:
-            found[at] = 0.0
+            quotients[at] = 0.0
         else:
-            found[at] = _ratio(dividend, divisor)
-    return found
+            quotients[at] = _ratio(dividend, divisor)
+    return quotients
 
 
 @compiled
@@ -149,11 +149,11 @@ def _absolute(number: Digits) -> tuple[Ints, bool]:
 @compiled
 def _shifted(digits: Ints, shift: int) -> Ints:
     """Return the digits shifted up by less than 32 bits, and one more digit."""
-    found = np.zeros(digits.shape[0] + 1, np.int64)
+    shifted_digits = np.zeros(digits.shape[0] + 1, np.int64)
     for place in range(digits.shape[0]):
-        found[place] |= (digits[place] << shift) & _LOW
-        found[place + 1] = (digits[place] << shift) >> 32
-    return found
+        shifted_digits[place] |= (digits[place] << shift) & _LOW
+        shifted_digits[place + 1] = (digits[place] << shift) >> 32
+    return shifted_digits
 
 
 @compiled
@@ -229,8 +229,8 @@ def _rounded(digits: Ints, exponent: int, rest: bool) -> float:
                 odd = odd or digits[behind] != 0
             break
     if exponent < _LEAST - 2:  # a float below has fewer bits, and is rounded once
-        lost = min(_LEAST - 2 - exponent, 62)
-        odd = odd or window & ((1 << lost) - 1) != 0
-        window >>= lost
+        shift = min(_LEAST - 2 - exponent, 62)
+        odd = odd or window & ((1 << shift) - 1) != 0
+        window >>= shift
         exponent = _LEAST - 2
     return math.ldexp(float(window | (1 if odd else 0)), exponent)

@@ -189,7 +189,7 @@ def _by_group(sums: Sums, ids: Ints, count: int) -> tuple[Ints, Digits]:
 def _by_span(sums: Sums, first: Ints, behind: Ints) -> tuple[Ints, Digits]:
     low, high = _bounds(sums, np.zeros(sums.offsets.shape[0] - 1, np.int64), 1)
     places = np.zeros(room(low, high)[1], np.int64)
-    found = np.empty(8 * first.shape[0] + places.shape[0] + 1, np.int32)
+    digits_out = np.empty(8 * first.shape[0] + places.shape[0] + 1, np.int32)
     ends = np.zeros(first.shape[0] + 1, np.int64)
     entered = left = end = odd = np.int64(0)
     for at in range(first.shape[0]):
@@ -205,30 +205,30 @@ def _by_span(sums: Sums, first: Ints, behind: Ints) -> tuple[Ints, Digits]:
                 entered += 1
             else:
                 left += 1
-        if end + places.shape[0] + 1 > found.shape[0]:
-            found = np.append(found, np.empty(found.shape[0] + places.shape[0] + 1, np.int32))
-        end = pack(places, low[0], odd == 0, found[end:]) + end
+        if end + places.shape[0] + 1 > digits_out.shape[0]:
+            digits_out = np.append(digits_out, np.empty(digits_out.shape[0] + places.shape[0] + 1, np.int32))
+        end = pack(places, low[0], odd == 0, digits_out[end:]) + end
         ends[at + 1] = end
-    return ends, found[:end].copy()
+    return ends, digits_out[:end].copy()
 
 
 @compiled
 def packed(places: Ints, starts: Ints, low: Ints, finite: NDArray[np.bool_]) -> tuple[Ints, Digits]:
     """Return sums whose places stand between `starts` as lists of digits."""
     count = low.shape[0]
-    found = np.empty(places.shape[0] + count, np.int32)
+    digits_out = np.empty(places.shape[0] + count, np.int32)
     ends = np.zeros(count + 1, np.int64)
     for at in range(count):
         at_end = ends[at]
-        ends[at + 1] = at_end + pack(places[starts[at] : starts[at + 1]], low[at], finite[at], found[at_end:])
-    return ends, found[: ends[count]].copy()
+        ends[at + 1] = at_end + pack(places[starts[at] : starts[at + 1]], low[at], finite[at], digits_out[at_end:])
+    return ends, digits_out[: ends[count]].copy()
 
 
 @compiled
-def pack(places: Ints, low: int, is_finite: bool, found: Digits) -> int:
+def pack(places: Ints, low: int, is_finite: bool, digits_out: Digits) -> int:
     """Write the digits of one sum, as few as will do, and return how many numbers were written."""
     if not is_finite:
-        found[0] = 0
+        digits_out[0] = 0
         return 1
     size = 1
     carry = np.int64(0)
@@ -238,11 +238,11 @@ def pack(places: Ints, low: int, is_finite: bool, found: Digits) -> int:
         if size == 1 and total & _LOW == 0:
             low += 1  # nothing below the lowest digit
             continue
-        found[size] = np.int32(total & _LOW)
+        digits_out[size] = np.int32(total & _LOW)
         size += 1
-    while size > 2 and found[size - 1] == (-1 if found[size - 2] < 0 else 0):
+    while size > 2 and digits_out[size - 1] == (-1 if digits_out[size - 2] < 0 else 0):
         size -= 1
     if size == 1:
         return 0
-    found[0] = low
+    digits_out[0] = low
     return size

@@ -26,20 +26,20 @@ _NOTHING = np.int64(2**63 - 1)
 _ORDER, _MISSING = number("order"), number("missing")
 
 
-def extreme(name: str, found: pa.DataType, *, highest: bool) -> AggregateFunction:
+def extreme(name: str, value_type: pa.DataType, *, highest: bool) -> AggregateFunction:
     """Return min or max over a column of this type; raise OptionError if the type has no order."""
     types = pa.types
-    if not is_sortable(found):
-        raise OptionError(f"{'max' if highest else 'min'}({name}): values of type {found} have no order")
-    is_small = types.is_integer(found) and not types.is_uint64(found)
-    if is_small or types.is_temporal(found) or types.is_float32(found) or types.is_float64(found):
-        return NumberExtreme(found, highest)
-    return RankedExtreme(found, highest)
+    if not is_sortable(value_type):
+        raise OptionError(f"{'max' if highest else 'min'}({name}): values of type {value_type} have no order")
+    is_small = types.is_integer(value_type) and not types.is_uint64(value_type)
+    if is_small or types.is_temporal(value_type) or types.is_float32(value_type) or types.is_float64(value_type):
+        return NumberExtreme(value_type, highest)
+    return RankedExtreme(value_type, highest)
 
 
-def is_sortable(found: pa.DataType) -> bool:
+def is_sortable(value_type: pa.DataType) -> bool:
     """Return whether Arrow can sort values of this type."""
-    return not (pa.types.is_nested(found) or pa.types.is_null(found) or pa.types.is_interval(found))
+    return not (pa.types.is_nested(value_type) or pa.types.is_null(value_type) or pa.types.is_interval(value_type))
 
 
 @dataclass(frozen=True)
@@ -117,30 +117,30 @@ class RankedExtreme(AggregateFunction):
         rank = np.empty(len(order) + 1, np.int64)
         rank[order] = np.arange(len(order))
         rank[-1] = len(order)  # null
-        found = lowest(rank[pc.fill_null(encoded.indices, len(order)).to_numpy()])
-        places = pa.array(np.append(order, 0)[found], mask=found == len(order))
+        lowest_ranks = lowest(rank[pc.fill_null(encoded.indices, len(order)).to_numpy()])
+        places = pa.array(np.append(order, 0)[lowest_ranks], mask=lowest_ranks == len(order))
         return [encoded.dictionary.take(places)]
 
 
 def ordered(values: pa.Array) -> Ints:
     """Return integers in the order of the values; nulls give an arbitrary one."""
-    found = values.type
-    if pa.types.is_floating(found):
+    value_type = values.type
+    if pa.types.is_floating(value_type):
         numbers = contiguous(pc.fill_null(pc.cast(values, pa.float64()), 0.0)).to_numpy() + 0.0  # -0.0 becomes 0.0
         bits = np.where(np.isnan(numbers), np.nan, numbers).view(np.int64)
         return np.where(bits < 0, bits ^ _NOTHING, bits)
-    if pa.types.is_temporal(found):
-        values = values.view(pa.int32() if found.bit_width == 32 else pa.int64())
+    if pa.types.is_temporal(value_type):
+        values = values.view(pa.int32() if value_type.bit_width == 32 else pa.int64())
     return ints(contiguous(pc.cast(pc.fill_null(values, 0), pa.int64())))
 
 
-def _values(order: Ints, found: pa.DataType) -> pa.Array:
+def _values(order: Ints, value_type: pa.DataType) -> pa.Array:
     """Return the values of ordered integers (the inverse of `ordered`)."""
-    if pa.types.is_floating(found):
-        return pc.cast(pa.array(np.where(order < 0, order ^ _NOTHING, order).view(np.float64)), found)
-    if pa.types.is_temporal(found):
-        return pc.cast(pa.array(order), pa.int32() if found.bit_width == 32 else pa.int64()).view(found)
-    return pc.cast(pa.array(order), found)
+    if pa.types.is_floating(value_type):
+        return pc.cast(pa.array(np.where(order < 0, order ^ _NOTHING, order).view(np.float64)), value_type)
+    if pa.types.is_temporal(value_type):
+        return pc.cast(pa.array(order), pa.int32() if value_type.bit_width == 32 else pa.int64()).view(value_type)
+    return pc.cast(pa.array(order), value_type)
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ class FirstOrLast(AggregateFunction):
     @property
     def fields(self) -> tuple[pa.Field, ...]:
         """The event time, the order columns and the value."""
-        order = (pa.field(f"order{number}", found) for number, found in enumerate(self.order))
+        order = (pa.field(f"order{number}", kind) for number, kind in enumerate(self.order))
         return (number("time"), *order, pa.field("value", self.result))
 
     def lift(self, values: pa.Array, rows: RowOrder) -> list[Column]:

@@ -218,11 +218,11 @@ class Aggregate:
 
     def bind(self, schema: pa.Schema, order: tuple[str, ...]) -> AggregateFunction:
         """See AggregateSpec."""
-        found = column_type(schema, self.column)
+        value_type = column_type(schema, self.column)
         if self.single_stage:
             functions = core.AccumulatorFunctions(self.create, self.accumulate, _cannot, None, self.finish)
-            kept = collect_of(self.column, found, tuple(column_type(schema, name) for name in order))
-            return SingleStageAggregate(kept.value, kept.order, functions, self.result)
+            collected = collect_of(self.column, value_type, tuple(column_type(schema, name) for name in order))
+            return SingleStageAggregate(collected.value, collected.order, functions, self.result)
         if self.combine is None:
             raise OptionError(
                 f"the aggregate over {self.column!r} has no combine function, so it cannot run in two stages: give it "
@@ -250,10 +250,10 @@ def described_by_code(spec: AggregateSpec) -> str:
 
 def version_of(called: str, version: object) -> int:
     """Return the version of a user's functions; raise OptionError unless it is a whole number of at least 1."""
-    found = number(f"{called}: version", version)
-    if found < 1:
-        raise OptionError(f"{called}: version is {found}, a whole number of at least 1 is expected")
-    return found
+    checked_version = number(f"{called}: version", version)
+    if checked_version < 1:
+        raise OptionError(f"{called}: version is {checked_version}, a whole number of at least 1 is expected")
+    return checked_version
 
 
 def check_aggregate(name: str, spec: object) -> None:

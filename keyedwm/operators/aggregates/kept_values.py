@@ -42,7 +42,7 @@ class ListAggregate(AggregateFunction):
 
 def ordered_fields(order: Sequence[pa.DataType], value: pa.DataType) -> tuple[pa.Field, ...]:
     """Return the fields of lists of event times, order columns and values."""
-    columns = (pa.field(f"order{number}", pa.list_(found)) for number, found in enumerate(order))
+    columns = (pa.field(f"order{number}", pa.list_(kind)) for number, kind in enumerate(order))
     return (pa.field("times", pa.list_(pa.int64())), *columns, pa.field("values", pa.list_(value)))
 
 

@@ -73,8 +73,8 @@ class MomentSums(AggregateFunction):
     def finish(self, columns: Sequence[Column], rows: Ints) -> pa.Array:
         """Return the results; null for less than two values, and where `of_sums` has none."""
         *terms, values = columns
-        found, missing = self.of_sums(values, [exact_sum.of_column(term) for term in terms])
-        return pa.array(found, mask=(values < 2) | missing)
+        results, missing = self.of_sums(values, [exact_sum.of_column(term) for term in terms])
+        return pa.array(results, mask=(values < 2) | missing)
 
 
 class Variance(MomentSums):
@@ -90,11 +90,11 @@ class Variance(MomentSums):
         """Return (n * squares - sum * sum) / n / (n - 1)."""
         total, squares = sums
         n, one = whole(count), whole(np.ones_like(count))
-        found = ratios(centred(n, squares, total, total), centred(n, n, n, one))
+        variances = ratios(centred(n, squares, total, total), centred(n, n, n, one))
         with np.errstate(over="ignore", invalid="ignore"):
             # As Spark and NumPy: infinite where the squared distances from the mean add up to more than a float holds.
-            beyond = np.isinf(found * (count - 1))
-        return np.where(beyond, np.inf, found), np.zeros(len(count), np.bool_)
+            is_infinite = np.isinf(variances * (count - 1))
+        return np.where(is_infinite, np.inf, variances), np.zeros(len(count), np.bool_)
 
 
 class Stddev(Variance):
@@ -102,8 +102,8 @@ class Stddev(Variance):
 
     def of_sums(self, count: Ints, sums: Sequence[Sums]) -> tuple[Floats, Flags]:
         """Return the square root of the variance."""
-        found, missing = super().of_sums(count, sums)
-        return np.sqrt(found), missing
+        variances, missing = super().of_sums(count, sums)
+        return np.sqrt(variances), missing
 
 
 class LinearTrend(MomentSums):

@@ -73,8 +73,8 @@ class Spec:
 
     def inputs(self, names: Sequence[str]) -> tuple[str, ...]:
         """See AggregateSpec."""
-        named = () if self.where is None else columns_named(self.where, names, self._of)
-        return tuple(dict.fromkeys(one for one in (self.column, self.second, *named) if one is not None))
+        condition_columns = () if self.where is None else columns_named(self.where, names, self._of)
+        return tuple(dict.fromkeys(one for one in (self.column, self.second, *condition_columns) if one is not None))
 
     def values_of(self, batch: pa.RecordBatch | pa.Table, schema: pa.Schema) -> pa.Array | None:
         """See AggregateSpec."""
@@ -101,13 +101,13 @@ class Spec:
         if self.column is None:
             return RowCount() if self.where is None else ValueCount()
         order_types = tuple(column_type(schema, name) for name in order)
-        found = column_type(schema, self.column)
+        value_type = column_type(schema, self.column)
         if self.second is not None:
             second = column_type(schema, self.second)
-            return PAIRED[self.function](self, found, second, order_types)
+            return PAIRED[self.function](self, value_type, second, order_types)
         if self.argument is not None:
-            return numbered(self.function, self.column, found, self.argument)
-        return BINDERS[self.function](self.column, found, order_types)
+            return numbered(self.function, self.column, value_type, self.argument)
+        return BINDERS[self.function](self.column, value_type, order_types)
 
     def describe(self) -> str:
         """Return for example `sum(price)`, or `top_n(name, price, 3) where price > 0`."""

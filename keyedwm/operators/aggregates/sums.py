@@ -150,22 +150,22 @@ class DecimalSum(WideSum):
     def whole_numbers(self, values: pa.Array) -> Ints:
         """Return the unscaled values, with 0 for a null."""
         filled = contiguous(pc.fill_null(pc.cast(values, pa.decimal128(18, self.scale)), 0))
-        words = np.frombuffer(filled.buffers()[1], np.int64)[2 * filled.offset : 2 * (filled.offset + len(filled))]
-        return np.ascontiguousarray(words[::2])
+        halves = np.frombuffer(filled.buffers()[1], np.int64)[2 * filled.offset : 2 * (filled.offset + len(filled))]
+        return np.ascontiguousarray(halves[::2])
 
     def finish(self, columns: Sequence[Column], rows: Ints) -> pa.Array:
         """Return the sums."""
         total, high, values = columns
-        words = np.stack([total, high], axis=1)
+        halves = np.stack([total, high], axis=1)
         widest = pa.decimal128(38, self.scale)
-        sums = pa.Array.from_buffers(widest, len(words), [None, pa.py_buffer(words.tobytes())])
+        sums = pa.Array.from_buffers(widest, len(halves), [None, pa.py_buffer(halves.tobytes())])
         try:
-            fitting = pc.cast(sums, self.result)
+            narrowed = pc.cast(sums, self.result)
         except pa.ArrowInvalid as error:
             raise InputError(
                 f"the sum of {self.name!r} in one window does not fit in {self.result}; cast the column to double"
             ) from error
-        return pc.if_else(pa.array(values > 0), fitting, pa.scalar(None, self.result))
+        return pc.if_else(pa.array(values > 0), narrowed, pa.scalar(None, self.result))
 
 
 def present(values: pa.Array) -> Ints:

@@ -52,10 +52,10 @@ class CombinableAggregate(AggregateFunction):
     def merge(self, columns: Sequence[Column], groups: Groups) -> list[Column]:
         """Combine the accumulators of each group."""
         accumulators: list[object] = [None] * groups.count
-        seen = [False] * groups.count
+        has_value = [False] * groups.count
         for group, one in zip(groups.ids.tolist(), _unpickled(columns[0]), strict=True):
-            accumulators[group] = self.functions.combine(accumulators[group], one) if seen[group] else one
-            seen[group] = True
+            accumulators[group] = self.functions.combine(accumulators[group], one) if has_value[group] else one
+            has_value[group] = True
         return [_pickled(accumulators)]
 
     def spans(self, columns: Sequence[Column], spans: Spans) -> list[Column]:

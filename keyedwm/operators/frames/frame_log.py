@@ -70,15 +70,15 @@ class FrameLog:
             for name in (self._name(number), *self._blocks_of(number)):
                 self._logs.append(name, table.slice(begin, end - begin))
 
-    def remove(self, keys: KeyDictionary, taken: Ints, frames: Ints) -> None:
+    def remove(self, keys: KeyDictionary, numbers: Ints, frames: Ints) -> None:
         """Take these (key, frame) pairs out."""
         for number in sorted_distinct(frames).tolist():
             entries, _ = self._read(keys, [(number, self._name(number))])
-            kept = entries.take(np.flatnonzero(~np.isin(entries.keys, taken[frames == number])))
-            if len(kept) == len(entries):
+            rest = entries.take(np.flatnonzero(~np.isin(entries.keys, numbers[frames == number])))
+            if len(rest) == len(entries):
                 continue
             self._drop([number])
-            self.append(keys, kept, np.full(len(kept), number))
+            self.append(keys, rest, np.full(len(rest), number))
 
     def closing(self, keys: KeyDictionary, low: int, high: int, limits: Limits) -> tuple[Entries, Ints]:
         """Return the totals of the windows with ends in `[low, high]` that hold something, and their ends.
@@ -96,25 +96,25 @@ class FrameLog:
         ends, first, behind = closing_windows(entries.keys, frames[order], lows, highs, self._overlap)
         return over_spans(self._plan, entries, Spans(first, behind)), ends
 
-    def totals(self, keys: KeyDictionary, wanted: Ints, ends: Ints) -> tuple[Entries, Ints]:
+    def totals(self, keys: KeyDictionary, of_keys: Ints, ends: Ints) -> tuple[Entries, Ints]:
         """Return the totals of those of these windows that hold something, and their ends: in another order."""
         closing = sorted_distinct(ends)
         numbers = np.array(sorted(self._frames), np.int64)
         # Each (window, frame) pair one by one would be far more than what is held.
         is_needed = np.searchsorted(closing, numbers + 1) < np.searchsorted(closing, numbers + self._overlap + 1)
-        held = numbers[is_needed].tolist()
-        entries, frames = self._read_known(keys, [(number, self._name(number)) for number in held])
-        mine = np.flatnonzero(np.isin(entries.keys, wanted))
-        entries, frames = entries.take(mine), frames[mine]
+        near = numbers[is_needed].tolist()
+        entries, frames = self._read_known(keys, [(number, self._name(number)) for number in near])
+        places = np.flatnonzero(np.isin(entries.keys, of_keys))
+        entries, frames = entries.take(places), frames[places]
         # Frames are compared by their rank: far apart, they would leave no room for the keys in 64 bits.
         distinct, ranks = np.unique(frames, return_inverse=True)
         width = len(distinct) + 1
         codes = entries.keys * width + ranks
         order = np.argsort(codes, kind="stable")
-        by_key = np.lexsort((ends, wanted))
-        wanted, ends = wanted[by_key], ends[by_key]
-        first = np.searchsorted(codes[order], wanted * width + np.searchsorted(distinct, ends - self._overlap))
-        behind = np.searchsorted(codes[order], wanted * width + np.searchsorted(distinct, ends))
+        by_key = np.lexsort((ends, of_keys))
+        of_keys, ends = of_keys[by_key], ends[by_key]
+        first = np.searchsorted(codes[order], of_keys * width + np.searchsorted(distinct, ends - self._overlap))
+        behind = np.searchsorted(codes[order], of_keys * width + np.searchsorted(distinct, ends))
         full = behind > first
         return over_spans(self._plan, entries.take(order), Spans(first[full], behind[full])), ends[full]
 
@@ -135,13 +135,13 @@ class FrameLog:
     def _needed(self, low: int, high: int) -> list[tuple[int, str]]:
         """Return the logs of windows with ends in `[low, high]`; frames that all of them hold may come as blocks."""
         common = (max(low - self._overlap, high - self._overlap), low)
-        needed = [
+        logs = [
             (number, self._name(number))
             for number in self._frames_in(low - self._overlap, high)
             if not common[0] <= number < common[1]
         ]
         # What all windows hold counts as one frame, so that each key has one entry for it.
-        return [*needed, *((common[0], name) for name in self._cover(*common))]
+        return [*logs, *((common[0], name) for name in self._cover(*common))]
 
     def _frames_in(self, low: int, high: int) -> list[int]:
         return sorted(number for number in self._frames if low <= number < high)

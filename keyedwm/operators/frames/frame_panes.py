@@ -103,9 +103,9 @@ class FramePanes(PanePolicy):
             return is_complete, np.zeros(len(unshown), bool)
         return is_complete, ~is_complete & (unshown >= enough)
 
-    def closed(self, shown: Shown, is_complete: Flags) -> Flags:
+    def closed(self, fired_counts: Shown, is_complete: Flags) -> Flags:
         """Called when the watermark has moved. Return which windows show their pane on time now."""
-        return is_complete & (shown.on_time == 0)
+        return is_complete & (fired_counts.on_time == 0)
 
     def beats(self, by: EveryBy, now_ms: int) -> bool:
         """Called when time of a kind has moved. Return whether open windows with unshown rows show an early pane."""
@@ -119,10 +119,10 @@ class FramePanes(PanePolicy):
         self.begin(Timing.EARLY, now, ANY)
         return True
 
-    def fired(self, shown: Shown, rows: Ints, timing: Timing) -> Shown:
+    def fired(self, fired_counts: Shown, rows: Ints, timing: Timing) -> Shown:
         """Called when a pane of each of some windows leaves. rows: they hold; return rows and panes shown then."""
         shown_rows = rows if self.accumulating else np.zeros(len(rows), np.int64)
-        return Shown(shown.panes + 1, shown_rows, np.full(len(rows), int(timing is not Timing.EARLY)))
+        return Shown(fired_counts.panes + 1, shown_rows, np.full(len(rows), int(timing is not Timing.EARLY)))
 
     def is_last(self, timing: Timing) -> bool:
         """Whether no pane of a window follows one of this timing."""

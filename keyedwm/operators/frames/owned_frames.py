@@ -57,10 +57,10 @@ class OwnedFrameLog(FrameLog):
         logs = [(number, self._name(number)) for number in sorted(among) if number in self._frames]
         entries, frames, owners = self._rows(keys, logs, lows <= highs)
         last = frames + self._overlap
-        begun = frames[(lows[owners] <= last) & (last <= highs[owners])]  # in ascending order
-        begins = np.flatnonzero(np.diff(begun, prepend=begun[:1] - 1))
-        counts = np.diff(begins, append=len(begun))
-        self.closed_rows = dict(zip(begun[begins].tolist(), counts.tolist(), strict=True))
+        first_frames = frames[(lows[owners] <= last) & (last <= highs[owners])]  # in ascending order
+        begins = np.flatnonzero(np.diff(first_frames, prepend=first_frames[:1] - 1))
+        counts = np.diff(begins, append=len(first_frames))
+        self.closed_rows = dict(zip(first_frames[begins].tolist(), counts.tolist(), strict=True))
         if not len(entries):  # totals all the same: an aggregate may hold them otherwise than what is merged
             return over_spans(self._plan, entries, Spans(_NONE, _NONE)), _NONE
         of_keys = self._own.of_keys(keys, self._plan.by, np.arange(keys.count))
@@ -79,24 +79,24 @@ class OwnedFrameLog(FrameLog):
         """Write a frame anew with those of its entries that are kept, by the numbers of their keys."""
         keys = self.dictionary()
         entries, _ = self._read(keys, [(number, self._name(number))])
-        kept = entries.take(np.flatnonzero(is_kept(keys, entries.keys)))
-        if not len(kept):
+        rest = entries.take(np.flatnonzero(is_kept(keys, entries.keys)))
+        if not len(rest):
             self._drop([number])
-        elif len(kept) < len(entries):
-            self._logs.replace(self._name(number), self._table(keys, kept))
+        elif len(rest) < len(entries):
+            self._logs.replace(self._name(number), self._table(keys, rest))
 
     def _rows(
-        self, keys: HashedKeys, logs: Sequence[tuple[int, str]], wanted: Flags | None
+        self, keys: HashedKeys, logs: Sequence[tuple[int, str]], is_asked: Flags | None
     ) -> tuple[Entries, Ints, Ints]:
         """Return the rows of known owners, their frames and owners; wanted: of which owners, None for all."""
         tables, frames, owners, numbers = [], [], [], []
         for number, name in logs:
             for table in self._logs.read(name):
-                found, of = self._own.find(table, wanted)
-                if len(found):
-                    rows = (table.drop_columns(self._plan.by) if self._owns_all else table).take(pa.array(found))
+                places, of = self._own.find(table, is_asked)
+                if len(places):
+                    rows = (table.drop_columns(self._plan.by) if self._owns_all else table).take(pa.array(places))
                     tables.append(rows)
-                    frames.append(np.full(len(found), number))
+                    frames.append(np.full(len(places), number))
                     owners.append(of)
                     numbers.append(of if self._owns_all else keys.numbers(key_columns(self._plan.by, rows), len(of)))
         if not tables:

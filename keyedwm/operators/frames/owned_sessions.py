@@ -62,26 +62,28 @@ class OwnedSessionTable(SessionTable):
 
     def load(self, owners: Ints) -> None:
         """Let the sessions of these owners be held."""
-        wanted = np.zeros(self._own.count, np.bool_)
-        wanted[owners] = True
-        wanted[: len(self._loaded)] &= ~self._loaded
-        self._loaded = wanted | _as_long(self._loaded, len(wanted))
-        found, numbers = [], []
+        is_asked = np.zeros(self._own.count, np.bool_)
+        is_asked[owners] = True
+        is_asked[: len(self._loaded)] &= ~self._loaded
+        self._loaded = is_asked | _as_long(self._loaded, len(is_asked))
+        tables, numbers = [], []
         for at, table in enumerate(self._logs.read(SESSIONS)):
-            rows, of = self._own.find(table, wanted)
+            rows, of = self._own.find(table, is_asked)
             if len(rows):
                 self._found.setdefault(at, []).append(rows)
-                taken = (table.drop_columns(self._plan.by) if self._owns_all else table).take(pa.array(rows))
-                found.append(taken)
-                numbers.append(of if self._owns_all else self._keys.numbers(key_columns(self._plan.by, taken), len(of)))
-        if found:
-            self._hold(self._newest_of(np.concatenate(numbers), pa.concat_tables(found)))
+                session_rows = (table.drop_columns(self._plan.by) if self._owns_all else table).take(pa.array(rows))
+                tables.append(session_rows)
+                numbers.append(
+                    of if self._owns_all else self._keys.numbers(key_columns(self._plan.by, session_rows), len(of))
+                )
+        if tables:
+            self._hold(self._newest_of(np.concatenate(numbers), pa.concat_tables(tables)))
 
     def load_due(self, spans: Sequence[tuple[int, int]]) -> None:
         """Let sessions be held whose end is behind the first and up to the second time of one of these."""
         if max(until for _, until in spans) < self._first_end:
             return
-        kept, self._first_end = min(until for _, until in spans), _LAST
+        first_until, self._first_end = min(until for _, until in spans), _LAST
         for table in self._logs.read(SESSIONS):
             ends = ints(contiguous(table[END]))
             due = np.flatnonzero(np.any([(before < ends) & (ends <= until) for before, until in spans], axis=0))
@@ -89,7 +91,7 @@ class OwnedSessionTable(SessionTable):
                 rows = table.select([*self._plan.owners, HASH]).take(pa.array(due))
                 hashes = ints(contiguous(rows[HASH]))
                 self.load(sorted_distinct(self._own.numbers(key_columns(self._plan.owners, rows), len(due), hashes)))
-            self._first_end = min(self._first_end, int(ends[ends > kept].min(initial=_LAST)))
+            self._first_end = min(self._first_end, int(ends[ends > first_until].min(initial=_LAST)))
 
     def load_all(self) -> None:
         """Let all sessions be held."""
@@ -133,8 +135,8 @@ class OwnedSessionTable(SessionTable):
         self._changed = np.concatenate([self._changed, np.zeros(len(sessions), np.bool_)])
 
     def _is_mostly_found(self, rows: int) -> bool:
-        found = sum(len(places) for of_table in self._found.values() for places in of_table)
-        return found > 0 and 2 * found >= rows
+        loaded = sum(len(places) for of_table in self._found.values() for places in of_table)
+        return loaded > 0 and 2 * loaded >= rows
 
     def _write_anew(self) -> None:
         """Write the rows that were not loaded, and all sessions that are held."""
@@ -159,9 +161,9 @@ class OwnedSessionTable(SessionTable):
     def _merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
         return self._own.merge(tables) if self._own.owns(log) else self.merge(tables)
 
-    def _table(self, keys: KeyDictionary, held: PanedSessions) -> pa.Table:
-        hashes = self._own.hashes(keys, self._plan.by, held.entries.keys)
-        return super()._table(keys, held).append_column(HASH, pa.array(hashes))
+    def _table(self, keys: KeyDictionary, sessions: PanedSessions) -> pa.Table:
+        hashes = self._own.hashes(keys, self._plan.by, sessions.entries.keys)
+        return super()._table(keys, sessions).append_column(HASH, pa.array(hashes))
 
 
 def _as_long(flags: Flags, size: int) -> Flags:

@@ -61,8 +61,8 @@ class PanedSessionOperator(PanedOperator):
         """Close the sessions that can take nothing more; not more than the plan allows."""
         if self._left == 0 or (self.watermark_ms is not None and time_ms <= self.watermark_ms):
             return
-        held = self._table.held
-        self.watermark_ms = lowered_ms(self._window, held.ends[held.shown.on_time == 0], time_ms, self._left)
+        sessions = self._table.held
+        self.watermark_ms = lowered_ms(self._window, sessions.ends[sessions.shown.on_time == 0], time_ms, self._left)
         yield from self._close()
         self._keys.compact([self._table])
         if self._policy.beats(EveryBy.EVENT, time_ms):
@@ -70,13 +70,13 @@ class PanedSessionOperator(PanedOperator):
 
     def _close(self) -> Iterator[Output]:
         """Yield the panes on time of the sessions that are closed now, and drop those that take nothing more."""
-        held = self._table.held
-        is_gone = self._closed(held, self._plan.lateness_ms)
-        is_closing = self._policy.closed(held.shown, self._closed(held, 0))
+        sessions = self._table.held
+        is_gone = self._closed(sessions, self._plan.lateness_ms)
+        is_closing = self._policy.closed(sessions.shown, self._closed(sessions, 0))
         changed = np.flatnonzero(is_closing | is_gone)
-        kept = self._after(held.where(is_closing & ~is_gone), Timing.ON_TIME)
-        self._table.replace(changed, kept, _rest(len(held), changed))
-        closed = held.where(is_closing)
+        shown_sessions = self._after(sessions.where(is_closing & ~is_gone), Timing.ON_TIME)
+        self._table.replace(changed, shown_sessions, _rest(len(sessions), changed))
+        closed = sessions.where(is_closing)
         if self._left is not None:
             self._left = max(0, self._left - len(closed))
         closed = closed.take(np.lexsort((closed.starts, closed.ends)))
@@ -85,18 +85,20 @@ class PanedSessionOperator(PanedOperator):
 
     def _show_early(self) -> Iterator[Output]:
         """Yield early panes of the open sessions with unshown rows."""
-        held = self._table.held
-        places = np.flatnonzero((held.unshown > 0) & ~self._closed(held, 0))
-        early = held.take(places)
-        self._table.replace(places, self._after(early, Timing.EARLY), _rest(len(held), places))
+        sessions = self._table.held
+        places = np.flatnonzero((sessions.unshown > 0) & ~self._closed(sessions, 0))
+        early = sessions.take(places)
+        self._table.replace(places, self._after(early, Timing.EARLY), _rest(len(sessions), places))
         yield from self._shown(early, Timing.EARLY)
 
     def on_end(self) -> Iterator[Output]:
         """Close every session, and keep nothing."""
-        held = self._table.held
+        sessions = self._table.held
         nothing = np.empty(0, np.int64)
-        self._table.replace(np.arange(len(held)), held.take(nothing), nothing)
-        yield from self._shown(held.where(self._policy.closed(held.shown, np.ones(len(held), bool))), Timing.ON_TIME)
+        self._table.replace(np.arange(len(sessions)), sessions.take(nothing), nothing)
+        yield from self._shown(
+            sessions.where(self._policy.closed(sessions.shown, np.ones(len(sessions), bool))), Timing.ON_TIME
+        )
 
     def _drained(self) -> StateChanges:
         return self._table.drain(self._gone_ms())
@@ -110,9 +112,9 @@ class PanedSessionOperator(PanedOperator):
         last = ints(contiguous(rows[LAST]))
         return np.zeros(len(last), bool) if self.watermark_ms is None else last < self.watermark_ms
 
-    def _closed(self, held: PanedSessions, lateness_ms: int) -> Flags:
+    def _closed(self, sessions: PanedSessions, lateness_ms: int) -> Flags:
         """Say of each session whether it takes nothing more."""
-        return held.ends <= closed_ms(self._window, self.watermark_ms, lateness_ms)
+        return sessions.ends <= closed_ms(self._window, self.watermark_ms, lateness_ms)
 
     def _gone_ms(self) -> int:
         """No session that ends there or before is held."""
@@ -120,12 +122,12 @@ class PanedSessionOperator(PanedOperator):
 
     def _join(self, new: PanedSessions) -> Iterator[Output]:
         """Merge partials with each other and with the open sessions of their keys; yield the panes that this gives."""
-        held = self._table.held
-        mine = np.zeros(self._keys.count, bool)
-        mine[new.entries.keys] = True
-        is_mine = mine[held.entries.keys]
+        sessions = self._table.held
+        has_new = np.zeros(self._keys.count, bool)
+        has_new[new.entries.keys] = True
+        is_mine = has_new[sessions.entries.keys]
         places = np.flatnonzero(is_mine)
-        whole, is_new = self._united(held.take(places), new)
+        whole, is_new = self._united(sessions.take(places), new)
         late = is_new & self._closed(whole, self._plan.lateness_ms)
         yield from self._expired(whole.where(late))
         rest = np.flatnonzero(~is_mine)
@@ -141,8 +143,8 @@ class PanedSessionOperator(PanedOperator):
         keys[ids] = entries.keys
         is_new = np.zeros(len(low), bool)
         is_new[ids[len(before) :]] = True
-        shown = self._policy.on_merge(before.shown, ids[: len(before)], is_new)
-        return PanedSessions(self._merged(entries, Groups(ids, len(low)), keys), low, high, shown), is_new
+        fired_counts = self._policy.on_merge(before.shown, ids[: len(before)], is_new)
+        return PanedSessions(self._merged(entries, Groups(ids, len(low)), keys), low, high, fired_counts), is_new
 
     def _merged(self, entries: Entries, groups: Groups, keys: Ints) -> Entries:
         """Accumulators by group; fully shown entries take no part where panes discard."""
@@ -160,27 +162,29 @@ class PanedSessionOperator(PanedOperator):
         new = self._table.held.take(places)
         is_late, is_early = self._policy.at_once(new.unshown, self._closed(new, 0))
         late, early = new.where(is_late), new.where(is_early)
-        shown = all_of([self._after(late, Timing.LATE), self._after(early, Timing.EARLY)])
+        shown_sessions = all_of([self._after(late, Timing.LATE), self._after(early, Timing.EARLY)])
         changed = np.concatenate([places[is_late], places[is_early]])
-        self._table.replace(changed, shown, _rest(len(self._table.held), changed))
+        self._table.replace(changed, shown_sessions, _rest(len(self._table.held), changed))
         yield from self._shown(late, Timing.LATE)
         yield from self._shown(early, Timing.EARLY)
 
-    def _after(self, held: PanedSessions, timing: Timing) -> PanedSessions:
+    def _after(self, sessions: PanedSessions, timing: Timing) -> PanedSessions:
         """Return sessions as they are held when a pane of each has left."""
-        shown = self._policy.fired(held.shown, held.entries.rows, timing)
-        entries = held.entries if self._policy.accumulating else neutral(self._plan, held.entries.keys)
-        return replace(held, entries=entries, shown=shown)
+        fired_counts = self._policy.fired(sessions.shown, sessions.entries.rows, timing)
+        entries = sessions.entries if self._policy.accumulating else neutral(self._plan, sessions.entries.keys)
+        return replace(sessions, entries=entries, shown=fired_counts)
 
     def _expired(self, late: PanedSessions) -> Iterator[Output]:
         self.late_rows += int(late.entries.rows.sum())
         yield from expired(self._plan, self._keys, self._as_panes(late, Timing.EXPIRED), self.watermark_ms)
 
-    def _shown(self, held: PanedSessions, timing: Timing) -> Iterator[Output]:
-        yield from outputs(self._plan, self._keys, self._as_panes(held, timing))
+    def _shown(self, sessions: PanedSessions, timing: Timing) -> Iterator[Output]:
+        yield from outputs(self._plan, self._keys, self._as_panes(sessions, timing))
 
-    def _as_panes(self, held: PanedSessions, timing: Timing) -> Panes:
-        return Panes(held.entries, held.starts, held.ends, timing, held.shown.panes, self._policy.is_last(timing))
+    def _as_panes(self, sessions: PanedSessions, timing: Timing) -> Panes:
+        return Panes(
+            sessions.entries, sessions.starts, sessions.ends, timing, sessions.shown.panes, self._policy.is_last(timing)
+        )
 
 
 def _rest(count: int, places: Ints) -> Ints:

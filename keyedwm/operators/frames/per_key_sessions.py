@@ -108,22 +108,22 @@ class PerKeySessionOperator(PanedSessionOperator):
             self._own.lost(self._own.of_keys(self._keys, self._plan.by, late.entries.keys), late.entries.rows)
         return super()._expired(late)
 
-    def _closed(self, held: PanedSessions, lateness_ms: int) -> Flags:
-        return self._ended(held, self._reached(held), lateness_ms)
+    def _closed(self, sessions: PanedSessions, lateness_ms: int) -> Flags:
+        return self._ended(sessions, self._reached(sessions), lateness_ms)
 
-    def _reached(self, held: PanedSessions) -> Ints:
-        owners = self._own.of_keys(self._keys, self._plan.by, held.entries.keys)
-        counted = self._own.reached()
+    def _reached(self, sessions: PanedSessions) -> Ints:
+        owners = self._own.of_keys(self._keys, self._plan.by, sessions.entries.keys)
+        watermarks = self._own.reached()
         if self._counted is not None:  # of keys that the batch has not brought, nothing has changed
-            counted[: len(self._counted)] = self._counted
-        return counted[owners]
+            watermarks[: len(self._counted)] = self._counted
+        return watermarks[owners]
 
-    def _ended(self, held: PanedSessions, counted: Ints, lateness_ms: int) -> Flags:
-        return held.ends <= counted - lateness_ms - (self._window.touching is Touching.MERGE)
+    def _ended(self, sessions: PanedSessions, watermarks: Ints, lateness_ms: int) -> Flags:
+        return sessions.ends <= watermarks - lateness_ms - (self._window.touching is Touching.MERGE)
 
-    def _is_gone(self, held: PanedSessions) -> Flags:
-        owners = self._own.of_keys(self._keys, self._plan.by, held.entries.keys)
-        return self._ended(held, self._own.recorded()[owners], self._plan.lateness_ms)
+    def _is_gone(self, sessions: PanedSessions) -> Flags:
+        owners = self._own.of_keys(self._keys, self._plan.by, sessions.entries.keys)
+        return self._ended(sessions, self._own.recorded()[owners], self._plan.lateness_ms)
 
     def _done_ms(self, tops: Ints) -> Ints:
         """The time from which no session is held of keys with these highest event times."""

@@ -76,10 +76,10 @@ class PerKeyOperator(SlidingOperator):
         self._counted = None
         frames = self._window.frames_of(ints(contiguous(rows[START])))
         frames = frames[np.diff(frames, prepend=frames[:1] - 1) != 0]  # most follow one of their own
-        brought = sorted_distinct(np.add.outer(frames, np.arange(self._further + 1)))
-        touched = np.zeros(len(before), np.bool_)
-        touched[owners] = True
-        yield from self._close_own(np.flatnonzero(touched), before, tops, brought)
+        batch_frames = sorted_distinct(np.add.outer(frames, np.arange(self._further + 1)))
+        has_rows = np.zeros(len(before), np.bool_)
+        has_rows[owners] = True
+        yield from self._close_own(np.flatnonzero(has_rows), before, tops, batch_frames)
 
     def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:
         """Close what ends at `W - behind`, and what idle keys have open up to W."""
@@ -106,11 +106,11 @@ class PerKeyOperator(SlidingOperator):
         return self._own.standing()
 
     def _manifest_state(self) -> dict[str, Any]:
-        gone = {
+        closed_rows = {
             str(self._window.start_of(frame)): [closed, int(frame in self._merged)]
             for frame, closed in sorted(self._gone.items())
         }
-        return {**super()._manifest_state(), **self._own.state(), "gone": gone}
+        return {**super()._manifest_state(), **self._own.state(), "gone": closed_rows}
 
     def _merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
         frame = self._frames.frame_of(log)
@@ -171,20 +171,20 @@ class PerKeyOperator(SlidingOperator):
         done[known] = self._window.starts_of(last) + self._plan.lateness_ms
         return done
 
-    def _close_own(self, owners: Ints, before: Ints, tops: Ints, brought: Ints) -> Iterator[Output]:
+    def _close_own(self, owners: Ints, before: Ints, tops: Ints, batch_frames: Ints) -> Iterator[Output]:
         """Close the windows that the watermarks of these owners have passed now.
 
         before: what counted for every owner. tops: the highest event time that was held of every owner. brought: the
         frames that rows of this batch stand in.
         """
         low, high = self._ends_at(before[owners]) + 1, self._ends_at(self._own.reached()[owners])
-        moved = np.flatnonzero(low <= high)
-        if not len(moved):
+        risen = np.flatnonzero(low <= high)
+        if not len(risen):
             return
-        owners, low, high = owners[moved], low[moved], high[moved]
+        owners, low, high = owners[risen], low[risen], high[risen]
         until = np.minimum(high, self._ends_at(tops[owners]) + 1 + self._further)
-        brought = brought[(brought >= low.min() - self._overlap) & (brought < high.max())]
-        among = {*brought.tolist(), *self._frames_within(low - self._overlap, until)}
+        batch_frames = batch_frames[(batch_frames >= low.min() - self._overlap) & (batch_frames < high.max())]
+        among = {*batch_frames.tolist(), *self._frames_within(low - self._overlap, until)}
 
         lows, highs = np.ones(self._own.count, np.int64), np.zeros(self._own.count, np.int64)
         lows[owners], highs[owners] = low, high
@@ -204,21 +204,21 @@ class PerKeyOperator(SlidingOperator):
 
     def _frames_within(self, first: Ints, behind: Ints) -> list[int]:
         """Return the held frames in any of these ranges."""
-        held = np.array(sorted(self._frames.numbers), np.int64)
-        begins, ends = np.searchsorted(held, first), np.searchsorted(held, behind)
-        steps = np.zeros(len(held) + 1, np.int64)
+        numbers = np.array(sorted(self._frames.numbers), np.int64)
+        begins, ends = np.searchsorted(numbers, first), np.searchsorted(numbers, behind)
+        steps = np.zeros(len(numbers) + 1, np.int64)
         some = begins < ends
         np.add.at(steps, begins[some], 1)
         np.add.at(steps, ends[some], -1)
-        return held[np.cumsum(steps)[:-1] > 0].tolist()
+        return numbers[np.cumsum(steps)[:-1] > 0].tolist()
 
     def _look_over(self, last: int) -> None:
         """Write frames anew of which most entries belong to closed windows alone; last: the highest end not kept."""
         for frame, closed in list(self._gone.items()):
-            behind, held = frame + self._overlap, self._frames.rows_of(frame)
-            if behind > last or 2 * closed < held:
+            behind, row_count = frame + self._overlap, self._frames.rows_of(frame)
+            if behind > last or 2 * closed < row_count:
                 continue
-            if closed == held and self._one_window_each and frame not in self._merged:
+            if closed == row_count and self._one_window_each and frame not in self._merged:
                 self._frames.drop(frame)
             else:
                 self._frames.keep(frame, partial(self._is_kept, behind))

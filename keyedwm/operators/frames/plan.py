@@ -159,8 +159,8 @@ class WindowPlan:
     functions: tuple[AggregateFunction, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        named = [name for name, _ in self.aggregates]
-        check_aggregation(self.schema, by=self.by, time=self.time, order=self.order, aggregates=named)
+        result_names = [name for name, _ in self.aggregates]
+        check_aggregation(self.schema, by=self.by, time=self.time, order=self.order, aggregates=result_names)
         if isinstance(self.window, RowGapWindow):
             check_gap_column(self.schema, self.window.gap_column)
         self._check_late()
@@ -225,14 +225,14 @@ class WindowPlan:
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """The input columns that are used, each once."""
-        used = [
+        names = [
             *self.by,
             self.time,
             *self.order,
             *([self.window.gap_column] if isinstance(self.window, RowGapWindow) else []),
             *(name for _, spec in self.aggregates for name in spec.inputs(self.schema.names)),
         ]
-        return tuple(dict.fromkeys(used))
+        return tuple(dict.fromkeys(names))
 
     @cached_property
     def partial_schema(self) -> pa.Schema:

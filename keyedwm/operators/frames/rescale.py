@@ -55,10 +55,10 @@ class FrameRescale(Rescale):
 
     def state_of(self, rows: Mapping[str, int], young_end: int | None) -> dict[str, Any]:
         """Return the state of a new bucket. rows: of each log; young_end: the lowest end of a part of a session."""
-        held = {name: self.states[0].get(name) for name in ("watermark_ms", "due_ms")}
+        facts = {name: self.states[0].get(name) for name in ("watermark_ms", "due_ms")}
         if self.plan.key_watermark is not None:
-            held |= rescaled_state(self.states)
-        return {**held, "rows": dict(rows), "tried": {}, **({} if young_end is None else {"young_end": young_end})}
+            facts |= rescaled_state(self.states)
+        return {**facts, "rows": dict(rows), "tried": {}, **({} if young_end is None else {"young_end": young_end})}
 
     def manifest_with(self, before: bytes | None, entries: Sequence[tuple[str, Any]], number: int) -> bytes:  # noqa: ARG002  all alike
         """Return the operator's manifest of a new bucket with these parts of logs added; see `Rescale`."""
@@ -78,9 +78,9 @@ class FrameRescale(Rescale):
         to = f"{self._log(log)}{PART}{self.numbers[bucket, name]}"
         numbers = bucket_of([table.column(by) for by in self.plan.owners], table.num_rows, count)
         for number in sorted_distinct(numbers).tolist():
-            mine = table.take(pa.array(np.flatnonzero(numbers == number)))
-            first_end = int(ints(contiguous(mine[END])).min()) if END in mine.column_names else None
-            yield cut_table(number, to, mine, first_end=first_end)
+            rows = table.take(pa.array(np.flatnonzero(numbers == number)))
+            first_end = int(ints(contiguous(rows[END])).min()) if END in rows.column_names else None
+            yield cut_table(number, to, rows, first_end=first_end)
 
     def _log(self, log: str) -> str:
         """The log in the new state: sessions of any state are young, or rows of the one log of sessions with panes."""
@@ -115,12 +115,12 @@ class FrameRescale(Rescale):
                 strict=True,
             )
         )
-        made = [nothing[name] if was is None else table[was] for name, was in self.columns.items()]
+        accumulators = [nothing[name] if was is None else table[was] for name, was in self.columns.items()]
         fields = [
             *self.plan.key_fields, pa.field(ROWS, pa.int64()), *self.plan.accumulator_fields,
             *(table.schema.field(name) for name in others),
         ]  # fmt: skip
-        arrays = [*(table[name] for name in (*keys, ROWS)), *made, *(table[name] for name in others)]
+        arrays = [*(table[name] for name in (*keys, ROWS)), *accumulators, *(table[name] for name in others)]
         return pa.table([contiguous(array) for array in arrays], schema=pa.schema(fields))
 
     def _check_states(self) -> None:
@@ -141,18 +141,18 @@ class FrameRescale(Rescale):
                 f"run the old query for one batch with this keyedwm before it is moved, or leave the plan as it was"
             )
         now = self.plan.description()
-        for what, parts in _PARTS.items():
+        for part, parts in _PARTS.items():
             before, here = ({name: one.get(name) for name in parts} for one in (self.description, now))
             if before != here:
                 raise OptionError(
-                    f"{self.who}: {what} of the savepoint are {_shown(before)}, and of this plan {_shown(here)}, so "
+                    f"{self.who}: {part} of the savepoint are {_shown(before)}, and of this plan {_shown(here)}, so "
                     f"their accumulators cannot be combined: {_REMEDY}"
                 )
         old = {
             (name, spec, str(inner)): place for place, (name, spec, inner) in enumerate(self.description["aggregates"])
         }
         before = {name: spec for name, spec, _ in self.description["aggregates"]}
-        found: dict[str, str | None] = {}
+        old_columns: dict[str, str | None] = {}
         for place, ((name, spec, inner), function) in enumerate(
             zip(now["aggregates"], self.plan.functions, strict=True)
         ):
@@ -168,8 +168,8 @@ class FrameRescale(Rescale):
                     f"row that is not their {spec.partition('(')[0]}; add min or max, or start from a new checkpoint"
                 )
             for column, _ in inner:
-                found[_column(place, column)] = None if was is None else _column(was, column)
-        return found
+                old_columns[_column(place, column)] = None if was is None else _column(was, column)
+        return old_columns
 
 
 _PARTS = {

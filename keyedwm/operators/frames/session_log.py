@@ -82,13 +82,13 @@ class SessionLog:
             self._new.append(new)
             self._young_end = _lowest(self._young_end, new.first_end)
 
-    def of_keys(self, wanted: Ints) -> SessionParts:
+    def of_keys(self, numbers: Ints) -> SessionParts:
         """Return the open parts of these keys, wherever they are."""
         is_wanted = np.zeros(self.keys.count, bool)
-        is_wanted[wanted] = True
+        is_wanted[numbers] = True
         shards = sorted_distinct(self._shard_of(np.flatnonzero(is_wanted)))
-        found = [self._read_young(), *self._read_due(), *self._read_rest(shards.tolist())]
-        return all_parts(self._plan, [one.where(_flags(is_wanted, one.entries.keys)) for one in found])
+        pieces = [self._read_young(), *self._read_due(), *self._read_rest(shards.tolist())]
+        return all_parts(self._plan, [one.where(_flags(is_wanted, one.entries.keys)) for one in pieces])
 
     def close(self, time_ms: int, most: int | None) -> tuple[SessionParts, int]:
         """Take out the sessions that a watermark closes, about so many at most; return the watermark reached, too."""
@@ -117,10 +117,10 @@ class SessionLog:
         time_ms = lowered_ms(self._window, due.ends, time_ms, most)
         closed = closed_ms(self._window, time_ms)
         due = due.where(due.ends <= closed)
-        mine = np.zeros(self.keys.count, bool)
-        mine[due.entries.keys] = True
+        is_due_key = np.zeros(self.keys.count, bool)
+        is_due_key[due.entries.keys] = True
         young = self._read_young()
-        parts = all_parts(self._plan, [due, young.where(_flags(mine, young.entries.keys))])
+        parts = all_parts(self._plan, [due, young.where(_flags(is_due_key, young.entries.keys))])
         runs = Runs(self._plan, self._window, parts)
         is_due = np.arange(len(parts)) < len(due)
         is_closed = runs.ends[runs.ids] <= closed
@@ -156,16 +156,16 @@ class SessionLog:
         ends = runs.ends[runs.ids]
         is_rest = ends > horizon_ms
         stays = (np.arange(len(parts)) < len(rest)) & (parts.ends > horizon_ms)
-        written = sum(self._logs.rows.get(f"{REST}{shard}", 0) for shard in range(self._shards))
+        rest_rows = sum(self._logs.rows.get(f"{REST}{shard}", 0) for shard in range(self._shards))
         shards = limits.session_shards if int(is_rest.sum()) > limits.undivided_rows else 1
-        if 2 * int(stays.sum()) < written or shards > self._shards:  # more than half of what is written is dead
+        if 2 * int(stays.sum()) < rest_rows or shards > self._shards:  # more than half of what is written is dead
             self._drop_rest()
             self._shards = shards
             stays = np.zeros(len(parts), bool)
-        moved = runs.merged(is_rest & ~stays)
-        self._rest_end = _lowest(moved.first_end, _first_end(parts.ends[stays]))
+        new_rest = runs.merged(is_rest & ~stays)
+        self._rest_end = _lowest(new_rest.first_end, _first_end(parts.ends[stays]))
         self._drop_young()
-        self._append_rest(moved)
+        self._append_rest(new_rest)
         self._write_due(runs.merged((ends > closed) & ~is_rest))
         self._horizon_ms, self._passed_ms = horizon_ms, closed
         return runs.merged(ends <= closed), time_ms
@@ -181,12 +181,12 @@ class SessionLog:
             self._logs.append(f"{DUE}{number}", self._table(part))
             self._due.append((number, int(part.ends[0]), int(part.ends[-1])))
 
-    def _append_rest(self, moved: SessionParts) -> None:
-        shards = self._shard_of(moved.entries.keys)
+    def _append_rest(self, new_rest: SessionParts) -> None:
+        shards = self._shard_of(new_rest.entries.keys)
         for shard in range(self._shards):
-            mine = moved.where(shards == shard)
-            if len(mine):
-                self._logs.append(f"{REST}{shard}", self._table(mine))
+            part = new_rest.where(shards == shard)
+            if len(part):
+                self._logs.append(f"{REST}{shard}", self._table(part))
 
     def _drop_rest(self) -> None:
         for shard in range(self._shards):

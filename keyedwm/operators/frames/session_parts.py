@@ -147,13 +147,13 @@ class Runs:
         self._parts = parts
         self.ids, self.starts, self.ends = joined_runs(window, parts.entries.keys, parts.starts, parts.ends)
 
-    def merged(self, chosen: Flags) -> SessionParts:
+    def merged(self, is_part: Flags) -> SessionParts:
         """Merge the chosen parts of each session into one that is as wide as the session."""
-        ids = self.ids[chosen]
+        ids = self.ids[is_part]
         is_there = count_by_group(ids, len(self.starts)) > 0
         numbers = np.cumsum(is_there) - 1
         of_these = np.flatnonzero(is_there)
-        entries = self._parts.entries.take(np.flatnonzero(chosen))
+        entries = self._parts.entries.take(np.flatnonzero(is_part))
         keys = np.empty(len(of_these), np.int64)
         keys[numbers[ids]] = entries.keys
         if len(of_these) < len(ids):

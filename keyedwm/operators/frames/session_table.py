@@ -25,7 +25,7 @@ from keyedwm.operators.state.store import StateChanges, TableLogs
 
 SESSIONS = "sessions"
 # The columns of `Shown`: on time, panes, rows.
-_SHOWN = tuple(f"{HIDDEN}{name}" for name in ("shown", "panes", "told_rows"))
+_FIRED = tuple(f"{HIDDEN}{name}" for name in ("shown", "panes", "told_rows"))
 # Written for 0.2.0, which asked for it; it follows from the others.
 _HAS_NEWS = f"{HIDDEN}touched"
 
@@ -107,12 +107,12 @@ class SessionTable:
             return len(self._held)
         return sum(self._logs.rows.get(name, 0) for name in (*self._old, SESSIONS))
 
-    def replace(self, places: Ints, by: PanedSessions, kept: Ints) -> None:
+    def replace(self, places: Ints, by: PanedSessions, rest: Ints) -> None:
         """Put other sessions in the place of some; `kept` are the places of the rest."""
         if not len(places) and not len(by):
             return
-        self._held = all_of([self.held.take(kept), by])
-        self._changed = np.concatenate([self._changed[kept], np.ones(len(by), bool)])
+        self._held = all_of([self.held.take(rest), by])
+        self._changed = np.concatenate([self._changed[rest], np.ones(len(by), bool)])
 
     def used_keys(self) -> list[Ints]:
         """The numbers of keys that have sessions."""
@@ -128,8 +128,8 @@ class SessionTable:
         """Return the changes since the last call. gone_ms: as of now."""
         self._gone_ms = max(gone_ms, self._gone_ms)
         if self._held is not None:
-            changed, written = int(self._changed.sum()), self._logs.rows.get(SESSIONS, 0)
-            if self._old or written + changed > 2 * len(self._held):
+            changed, row_count = int(self._changed.sum()), self._logs.rows.get(SESSIONS, 0)
+            if self._old or row_count + changed > 2 * len(self._held):
                 for name in (*self._old, SESSIONS):
                     self._logs.drop(name)
                 self._old = []
@@ -158,15 +158,22 @@ class SessionTable:
 
     def _newest_of(self, numbers: Ints, table: pa.Table) -> PanedSessions:
         """The same of rows of keys with these numbers."""
-        starts, ends, on_time, panes, last_rows = (ints(contiguous(table[name])) for name in (START, END, *_SHOWN))
+        starts, ends, on_time, panes, last_rows = (ints(contiguous(table[name])) for name in (START, END, *_FIRED))
         rows = PanedSessions(read_entries(self._plan, numbers, table), starts, ends, Shown(panes, last_rows, on_time))
         rows = rows.where(rows.ends > self._gone_ms)
         ids, _, _ = joined_runs(self._window, rows.entries.keys, rows.starts, rows.ends)
         return rows.take(newest([ids]))
 
-    def _table(self, keys: KeyDictionary, held: PanedSessions) -> pa.Table:
-        table = table_of(self._plan, keys, held.entries)
-        shown = (held.shown.on_time, held.shown.panes, held.shown.rows, (held.unshown > 0).astype(np.int64))
-        for name, column in zip((START, END, *_SHOWN, _HAS_NEWS), (held.starts, held.ends, *shown), strict=True):
+    def _table(self, keys: KeyDictionary, sessions: PanedSessions) -> pa.Table:
+        table = table_of(self._plan, keys, sessions.entries)
+        columns = (
+            sessions.shown.on_time,
+            sessions.shown.panes,
+            sessions.shown.rows,
+            (sessions.unshown > 0).astype(np.int64),
+        )
+        for name, column in zip(
+            (START, END, *_FIRED, _HAS_NEWS), (sessions.starts, sessions.ends, *columns), strict=True
+        ):
             table = table.append_column(name, pa.array(column))
         return table

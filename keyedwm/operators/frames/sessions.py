@@ -50,12 +50,14 @@ class SessionOperator(FrameOperator):
                 yield from self._expired(self._whole(new.where(late)))
                 new = new.where(~late)
         new = self._whole(new)
-        alone = new.ends <= closed_ms(self._window, self.watermark_ms)
-        if alone.any():
-            reached = self._reached(new.where(alone))
-            late = reached <= closed_ms(self._window, self.watermark_ms)
-            yield from self._expired(new.where(alone).where(late))
-            new = all_parts(self._plan, [new.where(~alone), _as_wide(new.where(alone), reached).where(~late)])
+        is_closed = new.ends <= closed_ms(self._window, self.watermark_ms)
+        if is_closed.any():
+            session_ends = self._reached(new.where(is_closed))
+            late = session_ends <= closed_ms(self._window, self.watermark_ms)
+            yield from self._expired(new.where(is_closed).where(late))
+            new = all_parts(
+                self._plan, [new.where(~is_closed), _as_wide(new.where(is_closed), session_ends).where(~late)]
+            )
         self._log.append(new)
 
     def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:  # noqa: ARG002  one input and key
@@ -76,12 +78,12 @@ class SessionOperator(FrameOperator):
         return StateChanges({**changes.written, MANIFEST: manifest_of(self._plan, state)}, changes.removed)
 
     def _close(self, time_ms: int) -> Iterator[Output]:
-        gone, self.watermark_ms = self._log.close(time_ms, self._left)
+        closing, self.watermark_ms = self._log.close(time_ms, self._left)
         if self._left is not None:
-            self._left = max(0, self._left - len(gone))
-        gone = gone.take(np.lexsort((gone.starts, gone.ends)))
-        for at in range(0, len(gone), _PIECE_ROWS):
-            piece = gone.take(np.arange(at, min(at + _PIECE_ROWS, len(gone))))
+            self._left = max(0, self._left - len(closing))
+        closing = closing.take(np.lexsort((closing.starts, closing.ends)))
+        for at in range(0, len(closing), _PIECE_ROWS):
+            piece = closing.take(np.arange(at, min(at + _PIECE_ROWS, len(closing))))
             yield from outputs(self._plan, self._log.keys, _panes(piece, Timing.ON_TIME))
 
     def _whole(self, new: SessionParts) -> SessionParts:

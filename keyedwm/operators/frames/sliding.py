@@ -186,8 +186,8 @@ class SlidingOperator(PanedOperator):
         """Return the entries once for each window that takes them."""
         places = np.repeat(np.arange(len(frames)), self._frames_each)
         windows = frames[places] + np.tile(np.arange(self._frames_each), len(frames))
-        kept = np.flatnonzero(windows + 1 > self._kept_ends(keys, entries.keys)[places])
-        return entries.take(places[kept]), windows[kept]
+        is_open = np.flatnonzero(windows + 1 > self._kept_ends(keys, entries.keys)[places])
+        return entries.take(places[is_open]), windows[is_open]
 
     def _windows_of(self, keys: KeyDictionary, changed: Ints, frames: Ints) -> tuple[Ints, Ints]:
         """Return the distinct (key, end) of windows that hold these (key, frame)."""
@@ -211,19 +211,19 @@ class SlidingOperator(PanedOperator):
         if not len(changed):
             return
         changed, ends = self._windows_of(keys, changed, frames)
-        complete, kept = self._closed_ends(keys, changed), self._kept_ends(keys, changed)
-        may_show = (ends > kept) & (self._policy.by_rows | (ends <= complete))
+        complete, kept_ends = self._closed_ends(keys, changed), self._kept_ends(keys, changed)
+        may_show = (ends > kept_ends) & (self._policy.by_rows | (ends <= complete))
         windows = self._held(keys, changed[may_show], ends[may_show])
         is_closed = windows.ends <= self._closed_ends(keys, windows.totals.keys)
         late, early = self._policy.at_once(windows.unshown, is_closed)
         yield from self._emit(keys, windows.where(late), Timing.LATE)
         yield from self._emit(keys, windows.where(early), Timing.EARLY)
 
-    def _held(self, keys: KeyDictionary, wanted: Ints, ends: Ints) -> Windows:
+    def _held(self, keys: KeyDictionary, numbers: Ints, ends: Ints) -> Windows:
         """Return those of these windows that hold something."""
-        if not len(wanted):
+        if not len(numbers):
             return self._with_shown(keys, no_entries(self._plan), ends)
-        return self._with_shown(keys, *self._frames.totals(keys, wanted, ends))
+        return self._with_shown(keys, *self._frames.totals(keys, numbers, ends))
 
     def _with_shown(self, keys: KeyDictionary, totals: Entries, ends: Ints) -> Windows:
         if not self._policy.has_panes:
@@ -264,9 +264,9 @@ class SlidingOperator(PanedOperator):
     def _next_end(self, low: int, high: int) -> int:
         """Return the first end from `low` on of a window that may have something to show; above `high` if none has."""
         frame = min((number for number in self._frames.numbers if number + self._overlap >= low), default=high)
-        found = max(low, frame + 1)
+        from_frames = max(low, frame + 1)
         emitted = None if self._policy.accumulating or self._plan.early is None else self._panes.next_end(low)
-        return found if emitted is None else min(found, emitted)
+        return from_frames if emitted is None else min(from_frames, emitted)
 
     def _forget(self, last: int) -> None:
         self._frames.forget(last)
@@ -297,13 +297,13 @@ class SlidingOperator(PanedOperator):
 
     def _emit(self, keys: KeyDictionary, windows: Windows, timing: Timing) -> Iterator[Output]:
         """Yield each window's next pane."""
-        totals, ends, shown = windows.totals, windows.ends, windows.shown
+        totals, ends, fired_counts = windows.totals, windows.ends, windows.shown
         if self._policy.has_panes and len(ends):
-            after = self._policy.fired(shown, totals.rows, timing)
+            after = self._policy.fired(fired_counts, totals.rows, timing)
             if not self._policy.accumulating:
                 self._frames.remove(keys, totals.keys, ends - 1)
             self._panes.append(keys, totals.keys, ends, after.panes, after.rows)
-        yield from self._outputs(keys, totals, ends, timing, shown.panes)
+        yield from self._outputs(keys, totals, ends, timing, fired_counts.panes)
 
     def _outputs(
         self, keys: KeyDictionary, totals: Entries, ends: Ints, timing: Timing, index: Ints

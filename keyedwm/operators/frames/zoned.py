@@ -50,7 +50,7 @@ def zone_rules(zone: str) -> Rules:
     rules = [(low, offset(low))]
     while low < last:  # no clock is changed and changed back within a day
         high = following = low + day
-        if (found := offset(high)) is rules[-1][1] or found == rules[-1][1]:
+        if (moments := offset(high)) is rules[-1][1] or moments == rules[-1][1]:
             low = following
             continue
         while high - low > second:
@@ -123,19 +123,19 @@ class ZoneFrames:
     def _found(self) -> Iterator[tuple[int, int, int]]:
         step = self.step_ms
         ends = [*(ms for ms, _ in self.rules[1:]), _ms_of(_LAST_YEAR, 1)]
-        shown, before = -(1 << 62), 0  # the highest time that the clock has shown, or begins to show again
+        clock_high, before = -(1 << 62), 0  # the highest time that the clock has shown, or begins to show again
         for number, ((begin, ahead), end) in enumerate(zip(self.rules, ends, strict=True)):
             low = begin + ahead
             if not number:
                 low -= max(step, self.months * _MONTH_MS)
             elif ahead < before:
-                shown = max(shown, begin + before)
+                clock_high = max(clock_high, begin + before)
                 repeats = step and (before - ahead) % step == 0
-                low = shown = low if repeats else max(low, shown)
+                low = clock_high = low if repeats else max(low, clock_high)
             else:
-                shown = max(shown, begin + before)
-                low = max(low, shown)
-                if any(point < low for point, _ in self._points(shown, low + 1)) and not self._begins(low):
+                clock_high = max(clock_high, begin + before)
+                low = max(low, clock_high)
+                if any(point < low for point, _ in self._points(clock_high, low + 1)) and not self._begins(low):
                     yield begin, step or _MONTH_MS, 1
             for point, count in self._points(low, end + ahead):
                 yield point - ahead, step or _MONTH_MS, count

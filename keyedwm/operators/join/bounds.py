@@ -143,12 +143,12 @@ class JoinHorizons:
 
     def forgotten_below(self, axis: int) -> int | None:
         """Return the forget limit: rows with a time of this axis below it match nothing that is still to come."""
-        found: int | None = None
+        limit_ms: int | None = None
         for other, time_ms in self.received.items():
             ms = self._bounds.forgets(other).get(axis)
             if ms is not None:
-                found = _highest(found, time_ms + ms)
-        return found
+                limit_ms = _highest(limit_ms, time_ms + ms)
+        return limit_ms
 
     @property
     def passed_on(self) -> dict[int, int]:

@@ -122,12 +122,12 @@ class Inputs:
         for name in self._plan.sides[side].times:
             if rows[name].null_count:
                 timeless |= _flags(pc.is_null(rows[name]))
-        lost = timeless | _flags(pc.is_null(rows[HASH])) if rows[HASH].null_count else timeless
-        if not lost.any():
+        is_unmatchable = timeless | _flags(pc.is_null(rows[HASH])) if rows[HASH].null_count else timeless
+        if not is_unmatchable.any():
             return rows
         if self._plan.pads(side):
-            yield from alone_in_pieces(self._plan, side, rows.filter(pa.array(lost)))
-        return rows.filter(pa.array(~lost))
+            yield from alone_in_pieces(self._plan, side, rows.filter(pa.array(is_unmatchable)))
+        return rows.filter(pa.array(~is_unmatchable))
 
 
 def in_groups(rows: pa.Table) -> Iterator[pa.Table]:

@@ -83,13 +83,13 @@ def ranges_of(groups: tuple[Ints, Ints, Ints], times: Ints, hashes: Ints, low: I
 
 
 @compiled
-def pairs_from(first: Ints, behind: Ints, row: int, skipped: int, wanted: int) -> tuple[Ints, Ints, int, int]:
+def pairs_from(first: Ints, behind: Ints, row: int, skipped: int, most: int) -> tuple[Ints, Ints, int, int]:
     """Return up to so many (row, place in its range) pairs, and where to go on: row, and how many of it were taken."""
-    rows, places = np.empty(wanted, np.int64), np.empty(wanted, np.int64)
+    rows, places = np.empty(most, np.int64), np.empty(most, np.int64)
     count = 0
-    while row < first.shape[0] and count < wanted:
+    while row < first.shape[0] and count < most:
         place = first[row] + skipped
-        while place < behind[row] and count < wanted:
+        while place < behind[row] and count < most:
             rows[count], places[count] = row, place
             count += 1
             place += 1

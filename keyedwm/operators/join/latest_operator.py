@@ -76,22 +76,22 @@ class ChangeTable:
         open_rows = np.flatnonzero(at >= first)
         while len(open_rows):  # keys of equal hash are rare: who found another's change looks one further back
             columns = [contiguous(rows.table[name]).take(pa.array(open_rows)) for name in on]
-            theirs = pa.array(places[at[open_rows]])
-            found_keys = [contiguous(changes.table[name]).take(theirs) for name in self._side.on]
+            change_places = pa.array(places[at[open_rows]])
+            found_keys = [contiguous(changes.table[name]).take(change_places) for name in self._side.on]
             same = same_keys(columns, found_keys, len(open_rows))
             open_rows = open_rows[~same]
             at[open_rows] -= 1
             open_rows = open_rows[at[open_rows] >= first[open_rows]]
-        found = np.full(len(rows), -1, np.int64)
+        latest_places = np.full(len(rows), -1, np.int64)
         has = at >= first
-        found[has] = places[at[has]]
-        return changes.table, found
+        latest_places[has] = places[at[has]]
+        return changes.table, latest_places
 
     def drain(self, limit_ms: int | None) -> StateChanges:
         """Write what came since the last call, with the small blobs if there are many; or, when the rows have doubled,
         everything without what the limit supersedes.
         """
-        written: dict[str, bytes] = {}
+        blobs: dict[str, bytes] = {}
         if self.rows > 2 * self._cleared + self._limits.few_changes:
             merged, tables = list(self._blobs), [self._kept(limit_ms)]
             self._cleared = tables[0].num_rows
@@ -107,11 +107,11 @@ class ChangeTable:
             for start in range(0, table.num_rows, rows):
                 piece = table.slice(start, rows)
                 name = _name(self._next)
-                written[name] = stored(name, piece.drop_columns([HASH]), _COMPRESSION)
+                blobs[name] = stored(name, piece.drop_columns([HASH]), _COMPRESSION)
                 self._blobs[self._next] = piece.num_rows
                 self._next += 1
         self._fresh, self._read = [], None
-        return StateChanges(written, frozenset(removed & self._store.sizes.keys()))
+        return StateChanges(blobs, frozenset(removed & self._store.sizes.keys()))
 
     def state(self) -> list[Any]:
         """Return the state for a later instance, ready for JSON."""
@@ -154,10 +154,10 @@ class ChangeTable:
         same = same_keys([one.take(here) for one in columns], [one.take(following) for one in columns], len(here))
         follows[:-1] &= same  # keys of equal hash in turn keep too much, never too little
         next_times = np.append(times[1:], 0)
-        gone = follows & ((next_times <= limit_ms) | (next_times == times))
-        found = np.zeros(len(places), bool)
-        found[places] = gone
-        return found
+        is_superseded = follows & ((next_times <= limit_ms) | (next_times == times))
+        by_row = np.zeros(len(places), bool)
+        by_row[places] = is_superseded
+        return by_row
 
 
 def _name(number: int) -> str:
@@ -209,8 +209,8 @@ class LatestOperator(JoinBase):
         waiting = self._waiting.drain([self._received.get(RIGHT)])
         changes = self._changes.drain(self._limit_ms)
         state = {"received": self._received, "waiting": self._waiting.state(), "changes": self._changes.state()}
-        written = {**waiting.written, **changes.written, MANIFEST: FORMAT.write(self._plan.digest(), state)}
-        return StateChanges(written, waiting.removed | changes.removed)
+        blobs = {**waiting.written, **changes.written, MANIFEST: FORMAT.write(self._plan.digest(), state)}
+        return StateChanges(blobs, waiting.removed | changes.removed)
 
     @property
     def _limit_ms(self) -> int | None:
@@ -236,9 +236,9 @@ class LatestOperator(JoinBase):
         if not len(rows):
             return
         changes, places = self._changes.latest(rows, self._plan.left.on)
-        found = np.flatnonzero(places >= 0)
-        for at in range(0, len(found), PIECE_ROWS):
-            mine = found[at : at + PIECE_ROWS]
-            yield pairs(self._plan, rows.table, changes, mine, places[mine])
+        with_change = np.flatnonzero(places >= 0)
+        for at in range(0, len(with_change), PIECE_ROWS):
+            piece = with_change[at : at + PIECE_ROWS]
+            yield pairs(self._plan, rows.table, changes, piece, places[piece])
         if self._plan.pads(LEFT):
             yield from alone_in_pieces(self._plan, LEFT, rows.take(np.flatnonzero(places < 0)).table)

@@ -77,8 +77,8 @@ class JoinOperator(JoinBase):
 
     def buffered_rows(self, side: int) -> list[dict[str, Any]]:
         """Return the rows of a side that are held, for those who look into the state."""
-        found = self._buffers[side].live_pieces(self._limits_of(side))
-        return [row for piece in found for row in piece.table.select(self._plan.sides[side].schema.names).to_pylist()]
+        pieces = self._buffers[side].live_pieces(self._limits_of(side))
+        return [row for piece in pieces for row in piece.table.select(self._plan.sides[side].schema.names).to_pylist()]
 
     def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:
         """Take the watermark of a side and its key; yield the padded rows that it forgets.
@@ -105,10 +105,10 @@ class JoinOperator(JoinBase):
         """Return the changes of the state since the last call."""
         changes = [buffer.drain(self._limits_of(side)) for side, buffer in enumerate(self._buffers)]
         state = {prefix: buffer.state() for prefix, buffer in zip(_PREFIXES, self._buffers, strict=True)}
-        written = {MANIFEST: FORMAT.write(self._plan.digest(), {"received": self._limits.received, **state})}
+        blobs = {MANIFEST: FORMAT.write(self._plan.digest(), {"received": self._limits.received, **state})}
         for change in changes:
-            written.update(change.written)
-        return StateChanges(written, changes[LEFT].removed | changes[RIGHT].removed)
+            blobs.update(change.written)
+        return StateChanges(blobs, changes[LEFT].removed | changes[RIGHT].removed)
 
     def _limits_of(self, side: int) -> list[int | None]:
         first = self._plan.first_axis(side)
@@ -122,10 +122,10 @@ class JoinOperator(JoinBase):
         yield from self._matched(side, new)
         if side == LEFT and not self._plan.pairs_leave:
             new = yield from self._once(new)
-        gone = new.forgotten(self._limits_of(side))
+        is_forgotten = new.forgotten(self._limits_of(side))
         if self._plan.pads(side):
-            yield from self._alone(side, new.take(np.flatnonzero(gone & ~new.matched)).table)
-        self._buffers[side].add(new.take(np.flatnonzero(~gone)) if gone.any() else new)
+            yield from self._alone(side, new.take(np.flatnonzero(is_forgotten & ~new.matched)).table)
+        self._buffers[side].add(new.take(np.flatnonzero(~is_forgotten)) if is_forgotten.any() else new)
 
     def _matched(self, side: int, new: SidePiece) -> Iterator[Output]:
         """Join new rows with what the other side holds; note on both who was matched."""
@@ -141,8 +141,8 @@ class JoinOperator(JoinBase):
             index = index or hash_groups(new.hashes, order)
             slot_hash, slot_group, begins, places = index
             groups = slot_hash, slot_group, begins
-            theirs = piece.times[self._main.right if side == LEFT else self._main.left]
-            ranges = ranges_of(groups, times[places], piece.hashes, theirs + low, theirs + high)
+            buffered_times = piece.times[self._main.right if side == LEFT else self._main.left]
+            ranges = ranges_of(groups, times[places], piece.hashes, buffered_times + low, buffered_times + high)
             fresh = []
             for at_buffered, at_new in self._candidates(side, new, piece, ranges, places):
                 new.matched[at_new] = True
@@ -159,37 +159,39 @@ class JoinOperator(JoinBase):
         """Yield the pairs that match, as places in the held piece and in the new one, so many at a time."""
         first, behind = ranges
         size = (new.table.nbytes // len(new)) + (piece.table.nbytes // len(piece))
-        wanted = max(1, min(self._result_rows, _PIECE_BYTES // max(1, size), int((behind - first).sum())))
+        most = max(1, min(self._result_rows, _PIECE_BYTES // max(1, size), int((behind - first).sum())))
         row = skipped = 0
         while row < len(first):
-            at_buffered, at_new, row, skipped = pairs_from(first, behind, row, skipped, wanted)
+            at_buffered, at_new, row, skipped = pairs_from(first, behind, row, skipped, most)
             at_new = places[at_new]
             at_left, at_right = (at_new, at_buffered) if side == LEFT else (at_buffered, at_new)
             left, right = (new, piece) if side == LEFT else (piece, new)
-            kept = self._agree(left, right, at_left, at_right)
-            if kept is not None:
-                at_buffered, at_new = at_buffered[kept], at_new[kept]
+            agrees = self._agree(left, right, at_left, at_right)
+            if agrees is not None:
+                at_buffered, at_new = at_buffered[agrees], at_new[agrees]
             if len(at_buffered):
                 yield at_buffered, at_new
 
     def _agree(self, left: SidePiece, right: SidePiece, at_left: Ints, at_right: Ints) -> Flags | None:
         """Return which candidates match in full; None if all do, as look-up checked everything."""
         plan = self._plan
-        kept: Flags | None = None
+        agrees: Flags | None = None
         for bound in plan.time.others:
             low, high = _ends(bound)
             apart = right.times[bound.right][at_right] - left.times[bound.left][at_left]
             inside = (low <= apart) & (apart <= high)
-            kept = inside if kept is None else kept & inside
+            agrees = inside if agrees is None else agrees & inside
         if not plan.exact_hash:
-            mine, theirs = _columns(left, plan.left.on, at_left), _columns(right, plan.right.on, at_right)
-            same = same_keys(list(mine.values()), list(theirs.values()), len(at_left))
-            kept = same if kept is None else kept & same
+            left_keys, right_keys = _columns(left, plan.left.on, at_left), _columns(right, plan.right.on, at_right)
+            same = same_keys(list(left_keys.values()), list(right_keys.values()), len(at_left))
+            agrees = same if agrees is None else agrees & same
         if plan.matches is not None:
-            used = plan.matches.columns
-            holds = plan.matches.holds(_columns(left, used[LEFT], at_left), _columns(right, used[RIGHT], at_right))
-            kept = holds if kept is None else kept & holds
-        return kept
+            columns = plan.matches.columns
+            holds = plan.matches.holds(
+                _columns(left, columns[LEFT], at_left), _columns(right, columns[RIGHT], at_right)
+            )
+            agrees = holds if agrees is None else agrees & holds
+        return agrees
 
     def _pairs(self, side: int, new: SidePiece, piece: SidePiece, at_new: Ints, at_buffered: Ints) -> Output:
         if side == LEFT:
@@ -198,10 +200,10 @@ class JoinOperator(JoinBase):
 
     def _once(self, new: SidePiece) -> Generator[Output, None, SidePiece]:
         """Let matched left rows leave a semi-join; return the rows that are still to be matched."""
-        found = np.flatnonzero(new.matched)
-        if not len(found):
+        places = np.flatnonzero(new.matched)
+        if not len(places):
             return new
-        yield from self._once_buffered(new, found)
+        yield from self._once_buffered(new, places)
         return new.take(np.flatnonzero(~new.matched))
 
     def _once_buffered(self, piece: SidePiece, places: Ints) -> Iterator[Output]:

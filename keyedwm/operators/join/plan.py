@@ -281,13 +281,14 @@ class JoinPlan:
                 raise OptionError(f"join: two time axes of the {side.name} side have one watermark key: {keys}")
 
     def _check_on(self) -> None:
-        for one, other, kind, found in zip(
+        for one, other, kind, other_kind in zip(
             self.left.on, self.right.on, self.left.on_types, self.right.on_types, strict=True
         ):
-            if kind != found:
+            if kind != other_kind:
                 raise OptionError(
                     f"join: {one!r} of the {self.left.name} side is of type {kind} and {other!r} of the "
-                    f"{self.right.name} side of type {found}: cast one of them, so that equal keys are equal values"
+                    f"{self.right.name} side of type {other_kind}: cast one of them, so that equal keys are equal "
+                    "values"
                 )
 
     def _check_result(self) -> None:
@@ -296,9 +297,9 @@ class JoinPlan:
         if doubled:
             raise OptionError(f"join: the result would have two columns called {doubled[0]!r}: rename one before")
         columns = [name for side in self.sides for name in side.schema.names]
-        taken = sorted({CONTROL} & set(names)) or [name for name in (*names, *columns) if name.startswith(HIDDEN)]
-        if taken:
+        reserved = sorted({CONTROL} & set(names)) or [name for name in (*names, *columns) if name.startswith(HIDDEN)]
+        if reserved:
             raise OptionError(
-                f"join: a column cannot be called {taken[0]!r}: {CONTROL} and names that begin with {HIDDEN} are "
+                f"join: a column cannot be called {reserved[0]!r}: {CONTROL} and names that begin with {HIDDEN} are "
                 f"taken; rename it before"
             )

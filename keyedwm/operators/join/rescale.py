@@ -73,11 +73,11 @@ class JoinRescale(Rescale):
 
     def manifest_with(self, before: bytes | None, entries: Sequence[tuple[str, Any]], number: int) -> bytes:  # noqa: ARG002  all alike
         """Return the operator's manifest of a new bucket with these entries of its blobs added."""
-        held: dict[str, list[list[int]]] = {} if before is None else _entries_in(before)
+        slices: dict[str, list[list[int]]] = {} if before is None else _entries_in(before)
         for name, entry in entries:
             if entry is not None:
-                held.setdefault(name.rpartition("-")[0], []).append(entry)
-        return self._manifest_of(held)
+                slices.setdefault(name.rpartition("-")[0], []).append(entry)
+        return self._manifest_of(slices)
 
     def _manifest_of(self, entries: Mapping[str, Sequence[list[int]]]) -> bytes:
         """entries: by the prefix of the blobs."""
@@ -86,7 +86,7 @@ class JoinRescale(Rescale):
             state[prefix] = sorted(entries.get(prefix, ()))
         if self.plan.latest:
             blobs = sorted(entries.get(CHANGES, ()))
-            arrived = max(held[CHANGES][2] for held in self.states)
+            arrived = max(old[CHANGES][2] for old in self.states)
             state[CHANGES] = [blobs, max((one[0] + 1 for one in blobs), default=0), arrived, sum(r for _, r in blobs)]
         return FORMAT.write(self.plan.digest(), state)
 
@@ -102,9 +102,9 @@ class JoinRescale(Rescale):
 
 def _entries_in(manifest: bytes) -> dict[str, list[list[int]]]:
     """The entries of blobs in a manifest, by prefix."""
-    held = json.loads(manifest)
-    found = {prefix: held[prefix] for prefix in ("left", "right", "waiting") if prefix in held}
-    return {**found, CHANGES: held[CHANGES][0]} if CHANGES in held else found
+    content = json.loads(manifest)
+    slices = {prefix: content[prefix] for prefix in ("left", "right", "waiting") if prefix in content}
+    return {**slices, CHANGES: content[CHANGES][0]} if CHANGES in content else slices
 
 
 def _pieces(to: int, prefix: str, number: int, piece: SidePiece) -> Iterator[BlobPiece]:

@@ -97,14 +97,14 @@ class ShippedSide:
             if key.null_count:
                 known &= key.is_valid().to_numpy(zero_copy_only=False)
         hashes = np.zeros(rows.num_rows, np.int64)
-        kept = keys if known.all() else [key.filter(pa.array(known)) for key in keys]
-        hashes[known] = key_hashes(kept, int(known.sum()))
+        valid_keys = keys if known.all() else [key.filter(pa.array(known)) for key in keys]
+        hashes[known] = key_hashes(valid_keys, int(known.sum()))
         return rows.add_column(len(self.schema) - len(self.times), HASH, pa.array(hashes, mask=~known))
 
-    def buckets(self, staged: pa.Table, count: int) -> Ints:
+    def buckets(self, rows: pa.Table, count: int) -> Ints:
         """Return the number of the bucket of each row, out of `count`."""
-        hashes = contiguous(staged[HASH])
+        hashes = contiguous(rows[HASH])
         if hashes.null_count:
-            times = pc.fill_null(contiguous(staged[self.times[0]]), 0)
+            times = pc.fill_null(contiguous(rows[self.times[0]]), 0)
             hashes = pc.fill_null(hashes, pc.shift_left_checked(pc.bit_wise_and(times, 2**30 - 1), 32))
         return bucket_numbers(hashes.to_numpy(), count)

@@ -64,11 +64,11 @@ class SidePiece:
 
     def forgotten(self, limits: LimitsOf) -> Flags:
         """Return which rows match nothing that is still to come."""
-        gone = np.zeros(len(self), bool)
+        is_forgotten = np.zeros(len(self), bool)
         for times, limit_ms in zip(self.times, limits, strict=True):
             if limit_ms is not None:
-                gone |= times < limit_ms
-        return gone
+                is_forgotten |= times < limit_ms
+        return is_forgotten
 
 
 @dataclass(slots=True, eq=False)
@@ -152,12 +152,12 @@ class SideBuffer:
                     self._drop(one)
                 continue
             piece = self._read(one)
-            gone = piece.forgotten(limits)
-            leaving = np.flatnonzero(gone & ~piece.forgotten(before) & ~piece.matched)
-            if gone.all():
+            is_forgotten = piece.forgotten(limits)
+            leaving = np.flatnonzero(is_forgotten & ~piece.forgotten(before) & ~piece.matched)
+            if is_forgotten.all():
                 self._drop(one)
             else:
-                one.low = [int(times[~gone].min()) for times in piece.times]
+                one.low = [int(times[~is_forgotten].min()) for times in piece.times]
             if len(leaving):
                 yield piece.take(leaving)
 
@@ -173,32 +173,32 @@ class SideBuffer:
         pieces = [self._read(one) for one in due]
         for one in due:
             self._drop(one)
-        written: dict[str, bytes] = {}
+        blobs: dict[str, bytes] = {}
         for one in self._slices:
             if one.matched is not None:
                 name = f"{self._blob(one.number)}{MATCHED}"
-                written[name] = sealed(name, np.packbits(one.matched).tobytes())
+                blobs[name] = sealed(name, np.packbits(one.matched).tobytes())
         for one in self._slices:
             one.matched = None
-        kept = [piece.take(np.flatnonzero(self._kept(piece, limits))) for piece in pieces]
-        for piece in self._cut([piece for piece in kept if len(piece)]):
+        live = [piece.take(np.flatnonzero(self._kept(piece, limits))) for piece in pieces]
+        for piece in self._cut([piece for piece in live if len(piece)]):
             one = Slice.of(piece)
             one.number, one.fresh, self._next = self._next, None, self._next + 1
             self._slices.append(one)
             name = self._blob(one.number)
-            written[name] = stored(name, piece.table.drop_columns([HASH]), COMPRESSION)
+            blobs[name] = stored(name, piece.table.drop_columns([HASH]), COMPRESSION)
             if piece.matched.any():
-                written[f"{name}{MATCHED}"] = sealed(f"{name}{MATCHED}", np.packbits(piece.matched).tobytes())
-        removed, self._removed = frozenset(self._removed - written.keys()), set()
-        return StateChanges(written, removed)
+                blobs[f"{name}{MATCHED}"] = sealed(f"{name}{MATCHED}", np.packbits(piece.matched).tobytes())
+        removed, self._removed = frozenset(self._removed - blobs.keys()), set()
+        return StateChanges(blobs, removed)
 
     def state(self) -> list[list[Any]]:
         """Return the state of the slices for a later instance, ready for JSON."""
         return [[one.number, one.rows, one.size, *one.low, *one.high] for one in self._slices]
 
     def _kept(self, piece: SidePiece, limits: LimitsOf) -> Flags:
-        kept = ~piece.forgotten(limits)
-        return kept if self._keeps_matched else kept & ~piece.matched
+        is_live = ~piece.forgotten(limits)
+        return is_live if self._keeps_matched else is_live & ~piece.matched
 
     def _read(self, one: Slice) -> SidePiece:
         if one.fresh is not None:

@@ -41,26 +41,26 @@ class IdleLog:
         """Add entries of owners; due_ms: the W of each."""
         slices = due_ms // self._width_ms
         for one in sorted_distinct(slices).tolist():
-            chosen = np.flatnonzero(slices == one)
-            table = pa.Table.from_arrays(owners.columns(numbers[chosen]), schema=pa.schema(self._fields))
-            table = table.append_column(HASH, pa.array(owners.hashes[numbers[chosen]]))
-            self._logs.append(f"{self._prefix}{one}", table.append_column(DUE, pa.array(due_ms[chosen])))
+            places = np.flatnonzero(slices == one)
+            table = pa.Table.from_arrays(owners.columns(numbers[places]), schema=pa.schema(self._fields))
+            table = table.append_column(HASH, pa.array(owners.hashes[numbers[places]]))
+            self._logs.append(f"{self._prefix}{one}", table.append_column(DUE, pa.array(due_ms[places])))
 
     def take(self, front_ms: int) -> list[pa.Table] | None:
         """Return the keys of the entries up to W, each once; None where every key is to be looked at."""
         before, self._taken_ms = self._taken_ms, front_ms
         since = front_ms if before is None else before
-        taken, last = [], front_ms // self._width_ms
+        tables, last = [], front_ms // self._width_ms
         for log in sorted(self._logs.names(self._prefix)):
             number = int(log.removeprefix(self._prefix))
             for table in self._logs.read(log) if number <= last and since < front_ms else ():
                 due_ms = ints(contiguous(table[DUE]))
-                chosen = np.flatnonzero((since < due_ms) & (due_ms <= front_ms))
-                if len(chosen):
-                    taken.append(table.select([*self._by, HASH]).take(pa.array(chosen)))
+                due_places = np.flatnonzero((since < due_ms) & (due_ms <= front_ms))
+                if len(due_places):
+                    tables.append(table.select([*self._by, HASH]).take(pa.array(due_places)))
             if number < last:
                 self._logs.drop(log)
-        return None if before is None else taken
+        return None if before is None else tables
 
     def end(self) -> None:
         """Keep nothing."""

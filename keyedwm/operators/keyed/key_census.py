@@ -98,19 +98,19 @@ class KeyCensus:
     def lost(self, columns: Sequence[pa.Array], rows: Ints) -> None:
         """Take how many rows of each of these keys were dropped."""
         places = np.argsort(-rows, kind="stable")[:_MOST_KNOWN]
-        dropped = dict(zip(key_texts(columns, places), rows[places].tolist(), strict=True))
-        self._batch_dropped.update(dropped)
-        self._dropped = bounded([self._dropped, dropped])
+        dropped_rows = dict(zip(key_texts(columns, places), rows[places].tolist(), strict=True))
+        self._batch_dropped.update(dropped_rows)
+        self._dropped = bounded([self._dropped, dropped_rows])
 
     def batch(self, front_ms: int) -> KeyStanding:
         """Return how the keys stand; slowest and dropped of this batch."""
         behind = Counter[int]()
         for slot, count in self._slots.items():
             behind[max(0, front_ms - slot * self._width_ms - self._width_ms // 2)] += count
-        standing = sorted((by_ms, count) for by_ms, count in behind.items() if count > 0)
-        dropped = ordered(self._batch_dropped.items())
+        by_distance = sorted((by_ms, count) for by_ms, count in behind.items() if count > 0)
+        dropped_rows = ordered(self._batch_dropped.items())
         slow = [(key, max(0, front_ms + turned_ms)) for key, turned_ms in self._slowest]  # W rises behind the rows
-        return KeyStanding(standing, self._batch_forgotten, ordered(slow), dropped)
+        return KeyStanding(by_distance, self._batch_forgotten, ordered(slow), dropped_rows)
 
 
 def slowest(own: Ints) -> Ints:
@@ -129,8 +129,8 @@ def _counted(slots: Ints) -> tuple[Ints, Ints]:
     if span > 8 * len(slots) + SLOTS:
         return np.unique(slots, return_counts=True)
     counts = np.bincount(slots - low, minlength=span)
-    found = np.flatnonzero(counts)
-    return found + low, counts[found]
+    occurring = np.flatnonzero(counts)
+    return occurring + low, counts[occurring]
 
 
 def key_texts(columns: Sequence[pa.Array], places: Ints) -> list[str]:

@@ -147,18 +147,18 @@ class KeyWatermarks:
             self._mapped = keys, self.numbers([columns[name] for name in self._by], keys.count)
         return self._mapped[1][numbers]
 
-    def find(self, table: pa.Table, wanted: Flags | None) -> tuple[Ints, Ints]:
-        """Return the rows of owners that were looked up, and these; wanted: of which owners, None for all.
+    def find(self, table: pa.Table, is_asked: Flags | None) -> tuple[Ints, Ints]:
+        """Return the rows of owners that were looked up, and these; is_asked: of which owners, None for all.
 
         table: of rows with the columns of their owners, and HASH.
         """
         keys = [contiguous(table[name]) for name in self._by]
         rows, owners = self.owners.find(keys, ints(contiguous(table[HASH])))
-        chosen = owners < (self._known if wanted is None else len(wanted))
-        rows, owners = rows[chosen], owners[chosen]
-        if wanted is None:
+        is_known = owners < (self._known if is_asked is None else len(is_asked))
+        rows, owners = rows[is_known], owners[is_known]
+        if is_asked is None:
             return rows, owners
-        return rows[wanted[owners]], owners[wanted[owners]]
+        return rows[is_asked[owners]], owners[is_asked[owners]]
 
     def hashes(self, keys: KeyDictionary, by: Sequence[str], numbers: Ints) -> Ints:
         """Return the hashes of the owners of keys, which are not looked up; by: the key columns."""
@@ -189,16 +189,16 @@ class KeyWatermarks:
         self._mapped = None  # as in `rise`
         channels = np.zeros(len(owners), np.int64) if channels is None else channels
         slots, own = self._slots.of(owners, channels, self._known), self._effective()
-        touched = self._flags(owners)
-        self._wake(touched)
+        has_rows = self._flags(owners)
+        self._wake(has_rows)
         before = self._slots.follow(owners, slots, times, own, self._floor_ms, self._lag_ms, row_by_row=row_by_row)
-        self.census.moved(self._own[touched], own[touched], self._floor_ms)
-        held = np.flatnonzero(touched & (own > self._floor_ms))
-        slow = held[slowest(own[held])]
+        self.census.moved(self._own[has_rows], own[has_rows], self._floor_ms)
+        live_owners = np.flatnonzero(has_rows & (own > self._floor_ms))
+        slow = live_owners[slowest(own[live_owners])]
         self.census.brought(self.owners.wide_columns(slow), own[slow])
-        self._own = np.where(touched, own, self._own)
-        self._seen[touched] = self._front_ms
-        self._write(touched)
+        self._own = np.where(has_rows, own, self._own)
+        self._seen[has_rows] = self._front_ms
+        self._write(has_rows)
         return before
 
     def idle(self, done_ms: Callable[[Ints], Ints]) -> Ints:
@@ -212,11 +212,11 @@ class KeyWatermarks:
             return _NONE
         highs = np.full(self._known, NEVER)
         np.maximum.at(highs, self._slots.owners, self._slots.highs)
-        own, seen, until_ms = self._own[owners], self._seen[owners], done_ms(highs[owners])
+        own, last_w_ms, until_ms = self._own[owners], self._seen[owners], done_ms(highs[owners])
         reach = np.maximum(own, highs[owners] - self._lag_ms)
-        idle = self._is_idle(reach, seen)
+        idle = self._is_idle(reach, last_w_ms)
         # Whose windows are open beyond W is looked at again with the next W.
-        again_ms = np.where(idle, self._front_ms + 1, np.maximum(seen, self._first_ms) + (self._idle_ms or 0))
+        again_ms = np.where(idle, self._front_ms + 1, np.maximum(last_w_ms, self._first_ms) + (self._idle_ms or 0))
         again = np.flatnonzero((reach > self._floor_ms) & (~idle | (until_ms > self._front_ms)))
         self._idle.add(self.owners, owners[again], again_ms[again])
         return owners[idle & (np.minimum(self._front_ms, until_ms) > own)]
@@ -243,18 +243,18 @@ class KeyWatermarks:
         if tables is None:  # state that has no entries yet
             self._log.every(keys := HashedKeys(self.owners.fields))
             return sorted_distinct(self.numbers(keys.wide_columns(np.arange(keys.count)), keys.count, keys.hashes))
-        found = [
+        due_owners = [
             self.numbers(key_columns(self._by, table), table.num_rows, ints(contiguous(table[HASH])))
             for table in tables
         ]
-        return sorted_distinct(np.concatenate(found)) if found else _NONE
+        return sorted_distinct(np.concatenate(due_owners)) if due_owners else _NONE
 
-    def _wake(self, touched: Flags) -> None:
+    def _wake(self, has_rows: Flags) -> None:
         """Note when these owners may be idle next, if that is not known: they are new, or were idle."""
         if self._idle is None:
             return
         reach = np.maximum(self._own, self.tops() - self._lag_ms)
-        woken = np.flatnonzero(touched & ((reach <= self._floor_ms) | self._is_idle(reach, self._seen)))
+        woken = np.flatnonzero(has_rows & ((reach <= self._floor_ms) | self._is_idle(reach, self._seen)))
         due_ms = NEVER if self._front_ms == NEVER else self._front_ms + (self._idle_ms or 0)
         self._idle.add(self.owners, woken, np.full(len(woken), due_ms))
 
@@ -271,9 +271,9 @@ class KeyWatermarks:
             own[idle] = np.maximum(own[idle], self._front_ms)
         return own
 
-    def _is_idle(self, reach: Ints, seen: Ints) -> Flags:
+    def _is_idle(self, reach: Ints, last_w_ms: Ints) -> Flags:
         """Say whether each owner is idle: the floor has not reached it, and W rose by so much since its last rows."""
-        rose_ms = self._front_ms - np.maximum(seen, self._first_ms)
+        rose_ms = self._front_ms - np.maximum(last_w_ms, self._first_ms)
         return (reach > self._floor_ms) & (rose_ms >= (self._idle_ms or 0)) & (self._front_ms > NEVER)
 
     def _look_up(self) -> None:
@@ -283,18 +283,20 @@ class KeyWatermarks:
             return
         nothing = np.full(self._known - first, NEVER)
         self._own, self._seen = np.concatenate([self._own, nothing]), np.concatenate([self._seen, nothing])
-        found = self._log.find(self.owners, first)
-        self._slots.raise_to(self._slots.of(found.owners, found.channels, self._known), found.highs)
-        np.maximum.at(self._own, found.owners, found.own)
-        np.maximum.at(self._seen, found.owners, found.seen)
+        log_rows = self._log.find(self.owners, first)
+        self._slots.raise_to(self._slots.of(log_rows.owners, log_rows.channels, self._known), log_rows.highs)
+        np.maximum.at(self._own, log_rows.owners, log_rows.own)
+        np.maximum.at(self._seen, log_rows.owners, log_rows.seen)
 
-    def _write(self, touched: Flags) -> None:
+    def _write(self, has_rows: Flags) -> None:
         """Write the slots of touched owners."""
         slots = self._slots
-        chosen = np.flatnonzero(touched[slots.owners])
-        owners = slots.owners[chosen]
-        rows = OwnRows(owners, slots.channels[chosen], slots.highs[chosen], self._own[owners], self._seen[owners])
-        self._log.write(self.owners, rows, slots.alone[chosen], touched)
+        slot_numbers = np.flatnonzero(has_rows[slots.owners])
+        owners = slots.owners[slot_numbers]
+        rows = OwnRows(
+            owners, slots.channels[slot_numbers], slots.highs[slot_numbers], self._own[owners], self._seen[owners]
+        )
+        self._log.write(self.owners, rows, slots.alone[slot_numbers], has_rows)
 
 
 def rescaled_state(state: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

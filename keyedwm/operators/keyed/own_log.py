@@ -28,7 +28,7 @@ OWN, _SEVERAL = "own", "-several"
 KEYS_LOG = "__own"  # of a processor, which does not see it
 HASH = f"{HIDDEN}hash"
 DUE = f"{HIDDEN}due"
-_HIGH, _OWN, _SEEN = (f"{HIDDEN}{name}" for name in ("high", "own", "seen"))
+_HIGH, _OWN, _LAST_W = (f"{HIDDEN}{name}" for name in ("high", "own", "seen"))
 
 
 def logs_named(name: str = OWN) -> tuple[str, str]:
@@ -75,9 +75,9 @@ class OwnRows:
     def __len__(self) -> int:
         return len(self.owners)
 
-    def take(self, chosen: Ints | Flags) -> OwnRows:
+    def take(self, places: Ints | Flags) -> OwnRows:
         """Return some of the rows."""
-        return OwnRows(*(getattr(self, name)[chosen] for name in self.__slots__))
+        return OwnRows(*(getattr(self, name)[places] for name in self.__slots__))
 
 
 class OwnLog:
@@ -100,33 +100,33 @@ class OwnLog:
 
     def find(self, owners: HashedKeys, first: int) -> OwnRows:
         """Return the rows of the owners with a number from `first` on; several of an owner and partition may come."""
-        found = [self._no_rows()]
+        parts = [self._no_rows()]
         for table in self._tables():
             rows, numbers = owners.find(self._keys(table), ints(contiguous(table[HASH])), first)
             if len(rows):
-                found.append(self._read(table.drop_columns([*self._by, HASH]).take(pa.array(rows)), numbers))
+                parts.append(self._read(table.drop_columns([*self._by, HASH]).take(pa.array(rows)), numbers))
                 self._found.append((table, rows, numbers))
-        return self._alive(_joined(found))
+        return self._alive(_joined(parts))
 
     def every(self, owners: HashedKeys) -> OwnRows:
         """Return all rows; their owners are numbered."""
-        found = [self._no_rows()]
+        parts = [self._no_rows()]
         for table in self._tables():
             hashes = ints(contiguous(table[HASH]))
             numbers = owners.numbers(key_columns(self._by, table), table.num_rows, hashes)
-            found.append(self._read(table, numbers))
-        return self._alive(_joined(found))
+            parts.append(self._read(table, numbers))
+        return self._alive(_joined(parts))
 
-    def write(self, owners: HashedKeys, rows: OwnRows, alone: Flags, touched: Flags) -> None:
-        """Add rows, all of those of touched owners. alone: which of them are the only one of their owner."""
+    def write(self, owners: HashedKeys, rows: OwnRows, is_single: Flags, has_rows: Flags) -> None:
+        """Add rows, all of those of touched owners. is_single: which of them are the only one of their owner."""
         alive = np.maximum(rows.own, rows.highs - self._lag_ms) > self.floor_ms
-        follows = alone & (rows.own == rows.highs - self._lag_ms) & (not self._has_idle)
+        follows = is_single & (rows.own == rows.highs - self._lag_ms) & (not self._has_idle)
         if not self._has_channel and not self._has_idle:
             follows[:] = True
-        for log, chosen in ((self._one, follows | self._has_idle), (self._several, ~follows & (not self._has_idle))):
-            places = np.flatnonzero(alive & chosen)
+        for log, belongs in ((self._one, follows | self._has_idle), (self._several, ~follows & (not self._has_idle))):
+            places = np.flatnonzero(alive & belongs)
             new = [self._table(log, owners, rows.take(places))] if len(places) else []
-            self._add(log, new, touched)
+            self._add(log, new, has_rows)
 
     def sweep(self) -> None:
         """Forget the owners that the floor has reached, if that halves a log."""
@@ -163,13 +163,13 @@ class OwnLog:
     def _keys(self, table: pa.Table) -> list[pa.Array]:
         return [contiguous(table[name]) for name in self._by]
 
-    def _add(self, log: str, new: list[pa.Table], touched: Flags) -> None:
+    def _add(self, log: str, new: list[pa.Table], has_rows: Flags) -> None:
         """Append rows, or write the log anew if at least half of it is behind them."""
-        gone: dict[int, list[Ints]] = {id(table): [] for table in self._logs.read(log)}
+        old_rows: dict[int, list[Ints]] = {id(table): [] for table in self._logs.read(log)}
         for table, rows, numbers in self._found:
-            if id(table) in gone:  # else it was merged with others
-                gone[id(table)].append(rows[touched[numbers]])
-        behind = sum(len(rows) for of_table in gone.values() for rows in of_table)
+            if id(table) in old_rows:  # else it was merged with others
+                old_rows[id(table)].append(rows[has_rows[numbers]])
+        behind = sum(len(rows) for of_table in old_rows.values() for rows in of_table)
         if not behind or 2 * behind < self._logs.rows.get(log, 0):
             for table in new:
                 self._logs.append(log, table)
@@ -177,7 +177,7 @@ class OwnLog:
         rest = []
         for table in self._logs.read(log):
             stays = np.ones(table.num_rows, np.bool_)
-            for rows in gone[id(table)]:
+            for rows in old_rows[id(table)]:
                 stays[rows] = False
             if stays.any():
                 rest.append(table.filter(pa.array(stays)))
@@ -198,7 +198,7 @@ class OwnLog:
 
         highs, nothing = ints(contiguous(table[_HIGH])), np.full(table.num_rows, NEVER)
         channels, own = column(CHANNEL, np.zeros(table.num_rows, np.int64)), column(_OWN, highs - self._lag_ms)
-        return OwnRows(owners, channels, highs, own, column(_SEEN, nothing))
+        return OwnRows(owners, channels, highs, own, column(_LAST_W, nothing))
 
     def _table(self, log: str, owners: HashedKeys, rows: OwnRows) -> pa.Table:
         columns = {HASH: pa.array(owners.hashes[rows.owners]), _HIGH: pa.array(rows.highs)}
@@ -207,7 +207,7 @@ class OwnLog:
         if log == self._several or self._has_idle:
             columns[_OWN] = pa.array(rows.own)
         if self._has_idle:
-            columns[_SEEN] = pa.array(rows.seen)
+            columns[_LAST_W] = pa.array(rows.seen)
         table = pa.Table.from_arrays(owners.columns(rows.owners), schema=pa.schema(self._fields))
         for name, values in columns.items():
             table = table.append_column(name, values)

@@ -76,18 +76,18 @@ class Account:
 
     def admit(self, messages: Messages, reasons: Mapping[Reason, Flags]) -> Messages:
         """Reject messages for these reasons; count the others as taken, and return them."""
-        kept = None
+        is_admitted = None
         for reason, flags in reasons.items():
             if flags.any():
                 self.reject(messages.rows.filter(pa.array(flags)), reason)
-                kept = ~flags if kept is None else kept & ~flags
-        admitted = messages if kept is None else messages.filter(kept)
+                is_admitted = ~flags if is_admitted is None else is_admitted & ~flags
+        admitted = messages if is_admitted is None else messages.filter(is_admitted)
         self._add(taken=len(admitted))
         return admitted
 
-    def release(self, messages: int, size: int = 0, windows: int = 0, *, dropped: bool = False) -> None:
+    def release(self, messages: int, size: int = 0, windows: int = 0, *, over_limit: bool = False) -> None:
         """Count messages that are held no more, and their bytes and windows if a limit of size dropped them."""
-        if dropped:
+        if over_limit:
             self._add(dropped_messages=messages, dropped_bytes=size, dropped_windows=windows)
         else:
             self._add(expired=messages)
@@ -143,6 +143,6 @@ class Input:
         if of_time and rows[self.columns.time].null_count:
             missing = pc.is_null(rows[self.columns.time])
             self.account.reject(rows.filter(missing), Reason.NO_TIME)
-            kept = np.flatnonzero(~missing.to_numpy())
-            rows, numbers = rows.take(pa.array(kept)), numbers[kept]
+            with_time = np.flatnonzero(~missing.to_numpy())
+            rows, numbers = rows.take(pa.array(with_time)), numbers[with_time]
         return Messages(rows, places(self.columns, rows), numbers, self.number)

@@ -44,10 +44,10 @@ def checked_edges(start: object, end: object) -> tuple[Edge, Edge]:
 def checked_values(by: Sequence[str], join_keys: object, key: object) -> dict[str, Any]:
     """Return the values that columns must have: those of any columns, and those of by columns."""
     mappings = []
-    for what, value in (("join_keys", join_keys), ("key", key)):
+    for argument, value in (("join_keys", join_keys), ("key", key)):
         if value is not None and not isinstance(value, Mapping):
             raise OptionError(
-                f"{what} is {short_repr(value)}: columns and their values are expected, such as {{'key': 'a'}}"
+                f"{argument} is {short_repr(value)}: columns and their values are expected, such as {{'key': 'a'}}"
             )
         mappings.append(dict(value or {}))
     for name, value in mappings[1].items():
@@ -64,9 +64,9 @@ def checked_values(by: Sequence[str], join_keys: object, key: object) -> dict[st
 def wanted(name: str, kind: pa.DataType, value: object) -> pa.Scalar:
     """Return a value as one of a column's type; raise OptionError if it is none."""
     try:
-        made = pa.scalar(value, kind)
-        if not pa.types.is_integer(kind) or made.as_py() == value:  # Arrow cuts fractions off
-            return made
+        scalar = pa.scalar(value, kind)
+        if not pa.types.is_integer(kind) or scalar.as_py() == value:  # Arrow cuts fractions off
+            return scalar
         problem = None
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         problem = error
@@ -75,18 +75,18 @@ def wanted(name: str, kind: pa.DataType, value: object) -> pa.Scalar:
     ) from problem
 
 
-def _edge(what: str, value: object) -> Edge:
+def _edge(name: str, value: object) -> Edge:
     if isinstance(value, tuple):
         if len(value) != 2:
-            raise OptionError(f"{what} is {short_repr(value)}: a number of ms is expected, or (ms, offset)")
-        return _place(what, value[0]), _place(f"the offset of {what}", value[1])
-    return _place(what, value)
+            raise OptionError(f"{name} is {short_repr(value)}: a number of ms is expected, or (ms, offset)")
+        return _place(name, value[0]), _place(f"the offset of {name}", value[1])
+    return _place(name, value)
 
 
-def _place(what: str, value: object) -> int:
-    place = number(what, value, MS)
+def _place(name: str, value: object) -> int:
+    place = number(name, value, MS)
     if not -(2 ** (_BITS - 1)) <= place < 2 ** (_BITS - 1):
-        raise OptionError(f"{what} is {place}: a number of {_BITS} bits is expected")
+        raise OptionError(f"{name} is {place}: a number of {_BITS} bits is expected")
     return place
 
 
@@ -106,8 +106,8 @@ def validate_messages(schema: pa.Schema, rows: pa.Table, offset: str) -> pa.Tabl
     names = rows.schema.names
     for name in schema.names:
         if names.count(name) != 1:
-            found = "no column" if name not in names else "more than one column"
-            raise InputError(f"the messages have {found} {name!r}, they have {', '.join(names)}")
+            how_many = "no column" if name not in names else "more than one column"
+            raise InputError(f"the messages have {how_many} {name!r}, they have {', '.join(names)}")
     cast = pa.Table.from_arrays([_cast(field, rows.column(field.name)) for field in schema], schema=schema)
     at = ints(contiguous(cast[offset].drop_null()))
     if len(at) and (at.min() < 0 or at.max() > _HIGHEST_OFFSET):
@@ -131,29 +131,29 @@ def _cast(field: pa.Field, column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.
         ) from error
 
 
-def _kind(found: pa.DataType) -> str:
+def _kind(kind: pa.DataType) -> str:
     """The kind of a type: values become another type of the same kind unchanged, or not at all."""
-    if pa.types.is_dictionary(found):
-        return _kind(found.value_type)
-    if pa.types.is_integer(found) or pa.types.is_floating(found) or pa.types.is_decimal(found):
+    if pa.types.is_dictionary(kind):
+        return _kind(kind.value_type)
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         return "number"
-    if pa.types.is_string(found) or pa.types.is_large_string(found) or pa.types.is_string_view(found):
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return "text"
-    if pa.types.is_binary(found) or pa.types.is_large_binary(found) or pa.types.is_fixed_size_binary(found):
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
         return "bytes"
-    if pa.types.is_timestamp(found):
+    if pa.types.is_timestamp(kind):
         return "time"
-    return "date" if pa.types.is_date(found) else "nested" if pa.types.is_nested(found) else str(found)
+    return "date" if pa.types.is_date(kind) else "nested" if pa.types.is_nested(kind) else str(kind)
 
 
-def whole_ms(what: str, value: object) -> int:
+def whole_ms(name: str, value: object) -> int:
     """Return a time as a plain number, also one of NumPy; raise InputError if it is none."""
     try:
-        time_ms = number(what, value, MS)
+        time_ms = number(name, value, MS)
     except OptionError as error:
         raise InputError(error.message) from error
     if abs(time_ms) >= 2**63:
-        raise InputError(f"{what} is {value!r}: a number of 64 bits is expected")
+        raise InputError(f"{name} is {value!r}: a number of 64 bits is expected")
     return time_ms
 
 
@@ -181,10 +181,10 @@ def check_record(schema: pa.Schema, record: tuple[str, str, str]) -> None:
     if not (pa.types.is_string(topic) or pa.types.is_large_string(topic)):
         raise OptionError(f"the column {record[0]!r} is of type {topic}: a topic is a text")
     for name in record[1:]:
-        found = column_type(schema, name)
-        if not pa.types.is_integer(found) or (name == record[2] and not pa.types.is_int64(found)):
+        kind = column_type(schema, name)
+        if not pa.types.is_integer(kind) or (name == record[2] and not pa.types.is_int64(kind)):
             raise OptionError(
-                f"the column {name!r} is of type {found}: a partition is a whole number and an offset an int64"
+                f"the column {name!r} is of type {kind}: a partition is a whole number and an offset an int64"
             )
     if REASON in {name.lower() for name in schema.names}:
         raise OptionError(

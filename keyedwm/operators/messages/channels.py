@@ -55,13 +55,13 @@ class Channels:
         pairs, ids = np.unique(
             topics.indices.to_numpy().astype(np.int64) * width + partitions.indices.to_numpy(), return_inverse=True
         )
-        named = [(names[0][pair // width], names[1][pair % width]) for pair in pairs.tolist()]
-        for one in sorted(set(named) - set(self.known)):
+        pair_names = [(names[0][pair // width], names[1][pair % width]) for pair in pairs.tolist()]
+        for one in sorted(set(pair_names) - set(self.known)):
             self.known.append(one)
             self.first.append(-1)
             self.next.append(-1)
         places = {one: number for number, one in enumerate(self.known)}
-        return np.array([places[one] for one in named], np.int64)[ids]
+        return np.array([places[one] for one in pair_names], np.int64)[ids]
 
     def fresh(self, rows: pa.Table, numbers: Ints) -> Ints:
         """Return the places of the rows that were never seen, in their order, each record once; they count as seen.
@@ -73,14 +73,14 @@ class Channels:
         places = np.flatnonzero(offsets >= np.array(self.next, np.int64)[numbers])
         if not len(places):
             return places
-        found, offsets = numbers[places], offsets[places]
-        ids, _, _ = pair_groups(offsets, found, len(self.known))
+        fresh_numbers, offsets = numbers[places], offsets[places]
+        ids, _, _ = pair_groups(offsets, fresh_numbers, len(self.known))
         _, once = np.unique(ids, return_index=True)
         if len(once) < len(ids):
             self._check_again(rows, places, places[once[ids]])
-        low = lowest_by_group(offsets, found, len(self.known))
-        high = highest_by_group(offsets, found, len(self.known))
-        for number in sorted_distinct(found).tolist():
+        low = lowest_by_group(offsets, fresh_numbers, len(self.known))
+        high = highest_by_group(offsets, fresh_numbers, len(self.known))
+        for number in sorted_distinct(fresh_numbers).tolist():
             if self.next[number] < 0:
                 self.first[number] = int(low[number])
             self.next[number] = int(high[number]) + 1
@@ -109,10 +109,10 @@ class Channels:
 
     def columns(self, schema: pa.Schema, numbers: Ints) -> list[pa.Array]:
         """Return topic and partition of these channels, in the types that messages have them in."""
-        places, made = pa.array(numbers), []
+        places, arrays = pa.array(numbers), []
         for place, name in enumerate(self._names[:2]):
-            made.append(pa.array([one[place] for one in self.known], schema.field(name).type).take(places))
-        return made
+            arrays.append(pa.array([one[place] for one in self.known], schema.field(name).type).take(places))
+        return arrays
 
     def ranks(self) -> Ints:
         """Return for each number the place of its channel in order of topic and partition."""

@@ -77,10 +77,10 @@ class QuantileSpec:
 
     def over_messages(self, schema: pa.Schema) -> FullState:
         """See FullStateSpec."""
-        found = column_type(schema, self.column)
-        if not (pa.types.is_integer(found) or pa.types.is_floating(found)):
+        kind = column_type(schema, self.column)
+        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
             raise OptionError(
-                f"a median or quantile of {self.column!r} needs whole numbers or floats, not {found}; cast the column"
+                f"a median or quantile of {self.column!r} needs whole numbers or floats, not {kind}; cast the column"
             )
         return _QuantileState(self.column, self.q)
 
@@ -117,8 +117,8 @@ class _QuantileState:
         low = np.floor(place).astype(np.int64)
         high = np.minimum(low + 1, window.borders[:-1] + np.maximum(counts - 1, 0))
         share = place - low
-        made = np.where(share == 0, numbers[low], numbers[low] * (1 - share) + numbers[high] * share)
-        return pa.array(made, mask=counts == 0)
+        quantiles = np.where(share == 0, numbers[low], numbers[low] * (1 - share) + numbers[high] * share)
+        return pa.array(quantiles, mask=counts == 0)
 
     def of_nothing(self, count: int) -> pa.Array:
         """See FullState."""
@@ -143,12 +143,14 @@ class WindowFunction:
 
     def over(self, window: WindowRows) -> pa.Array:
         """Call the function once for each group."""
-        made = [self._value(table) for table in _tables(window)]
-        cut = next((one for one in made if _is_cut(one, self.result)), None)
-        if cut is not None:
-            raise InputError(f"{self._no_such} {cut!r:.80} has a fraction, so round it, or take a type for fractions")
+        values = [self._value(table) for table in _tables(window)]
+        fraction = next((one for one in values if _is_cut(one, self.result)), None)
+        if fraction is not None:
+            raise InputError(
+                f"{self._no_such} {fraction!r:.80} has a fraction, so round it, or take a type for fractions"
+            )
         try:
-            return pa.array(made, self.result)
+            return pa.array(values, self.result)
         except Exception as error:  # Arrow lets through what a value of the user's raises when it is read
             raise InputError(f"{self._no_such} {error_text(error)}") from error
 
@@ -193,16 +195,16 @@ def window_function(function: Callable[[pa.Table], Any], result: pa.DataType, ve
 def _check_takes_one(function: Callable) -> None:
     """Raise OptionError for a function that cannot be called with a table alone; of some in C nobody can tell."""
     try:
-        found: Signature = signature(function)
+        parameters: Signature = signature(function)
     except (TypeError, ValueError):
         return
     try:
-        found.bind(None)
+        parameters.bind(None)
     except TypeError as error:
         called = getattr(function, "__name__", type(function).__name__)
         raise OptionError(
-            f"window_function: {called}{found} cannot be called with one argument ({error}): a function of a window's "
-            "Arrow table is expected"
+            f"window_function: {called}{parameters} cannot be called with one argument ({error}): a function of a "
+            "window's Arrow table is expected"
         ) from error
 
 
@@ -247,8 +249,8 @@ class _Recomputed:
         """See FullState."""
         order = tuple(pa.nulls(count, self.schema.field(name).type) for name in self.order)
         rows, groups = RowOrder(np.zeros(count, np.int64), order), Groups(np.arange(count), count)
-        made = self.function.gather(self.spec.no_values(self.schema, count), rows, groups)
-        return self.function.finish(made, np.zeros(count, np.int64))
+        accumulators = self.function.gather(self.spec.no_values(self.schema, count), rows, groups)
+        return self.function.finish(accumulators, np.zeros(count, np.int64))
 
 
 def _with_times(values: pa.Array, times: pa.Array) -> tuple[pa.Array, Ints]:
@@ -281,10 +283,10 @@ def computed(name: str, function: FullState, window: WindowRows) -> pa.Array:
     """Return the result column of one aggregate; raise InputError if it is not one value for each group."""
     some = np.diff(window.borders) > 0
     borders = np.append(window.borders[:-1][some], window.borders[-1])
-    made = function.over(WindowRows(window.rows, window.at, borders)) if some.any() else function.of_nothing(0)
-    if len(made) != some.sum():
-        raise InputError(f"the aggregate {name!r} gave {len(made)} values for {some.sum()} windows")
+    values = function.over(WindowRows(window.rows, window.at, borders)) if some.any() else function.of_nothing(0)
+    if len(values) != some.sum():
+        raise InputError(f"the aggregate {name!r} gave {len(values)} values for {some.sum()} windows")
     if some.all():
-        return made
-    found = np.cumsum(some) - 1
-    return pa.concat_arrays([made, function.of_nothing(1)]).take(pa.array(np.where(some, found, len(made))))
+        return values
+    value_places = np.cumsum(some) - 1
+    return pa.concat_arrays([values, function.of_nothing(1)]).take(pa.array(np.where(some, value_places, len(values))))

@@ -102,8 +102,8 @@ def windows(
         rows = axis.store.read(start - axis.grid.size - axis.grid.step, end + axis.grid.size + 1)
         at, sizes, one = places(plan, rows), message_bytes(rows), np.ones(rows.num_rows, np.int64)
         offsets, owners = channels.offsets(rows), channels.numbers(rows)
-        slices, found = axis.grid.slices(at), key_numbers(plan, keys, rows)
-        columns = [slices, owners, offsets, offsets, one, sizes, found]
+        slices, numbers = axis.grid.slices(at), key_numbers(plan, keys, rows)
+        columns = [slices, owners, offsets, offsets, one, sizes, numbers]
     else:
         index = axis.store.index
         columns = [*index.columns(), np.zeros(len(index.slices), np.int64)]
@@ -122,9 +122,9 @@ def _listed(
     places_of, ends = _expanded(axis.grid, columns[0])
     floor = LOWEST if axis.floor is None else axis.floor
     inside = (ends > max(edges[0], floor)) & (ends - axis.grid.size <= edges[1])
-    _, owners, first, last, rows, sizes, found = (column[places_of[inside]] for column in columns)
+    _, owners, first, last, rows, sizes, numbers = (column[places_of[inside]] for column in columns)
     ends = ends[inside]
-    ranks = keys.ranks(found) if by_key else found
+    ranks = keys.ranks(numbers) if by_key else numbers
     width = max(1, len(channels.known))
     minor = ranks * width + channels.ranks()[owners]
     ids, at, _ = pair_groups(ends, minor, int(minor.max(initial=0)) + 1)
@@ -133,7 +133,7 @@ def _listed(
     heads[ids[::-1]] = np.arange(len(ids) - 1, -1, -1)
     horizon = LOWEST if axis.horizon is None else axis.horizon
     return Listing(
-        keys.columns(found[heads]) if by_key else (), at - axis.grid.size, at, owners[heads],
+        keys.columns(numbers[heads]) if by_key else (), at - axis.grid.size, at, owners[heads],
         lowest_by_group(first, ids, count), highest_by_group(last, ids, count), add_by_group(rows, ids, count),
         add_by_group(sizes, ids, count), at <= horizon,
     )  # fmt: skip
@@ -146,9 +146,9 @@ def _expanded(grid: Grid, slices: Ints) -> tuple[Ints, Ints]:
     counts = np.array([len(ends) for ends in each], np.int64)
     flat = np.concatenate([np.empty(0, np.int64), *(np.arange(e.start, e.stop, e.step) for e in each)])
     first = np.cumsum(counts) - counts
-    taken = counts[which] if len(which) else np.empty(0, np.int64)
-    starts = np.repeat(first[which] - (np.cumsum(taken) - taken), taken) if len(which) else taken
-    return np.repeat(np.arange(len(slices)), taken), flat[np.arange(int(taken.sum())) + starts]
+    repeats = counts[which] if len(which) else np.empty(0, np.int64)
+    starts = np.repeat(first[which] - (np.cumsum(repeats) - repeats), repeats) if len(which) else repeats
+    return np.repeat(np.arange(len(slices)), repeats), flat[np.arange(int(repeats.sum())) + starts]
 
 
 def chosen(
@@ -170,13 +170,13 @@ def chosen(
     return in_order(plan, channels, rows.select(plan.schema.names))
 
 
-def _equal(name: str, found: pa.ChunkedArray, value: Any) -> pa.ChunkedArray:
+def _equal(name: str, column: pa.ChunkedArray, value: Any) -> pa.ChunkedArray:
     """Say of each value whether it is this one; null and NaN are themselves, as keys are."""
     if value is None:
-        return pc.is_null(found)
-    if pa.types.is_floating(found.type) and value != value:  # noqa: PLR0124
-        return pc.is_nan(found)
-    return pc.equal(found, wanted(name, found.type, value))
+        return pc.is_null(column)
+    if pa.types.is_floating(column.type) and value != value:  # noqa: PLR0124
+        return pc.is_nan(column)
+    return pc.equal(column, wanted(name, column.type, value))
 
 
 def numbers_of(edges: tuple[Edge, Edge]) -> tuple[int, int]:

@@ -137,30 +137,30 @@ class MessageStore:
             starts.tolist(), first.tolist(), np.append(first[1:], len(slices)).tolist(), strict=True
         ):
             self._logs.append(f"{self._prefix}{start}", rows.slice(low, high - low))
-        found = _index_of(slices, channels, self._channels.offsets(rows), message_bytes(rows))
-        self._logs.append(self._log, found.table())
-        self._know(SliceIndex.of([self.index.table(), found.table()]))
+        index = _index_of(slices, channels, self._channels.offsets(rows), message_bytes(rows))
+        self._logs.append(self._log, index.table())
+        self._know(SliceIndex.of([self.index.table(), index.table()]))
 
     def read(self, low: int, high: int) -> pa.Table:
         """Return the messages of the slices in `[low, high)`, in no order."""
         first, behind = np.searchsorted(self.slices, (low, high))
         return self.read_slices(self.slices[first:behind])
 
-    def read_slices(self, chosen: Ints) -> pa.Table:
+    def read_slices(self, starts: Ints) -> pa.Table:
         """Return the messages of the slices with these starts, in no order."""
-        tables = [table for start in chosen.tolist() for table in self._logs.read(f"{self._prefix}{start}")]
+        tables = [table for start in starts.tolist() for table in self._logs.read(f"{self._prefix}{start}")]
         return pa.concat_tables([self._plan.stored_schema.empty_table(), *tables])
 
     def forget(self, before: int) -> tuple[int, int]:
         """Drop the slices before this one; return how many messages they held, and their bytes."""
-        dropped, self.index = self.index.cut(before)
+        expired, self.index = self.index.cut(before)
         first, self._expired = int(np.searchsorted(self.slices, before)), before
         for start in self.slices[:first].tolist():
             self._logs.drop(f"{self._prefix}{start}")
         self.slices = self.slices[first:]
         if not len(self.slices):
             self._logs.drop(self._log)
-        return int(dropped.rows.sum()), int(dropped.sizes.sum())
+        return int(expired.rows.sum()), int(expired.sizes.sum())
 
     def merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
         """Merge parts of a log of this store."""
@@ -198,12 +198,12 @@ def message_bytes(rows: pa.Table) -> Ints:
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
         if name == ARRIVAL:
             continue
-        found = column.type
-        if pa.types.is_string(found) or pa.types.is_binary(found):
+        kind = column.type
+        if pa.types.is_string(kind) or pa.types.is_binary(kind):
             lengths = pc.fill_null(pc.binary_length(column), 0)
             sizes += 4 + contiguous(lengths).to_numpy()
-        elif pa.types.is_primitive(found):
-            sizes += max(1, found.bit_width // 8)
+        elif pa.types.is_primitive(kind):
+            sizes += max(1, kind.bit_width // 8)
         else:
             sizes += -(-column.nbytes // max(1, rows.num_rows))
     return sizes

@@ -47,8 +47,8 @@ class OpenedWindows(KeyedLog[Opened]):
 
     def mark_shown(self, places: Ints) -> None:
         """Count a pane of these windows."""
-        shown = self.rows.take(places)
-        self.change(places, replace(shown, panes=shown.panes + 1))
+        windows = self.rows.take(places)
+        self.change(places, replace(windows, panes=windows.panes + 1))
 
 
 def spans(groups: Ints, lows: Ints, highs: Ints, of: Ints, at: Ints) -> tuple[Ints, Ints]:

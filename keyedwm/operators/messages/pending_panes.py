@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import Ints, sorted_distinct
 from keyedwm.operators.messages.plan import StorePlan
-from keyedwm.operators.panes import Meant
+from keyedwm.operators.panes import WindowFilter
 from keyedwm.operators.results import END
 from keyedwm.operators.state.key_dictionary import KeyDictionary
 from keyedwm.operators.state.keyed_log import PairLog, Pairs
@@ -34,13 +34,13 @@ class PendingPanes:
         for end, numbers in changed.items():
             self._pairs.append(keys, Pairs(numbers, np.full(len(numbers), end, np.int64)))
 
-    def taken(self, keys: KeyDictionary, meant: Meant) -> tuple[ByEnd, ByEnd]:
+    def taken(self, keys: KeyDictionary, is_due: WindowFilter) -> tuple[ByEnd, ByEnd]:
         """Take the pairs of the windows that are meant. Return them, and those that wait on."""
-        found = self._pairs.take(keys)
-        ends = sorted_distinct(found.bounds)
+        pairs = self._pairs.take(keys)
+        ends = sorted_distinct(pairs.bounds)
         both: tuple[ByEnd, ByEnd] = {}, {}
-        for end, is_meant in zip(ends.tolist(), meant(ends).tolist(), strict=True):
-            both[not is_meant][end] = found.keys[found.bounds == end]
+        for end, is_meant in zip(ends.tolist(), is_due(ends).tolist(), strict=True):
+            both[not is_meant][end] = pairs.keys[pairs.bounds == end]
         self.add(keys, both[1])
         return both
 

@@ -78,13 +78,15 @@ class StorePlan:
 
     def __post_init__(self) -> None:
         self._check_kinds()
-        named, places = [name for name, _ in self.aggregates], self.record[:2] if self.is_rows else ()
-        check_aggregation(self.schema, by=self.by, time=self.time, order=self.record, aggregates=named, places=places)
+        result_names, places = [name for name, _ in self.aggregates], self.record[:2] if self.is_rows else ()
+        check_aggregation(
+            self.schema, by=self.by, time=self.time, order=self.record, aggregates=result_names, places=places
+        )
         check_record(self.schema, self.record)
         order = self.record
         time = self.time if self.is_rows else None
-        made = tuple(bound(spec, self.schema, order, time) for _, spec in self.aggregates)
-        object.__setattr__(self, "functions", made)
+        functions = tuple(bound(spec, self.schema, order, time) for _, spec in self.aggregates)
+        object.__setattr__(self, "functions", functions)
         self.kind.check(self)
         if not self.accumulating and ARRIVAL in self.schema.names:
             raise OptionError(f"with accumulating=False a message's column cannot be called {ARRIVAL!r}: rename it")
@@ -152,10 +154,10 @@ class StorePlan:
         """
         channel = [self.schema.field(name) for name in self.record[:2]] if self.is_rows else []
         window = pa.field(WINDOW, ROWS_WINDOW_TYPE if self.is_rows else WINDOW_TYPE)
-        made = [
+        fields = [
             pa.field(name, function.result) for (name, _), function in zip(self.aggregates, self.functions, strict=True)
         ]
-        return pa.schema([*self.key_fields, *channel, window, *made, pa.field(PANE, PANE_TYPE)])
+        return pa.schema([*self.key_fields, *channel, window, *fields, pa.field(PANE, PANE_TYPE)])
 
     @cached_property
     def stored_schema(self) -> pa.Schema:

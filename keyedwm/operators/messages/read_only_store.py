@@ -26,7 +26,7 @@ MESSAGES = "messages-"  # how the names of blobs of messages begin
 ALL = (LOWEST, HIGHEST)
 # The columns of windows behind those of their keys, and the columns that say which window it is.
 EDGES, CHANNEL, COMPLETE = ("start", "end"), ("topic", "partition"), "is_complete"
-HELD = ("first_offset", "last_offset", "messages", "bytes")
+COUNTS = ("first_offset", "last_offset", "messages", "bytes")
 
 
 class Listed(Protocol):
@@ -68,8 +68,8 @@ class ListedInput:
     def windows(self, *, by_key: bool) -> pa.Table:
         """See `Listed`; windows that are each of one key are listed with it anyway."""
         columns = self._operator.inputs[self._number].columns
-        found = self._operator.windows(*ALL, by_key=by_key or self._of_keys, input_number=self._number)
-        return without_channels(found, columns.by, columns.record)
+        listing = self._operator.windows(*ALL, by_key=by_key or self._of_keys, input_number=self._number)
+        return without_channels(listing, columns.by, columns.record)
 
     def messages(self) -> pa.Table:
         """See `Listed`."""
@@ -101,7 +101,7 @@ def check_by_key(kind: WindowKind) -> None:
         )
 
 
-def without_channels(found: pa.Table, by: tuple[str, ...], record: tuple[str, str, str]) -> pa.Table:
+def without_channels(listing: pa.Table, by: tuple[str, ...], record: tuple[str, str, str]) -> pa.Table:
     """Return windows without keys that are topic or partition, which every window has."""
-    keys = found.column_names[: -len((*EDGES, *CHANNEL, *HELD, COMPLETE))]
-    return found.drop_columns([shown for shown, name in zip(keys, by, strict=False) if name in record[:2]])
+    keys = listing.column_names[: -len((*EDGES, *CHANNEL, *COUNTS, COMPLETE))]
+    return listing.drop_columns([column for column, name in zip(keys, by, strict=False) if name in record[:2]])

@@ -84,14 +84,14 @@ def panes(
     """Return a pane of each group; edges: of its window. channels: the columns of its topic and partition, of rows."""
     count = len(messages)
     window = replace(messages.window, rows=messages.window.rows.select(plan.schema.names))
-    made = [
+    results = [
         computed(name, function, window) for (name, _), function in zip(plan.aggregates, plan.functions, strict=True)
     ]
     pane = pa.StructArray.from_arrays(
         [pa.repeat(timing.value, count), pa.array(index.astype(np.int32)), pa.repeat(last, count)],
         fields=list(PANE_TYPE),
     )
-    columns = [*keys.columns(messages.keys), *channels, _window(plan, *edges), *made, pane]
+    columns = [*keys.columns(messages.keys), *channels, _window(plan, *edges), *results, pane]
     return Output(pa.Table.from_arrays(columns, schema=plan.result_schema), edges[1] - 1)
 
 
@@ -105,6 +105,6 @@ def _window(plan: StorePlan, starts: Ints, ends: Ints) -> pa.Array:
 def pieces(in_order: Ints, sizes: Ints, most: int) -> Iterator[Ints]:
     """Yield windows, in an order, so many at a time that they hold about that many messages; sizes: of each."""
     behind = np.cumsum(sizes[in_order])
-    for cut in np.split(in_order, np.searchsorted(behind, np.arange(most, behind[-1:].sum(), most))):
-        if len(cut):
-            yield cut
+    for piece in np.split(in_order, np.searchsorted(behind, np.arange(most, behind[-1:].sum(), most))):
+        if len(piece):
+            yield piece

@@ -82,8 +82,8 @@ class StoreCounts:
     @classmethod
     def together(cls, counts: Iterable[StoreCounts]) -> StoreCounts:
         """Return the sums of several, as of the sides of a join."""
-        counted = list(counts)
-        return cls(**{name: sum(getattr(one, name) for one in counted) for name in _NAMES})
+        several = list(counts)
+        return cls(**{name: sum(getattr(one, name) for one in several) for name in _NAMES})
 
 
 _NAMES = [one.name for one in fields(StoreCounts)]

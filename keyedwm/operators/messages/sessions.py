@@ -91,9 +91,9 @@ class Sessions:
     def __len__(self) -> int:
         return len(self.heads)
 
-    def take(self, chosen: Ints | Flags) -> Sessions:
+    def take(self, places: Ints | Flags) -> Sessions:
         """Return some of them."""
-        return Sessions(*(getattr(self, one.name)[chosen] for one in fields(self)))
+        return Sessions(*(getattr(self, one.name)[places] for one in fields(self)))
 
     def owners(self, keys: Ints, at: Ints) -> Ints:
         """Return the place of the session that holds each message, -1 if none does; at: event times."""
@@ -103,11 +103,11 @@ class Sessions:
         )
         before = np.empty(total, np.int64)
         before[order] = np.maximum.accumulate(np.where(order < count, order, -1))
-        found = before[count:]
+        owners = before[count:]
         if not count:
-            return found
-        holds = (found >= 0) & (self.keys[found] == keys) & (at < self.ends[found])
-        return np.where(holds, found, -1)
+            return owners
+        holds = (owners >= 0) & (self.keys[owners] == keys) & (at < self.ends[owners])
+        return np.where(holds, owners, -1)
 
 
 class OpenSessions(KeyedLog[Parts]):
@@ -126,27 +126,27 @@ class OpenSessions(KeyedLog[Parts]):
         super()._know(rows)
         self.sessions = rows.sessions()
 
-    def replace(self, gone: Flags, made: Parts) -> Ints:
+    def replace(self, is_old: Flags, new_parts: Parts) -> Ints:
         """Hold these parts of whole sessions in the place of others; return the places of their sessions, ascending."""
-        left, kept = self.parts.take(gone), self.parts.take(~gone)
+        left, rest = self.parts.take(is_old), self.parts.take(~is_old)
         none = np.zeros(len(left), np.int64)
-        both = kept.with_others(made)  # no older rows are left in it, which `put` would look for
+        both = rest.with_others(new_parts)  # no older rows are left in it, which `put` would look for
         order = np.lexsort((both.channels, both.starts, both.keys))
         self._know(both.take(order))
-        self._write(replace(left, rows=none, sizes=none).with_others(made).newest())
-        return np.flatnonzero((order >= len(kept))[self.sessions.heads])
+        self._write(replace(left, rows=none, sizes=none).with_others(new_parts).newest())
+        return np.flatnonzero((order >= len(rest))[self.sessions.heads])
 
     def parts_of(self, sessions: Ints) -> Flags:
         """Return which parts belong to these sessions, by their places."""
-        chosen = np.zeros(len(self.sessions), np.bool_)
-        chosen[sessions] = True
-        return np.repeat(chosen, np.diff(np.append(self.sessions.heads, len(self.parts))))
+        is_asked = np.zeros(len(self.sessions), np.bool_)
+        is_asked[sessions] = True
+        return np.repeat(is_asked, np.diff(np.append(self.sessions.heads, len(self.parts))))
 
     def mark_shown(self, sessions: Ints) -> None:
         """Count one more pane, with all messages, of these sessions."""
         places = np.flatnonzero(self.parts_of(sessions))
-        shown = self.parts.take(places)
-        self.change(places, replace(shown, shown_messages=shown.rows, panes=shown.panes + 1))
+        parts = self.parts.take(places)
+        self.change(places, replace(parts, shown_messages=parts.rows, panes=parts.panes + 1))
 
 
 def joined(fresh: Parts, old: Parts, runs: tuple[Ints, Ints, Ints]) -> tuple[Parts, Flags]:
@@ -166,12 +166,12 @@ def joined(fresh: Parts, old: Parts, runs: tuple[Ints, Ints, Ints]) -> tuple[Par
     begins[1:] = (np.diff(ids) != 0) | (np.diff(both.channels) != 0)
     group, heads = np.cumsum(begins) - 1, np.flatnonzero(begins)
     count, of = len(heads), ids[heads]
-    made = Parts(
+    new_parts = Parts(
         both.keys[heads], both.channels[heads], starts[of], ends[of], lowest_by_group(both.first, group, count),
         highest_by_group(both.last, group, count), add_by_group(both.rows, group, count),
         add_by_group(both.sizes, group, count), add_by_group(both.shown_messages, group, count), panes[of],
     )  # fmt: skip
-    return made, taken_in
+    return new_parts, taken_in
 
 
 MESSAGES = "messages-"
@@ -208,16 +208,16 @@ class SessionMessages:
             if start < high and start + self.width_ms > low:
                 yield self._slice(start)
 
-    def of(self, open_: OpenSessions, chosen: Sessions) -> tuple[pa.Table, Ints]:
+    def of(self, open_: OpenSessions, sessions: Sessions) -> tuple[pa.Table, Ints]:
         """Return the messages of some sessions, in no order, and for each the place of its session among them."""
         tables, owners = [self._plan.schema.empty_table()], [np.empty(0, np.int64)]
-        if len(chosen):
-            slices = self.read(int(chosen.starts.min()), int(chosen.ends.max()))
+        if len(sessions):
+            slices = self.read(int(sessions.starts.min()), int(sessions.ends.max()))
             batches = (batch for rows in slices for batch in rows.to_batches())
             for rows in grouped(batches, _LOOK_ROWS, _LOOK_BYTES):
-                found = chosen.owners(open_.numbers(rows), places(self._plan, rows))
-                tables.append(rows.filter(pa.array(found >= 0)))
-                owners.append(found[found >= 0])
+                session_places = sessions.owners(open_.numbers(rows), places(self._plan, rows))
+                tables.append(rows.filter(pa.array(session_places >= 0)))
+                owners.append(session_places[session_places >= 0])
         return pa.concat_tables(tables), np.concatenate(owners)
 
     def tidy(self, open_: OpenSessions, floor: int) -> None:
@@ -227,11 +227,11 @@ class SessionMessages:
             return
         sessions = open_.sessions
         by_start = np.argsort(sessions.starts, kind="stable")
-        reached = np.maximum.accumulate(sessions.ends[by_start])
+        highest_ends = np.maximum.accumulate(sessions.ends[by_start])
         before = np.searchsorted(sessions.starts[by_start], np.array(due) + self.width_ms)
         for start, count in zip(due, before.tolist(), strict=True):
             self.looks[start] = 2 * floor - start
-            if not (count and reached[count - 1] > start and self._rewritten(open_, start)):
+            if not (count and highest_ends[count - 1] > start and self._rewritten(open_, start)):
                 self._logs.drop(f"{MESSAGES}{start}")
                 self._starts.discard(start)
                 del self.looks[start]
@@ -246,10 +246,10 @@ class SessionMessages:
     def _rewritten(self, open_: OpenSessions, start: int) -> bool:
         """Write a slice anew with the messages of open sessions alone; return whether there are any."""
         rows = self._slice(start)
-        kept = rows.filter(pa.array(open_.sessions.owners(open_.numbers(rows), places(self._plan, rows)) >= 0))
-        if kept.num_rows < rows.num_rows:
-            self._logs.replace(f"{MESSAGES}{start}", kept)
-        return bool(kept.num_rows)
+        open_rows = rows.filter(pa.array(open_.sessions.owners(open_.numbers(rows), places(self._plan, rows)) >= 0))
+        if open_rows.num_rows < rows.num_rows:
+            self._logs.replace(f"{MESSAGES}{start}", open_rows)
+        return bool(open_rows.num_rows)
 
 
 def _width_ms(plan: StorePlan) -> int:

@@ -56,8 +56,8 @@ class MessageShape(ABC):
     # Whether messages lie by event time; else by offset, so that no watermark says anything of them.
     of_time: bool = True
 
-    def __init__(self, kept: ShapeContext) -> None:
-        self._inputs, self._logs = kept.inputs, kept.logs
+    def __init__(self, context: ShapeContext) -> None:
+        self._inputs, self._logs = context.inputs, context.logs
 
     def validated(self, input_number: int, rows: pa.Table) -> pa.Table:
         """Called when messages came, before anything changes: return them as they are held.
@@ -140,10 +140,10 @@ class StoreShape(MessageShape):
         if windows is not None:
             cls.of_windows[windows] = cls
 
-    def __init__(self, plan: StorePlan, kept: ShapeContext, state: Mapping[str, Any]) -> None:
+    def __init__(self, plan: StorePlan, context: ShapeContext, state: Mapping[str, Any]) -> None:
         del state
-        super().__init__(kept)
-        self._plan, self.channels, self._account = plan, kept.inputs[0].channels, kept.inputs[0].account
+        super().__init__(context)
+        self._plan, self.channels, self._account = plan, context.inputs[0].channels, context.inputs[0].account
 
     def of_input(self, _number: int) -> Held:
         """All that is held."""

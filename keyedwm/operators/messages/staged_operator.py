@@ -79,9 +79,9 @@ class StagedPlan(ABC):
 class StagedOperator(ABC):
     """Passes each call to the operator over kept messages, and lays out its results as rows (`_leaving`)."""
 
-    def __init__(self, kept: MessageOperator) -> None:
-        self._kept, self._before = kept, kept.counts
-        for channels in kept.channels:
+    def __init__(self, operator: MessageOperator) -> None:
+        self._kept, self._before = operator, operator.counts
+        for channels in operator.channels:
             channels.one_row_each = True
 
     @property
@@ -134,7 +134,7 @@ class StagedOperator(ABC):
         return self._kept.drain()
 
     @abstractmethod
-    def _leaving(self, made: Iterator[Output]) -> Iterator[Output]:
+    def _leaving(self, outputs: Iterator[Output]) -> Iterator[Output]:
         """Return outputs as rows of the result."""
 
 
@@ -147,11 +147,11 @@ class RejectedRows:
     rejected: pa.Schema
 
     def __post_init__(self) -> None:
-        taken = [name for name in self.results.names if name.lower() == REJECTED]  # Spark does not tell case apart
-        if self.late is LatePolicy.EMIT and taken:
+        reserved = [name for name in self.results.names if name.lower() == REJECTED]  # Spark does not tell case apart
+        if self.late is LatePolicy.EMIT and reserved:
             raise OptionError(
-                f"a result column cannot be called {taken[0]!r}: with late='emit' that is the column of the messages "
-                "that no window takes"
+                f"a result column cannot be called {reserved[0]!r}: with late='emit' that is the column of the "
+                "messages that no window takes"
             )
 
     @property
@@ -159,12 +159,12 @@ class RejectedRows:
         """Of all rows that leave."""
         return pa.schema([*self.results, self._column]) if self.late is LatePolicy.EMIT else self.results
 
-    def result(self, made: Output) -> Output:
+    def result(self, output: Output) -> Output:
         """Return results as rows that leave."""
         if self.late is not LatePolicy.EMIT:
-            return made
-        nothing = pa.nulls(made.rows.num_rows, self._column.type)
-        return Output(made.rows.append_column(self._column, nothing), made.event_ms)
+            return output
+        nothing = pa.nulls(output.rows.num_rows, self._column.type)
+        return Output(output.rows.append_column(self._column, nothing), output.event_ms)
 
     def row(self, rejected: pa.Table) -> Output:
         """Return messages as rows that leave; they have no event time, so that no watermark is behind them."""

@@ -56,16 +56,16 @@ class StagedStore(StagedPlan):
 class StagedStoreOperator(StagedOperator):
     """A store behind the operator protocol; see `protocol.Operator`."""
 
-    def __init__(self, staged: StagedStore, store: BlobStore) -> None:
-        self._staged = staged
-        super().__init__(message_operator(staged.plan, store))
+    def __init__(self, plan: StagedStore, store: BlobStore) -> None:
+        self._staged = plan
+        super().__init__(message_operator(plan.plan, store))
 
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
         """Take messages; all of a batch in one call, since their offsets are in no order."""
         return self._leaving(self._kept.on_rows(input_number, rows, now_ms))
 
-    def _leaving(self, made: Iterator[Output]) -> Iterator[Output]:
-        for output in made:
+    def _leaving(self, outputs: Iterator[Output]) -> Iterator[Output]:
+        for output in outputs:
             event_ms = no_times(output.rows.num_rows) if self._staged.plan.is_rows else output.event_ms
             yield self._staged.rejected_rows.result(Output(output.rows, event_ms))
         rejected = self._kept.rejected()

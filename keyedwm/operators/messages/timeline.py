@@ -190,13 +190,13 @@ class Timeline:
     def _show_due(self, by: EveryBy, at: int) -> Iterator[Output]:
         """Yield the panes that are due by time of a kind."""
         horizon, floor = self._horizon_and_floor()
-        for timing, meant in self._policy.due(by, at).items():
+        for timing, is_due in self._policy.due(by, at).items():
             keys = KeyDictionary(self._plan.key_fields)
-            due, left = self._pending[timing].taken(keys, meant)
+            due, left = self._pending[timing].taken(keys, is_due)
             self._policy.left(timing, left)
             is_late = timing is Timing.LATE
-            shown = {end: found for end, found in due.items() if end > floor and (is_late or end > horizon)}
-            yield from self._show(keys, shown, timing)
+            due_keys = {end: numbers for end, numbers in due.items() if end > floor and (is_late or end > horizon)}
+            yield from self._show(keys, due_keys, timing)
 
     def held_ends(self, above: int, by: int) -> list[int]:
         """Return the ends in `(above, by]` of windows that hold a message, ascending."""
@@ -247,14 +247,15 @@ class Timeline:
             ends = self.grid.ends_of(start)
             if ends[0] > horizon and not wants_open:
                 break  # so it is for all later slices
-            found = sorted_distinct(numbers[slices == start])
+            numbers_here = sorted_distinct(numbers[slices == start])
             for end in ends:
                 if floor < end <= horizon:
-                    late.setdefault(end, []).append(found)
+                    late.setdefault(end, []).append(numbers_here)
                 elif end > max(horizon, floor) and wants_open:
-                    open_.setdefault(end, []).append(found)
+                    open_.setdefault(end, []).append(numbers_here)
         merged = (
-            {end: sorted_distinct(np.concatenate(found)) for end, found in sorted(one.items())} for one in (late, open_)
+            {end: sorted_distinct(np.concatenate(numbers_here)) for end, numbers_here in sorted(one.items())}
+            for one in (late, open_)
         )
         return next(merged), next(merged)
 
@@ -262,10 +263,10 @@ class Timeline:
         self, keys: KeyDictionary, changed: Mapping[int, Ints], timing: Timing, enough: int = 0
     ) -> Iterator[Output]:
         """Yield a pane for these keys of windows; enough: only those with so many messages more than the last one."""
-        for end, wanted in sorted(changed.items()):
+        for end, numbers_here in sorted(changed.items()):
             rows = self._read(end)
-            mine = np.isin(key_numbers(self._plan, keys, rows), wanted)
-            yield from self._emit(keys, end, rows.filter(pa.array(mine)), timing, enough=enough)
+            is_changed = np.isin(key_numbers(self._plan, keys, rows), numbers_here)
+            yield from self._emit(keys, end, rows.filter(pa.array(is_changed)), timing, enough=enough)
 
     def _emit(
         self, keys: KeyDictionary, end: int, rows: pa.Table, timing: Timing, *, enough: int = 0, last: bool = False
@@ -276,17 +277,17 @@ class Timeline:
         number = (end - self._ends.offset_ms) // self._ends.slide_ms
         ends = np.full(len(messages), number, np.int64)
         index, before = self._panes.emitted(keys, messages.keys, ends)
-        shown = messages.counts
+        marks = messages.counts
         if not self._plan.accumulating:  # the mark is an arrival; complete windows speak without news, too
-            shown = np.full_like(shown, self._arrivals)
+            marks = np.full_like(marks, self._arrivals)
             messages, before = messages.since(before), np.zeros_like(before)
             enough = max(enough, int(not last and timing is not Timing.ON_TIME))
         if enough:
             due = np.flatnonzero(messages.counts - before >= enough)
-            messages, ends, index, shown = messages.take(due), ends[due], index[due], shown[due]
+            messages, ends, index, marks = messages.take(due), ends[due], index[due], marks[due]
         if not len(messages):
             return
-        self._panes.append(keys, messages.keys, ends, index + 1, shown)
+        self._panes.append(keys, messages.keys, ends, index + 1, marks)
         end_of_each = np.full(len(messages), end)
         edges = end_of_each - self.grid.size, end_of_each
         channels: list[pa.Array] = []
@@ -297,6 +298,6 @@ class Timeline:
 
 def met(at: Ints, before: int) -> Ints:
     """Return the horizon that each message meets where messages move it: the highest place before its own."""
-    found = np.full(len(at), before)
-    found[1:] = np.maximum(np.maximum.accumulate(at)[:-1], before)
-    return found
+    horizons = np.full(len(at), before)
+    horizons[1:] = np.maximum(np.maximum.accumulate(at)[:-1], before)
+    return horizons

@@ -67,8 +67,8 @@ class StandaloneOperator(Generic[_Any]):
         results = self.get_result()
         self.store.apply(self._operator.drain())
         self._results.clear()
-        for found in self._rejected:
-            found.clear()
+        for tables in self._rejected:
+            tables.clear()
         return results
 
     def finish(self) -> None:
@@ -80,16 +80,16 @@ class StandaloneOperator(Generic[_Any]):
         """The wall-clock time at which `timeout` has something to do, None if nothing is pending."""
         return self._operator.next_timer_ms
 
-    def _take(self, number: int, messages: pa.Table, now_ms: int | None, what: str) -> None:
+    def _take(self, number: int, messages: pa.Table, now_ms: int | None, results: str) -> None:
         """Take messages of an input; what is due by the clock then comes, as `timeout` gives it. what: that is due."""
         if now_ms is None and self.plan.by_clock:
-            raise OptionError(f"the plan has {what} by the clock: give add_message the wall-clock time as now_ms")
+            raise OptionError(f"the plan has {results} by the clock: give add_message the wall-clock time as now_ms")
         clock_ms = None if now_ms is None else whole_ms("now_ms", now_ms)
         self._keep(self._operator.on_rows(number, messages, clock_ms), may_refuse=True)
         if clock_ms is not None and self.plan.by_clock:
             self._keep(self._operator.on_timer(clock_ms))
 
-    def _keep(self, made: Iterator[Output], *, may_refuse: bool = False) -> None:
+    def _keep(self, outputs: Iterator[Output], *, may_refuse: bool = False) -> None:
         """Keep what a call gives. may_refuse: it checks what it is given before anything changes, and counts it."""
         if self._failure is not None:
             raise InputError(
@@ -98,13 +98,13 @@ class StandaloneOperator(Generic[_Any]):
             )
         before = self._operator.counts.given
         try:
-            self._results += [output.rows for output in made]
+            self._results += [output.rows for output in outputs]
         except Exception as failure:
             if not may_refuse or self._operator.counts.given != before:
                 self._failure = failure
             raise
-        for number, found in enumerate(self._rejected):
-            found.append(self._operator.rejected(number))
+        for number, tables in enumerate(self._rejected):
+            tables.append(self._operator.rejected(number))
 
 
 class WindowOperator(StandaloneOperator[StorePlan]):

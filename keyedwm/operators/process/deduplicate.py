@@ -21,7 +21,7 @@ from keyedwm.core.errors import OptionError
 from keyedwm.core.rows import EVENT_TIME
 from keyedwm.operators.kernels import pass_within
 from keyedwm.operators.plan_checks import check_key_columns, check_length, check_named_once
-from keyedwm.operators.process.passed_keys import HELD, NEVER, Passed, PassedKeys
+from keyedwm.operators.process.passed_keys import NEVER, STATE_COLUMNS, Passed, PassedKeys
 from keyedwm.operators.process.processor import Processor
 from keyedwm.operators.process.running_state import RECORD
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
@@ -39,9 +39,9 @@ class DeduplicatePlan:
     def __post_init__(self) -> None:
         check_key_columns(self.schema, (*self.on, self.time), self.on)
         check_named_once("deduplicate: on", self.on)
-        taken = next((name for name in self.on if name in HELD), None)
-        if taken is not None:
-            raise OptionError(f"deduplicate: a key column cannot be called {taken!r}: the state has one; rename it")
+        reserved = next((name for name in self.on if name in STATE_COLUMNS), None)
+        if reserved is not None:
+            raise OptionError(f"deduplicate: a key column cannot be called {reserved!r}: the state has one; rename it")
         if not self.on:
             raise OptionError("deduplicate: on=[]: a column at least is expected, whose equal values are duplicates")
         if self.within_ms < 1:
@@ -82,13 +82,13 @@ class Deduplicate(Processor):
         keys = key_columns(self._plan.on, rows)
         earlier = PassedKeys(self.state, self._fields)
         passes = self._passing(keys, times, earlier.near(keys, times, self._plan.within_ms))
-        chosen = np.flatnonzero(passes)
-        if len(chosen):
-            passed = rows.take(pa.array(chosen))
+        places = np.flatnonzero(passes)
+        if len(places):
+            passing = rows.take(pa.array(places))
             from_ms = int(times.min()) if self.watermark_ms is None else self.watermark_ms
-            earlier.add(passed, times[chosen], self._plan.within_ms, from_ms)
-            columns = [passed[name] for name in self._plan.result_schema.names]
-            yield pa.table([*columns, passed[self._plan.time]], [*self._plan.result_schema.names, EVENT_TIME])
+            earlier.add(passing, times[places], self._plan.within_ms, from_ms)
+            columns = [passing[name] for name in self._plan.result_schema.names]
+            yield pa.table([*columns, passing[self._plan.time]], [*self._plan.result_schema.names, EVENT_TIME])
 
     def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[pa.Table]:  # noqa: ARG002
         """Forget the keys that no row can repeat any more."""

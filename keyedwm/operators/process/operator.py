@@ -71,8 +71,8 @@ class ProcessOperator:
 
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:  # noqa: ARG002
         """Hand rows to the processor."""
-        shown = rows.drop_columns([self._plan.inputs[input_number].time])
-        return self._outputs(self._processor.on_rows(input_number, shown))
+        visible_rows = rows.drop_columns([self._plan.inputs[input_number].time])
+        return self._outputs(self._processor.on_rows(input_number, visible_rows))
 
     def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:
         """Tell a watermark that has increased."""
@@ -128,12 +128,12 @@ class ProcessOperator:
     def _merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
         return joined(log, tables).combine_chunks()
 
-    def _whole(self, what: str, number: object, of: str = " of ms") -> int:
+    def _whole(self, name: str, number: object, of: str = " of ms") -> int:
         try:
             return operator.index(number)  # type: ignore[arg-type]  # as of NumPy, too
         except TypeError as error:
             raise InputError(
-                f"process: {self._plan.called} gave {number!r} as {what}, a whole number{of} is expected"
+                f"process: {self._plan.called} gave {number!r} as {name}, a whole number{of} is expected"
             ) from error
 
     def _tell_watermarks(self, by_input: Sequence[int | None]) -> None:
@@ -154,16 +154,16 @@ class ProcessOperator:
 
     def _output(self, table: object) -> Output:
         """Check what a processor emits, and read its event times."""
-        wanted = self._plan.result
+        schema = self._plan.result
         if not isinstance(table, pa.Table):
             raise InputError(f"process: {self._plan.called} emitted {type(table).__name__}, Arrow tables are expected")
-        if set(table.column_names) != {*wanted.names, EVENT_TIME}:
+        if set(table.column_names) != {*schema.names, EVENT_TIME}:
             raise InputError(
                 f"process: {self._plan.called} emitted a table with the columns {', '.join(table.column_names)}, the "
-                f"result has {', '.join(wanted.names)}, and {EVENT_TIME} is expected beside them"
+                f"result has {', '.join(schema.names)}, and {EVENT_TIME} is expected beside them"
             )
         try:
-            rows = table.select(wanted.names).cast(wanted)
+            rows = table.select(schema.names).cast(schema)
             times = contiguous(table[EVENT_TIME]).cast(_TIMESTAMP).cast(pa.int64())
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise InputError(f"process: {self._plan.called} emitted a table that does not fit: {error}") from error
@@ -178,14 +178,14 @@ def _check_facts(facts: object) -> None:
         raise TypeError(f"facts are {type(facts).__name__}, a dict is expected")
     left: list[object] = [facts]
     while left:
-        found = left.pop()
-        if isinstance(found, dict):
-            wrong = next((key for key in found if not isinstance(key, str)), None)
-            if wrong is not None or None in found:
+        read_back = left.pop()
+        if isinstance(read_back, dict):
+            wrong = next((key for key in read_back if not isinstance(key, str)), None)
+            if wrong is not None or None in read_back:
                 raise TypeError(f"the key {wrong!r} is {type(wrong).__name__}, keys are texts")
-            left += found.values()
-        elif isinstance(found, list | tuple):
-            left += found
+            left += read_back.values()
+        elif isinstance(read_back, list | tuple):
+            left += read_back
 
 
 KEYS_STATE = "key_watermarks"  # in the manifest
@@ -217,15 +217,15 @@ class PerKeyProcessOperator(ProcessOperator):
         """Hand rows to the processor, then the keys whose watermarks they have raised."""
         owners = self._own.numbers(key_columns(self._plan.owners, rows), rows.num_rows)
         before = self._own.reached()
-        counted = before[owners]
+        watermarks = before[owners]
         channels = None
         if self._plan.channel:
             channels = hashed_rows([contiguous(rows[name]) for name in self._plan.channel], rows.num_rows)
         times = ints(contiguous(rows[self._plan.inputs[input_number].time]))
-        if (late := times < counted).any():
+        if (late := times < watermarks).any():
             self._own.lost(owners[late], np.ones(int(late.sum()), np.int64))
         self._own.advance(owners, None if channels is None else channels.view(np.int64), times, row_by_row=False)
-        with_watermarks = rows.append_column(KEY_WATERMARK, _times(counted))
+        with_watermarks = rows.append_column(KEY_WATERMARK, _times(watermarks))
         yield from super().on_rows(input_number, with_watermarks, now_ms)
         yield from self._tell(input_number, sorted_distinct(owners), before)
 

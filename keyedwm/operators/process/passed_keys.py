@@ -21,8 +21,8 @@ from keyedwm.operators.state.key_dictionary import key_columns
 
 NEVER = np.int64(-(2**63))
 # The columns of a log beside the keys.
-HELD = ("__passed_ms", "__passed_hash")
-_MS, _HASH = HELD
+STATE_COLUMNS = ("__passed_ms", "__passed_hash")
+_MS, _HASH = STATE_COLUMNS
 _LOG = "passed"
 _BITS, _ALL_BITS = 4, 64
 _SLICES = 8
@@ -63,8 +63,8 @@ class PassedKeys:
     def near(self, keys: Sequence[pa.Array], times: Ints, within_ms: int) -> Passed:
         """Return rows that passed within `within_ms` of these rows, and perhaps further rows of their keys."""
         hashes, in_order = sorted_distinct(hashed_rows(keys, len(times)).view(np.int64)), np.sort(times)
-        found = [self._of(log, hashes) for log in self._logs() if _in_reach(log, in_order, within_ms)]
-        table = pa.concat_tables([self._empty(), *found])
+        tables = [self._of(log, hashes) for log in self._logs() if _in_reach(log, in_order, within_ms)]
+        table = pa.concat_tables([self._empty(), *tables])
         return Passed(key_columns(self._names, table), ints(contiguous(table[_MS])))
 
     def add(self, rows: pa.Table, times: Ints, within_ms: int, from_ms: int) -> None:
@@ -84,8 +84,8 @@ class PassedKeys:
             level = _level(rows_of_slice.get((low_ms, width_ms), 0), self._state.limits.passed_keys)
             begins = _begins(hashes[places], level)
             for begin in sorted_distinct(begins).tolist():
-                mine = table.take(pa.array(places[begins == begin]))
-                self._state.append(_Log(low_ms, width_ms, level, begin).name, mine)
+                piece = table.take(pa.array(places[begins == begin]))
+                self._state.append(_Log(low_ms, width_ms, level, begin).name, piece)
 
     def forget(self, below_ms: int) -> None:
         """Drop the slices that lie below a time."""
@@ -103,9 +103,9 @@ class PassedKeys:
         table = self._state.read(log.name) if len(hashes) else None
         if table is None:
             return self._empty()
-        found = ints(contiguous(table[_HASH]))
-        places = np.minimum(np.searchsorted(hashes, found), len(hashes) - 1)
-        return table.filter(pa.array(hashes[places] == found))
+        row_hashes = ints(contiguous(table[_HASH]))
+        places = np.minimum(np.searchsorted(hashes, row_hashes), len(hashes) - 1)
+        return table.filter(pa.array(hashes[places] == row_hashes))
 
     def _widths_ms(self, times: Ints, within_ms: int, from_ms: int) -> Ints:
         """Return how wide the slice of each row is: doubled until few enough lie between `from_ms` and the row.

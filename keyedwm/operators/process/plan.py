@@ -131,21 +131,24 @@ def check_per_key(inputs: Sequence[ProcessInput], per_key: PerKey) -> None:
             f"process: key_watermark with {len(inputs)} inputs: a key has one watermark, over rows of one input: put "
             "the inputs together before, or leave key_watermark out"
         )
-    (given,) = inputs
-    per_key.check_plan(given.by, 0, None)
-    names = given.schema.names
+    (only,) = inputs
+    per_key.check_plan(only.by, 0, None)
+    names = only.schema.names
     missing = [name for name in PARTITION if name not in names] if per_key.slowest else []
     if missing:
         raise OptionError(
             f"process: key_watermark tells the partitions of a key apart, and the frame has no column {missing[0]!r}: "
             "keep topic and partition as the source has them, or give per_key(..., partitions='fastest')"
         )
-    hidden = next((name for name in given.owners if name.startswith(HIDDEN)), None)
-    if hidden is not None:
+    reserved_key = next((name for name in only.owners if name.startswith(HIDDEN)), None)
+    if reserved_key is not None:
         raise OptionError(
-            f"process: with key_watermark a key column cannot be called {hidden!r}: names that begin with {HIDDEN} are "
-            "taken by what is known of each key; rename it"
+            f"process: with key_watermark a key column cannot be called {reserved_key!r}: names that begin with "
+            f"{HIDDEN} are taken by the state of each key; rename it"
         )
-    taken = next((name for name in (KEY_WATERMARK, *(set(RISEN) & set(given.owners))) if name in names), None)
-    if taken is not None:
-        raise OptionError(f"process: with key_watermark a column cannot be called {taken!r}, which is told: rename it")
+    reserved = next((name for name in (KEY_WATERMARK, *(set(RISEN) & set(only.owners))) if name in names), None)
+    if reserved is not None:
+        raise OptionError(
+            f"process: with key_watermark a column cannot be called {reserved!r}: the processor gets one of that name; "
+            "rename it"
+        )

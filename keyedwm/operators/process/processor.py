@@ -79,9 +79,9 @@ class ProcessState:
         digest = _digest(schema)
         if log in self._logs.rows and self.schemas.get(log) != digest:
             # Unknown of a log that was moved or is older than these facts: looked up once.
-            held = [table.schema for table in self._logs.read(log)]
-            if any(_digest(one) != digest for one in held):
-                raise _of_several(log, [*held, schema])
+            schemas = [table.schema for table in self._logs.read(log)]
+            if any(_digest(one) != digest for one in schemas):
+                raise _of_several(log, [*schemas, schema])
         self.schemas[log] = digest
 
 
@@ -149,9 +149,9 @@ def _digest(schema: pa.Schema) -> int:
 
 
 def _of_several(log: str, schemas: Sequence[pa.Schema]) -> InputError:
-    held = " and ".join(dict.fromkeys(str(schema).replace("\n", ", ") for schema in schemas))
+    listing = " and ".join(dict.fromkeys(str(schema).replace("\n", ", ") for schema in schemas))
     return InputError(
-        f"process: the log {log!r} would hold tables of several schemas ({held}): append tables of one "
+        f"process: the log {log!r} would hold tables of several schemas ({listing}): append tables of one "
         "schema to it, or give the others a log of their own"
     )
 

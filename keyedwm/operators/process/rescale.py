@@ -68,8 +68,8 @@ class ProcessRescale(Rescale):
                 )
         numbers = bucket_of([table.column(key.name) for key in keys], table.num_rows, count)
         for number in sorted_distinct(numbers).tolist():
-            mine = table.take(pa.array(np.flatnonzero(numbers == number)))
-            yield cut_table(number, f"{log}{PART}{self.numbers[bucket, name]}", mine)
+            rows = table.take(pa.array(np.flatnonzero(numbers == number)))
+            yield cut_table(number, f"{log}{PART}{self.numbers[bucket, name]}", rows)
 
     def manifest_with(self, before: bytes | None, entries: Sequence[tuple[str, Any]], number: int) -> bytes:
         """Return the operator's manifest of a new bucket with these parts of logs added; see `Rescale`."""

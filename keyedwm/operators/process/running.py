@@ -42,7 +42,7 @@ class Running(Processor):
 
     def on_rows(self, input_number: int, rows: pa.Table) -> Iterable[pa.Table]:  # noqa: ARG002
         """Let rows wait for the watermark; late ones are counted, or refused."""
-        counted, per_key = self._counted(rows), KEY_WATERMARK in rows.column_names
+        watermarks, per_key = self._counted(rows), KEY_WATERMARK in rows.column_names
         rows = rows.select(self._plan.schema.names)
         for name in RECORD:
             if rows[name].null_count:
@@ -51,7 +51,7 @@ class Running(Processor):
                     "event time are ordered: keep topic, partition and offset as the source has them"
                 )
         times = millis(contiguous(rows[self._plan.time]))
-        if (late := times < counted).any():
+        if (late := times < watermarks).any():
             self._leave_out(times[late], per_key=per_key)
             rows, times = rows.filter(pa.array(~late)), times[~late]
         slices = times // SLICE_MS
@@ -64,12 +64,12 @@ class Running(Processor):
 
     def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[pa.Table]:  # noqa: ARG002
         """Yield the rows below the watermark with their aggregates, in order."""
-        reached = [number for number in self._waiting() if number * SLICE_MS < time_ms]
+        slices = [number for number in self._waiting() if number * SLICE_MS < time_ms]
 
         def is_due(rows: pa.Table) -> Flags:
             return millis(contiguous(rows[self._plan.time])) < time_ms
 
-        yield from self._leave([self._due(number, is_due) for number in reached])
+        yield from self._leave([self._due(number, is_due) for number in slices])
 
     def on_key_watermark(self, input_number: int, keys: pa.Table) -> Iterator[pa.Table]:  # noqa: ARG002
         """Yield the rows below the watermarks of their keys with their aggregates, in order."""
@@ -87,8 +87,8 @@ class Running(Processor):
         begins = SLICE_MS * np.array(self._waiting(), np.int64)
         first, behind = np.searchsorted(begins + SLICE_MS, before, "right"), np.searchsorted(begins, until)
         steps = np.bincount(first, minlength=len(begins) + 1) - np.bincount(behind, minlength=len(begins) + 1)
-        reached = begins[np.cumsum(steps)[:-1] > 0] // SLICE_MS
-        yield from self._leave([self._due(number, is_due) for number in reached.tolist()])
+        slices = begins[np.cumsum(steps)[:-1] > 0] // SLICE_MS
+        yield from self._leave([self._due(number, is_due) for number in slices.tolist()])
 
     def _waiting(self) -> list[int]:
         """Return the slices in which rows wait, in order."""
@@ -151,8 +151,8 @@ class Running(Processor):
         ]
         numbers = keys.numbers(key_columns(plan.by, rows), rows.num_rows)
         ones = np.ones(rows.num_rows, np.int64)
-        made = keys.go_on(Elements(Entries(numbers, ones, tuple(map(tuple, lifted))), times))
-        columns = [*(rows[name] for name in plan.result_schema.names[: -len(made)]), *made, rows[plan.time]]
+        results = keys.go_on(Elements(Entries(numbers, ones, tuple(map(tuple, lifted))), times))
+        columns = [*(rows[name] for name in plan.result_schema.names[: -len(results)]), *results, rows[plan.time]]
         return pa.table(columns, [*plan.result_schema.names, EVENT_TIME])
 
     def _leave_out(self, times: Ints, *, per_key: bool) -> None:

@@ -58,12 +58,14 @@ class RunningPlan:
     def __post_init__(self) -> None:
         check_key_columns(self.schema, (*self.by, self.time, *RECORD), self.by)
         check_named_once("running: by", self.by)
-        made = [name for name, _ in self.aggregates]
-        taken = next((name for name in made if name.lower() in (EVENT_TIME, WATERMARK)), None)
-        if taken is not None:
-            raise OptionError(f"running: a result column cannot be called {taken!r}: rows have one; give another name")
+        result_names = [name for name, _ in self.aggregates]
+        reserved = next((name for name in result_names if name.lower() in (EVENT_TIME, WATERMARK)), None)
+        if reserved is not None:
+            raise OptionError(
+                f"running: a result column cannot be called {reserved!r}: rows have one; give another name"
+            )
         names = [name for name in self.schema.names if name != EVENT_TIME]
-        check_result_names([*names, *made], has_aggregates=bool(self.aggregates))
+        check_result_names([*names, *result_names], has_aggregates=bool(self.aggregates))
         ordered, order = self.schema.append(pa.field(WITHIN, pa.int64())), (*RECORD, WITHIN)
         object.__setattr__(self, "functions", tuple(spec.bind(ordered, order) for _, spec in self.aggregates))
         for (name, spec), function in zip(self.aggregates, self.functions, strict=True):
@@ -89,8 +91,8 @@ class RunningPlan:
     @cached_property
     def result_schema(self) -> pa.Schema:
         """Of the results beside `event_time`: the columns of the row, and one for each aggregate."""
-        made = [pa.field(name, of.result) for (name, _), of in zip(self.aggregates, self.functions, strict=True)]
-        return pa.schema([*(one for one in self.schema if one.name != EVENT_TIME), *made])
+        fields = [pa.field(name, of.result) for (name, _), of in zip(self.aggregates, self.functions, strict=True)]
+        return pa.schema([*(one for one in self.schema if one.name != EVENT_TIME), *fields])
 
     @cached_property
     def accumulator_fields(self) -> list[pa.Field]:
@@ -163,11 +165,11 @@ class RunningKeys:
             begins |= np.diff(both.times, prepend=0) > self._plan.keep_ms
         first = np.maximum.accumulate(np.where(begins, np.arange(len(both)), 0))
         self._learn(both, first, last)
-        wanted = np.flatnonzero(order >= len(before))
-        counts = add_by_span(both.entries.rows, first[wanted], wanted + 1)
-        back = pa.array(np.argsort(order[wanted]))
+        row_places = np.flatnonzero(order >= len(before))
+        counts = add_by_span(both.entries.rows, first[row_places], row_places + 1)
+        back = pa.array(np.argsort(order[row_places]))
         return [
-            to_arrow(function.finish(_up_to(function, columns, first, wanted), counts)).take(back)
+            to_arrow(function.finish(_up_to(function, columns, first, row_places), counts)).take(back)
             for function, columns in zip(self._plan.functions, both.entries.accumulators, strict=True)
         ]
 
@@ -190,9 +192,9 @@ class RunningKeys:
         """Know the accumulators of each key from where it began to its last row."""
         newest = np.repeat(first[last], np.diff(last, prepend=-1))
         of_key = np.repeat(np.arange(len(last)), np.diff(last, prepend=-1))
-        chosen = np.flatnonzero(np.arange(len(both)) >= newest)
-        groups = Groups(of_key[chosen], len(last))
-        entries = merged(self._plan, both.entries.take(chosen), groups, both.keys[last])
+        places = np.flatnonzero(np.arange(len(both)) >= newest)
+        groups = Groups(of_key[places], len(last))
+        entries = merged(self._plan, both.entries.take(places), groups, both.keys[last])
         self._put(Elements(entries, both.times[last]))
         self._changed = np.concatenate([self._changed, both.keys[last]])
 
@@ -216,10 +218,10 @@ class RunningKeys:
         return self.elements.take(places[known])
 
 
-def _up_to(function: AggregateFunction, columns: Sequence[Column], first: Ints, wanted: Ints) -> Sequence[Column]:
+def _up_to(function: AggregateFunction, columns: Sequence[Column], first: Ints, row_places: Ints) -> Sequence[Column]:
     """Return for each wanted element what those from its `first` up to it are together, to be finished."""
     if not isinstance(function, ListAggregate):
-        return function.spans(columns, Spans(first[wanted], wanted + 1))
+        return function.spans(columns, Spans(first[row_places], row_places + 1))
     places, step = (
         np.arange(len(first)),
         1,
@@ -228,4 +230,4 @@ def _up_to(function: AggregateFunction, columns: Sequence[Column], first: Ints, 
         both = [concat([column, values_at(column, reach - step)]) for column in columns]
         columns = function.merge(both, Groups(np.concatenate([places, reach]), len(first)))
         step *= 2
-    return [values_at(column, wanted) for column in columns]
+    return [values_at(column, row_places) for column in columns]

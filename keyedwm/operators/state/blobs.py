@@ -56,9 +56,9 @@ def read_stored(name: str, blob: bytes) -> pa.Table:
         raise damaged(name, "is no Arrow table any more") from error
 
 
-def damaged(name: str, found: str) -> DamagedError:
+def damaged(name: str, damage: str) -> DamagedError:
     """Return the error about a blob that is not as it was written."""
-    return DamagedError(f"the checkpoint is damaged: the blob {name!r} of the operator's state {found}")
+    return DamagedError(f"the checkpoint is damaged: the blob {name!r} of the operator's state {damage}")
 
 
 def _agrees(name: str, blob: bytes) -> bool:

@@ -67,10 +67,10 @@ class HashedKeys(KeyDictionary):
             return rows, numbers
         rows, _ = _found(hashes, marks, self._places, self._hashes, 0)
         among, places = self._plain(), pa.array(rows)
-        taken = [column.take(places).cast(known.type) for column, known in zip(columns, self._columns, strict=True)]
-        numbers = among.numbers(taken, len(rows))
-        mine = (numbers >= first) & (numbers < self.count)
-        return rows[mine], numbers[mine]
+        key_rows = [column.take(places).cast(known.type) for column, known in zip(columns, self._columns, strict=True)]
+        numbers = among.numbers(key_rows, len(rows))
+        is_own = (numbers >= first) & (numbers < self.count)
+        return rows[is_own], numbers[is_own]
 
     def ranks(self, numbers: Ints) -> Ints:
         """See `KeyDictionary.ranks`; of texts eight bytes are compared behind those that all share, if these differ."""
@@ -79,13 +79,13 @@ class HashedKeys(KeyDictionary):
             return super().ranks(numbers)
         is_used = np.zeros(self.count, np.bool_)
         is_used[numbers] = True
-        used = np.flatnonzero(is_used)
-        words = _words(*_text(column), used)
-        order = np.argsort(words)
-        if (np.diff(words[order]) == 0).any():
+        used_numbers = np.flatnonzero(is_used)
+        prefixes = _words(*_text(column), used_numbers)
+        order = np.argsort(prefixes)
+        if (np.diff(prefixes[order]) == 0).any():
             return super().ranks(numbers)
         ranks = np.empty(self.count, np.int64)
-        ranks[used[order]] = np.arange(len(used))
+        ranks[used_numbers[order]] = np.arange(len(used_numbers))
         return ranks[numbers]
 
     def compact(self, holders: Sequence[KeyHolder]) -> None:
@@ -224,15 +224,15 @@ def _words(octets: Ints, begins: Ints, rows: Ints) -> NDArray[np.uint64]:
             if octets[begins[row] + at] != octets[begins[rows[0]] + at]:
                 shared = at
                 break
-    words = np.empty(rows.shape[0], np.uint64)
+    prefixes = np.empty(rows.shape[0], np.uint64)
     for at in range(rows.shape[0]):
         word = np.uint64(0)
         for place in range(begins[rows[at]] + shared, begins[rows[at]] + shared + 8):
             word <<= np.uint64(8)
             if place < begins[rows[at] + 1]:
                 word |= np.uint64(octets[place])
-        words[at] = word
-    return words
+        prefixes[at] = word
+    return prefixes
 
 
 @compiled
@@ -270,13 +270,13 @@ def _put(hashes: Ints, places: Places, known: Ints, count: int) -> tuple[Ints, I
     numbers, firsts = np.empty(hashes.shape[0], np.int64), np.empty(hashes.shape[0], np.int64)
     fresh = 0
     for row in range(hashes.shape[0]):
-        wanted = hashes[row]
-        place = (wanted >> shift) & mask
-        while places[place] >= 0 and known[places[place]] != wanted:
+        key_hash = hashes[row]
+        place = (key_hash >> shift) & mask
+        while places[place] >= 0 and known[places[place]] != key_hash:
             place = (place + 1) & mask
         if places[place] < 0:
             places[place] = count + fresh
-            known[count + fresh] = wanted
+            known[count + fresh] = key_hash
             firsts[fresh] = row
             fresh += 1
         numbers[row] = places[place]
@@ -298,26 +298,26 @@ def _placed(hashes: Ints, size: int) -> Places:
 
 
 @compiled
-def _marked(hashes: Ints, words: int) -> Ints:
+def _marked(hashes: Ints, size: int) -> Ints:
     """Return words of 64 bits, 2**n of them, with a bit for each hash."""
-    marks = np.zeros(words, np.int64)
+    marks = np.zeros(size, np.int64)
     for one in hashes:
-        marks[(one >> 6) & (words - 1)] |= np.int64(1) << (one & 63)
+        marks[(one >> 6) & (size - 1)] |= np.int64(1) << (one & 63)
     return marks
 
 
 @compiled
 def _found(hashes: Ints, marks: Ints, places: Places, known: Ints, first: int) -> tuple[Ints, Ints]:
     """Return the rows whose hash has a number from `first` on, and these numbers; marks: see `_marked`."""
-    mask, words, shift = places.shape[0] - 1, marks.shape[0] - 1, _shift(places.shape[0])
+    mask, mask_of_words, shift = places.shape[0] - 1, marks.shape[0] - 1, _shift(places.shape[0])
     count = 0
     rows, numbers = np.empty(hashes.shape[0], np.int64), np.empty(hashes.shape[0], np.int64)
     for row in range(hashes.shape[0]):
-        wanted = hashes[row]
-        if not (marks[(wanted >> 6) & words] >> (wanted & 63)) & 1:
+        key_hash = hashes[row]
+        if not (marks[(key_hash >> 6) & mask_of_words] >> (key_hash & 63)) & 1:
             continue
-        place = (wanted >> shift) & mask
-        while places[place] >= 0 and known[places[place]] != wanted:
+        place = (key_hash >> shift) & mask
+        while places[place] >= 0 and known[places[place]] != key_hash:
             place = (place + 1) & mask
         if places[place] >= first and places[place] >= 0:
             rows[count], numbers[count] = row, places[place]

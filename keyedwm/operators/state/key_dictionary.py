@@ -74,8 +74,8 @@ class KeyDictionary:
     def ranks(self, numbers: Ints) -> Ints:
         """Numbers in ascending order of the by columns, nulls last, for these keys; below the count of all keys."""
         if self._order is None and 2 * len(numbers) < self.count:
-            used = sorted_distinct(numbers)  # a few of many: sorting all would cost more
-            return _ranks(self.wide_columns(used), len(used))[np.searchsorted(used, numbers)]
+            used_numbers = sorted_distinct(numbers)  # a few of many: sorting all would cost more
+            return _ranks(self.wide_columns(used_numbers), len(used_numbers))[np.searchsorted(used_numbers, numbers)]
         if self._order is None:
             self._order = _ranks(self._columns, self.count)
         return self._order[numbers]
@@ -84,14 +84,15 @@ class KeyDictionary:
         """Forget the keys that nobody holds, now and then: numbers change, their order does not."""
         if self.count <= self._compact_above:
             return
-        used = sorted_distinct(np.concatenate([keys for holder in holders for keys in holder.used_keys()] or [_NONE]))
-        columns, before = self.wide_columns(used), self.count
+        numbers = [keys for holder in holders for keys in holder.used_keys()]
+        used_numbers = sorted_distinct(np.concatenate(numbers or [_NONE]))
+        columns, before = self.wide_columns(used_numbers), self.count
         self._clear()
         renumbered = np.zeros(before, np.int64)
-        renumbered[used] = self.numbers(columns, len(used))
+        renumbered[used_numbers] = self.numbers(columns, len(used_numbers))
         for holder in holders:
             holder.renumber(renumbered)
-        self._compact_above = max(self._few, 2 * len(used))
+        self._compact_above = max(self._few, 2 * len(used_numbers))
 
     @staticmethod
     def _in(known: list[pa.Array], at: int, values: pa.Array) -> Ints:
@@ -148,22 +149,22 @@ def key_columns(by: Sequence[str], table: pa.Table) -> list[pa.Array]:
     return [as_key(contiguous(table[name].cast(_wide(table[name].type)))) for name in by]
 
 
-def _wide(found: pa.DataType) -> pa.DataType:
-    return _wide(found.value_type) if pa.types.is_dictionary(found) else _WIDE.get(found, found)
+def _wide(kind: pa.DataType) -> pa.DataType:
+    return _wide(kind.value_type) if pa.types.is_dictionary(kind) else _WIDE.get(kind, kind)
 
 
-def _narrow(column: pa.Array, places: pa.Array, wanted: pa.DataType) -> Column:
+def _narrow(column: pa.Array, places: pa.Array, kind: pa.DataType) -> Column:
     """Take rows of a column in the type that is wanted, in chunks that it can hold."""
-    taken = column.take(places)
-    if taken.type == wanted:
-        return taken
-    if taken.nbytes <= _CHUNK_BYTES:
-        return taken.cast(wanted)
-    offsets = np.frombuffer(taken.buffers()[1], np.int64)[: len(taken) + 1]
+    wide_rows = column.take(places)
+    if wide_rows.type == kind:
+        return wide_rows
+    if wide_rows.nbytes <= _CHUNK_BYTES:
+        return wide_rows.cast(kind)
+    offsets = np.frombuffer(wide_rows.buffers()[1], np.int64)[: len(wide_rows) + 1]
     chunks, start = [], 0
-    while start < len(taken):
+    while start < len(wide_rows):
         behind = int(np.searchsorted(offsets, offsets[start] + _CHUNK_BYTES, side="right")) - 1
         behind = max(behind, start + 1)
-        chunks.append(column.take(places.slice(start, behind - start)).cast(wanted))
+        chunks.append(column.take(places.slice(start, behind - start)).cast(kind))
         start = behind
-    return pa.chunked_array(chunks, wanted)
+    return pa.chunked_array(chunks, kind)

@@ -52,9 +52,9 @@ class KeyedRows:
         """The columns."""
         return [getattr(self, one.name) for one in fields(self)]
 
-    def take(self: _Rows, chosen: Ints | Flags) -> _Rows:
+    def take(self: _Rows, places: Ints | Flags) -> _Rows:
         """Return some of the rows."""
-        return type(self)(*(column[chosen] for column in self.columns()))
+        return type(self)(*(column[places] for column in self.columns()))
 
     def with_others(self: _Rows, others: _Rows) -> _Rows:
         """Return these rows and others behind them."""
@@ -123,8 +123,8 @@ class KeyedLog(Generic[_Rows]):
         self._by, self._logs, self._name = [field.name for field in by], logs, name
         self._tables = KeyedTables(of, by)
         self.keys = KeyDictionary(by, logs.limits.few_keys) if keys is None else keys
-        found = self._tables.rows(self.keys, logs.read(name))
-        self._know(found.take(found.is_alive()))
+        rows = self._tables.rows(self.keys, logs.read(name))
+        self._know(rows.take(rows.is_alive()))
 
     def _know(self, rows: _Rows) -> None:
         self.rows = rows
@@ -147,9 +147,9 @@ class KeyedLog(Generic[_Rows]):
         self._know(type(rows)(*columns))
         self._write(rows)
 
-    def forget(self, gone: Flags) -> None:
+    def forget(self, is_forgotten: Flags) -> None:
         """Forget rows of which the reader of the log knows by itself that they do not count."""
-        self._know(self.rows.take(~gone))
+        self._know(self.rows.take(~is_forgotten))
 
     def tidy(self) -> None:
         """Write the log anew if most of its rows do not count any more."""
@@ -195,9 +195,9 @@ class PairLog:
 
     def take(self, keys: KeyDictionary) -> Pairs:
         """Return all pairs, each once, and remove them."""
-        found = self._tables.rows(keys, self._logs.read(self._name))
+        pairs = self._tables.rows(keys, self._logs.read(self._name))
         self.clear()
-        return found
+        return pairs
 
     def clear(self) -> None:
         """Remove all pairs."""

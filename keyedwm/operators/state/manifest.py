@@ -64,12 +64,13 @@ class ManifestFormat:
             )
         return content
 
-    def check_versions(self, what: str, manifests: Iterable[Mapping[str, Any]]) -> None:
-        """Refuse manifests of an unknown version with a FormatError. what: their owner, in its message."""
+    def check_versions(self, owner: str, manifests: Iterable[Mapping[str, Any]]) -> None:
+        """Refuse manifests of an unknown version with a FormatError. owner: in its message."""
         unknown = {one.get("version") for one in manifests} - set(self.readable)
         if unknown:
             raise FormatError(
-                f"{what} is of version {max(unknown, key=str)}, this keyedwm reads {', '.join(map(str, self.readable))}"
+                f"{owner} is of version {max(unknown, key=str)}, this keyedwm reads "
+                f"{', '.join(map(str, self.readable))}"
             )
 
 

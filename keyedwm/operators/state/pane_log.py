@@ -64,36 +64,36 @@ class PaneLog:
         """Return whether this is a log of panes."""
         return log.startswith(_PANES)
 
-    def emitted(self, keys: KeyDictionary, wanted: Ints, ends: Ints) -> tuple[Ints, Ints]:
+    def emitted(self, keys: KeyDictionary, numbers: Ints, ends: Ints) -> tuple[Ints, Ints]:
         """Return for each (key, end) how many panes were emitted, and the row count of the last one."""
-        panes, rows = np.zeros(len(wanted), np.int64), np.zeros(len(wanted), np.int64)
+        panes, rows = np.zeros(len(numbers), np.int64), np.zeros(len(numbers), np.int64)
         for end in sorted_distinct(ends).tolist():
-            shown = self._read(keys, end)
-            if not len(shown.keys):
+            window_panes = self._read(keys, end)
+            if not len(window_panes.keys):
                 continue
-            mine = np.flatnonzero(ends == end)
-            at = np.minimum(np.searchsorted(shown.keys, wanted[mine]), len(shown.keys) - 1)
-            known = shown.keys[at] == wanted[mine]
-            panes[mine[known]] = shown.panes[at[known]]
-            rows[mine[known]] = shown.rows[at[known]]
+            at_end = np.flatnonzero(ends == end)
+            at = np.minimum(np.searchsorted(window_panes.keys, numbers[at_end]), len(window_panes.keys) - 1)
+            known = window_panes.keys[at] == numbers[at_end]
+            panes[at_end[known]] = window_panes.panes[at[known]]
+            rows[at_end[known]] = window_panes.rows[at[known]]
         return panes, rows
 
     def append(self, keys: KeyDictionary, emitted: Ints, ends: Ints, panes: Ints, rows: Ints) -> None:
         """Note how many panes were emitted by now, and the row counts of the last ones."""
         for end in sorted_distinct(ends).tolist():
-            mine = ends == end
+            at_end = ends == end
             if end not in self._ends:
                 self._ends.add(end)
                 heappush(self._oldest, end)
-            shown = _WindowPanes(emitted[mine], panes[mine], rows[mine])
-            self._logs.append(self._name(end), self._tables.table(keys, shown))
+            window_panes = _WindowPanes(emitted[at_end], panes[at_end], rows[at_end])
+            self._logs.append(self._name(end), self._tables.table(keys, window_panes))
 
     def between(self, keys: KeyDictionary, low: int, high: int) -> tuple[Ints, Ints]:
         """Return the (key, end) pairs with an emitted pane and an end in `[low, high]`."""
         ends = sorted(end for end in self._ends if low <= end <= high)
-        found = [self._read(keys, end).keys for end in ends]
-        return np.concatenate([np.empty(0, np.int64), *found]), np.repeat(
-            np.array(ends, np.int64), [len(one) for one in found]
+        keys_by_end = [self._read(keys, end).keys for end in ends]
+        return np.concatenate([np.empty(0, np.int64), *keys_by_end]), np.repeat(
+            np.array(ends, np.int64), [len(one) for one in keys_by_end]
         )
 
     def next_end(self, low: int) -> int | None:

@@ -85,11 +85,11 @@ class StateLimits:
 
     def size_class(self, size: int) -> int:
         """Return the class of a blob of this size."""
-        found = 0
+        number = 0
         while size > self.class_bytes:
             size //= self.fan_out
-            found += 1
-        return found
+            number += 1
+        return number
 
 
 LIMITS = StateLimits()
@@ -209,8 +209,8 @@ class TableLogs:
         parts = [self._part(log, number) for number in sorted(self._parts.get(log, ()))]
         tables = [*parts, *self._appended.get(log, ())]
         # Notes of older formats know of fewer rows, never of more.
-        if (found := sum(table.num_rows for table in tables)) < (rows := self.rows.get(log, 0)):
-            raise damaged(log, f"holds {found} rows of {rows}: a part of it is missing")
+        if (count := sum(table.num_rows for table in tables)) < (rows := self.rows.get(log, 0)):
+            raise damaged(log, f"holds {count} rows of {rows}: a part of it is missing")
         return tables
 
     def drop(self, log: str) -> None:
@@ -232,7 +232,7 @@ class TableLogs:
 
     def drain(self, merge: Merge) -> StateChanges:
         """Return the changes since the last call. merge: makes one table of several parts of a log."""
-        written: dict[str, bytes] = {}
+        blobs: dict[str, bytes] = {}
         for log, appended in self._appended.items():
             tables = list(appended)
             parts = self._parts.setdefault(log, {})
@@ -243,22 +243,22 @@ class TableLogs:
                 del parts[number]
                 self._remove(_name(log, number))
             self.rows[log] += table.num_rows - sum(one.num_rows for one in tables)
-            self._write(log, table, written)
-            self._reduce(log, merge, written)
+            self._write(log, table, blobs)
+            self._reduce(log, merge, blobs)
         self._appended.clear()
-        removed, self._removed = frozenset(self._removed - written.keys()), set()
-        return StateChanges(written, removed)
+        removed, self._removed = frozenset(self._removed - blobs.keys()), set()
+        return StateChanges(blobs, removed)
 
-    def _write(self, log: str, table: pa.Table, written: dict[str, bytes]) -> None:
+    def _write(self, log: str, table: pa.Table, blobs: dict[str, bytes]) -> None:
         parts = self._parts[log]
         for piece in _pieces(table, self.limits.blob_bytes):
             number = max(parts, default=-1) + 1
             name = _name(log, number)
-            written[name] = stored(name, piece)
-            parts[number] = len(written[name])
+            blobs[name] = stored(name, piece)
+            parts[number] = len(blobs[name])
             self._decoded[name] = piece
 
-    def _reduce(self, log: str, merge: Merge, written: dict[str, bytes]) -> None:
+    def _reduce(self, log: str, merge: Merge, blobs: dict[str, bytes]) -> None:
         """Write a log that has grown by half anew, if the same keys have come so often that this halves it."""
         parts = self._parts[log]
         size = sum(parts.values())
@@ -268,11 +268,11 @@ class TableLogs:
         if 2 * table.nbytes <= size:
             for number in list(parts):
                 name = _name(log, number)
-                if written.pop(name, None) is None:
+                if blobs.pop(name, None) is None:
                     self._remove(name)
             parts.clear()
             self.rows[log] = table.num_rows
-            self._write(log, table, written)
+            self._write(log, table, blobs)
         self._tried[log] = sum(parts.values())
 
     def _part(self, log: str, number: int) -> pa.Table:

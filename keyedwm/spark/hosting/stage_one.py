@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from keyedwm.arrow.columns import valid_texts
 from keyedwm.arrow.rows import grouped
 from keyedwm.core.control_row import ControlRow, decode_rows, joined
-from keyedwm.operators.shuffle import GROUP_BYTES, GROUP_ROWS, Staged, shipped, shipped_together
+from keyedwm.operators.shuffle import GROUP_BYTES, GROUP_ROWS, ExchangeInput, shipped, shipped_together
 from keyedwm.runtime.worker import VersionChecked, freeze_gc, task_number
 
 # What is staged beside the columns of the plan: the control row as its text, null for an event row.
@@ -29,7 +29,7 @@ class StageOne(VersionChecked):
     records stands before CONTROL_TEXT.
     """
 
-    plan: Staged
+    plan: ExchangeInput
     ids: Sequence[int]
     input_number: int = 0
     has_rejected: bool = False

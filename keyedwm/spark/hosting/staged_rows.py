@@ -18,7 +18,7 @@ from keyedwm.core.rows import AXIS_KEY, CONTROL, CONTROL_FIELDS, CONTROL_FIELDS_
 from keyedwm.core.text import nearest
 from keyedwm.operators.frames.plan import RowGapWindow, WindowPlan
 from keyedwm.operators.plan_checks import not_a_gap
-from keyedwm.operators.shuffle import ORDER, SHIPPED, TIME, Staged
+from keyedwm.operators.shuffle import ORDER, SHIPPED, TIME, ExchangeInput
 from keyedwm.spark.hosting.lineage import check_lineage, refuse_several_rows
 from keyedwm.spark.hosting.source_description import Source
 from keyedwm.spark.hosting.stage_one import CONTROL_TEXT, StageOne
@@ -54,7 +54,7 @@ def ship_rows(
     return ship_inputs([timed], [plan], ids), plan, axis_key(df, axis)
 
 
-def ship_inputs(timed: Sequence[DataFrame], inputs: Sequence[Staged], ids: Sequence[int]) -> DataFrame:
+def ship_inputs(timed: Sequence[DataFrame], inputs: Sequence[ExchangeInput], ids: Sequence[int]) -> DataFrame:
     """Return the shipped rows of all inputs; timed: their rows, as `timed_rows` gave them."""
     from pyspark.sql import DataFrame
 
@@ -62,7 +62,7 @@ def ship_inputs(timed: Sequence[DataFrame], inputs: Sequence[Staged], ids: Seque
     return reduce(DataFrame.unionAll, (ship_input(*one, ids, number) for number, one in enumerate(each)))
 
 
-def ship_input(timed: DataFrame, given: Staged, ids: Sequence[int], number: int) -> DataFrame:
+def ship_input(timed: DataFrame, given: ExchangeInput, ids: Sequence[int], number: int) -> DataFrame:
     """Return the shipped rows of the input of this number."""
     from pyspark.sql.pandas.types import from_arrow_schema
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from keyedwm.core.errors import OptionError
-from keyedwm.operators.messages.read_only_store import CHANNEL, COMPLETE, EDGES, HELD, check_by_key
+from keyedwm.operators.messages.read_only_store import CHANNEL, COMPLETE, COUNTS, EDGES, check_by_key
 from keyedwm.spark.api.savepoint import offsets_of
 from keyedwm.spark.arguments import require_session
 from keyedwm.spark.inspect.saved_store import SavedStore, saved_store
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 # How the parts of a window in several buckets are put together.
-_TOGETHER = dict(zip((*HELD, COMPLETE), ("min", "max", "sum", "sum", "all"), strict=True))
+_TOGETHER = dict(zip((*COUNTS, COMPLETE), ("min", "max", "sum", "sum", "all"), strict=True))
 
 
 def held_windows(
@@ -73,9 +73,9 @@ def _shown(found: DataFrame, *, of_rows: bool) -> DataFrame:
     window = F.struct(F.timestamp_millis("start").alias("start"), F.timestamp_millis("end").alias("end"))
     if of_rows:
         window = F.struct(F.col("start").alias("first_offset"), (F.col("end") - 1).alias("last_offset"))
-    names = found.columns[: -len((*EDGES, *CHANNEL, *HELD, COMPLETE))]
+    names = found.columns[: -len((*EDGES, *CHANNEL, *COUNTS, COMPLETE))]
     keys = ["`{}`".format(name.replace("`", "``")) for name in names]
-    return found.select(*keys, window.alias("window"), *CHANNEL, *HELD, COMPLETE)
+    return found.select(*keys, window.alias("window"), *CHANNEL, *COUNTS, COMPLETE)
 
 
 def held_messages(

@@ -79,16 +79,16 @@ class HllSketch(AggregateFunction):
         start["flags"] = _COMPACT | np.where(is_full, _OUT_OF_ORDER, 0) | np.where(~is_full & (counts == 0), _EMPTY, 0)
         start["count"] = np.where(is_set | is_full, 0, counts)
         start["mode"] = _HLL_8 | np.where(is_full, _REGISTERS, np.where(is_set, _SET, _LIST))
-        held = registers.flatten().to_numpy().reshape(-1, 1 << self.lg_k)
+        registers_by_row = registers.flatten().to_numpy().reshape(-1, 1 << self.lg_k)
         sums = np.zeros(len(counts), _SUMS)
-        sums["low"][is_full], sums["high"][is_full], sums["zeros"][is_full] = _sums(held)
+        sums["low"][is_full], sums["high"][is_full], sums["zeros"][is_full] = _sums(registers_by_row)
         everywhere = np.ones(len(counts), bool)
         return binaries(
             fixed(start, everywhere),
             fixed(counts.astype("<i4"), is_set),
             fixed(sums, is_full),
             ragged(coupons.flatten().to_numpy().astype("<u4"), counts),
-            ragged(held, lengths(registers)),
+            ragged(registers_by_row, lengths(registers)),
         )
 
     @property
@@ -102,9 +102,9 @@ class HllSketch(AggregateFunction):
         is_full = lengths(columns[1]) > 0
         place = np.cumsum(is_full) - 1
         full = is_full[rows]
-        held = columns[1].flatten().to_numpy().reshape(-1, 1 << self.lg_k)[place[rows[full]]]
+        registers = columns[1].flatten().to_numpy().reshape(-1, 1 << self.lg_k)[place[rows[full]]]
         owners = np.repeat(owner, lengths(coupons))
-        return self._kept(owners, coupons.flatten().to_numpy(), owner[full], held, count)
+        return self._kept(owners, coupons.flatten().to_numpy(), owner[full], registers, count)
 
     def _kept(
         self, owners: Ints, coupons: NDArray[np.uint32], of_registers: Ints, registers: NDArray[np.uint8], count: int

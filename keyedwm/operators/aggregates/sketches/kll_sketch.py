@@ -97,7 +97,7 @@ def _laid_out(
             top += 1
         rest = total & ((1 << top) - 1)
         lower = size - (total >> top)
-        place, rank, passed, last = borders[row], 0, 0, top
+        place, rank, rank_before, last = borders[row], 0, 0, top
         lower_place = end + lower
         for number in range(size):
             if number >= total >> top:  # the lower levels, from the highest down, stand before the items so far
@@ -105,8 +105,8 @@ def _laid_out(
                 while not (rest >> last) & 1:
                     last -= 1
             middle = rank + ((1 << last) >> 1)
-            while passed + counts[place] <= middle:
-                passed += counts[place]
+            while rank_before + counts[place] <= middle:
+                rank_before += counts[place]
                 place += 1
             if last == top:
                 items[end + lower + number] = values[place]

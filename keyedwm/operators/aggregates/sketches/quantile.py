@@ -24,7 +24,7 @@ class ApproximateQuantile(Spread):
         total = numbers + entries.nans
         rank = np.maximum(np.ceil(self.share * total).astype(np.int64), 1)
         is_number = (rank <= numbers) & (numbers > 0)
-        found = np.full(len(total), np.nan)
+        quantiles = np.full(len(total), np.nan)
         at = np.searchsorted(np.cumsum(entries.counts), (before[:-1] + rank)[is_number])
-        found[is_number] = entries.values[at]
-        return pa.array(found, mask=total == 0)
+        quantiles[is_number] = entries.values[at]
+        return pa.array(quantiles, mask=total == 0)

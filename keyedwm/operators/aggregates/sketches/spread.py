@@ -55,10 +55,10 @@ class Spread(AggregateFunction):
         """Return the spread of each group."""
         floats = contiguous(as_floats(values))
         is_valid = pc.is_valid(floats).to_numpy(zero_copy_only=False)
-        found, ids = floats.drop_null().to_numpy() + 0.0, groups.ids[is_valid]
-        is_nan = np.isnan(found)
+        numbers, ids = floats.drop_null().to_numpy() + 0.0, groups.ids[is_valid]
+        is_nan = np.isnan(numbers)
         nans = np.bincount(ids[is_nan], minlength=groups.count).astype(np.int64)
-        codes, ids = _codes(found[~is_nan]), ids[~is_nan]
+        codes, ids = _codes(numbers[~is_nan]), ids[~is_nan]
         order = sorted_by_number(ids, groups.count)
         borders = np.searchsorted(ids[order], np.arange(groups.count + 1))
         return _kept(codes[order], np.ones(len(order), np.int64), borders, np.zeros(groups.count, np.int64), nans)
@@ -75,9 +75,9 @@ class Spread(AggregateFunction):
 
     def finish(self, columns: Sequence[Column], rows: Ints) -> pa.Array:
         """Return the results."""
-        codes, counts, dropped, nans = columns
+        codes, counts, dropped_bits, nans = columns
         borders = np.append(0, np.cumsum(lengths(codes)))
-        values = _values(codes.flatten().to_numpy(), borders, dropped)
+        values = _values(codes.flatten().to_numpy(), borders, dropped_bits)
         return self.shown(Entries(values, counts.flatten().to_numpy(), borders, nans))
 
     @abstractmethod
@@ -88,16 +88,16 @@ class Spread(AggregateFunction):
 def _united(columns: Sequence[Column], rows: Ints, borders: Ints) -> list[Column]:
     codes, counts = concatenated(columns[:2], rows, borders)
     owner = np.repeat(np.arange(len(borders) - 1), np.diff(borders))
-    dropped = np.zeros(len(borders) - 1, np.int64)
-    np.maximum.at(dropped, owner, columns[2][rows])
+    dropped_bits = np.zeros(len(borders) - 1, np.int64)
+    np.maximum.at(dropped_bits, owner, columns[2][rows])
     nans = add_by_group(columns[3][rows], owner, len(borders) - 1)
     entries = np.append(0, np.cumsum(lengths(codes)))
-    return _kept(codes.flatten().to_numpy(), counts.flatten().to_numpy(), entries, dropped, nans)
+    return _kept(codes.flatten().to_numpy(), counts.flatten().to_numpy(), entries, dropped_bits, nans)
 
 
-def _kept(codes: NDArray[np.uint64], counts: Ints, borders: Ints, dropped: Ints, nans: Ints) -> list[Column]:
-    codes, counts, offsets, dropped = _rounded(codes, counts, borders, dropped)
-    return [lists(offsets, pa.array(codes)), lists(offsets, pa.array(counts)), dropped, nans]
+def _kept(codes: NDArray[np.uint64], counts: Ints, borders: Ints, dropped_bits: Ints, nans: Ints) -> list[Column]:
+    codes, counts, offsets, dropped_bits = _rounded(codes, counts, borders, dropped_bits)
+    return [lists(offsets, pa.array(codes)), lists(offsets, pa.array(counts)), dropped_bits, nans]
 
 
 def _codes(floats: NDArray[np.float64]) -> NDArray[np.uint64]:
@@ -106,9 +106,10 @@ def _codes(floats: NDArray[np.float64]) -> NDArray[np.uint64]:
     return np.where(bits & _SIGN, ~bits, bits | _SIGN)
 
 
-def _values(codes: NDArray[np.uint64], borders: Ints, dropped: Ints) -> NDArray[np.float64]:
+def _values(codes: NDArray[np.uint64], borders: Ints, dropped_bits: Ints) -> NDArray[np.float64]:
     """Return the floats: the middle of what an entry stands for; 0, the lowest and the highest of a window exactly."""
-    half = np.repeat(np.where(dropped > 0, 1 << np.maximum(dropped - 1, 0), 0), np.diff(borders)).astype(np.uint64)
+    halves = np.where(dropped_bits > 0, 1 << np.maximum(dropped_bits - 1, 0), 0)
+    half = np.repeat(halves, np.diff(borders)).astype(np.uint64)
     some = np.diff(borders) > 0
     half[borders[:-1][some]] = half[borders[1:][some] - 1] = 0
     half[codes == _SIGN] = 0  # so many rows hold 0 that its middle, a tiny number, would be the quantile of some
@@ -129,15 +130,15 @@ def _length_of(x: np.uint64) -> int:
 
 @compiled
 def _rounded(
-    codes: NDArray[np.uint64], counts: Ints, borders: Ints, dropped: Ints
+    codes: NDArray[np.uint64], counts: Ints, borders: Ints, dropped_bits: Ints
 ) -> tuple[NDArray[np.uint64], Ints, Ints, Ints]:
     """Sort between borders, drop as many bits as it takes (at least those dropped already), and add up equal ones.
 
     Two neighbours are told apart until as many bits are dropped as their difference is long, by which the number of
     distinct ones is known for each number of dropped bits at once.
     """
-    kept, sums = np.empty(codes.shape[0], np.uint64), np.empty(codes.shape[0], np.int64)
-    offsets, bits_of = np.zeros(borders.shape[0], np.int64), dropped.copy()
+    rounded_codes, sums = np.empty(codes.shape[0], np.uint64), np.empty(codes.shape[0], np.int64)
+    offsets, bits_of = np.zeros(borders.shape[0], np.int64), dropped_bits.copy()
     apart = np.zeros(65, np.int64)
     end = 0
     for group in range(borders.shape[0] - 1):
@@ -157,11 +158,11 @@ def _rounded(
             begin = end
             for at in order:
                 code = codes[at] >> np.uint64(bits) << np.uint64(bits)
-                if end > begin and kept[end - 1] == code:
+                if end > begin and rounded_codes[end - 1] == code:
                     sums[end - 1] += counts[at]
                 else:
-                    kept[end], sums[end] = code, counts[at]
+                    rounded_codes[end], sums[end] = code, counts[at]
                     end += 1
-            kept[begin], kept[end - 1] = codes[order[0]], codes[order[-1]]
+            rounded_codes[begin], rounded_codes[end - 1] = codes[order[0]], codes[order[-1]]
         offsets[group + 1] = end
-    return kept[:end].copy(), sums[:end].copy(), offsets, bits_of
+    return rounded_codes[:end].copy(), sums[:end].copy(), offsets, bits_of

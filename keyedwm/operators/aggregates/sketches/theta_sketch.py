@@ -60,42 +60,42 @@ class ThetaSketch(ListAggregate):
     def finish(self, columns: Sequence[Column], rows: Ints) -> pa.Array:
         """Return the sketches, compact and ordered."""
         most = 1 << self.lg_k
-        found = lengths(columns[0])
-        counts, is_sample = np.minimum(found, most), found > most
-        has_count = found > 1
-        start = np.zeros(len(found), _START)
+        sizes = lengths(columns[0])
+        counts, is_sample = np.minimum(sizes, most), sizes > most
+        has_count = sizes > 1
+        start = np.zeros(len(sizes), _START)
         start["longs"] = np.where(is_sample, 3, np.where(has_count, 2, 1))
         start["version"], start["family"], start["seed_hash"] = _VERSION, _FAMILY, SEED_HASH
-        start["flags"] = _READ_ONLY | _COMPACT | _ORDERED | np.where(found == 0, _EMPTY, 0)
-        start["flags"] |= np.where(found == 1, _SINGLE, 0).astype(np.uint8)
+        start["flags"] = _READ_ONLY | _COMPACT | _ORDERED | np.where(sizes == 0, _EMPTY, 0)
+        start["flags"] |= np.where(sizes == 1, _SINGLE, 0).astype(np.uint8)
         hashes = columns[0].flatten().to_numpy().astype("<u8")
-        ends = np.cumsum(found) - 1
-        theta = np.zeros(len(found), "<u8")
+        ends = np.cumsum(sizes) - 1
+        theta = np.zeros(len(sizes), "<u8")
         theta[is_sample] = hashes[ends[is_sample]]
         is_kept = np.ones(len(hashes), bool)
         is_kept[ends[is_sample]] = False
         return binaries(
-            fixed(start, np.ones(len(found), bool)),
+            fixed(start, np.ones(len(sizes), bool)),
             fixed(counts.astype("<i8"), has_count),
             fixed(theta, is_sample),
             ragged(hashes[is_kept], counts),
         )
 
     def _lowest(self, hashes: Hashes, borders: Ints) -> pa.Array:
-        kept, offsets = _lowest(hashes, borders, (1 << self.lg_k) + 1)
-        return lists(offsets, pa.array(kept))
+        lowest_hashes, offsets = _lowest(hashes, borders, (1 << self.lg_k) + 1)
+        return lists(offsets, pa.array(lowest_hashes))
 
 
 @compiled
 def _lowest(hashes: Hashes, borders: Ints, most: int) -> tuple[Hashes, Ints]:
     """The lowest distinct hashes between borders, in order; 0 is none, as in the library."""
-    kept, offsets = np.empty(hashes.shape[0], np.uint64), np.zeros(borders.shape[0], np.int64)
+    lowest_hashes, offsets = np.empty(hashes.shape[0], np.uint64), np.zeros(borders.shape[0], np.int64)
     end = 0
     for group in range(borders.shape[0] - 1):
         before, first = np.uint64(0), end
         for one in np.sort(hashes[borders[group] : borders[group + 1]]):
             if one != before and end - first < most:
-                kept[end] = before = one
+                lowest_hashes[end] = before = one
                 end += 1
         offsets[group + 1] = end
-    return kept[:end].copy(), offsets
+    return lowest_hashes[:end].copy(), offsets

@@ -31,28 +31,28 @@ from keyedwm.operators.messages.join.side import HeldSide, SideState, Taken
 from keyedwm.operators.messages.messages import MessageStore
 from keyedwm.operators.messages.shape import MessageShape, ShapeContext
 from keyedwm.operators.messages.timeline import HIGHEST, LOWEST
-from keyedwm.operators.panes import EveryBy, Late, Meant, Now, PanePolicy, Timing
+from keyedwm.operators.panes import EveryBy, Late, Now, PanePolicy, Timing, WindowFilter
 from keyedwm.operators.results import Output
 
 
 class JoinedGrids(MessageShape):
     """Two inputs whose windows are joined."""
 
-    def __init__(self, plan: WindowJoinPlan, kept: ShapeContext, state: Mapping[str, Any]) -> None:
-        super().__init__(kept)
+    def __init__(self, plan: WindowJoinPlan, context: ShapeContext, state: Mapping[str, Any]) -> None:
+        super().__init__(context)
         self._plan, self.of_time = plan, not plan.is_rows
         axes = state.get("axes", {})
-        self.sides = [SideState(plan, one, kept.logs, axes) for one in kept.inputs]
+        self.sides = [SideState(plan, one, context.logs, axes) for one in context.inputs]
         self._policy = PanePolicy(plan.early, Late(every_ms=plan.late_every_ms), state.get("due", {}), by_window=True)
         self._full: int = state.get("full", LOWEST)  # windows that end by then have spoken
 
     def open(self, messages: Messages, now_ms: int | None) -> Iterator[Output]:
         """Join messages of a side, in any order, and hold them; now_ms: for pairs by the clock."""
-        for taken in self.sides[messages.input_number].taken(messages):
+        for accepted in self.sides[messages.input_number].taken(messages):
             if self._plan.keep is Keep.ALL:
-                yield from self._add(messages.input_number, taken, now_ms)
+                yield from self._add(messages.input_number, accepted, now_ms)
             else:
-                yield from self._hold(messages.input_number, taken)
+                yield from self._hold(messages.input_number, accepted)
         yield from self._settle()
 
     def due(self, watermark_ms: int, input_number: int = 0) -> Iterator[Output]:
@@ -73,17 +73,17 @@ class JoinedGrids(MessageShape):
     def fire(self, now_ms: int) -> Iterator[Output]:
         """Show what is due by the clock."""
         due = self._policy.due(EveryBy.CLOCK, now_ms)
-        return self._show_waiting({timing: partial(_by_ends, meant) for timing, meant in due.items()})
+        return self._show_waiting({timing: partial(_by_ends, is_due) for timing, is_due in due.items()})
 
     def shrink(self) -> Iterator[Output]:
         """Drop the oldest windows beyond the limits of size."""
-        while (found := self._beyond()) is not None:
-            side, axis = found
+        while (fullest := self._beyond()) is not None:
+            side, axis = fullest
             end = axis.oldest()[1]
             yield from self._show_waiting(self._meeting(end - axis.grid.size + axis.grid.step))
             yield from self._speak(end, Timing.EARLY)
             messages, size = axis.drop(end)
-            side.account.release(messages, size, 1, dropped=True)
+            side.account.release(messages, size, 1, over_limit=True)
             yield from self._forget()
 
     def end(self) -> Iterator[Output]:
@@ -131,47 +131,47 @@ class JoinedGrids(MessageShape):
         """Return the axis of event time of each side, where it has come to one."""
         return [side.axes.get(0) for side in self.sides]
 
-    def _add(self, number: int, taken: Taken, now_ms: int | None) -> Iterator[Output]:
+    def _add(self, number: int, accepted: Taken, now_ms: int | None) -> Iterator[Output]:
         """Join what is due at once with what is held, then hold it."""
-        axis, at = taken.axis, taken.messages.at
-        gone = self._gone(number, axis)
-        lasting = axis.grid.slices(at) >= gone
-        if not lasting.all():
-            yield from self._show_waiting(self._meeting(gone))  # what is not held meets them now or never
+        axis, at = accepted.axis, accepted.messages.at
+        expired = self._gone(number, axis)
+        stays = axis.grid.slices(at) >= expired
+        if not stays.all():
+            yield from self._show_waiting(self._meeting(expired))  # what is not held meets them now or never
         waits = {
-            Timing.EARLY: ~taken.late & lasting & self._policy.waits(Timing.EARLY),
-            Timing.LATE: taken.late & lasting & self._policy.waits(Timing.LATE),
+            Timing.EARLY: ~accepted.late & stays & self._policy.waits(Timing.EARLY),
+            Timing.LATE: accepted.late & stays & self._policy.waits(Timing.LATE),
         }
-        at_once = taken.filter(~(waits[Timing.EARLY] | waits[Timing.LATE]))
+        at_once = accepted.filter(~(waits[Timing.EARLY] | waits[Timing.LATE]))
         new = [side.schema.empty_table() for side in self._plan.sides]
         new[number] = at_once.messages.rows
         late = [np.zeros(table.num_rows, bool) for table in new]
         late[number] = at_once.late
         yield from self._show(new, late)
-        held = taken.messages.filter(lasting)
-        self.sides[number].account.release(len(at) - len(held))  # nothing to come would meet the others
-        if len(held):
-            axis.hold(held, {kind: flags[lasting] for kind, flags in waits.items()})
+        buffered = accepted.messages.filter(stays)
+        self.sides[number].account.release(len(at) - len(buffered))  # nothing to come would meet the others
+        if len(buffered):
+            axis.hold(buffered, {kind: flags[stays] for kind, flags in waits.items()})
         for kind, flags in waits.items():
             self._policy.begin(kind, Now(now_ms, LOWEST), sorted_distinct(axis.grid.first_ends(at[flags])).tolist())
 
-    def _hold(self, number: int, taken: Taken) -> Iterator[Output]:
+    def _hold(self, number: int, accepted: Taken) -> Iterator[Output]:
         """Hold messages; windows that have their row give another one where it changes."""
-        axis = taken.axis
-        held = taken.messages.filter(axis.grid.slices(taken.messages.at) >= axis.gone)
-        self.sides[number].account.release(len(taken.messages) - len(held))
-        if not len(held):
+        axis = accepted.axis
+        buffered = accepted.messages.filter(axis.grid.slices(accepted.messages.at) >= axis.gone)
+        self.sides[number].account.release(len(accepted.messages) - len(buffered))
+        if not len(buffered):
             return
-        axis.hold(held, {})
-        offsets = self.sides[number].channels.offsets(held.rows)
-        touched = {
-            end for start in sorted_distinct(axis.grid.slices(held.at)).tolist() for end in axis.grid.ends_of(start)
+        axis.hold(buffered, {})
+        offsets = self.sides[number].channels.offsets(buffered.rows)
+        changed_ends = {
+            end for start in sorted_distinct(axis.grid.slices(buffered.at)).tolist() for end in axis.grid.ends_of(start)
         }
 
         def is_new(sides: Sequence[SideMessages]) -> Flags:
-            return axis.among(sides[number].rows, held.channels, offsets)
+            return axis.among(sides[number].rows, buffered.channels, offsets)
 
-        for end in sorted(end for end in touched if end <= self._full):
+        for end in sorted(end for end in changed_ends if end <= self._full):
             yield from self._window(end, Timing.LATE, is_new, number)
 
     def _horizon(self) -> int:
@@ -193,14 +193,14 @@ class JoinedGrids(MessageShape):
 
     def _ends(self, horizon: int) -> list[int]:
         """Return the ends up to here of windows that may give rows."""
-        found: set[int] = set()
+        ends: set[int] = set()
         for number in self._plan.outer or (LEFT,):
             axis = self.sides[number].axes.get(0)
             if axis is not None:
                 lows, highs = axis.grid.held_ends(axis.store.slices, self._full, horizon)
                 for low, high in zip(lows.tolist(), highs.tolist(), strict=True):
-                    found.update(range(low, high + 1, axis.grid.step))
-        return sorted(found)
+                    ends.update(range(low, high + 1, axis.grid.step))
+        return sorted(ends)
 
     def _alone(self, number: int, horizon: int, timing: Timing) -> Iterator[Output]:
         """Give the messages of a side whose last window ends by then, and that met nothing."""
@@ -209,15 +209,16 @@ class JoinedGrids(MessageShape):
             return
         ends = axis.grid.last_ends(axis.store.slices)
         rows = axis.store.read_slices(axis.store.slices[(ends > self._full) & (ends <= horizon)])
-        mine = self.sides[number].shown(rows, np.zeros(rows.num_rows, bool))
-        seen = other.visible(np.sort(mine.at))
-        theirs = other.shown(seen, np.zeros(seen.num_rows, bool))
-        found = matches(self._plan, *((mine, theirs) if number == LEFT else (theirs, mine)))
-        yield from self._give_alone(number, mine, np.setdiff1d(np.arange(rows.num_rows), found.met(number)), timing)
+        own_messages = self.sides[number].shown(rows, np.zeros(rows.num_rows, bool))
+        other_rows = other.visible(np.sort(own_messages.at))
+        other_messages = other.shown(other_rows, np.zeros(other_rows.num_rows, bool))
+        sides = (own_messages, other_messages) if number == LEFT else (other_messages, own_messages)
+        unmatched = np.setdiff1d(np.arange(rows.num_rows), matches(self._plan, *sides).met(number))
+        yield from self._give_alone(number, own_messages, unmatched, timing)
 
-    def _give_alone(self, number: int, shown: SideMessages, at: Ints, timing: Timing) -> Iterator[Output]:
+    def _give_alone(self, number: int, messages: SideMessages, at: Ints, timing: Timing) -> Iterator[Output]:
         if len(at):
-            yield laid_out_alone(self._plan, number, shown, at, timing=timing)
+            yield laid_out_alone(self._plan, number, messages, at, timing=timing)
 
     def _window(
         self,
@@ -236,12 +237,12 @@ class JoinedGrids(MessageShape):
             rows = axis.store.read(start, end) if axis is not None else None
             both.append(side.shown(rows, np.zeros(0 if rows is None else rows.num_rows, bool)))
         left, right = both
-        found = chosen(self._plan, left, right)
+        pairs = chosen(self._plan, left, right)
         if is_new is not None:
-            kept = np.append(is_new(both), False)[found[number]]  # -1 is none
-            found = found[LEFT][kept], found[RIGHT][kept]
-        if len(found[LEFT]):
-            yield laid_out_window(self._plan, left, right, found, end=end, timing=timing)
+            has_new = np.append(is_new(both), False)[pairs[number]]  # -1 is none
+            pairs = pairs[LEFT][has_new], pairs[RIGHT][has_new]
+        if len(pairs[LEFT]):
+            yield laid_out_window(self._plan, left, right, pairs, end=end, timing=timing)
 
     def _show_full(self) -> Iterator[Output]:
         """Show what waits early of windows that have become full."""
@@ -264,9 +265,9 @@ class JoinedGrids(MessageShape):
             left = [np.empty(0, np.int64)]
             for axis in self._all_axes():
                 ends = axis.waiting_for(kind)
-                meant = which[kind](axis, ends)
-                axis.shown(kind, meant)
-                left.append(ends[~meant])
+                is_shown = which[kind](axis, ends)
+                axis.shown(kind, is_shown)
+                left.append(ends[~is_shown])
             self._policy.left(kind, np.concatenate(left).tolist())
 
     def _show(self, new: Sequence[pa.Table], late: Sequence[Flags]) -> Iterator[Output]:
@@ -277,21 +278,21 @@ class JoinedGrids(MessageShape):
         for number, side in enumerate(self.sides):
             other = 1 - number
             reach = np.sort(self.sides[other].shown(new[other], late[other]).at) if self._plan.both_windowed else None
-            seen = side.visible(reach) if counts[other] else new[number].slice(0, 0)
-            rows = pa.concat_tables([new[number], seen])
-            both.append(side.shown(rows, np.append(late[number], np.zeros(seen.num_rows, bool))))
+            visible = side.visible(reach) if counts[other] else new[number].slice(0, 0)
+            rows = pa.concat_tables([new[number], visible])
+            both.append(side.shown(rows, np.append(late[number], np.zeros(visible.num_rows, bool))))
         left, right = both
-        held = left.part(counts[LEFT])
-        found = (
+        buffered = left.part(counts[LEFT])
+        pairs = (
             matches(self._plan, left.part(0, counts[LEFT]), right),
-            matches(self._plan, held, right.part(0, counts[RIGHT]), left_from=counts[LEFT]),
+            matches(self._plan, buffered, right.part(0, counts[RIGHT]), left_from=counts[LEFT]),
         )
-        yield from laid_out(self._plan, left, right, found, self._logs.limits.piece_rows)
+        yield from laid_out(self._plan, left, right, pairs, self._logs.limits.piece_rows)
         for number in self._plan.outer:  # a message whose windows were all shown leaves at once if it has no partner
-            met = np.concatenate([one.met(number) for one in found])
-            mine, places = both[number], np.setdiff1d(np.arange(counts[number]), met)
-            is_over = self._plan.grid().last_ends(mine.at[places]) <= self._full
-            yield from self._give_alone(number, mine, places[is_over], Timing.LATE)
+            matched_places = np.concatenate([one.met(number) for one in pairs])
+            messages, places = both[number], np.setdiff1d(np.arange(counts[number]), matched_places)
+            is_over = self._plan.grid().last_ends(messages.at[places]) <= self._full
+            yield from self._give_alone(number, messages, places[is_over], Timing.LATE)
 
     def _gone(self, number: int, axis: JoinTimeline) -> int:
         """Return the first slice of an axis that is still of use."""
@@ -325,10 +326,10 @@ class JoinedGrids(MessageShape):
     def _beyond(self) -> tuple[SideState, JoinTimeline] | None:
         """Return the axis that must give a window: too many of its own, or else the oldest (of rows the fullest)."""
         limits = self._plan.retention
-        held = [side.held for side in self.sides]
+        totals = [side.held for side in self.sides]
         too_much = (
-            limits.max_messages is not None and sum(messages for messages, _ in held) > limits.max_messages
-        ) or (limits.max_bytes is not None and sum(size for _, size in held) > limits.max_bytes)
+            limits.max_messages is not None and sum(messages for messages, _ in totals) > limits.max_messages
+        ) or (limits.max_bytes is not None and sum(size for _, size in totals) > limits.max_bytes)
         axes = [(side, axis) for side in self.sides for axis in side.axes.values() if len(axis.store.slices)]
         for side, axis in axes:
             if limits.max_windows is not None and axis.oldest()[0] > limits.max_windows:
@@ -340,6 +341,6 @@ class JoinedGrids(MessageShape):
         return min(axes, key=lambda one: one[1].oldest()[1])
 
 
-def _by_ends(meant: Meant, _axis: JoinTimeline, ends: Ints) -> Flags:
+def _by_ends(is_due: WindowFilter, _axis: JoinTimeline, ends: Ints) -> Flags:
     """Whether messages are meant, by the ends of the first windows that hold them."""
-    return meant(ends)
+    return is_due(ends)

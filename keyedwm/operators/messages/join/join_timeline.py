@@ -63,8 +63,8 @@ class JoinTimeline:
         kept_for = self._plan.retention.time_ms
         if kept_for is None:
             return np.full(len(horizons), self.floor)
-        found = np.maximum(self.floor, self.grid.last_end_by(horizons - kept_for))
-        return np.where(horizons > LOWEST, found, self.floor)
+        floors = np.maximum(self.floor, self.grid.last_end_by(horizons - kept_for))
+        return np.where(horizons > LOWEST, floors, self.floor)
 
     def advance(self, horizon: int) -> None:
         """Let the horizon, and with it the floor, come to this place."""
@@ -101,8 +101,8 @@ class JoinTimeline:
         if floor == LOWEST:
             return LOWEST
         grid = self.grid
-        taken = int(grid.last_end_by(floor)) + grid.step - grid.size
-        return int(grid.last_starts(np.array(taken - grid.size))) + grid.step
+        first_start = int(grid.last_end_by(floor)) + grid.step - grid.size
+        return int(grid.last_starts(np.array(first_start - grid.size))) + grid.step
 
     def hold(self, messages: Messages, waits: Mapping[Timing, Flags]) -> None:
         """Store messages; waits: which of them are to be shown later, early or late."""
@@ -122,18 +122,18 @@ class JoinTimeline:
         """Return of each message that waits the end of the first window that holds it."""
         return self.grid.first_ends(self._waiting([timing])[0])
 
-    def waiting(self, timing: Timing, meant: Flags) -> pa.Table:
+    def waiting(self, timing: Timing, is_due: Flags) -> pa.Table:
         """Return the messages that wait to be shown; meant: which of them, as `waiting_for` tells of them."""
-        slices, numbers, offsets = (column[meant] for column in self._waiting([timing]))
+        slices, numbers, offsets = (column[is_due] for column in self._waiting([timing]))
         rows = self.store.read_slices(sorted_distinct(slices))
         return rows.filter(pa.array(self.among(rows, numbers, offsets)))
 
-    def shown(self, timing: Timing, meant: Flags) -> None:
+    def shown(self, timing: Timing, is_shown: Flags) -> None:
         """These messages do not wait any more."""
-        if meant.all():
+        if is_shown.all():
             self._logs.drop(self._log(timing))
-        elif meant.any():
-            columns = [pa.array(column[~meant]) for column in self._waiting([timing])]
+        elif is_shown.any():
+            columns = [pa.array(column[~is_shown]) for column in self._waiting([timing])]
             self._logs.replace(self._log(timing), pa.Table.from_arrays(columns, schema=_WAITING))
 
     def visible(self, at: Ints | None) -> pa.Table:
@@ -182,12 +182,12 @@ class JoinTimeline:
 
     def among(self, rows: pa.Table, numbers: Ints, offsets: Ints) -> Flags:
         """Return which rows are the messages with these channels and offsets."""
-        found = np.zeros(rows.num_rows, bool)
-        mine, own = self._channels.numbers(rows), self._channels.offsets(rows)
+        is_among = np.zeros(rows.num_rows, bool)
+        channel_numbers, own = self._channels.numbers(rows), self._channels.offsets(rows)
         for number in sorted_distinct(numbers).tolist():
-            places = np.flatnonzero(mine == number)
-            found[places] = np.isin(own[places], offsets[numbers == number])
-        return found
+            places = np.flatnonzero(channel_numbers == number)
+            is_among[places] = np.isin(own[places], offsets[numbers == number])
+        return is_among
 
 
 # Which messages of an axis are meant, by the ends of the first windows that hold them.

@@ -65,9 +65,9 @@ class Matches:
     def pieces(self, most: int) -> Iterator[tuple[Ints, Ints]]:
         """Yield the pairs, places of left and of right messages, so many at a time."""
         row = skipped = 0
-        wanted = min(most, len(self))
-        while wanted and row < len(self.first):
-            rows, entries, row, skipped = pairs_from(self.first, self.behind, row, skipped, wanted)
+        piece_rows = min(most, len(self))
+        while piece_rows and row < len(self.first):
+            rows, entries, row, skipped = pairs_from(self.first, self.behind, row, skipped, piece_rows)
             if len(rows):
                 yield self.left[rows], self.right[entries]
 
@@ -88,13 +88,13 @@ def matches(plan: WindowJoinPlan, left: SideMessages, right: SideMessages, *, le
         return Matches(none, none, none, none)
     keys, known = keys_of(plan, left, right)
     places = [np.flatnonzero(flags) for flags in known]
-    mine, others = keys[LEFT][places[LEFT]], keys[RIGHT][places[RIGHT]]
+    left_keys, others = keys[LEFT][places[LEFT]], keys[RIGHT][places[RIGHT]]
     low, high = _span(plan, left.at[places[LEFT]])
     at = right.at[places[RIGHT]]
     order = np.argsort(at, kind="stable")
-    slot_hash, slot_group, begins, found = hash_groups(others, order)
-    first, behind = ranges_of((slot_hash, slot_group, begins), at[found], mine, low, high)
-    return Matches(places[LEFT] + left_from, places[RIGHT][found], first, behind)
+    slot_hash, slot_group, begins, right_places = hash_groups(others, order)
+    first, behind = ranges_of((slot_hash, slot_group, begins), at[right_places], left_keys, low, high)
+    return Matches(places[LEFT] + left_from, places[RIGHT][right_places], first, behind)
 
 
 def _span(plan: WindowJoinPlan, at: Ints) -> tuple[Ints, Ints]:
@@ -111,13 +111,13 @@ def keys_of(plan: WindowJoinPlan, left: SideMessages, right: SideMessages) -> tu
     by_partition = plan.is_rows and plan.both_windowed
     keys = KeyDictionary([*fields, *([pa.field("partition", pa.int64())] if by_partition else [])])
     numbers, known = [], []
-    for side, shown in zip(plan.sides, (left, right), strict=True):
-        columns = key_columns(side.on, shown.rows)
-        some = np.ones(shown.rows.num_rows, bool)
+    for side, messages in zip(plan.sides, (left, right), strict=True):
+        columns = key_columns(side.on, messages.rows)
+        some = np.ones(messages.rows.num_rows, bool)
         for column in columns:
             some &= pc.is_valid(column).to_numpy(zero_copy_only=False)
-        further = [pa.array(shown.partitions)] if by_partition else []
-        numbers.append(keys.numbers([*columns, *further], shown.rows.num_rows))
+        further = [pa.array(messages.partitions)] if by_partition else []
+        numbers.append(keys.numbers([*columns, *further], messages.rows.num_rows))
         known.append(some)
     return numbers, known
 
@@ -129,55 +129,55 @@ def chosen(plan: WindowJoinPlan, left: SideMessages, right: SideMessages) -> tup
     """Return the pairs of the first message of a key on each side, or of the last one; NONE where a side has none."""
     keys, known = keys_of(plan, left, right)
     heads = []
-    for numbers, some, shown in zip(keys, known, (left, right), strict=True):
+    for numbers, some, messages in zip(keys, known, (left, right), strict=True):
         places = np.flatnonzero(some)
-        order = shown.order[places] if plan.keep is Keep.FIRST else -shown.order[places]
+        order = messages.order[places] if plan.keep is Keep.FIRST else -messages.order[places]
         places = places[np.lexsort((order, numbers[places]))]
         heads.append(places[np.flatnonzero(np.diff(numbers[places], prepend=-1))])
-    mine, others = (numbers[places] for numbers, places in zip(keys, heads, strict=True))
-    _, at_left, at_right = np.intersect1d(mine, others, return_indices=True)
-    found = [heads[LEFT][at_left], heads[RIGHT][at_right]]
+    left_keys, others = (numbers[places] for numbers, places in zip(keys, heads, strict=True))
+    _, at_left, at_right = np.intersect1d(left_keys, others, return_indices=True)
+    pairs = [heads[LEFT][at_left], heads[RIGHT][at_right]]
     for number in plan.outer:
         # A message without a key meets none, and stands for itself.
         heads[number] = np.append(heads[number], np.flatnonzero(~known[number]))
-        alone = np.setdiff1d(heads[number], found[number])
-        found[number] = np.append(found[number], alone)
-        found[1 - number] = np.append(found[1 - number], np.full(len(alone), NONE))
-    return found[LEFT], found[RIGHT]
+        unmatched = np.setdiff1d(heads[number], pairs[number])
+        pairs[number] = np.append(pairs[number], unmatched)
+        pairs[1 - number] = np.append(pairs[1 - number], np.full(len(unmatched), NONE))
+    return pairs[LEFT], pairs[RIGHT]
 
 
 def laid_out_window(
-    plan: WindowJoinPlan, left: SideMessages, right: SideMessages, found: tuple[Ints, Ints], *, end: int, timing: Timing
+    plan: WindowJoinPlan, left: SideMessages, right: SideMessages, pairs: tuple[Ints, Ints], *, end: int, timing: Timing
 ) -> Output:
     """Return pairs of one window as rows of the result, in order of the right message and of the left one."""
-    at_left, at_right = found
+    at_left, at_right = pairs
     order = np.lexsort((np.append(left.order, NONE)[at_left], np.append(right.order, NONE)[at_right]))
     places, count = (at_left[order], at_right[order]), len(order)
     ends = np.full(count, end, np.int64)
     return laid_out_rows(plan, (left, right), places, _edges(plan, ends), pa.repeat(timing.value, count))
 
 
-def laid_out_alone(plan: WindowJoinPlan, number: int, shown: SideMessages, at: Ints, *, timing: Timing) -> Output:
+def laid_out_alone(plan: WindowJoinPlan, number: int, messages: SideMessages, at: Ints, *, timing: Timing) -> Output:
     """Return messages of a side that met none, each with the first window that holds it, by window and in order."""
-    ends = plan.grid().first_ends(shown.at[at])
-    order = np.lexsort((shown.order[at], ends))
-    nothing = shown.part(0, 0)
-    sides = (shown, nothing) if number == LEFT else (nothing, shown)
+    ends = plan.grid().first_ends(messages.at[at])
+    order = np.lexsort((messages.order[at], ends))
+    nothing = messages.part(0, 0)
+    sides = (messages, nothing) if number == LEFT else (nothing, messages)
     none = np.full(len(order), NONE)
     places = (at[order], none) if number == LEFT else (none, at[order])
     return laid_out_rows(plan, sides, places, _edges(plan, ends[order]), pa.repeat(timing.value, len(order)))
 
 
 def laid_out(
-    plan: WindowJoinPlan, left: SideMessages, right: SideMessages, found: Sequence[Matches], most: int
+    plan: WindowJoinPlan, left: SideMessages, right: SideMessages, pairs: Sequence[Matches], most: int
 ) -> Iterator[Output]:
     """Yield pairs as rows of the result, by window, then in order of the right message and of the left one.
 
     More than that many come piece by piece, each in that order.
     """
-    pieces = [piece for one in found for piece in one.pieces(most)] if sum(map(len, found)) <= most else None
+    pieces = [piece for one in pairs for piece in one.pieces(most)] if sum(map(len, pairs)) <= most else None
     if pieces is None:
-        for one in found:
+        for one in pairs:
             for piece in one.pieces(most):
                 yield _laid_out(plan, left, right, *piece)
     elif pieces:
@@ -191,11 +191,11 @@ def _laid_out(plan: WindowJoinPlan, left: SideMessages, right: SideMessages, at_
     windowed = LEFT if not plan.left.unbounded else RIGHT
     ends = grid.first_ends(np.maximum(*places) if plan.both_windowed else places[windowed])
     order = np.lexsort((left.order[at_left], right.order[at_right], ends))
-    taken, sides = (at_left[order], at_right[order]), (left, right)
-    ends = ends[order] + sides[windowed].first[taken[windowed]]
-    late = left.late[taken[LEFT]] | right.late[taken[RIGHT]]
+    ordered_places, sides = (at_left[order], at_right[order]), (left, right)
+    ends = ends[order] + sides[windowed].first[ordered_places[windowed]]
+    late = left.late[ordered_places[LEFT]] | right.late[ordered_places[RIGHT]]
     timing = pc.if_else(pa.array(late), Timing.LATE.value, Timing.EARLY.value)
-    return laid_out_rows(plan, sides, taken, _edges(plan, ends), timing)
+    return laid_out_rows(plan, sides, ordered_places, _edges(plan, ends), timing)
 
 
 def _edges(plan: WindowJoinPlan, ends: Ints) -> tuple[Ints, Ints]:
@@ -211,22 +211,22 @@ def laid_out_rows(
 ) -> Output:
     """Return rows of the result of these places of each side, NONE where there is no message; edges: of the windows."""
     ends = edges[1]
-    taken = [pa.array(at, mask=at == NONE) for at in places]
-    made = []
+    indices = [pa.array(at, mask=at == NONE) for at in places]
+    columns = []
     for one, side, name in plan.columns:
-        values = _taken(sides[side], name, taken[side], one.type)
-        if side == LEFT and name in plan.shared and taken[LEFT].null_count:
-            values = pc.coalesce(values, _taken(sides[RIGHT], plan.shared[name], taken[RIGHT], one.type))
-        made.append(values)
+        values = _taken(sides[side], name, indices[side], one.type)
+        if side == LEFT and name in plan.shared and indices[LEFT].null_count:
+            values = pc.coalesce(values, _taken(sides[RIGHT], plan.shared[name], indices[RIGHT], one.type))
+        columns.append(values)
     windows = _windows(plan, *edges)
-    rows = pa.Table.from_arrays([*made, windows, timing], schema=plan.result_schema)
+    rows = pa.Table.from_arrays([*columns, windows, timing], schema=plan.result_schema)
     return Output(rows, no_times(rows.num_rows) if plan.is_rows else ends - 1)
 
 
-def _taken(shown: SideMessages, name: str, at: pa.Array, kind: pa.DataType) -> pa.Array:
+def _taken(messages: SideMessages, name: str, at: pa.Array, kind: pa.DataType) -> pa.Array:
     if at.null_count == len(at):
         return pa.nulls(len(at), kind)
-    return contiguous(shown.rows[name]).take(at)
+    return contiguous(messages.rows[name]).take(at)
 
 
 def _windows(plan: WindowJoinPlan, starts: Ints, ends: Ints) -> pa.Array:

@@ -300,16 +300,16 @@ class WindowJoinPlan:
 
         A column joined on that has one name on both sides is one column; others of equal names get their side's name.
         """
-        hidden = {name.lower() for name in self.shared}
-        lower = [{name.lower() for name in side.schema.names} - hidden for side in self.sides]
-        found = [(self.left.schema.field(name), LEFT, name) for name in self.left.on if name in self.shared]
+        shared_names = {name.lower() for name in self.shared}
+        lower = [{name.lower() for name in side.schema.names} - shared_names for side in self.sides]
+        columns = [(self.left.schema.field(name), LEFT, name) for name in self.left.on if name in self.shared]
         for number, side in enumerate(self.sides):
             for one in side.schema:
-                if one.name.lower() not in hidden:
+                if one.name.lower() not in shared_names:
                     is_doubled = one.name.lower() in lower[LEFT] & lower[RIGHT]
                     name = f"{one.name}_{side.name}" if is_doubled else one.name
-                    found.append((one.with_name(name), number, one.name))
-        return found
+                    columns.append((one.with_name(name), number, one.name))
+        return columns
 
     @cached_property
     def result_schema(self) -> pa.Schema:

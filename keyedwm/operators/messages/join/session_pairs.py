@@ -64,12 +64,12 @@ def _new_pairs(left: Members, right: Members) -> tuple[Ints, Ints]:
     old = [np.flatnonzero(side.known & (side.spans != NONE)) for side in sides]
     every = [np.flatnonzero(side.known) for side in sides]
     joined = _joining(sides, old)
-    found = [
+    products = [
         _products(sides, new[LEFT], every[RIGHT]),
         _products(sides, old[LEFT], new[RIGHT]),
         _products(sides, *joined),
     ]
-    at_left, at_right = (np.concatenate(places) for places in zip(*found, strict=True))
+    at_left, at_right = (np.concatenate(places) for places in zip(*products, strict=True))
     differs = (left.spans[at_left] != right.spans[at_right]) | (left.spans[at_left] == NONE)
     return at_left[differs], at_right[differs]
 
@@ -79,11 +79,11 @@ def chosen_pairs(left: Members, right: Members, keep: Keep) -> tuple[Ints, Ints]
     heads = []
     for side in (left, right):
         places = np.flatnonzero(side.known)
-        mine = side.sessions[places]
+        sessions = side.sessions[places]
         at = (
-            np.flatnonzero(np.diff(mine, prepend=-1))
+            np.flatnonzero(np.diff(sessions, prepend=-1))
             if keep is Keep.FIRST
-            else np.flatnonzero(np.diff(mine, append=-1))
+            else np.flatnonzero(np.diff(sessions, append=-1))
         )
         heads.append(places[at])
     _, at_left, at_right = np.intersect1d(left.sessions[heads[LEFT]], right.sessions[heads[RIGHT]], return_indices=True)
@@ -92,17 +92,19 @@ def chosen_pairs(left: Members, right: Members, keep: Keep) -> tuple[Ints, Ints]
     return at_left[differs], at_right[differs]
 
 
-def alone(mine: Members, other: Members, keep: Keep) -> Ints:
+def alone(members: Members, other: Members, keep: Keep) -> Ints:
     """Return the places of new messages whose session has none of the other side; with `keep` one of each session."""
-    met = np.isin(mine.sessions, other.sessions[other.known]) & mine.known
-    places = np.flatnonzero(~met)
+    is_matched = np.isin(members.sessions, other.sessions[other.known]) & members.known
+    places = np.flatnonzero(~is_matched)
     if keep is not Keep.ALL:
-        some = places[mine.known[places]]
+        some = places[members.known[places]]
         edge = (
-            np.diff(mine.sessions[some], prepend=-1) if keep is Keep.FIRST else np.diff(mine.sessions[some], append=-1)
+            np.diff(members.sessions[some], prepend=-1)
+            if keep is Keep.FIRST
+            else np.diff(members.sessions[some], append=-1)
         )
-        places = np.sort(np.concatenate([some[np.flatnonzero(edge)], places[~mine.known[places]]]))
-    return places[mine.spans[places] == NONE]
+        places = np.sort(np.concatenate([some[np.flatnonzero(edge)], places[~members.known[places]]]))
+    return places[members.spans[places] == NONE]
 
 
 def _joining(sides: tuple[Members, Members], old: list[Ints]) -> list[Ints]:
@@ -118,9 +120,9 @@ def _joining(sides: tuple[Members, Members], old: list[Ints]) -> list[Ints]:
 
 def _products(sides: tuple[Members, Members], at_left: Ints, at_right: Ints) -> tuple[Ints, Ints]:
     """Return all pairs of some messages of one session."""
-    mine, others = sides[LEFT].sessions[at_left], sides[RIGHT].sessions[at_right]
-    first, behind = np.searchsorted(others, mine), np.searchsorted(others, mine, side="right")
+    left_sessions, others = sides[LEFT].sessions[at_left], sides[RIGHT].sessions[at_right]
+    first, behind = np.searchsorted(others, left_sessions), np.searchsorted(others, left_sessions, side="right")
     counts = behind - first
-    rows = np.repeat(np.arange(len(mine)), counts)
+    rows = np.repeat(np.arange(len(left_sessions)), counts)
     entries = np.arange(int(counts.sum())) + np.repeat(first - (np.cumsum(counts) - counts), counts)
     return at_left[rows], at_right[entries]

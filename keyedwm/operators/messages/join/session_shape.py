@@ -36,14 +36,14 @@ from keyedwm.operators.results import Output
 SPANS = "spans"
 # Of the messages of both sides as they are held: a column with all of each side's, the event time, and the record.
 PAYLOAD, TIME, RECORD = ("left", "right"), "at", ("topic", "partition", "offset")
-_ALONE = "alone"  # of a message without a key: which it is
+_UNKEYED = "alone"  # of a message without a key: which it is
 
 
 class JoinedSessions(SessionShape):
     """Sessions of the messages of both sides, each with its side and whole in a column of its own."""
 
-    def __init__(self, plan: WindowJoinPlan, kept: ShapeContext, state: Mapping[str, Any]) -> None:
-        super().__init__(plan_of_both(plan), kept, state)
+    def __init__(self, plan: WindowJoinPlan, context: ShapeContext, state: Mapping[str, Any]) -> None:
+        super().__init__(plan_of_both(plan), context, state)
         self._join = plan
         self.watermarks_ms: list[int | None] = state.get("watermarks_ms", [None, None])
         self._spans = OpenSessions(self._plan.key_fields, self._logs, SPANS, self._open.keys)
@@ -78,11 +78,11 @@ class JoinedSessions(SessionShape):
 
     def offsets_of(self, input_number: int, offsets: Offsets) -> Offsets:
         """Return those of a side, by the topics that it knows."""
-        mine = topic_prefix(input_number)
+        prefix = topic_prefix(input_number)
         return {
-            (topic.removeprefix(mine), partition): offset
+            (topic.removeprefix(prefix), partition): offset
             for (topic, partition), offset in offsets.items()
-            if topic.startswith(mine)
+            if topic.startswith(prefix)
         }
 
     def due(self, watermark_ms: int, input_number: int = 0) -> Iterator[Output]:
@@ -118,8 +118,8 @@ class JoinedSessions(SessionShape):
             yield from super()._take(messages.take(places_of), now_ms)
             yield from self._show(np.flatnonzero(self._has_news() & ~self._is_complete()), Timing.EARLY)
 
-    def _release(self, last: int, *, dropped: bool = False) -> Iterator[Output]:
-        yield from super()._release(last, dropped=dropped)
+    def _release(self, last: int, *, over_limit: bool = False) -> Iterator[Output]:
+        yield from super()._release(last, over_limit=over_limit)
         spans = self._spans.parts
         left = self._open.sessions.owners(spans.keys, spans.starts) == NONE
         if left.any():
@@ -138,54 +138,54 @@ class JoinedSessions(SessionShape):
         if self._join.emit is Emit.PAIRED:
             unused = spans == NONE
             rows, owners, at, spans = rows.filter(pa.array(unused)), owners[unused], at[unused], spans[unused]
-        known = pc.is_null(contiguous(rows[_ALONE])).to_numpy(zero_copy_only=False)
+        known = pc.is_null(contiguous(rows[_UNKEYED])).to_numpy(zero_copy_only=False)
         side = ints(contiguous(rows["side"]).cast(pa.int64()))
         where = [np.flatnonzero(side == number) for number in (LEFT, RIGHT)]
-        members = [Members(owners[mine], spans[mine], known[mine]) for mine in where]
+        members = [Members(owners[own_places], spans[own_places], known[own_places]) for own_places in where]
         if self._join.emit is Emit.FINAL:
             self._remember(sessions, np.full(len(sessions), self._given()))
         elif self._join.emit is Emit.PAIRED:
             left, right = (one.sessions[one.known] for one in members)
-            used = np.intersect1d(left, right)
+            joined_sessions = np.intersect1d(left, right)
             lasts = np.full(len(sessions), NONE)
             np.maximum.at(lasts, owners, ints(contiguous(rows["arrival"])))
-            self._remember(sessions.take(used), lasts[used])
-        shown = [self._shown(number, rows.take(pa.array(mine))) for number, mine in enumerate(where)]
-        for found in self._found(*members):
-            if len(found[LEFT]):
-                yield self._laid_out(sessions, (shown[LEFT], shown[RIGHT]), members, found, timing)
+            self._remember(sessions.take(joined_sessions), lasts[joined_sessions])
+        messages = [self._shown(number, rows.take(pa.array(own_places))) for number, own_places in enumerate(where)]
+        for pairs in self._found(*members):
+            if len(pairs[LEFT]):
+                yield self._laid_out(sessions, (messages[LEFT], messages[RIGHT]), members, pairs, timing)
 
     def _found(self, left: Members, right: Members) -> Iterator[tuple[Ints, Ints]]:
         """Yield the places of the messages of each row that leaves, NONE where it has none, so many at a time."""
-        alone_ = []
+        unmatched = []
         for number in self._join.outer:
-            mine = alone(*((left, right) if number == LEFT else (right, left)), self._join.keep)
-            none = np.full(len(mine), NONE)
-            alone_.append((mine, none) if number == LEFT else (none, mine))
+            members = alone(*((left, right) if number == LEFT else (right, left)), self._join.keep)
+            none = np.full(len(members), NONE)
+            unmatched.append((members, none) if number == LEFT else (none, members))
         pieces: Iterable[tuple[Ints, Ints]] = [chosen_pairs(left, right, self._join.keep)]
         if self._join.keep is Keep.ALL:
             pieces = new_pairs(left, right, self._logs.limits.piece_rows)
-        for found in pieces:
-            at_left, at_right = (np.concatenate(places_of) for places_of in zip(found, *alone_, strict=True))
+        for piece in pieces:
+            at_left, at_right = (np.concatenate(places_of) for places_of in zip(piece, *unmatched, strict=True))
             yield at_left, at_right
-            alone_ = []
+            unmatched = []
 
     def _laid_out(
         self,
         sessions: Sessions,
-        shown: tuple[SideMessages, SideMessages],
+        messages: tuple[SideMessages, SideMessages],
         members: Sequence[Members],
-        found: tuple[Ints, Ints],
+        pairs: tuple[Ints, Ints],
         timing: Timing,
     ) -> Output:
-        (at_left, at_right), (left, right) = found, members
+        (at_left, at_right), (left, right) = pairs, members
         of = np.where(
             at_left != NONE, np.append(left.sessions, NONE)[at_left], np.append(right.sessions, NONE)[at_right]
         )
         order = np.lexsort((at_right, at_left, of))
         at_left, at_right, of = at_left[order], at_right[order], of[order]
         edges = sessions.starts[of], sessions.ends[of]
-        return laid_out_rows(self._join, shown, (at_left, at_right), edges, pa.repeat(timing.value, len(of)))
+        return laid_out_rows(self._join, messages, (at_left, at_right), edges, pa.repeat(timing.value, len(of)))
 
     def _shown(self, number: int, rows: pa.Table) -> SideMessages:
         """Return the messages of a side as they came."""
@@ -196,11 +196,11 @@ class JoinedSessions(SessionShape):
 
     def _spans_of(self, rows: pa.Table, at: Ints) -> Ints:
         """Return the session in which each message was shown before, NONE for new ones."""
-        found = self._spans.sessions.owners(self._spans.numbers(rows), at)
+        span_places = self._spans.sessions.owners(self._spans.numbers(rows), at)
         if not len(self._spans.sessions):
-            return found
+            return span_places
         arrivals = ints(contiguous(rows["arrival"]))
-        return np.where(arrivals <= self._spans.parts.last[found], found, NONE)
+        return np.where(arrivals <= self._spans.parts.last[span_places], span_places, NONE)
 
     def _remember(self, sessions: Sessions, lasts: Ints) -> None:
         """Note the last arrival number that was shown of each of these sessions."""
@@ -210,8 +210,8 @@ class JoinedSessions(SessionShape):
         by_key = np.lexsort((sessions.starts, sessions.keys))
         inside = sessions.take(by_key).owners(spans.keys, spans.starts) != NONE
         none, one = np.zeros(len(sessions), np.int64), np.ones(len(sessions), np.int64)
-        made = Parts(sessions.keys, none, sessions.starts, sessions.ends, none, lasts, one, none, none, none)
-        self._spans.replace(inside, made)
+        new_spans = Parts(sessions.keys, none, sessions.starts, sessions.ends, none, lasts, one, none, none, none)
+        self._spans.replace(inside, new_spans)
 
     def state(self) -> dict[str, Any]:
         """See StoreShape; with the watermark of each side."""
@@ -224,10 +224,10 @@ class JoinedSessions(SessionShape):
         """Return the bytes of each message in Arrow as it came, without the columns held beside it."""
         sizes, sides = np.zeros(rows.num_rows, np.int64), ints(contiguous(rows["side"]).cast(pa.int64()))
         for number, side in enumerate(self._join.sides):
-            mine = np.flatnonzero(sides == number)
-            if len(mine):
-                whole = contiguous(rows[PAYLOAD[number]]).take(pa.array(mine)).flatten()
-                sizes[mine] = message_bytes(pa.Table.from_arrays(whole, schema=side.schema))
+            own_places = np.flatnonzero(sides == number)
+            if len(own_places):
+                whole = contiguous(rows[PAYLOAD[number]]).take(pa.array(own_places)).flatten()
+                sizes[own_places] = message_bytes(pa.Table.from_arrays(whole, schema=side.schema))
         return sizes
 
     def _by_input(self, parts: Parts) -> list[Parts]:
@@ -247,9 +247,9 @@ def plan_of_both(plan: WindowJoinPlan) -> StorePlan:
     keys = [pa.field(f"key{at}", plan.left.schema.field(name).type) for at, name in enumerate(plan.left.on)]
     numbers = [("partition", pa.int64()), ("offset", pa.int64()), ("side", pa.int8()), ("arrival", pa.int64())]
     whole = [(name, _whole(side)) for name, side in zip(PAYLOAD, plan.sides, strict=True)]
-    schema = pa.schema([*keys, (_ALONE, pa.string()), (TIME, pa.int64()), ("topic", pa.string()), *numbers, *whole])
+    schema = pa.schema([*keys, (_UNKEYED, pa.string()), (TIME, pa.int64()), ("topic", pa.string()), *numbers, *whole])
     return StorePlan(
-        schema=schema, by=(*(one.name for one in keys), _ALONE), window=plan.session,
+        schema=schema, by=(*(one.name for one in keys), _UNKEYED), window=plan.session,
         aggregates=(("messages", count()),), retention=plan.retention, time=TIME,
     )  # fmt: skip
 

@@ -66,8 +66,8 @@ class SideState:
     @property
     def held(self) -> tuple[int, int]:
         """The number of messages that are held, and their bytes."""
-        held = [axis.store.held for axis in self.axes.values()]
-        return sum(messages for messages, _ in held), sum(size for _, size in held)
+        totals = [axis.store.held for axis in self.axes.values()]
+        return sum(messages for messages, _ in totals), sum(size for _, size in totals)
 
     def taken(self, messages: Messages) -> Iterator[Taken]:
         """Yield the messages that a window takes, axis by axis; reject the others."""
@@ -102,10 +102,10 @@ class SideState:
         """Return the held messages that do not wait; see `JoinTimeline.visible`."""
         return self._together([axis.visible(at) for axis in self.axes.values()])
 
-    def waiting(self, timing: Timing, meant: Callable[[JoinTimeline, Ints], Flags]) -> pa.Table:
+    def waiting(self, timing: Timing, filter_ends: Callable[[JoinTimeline, Ints], Flags]) -> pa.Table:
         """Return the messages that wait to be shown, those that are meant."""
         axes = [axis for axis in self.axes.values() if axis.waits(timing)]
-        return self._together([axis.waiting(timing, meant(axis, axis.waiting_for(timing))) for axis in axes])
+        return self._together([axis.waiting(timing, filter_ends(axis, axis.waiting_for(timing))) for axis in axes])
 
     def _together(self, tables: list[pa.Table]) -> pa.Table:
         return pa.concat_tables([self._side.schema.empty_table(), *tables])
@@ -127,10 +127,10 @@ class SideState:
         gap = axis.grid.in_a_gap(at)
         expired = (axis.grid.last_ends(at) <= axis.floors(horizons)) & ~gap
         late = np.zeros(len(at), bool) if self._side.unbounded else axis.grid.first_ends(at) <= horizons
-        taken = self.account.admit(messages, {Reason.GAP: gap, Reason.RETENTION: expired})
+        admitted = self.account.admit(messages, {Reason.GAP: gap, Reason.RETENTION: expired})
         if moves:
             axis.advance(int(at.max()))
-        return Taken(axis, taken, late[~gap & ~expired])
+        return Taken(axis, admitted, late[~gap & ~expired])
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,10 +170,10 @@ class HeldSide:
 
     def _floor(self, axis: JoinTimeline) -> int:
         """Return the end of the last window that is gone: its slices are, or no side takes messages for it."""
-        gone = axis.gone if axis.gone == LOWEST else axis.gone + axis.grid.size - axis.grid.step
+        expired = axis.gone if axis.gone == LOWEST else axis.gone + axis.grid.size - axis.grid.step
         if self.plan.is_rows or not self.plan.both_windowed:
-            return gone
-        return max(gone, min(one.axes[0].floor if one.axes else LOWEST for one in self.sides))
+            return expired
+        return max(expired, min(one.axes[0].floor if one.axes else LOWEST for one in self.sides))
 
 
 @dataclass(frozen=True, slots=True)

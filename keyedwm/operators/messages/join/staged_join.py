@@ -32,10 +32,10 @@ class StagedWindowJoin(StagedPlan):
     read_from: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        taken = {name.lower() for name in self._merged if name.lower() in (SIDE, REASON)}
-        if taken and self.late is LatePolicy.EMIT:
+        reserved = {name.lower() for name in self._merged if name.lower() in (SIDE, REASON)}
+        if reserved and self.late is LatePolicy.EMIT:
             raise OptionError(
-                f"a column of the messages cannot be called {min(taken)!r}: rejected messages have a column of that "
+                f"a column of the messages cannot be called {min(reserved)!r}: rejected messages have a column of that "
                 "name; rename it"
             )
         super().__post_init__()
@@ -54,18 +54,18 @@ class StagedWindowJoin(StagedPlan):
 
         A column that both sides have is one column; where the types differ each has its side's name.
         """
-        found: dict[str, tuple[pa.DataType, dict[int, str]]] = {}
+        columns: dict[str, tuple[pa.DataType, dict[int, str]]] = {}
         by_name = [{one.name.lower(): one for one in side.schema} for side in self.plan.sides]
         for number, side in enumerate(self.plan.sides):
             for one in side.schema:
                 other = by_name[1 - number].get(one.name.lower())
                 if other is not None and other.type != one.type:
-                    found[f"{one.name}_{side.name}"] = (one.type, {number: one.name})
+                    columns[f"{one.name}_{side.name}"] = (one.type, {number: one.name})
                 elif other is None or number == LEFT:
-                    found[one.name] = (one.type, {number: one.name})
+                    columns[one.name] = (one.type, {number: one.name})
                 else:
-                    found[other.name][1][number] = one.name
-        return found
+                    columns[other.name][1][number] = one.name
+        return columns
 
     @property
     def panes_again(self) -> PanesAgain | None:
@@ -95,9 +95,9 @@ class StagedWindowJoin(StagedPlan):
 class StagedWindowJoinOperator(StagedOperator):
     """A join of windows behind the operator protocol; see `protocol.Operator`."""
 
-    def __init__(self, staged: StagedWindowJoin, store: BlobStore) -> None:
-        self._staged = staged
-        super().__init__(join_operator(staged.plan, store))
+    def __init__(self, plan: StagedWindowJoin, store: BlobStore) -> None:
+        self._staged = plan
+        super().__init__(join_operator(plan.plan, store))
 
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
         """Take messages of a side; all of a batch in one call, since their offsets are in no order."""
@@ -107,5 +107,5 @@ class StagedWindowJoinOperator(StagedOperator):
         if rejected.num_rows and self._staged.late is LatePolicy.EMIT:
             yield self._staged.rejected_rows.row(self._staged.rejected(input_number, rejected))
 
-    def _leaving(self, made: Iterator[Output]) -> Iterator[Output]:
-        return map(self._staged.rejected_rows.result, made)
+    def _leaving(self, outputs: Iterator[Output]) -> Iterator[Output]:
+        return map(self._staged.rejected_rows.result, outputs)

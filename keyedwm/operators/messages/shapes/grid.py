@@ -28,8 +28,8 @@ from keyedwm.operators.results import Output
 class GridShape(StoreShape, windows=HoppingWindow):
     """Windows of event time: one timeline, whose number is 0."""
 
-    def __init__(self, plan: StorePlan, kept: ShapeContext, state: Mapping[str, Any]) -> None:
-        super().__init__(plan, kept, state)
+    def __init__(self, plan: StorePlan, context: ShapeContext, state: Mapping[str, Any]) -> None:
+        super().__init__(plan, context, state)
         self._states: dict[str, Any] = state.get("axes", {})
         self.timelines: dict[int, Timeline] = {}
         for number in self._states:
@@ -70,7 +70,7 @@ class GridShape(StoreShape, windows=HoppingWindow):
         while (timeline := self._beyond()) is not None:
             end = timeline.oldest()[1]
             yield from timeline.show_unfinished(end)
-            yield from self._release(timeline, end, dropped=True)
+            yield from self._release(timeline, end, over_limit=True)
 
     def end(self) -> Iterator[Output]:
         """Complete and release all windows."""
@@ -155,9 +155,9 @@ class GridShape(StoreShape, windows=HoppingWindow):
         if kept_for is not None:
             yield from self._release(timeline, horizon - kept_for)
 
-    def _release(self, timeline: Timeline, last: int, *, dropped: bool = False) -> Iterator[Output]:
+    def _release(self, timeline: Timeline, last: int, *, over_limit: bool = False) -> Iterator[Output]:
         yield from timeline.expire(last)
-        self._account.release(*timeline.forgotten(), 1, dropped=dropped)
+        self._account.release(*timeline.forgotten(), 1, over_limit=over_limit)
 
     def _beyond(self) -> Timeline | None:
         """Return the timeline whose oldest window must go: it has too many, or there is too much and it holds most."""

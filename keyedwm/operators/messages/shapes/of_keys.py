@@ -35,8 +35,8 @@ class KeyedRowsShape(StoreShape):
 
     of_time = False
 
-    def __init__(self, plan: StorePlan, kept: ShapeContext, state: Mapping[str, Any]) -> None:
-        super().__init__(plan, kept, state)
+    def __init__(self, plan: StorePlan, context: ShapeContext, state: Mapping[str, Any]) -> None:
+        super().__init__(plan, context, state)
         self._open = OpenKeys(self._plan.key_fields, self._logs, OPEN)
 
     @abstractmethod
@@ -58,21 +58,21 @@ class KeyedRowsShape(StoreShape):
     def shrink(self) -> Iterator[Output]:
         """Drop the keys whose messages lie farthest behind in offsets."""
         limits, places = self._plan.retention, self._open.rows
-        held = self.needed(places.counts)
+        message_counts = self.needed(places.counts)
         channels = channels_of(places.codes)
         age = np.array(self.channels.next, np.int64)[channels] - places.first
         ranks = self.channels.ranks()[channels], self._open.keys.ranks(keys_of(places.codes))
-        order = np.lexsort((ranks[1], ranks[0], -age, held == 0))
-        beyond = np.zeros(len(order), np.bool_)
-        for sizes, most in ((held, limits.max_messages), (places.sizes, limits.max_bytes)):
+        order = np.lexsort((ranks[1], ranks[0], -age, message_counts == 0))
+        is_over_limit = np.zeros(len(order), np.bool_)
+        for sizes, most in ((message_counts, limits.max_messages), (places.sizes, limits.max_bytes)):
             if most is not None:
-                beyond |= int(sizes.sum()) - np.cumsum(sizes[order]) + sizes[order] > most
-        gone = places.take(np.sort(order[beyond & (held[order] > 0)]))
-        if len(gone.codes):
-            yield from self.show_open(gone, Timing.EARLY, last=True)
-            self._forget(gone)
-            messages, windows = self.needed(gone.counts), self.begun(gone.counts)
-            self._account.release(messages.sum(), gone.sizes.sum(), windows.sum(), dropped=True)
+                is_over_limit |= int(sizes.sum()) - np.cumsum(sizes[order]) + sizes[order] > most
+        dropped_keys = places.take(np.sort(order[is_over_limit & (message_counts[order] > 0)]))
+        if len(dropped_keys.codes):
+            yield from self.show_open(dropped_keys, Timing.EARLY, last=True)
+            self._forget(dropped_keys)
+            messages, windows = self.needed(dropped_keys.counts), self.begun(dropped_keys.counts)
+            self._account.release(messages.sum(), dropped_keys.sizes.sum(), windows.sum(), over_limit=True)
 
     def end(self) -> Iterator[Output]:
         """Show the windows that hold a message; forget all keys."""
@@ -175,5 +175,5 @@ class KeyedRowsShape(StoreShape):
     def _live(self, rows: pa.Table) -> tuple[Flags, Ints]:
         """Return which messages are held still, and the codes of all."""
         codes = self._open.codes(rows, self.channels.numbers(rows))
-        held = self.needed(self._open.rows.counts) > 0
-        return self._open.live(codes, self.channels.offsets(rows), held), codes
+        has_messages = self.needed(self._open.rows.counts) > 0
+        return self._open.live(codes, self.channels.offsets(rows), has_messages), codes

@@ -41,8 +41,8 @@ from keyedwm.operators.results import Output
 class OnDemandShape(StoreShape, windows=OnDemandWindow):
     """The windows that were opened, and all messages from which one that opens a window may still come."""
 
-    def __init__(self, plan: StorePlan, kept: ShapeContext, state: Mapping[str, Any]) -> None:
-        super().__init__(plan, kept, state)
+    def __init__(self, plan: StorePlan, context: ShapeContext, state: Mapping[str, Any]) -> None:
+        super().__init__(plan, context, state)
         plan = self._plan
         window = plan.kind_as(OnDemandWindow)
         self._size, self._condition = window.size_ms, window.condition(plan.schema)
@@ -107,21 +107,21 @@ class OnDemandShape(StoreShape, windows=OnDemandWindow):
 
     def state(self) -> dict[str, Any]:
         """The watermark and the border, and for a summary how many windows and messages there are."""
-        kept = self._opened.rows.starts[self._is_kept()]
+        starts = self._opened.rows.starts[self._is_kept()]
         return {
             "axes": {} if self._watermark_ms == LOWEST else {"0": {"horizon": self._watermark_ms}},
             "border": self._border,
-            "open": [len(kept), self.held(), int(kept.min(initial=HIGHEST))],
+            "open": [len(starts), self.held(), int(starts.min(initial=HIGHEST))],
         }
 
     def windows(self, start: int, end: int, *, by_key: bool) -> Iterator[Listing]:
         """List the windows that messages may still come to, in order of start and key."""
         del by_key
         known = self._opened.rows
-        chosen = self._is_kept() & (known.starts + self._size > start) & (known.starts <= end)
+        is_listed = self._is_kept() & (known.starts + self._size > start) & (known.starts <= end)
         messages = self._in_order(self._read(start - self._size, end + self._size))
         keys, starts, (channel, first, last, rows, sizes) = listed(
-            self._opened, known.take(chosen), messages, self.channels, self._size
+            self._opened, known.take(is_listed), messages, self.channels, self._size
         )
         ends, columns = starts + self._size, self._opened.keys.columns(keys)
         yield Listing(columns, starts, ends, channel, first, last, rows, sizes, ends <= self._watermark_ms)
@@ -155,13 +155,15 @@ class OnDemandShape(StoreShape, windows=OnDemandWindow):
         """Release the slices that no window needs, and reject their messages that are in none."""
         first, windows, returned = self._first_kept, self._opened.rows, 0
         for start in self._messages.slices[self._messages.slices < first].tolist():
-            mine = self._in_order(self._messages.read_slices(np.array([start])))
-            begin, behind = spans(mine.keys, mine.at - self._size + 1, mine.at + 1, windows.keys, windows.starts)
-            alone = mine.rows.filter(pa.array(begin == behind))
-            self._account.give_back(in_order(self._plan, self.channels, alone), Reason.GAP)
-            returned += alone.num_rows
-        held, _ = self._messages.forget(first)
-        self._account.release(held - returned)
+            ordered = self._in_order(self._messages.read_slices(np.array([start])))
+            begin, behind = spans(
+                ordered.keys, ordered.at - self._size + 1, ordered.at + 1, windows.keys, windows.starts
+            )
+            unclaimed = ordered.rows.filter(pa.array(begin == behind))
+            self._account.give_back(in_order(self._plan, self.channels, unclaimed), Reason.GAP)
+            returned += unclaimed.num_rows
+        released, _ = self._messages.forget(first)
+        self._account.release(released - returned)
         self._opened.forget(self._opened.rows.starts < first - self._size)
 
     def _read(self, low: int, high: int) -> pa.Table:
@@ -172,30 +174,32 @@ class OnDemandShape(StoreShape, windows=OnDemandWindow):
         """Return messages in order; of: of these keys alone."""
         keys = self._opened.numbers(rows)
         if of is not None:
-            mine = np.isin(keys, of)
-            rows, keys = rows.filter(pa.array(mine)), keys[mine]
+            is_asked = np.isin(keys, of)
+            rows, keys = rows.filter(pa.array(is_asked)), keys[is_asked]
         return in_key_order(rows, places(self._plan, rows), keys, self.channels)
 
-    def _show(self, chosen: Ints, timing: Timing) -> Iterator[Output]:
+    def _show(self, places: Ints, timing: Timing) -> Iterator[Output]:
         """Yield a pane of each of these windows, in order of end and key, those of a slice together."""
-        windows = self._opened.rows.take(chosen)
+        windows = self._opened.rows.take(places)
         if not len(windows):
             return
-        self._opened.mark_shown(chosen)
+        self._opened.mark_shown(places)
         slices = windows.starts - windows.starts % self._size
         for start in sorted_distinct(slices).tolist():
-            mine = windows.take(slices == start)
-            mine = mine.take(np.lexsort((self._opened.keys.ranks(mine.keys), mine.starts)))
-            held = self._in_order(self._messages.read(start, start + 2 * self._size), mine.keys)
-            first, behind = spans(mine.keys, mine.starts, mine.starts + self._size, held.keys, held.at)
-            for piece in pieces(np.arange(len(mine)), behind - first, self._logs.limits.piece_rows):
-                yield self._panes(mine.take(piece), held, (first[piece], behind[piece]), timing)
+            in_slice = windows.take(slices == start)
+            in_slice = in_slice.take(np.lexsort((self._opened.keys.ranks(in_slice.keys), in_slice.starts)))
+            messages = self._in_order(self._messages.read(start, start + 2 * self._size), in_slice.keys)
+            first, behind = spans(
+                in_slice.keys, in_slice.starts, in_slice.starts + self._size, messages.keys, messages.at
+            )
+            for piece in pieces(np.arange(len(in_slice)), behind - first, self._logs.limits.piece_rows):
+                yield self._panes(in_slice.take(piece), messages, (first[piece], behind[piece]), timing)
 
-    def _panes(self, windows: Opened, held: OrderedMessages, of: tuple[Ints, Ints], timing: Timing) -> Output:
+    def _panes(self, windows: Opened, messages: OrderedMessages, of: tuple[Ints, Ints], timing: Timing) -> Output:
         """Return the panes of windows; of: where the messages of each begin and end."""
         sizes, ends = of[1] - of[0], windows.starts + self._size
         member = ranges(of[0], sizes)
-        window = WindowRows(held.rows.take(pa.array(member)), held.at[member], np.append(0, np.cumsum(sizes)))
+        window = WindowRows(messages.rows.take(pa.array(member)), messages.at[member], np.append(0, np.cumsum(sizes)))
         return panes(
             self._plan, self._opened.keys, KeyedMessages(window, windows.keys), (windows.starts, ends), timing=timing,
             index=windows.panes,

@@ -70,8 +70,8 @@ class KeyGrid:
 class KeyRowsShape(KeyedRowsShape, windows=KeyRowWindow):
     """So many messages of a key, and again at every step."""
 
-    def __init__(self, plan: StorePlan, kept: ShapeContext, state: Mapping[str, Any]) -> None:
-        super().__init__(plan, kept, state)
+    def __init__(self, plan: StorePlan, context: ShapeContext, state: Mapping[str, Any]) -> None:
+        super().__init__(plan, context, state)
         window = self._plan.kind_as(KeyRowWindow)
         self._grid = KeyGrid(window.size, window.step, known_ahead=self._plan.full is CompletedBy.WATERMARK)
 
@@ -97,18 +97,18 @@ class KeyRowsShape(KeyedRowsShape, windows=KeyRowWindow):
         counts, group = before.counts + many, np.repeat(np.arange(len(heads)), many)
         at = np.arange(len(codes)) - (heads - before.counts)[group]
         gap = self._grid.in_a_gap(at)
-        taken = self._account.admit(messages, {Reason.GAP: gap})
+        admitted = self._account.admit(messages, {Reason.GAP: gap})
         begin = np.maximum(self._grid.first_starts(counts), 0)
-        shut = self._grid.first_starts(counts) > self._grid.first_starts(before.counts)
-        fresh = messages.rows.filter(pa.array(~gap & shut[group]))
-        yield from self._show_complete(before.take(shut), counts[shut], fresh)
+        completes = self._grid.first_starts(counts) > self._grid.first_starts(before.counts)
+        fresh = messages.rows.filter(pa.array(~gap & completes[group]))
+        yield from self._show_complete(before.take(completes), counts[completes], fresh)
         live = ~gap & (at >= begin[group])
-        held = messages.rows.filter(pa.array(live))
+        new_rows = messages.rows.filter(pa.array(live))
         held_before, held_now = self._grid.held(before.counts).sum(), self._grid.held(counts).sum()
-        self._account.release(len(taken) + held_before - held_now)
-        self._know(before, counts, self._grown(before, counts, held, offsets[live], group[live]))
-        if held.num_rows:
-            self._logs.append(MESSAGES, held)
+        self._account.release(len(admitted) + held_before - held_now)
+        self._know(before, counts, self._grown(before, counts, new_rows, offsets[live], group[live]))
+        if new_rows.num_rows:
+            self._logs.append(MESSAGES, new_rows)
 
     def show_open(self, places: KeyPlaces, timing: Timing, *, last: bool = False) -> Iterator[Output]:
         """Show the windows of these keys that hold a message and are not complete."""
@@ -117,7 +117,7 @@ class KeyRowsShape(KeyedRowsShape, windows=KeyRowWindow):
         yield from self._show(places, rows, starts, number, ends=places.counts, timing=timing, last=last)
 
     def _grown(
-        self, before: KeyPlaces, counts: Ints, held: pa.Table, offsets: Ints, group: Ints
+        self, before: KeyPlaces, counts: Ints, new_rows: pa.Table, offsets: Ints, group: Ints
     ) -> tuple[Ints, Ints, Ints]:
         """Return first and last offset and bytes held, once `held` are too; group: whose they are, ascending."""
         first, last, sizes = (column.copy() for column in (before.first, before.last, before.sizes))
@@ -134,16 +134,16 @@ class KeyRowsShape(KeyedRowsShape, windows=KeyRowWindow):
             sizes[fewer] = total[np.cumsum(each)] - total[begin]
         if len(group):
             heads = np.flatnonzero(np.diff(group, prepend=-1))
-            mine, tails = group[heads], np.append(heads[1:], len(group)) - 1
-            first[mine] = np.where(emptied[mine], offsets[heads], first[mine])
-            last[mine] = offsets[tails]
-            np.add.at(sizes, group, message_bytes(held))
+            owners, tails = group[heads], np.append(heads[1:], len(group)) - 1
+            first[owners] = np.where(emptied[owners], offsets[heads], first[owners])
+            last[owners] = offsets[tails]
+            np.add.at(sizes, group, message_bytes(new_rows))
         return first, last, sizes
 
     def _left(self, before: Ints, counts: Ints) -> Ints:
         """Return how many of the messages that were held are needed no more."""
-        held = self._grid.held(before)
-        return np.minimum(np.maximum(self._grid.first_starts(counts), 0) - (before - held), held)
+        buffered = self._grid.held(before)
+        return np.minimum(np.maximum(self._grid.first_starts(counts), 0) - (before - buffered), buffered)
 
     def _show_complete(self, before: KeyPlaces, counts: Ints, fresh: pa.Table) -> Iterator[Output]:
         """Show the windows that these keys complete with fresh messages, which have come to these counts."""
@@ -168,5 +168,5 @@ class KeyRowsShape(KeyedRowsShape, windows=KeyRowWindow):
         sizes = np.minimum(begin + self._grid.size, ends[owner]) - np.maximum(begin, 0)
         owner_codes = before.codes[owner]
         in_order = np.lexsort((heads, offsets[heads + sizes - 1], self.channels.ranks()[channels_of(owner_codes)]))
-        for cut in pieces(in_order, sizes, self._logs.limits.piece_rows):
-            yield self._panes(messages, (heads[cut], sizes[cut]), owner_codes[cut], timing, last=last)
+        for piece in pieces(in_order, sizes, self._logs.limits.piece_rows):
+            yield self._panes(messages, (heads[piece], sizes[piece]), owner_codes[piece], timing, last=last)

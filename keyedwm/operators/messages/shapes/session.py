@@ -33,8 +33,8 @@ from keyedwm.operators.results import Output
 class SessionShape(StoreShape, windows=SessionKind):
     """Of each session its edges and counts, and its messages in slices of event time."""
 
-    def __init__(self, plan: StorePlan, kept: ShapeContext, state: Mapping[str, Any]) -> None:
-        super().__init__(plan, kept, state)
+    def __init__(self, plan: StorePlan, context: ShapeContext, state: Mapping[str, Any]) -> None:
+        super().__init__(plan, context, state)
         plan = self._plan
         self._window = plan.kind_as(SessionKind).window
         self._open = OpenSessions(plan.key_fields, self._logs, INDEX)
@@ -86,7 +86,7 @@ class SessionShape(StoreShape, windows=SessionKind):
         if last >= 0:
             unfinished = (sessions.ends <= ends[last]) & (sessions.ends > self._complete)
             yield from self._show(np.flatnonzero(unfinished), Timing.EARLY, last=True)
-            yield from self._release(int(ends[last]), dropped=True)
+            yield from self._release(int(ends[last]), over_limit=True)
 
     def end(self) -> Iterator[Output]:
         """Complete and release all sessions."""
@@ -156,16 +156,16 @@ class SessionShape(StoreShape, windows=SessionKind):
         is_near = np.isin(self._open.parts.keys, sorted_distinct(keys))
         near = self._open.parts.take(is_near)
         both = fresh.with_others(near)
-        made, taken_in = joined(fresh, near, joined_runs(self._window, both.keys, both.starts, both.ends))
-        gone = np.flatnonzero(is_near)[taken_in]
-        changed = self._know(gone, made)
-        is_late, news = self._is_complete()[changed], self._news()[changed]
+        new_parts, taken_in = joined(fresh, near, joined_runs(self._window, both.keys, both.starts, both.ends))
+        old_places = np.flatnonzero(is_near)[taken_in]
+        changed = self._know(old_places, new_parts)
+        is_late, not_fired = self._is_complete()[changed], self._news()[changed]
         now = Now(now_ms, LOWEST if self._watermark_ms is None else self._watermark_ms)
         # Numbers of sessions hold while none begins or goes, and panes only mark them.
-        for timing, mine in ((Timing.LATE, is_late), (Timing.EARLY, ~is_late)):
-            enough = self._policy.enough(timing, waits=self._policy.begin(timing, now, changed[mine]))
+        for timing, of_timing in ((Timing.LATE, is_late), (Timing.EARLY, ~is_late)):
+            enough = self._policy.enough(timing, waits=self._policy.begin(timing, now, changed[of_timing]))
             if enough is not None:
-                yield from self._show(changed[mine][news[mine] >= enough], timing)
+                yield from self._show(changed[of_timing][not_fired[of_timing] >= enough], timing)
 
     def _show_due(self, by: EveryBy, at: int) -> Iterator[Output]:
         """Show the sessions that have news, if that is due by time of a kind: complete ones, or open ones."""
@@ -181,26 +181,28 @@ class SessionShape(StoreShape, windows=SessionKind):
             before, self._complete = self._complete, complete
             yield from self._show(np.flatnonzero((ends > before) & (ends <= complete)), Timing.ON_TIME)
 
-    def _release(self, last: int, *, dropped: bool = False) -> Iterator[Output]:
+    def _release(self, last: int, *, over_limit: bool = False) -> Iterator[Output]:
         """Release the sessions that end by then; yield what was pending of them."""
         if last <= self._floor:
             return
         self._floor = last
-        gone = self._open.sessions.ends <= last
-        if gone.any():
-            yield from self._show(np.flatnonzero(gone & self._is_complete() & self._has_news()), Timing.LATE)
-            places_of = np.flatnonzero(self._open.parts_of(np.flatnonzero(gone)))
+        is_expired = self._open.sessions.ends <= last
+        if is_expired.any():
+            yield from self._show(np.flatnonzero(is_expired & self._is_complete() & self._has_news()), Timing.LATE)
+            places_of = np.flatnonzero(self._open.parts_of(np.flatnonzero(is_expired)))
             leaving = self._open.parts.take(places_of)
-            for one, mine in zip(self._inputs, self._by_input(leaving), strict=True):
-                one.account.release(mine.rows.sum(), mine.sizes.sum(), len(mine.sessions()), dropped=dropped)
+            for one, input_parts in zip(self._inputs, self._by_input(leaving), strict=True):
+                one.account.release(
+                    input_parts.rows.sum(), input_parts.sizes.sum(), len(input_parts.sessions()), over_limit=over_limit
+                )
             self._know(places_of, leaving.take(places_of[:0]))
         self._messages.tidy(self._open, self._floor)
 
-    def _know(self, gone: Ints, made: Parts) -> Ints:
+    def _know(self, old_places: Ints, new_parts: Parts) -> Ints:
         """Hold these parts in the place of others, told by their places; return the sessions that they make."""
         flags = np.zeros(len(self._open.parts), np.bool_)
-        flags[gone] = True
-        return self._open.replace(flags, made)
+        flags[old_places] = True
+        return self._open.replace(flags, new_parts)
 
     def _is_complete(self) -> Flags:
         return self._open.sessions.ends <= self._complete

@@ -30,8 +30,8 @@ from keyedwm.operators.results import Output
 class RowSessionShape(KeyedRowsShape, windows=SessionRowWindow):
     """A session that is not over holds all messages of its key that came since it began."""
 
-    def __init__(self, plan: StorePlan, kept: ShapeContext, state: Mapping[str, Any]) -> None:
-        super().__init__(plan, kept, state)
+    def __init__(self, plan: StorePlan, context: ShapeContext, state: Mapping[str, Any]) -> None:
+        super().__init__(plan, context, state)
         self._reach = self._plan.kind_as(SessionRowWindow).between + 1
 
     def open(self, messages: Messages, _now_ms: int | None) -> Iterator[Output]:
@@ -48,10 +48,10 @@ class RowSessionShape(KeyedRowsShape, windows=SessionRowWindow):
         goes_on = (before.counts > 0) & (offsets[heads[first_run]] - before.last <= self._reach)
         ended = self._idle_and_over(before.codes)
         ended |= np.isin(self._open.rows.codes, before.codes[(before.counts > 0) & (~goes_on | over[first_run])])
-        held = self._held(self._open.rows.take(ended))
+        ended_rows = self._held(self._open.rows.take(ended))
         self._account.admit(messages, {})
-        self._account.release(held.num_rows + over[run].sum())
-        yield from self._show(pa.concat_tables([held, rows.filter(pa.array(over[run]))]), Timing.ON_TIME)
+        self._account.release(ended_rows.num_rows + over[run].sum())
+        yield from self._show(pa.concat_tables([ended_rows, rows.filter(pa.array(over[run]))]), Timing.ON_TIME)
         self._forget(self._open.rows.take(ended))
         self._hold(messages.filter(~over[run]), codes[~over[run]])
 
@@ -92,8 +92,8 @@ class RowSessionShape(KeyedRowsShape, windows=SessionRowWindow):
         heads = np.flatnonzero(self._begins(codes, offsets))
         sizes = np.diff(np.append(heads, len(codes)))
         in_order = np.lexsort((offsets[heads + sizes - 1], self.channels.ranks()[channels_of(codes[heads])]))
-        for cut in pieces(in_order, sizes, self._logs.limits.piece_rows):
-            yield self._panes(messages, (heads[cut], sizes[cut]), codes[heads[cut]], timing, last=last)
+        for piece in pieces(in_order, sizes, self._logs.limits.piece_rows):
+            yield self._panes(messages, (heads[piece], sizes[piece]), codes[heads[piece]], timing, last=last)
 
     def _begins(self, codes: Ints, offsets: Ints) -> Flags:
         """Return which messages, by code and offset, begin a session."""
@@ -105,7 +105,7 @@ class RowSessionShape(KeyedRowsShape, windows=SessionRowWindow):
         """Return which sessions no message can join any more, by their last offsets."""
         return last + self._reach < np.array(self.channels.next, np.int64)[channels_of(codes)]
 
-    def _idle_and_over(self, touched: Ints) -> Flags:
+    def _idle_and_over(self, batch_codes: Ints) -> Flags:
         """Return which sessions that are held are over, of keys that had no message now."""
         places: KeyPlaces = self._open.rows
-        return ~np.isin(places.codes, touched) & self._is_over(places.codes, places.last)
+        return ~np.isin(places.codes, batch_codes) & self._is_over(places.codes, places.last)
