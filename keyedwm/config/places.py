@@ -128,10 +128,14 @@ def _schema_type(name: str, text: str, said: str) -> FieldType | DecimalType:
     return kinds[said.lower()]
 
 
-def _schema_steps(name: str, text: str, path: str) -> tuple[str, ...]:
+def _schema_steps(name: str, text: str, path: str) -> tuple[str | int, ...]:
     steps = schema_steps(path.strip())
     if steps is None:
-        raise wrong(name, text, "a path such as $.a.b, or $.a[int] for the branch int of a union, is expected")
+        raise wrong(
+            name,
+            text,
+            "a path such as $.a.b, $.a[0] for an element of a list, or $.a[int] for a branch of a union, is expected",
+        )
     return steps
 
 

@@ -62,26 +62,26 @@ def json_steps(path: str) -> tuple[str | int, ...] | None:
     return tuple(steps) or None
 
 
-def branch_of(step: str) -> str | None:
+def branch_of(step: str | int) -> str | None:
     """Return the branch of a union that a step of a path into a value with a schema names, None if it is a field."""
-    return step[1:-1] if step.startswith("[") else None
+    return step[1:-1] if isinstance(step, str) and step.startswith("[") else None
 
 
-def schema_steps(path: str) -> tuple[str, ...] | None:
-    """Return the steps (a field, or a union's branch in brackets) of a path into a value with a schema.
+def schema_steps(path: str) -> tuple[str | int, ...] | None:
+    """Return the steps (a field, an element's index, or a branch in brackets) of a path into a value with a schema.
 
     None if it is no such path. No field of a schema is called as a branch is written.
     """
-    at, steps = 1, list[str]()
+    at, steps = 1, list[str | int]()
     while path.startswith("$") and at < len(path):
         branch = _BRANCH.match(path, at)
         step = branch or _STEP.match(path, at)
-        if step is None or (branch is None and step[4] is not None):
+        if step is None:
             return None
         name = step[0] if branch is not None else step[1] or step[2] or step[3]
-        if branch is None and branch_of(name) is not None:
+        if branch is None and name is not None and branch_of(name) is not None:
             return None
-        steps.append(name)
+        steps.append(name if name is not None else int(step[4]))
         at = step.end()
     return tuple(steps) or None
 

@@ -65,7 +65,7 @@ def decode(linked: Linked, bodies: Bodies, which: NDArray[np.int32], requests: S
     validity.
     """
     layouts = [program.layouts for program in linked.programs]
-    slots = Slots.empty(bodies.data, linked.words, which, layouts, len(requests))
+    slots = Slots.empty(bodies, linked.words, which, layouts, len(requests))
     depths = np.zeros(_MOST_DEPTH, np.int64)
     if len(which):
         run_programs(

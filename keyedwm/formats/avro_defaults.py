@@ -7,14 +7,14 @@ would be; one that cannot be is none, so the field is null.
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Any, TypeAlias
 
 from keyedwm.core.places import branch_of
 from keyedwm.formats.avro_kernels import Op
 from keyedwm.formats.avro_readings import Reading, reading_of
 from keyedwm.formats.avro_types import AvroType, Kind, Leaf, Record, RecordField, Union
-from keyedwm.formats.requests import Request
+from keyedwm.formats.requests import Request, Steps
 
 # Bytes of a span, or what the loop stores in its two numbers.
 Constant: TypeAlias = bytes | tuple[int, int]
@@ -31,7 +31,7 @@ def default_of(reader: AvroType, request: Request, depth: int) -> tuple[Reading,
     return _descend(field.type, field.default, steps[before + 1 :], request)
 
 
-def field_at(reader: AvroType, path: Sequence[str]) -> RecordField | None:
+def field_at(reader: AvroType, path: Steps) -> RecordField | None:
     """Return the reader's field at the end of a path, None if it has none; named branches do not count."""
     schema: AvroType | None = reader
     field = None
@@ -41,14 +41,14 @@ def field_at(reader: AvroType, path: Sequence[str]) -> RecordField | None:
     return field
 
 
-def written_name(reader: AvroType, path: Sequence[str], names: Collection[str]) -> str:
+def written_name(reader: AvroType, path: Steps, names: Collection[str]) -> str | int:
     """Return the name by which a writer, whose record has fields of these names, has the last field of a path."""
     field = None if path[-1] in names or branch_of(path[-1]) else field_at(reader, path)
     aliases = () if field is None else field.aliases
     return next((alias for alias in aliases if alias in names), path[-1])
 
 
-def aliases_of_branch(reader: AvroType, path: Sequence[str], name: str) -> tuple[str, ...]:
+def aliases_of_branch(reader: AvroType, path: Steps, name: str) -> tuple[str, ...]:
     """Return the full names that a reader's branch, which a path names, had before."""
     return tuple(
         alias
@@ -58,7 +58,7 @@ def aliases_of_branch(reader: AvroType, path: Sequence[str], name: str) -> tuple
     )
 
 
-def symbols_of(reader: AvroType, path: Sequence[str], leaf: Leaf) -> tuple[str, ...]:
+def symbols_of(reader: AvroType, path: Steps, leaf: Leaf) -> tuple[str, ...]:
     """Return the symbols of a writer's enum at a path as the reader has them: one that it lacks is its default."""
     for branch in _branches(reader, path):
         if isinstance(branch, Leaf) and branch.default is not None and _is_renamed(leaf, branch):
@@ -71,7 +71,7 @@ def _is_renamed(leaf: Leaf, reader: Leaf) -> bool:
     return leaf.name in reader.aliases or leaf.name.rpartition(".")[2] == reader.name.rpartition(".")[2]
 
 
-def _branches(reader: AvroType, path: Sequence[str]) -> tuple[AvroType, ...]:
+def _branches(reader: AvroType, path: Steps) -> tuple[AvroType, ...]:
     """Return the types that the reader has at a path."""
     steps = [step for step in path if branch_of(step) is None]
     field = field_at(reader, steps)
@@ -81,7 +81,7 @@ def _branches(reader: AvroType, path: Sequence[str]) -> tuple[AvroType, ...]:
     return schema.branches if isinstance(schema, Union) else (schema,)
 
 
-def _descend(schema: AvroType, default: Any, steps: list[str], request: Request) -> tuple[Reading, Constant] | None:
+def _descend(schema: AvroType, default: Any, steps: Steps, request: Request) -> tuple[Reading, Constant] | None:
     """The value at some steps within a default."""
     if not steps:
         for leaf in schema.branches if isinstance(schema, Union) else (schema,):
@@ -97,7 +97,7 @@ def _descend(schema: AvroType, default: Any, steps: list[str], request: Request)
     return _descend(field.type, inner, steps[1:], request)
 
 
-def _field(schema: AvroType | None, name: str) -> RecordField | None:
+def _field(schema: AvroType | None, name: str | int) -> RecordField | None:
     """The field of a record, or of the first record of a union that has it."""
     records = schema.branches if isinstance(schema, Union) else (schema,)
     fields = [field for record in records if isinstance(record, Record) for field in record.fields]

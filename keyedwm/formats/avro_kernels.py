@@ -41,13 +41,15 @@ class Op(IntEnum):
     RETURN = 21
     MARK = 22  # the position is kept
     REWIND = 23  # the value behind the mark is read once more
-    END = 24
+    BEGIN = 24  # the span of what has parts begins
+    FINISH = 25
+    END = 26
 
 
 _SKIP_NUMBERS, _SKIP_TEXT, _SKIP_BYTES = (int(op) for op in list(Op)[:3])
 _NUMBER, _NUMBER_DOWN, _NUMBER_AS_DOUBLE, _SYMBOL, _TEXT, _DECIMAL, _FIXED = (int(op) for op in list(Op)[3:10])
 _FIXED_DECIMAL, _BOOLEAN, _DOUBLE, _FLOAT, _CONSTANT, _WORD = (int(op) for op in list(Op)[10:16])
-_UNION, _JUMP, _BLOCK, _LOOP, _CALL, _RETURN, _MARK, _REWIND, _END = (int(op) for op in list(Op)[16:])
+_UNION, _JUMP, _BLOCK, _LOOP, _CALL, _RETURN, _MARK, _REWIND, _BEGIN, _FINISH, _END = (int(op) for op in list(Op)[16:])
 _CUT, _WRONG_BRANCH, _WRONG_SYMBOL, _TOO_DEEP = (
     int(Fault.CUT), int(Fault.WRONG_BRANCH), int(Fault.WRONG_SYMBOL), int(Fault.TOO_DEEP)
 )  # fmt: skip
@@ -252,7 +254,11 @@ def run_programs(  # noqa: PLR0912, PLR0917
                 pc = argument
             elif op == _MARK:
                 mark = at
-            else:
+            elif op == _REWIND:
                 at = mark
+            elif op == _BEGIN:
+                values[slot, row] = at
+            else:
+                until[slot, row], valid[slot, row] = at, 1
         if fault != 0:
             status[row] = fault

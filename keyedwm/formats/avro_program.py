@@ -13,13 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from keyedwm.core.places import branch_of
+from keyedwm.core.places import FieldType, branch_of
 from keyedwm.core.text import nearest
 from keyedwm.formats.avro_defaults import Constant, aliases_of_branch, default_of, symbols_of, written_name
+from keyedwm.formats.avro_json import AvroTexts, Whole, has_no_bytes, steps_into
 from keyedwm.formats.avro_kernels import Op
-from keyedwm.formats.avro_readings import Reading, reading_of
+from keyedwm.formats.avro_readings import reading_of
 from keyedwm.formats.avro_types import AvroType, Kind, Leaf, Record, Repeated, Union
-from keyedwm.formats.requests import Layout, Request
+from keyedwm.formats.requests import Layout, Request, Steps, Stored
 
 _SIZES = {Kind.BOOLEAN: 1, Kind.FLOAT: 4, Kind.DOUBLE: 8}
 # A slot, the request and how many steps of its path lead here.
@@ -40,7 +41,7 @@ class Program:
     constants: tuple[tuple[int, int], ...]
     layouts: dict[int, Layout]
     unreadable: dict[int, str]
-    meant: dict[int, tuple[str, ...]]
+    meant: dict[int, tuple[str | int, ...]]
 
 
 def compile_program(schema: AvroType, requests: Sequence[Request], reader: AvroType | None = None) -> Program:
@@ -71,11 +72,12 @@ class _Compiler:
         self.constants: list[tuple[int, int]] = []
         self.layouts: dict[int, Layout] = {}
         self.unread: dict[int, dict[str, None]] = {}
-        self.meant: dict[int, tuple[str, ...]] = {}
+        self.meant: dict[int, tuple[str | int, ...]] = {}
         self._reader = reader
         self._barrier = 0  # steps before it are not merged with steps behind: something jumps there
         self._seen: set[int] = set()
         self._calls: list[tuple[int, Record]] = []
+        self._writers: dict[Leaf | int, AvroTexts] = {}
 
     def emit(self, op: Op, argument: int = 0, slot: int = -1, extra: int = 0) -> int:
         """Add a step and return its place; numbers and bytes to skip are added to those before."""
@@ -89,10 +91,21 @@ class _Compiler:
 
     def value(self, schema: AvroType, wants: list[_Want], *, is_last: bool) -> None:
         """Read or skip a value. is_last: nothing is asked for behind it."""
+        if not isinstance(schema, Union):
+            wants = [self._past_branch(want, schema) for want in wants]
+        paths = [(slot, steps_into(schema, request, depth)) for slot, request, depth in wants]
+        parts = {slot: steps for slot, steps in paths if steps is not None}
+        slots = [slot for slot, steps in parts.items() if self._keeps(slot, self._layout_of(schema, steps))]
+        for slot in slots:
+            self.emit(Op.BEGIN, 0, slot)
+        self._value(schema, [one for one in wants if one[0] not in parts], is_last=is_last and not slots)
+        for slot in slots:
+            self.emit(Op.FINISH, 0, slot)
+
+    def _value(self, schema: AvroType, wants: list[_Want], *, is_last: bool) -> None:
         if isinstance(schema, Union):
             self._union(schema, wants, is_last=is_last)
             return
-        wants = [self._past_branch(want, schema) for want in wants]
         if isinstance(schema, Record):
             self._record(schema, wants, is_last=is_last)
             return
@@ -103,6 +116,11 @@ class _Compiler:
             self._repeated(schema)
         else:
             self._leaf(schema, [want for want in wants if want[2] == len(want[1].path)])
+
+    def _layout_of(self, schema: AvroType, steps: tuple[str | int, ...] | Whole) -> Layout:
+        """Return the layout of what is written as JSON text, by one writer for each type."""
+        writer = self._writers.setdefault(schema if isinstance(schema, Leaf) else id(schema), AvroTexts(schema))
+        return Layout(Stored.PARTS, writer=writer, steps=None if isinstance(steps, Whole) else steps)
 
     def subroutines(self) -> None:
         """Write the records that are skipped by calls, each once."""
@@ -130,7 +148,8 @@ class _Compiler:
         ends = []
         for place, branch in zip(table, union.branches, strict=True):
             self.code[place] = (Op.JUMP, self._label(), -1, 0)
-            self.value(branch, [want for want in wants if self._may_be(want, branch)], is_last=is_last)
+            some = [one for one in wants if self._may_be(one, branch) and _is_meant(one, branch, union)]
+            self.value(branch, some, is_last=is_last)
             ends.append(self.emit(Op.JUMP))
         behind = self._label()
         for place in ends:
@@ -152,7 +171,7 @@ class _Compiler:
 
     def _fields(self, record: Record, wants: list[_Want], *, is_last: bool) -> None:
         names = {field.name for field in record.fields}
-        by_name: dict[str, list[_Want]] = {}
+        by_name: dict[str | int, list[_Want]] = {}
         for slot, request, depth in wants:
             name = self._written(request.path[: depth + 1], names)
             if name not in names:
@@ -166,10 +185,10 @@ class _Compiler:
                 return
             self.value(field.type, some, is_last=is_behind)
 
-    def _written(self, path: Sequence[str], names: Collection[str]) -> str:
+    def _written(self, path: Steps, names: Collection[str]) -> str | int:
         return path[-1] if self._reader is None else written_name(self._reader, path, names)
 
-    def _symbols(self, leaf: Leaf, path: Sequence[str]) -> tuple[str, ...]:
+    def _symbols(self, leaf: Leaf, path: Steps) -> tuple[str, ...]:
         return leaf.symbols if self._reader is None else symbols_of(self._reader, path, leaf)
 
     def _may_be(self, want: _Want, branch: AvroType) -> bool:
@@ -189,19 +208,20 @@ class _Compiler:
     def _missing(self, want: _Want, names: Collection[str]) -> None:
         """Give a field its default, where the reader's schema has one. names: of the fields that there are."""
         slot, request, depth = want
-        near = nearest(request.path[depth], names)
+        step = request.path[depth]
+        near = nearest(step, names) if isinstance(step, str) else None
         if near is not None:
             self.meant[slot] = (*request.path[:depth], near, *request.path[depth + 1 :])
         default = None if self._reader is None else default_of(self._reader, request, depth)
         if default is None:
             return
         reading, constant = default
-        if self._keeps(slot, reading):
+        if self._keeps(slot, reading.layout):
             self._constant(slot, constant)
 
-    def _keeps(self, slot: int, reading: Reading) -> bool:
+    def _keeps(self, slot: int, layout: Layout) -> bool:
         """Whether a value can be stored as the other branches' values of this slot are: else it is null."""
-        return self.layouts.setdefault(slot, reading.layout) == reading.layout
+        return self.layouts.setdefault(slot, layout) == layout
 
     def _constant(self, slot: int, constant: Constant) -> None:
         if isinstance(constant, bytes):
@@ -212,7 +232,7 @@ class _Compiler:
             self.emit(Op.CONSTANT, 0, slot, len(self.constants) - 1)
 
     def _repeated(self, repeated: Repeated) -> None:
-        is_empty = not repeated.is_map and _has_no_bytes(repeated.items, ())
+        is_empty = not repeated.is_map and has_no_bytes(repeated.items)
         block = self.emit(Op.BLOCK, 0, -1, int(is_empty))
         self._label()
         if not is_empty:
@@ -224,7 +244,9 @@ class _Compiler:
 
     def _leaf(self, leaf: Leaf, wants: list[_Want]) -> None:
         readings = [(slot, reading_of(leaf, request.type)) for slot, request, _ in wants]
-        some = [(slot, reading) for slot, reading in readings if reading is not None and self._keeps(slot, reading)]
+        some = [
+            (slot, reading) for slot, reading in readings if reading is not None and self._keeps(slot, reading.layout)
+        ]
         for slot, reading in readings:
             if reading is None:
                 self._refuse(slot, leaf)
@@ -254,6 +276,17 @@ class _Compiler:
             self.emit(Op.SKIP_BYTES, leaf.size if leaf.kind is Kind.FIXED else _SIZES[leaf.kind])
 
 
+def _is_meant(request_at: _Want, branch: AvroType, union: Union) -> bool:
+    """Whether a path leads into a branch that it does not name: a text, or a record's field, comes before JSON text."""
+    _, request, depth = request_at
+    if depth == len(request.path):
+        return isinstance(branch, Leaf) or request.type is not FieldType.STRING
+    if not (isinstance(branch, Repeated) and branch.is_map):
+        return True
+    fields = [field.name for one in union.branches if isinstance(one, Record) for field in one.fields]
+    return request.path[depth] not in fields
+
+
 def _names(schema: AvroType) -> tuple[str, ...]:
     """Return the names of a branch: a type's own, with and without its namespace, or the kind."""
     if isinstance(schema, Repeated):
@@ -262,12 +295,3 @@ def _names(schema: AvroType) -> tuple[str, ...]:
         return (schema.kind.value,)
     name = getattr(schema, "name", "")
     return (name, name.rpartition(".")[2])
-
-
-def _has_no_bytes(schema: AvroType, within: tuple[Record, ...]) -> bool:
-    """Whether a value of a type is always empty; a record that holds itself is not."""
-    if isinstance(schema, Record):
-        return schema not in within and all(_has_no_bytes(one.type, (*within, schema)) for one in schema.fields)
-    if isinstance(schema, Leaf):
-        return schema.kind is Kind.NULL or (schema.kind is Kind.FIXED and schema.size == 0)
-    return False

@@ -25,10 +25,10 @@ _OF_LONG = {
 # The types that each logical type may annotate.
 _ANNOTATES = {
     Kind.INT: {Logical.DATE, Logical.TIME_MILLIS}, Kind.LONG: _OF_LONG, Kind.STRING: {Logical.UUID},
-    Kind.BYTES: {Logical.DECIMAL}, Kind.FIXED: {Logical.DECIMAL, Logical.UUID},
+    Kind.BYTES: {Logical.DECIMAL}, Kind.FIXED: {Logical.DECIMAL, Logical.UUID, Logical.DURATION},
 }  # fmt: skip
 _LOGICAL = {logical.value: logical for logical in Logical}
-_UUID_BYTES = 16
+_SIZES = {Logical.UUID: 16, Logical.DURATION: 12}  # of what a fixed is then
 _MOST_DEPTH = 200  # of a type within types, far above what people write
 
 
@@ -178,7 +178,7 @@ def _annotated(leaf: Leaf, schema: dict) -> Leaf:
     logical = _LOGICAL.get(name) if isinstance(name, str) else None
     if logical is None or logical not in _ANNOTATES.get(leaf.kind, ()):
         return leaf
-    if logical is Logical.UUID and leaf.kind is Kind.FIXED and leaf.size != _UUID_BYTES:
+    if leaf.kind is Kind.FIXED and leaf.size != _SIZES.get(logical, leaf.size):
         return leaf
     if logical is not Logical.DECIMAL:
         return replace(leaf, logical=logical)

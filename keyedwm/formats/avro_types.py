@@ -40,6 +40,7 @@ class Logical(Enum):
     LOCAL_TIMESTAMP_NANOS = "local-timestamp-nanos"
     DECIMAL = "decimal"
     UUID = "uuid"
+    DURATION = "duration"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

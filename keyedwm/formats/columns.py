@@ -12,9 +12,13 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from keyedwm.arrow.columns import text_of
+from keyedwm.arrow.json_scan import Path, find
+from keyedwm.arrow.places import FieldReader
 from keyedwm.arrow.schema import arrow_type
 from keyedwm.arrow.time_text import MAX_EVENT_MS, MIN_EVENT_MS, milliseconds
-from keyedwm.core.places import DecimalType, FieldType, Unit
+from keyedwm.core.places import DecimalType, Field, FieldType, Unit
+from keyedwm.core.rows import VALUE
+from keyedwm.formats.heads import Bodies
 from keyedwm.formats.requests import Layout, Request, Stored
 from keyedwm.formats.spans import Words, gather_texts, text_sizes
 
@@ -30,6 +34,7 @@ class Slots:
     """What programs have stored: values, until, valid are (slot, row).
 
     data, words: what spans lie in. which: the program of each row, -1 for none. layouts: of the slots of each program.
+    faults: of the rows, added to where a text cannot be written.
     """
 
     data: NDArray[np.uint8]
@@ -39,41 +44,58 @@ class Slots:
     values: NDArray[np.int64]
     until: NDArray[np.int64]
     valid: NDArray[np.uint8]
+    faults: NDArray[np.uint8]
 
     @classmethod
     def empty(
-        cls, data: NDArray[np.uint8], words: Words, which: NDArray[np.int32], layouts: Sequence[Mapping[int, Layout]],
-        slots: int,
-    ) -> Slots:  # fmt: skip
+        cls, bodies: Bodies, words: Words, which: NDArray[np.int32], layouts: Sequence[Mapping[int, Layout]], slots: int
+    ) -> Slots:
         """Return room for what programs are going to store."""
-        shape = (slots, len(which))
-        return cls(
-            data, words, which, layouts, np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape, np.uint8)
-        )
+        values = np.zeros((2, slots, len(which)), np.int64)
+        valid = np.zeros((slots, len(which)), np.uint8)
+        return cls(bodies.data, words, which, layouts, values[0], values[1], valid, bodies.faults)
 
     def columns(self, requests: Sequence[Request]) -> list[Column]:
         """Return an Arrow array for each request, or of one for an event time ms and validity."""
         return [self._column(slot, request.type) for slot, request in enumerate(requests)]
 
-    def _column(self, slot: int, asked: FieldType | DecimalType | Unit) -> Column:
-        if isinstance(asked, Unit):
-            return _event_times(self, slot, asked)
-        if isinstance(asked, DecimalType):
-            return _decimals(self, slot, asked)
-        numbers, valid = self.values[slot], self.valid[slot]
-        if asked in (FieldType.BINARY, FieldType.STRING):
+    def _column(self, slot: int, as_type: FieldType | DecimalType | Unit) -> Column:
+        if isinstance(as_type, Unit):
+            return _event_times(self, slot, as_type)
+        if isinstance(as_type, DecimalType):
+            return _decimals(self, slot, as_type)
+        if self.layouts_of(slot, Stored.PARTS):
+            return self._with_parts(slot, as_type)
+        return self._plain(slot, as_type, self.valid[slot])
+
+    def _plain(self, slot: int, as_type: FieldType, valid: NDArray[np.uint8]) -> pa.Array:
+        numbers = self.values[slot]
+        if as_type in (FieldType.BINARY, FieldType.STRING):
             spans = self.texts(slot, valid)
-            return spans if asked is FieldType.BINARY else text_of(spans)
-        if asked is FieldType.BOOLEAN:
+            return spans if as_type is FieldType.BINARY else text_of(spans)
+        if as_type is FieldType.BOOLEAN:
             return pa.array(numbers != 0, mask=valid == 0)
-        if asked is FieldType.DATE:
+        if as_type is FieldType.DATE:
             fits = valid.astype(bool) & (numbers >= -_MOST_DAYS) & (numbers < _MOST_DAYS)
             return pa.array(np.where(fits, numbers, 0).astype(np.int32), mask=~fits).view(pa.date32())
-        if asked is FieldType.TIMESTAMP and self.layouts_of(slot, Stored.SECONDS):
+        if as_type is FieldType.TIMESTAMP and self.layouts_of(slot, Stored.SECONDS):
             numbers, fits = self.times(slot, valid != 0, _US_PER_S, _NS_PER_US)
             valid = fits.astype(np.uint8)
         # Spark's double keeps the bits that the loop has stored.
-        return _from_buffers(arrow_type(asked), valid, [pa.py_buffer(numbers)])
+        return _from_buffers(arrow_type(as_type), valid, [pa.py_buffer(numbers)])
+
+    def _with_parts(self, slot: int, as_type: FieldType) -> pa.Array:
+        """Read what is written as JSON text, and what else is stored in its place."""
+        plain = self.valid[slot].copy()
+        columns = []
+        for layout in self.layouts_of(slot, Stored.PARTS):
+            rows = self.stored_as(slot, layout).astype(np.uint8)
+            plain[rows != 0] = 0
+            if layout.writer is None:  # layouts of parts have one
+                continue
+            texts = layout.writer.write(self.data, self.values[slot], self.until[slot], rows, self.faults)
+            columns.append(_read_text(texts, layout.steps, as_type))
+        return pc.coalesce(*columns, self._plain(slot, as_type, plain))
 
     def texts(self, slot: int, valid: NDArray[np.uint8]) -> pa.Array:
         """Return spans as bytes."""
@@ -102,6 +124,14 @@ class Slots:
         some = [number for number, one in enumerate(self.layouts) if one.get(slot) == layout]
         valid = self.valid[slot] != 0
         return valid if len(some) == len(self.layouts) else np.isin(self.which, some) & valid
+
+
+def _read_text(texts: pa.Array, steps: Sequence[str | int] | None, as_type: FieldType) -> pa.Array:
+    """Return JSON texts, or what lies in them."""
+    if steps is None:
+        return text_of(texts)
+    reader = FieldReader(Field(VALUE, (), as_type), pa.schema([]))
+    return reader.read(texts, find(texts, Path(steps)))
 
 
 def _from_buffers(kind: pa.DataType, valid: NDArray[np.uint8], buffers: list[pa.Buffer]) -> pa.Array:
@@ -152,19 +182,19 @@ def _written_times(slots: Slots, slot: int, stored: Stored, rows: NDArray[np.boo
     return milliseconds(some, np.where(rows, ends[:-1], -1), ends[1:], unit)
 
 
-def _decimals(slots: Slots, slot: int, asked: DecimalType) -> pa.Array:
+def _decimals(slots: Slots, slot: int, as_type: DecimalType) -> pa.Array:
     """Return decimals of the scale that is asked for; a number of more digits is null."""
     words = np.stack([slots.values[slot], slots.until[slot]], axis=1)
-    wide = arrow_type(DecimalType(38, asked.scale))
-    result = pa.nulls(len(words), arrow_type(asked))
+    wide = arrow_type(DecimalType(38, as_type.scale))
+    result = pa.nulls(len(words), arrow_type(as_type))
     for layout in slots.layouts_of(slot, Stored.WORDS):
         scale = layout.scale
-        most = 10 ** (asked.precision - asked.scale + scale)
+        most = 10 ** (as_type.precision - as_type.scale + scale)
         rows = slots.stored_as(slot, layout) & _is_below(words[:, 1], words[:, 0].view(np.uint64), most)
         own = _from_buffers(pa.decimal128(38, scale), rows.astype(np.uint8), [pa.py_buffer(words)])
-        if scale != asked.scale:
+        if scale != as_type.scale:
             own = own.cast(wide)
-        result = pc.coalesce(own.cast(arrow_type(asked)), result)
+        result = pc.coalesce(own.cast(arrow_type(as_type)), result)
     return result
 
 

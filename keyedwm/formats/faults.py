@@ -24,6 +24,7 @@ class Fault(IntEnum):
     WRONG_HEADER = 11
     TOO_LARGE = 12
     WRONG_ZLIB = 13
+    TOO_LONG = 14
 
 
 # Of faults of the bytes; those of a schema have a sentence of their own.
@@ -34,6 +35,7 @@ FAULTS: Mapping[Fault, str] = MappingProxyType({
     Fault.TOO_DEEP: "the value has more records within each other than can be read",
     Fault.TOO_LARGE: "the value has more than 16 MiB once it is decompressed",
     Fault.WRONG_ZLIB: "the value is compressed by zlib, and its bytes are damaged or cut off",
+    Fault.TOO_LONG: "the value has a field whose JSON text is longer than 16 MiB",
 })  # fmt: skip
 WRONG_HEADER = (
     "the header that names the schema is damaged: a zero byte and four bytes of an id, or the byte 1 and 16 bytes of a "

@@ -82,7 +82,7 @@ def decode(
     validity.
     """
     layouts = [program.layouts for program in linked.programs]
-    slots = Slots.empty(bodies.data, linked.words, which, layouts, len(requests))
+    slots = Slots.empty(bodies, linked.words, which, layouts, len(requests))
     depth = max([program.depth for program in linked.programs], default=1)
     run_messages(
         bodies.data, bodies.start, bodies.stop, which, linked.roots, *linked.entries, *linked.starts, linked.symbols,

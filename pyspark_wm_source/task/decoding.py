@@ -104,8 +104,8 @@ class ValueReader:
 
     def _decoded(self, values: pa.Array, ids: HeaderIds | None) -> tuple[Decoded, ReadValues]:
         fields = [one for one in self._fields if one not in _IDS]
-        requests = [Request(tuple(map(str, one.path)), one.kind or FieldType.STRING) for one in fields]
-        requests += [Request(tuple(map(str, one.path)), one.unit) for one in self._times]
+        requests = [Request(one.path, one.kind or FieldType.STRING) for one in fields]
+        requests += [Request(one.path, one.unit) for one in self._times]
         decoded = _decoder(self._format, tuple(requests)).decode(values, ids)
         columns = dict(zip(fields, decoded.columns, strict=False))
         times = dict(zip(self._times, decoded.columns[len(fields) :], strict=True))

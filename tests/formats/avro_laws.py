@@ -8,30 +8,34 @@ import json
 import math
 import random
 import sys
+from dataclasses import dataclass
 from typing import Any
 
 import fastavro
 import pyarrow as pa
 
-from keyedwm.core.places import FieldType
+from keyedwm.core.places import TEXT_TYPES, FieldType
 from keyedwm.core.schemas import RegisteredSchema, SchemaKind, UnknownSchemaError
 from keyedwm.formats.decoder import Decoded, Decoder
 from keyedwm.formats.faults import Fault
 from keyedwm.formats.heads import Head
 from keyedwm.formats.requests import Request
+from tests.formats.avro_texts import expected_json, expected_leaf, loaded, part_of, same_json, same_part
 from tests.formats.generated_avro import (
     ASKED,
+    PARTS,
     TIMES,
     UNREADABLE,
     Generator,
     at,
     encoded,
+    ends_of,
+    is_written,
     leaves,
     logical_of,
     readable,
     resolved,
     stored,
-    types_at,
 )
 
 _VALUES = 20
@@ -60,7 +64,8 @@ def check(seed: int) -> None:
     chance = random.Random(f"{seed} avro")
     writers = [Generator(chance) for _ in range(2)]
     schemas = [writer.schema() for writer in writers]
-    requests = _requests(chance, schemas, writers)
+    some = _asked(chance, schemas, writers)
+    requests = [Request((*one.path, *one.steps), one.type) for one in some]
     values, expected = [], []
     for _ in range(_VALUES):
         which = chance.randrange(2)
@@ -74,16 +79,56 @@ def check(seed: int) -> None:
     for slot, request in enumerate(requests):
         rows = _rows(decoded, slot)
         for row, (which, tree, natives) in enumerate(expected):
-            wanted = _wanted(schemas[which], tree, natives, request, writers[which].named)
-            assert _same(rows[row], wanted), (seed, request, row, rows[row], wanted, json.dumps(schemas[which]))
+            right = _is_right(rows[row], schemas[which], tree, natives, some[slot], writers[which].named)
+            assert right, (seed, request, row, rows[row], natives[0], json.dumps(schemas[which]))
     assert all(fault in (Fault.NONE, Fault.OTHER_TYPE) for fault in decoded.faults)
 
 
-def _requests(chance: random.Random, schemas: list, writers: list[Generator]) -> list[Request]:
-    paths = [path for schema, writer in zip(schemas, writers, strict=True) for path in leaves(schema, writer.named)]
-    paths = [path for path in dict.fromkeys(paths) if path] or [("f0",)]
-    some = chance.sample(paths, min(len(paths), chance.randrange(1, 7)))
-    return [Request(path, chance.choice(ASKED)) for path in (*some, *some[:1])]
+@dataclass(frozen=True)
+class Asked:
+    """A path to a type without fields, and on into its lists and maps."""
+
+    path: tuple[str, ...]
+    steps: tuple[str | int, ...]
+    type: Any
+
+
+def _asked(chance: random.Random, schemas: list, writers: list[Generator]) -> list[Asked]:
+    some = []
+    for schema, writer in zip(schemas, writers, strict=True):
+        paths = [path for path in dict.fromkeys(leaves(schema, writer.named)) if path]
+        paths += [path[:-1] for path in paths if len(path) > 1]  # whole records
+        for path in chance.sample(paths, min(len(paths), chance.randrange(1, 5))):
+            ends = [
+                one for end in ends_of(schema, path, writer.named) for one in (end if isinstance(end, list) else [end])
+            ]
+            steps = _steps(chance, chance.choice(ends), writer.named) if chance.random() < 0.5 else ()
+            some.append(Asked(path, steps, chance.choice(TEXT_TYPES if steps else ASKED)))
+            if chance.random() < 0.3:
+                some.append(Asked(path, (), FieldType.STRING))
+    return [*some, *some[:1]] or [Asked(("f0",), (), FieldType.STRING)]
+
+
+def _steps(chance: random.Random, schema: Any, named: dict) -> tuple[str | int, ...]:
+    """A path into lists and maps, if the type is one."""
+    if isinstance(schema, list):
+        schema = chance.choice(schema)
+    kind, known = resolved(schema, named)
+    if kind in ("array", "map") and (kind == "map" or chance.random() < 0.9):
+        step: str | int = chance.randrange(3) if kind == "array" else f"k{chance.randrange(2)}"
+        inner = known["items" if kind == "array" else "values"]
+        return (step, *(_within(chance, inner, named) if chance.random() < 0.6 else ()))
+    return ()
+
+
+def _within(chance: random.Random, schema: Any, named: dict) -> tuple[str | int, ...]:
+    if isinstance(schema, list):
+        schema = chance.choice(schema)
+    kind, known = resolved(schema, named)
+    if kind == "record" and known["fields"]:
+        field = chance.choice(known["fields"])
+        return (field["name"], *(_within(chance, field["type"], named) if chance.random() < 0.5 else ()))
+    return _steps(chance, schema, named)
 
 
 def _natives(schema: Any, body: bytes) -> tuple[Any, Any]:
@@ -104,19 +149,42 @@ def _without_logical(schema: Any) -> Any:
     return schema
 
 
-def _wanted(schema: Any, tree: Any, natives: tuple[Any, Any], request: Request, named: dict) -> Any:
-    path, asked = tuple(map(str, request.path)), request.type
-    found = at(schema, tree, natives[0], path, named)
-    raw = at(schema, tree, natives[1], path, named)
-    if found is None or raw is None:
-        return None
-    fits = [one for one in types_at(schema, path, named) if readable(one, None, asked, named) is not UNREADABLE]
-    logical = logical_of(resolved(found[0], named)[1])
-    is_raw = logical in _RAW and asked in (FieldType.BIGINT, FieldType.DOUBLE, FieldType.BINARY)
-    value = readable(found[0], raw[1] if is_raw else found[1], asked, named)
-    if value is UNREADABLE or stored(found[0], asked, named) != stored(fits[0], asked, named):
-        return None
-    return value
+def _is_right(value: Any, schema: Any, tree: Any, natives: tuple[Any, Any], one: Asked, named: dict) -> bool:
+    """Whether a column has what fastavro reads at a path."""
+    choices = [choice for end in ends_of(schema, one.path, named) for choice in _choices(end, one, named)]
+    logical, plain = (at(schema, tree, native, one.path, named) for native in natives)
+    if logical is None or plain is None or plain[2] is None or not choices:
+        return value is None
+    end, branch, raw = plain
+    if isinstance(end, list) and all(type_ is not end for _, type_ in choices):
+        end, branch = end[branch[0]], branch[1]
+    mine = [key for key, type_ in choices if type_ is end]
+    if not mine or mine[0] != choices[0][0]:
+        return value is None
+    inner = end[branch[0]] if isinstance(end, list) else end
+    kind, known = resolved(inner, named)
+    if kind in PARTS:
+        whole = expected_json(end, branch, raw, named)
+        return same_part(value, part_of(whole, one.steps), one.type) if one.steps else same_json(loaded(value), whole)
+    if isinstance(end, list):
+        return value is None
+    if one.type is FieldType.STRING and is_written(known):
+        return value == expected_leaf(kind, known, raw)
+    is_raw = logical_of(known) in _RAW and one.type in (FieldType.BIGINT, FieldType.DOUBLE, FieldType.BINARY)
+    return _same(value, readable(end, raw if is_raw else logical[2], one.type, named))
+
+
+def _choices(end: Any, one: Asked, named: dict) -> list[tuple[Any, Any]]:
+    """How each type at the end of a path is stored that can be read as what is asked for, and the type."""
+    branches = end if isinstance(end, list) else [end]
+    if one.steps:
+        of = "array" if isinstance(one.steps[0], int) else "map"
+        return [(id(branch), branch) for branch in branches if resolved(branch, named)[0] == of]
+    read = [branch for branch in branches if readable(branch, None, one.type, named) is not UNREADABLE]
+    with_parts = [branch for branch in branches if resolved(branch, named)[0] in PARTS]
+    if one.type is FieldType.STRING and with_parts and not read:
+        return [(id(end), end)] if isinstance(end, list) else [(stored(end, one.type, named), end)]
+    return [(stored(branch, one.type, named), branch) for branch in read]
 
 
 def _rows(decoded: Decoded, slot: int) -> list:

@@ -29,6 +29,7 @@ LOGICAL = [
     *({"type": "long", "logicalType": name} for name in TIMES),
 ]  # fmt: skip
 ASKED = (*FieldType, DecimalType(38, 6), DecimalType(5, 3), Unit.MILLISECONDS, Unit.SECONDS, Unit.ISO)
+PARTS = ("record", "array", "map")
 UNREADABLE = "cannot be read"
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _WIDE = Context(prec=60)
@@ -96,8 +97,11 @@ class Generator:
         if enum:
             self.named[name] = {"type": "enum", "name": name, "symbols": [f"{name}_{n}" for n in range(3)]}
         else:
-            self.named[name] = {"type": "fixed", "name": name, "size": self.chance.choice([0, 1, 5, 16, 20])}
-            if self.chance.random() < 0.5 and self.named[name]["size"] > 3:
+            self.named[name] = {"type": "fixed", "name": name, "size": self.chance.choice([0, 1, 5, 12, 16, 20])}
+            written = {12: "duration", 16: "uuid"}.get(self.named[name]["size"])
+            if written and self.chance.random() < 0.5:
+                self.named[name]["logicalType"] = written
+            elif self.chance.random() < 0.5 and self.named[name]["size"] > 3:
                 self.named[name] |= {"logicalType": "decimal", "precision": 8, "scale": 2}
         return self.named[name]
 
@@ -123,7 +127,7 @@ class Generator:
         if logical == "decimal":
             size = known.get("size", chance.randrange(3, 6))
             return chance.randrange(-(10**6), 10**6).to_bytes(size, "big", signed=True)
-        if logical is not None:
+        if logical is not None and kind != "fixed":
             some = {"date": (-700_000, 2_900_000), "time-millis": (0, 86_400_000), "time-micros": (0, 86_400_000_000)}
             low, high = some.get(logical, (10**11, 10**12))
             return chance.randrange(low, high) if logical in some else f"12345678-1234-5678-1234-{low}"
@@ -218,25 +222,25 @@ def leaves(schema: Any, named: dict, path: tuple[str, ...] = (), depth: int = 0)
     return [one for f in fields for one in leaves(f["type"], named, (*path, f["name"]), depth + 1)]
 
 
-def types_at(schema: Any, path: tuple[str, ...], named: dict) -> list[Any]:
-    """The types that a path leads to, in all branches."""
-    if isinstance(schema, list):
-        return [one for branch in schema for one in types_at(branch, path, named)]
-    kind, known = resolved(schema, named)
+def ends_of(schema: Any, path: tuple[str, ...], named: dict) -> list[Any]:
+    """The types that a path leads to, in all branches; a union at its end is one of them."""
     if not path:
         return [schema]
+    if isinstance(schema, list):
+        return [one for branch in schema for one in ends_of(branch, path, named)]
+    kind, known = resolved(schema, named)
     if kind != "record":
         return []
-    return [one for f in known["fields"] if f["name"] == path[0] for one in types_at(f["type"], path[1:], named)]
+    return [one for f in known["fields"] if f["name"] == path[0] for one in ends_of(f["type"], path[1:], named)]
 
 
-def at(schema: Any, tree: Any, native: Any, path: tuple[str, ...], named: dict) -> tuple[Any, Any] | None:
-    """The type and the native value that a path leads to in one value, None if it leads to none."""
+def at(schema: Any, tree: Any, native: Any, path: tuple[str, ...], named: dict) -> tuple[Any, Any, Any] | None:
+    """The type, the tree and the native value that a path leads to in one value, None if it leads to none."""
+    if not path:
+        return schema, tree, native
     if isinstance(schema, list):
         return at(schema[tree[0]], tree[1], native, path, named)
     kind, known = resolved(schema, named)
-    if not path:
-        return schema, native
     fields = known["fields"] if kind == "record" else ()
     for f in fields:
         if f["name"] == path[0]:
@@ -244,11 +248,22 @@ def at(schema: Any, tree: Any, native: Any, path: tuple[str, ...], named: dict) 
     return None
 
 
+def is_written(known: Any) -> bool:
+    """Whether a type without parts has a text that is written for it."""
+    logical = logical_of(known)
+    is_fixed = isinstance(known, dict) and known["type"] == "fixed"
+    return logical in ("time-millis", "time-micros", "duration") or (logical == "uuid" and is_fixed)
+
+
 def stored(schema: Any, asked: Any, named: dict) -> Any:
     """Of the branches of a union only those that are stored alike are read: as what this type is stored."""
     kind, known = resolved(schema, named)
     if isinstance(asked, DecimalType):
         return known["scale"]
+    if asked is FieldType.STRING and kind in PARTS:
+        return known["name"] if kind == "record" else id(known)
+    if asked is FieldType.STRING and is_written(known):
+        return kind, logical_of(known), known.get("name")
     if isinstance(asked, Unit) and kind in ("string", "float", "double"):
         return "double" if kind == "float" else kind
     return "number"
@@ -276,6 +291,8 @@ def readable(schema: Any, native: Any, asked: Any, named: dict) -> Any:  # noqa:
         fits = native is not None and abs(native.scaleb(asked.scale, _WIDE)) < 10**asked.precision
         return native if fits else None
     if asked is FieldType.STRING:
+        if is_written(known):
+            return None if native is None else native
         if kind == "bytes" and logical is None:
             return None if native is None else native.decode("utf-8", "replace")
         return UNREADABLE if kind not in ("string", "enum") else None if native is None else str(native)

@@ -179,10 +179,10 @@ def test_of_a_union_the_branch_of_the_asked_type_is_read_and_a_step_names_one() 
         ("long", FieldType.TIMESTAMP, "schema 1 has $.a as long, which cannot be read as timestamp"),
         (["null", "double"], FieldType.STRING, "schema 1 has $.a as double, which cannot be read as string"),
         (["int", "boolean"], FieldType.STRING, "schema 1 has $.a as int or boolean, which cannot be read as string"),
-        ({"type": "array", "items": "int"}, FieldType.STRING, "schema 1 has $.a as array, which cannot be read as"),
+        ({"type": "array", "items": "int"}, FieldType.BINARY, "schema 1 has $.a as array, which cannot be read as"),
         ({"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 3}, DecimalType(9, 2),
          r"schema 1 has $.a as decimal(9, 3), which cannot be read as decimal(9,2)"),
-        (record(name="inner"), FieldType.STRING, "schema 1 has $.a as record inner, which cannot be read as string"),
+        (record(name="inner"), FieldType.BIGINT, "schema 1 has $.a as record inner, which cannot be read as bigint"),
         ("boolean", Unit.MILLISECONDS, "which cannot be read as an event time (unit ms)"),
     ],
 )  # fmt: skip

@@ -59,24 +59,34 @@ _STAGE = FrameSpec(
 _SCHEMA = json.dumps({
     "type": "record", "name": "warm", "fields": [
         {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}}, {"name": "name", "type": "string"},
+        {"name": "list", "type": {"type": "array", "items": "double"}},
     ],
 })  # fmt: skip
 _VERSION = "00000000-0000-0000-0000-000000000001"
+_VALUE = b"\0\2n\2" + bytes(9)
 _PROTO = 'syntax = "proto3"; message Warm { int64 at = 1; string name = 2; }'
 # Values with a schema, and with a head.
 _FORMATS: tuple[tuple[dict[str, str], bytes], ...] = (
-    ({"value.format": "avro", "value.schema": _SCHEMA, "eventTime": "avro:$.at", "columns": "avro:$.name"}, b"\0\2n"),
+    (
+        {
+            "value.format": "avro",
+            "value.schema": _SCHEMA,
+            "eventTime": "avro:$.at",
+            "columns": "avro:$.name, avro:$.list",
+        },
+        _VALUE,
+    ),
     (
         {"value.format": "protobuf", "value.schema": _PROTO, "eventTime": "proto:$.at", "columns": "proto:$.name"},
         b"\x08\1\x12\1n",
     ),
     (
         {"value.format": "avro-single-object", "value.schema": _SCHEMA, "columns": "schema_id"},
-        b"\xc3\1" + fingerprint(_SCHEMA).to_bytes(8, "little", signed=True) + b"\0\2n",
+        b"\xc3\1" + fingerprint(_SCHEMA).to_bytes(8, "little", signed=True) + _VALUE,
     ),
     (
         {"value.format": "avro-glue", "value.schema": json.dumps({_VERSION: _SCHEMA}), "columns": "schema_guid"},
-        b"\3\0" + UUID(_VERSION).bytes + b"\0\2n",
+        b"\3\0" + UUID(_VERSION).bytes + _VALUE,
     ),
     ({"value.format": "json-confluent", "eventTime": "json:$.at", "columns": "json:$.name"}, b'\0\0\0\0\1{"at":1}'),
 )
