@@ -16,16 +16,18 @@ from typing import TYPE_CHECKING, Any
 
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.rows import CONTROL, REJECTED
+from keyedwm.registry.options import is_of_registry
 from keyedwm.spark import recommended_conf, source, source_progress, start_in_turn
+from keyedwm.testing.schemas import Schema, Schemas
 from keyedwm.testing.simulated_kafka.log import Clock
 from keyedwm.testing.simulated_kafka.server import SimulatedKafka, simulated_kafka
-from keyedwm.testing.steps import RESTART, TOPIC, Record, Restart, Silence, Step, columns_of, records_of
+from keyedwm.testing.steps import RESTART, TOPIC, Columns, Record, Restart, Silence, Step, columns_of, records_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["RESTART", "Record", "Restart", "Result", "Silence", "Step", "run"]
+__all__ = ["RESTART", "Record", "Restart", "Result", "Schema", "Silence", "Step", "run"]
 
 _CLOCK = "clock"
 # Set by `run` itself, so that they would contradict the steps.
@@ -58,13 +60,15 @@ def run(
     topics: Mapping[str, int] | None = None,
     pushed: bool = False,
     restart_each_step: bool = False,
+    schemas: Sequence[Schema] = (),
 ) -> list[Result]:
     """Run a pipeline over made-up records and return the outcome of each step.
 
     pipeline: from the input's rows to the results; with `pushed` it is given `source(spark)` with all options, not
     loaded. steps: lists of records, each one batch of the input, or `Silence(span)`, or `RESTART`. options: of the
     source, `watermarkLag` among them. topics: partitions by topic; by default those that the records name.
-    restart_each_step: the query is started again behind every step, and the results must not change.
+    restart_each_step: the query is started again behind every step, and the results must not change. schemas: of a
+    registry, with the ids 1, 2 and so on; those of values that a `Schema` has made are added to them.
 
     Raises OptionError and InputError for steps and options that are wrong, and the query's own error if it fails.
     """
@@ -72,7 +76,14 @@ def run(
     records = records_of(steps)
     sizes = _sizes(records, topics)
     clock = Clock(max((one.timestamp_ms for one in records), default=0))
-    with tempfile.TemporaryDirectory(prefix="keyedwm-pipeline-") as home, simulated_kafka(clock) as broker:
+    registered = Schemas(schemas, given)
+    writes = [None if isinstance(step, Silence | Restart) else columns_of(step, registered) for step in steps]
+    with (
+        tempfile.TemporaryDirectory(prefix="keyedwm-pipeline-") as home,
+        simulated_kafka(clock) as broker,
+        registered.registry() as reached,
+    ):
+        given = reached | given if registered.known and not any(map(is_of_registry, given)) else given
         for topic, partitions in sizes.items():
             broker.create_topic(topic, partitions)
         given |= {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": ",".join(sizes)}
@@ -82,7 +93,10 @@ def run(
         )
         with few_tasks(spark):
             try:
-                return [running.step(step, restart=restart_each_step) for step in steps]
+                return [
+                    running.step(step, written, restart=restart_each_step)
+                    for step, written in zip(steps, writes, strict=True)
+                ]
             finally:
                 running.stop()
 
@@ -102,14 +116,14 @@ class _Running:
     _batches: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
     _next: int = 0
 
-    def step(self, step: Step, *, restart: bool) -> Result:
-        """Take a step, wait until nothing more comes of it, and collect."""
+    def step(self, step: Step, written: Columns | None, *, restart: bool) -> Result:
+        """Take a step, wait until nothing more comes of it, and collect. written: the columns of its records."""
         if isinstance(step, Silence):
             self.clock.pass_ms(step.span_ms)
         elif isinstance(step, Restart):
             self.stop()
-        else:
-            self.broker.append(columns_of(step))
+        elif written is not None:
+            self.broker.append(written)
         self._set_clock()
         query = self._started()
         query.processAllAvailable()

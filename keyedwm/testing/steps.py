@@ -19,6 +19,7 @@ import pyarrow as pa
 from keyedwm.config.validation import duration_ms
 from keyedwm.core.errors import InputError
 from keyedwm.kafka.records.record_columns import RecordColumns
+from keyedwm.testing.schemas import Schemas, SchemaValue
 
 TOPIC = "input"
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -29,7 +30,8 @@ class Record:
     """One record of the input.
 
     event_time: ISO text (UTC without an offset), datetime or ms since 1970; it becomes the record's timestamp.
-    key, value: bytes or text as they are, None for null, all else as JSON. headers: texts or bytes by name.
+    key, value: bytes or text as they are, None for null, a value that a `Schema` has made, all else as JSON. headers:
+    texts or bytes by name.
     """
 
     event_time: str | datetime | int
@@ -73,6 +75,7 @@ class Restart(Enum):
 
 RESTART = Restart.RESTART
 Step: TypeAlias = Sequence[Record] | Silence | Restart
+Columns: TypeAlias = dict[tuple[str, int], RecordColumns]
 
 
 def records_of(steps: Sequence[Step]) -> list[Record]:
@@ -88,16 +91,20 @@ def records_of(steps: Sequence[Step]) -> list[Record]:
     return found
 
 
-def columns_of(records: Sequence[Record]) -> dict[tuple[str, int], RecordColumns]:
+def columns_of(records: Sequence[Record], schemas: Schemas) -> Columns:
     """Return the columns of each topic and partition that a step writes to, its records in their order."""
+
+    def encoded(value: Any, option: str) -> bytes | None:
+        return schemas.bytes_of(value, option) if isinstance(value, SchemaValue) else _bytes(value)
+
     found: dict[tuple[str, int], list[Record]] = {}
     for one in records:
         found.setdefault((one.topic, one.partition), []).append(one)
     return {
         tp: RecordColumns(
             np.array([one.timestamp_ms for one in held], np.int64),
-            key=pa.array([_bytes(one.key) for one in held], pa.binary()),
-            value=pa.array([_bytes(one.value) for one in held], pa.binary()),
+            key=pa.array([encoded(one.key, "key.format") for one in held], pa.binary()),
+            value=pa.array([encoded(one.value, "value.format") for one in held], pa.binary()),
             headers=pa.array([_headers(one) for one in held], _HEADERS),
         )
         for tp, held in found.items()

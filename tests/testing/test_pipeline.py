@@ -10,7 +10,7 @@ import pytest
 
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.spark import aggregate, count, sum, tumbling  # noqa: A004 (as Spark calls it)
-from keyedwm.testing.pipeline import RESTART, Record, Silence, few_tasks, run
+from keyedwm.testing.pipeline import RESTART, Record, Schema, Silence, few_tasks, run
 from tests.spark.started import Started
 from tests.tools import Record as Produced
 
@@ -118,3 +118,27 @@ def test_an_option_that_run_sets_itself_is_refused(name):
 def test_a_span_that_is_none_is_refused():
     with pytest.raises(OptionError, match="Silence"):
         Silence("a while")
+
+
+ORDER = Schema(json.dumps({
+    "type": "record", "name": "order", "fields": [
+        {"name": "shop", "type": "string"}, {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+    ],
+}))  # fmt: skip
+ORDER_MESSAGE = Schema('syntax = "proto3"; message Order { string shop = 1; int64 at = 2; }', "PROTOBUF")
+
+
+@pytest.mark.parametrize(("schema", "place"), [(ORDER, "avro"), (ORDER_MESSAGE, "proto")], ids=["avro", "protobuf"])
+def test_values_of_schemas_make_windows_and_a_value_without_a_head_is_counted(spark, schema, place):
+    def at(minute: int, partition: int = 0) -> Record:
+        return Record(0, value=schema.of({"shop": "Oslo", "at": minute * 60_000}), partition=partition)
+
+    options = OPTIONS | {
+        "value.format": "avro-confluent" if place == "avro" else "protobuf-confluent", "onBadValue": "null",
+        "eventTime": f"{place}:$.at",
+    }  # fmt: skip
+    steps = [[at(0), at(30, 1)], RESTART, [at(90), at(91, 1), Record(0, value=b"{}")], [at(92)]]
+    of_shops = lambda read: aggregate(read, {"shop": f"{place}:$.shop"}, tumbling("1 hour"), {"n": count()})  # noqa: E731
+    *_, closing, last = run(spark, of_shops, steps, options=options, pushed=True)
+    assert [(row["shop"], row["n"]) for row in closing.rows] == [("Oslo", 2)]
+    assert last.progress[0]["bad_values"] == {"no_head": {"input": {"0": 1}}}
