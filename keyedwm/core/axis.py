@@ -7,7 +7,7 @@ so that they too are the same after a replay or a restart.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from keyedwm.core.errors import FormatError, OptionError
@@ -125,15 +125,21 @@ class Counts:
 
     With several time axes an event counts once for each. control: records with the reserved header that are no rows
     and were not read as control records either. future: event times too far ahead (option `maxEventTimeAhead`).
+    bad_values: values with a schema that could not be read, as (number of the reason, count), by reason.
     """
 
     bad: int = 0
     late: int = 0
     control: int = 0
     future: int = 0
+    bad_values: tuple[tuple[int, int], ...] = field(default=(), kw_only=True)
 
     def plus(self, more: Counts) -> Counts:
         """Return the sum."""
+        by_reason = dict(self.bad_values)
+        for reason, count in more.bad_values:
+            by_reason[reason] = by_reason.get(reason, 0) + count
         return Counts(
-            self.bad + more.bad, self.late + more.late, self.control + more.control, self.future + more.future
-        )
+            self.bad + more.bad, self.late + more.late, self.control + more.control, self.future + more.future,
+            bad_values=tuple(sorted(by_reason.items())),
+        )  # fmt: skip

@@ -7,7 +7,8 @@ taken for one: the code is checked before the body is read. Equal states give eq
 Body, version 3: snapshot id, counts (bad, late, control), number of axes, per axis in order of keys: the key, twice the
 kind of state (0 policy, 1 propagated) and 1 more with a watermark, how many numbers follow, and these: the last
 watermark sent, if there is one, and the state's. Numbers are zigzag varints, these each relative to the one before.
-Version 4, written where event times were too far ahead, has the count of these behind the other three.
+Version 4, written where event times were too far ahead, has the count of these behind the other three. Version 5,
+written where values with a schema were bad, has behind these four the number of reasons, and each reason and its count.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ from keyedwm.core.errors import FormatError, InputError
 from keyedwm.core.watermark import MAX_KEY, MIN_KEY
 
 MARK = "keyedwm"
-VERSION = 4
+VERSION = 5
+_WITHOUT_BAD_VALUES = 4
 _WITHOUT_FUTURE = 3
-_VERSIONS = (_WITHOUT_FUTURE, VERSION)
+_VERSIONS = (_WITHOUT_FUTURE, _WITHOUT_BAD_VALUES, VERSION)
 _HEADS = {f"{MARK}{version}": version for version in _VERSIONS}
 METADATA_BYTES = 4096  # what a broker takes by default (offset.metadata.max.bytes)
 KEY_BYTES = 32
@@ -64,9 +66,13 @@ def encode_committed(state: CommittedState, key: bytes, place: str) -> str:
     counts = state.counts
     body = bytearray(_varint(state.snapshot_id))
     body += _varint(counts.bad) + _varint(counts.late) + _varint(counts.control)
-    version = VERSION if counts.future else _WITHOUT_FUTURE
-    if version == VERSION:
+    version = _version(counts)
+    if version != _WITHOUT_FUTURE:
         body += _varint(counts.future)
+    if version == VERSION:
+        body += _varint(len(counts.bad_values))
+        for reason, count in counts.bad_values:
+            body += _varint(reason) + _varint(count)
     body += _varint(len(state.axes))
     before = 0
     for of_key in sorted(state.axes):
@@ -78,6 +84,13 @@ def encode_committed(state: CommittedState, key: bytes, place: str) -> str:
             body += _varint(number - before)
             before = number
     return f"{MARK}{version}:" + _text(bytes(body) + _code(key, _coded(place, version), body))
+
+
+def _version(counts: Counts) -> int:
+    """The lowest version that has all of these counts."""
+    if counts.bad_values:
+        return VERSION
+    return _WITHOUT_BAD_VALUES if counts.future else _WITHOUT_FUTURE
 
 
 def decode_committed(metadata: str, key: bytes, place: str) -> CommittedState:
@@ -124,8 +137,11 @@ def try_decode(metadata: str | None, key: bytes, place: str) -> CommittedState |
 def _read_body(body: bytes, version: int) -> CommittedState:
     """Read a body. Every length in it is held against what is there before anything is made of it."""
     numbers = _numbers(body)
-    counts = numbers[1 : 5 if version == VERSION else 4]
+    counts = numbers[1 : 4 if version == _WITHOUT_FUTURE else 5]
+    by_reason = _bad_values(numbers[len(counts) + 1 :]) if version == VERSION else ()
     at = len(counts) + 2  # behind the snapshot id, the counts and the number of axes
+    if version == VERSION:
+        at += 1 + 2 * len(by_reason)
     if at > len(numbers) or not 0 <= numbers[at - 1] <= len(numbers) - at:
         raise _never_written()
     axes: dict[int, AxisState] = {}
@@ -145,7 +161,16 @@ def _read_body(body: bytes, version: int) -> CommittedState:
         axes[key] = AxisState.of_numbers(_TAGS[tag], values[sent:], values[0] if sent else None)
     if at != len(numbers):
         raise _never_written()
-    return CommittedState(numbers[0], Counts(*counts) if any(counts) else _NO_COUNTS, axes)
+    has_counts = any(counts) or bool(by_reason)
+    return CommittedState(numbers[0], Counts(*counts, bad_values=by_reason) if has_counts else _NO_COUNTS, axes)
+
+
+def _bad_values(numbers: list[int]) -> tuple[tuple[int, int], ...]:
+    """The counts by reason that these numbers begin with, behind how many there are."""
+    if not numbers or not 0 < numbers[0] <= (len(numbers) - 1) // 2:
+        raise _never_written()
+    pairs = numbers[1 : 1 + 2 * numbers[0]]
+    return tuple(zip(pairs[::2], pairs[1::2], strict=True))
 
 
 def _never_written() -> InputError:

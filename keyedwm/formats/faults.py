@@ -1,4 +1,7 @@
-"""Why a value cannot be read, as numbers that compiled loops set and words that people read."""
+"""Why a value cannot be read, as numbers that compiled loops set and words that people read.
+
+Rule: counts of faults stand in offset logs and committed states by these numbers, so a number is never used again.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,11 @@ class Fault(IntEnum):
     TOO_LARGE = 12
     WRONG_ZLIB = 13
     TOO_LONG = 14
+
+    @property
+    def label(self) -> str:
+        """The name of the reason in progress and metrics."""
+        return self.name.lower()
 
 
 # Of faults of the bytes; those of a schema have a sentence of their own.

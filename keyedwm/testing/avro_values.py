@@ -15,7 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from keyedwm.core.errors import InputError
-from keyedwm.core.text import shown
+from keyedwm.core.text import short_repr
 from keyedwm.formats.avro_types import AvroType, Kind, Leaf, Logical, Record, Repeated, Union
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -53,7 +53,7 @@ def encode_number(value: int) -> bytes:
 
 
 def _unfit(schema: AvroType, value: Any, at: str) -> InputError:
-    return InputError(f"{at}: {shown(repr(value))} does not fit the type {schema.text}")
+    return InputError(f"{at}: {short_repr(value)} does not fit the type {schema.text}")
 
 
 def _record(schema: Record, value: Any, at: str) -> bytes:

@@ -23,7 +23,7 @@ from pyspark_wm_source.driver.changed_settings import are_changed, carried_axes
 from pyspark_wm_source.driver.splits import cut, parts_by_channel
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.task.fetching import fetch
-from pyspark_wm_source.task.scan import policy_run, wanted_columns
+from pyspark_wm_source.task.scan import counted_columns, policy_run, wanted_columns
 from pyspark_wm_source.values.offsets import STATE_TIMEOUT_MS, Channel, QueryOffset, state_place
 from pyspark_wm_source.values.outage import Outage
 from pyspark_wm_source.values.ranges import ChannelRange, RangeResult, part_group
@@ -47,11 +47,12 @@ class Recovery:
         axes = {name: axis.lenient() for name, axis in options.axes.items()}
         on_bad = OnBadTime.NULL if options.on_bad is OnBadTime.FAIL else options.on_bad
         lenient = replace(options, axes=axes, on_bad=on_bad, formats=options.formats.lenient())
-        self._runs = [policy_run(task, lenient, stamps, end.now_ms, end.ahead_ms) for task in ranges]
+        columns = counted_columns(options)
+        self._runs = [policy_run(task, lenient, stamps, end.now_ms, end.ahead_ms, columns=columns) for task in ranges]
         self._left = {index: task.end - task.start for index, task in enumerate(ranges)}
         self._ends = [task.end for task in ranges]
         self._missing = dict(self._left)
-        wanted = wanted_columns(set(), options)
+        wanted = wanted_columns(columns or set(), options)
         self._chunks = iter(fetch(cluster, ranges, wanted, options.client.isolation, self._pass_over))
 
     def advance(self, until_s: float | None) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 from keyedwm.arrow.instants import iso_text
 from keyedwm.core.axis import Counts
 from keyedwm.core.watermark import Status
+from keyedwm.formats.faults import Fault
 from keyedwm.kafka.client.values import TopicPartition
 from pyspark_wm_source.driver.plan import Seen
 from pyspark_wm_source.options.start_offsets import Topics
@@ -43,6 +44,7 @@ def describe(
     bad_event_times, late_events: since the query's first batch, up to the batch before this one, of each partition that
     has any; control_records: likewise, those with the reserved header that are neither rows nor read. resets: how often
     a partition's state was lost with records. future_event_times: likewise, those beyond `maxEventTimeAhead`.
+    bad_values: reason → values with a schema that could not be read, likewise.
     recovery_reads: ranges that this process read a second time. coordinator: why the group's did not answer.
     """
     return {
@@ -75,6 +77,7 @@ def _described(planned: QueryOffset, holders: _Holders) -> dict[str, Any]:
         "late_events": _counted(planned, lambda counts: counts.late),
         "future_event_times": _counted(planned, lambda counts: counts.future),
         "control_records": _counted(planned, lambda counts: counts.control),
+        "bad_values": _bad_values(planned),
         "resets": as_spark_offsets({tp: c.resets for tp, c in planned.channels.items() if c.resets}),
         **({"coordinator": planned.outage} if planned.outage else {}),
     }
@@ -98,6 +101,16 @@ def barriers_again(planned: QueryOffset) -> dict[str, dict[str, int]]:
 
 def _counted(planned: QueryOffset, count: Callable[[Counts], int]) -> dict[str, dict[str, int]]:
     return as_spark_offsets({tp: n for tp, c in planned.channels.items() if (n := count(c.counts))})
+
+
+def _bad_values(planned: QueryOffset) -> dict[str, dict[str, dict[str, int]]]:
+    """Count the bad values by reason, topic and partition."""
+    by_channel = {tp: dict(channel.counts.bad_values) for tp, channel in planned.channels.items()}
+    faults = sorted({fault for counts in by_channel.values() for fault in counts})
+    return {
+        Fault(fault).label: as_spark_offsets({tp: n[fault] for tp, n in by_channel.items() if fault in n})
+        for fault in faults
+    }
 
 
 def _shown(time_ms: int | None) -> str | None:

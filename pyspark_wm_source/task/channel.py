@@ -48,11 +48,15 @@ class Observed:
 
 
 class ReadValues(NamedTuple):
-    """What some values with a schema hold. rejects: the records that are given back for their values, None for none."""
+    """What some values with a schema hold. rejects: the records that are given back for their values, None for none.
+
+    bad: how many values have which fault, as in `Counts`.
+    """
 
     fields: Mapping[Field, pa.Array]
     times: Mapping[EventTime, EventTimes]
     rejects: Rejects | None = None
+    bad: tuple[tuple[int, int], ...] = ()
 
 
 NO_VALUES = ReadValues({}, {})
@@ -129,7 +133,7 @@ class EventTimeRun:
             bad, kept = len(rejects.reasons), ~rejects.marked
             times = {name: (ms, kept if valid is None else valid & kept) for name, (ms, valid) in times.items()}
         below = sum(int(np.count_nonzero(late(*times[name], self._stamps[name]))) for name in times)
-        self.counts = self.counts.plus(Counts(bad, below))
+        self.counts = self.counts.plus(Counts(bad, below, bad_values=values.bad))
         if values.rejects is not None:
             rejects = joined_rejects(values.rejects, rejects)
         return ReadTimes(times, rejects, values.fields)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from keyedwm.arrow.places import EventTimeReader, FieldReader, read_fields
 from keyedwm.arrow.rows import Rejects
+from keyedwm.core.axis import Counts
 from keyedwm.core.errors import InputError, KeyedwmError
 from keyedwm.core.places import SCHEMA_GUID_FIELD, SCHEMA_ID_FIELD, EventTime, Field, FieldType, OnBadValue, Place
 from keyedwm.core.rows import KEY
@@ -98,6 +99,8 @@ class ValueReader:
         _, first, which = np.unique(kinds, return_index=True, return_inverse=True)
         reasons = [self._reason(decoded, int(rows[at])) for at in first]
         self._warn(records, decoded, rows[first], reasons)
+        faults, counts = np.unique(decoded.faults[rows], return_counts=True)
+        read = read._replace(bad=tuple(zip(faults.tolist(), counts.tolist(), strict=True)))
         if self._format.on_bad is OnBadValue.NULL:
             return read
         return read._replace(rejects=Rejects(bad, pa.array(reasons, pa.string()).take(pa.array(which))))
@@ -174,7 +177,8 @@ class RecordReader:
         for reader in self._readers:
             read = reader.read(records)
             rejects = read.rejects if whole.rejects is None else joined_rejects(whole.rejects, read.rejects)
-            whole = ReadValues({**whole.fields, **read.fields}, {**whole.times, **read.times}, rejects)
+            bad = Counts(bad_values=whole.bad).plus(Counts(bad_values=read.bad)).bad_values
+            whole = ReadValues({**whole.fields, **read.fields}, {**whole.times, **read.times}, rejects, bad)
         return whole
 
 

@@ -18,7 +18,7 @@ from keyedwm.core.control_row import ControlRow, channel_row
 from keyedwm.core.encoding import CommittedState, encode_committed
 from keyedwm.core.errors import KeyedwmError
 from keyedwm.core.inline import HEADER
-from keyedwm.core.places import Field, Place
+from keyedwm.core.places import Field, OnBadValue, Place
 from keyedwm.core.rows import HEADERS, KEY, REJECTED, VALUE, ControlKind
 from keyedwm.kafka.client.errors import Code
 from keyedwm.kafka.records.read import ColumnSelection, Records
@@ -101,6 +101,13 @@ def policy_run(
         return PropagatedRun(task, times, options.guarantee, options.control_authors)
     guard = FutureGuard(task.channel, options.axes, guards_of(options.axes, ahead_ms), now_ms)
     return ChannelRun(task, options.axes, times, guard, now_ms=now_ms)
+
+
+def counted_columns(options: SourceOptions) -> set[str] | None:
+    """Return the columns of which a task counts bad values; None where no value or any such value ends the query."""
+    if all(one.on_bad is OnBadValue.FAIL for one in options.formats.each):
+        return None
+    return set(options.chosen.fields if options.stage is None else options.stage.columns.names)
 
 
 def decoded_fields(columns: Collection[str], options: SourceOptions) -> list[Field]:

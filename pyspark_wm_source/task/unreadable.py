@@ -167,7 +167,7 @@ def _json_texts(spec: EventTime, records: Records) -> pa.Array:
 def _advice(spec: EventTime, records: Records) -> str:
     """Name a unit that reads every record, if there is one."""
     if spec.place in (Place.TIMESTAMP, Place.WRITTEN):
-        return "set eventTime to where the event time is: json:$.a.b, key:$.a or header:NAME"
+        return "set eventTime to where the event time is: json:$.a.b, avro:$.a.b, proto:$.a.b, key:$.a or header:NAME"
     unit = _plausible_unit(spec, records)
     if unit is not None:
         return f"eventTimeUnit={unit.value} would read it"

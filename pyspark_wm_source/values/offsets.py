@@ -1,4 +1,4 @@
-"""The offset in Spark's offset log: everything that decided a batch (docs/design/state.md), as JSON, version 4 to 6.
+"""The offset in Spark's offset log: everything that decided a batch (docs/design/state.md), as JSON, version 4 to 7.
 
 Rule: a batch can be read again from its end offset alone. `offsets` are Spark's own (topic → partition → next offset).
 An entry of `channels` is [offsets read in this batch, status, ms of the last news, bad event times, late events,
@@ -7,8 +7,9 @@ records skipped as control records, leader epoch, keys whose watermark the plann
 when it was missed, next offset, counts as above, resets, axes ...], `retired_epochs` are their leader epochs, where
 they are known. `resets` counts how often a channel's state was lost. Version 5, written where event times were too far
 ahead, has `future`, the count of these. Version 6 has `ahead`, how far event times may be ahead: [[key, ms] ...],
-`future` where there are any, and `told` where a coalesced watermark was reset. One canonical form: Spark compares
-strings. Version 3, without leader epochs and resets, is read, too.
+`future` where there are any, and `told` where a coalesced watermark was reset. Version 7, written where values with a
+schema were bad, has `bad_values`, [[number of the reason, count] ...]. One canonical form: Spark compares strings.
+Version 3, without leader epochs and resets, is read, too.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from keyedwm.core.axis import AxisState, Counts
 from keyedwm.core.coalescer import CommonState
@@ -24,17 +25,20 @@ from keyedwm.core.errors import DamagedError, FormatError
 from keyedwm.core.parsing import whole_number, whole_number_or_none
 from keyedwm.core.text import error_text, short_repr
 from keyedwm.core.watermark import Status
+from keyedwm.formats.faults import Fault
 from keyedwm.kafka.client.values import TopicPartition
 
-OFFSET_VERSION = 6
+OFFSET_VERSION = 7
+_WITHOUT_BAD_VALUES = 6
 _WITHOUT_AHEAD = 5
 _WITHOUT_FUTURE = 4
 _WITHOUT_RESETS = 3
-_READ_VERSIONS = (_WITHOUT_RESETS, _WITHOUT_FUTURE, _WITHOUT_AHEAD, OFFSET_VERSION)
+_READ_VERSIONS = (_WITHOUT_RESETS, _WITHOUT_FUTURE, _WITHOUT_AHEAD, _WITHOUT_BAD_VALUES, OFFSET_VERSION)
 NOT_STARTED = -1
 _SOURCE_BYTES = 6
 # How long a state may take to be committed or fetched: without it, its records are read again.
 STATE_TIMEOUT_MS = 10_000
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -153,8 +157,10 @@ class QueryOffset:
             ]  # fmt: skip
         counts = {tp: c.counts for of in (self.retired, self.channels) for tp, c in of.items()}
         future = as_spark_offsets({tp: one.future for tp, one in counts.items() if one.future})
+        bad_values = as_spark_offsets({tp: one.bad_values for tp, one in counts.items() if one.bad_values})
         return {
             **({"ahead": _by_key(self.ahead_ms)} if self.ahead_ms else {}),
+            **({"bad_values": bad_values} if bad_values else {}),
             "batch": self.batch,
             "channels": channels,
             "coalesced": self.coalesced.as_json(),
@@ -172,12 +178,12 @@ class QueryOffset:
             "state_key": self.state_key,
             **({"told": _by_key(self.told_ms)} if self.told_ms else {}),
             "topic_ids": dict(sorted(self.topic_ids.items())),
-            "version": self._version(has_future=bool(future)),
+            "version": OFFSET_VERSION if bad_values else self._version(has_future=bool(future)),
         }
 
     def _version(self, *, has_future: bool) -> int:
         if self.ahead_ms or self.told_ms:
-            return OFFSET_VERSION
+            return _WITHOUT_BAD_VALUES
         return _WITHOUT_AHEAD if has_future else _WITHOUT_FUTURE
 
     def _retired_epochs(self) -> dict[str, Any]:
@@ -206,6 +212,7 @@ class QueryOffset:
         started = found["batch"] != NOT_STARTED
         is_old = found["version"] == _WITHOUT_RESETS
         future = from_spark_offsets(found["future"] if found["version"] == _WITHOUT_AHEAD else found.get("future", {}))
+        bad_values = _read_bad_values(found["bad_values"] if found["version"] == OFFSET_VERSION else {})
         resets = {} if is_old else from_spark_offsets(found["resets"])
         channels = {}
         for topic, partitions in found["offsets"].items() if started else ():
@@ -218,7 +225,7 @@ class QueryOffset:
                     read=whole_number(read, "the number of offsets read of a partition"),
                     status=Status(status),
                     since_ms=whole_number(since_ms, "the time of a partition's last news"),
-                    counts=_read_counts(bad, late, control, future.get(tp, 0)),
+                    counts=_read_counts((bad, late, control, future.get(tp, 0)), bad_values.get(tp, ())),
                     announced=tuple(announced),
                     axes=_read_axes(axes),
                     resets=resets.get(tp, 0),
@@ -235,7 +242,7 @@ class QueryOffset:
                     leader_epoch=epochs.get(tp),
                     missed_ms=whole_number(missed_ms, "the time when a partition was missed"),
                     next_offset=whole_number(next_offset, "the next offset of a partition that is away"),
-                    counts=_read_counts(bad, late, control, future.get(tp, 0)),
+                    counts=_read_counts((bad, late, control, future.get(tp, 0)), bad_values.get(tp, ())),
                     axes=_read_axes(axes),
                 )
         least_tasks, most_records = found["limits"]
@@ -276,8 +283,20 @@ def _counts(counts: Counts) -> tuple[int, int, int]:
     return counts.bad, counts.late, counts.control
 
 
-def _read_counts(*counts: object) -> Counts:
-    return Counts(*(whole_number(count, "a count of a partition's events") for count in counts))
+def _read_counts(counts: Iterable[object], bad_values: tuple[tuple[int, int], ...]) -> Counts:
+    numbers = (whole_number(count, "a count of a partition's events") for count in counts)
+    return Counts(*numbers, bad_values=bad_values)
+
+
+def _read_bad_values(shaped: Mapping[str, Mapping[str, Any]]) -> dict[TopicPartition, tuple[tuple[int, int], ...]]:
+    what = "a count of a partition's bad values"
+    return {
+        TopicPartition(topic, int(partition)): tuple(
+            (int(Fault(whole_number(reason, what))), whole_number(count, what)) for reason, count in pairs
+        )
+        for topic, of_topic in shaped.items()
+        for partition, pairs in of_topic.items()
+    }
 
 
 def _axes(axes: Mapping[int, AxisState]) -> list[list[Any]]:
@@ -297,9 +316,9 @@ def state_place(group: str, tp: TopicPartition, next_offset: int, settings: str,
     return f"{group} {tp} {next_offset} {settings}" + (f" resets {resets}" if resets else "")
 
 
-def as_spark_offsets(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """Return offsets in Spark's shape: topic → {partition → offset}, in order."""
-    shaped: dict[str, dict[str, int]] = {}
+def as_spark_offsets(offsets: Mapping[TopicPartition, _T]) -> dict[str, dict[str, _T]]:
+    """Return offsets, or what else partitions have, in Spark's shape: topic → {partition → offset}, in order."""
+    shaped: dict[str, dict[str, _T]] = {}
     for tp in sorted(offsets):
         shaped.setdefault(tp.topic, {})[str(tp.partition)] = offsets[tp]
     return shaped

@@ -79,6 +79,12 @@ def test_late_rows_belong_to_the_batch_that_read_them_and_the_last_one_cannot_te
     assert bars(of(past))["Late rows of each batch"] == (0, 2, 0, None)
     assert bars(of(past))["Offsets read by each batch"] == (15, 4, 6, 1)
     assert "Unreadable event times of each batch" not in bars(of(past))
+    past.cluster.logs[A] = Log.of(22)
+    past.plan()
+    past.driver.run_tasks({A: T_MS + 22_000}, Counts(late=2, bad_values=((2, 3), (7, 1))))
+    past.cluster.logs[A] = Log.of(23)
+    past.plan()
+    assert bars(of(past))["Bad values of each batch"] == (0, 0, 0, 0, 4, None)
 
 
 def test_an_idle_spell_lasts_until_the_batch_that_ends_it(past):

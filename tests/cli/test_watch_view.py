@@ -12,11 +12,12 @@ from keyedwm.cli import watch
 from keyedwm.cli.main import main
 from keyedwm.cli.plot.read import histories_of
 from keyedwm.cli.printable import PlainConsole
-from keyedwm.cli.query.picture import Holder, PartitionPicture, Picture, SourcePicture, WatermarkPicture
+from keyedwm.cli.query.picture import Holder, PartitionPicture, Picture, SourcePicture, WatermarkPicture, as_json
 from keyedwm.cli.query.tables import Reach
 from keyedwm.cli.watch.live import show_live
 from keyedwm.cli.watch.table import page
 from keyedwm.cli.watch.view import FIRST_VIEW, Sort, View, pressed
+from keyedwm.core.axis import Counts
 from keyedwm.core.watermark import Status
 from keyedwm.kafka.client.values import TopicPartition
 from pyspark_wm_source.values.holding import Cause
@@ -60,6 +61,16 @@ def test_rows_a_second_are_those_between_two_pictures(planted):
     planted.driver.run_tasks({A: T_MS + 70_000})
     a = next(line for line in shown(planted.picture(), before=before).splitlines() if line.startswith("t-0"))
     assert a.split()[:4] == ["t-0", "0", "0", "20"]
+
+
+def test_bad_values_are_counted_by_reason_where_there_are_any(planted):
+    assert "bad values" not in shown(planted.picture())
+    planted.plan()
+    planted.cluster.logs.update({A: Log.of(11), B: Log.of(6)})
+    planted.plan()
+    planted.driver.run_tasks({A: T_MS + 51_000, B: T_MS + 21_000}, Counts(bad_values=((2, 3), (7, 1))))
+    assert "bad values 8: cut 2, no_head 6" in shown(planted.picture()).splitlines()
+    assert as_json(planted.picture())["sources"][0]["partitions"][0]["bad_values"] == {"no_head": 3, "cut": 1}
 
 
 def test_no_rate_is_shown_where_a_position_went_back(planted):
@@ -234,7 +245,7 @@ def test_the_page_shows_what_the_view_shows():
     ) -> PartitionPicture:
         facts = {
             "log_end": position + backlog, "status": Status.ACTIVE, "last_record_ms": None, "last_news_ms": now_ms,
-            "idle_since_ms": None, "late": 0, "unreadable": 0, "future": 0, "control": 0, "resets": 0,
+            "idle_since_ms": None, "late": 0, "unreadable": 0, "future": 0, "bad_values": {}, "control": 0, "resets": 0,
             "is_current": True,
         }  # fmt: skip
         return PartitionPicture(

@@ -262,7 +262,7 @@ def read_later_texts(texts: Mapping[str, Any]) -> dict[str, Any]:
     table: Any = SimpleNamespace(properties={"keyedwm.main.query-1": texts["property"]})
     state = decode_committed(texts["committed_future"], KEY, PLACE)
     return _told({
-        "committed_future": asdict(state.counts),
+        "committed_future": {name: count for name, count in asdict(state.counts).items() if name != "bad_values"},
         "offset_future": QueryOffset.from_json(texts["offset_future"]).to_json(),
         "long_record": asdict(Record.from_json(texts["long_record"])),
         "property": asdict(iceberg.published(table, "query-1", "main")),

@@ -19,6 +19,7 @@ from keyedwm.core.encoding import (
     METADATA_BYTES,
     CommittedState,
     _code,
+    _coded,
     _varint,
     decode_committed,
     encode_committed,
@@ -95,9 +96,9 @@ def test_a_state_counts_only_with_its_own_key_at_its_own_place(of_keys, key, pla
     assert place == PLACE or try_decode(text, KEY, place) is None
 
 
-def signed(body: bytes) -> str:
+def signed(body: bytes, version: int = 3) -> str:
     """A body that whoever knows the key could have written."""
-    return "keyedwm3:" + base64.b64encode(body + _code(KEY, PLACE, body)).decode()
+    return f"keyedwm{version}:" + base64.b64encode(body + _code(KEY, _coded(PLACE, version), body)).decode()
 
 
 def body_of(*numbers: int) -> bytes:
@@ -128,6 +129,12 @@ def test_a_body_that_is_never_written_is_refused_at_once(case):
     assert try_decode(signed(NEVER_WRITTEN[case]), KEY, PLACE) is None
 
 
+@pytest.mark.parametrize("behind", [(), (0, 0), (2**62, 7, 1, 0), (-1, 7, 1, 0), (2, 7, 1, 0), (1, 7, 1)])
+def test_counts_of_bad_values_that_are_never_written_are_rejected_at_once(behind):
+    assert try_decode(signed(body_of(1, 0, 0, 0, 0, 1, 7, 1, 0), 5), KEY, PLACE) is not None
+    assert try_decode(signed(body_of(1, 0, 0, 0, 0, *behind), 5), KEY, PLACE) is None
+
+
 def test_an_endless_string_costs_no_more_than_its_head():
     assert try_decode("keyedwm3:" + "A" * 10**7, KEY, PLACE) is None
 
@@ -138,17 +145,23 @@ def test_nothing_committed_is_no_state():
 
 
 def test_another_version_is_refused_by_its_number_and_skipped_where_it_only_costs_time():
-    with pytest.raises(FormatError, match="version 5, this keyedwm reads versions 3 to 4"):
-        decode_committed("keyedwm5:abc", KEY, PLACE)
-    assert try_decode("keyedwm5:abc", KEY, PLACE) is None
+    with pytest.raises(FormatError, match="version 6, this keyedwm reads versions 3 to 5"):
+        decode_committed("keyedwm6:abc", KEY, PLACE)
+    assert try_decode("keyedwm6:abc", KEY, PLACE) is None
 
 
-def test_a_count_of_times_ahead_costs_a_version_and_no_body_passes_for_one_of_another_version():
+def test_counts_that_are_rare_cost_a_version_each_and_no_body_passes_for_one_of_another_version():
     axes = {1: AxisState((5,), 5)}
-    plain, counted_too = encoded(axes), encoded(axes, counted=Counts(1, 2, 3, 4))
-    assert (plain[:9], counted_too[:9]) == ("keyedwm3:", "keyedwm4:")
-    assert decode_committed(counted_too, KEY, PLACE).counts == Counts(1, 2, 3, 4)
-    for metadata, other in ((plain, "4"), (counted_too, "3")):
+    several = (
+        Counts(1, 2, 3),
+        Counts(1, 2, 3, 4),
+        Counts(1, 2, 3, bad_values=((2, 70), (7, 1))),
+        Counts(bad_values=((9, 1),)),
+    )
+    texts = [encoded(axes, counted=counts) for counts in several]
+    assert [text[:9] for text in texts] == ["keyedwm3:", "keyedwm4:", "keyedwm5:", "keyedwm5:"]
+    assert tuple(decode_committed(text, KEY, PLACE).counts for text in texts) == several
+    for metadata, other in ((texts[0], "4"), (texts[1], "3"), (texts[1], "5"), (texts[2], "4")):
         with pytest.raises(InputError, match="was not written by this query"):
             decode_committed(metadata[:7] + other + metadata[8:], KEY, PLACE)
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
+from keyedwm.core.axis import Counts
 from keyedwm.spark.metrics import catalogue as of
 from keyedwm.spark.metrics.batch_figures import SourceFigures
 from keyedwm.spark.metrics.catalogue import METRICS, Kind, Metric, Unit
 from keyedwm.spark.metrics.figures import Figures
 from tests.metrics.told import RUN, Told
-from tests.source.plans import Simulation
+from tests.source.plans import Simulation, tp
 
 QUERY = ("orders",)
 SOURCE = ("orders", "0")
@@ -158,6 +161,19 @@ def test_late_and_unreadable_events_are_those_since_the_query_began(figures):
     figures.progressed(told.progress())
     assert value(figures, of.UNREADABLE, *SOURCE) == 2
     assert value(figures, of.LATE, *SOURCE) == 0
+
+
+def test_bad_values_are_those_since_the_query_began_by_reason(figures):
+    told = Told(Simulation({0: [1_000], 1: [1_000]}))
+    figures.progressed(told.progress())
+    assert values(figures, of.BAD_VALUES) == {}
+    channels = told.simulation.offset.channels
+    counts = {tp(0): ((2, 3), (7, 1)), tp(1): ((7, 4),)}
+    bad = {place: replace(one, counts=Counts(bad_values=counts[place])) for place, one in channels.items()}
+    told.simulation.offset = replace(told.simulation.offset, channels=bad)
+    told.simulation.logs[0].append(2_000)
+    figures.progressed(told.progress())
+    assert values(figures, of.BAD_VALUES) == {(*SOURCE, "no_head"): 3, (*SOURCE, "cut"): 5}
 
 
 def test_counts_of_operators_add_up_and_sizes_are_those_of_the_last_batch(figures):

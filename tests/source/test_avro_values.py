@@ -16,6 +16,7 @@ from keyedwm.arrow.schema import HEADERS_TYPE
 from keyedwm.core.axis import Counts
 from keyedwm.core.errors import InputError, KeyedwmError, OptionError, UnavailableError
 from keyedwm.formats.avro_fingerprint import fingerprint
+from keyedwm.formats.faults import Fault
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.records.read import Records
 from pyspark_wm_source.options.source_options import SourceOptions
@@ -23,7 +24,7 @@ from pyspark_wm_source.reader import arrow_schema
 from pyspark_wm_source.task import decoding
 from pyspark_wm_source.task.filtering import filtered
 from pyspark_wm_source.task.items import lay_out
-from pyspark_wm_source.task.scan import _event_run, decoded_fields, policy_run, wanted_columns
+from pyspark_wm_source.task.scan import _event_run, counted_columns, decoded_fields, policy_run, wanted_columns
 from pyspark_wm_source.values.ranges import ChannelRange
 from tests.formats.avro_laws import framed
 from tests.formats.generated_avro import number, text
@@ -82,7 +83,9 @@ def _read(
     channel = TopicPartition("orders", 3)
     task = ChannelRange(channel=channel, start=100, end=100 + count, counts=Counts(), axes={})
     schema = arrow_schema(options)
-    run = policy_run(task, options, {"": None}, SECOND_MS, {}, columns=None if recovery else set(schema.names))
+    run = policy_run(
+        task, options, {"": None}, SECOND_MS, {}, columns=counted_columns(options) if recovery else set(schema.names)
+    )
     item = _event_run(task, records, run.observe(records), None)
     run.end()
     if recovery:
@@ -153,17 +156,17 @@ def test_a_bad_value_fails_is_null_or_comes_back_with_its_reason(registry, bad, 
 
 @pytest.mark.parametrize("on_bad", ["null", "reject"])
 def test_a_recovery_read_moves_the_watermark_as_the_task_did(registry, on_bad):
-    """A value that is cut behind its event time counts in both, though the task misses a field of it."""
+    """A value that is cut behind its event time counts in both, with its reason, though only the field is missing."""
     id_ = registry.add("orders-value", ORDER)
     options = parse(registry, eventTime="avro:$.ts", columns="avro:$.amount::double, rejected, event_time"
                     if on_bad == "reject" else "avro:$.amount::double, event_time", onBadValue=on_bad)  # fmt: skip
-    values = [order(id_, 1), order(id_, 2, ms=SECOND_MS + 5_000)[:-1], order(id_, 3)[:8], None]
+    values = [order(id_, 1), order(id_, 2, ms=SECOND_MS + 5_000)[:-1], order(id_, 3)[:8], None, b"{}"]
     rows, state = _read(options, values)
     again = _read(options, values, recovery=True)[1]
     assert state == again
     assert state.axes[0].emitted_ms == SECOND_MS + 5_000
-    assert state.counts.bad == 1
-    assert [row["amount"] for row in rows] == [0.5, None, None, None]
+    assert state.counts == Counts(bad=2, bad_values=((Fault.NO_HEAD, 1), (Fault.CUT, 2)))
+    assert [row["amount"] for row in rows] == [0.5, None, None, None, None]
 
 
 def test_a_registry_that_does_not_answer_fails_the_task_and_the_next_read_finds_the_same(registry):

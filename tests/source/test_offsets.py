@@ -34,7 +34,8 @@ AXES = st.dictionaries(
     KEYS, st.builds(AxisState, st.lists(MS, max_size=3).map(tuple) | PROPAGATED, st.one_of(st.none(), MS)), max_size=3
 )
 COUNTS = st.builds(Counts, OFFSETS, OFFSETS, OFFSETS)
-ALL_COUNTS = st.builds(Counts, OFFSETS, OFFSETS, OFFSETS, OFFSETS)
+BAD_VALUES = st.dictionaries(st.integers(2, 13), OFFSETS, max_size=3).map(lambda found: tuple(sorted(found.items())))
+ALL_COUNTS = st.builds(Counts, OFFSETS, OFFSETS, OFFSETS, OFFSETS, bad_values=BAD_VALUES)
 CHANNELS = st.builds(
     Channel, next_offset=OFFSETS, read=OFFSETS, status=st.sampled_from([Status.ACTIVE, Status.IDLE]), since_ms=MS,
     counts=ALL_COUNTS, axes=AXES, announced=st.lists(KEYS, max_size=2).map(tuple), resets=OFFSETS,
@@ -81,7 +82,7 @@ def test_an_offset_reads_back_as_it_was_written(offset):
     assert json.dumps(read.to_json()) == text
 
 
-def test_times_ahead_and_their_limit_cost_a_version_each_and_their_count_outlives_a_missed_partition():
+def test_counts_that_are_rare_and_limits_cost_a_version_each_and_outlive_a_missed_partition():
     offset = QueryOffset(batch=0, group="g", state_key="00", now_ms=0, coalesced=CommonState())
     assert offset.to_json()["version"] == 4
     missed = RetiredChannel(missed_ms=1, next_offset=2, counts=Counts(1, 2, 3, 4), axes={})
@@ -90,6 +91,10 @@ def test_times_ahead_and_their_limit_cost_a_version_each_and_their_count_outlive
     assert QueryOffset.from_json(counted.to_json()) == counted
     limited = replace(counted, ahead_ms={0: 86_400_000})
     assert (limited.to_json()["version"], limited.to_json()["ahead"]) == (6, [[0, 86_400_000]])
+    bad = replace(missed, counts=Counts(bad_values=((2, 70), (7, 1))))
+    text = json.dumps(replace(offset, retired={TopicPartition("t", 0): bad}).to_json())
+    read = QueryOffset.from_json(json.loads(text))
+    assert (read.to_json()["version"], read.retired[TopicPartition("t", 0)]) == (7, bad)
 
 
 @given(STARTED)
@@ -106,11 +111,11 @@ def test_offsets_stand_in_sparks_own_shape(offset):
     assert as_spark_offsets(from_spark_offsets(shaped)) == shaped
 
 
-@pytest.mark.parametrize("version", [7, 2, 1, 0, "3", None, 1.5])
+@pytest.mark.parametrize("version", [8, 2, 1, 0, "3", None, 1.5])
 def test_another_version_is_refused_by_name(version):
     found = QueryOffset(batch=0, group="g", state_key="00", now_ms=0, coalesced=CommonState()).to_json()
     found["version"] = version
-    with pytest.raises(FormatError, match=rf"has version {version!r}; this keyedwm reads versions 3 to 6"):
+    with pytest.raises(FormatError, match=rf"has version {version!r}; this keyedwm reads versions 3 to 7"):
         QueryOffset.from_json(found)
 
 

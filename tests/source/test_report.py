@@ -106,5 +106,6 @@ def test_the_line_of_a_batch_is_json_and_says_what_progress_says(
     assert said == {**stream.reader.reportLatestOffset(), "group": stream.log[0]["group"]}
     assert list(said) == [
         "offsets", "batch", "reads", "watermark", "held_by", "causes", "idle", "bad_event_times",
-        "late_events", "future_event_times", "control_records", "resets", "backlog", "recovery_reads", "group",
+        "late_events", "future_event_times", "control_records", "bad_values", "resets", "backlog",
+        "recovery_reads", "group",
     ]  # fmt: skip

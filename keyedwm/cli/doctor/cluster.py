@@ -174,7 +174,7 @@ def settings_of_topic(what: str, found: Mapping[str, str | None] | None) -> Iter
     if found.get("message.timestamp.type") == "LogAppendTime":
         yield warn(
             what, "message.timestamp.type=LogAppendTime: timestamps are those of arrival",
-            "set eventTime to a field of the record (json:$.a.b, key:$.a or header:NAME)",
+            "set eventTime to a field of the record (json:$.a.b, avro:$.a.b, proto:$.a.b, key:$.a or header:NAME)",
         )  # fmt: skip
     largest = number_of(found.get("max.message.bytes"))
     answer = "is not told" if largest is None else f"is {largest} bytes"

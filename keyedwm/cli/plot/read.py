@@ -6,7 +6,7 @@ it was planned; the rows that it read are known from the batch after it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from keyedwm.cli.plot.history import Bars, Column, Histories, History, Track, Unit, bounds_of
@@ -15,6 +15,7 @@ from keyedwm.cli.query.log import COMMITS, OFFSETS, is_checkpoint, planned_befor
 from keyedwm.cli.query.reader import planned_of
 from keyedwm.cli.query.tables import Reach, require_records, table_at
 from keyedwm.cli.query.target import in_order, ledger_of, lowest_of_channels
+from keyedwm.core.axis import Counts
 from keyedwm.core.errors import InputError
 from keyedwm.core.watermark import Status
 from keyedwm.savepoint_files import Files
@@ -119,25 +120,30 @@ def _of_source(name: str, key: int, offsets: Mapping[int, QueryOffset], bars: Se
     )  # fmt: skip
 
 
+_LATE = "Late rows"
+_COUNTS: Mapping[str, Callable[[Counts], int]] = {
+    _LATE: lambda counts: counts.late,
+    "Unreadable event times": lambda counts: counts.bad,
+    "Event times too far ahead": lambda counts: counts.future,
+    "Bad values": lambda counts: sum(count for _, count in counts.bad_values),
+}
+
+
 def _counted(planned: Sequence[QueryOffset]) -> Iterator[Bars]:
-    """Yield what each batch read, and what of it was late; what was unreadable or of the future where there was any."""
+    """Yield what each batch read, and what of it was late; other counts where there was any."""
     read = tuple(sum(channel.read for channel in one.channels.values()) for one in planned)
     yield Bars(title="Offsets read by each batch", unit=Unit.OFFSETS, values=read)
-    for name, title in (
-        ("late", "Late rows"),
-        ("bad", "Unreadable event times"),
-        ("future", "Event times too far ahead"),
-    ):
-        values = _grown(planned, name)
-        if name == "late" or any(values):
+    for title, count in _COUNTS.items():
+        values = _grown(planned, count)
+        if title == _LATE or any(values):
             yield Bars(title=f"{title} of each batch", unit=Unit.ROWS, values=values)
 
 
-def _grown(planned: Sequence[QueryOffset], name: str) -> Column:
+def _grown(planned: Sequence[QueryOffset], count: Callable[[Counts], int]) -> Column:
     """By how much a count has grown until the next batch was planned; None for the last one."""
     grown = [
         sum(
-            max(getattr(channel.counts, name) - getattr(one.channels[tp].counts, name), 0)
+            max(count(channel.counts) - count(one.channels[tp].counts), 0)
             for tp, channel in then.channels.items()
             if tp in one.channels
         )

@@ -21,7 +21,8 @@ class PartitionPicture:
     """A partition. position: the next offset to read. backlog: offsets from there to the log's end.
 
     is_current: whether the state is that behind `position`; else it is that at the start of the batch. behind_ms: from
-    the record at `position` to the newest one. last_news_ms: when the planner last saw records to come.
+    the record at `position` to the newest one. last_news_ms: when the planner last saw records to come. bad_values: by
+    reason.
     """
 
     channel: TopicPartition
@@ -37,6 +38,7 @@ class PartitionPicture:
     late: int
     unreadable: int
     future: int
+    bad_values: Mapping[str, int]
     control: int
     resets: int
     is_current: bool

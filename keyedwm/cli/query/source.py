@@ -17,6 +17,7 @@ from keyedwm.core.coalescer import Change, ChannelWentIdle, Coalescer
 from keyedwm.core.encoding import CommittedState, try_decode
 from keyedwm.core.errors import KeyedwmError, OptionError, UnavailableError
 from keyedwm.core.watermark import Guarantee, Status
+from keyedwm.formats.faults import Fault
 from keyedwm.kafka.client.errors import AccessError
 from keyedwm.kafka.client.values import Isolation, TopicPartition
 from keyedwm.kafka.records.read import ColumnSelection
@@ -197,6 +198,7 @@ def _partition(tp: TopicPartition, channel: Channel, ends: Ends | None, *, is_cu
         last_record_ms=None if ends is None else ends.newest_ms.get(tp), last_news_ms=channel.since_ms,
         idle_since_ms=channel.since_ms if channel.status is Status.IDLE else None,
         late=channel.counts.late, unreadable=channel.counts.bad, future=channel.counts.future,
+        bad_values={Fault(fault).label: count for fault, count in channel.counts.bad_values},
         control=channel.counts.control, resets=channel.resets, is_current=is_current,
     )  # fmt: skip
 

@@ -5,6 +5,7 @@ Rule: 80 columns are enough; what does not fit in height is counted, not cut off
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
@@ -189,6 +190,10 @@ def _source_lines(source: SourcePicture, picture: Picture, width: int) -> list[T
         ),
         line(f"late {late}, unreadable {unreadable}, future {future}, resets {resets}"),
     ]
+    bad_values = sum((Counter(one.bad_values) for one in source.partitions), Counter[str]())
+    if bad_values:
+        reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(bad_values.items()))
+        lines += whole(f"bad values {bad_values.total()}: {reasons}", width)
     before = sum(not one.is_current for one in source.partitions)
     if before:
         lines.append(line(f"{before} partitions show their watermarks and counts as of the start of this batch"))

@@ -69,10 +69,6 @@ class SourceFigures:
         watermarks = self.facts.get("watermark", {})
         return {key: None if text is None else instant_ms(text) for key, text in watermarks.items()}
 
-    def summed(self, fact: str) -> int:
-        """Return the sum of a count that is told for each partition."""
-        return sum(n for of_topic in self.facts.get(fact, {}).values() for n in of_topic.values())
-
     def skews_ms(self) -> Iterator[tuple[int, int]]:
         """Yield each key with the distance from the lowest to the highest watermark of its active partitions."""
         for key in keys_of(self.offset.channels):
@@ -98,6 +94,11 @@ class SourceFigures:
         for tp, channel in self.offset.channels.items():
             if channel.status is Status.ACTIVE:
                 yield tp.topic, tp.partition, emitted_ms(channel, key)
+
+
+def summed(counts: Mapping[str, Mapping[str, int]]) -> int:
+    """Return the sum of a count of each topic and partition."""
+    return sum(n for of_topic in counts.values() for n in of_topic.values())
 
 
 _FIELDS = {

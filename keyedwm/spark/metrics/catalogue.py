@@ -109,6 +109,10 @@ FUTURE = Metric(
     name="future_event_times", kind=Kind.COUNTER, labels=_SOURCE,
     help="Event times beyond maxEventTimeAhead, since the query's first batch.",
 )  # fmt: skip
+BAD_VALUES = Metric(
+    name="bad_values", kind=Kind.COUNTER, labels=(*_SOURCE, "reason"),
+    help="Values with a schema that could not be read (onBadValue), by reason, since the query's first batch.",
+)  # fmt: skip
 CONTROL_RECORDS = Metric(
     name="skipped_control_records", kind=Kind.COUNTER, labels=_SOURCE,
     help="Control records of other queries that were skipped, since the query's first batch.",

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from keyedwm.spark.metrics import catalogue as of
-from keyedwm.spark.metrics.batch_figures import SourceFigures, operator_figures
+from keyedwm.spark.metrics.batch_figures import SourceFigures, operator_figures, summed
 from keyedwm.spark.metrics.catalogue import Metric
 
 if TYPE_CHECKING:
@@ -235,7 +235,9 @@ def _of_facts(subject: tuple[str, ...], figures: SourceFigures) -> Iterator[Samp
     yield Sample(of.RECOVERY_READS, subject, facts["recovery_reads"])
     yield Sample(of.COORDINATOR, subject, float("coordinator" not in facts))
     for metric, fact in _COUNTED.items():
-        yield Sample(metric, subject, figures.summed(fact))
+        yield Sample(metric, subject, summed(figures.facts.get(fact, {})))
+    for reason, counts in facts["bad_values"].items():
+        yield Sample(of.BAD_VALUES, (*subject, reason), summed(counts))
     for key, causes in facts["causes"].items():
         for cause, count in causes.items():
             yield Sample(of.HOLDERS, (*subject, key, cause), count)
