@@ -47,6 +47,16 @@ def test_what_joins_call_is_compiled_once_and_a_second_run_makes_nothing(tmp_pat
     assert warmed(tmp_path) == (0, made, [])
 
 
+@pytest.mark.starts
+def test_values_behind_a_schema_registry_compile_nothing_that_warm_has_not():
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.cli.warmed_formats"], cwd=OF_ALL_PARTS.parents[1], capture_output=True, text=True,
+        check=False, timeout=LIMIT_S,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.strip() == ""
+
+
 @pytest.mark.skipif(not OF_ALL_PARTS.exists(), reason="make build/compiled.txt")
 def test_no_function_is_left_to_the_first_task():
     said = OF_ALL_PARTS.read_text()

@@ -16,8 +16,13 @@ from keyedwm.arrow.places import EventTimes
 from keyedwm.arrow.rows import Events, RowBuilder, pack
 from keyedwm.arrow.schema import HEADERS_TYPE, row_schema
 from keyedwm.core.axis import Counts
+from keyedwm.core.places import FieldType
+from keyedwm.core.schemas import SchemaKind
 from keyedwm.core.window_rules import LateRule
 from keyedwm.formats.avro_fingerprint import fingerprint
+from keyedwm.formats.heads import Head
+from keyedwm.formats.proto_decoder import ProtoDecoder
+from keyedwm.formats.requests import Request
 from keyedwm.kafka.client.values import LIMITS, Codec, TopicPartition
 from keyedwm.kafka.records.batches import find_batches, verify
 from keyedwm.kafka.records.encode import encode
@@ -28,6 +33,7 @@ from keyedwm.operators.aggregates import functions
 from keyedwm.operators.frames.plan import SlidingWindow
 from pyspark_wm_source.options.frame_stage import FrameSpec
 from pyspark_wm_source.options.source_options import SourceOptions
+from pyspark_wm_source.task.decoding import OneSchema
 from pyspark_wm_source.task.items import EventRun, lay_out, run_stage
 from pyspark_wm_source.task.scan import policy_run, wanted_columns
 from pyspark_wm_source.values.ranges import ChannelRange
@@ -103,6 +109,10 @@ def read_values_once() -> None:
         )
         for records in read_records(find_batches(_CHANNEL, raw, 0), (0, _ROWS), ColumnSelection()):
             run.observe(records)
+    # The indexes of a message stand behind the id of its schema, which a registry has otherwise.
+    requests = [Request(("name",), FieldType.STRING)]
+    framed = pa.array([b"\0\0\0\0\1\0\x08\1\x12\1n"] * _ROWS, pa.binary())
+    ProtoDecoder(Head.CONFLUENT, requests, OneSchema(SchemaKind.PROTOBUF, _PROTO)).decode(framed)
 
 
 def read_records_once() -> None:
