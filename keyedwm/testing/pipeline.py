@@ -72,30 +72,37 @@ def run(
 
     Raises OptionError and InputError for steps and options that are wrong, and the query's own error if it fails.
     """
-    given = _checked_options(options or {})
+    source_options = _checked_options(options or {})
     records = records_of(steps)
     sizes = _sizes(records, topics)
     clock = Clock(max((one.timestamp_ms for one in records), default=0))
-    registered = Schemas(schemas, given)
-    writes = [None if isinstance(step, Silence | Restart) else columns_of(step, registered) for step in steps]
+    registered = Schemas(schemas, source_options)
+    columns = [None if isinstance(step, Silence | Restart) else columns_of(step, registered) for step in steps]
     with (
         tempfile.TemporaryDirectory(prefix="keyedwm-pipeline-") as home,
         simulated_kafka(clock) as broker,
-        registered.registry() as reached,
+        registered.registry() as registry_options,
     ):
-        given = reached | given if registered.known and not any(map(is_of_registry, given)) else given
+        if registered.schemas and not any(map(is_of_registry, source_options)):
+            source_options |= registry_options
         for topic, partitions in sizes.items():
             broker.create_topic(topic, partitions)
-        given |= {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": ",".join(sizes)}
-        given |= {"startingOffsets": "earliest", "testClock": str(Path(home) / _CLOCK)}
+        source_options |= {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": ",".join(sizes)}
+        source_options |= {"startingOffsets": "earliest", "testClock": str(Path(home) / _CLOCK)}
         running = _Running(
-            spark=spark, pipeline=pipeline, broker=broker, clock=clock, home=Path(home), options=given, pushed=pushed
+            spark=spark,
+            pipeline=pipeline,
+            broker=broker,
+            clock=clock,
+            home=Path(home),
+            options=source_options,
+            pushed=pushed,
         )
         with few_tasks(spark):
             try:
                 return [
-                    running.step(step, written, restart=restart_each_step)
-                    for step, written in zip(steps, writes, strict=True)
+                    running.step(step, records, restart=restart_each_step)
+                    for step, records in zip(steps, columns, strict=True)
                 ]
             finally:
                 running.stop()
@@ -116,14 +123,14 @@ class _Running:
     _batches: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
     _next: int = 0
 
-    def step(self, step: Step, written: Columns | None, *, restart: bool) -> Result:
-        """Take a step, wait until nothing more comes of it, and collect. written: the columns of its records."""
+    def step(self, step: Step, columns: Columns | None, *, restart: bool) -> Result:
+        """Take a step, wait until nothing more comes of it, and collect. columns: of its records."""
         if isinstance(step, Silence):
             self.clock.pass_ms(step.span_ms)
         elif isinstance(step, Restart):
             self.stop()
-        elif written is not None:
-            self.broker.append(written)
+        elif columns is not None:
+            self.broker.append(columns)
         self._set_clock()
         query = self._started()
         query.processAllAvailable()

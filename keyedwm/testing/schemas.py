@@ -1,7 +1,7 @@
 """Schemas of the records that tests make up: Avro, Protobuf and JSON Schema, and a registry that has them.
 
-Rule: ids are given in the order in which the schemas are named, from 1 on. The registry is a thread of this process,
-and each has an address of its own, so that no process takes its schemas for those of an earlier one.
+Rule: schemas have the ids 1, 2 and so on. The registry is a thread of this process. Each registry has its own address,
+so a process never uses the schemas of an earlier one.
 """
 
 from __future__ import annotations
@@ -84,10 +84,10 @@ def _of_protobuf(schema: Schema, fields: Mapping[str, Any], message: str | None)
 class Schemas:
     """The schemas of a test, by their ids. formats: of keys and values, None where they have no schema."""
 
-    def __init__(self, known: Sequence[Schema], options: Mapping[str, str]) -> None:
-        self.known = list(known)
-        given = {name.lower(): value for name, value in options.items()}
-        self._formats = {option: given.get(option) for option in ("key.format", "value.format")}
+    def __init__(self, schemas: Sequence[Schema], options: Mapping[str, str]) -> None:
+        self.schemas = list(schemas)
+        lowered = {name.lower(): value for name, value in options.items()}
+        self._formats = {option: lowered.get(option) for option in ("key.format", "value.format")}
 
     def bytes_of(self, value: SchemaValue, option: str) -> bytes:
         """Return a value with the head that the format of an option writes."""
@@ -99,11 +99,13 @@ class Schemas:
             )
         if not name.has_id:
             return value.body
+        if name is FormatName.AVRO_GLUE:
+            raise OptionError(f"run: {option}={name.value}: values of a Schema have no head of it: write them as bytes")
         if name is FormatName.AVRO_SINGLE_OBJECT:
             return b"\xc3\1" + fingerprint(value.schema.text).to_bytes(8, "little", signed=True) + value.body
-        if value.schema not in self.known:
-            self.known.append(value.schema)
-        schema_id = self.known.index(value.schema) + 1
+        if value.schema not in self.schemas:
+            self.schemas.append(value.schema)
+        schema_id = self.schemas.index(value.schema) + 1
         if name is FormatName.AVRO_APICURIO:
             return b"\0" + struct.pack(">q", schema_id) + value.body
         head = b"\0" + struct.pack(">I", schema_id)
@@ -147,8 +149,8 @@ class _Handler(BaseHTTPRequestHandler):
         text = self.path.removeprefix(f"{self.place}/schemas/ids/").partition("?")[0]
         number = int(text) if text.isascii() and text.isdecimal() else 0
         status, answer = 404, {"error_code": 40403, "message": "Schema not found"}
-        if 0 < number <= len(self.schemas.known):
-            schema = self.schemas.known[number - 1]
+        if 0 < number <= len(self.schemas.schemas):
+            schema = self.schemas.schemas[number - 1]
             status, answer = 200, {"schema": schema.text, "schemaType": schema.kind}
         content = json.dumps(answer).encode()
         self.send_response(status)

@@ -289,10 +289,10 @@ def _read_counts(counts: Iterable[object], bad_values: tuple[tuple[int, int], ..
 
 
 def _read_bad_values(shaped: Mapping[str, Mapping[str, Any]]) -> dict[TopicPartition, tuple[tuple[int, int], ...]]:
-    what = "a count of a partition's bad values"
+    meaning = "a count of a partition's bad values"
     return {
         TopicPartition(topic, int(partition)): tuple(
-            (int(Fault(whole_number(reason, what))), whole_number(count, what)) for reason, count in pairs
+            (int(Fault(whole_number(reason, meaning))), whole_number(count, meaning)) for reason, count in pairs
         )
         for topic, of_topic in shaped.items()
         for partition, pairs in of_topic.items()

@@ -33,8 +33,8 @@ from keyedwm.operators.aggregates import functions
 from keyedwm.operators.frames.plan import SlidingWindow
 from pyspark_wm_source.options.frame_stage import FrameSpec
 from pyspark_wm_source.options.source_options import SourceOptions
-from pyspark_wm_source.task.decoding import OneSchema
 from pyspark_wm_source.task.items import EventRun, lay_out, run_stage
+from pyspark_wm_source.task.lookups import OneSchema
 from pyspark_wm_source.task.scan import policy_run, wanted_columns
 from pyspark_wm_source.values.ranges import ChannelRange
 
