@@ -59,7 +59,8 @@ class Outcome:
 def drawn(target: str, kills: int, seed: int, only: Sequence[str], where: str = LOCAL) -> list[str]:
     """Which faults, in which order: each kind once if there is room, the rest by weight."""
     rng = random.Random(f"{seed} {target} faults")
-    there = {kind: fault for kind, fault in FAULTS.items() if target in fault.targets and where in fault.where}
+    is_of = target.removesuffix("-avro")
+    there = {kind: fault for kind, fault in FAULTS.items() if is_of in fault.targets and where in fault.where}
     kinds = [kind for kind in there if not only or kind in only]
     rng.shuffle(kinds)
     rest = rng.choices(kinds, [FAULTS[kind].weight for kind in kinds], k=max(0, kills - len(kinds)))

@@ -31,6 +31,7 @@ LOOK_S = 0.05
 STATUS_S = 5.0
 AGAIN_S = 0.3
 LOCAL = "local[2,4]"  # a task may fail three times
+REGISTRY_ADDRESS = "registry.address"  # a file on the disk, too
 REST_ADDRESS = "rest.address"  # a file on the disk, where a server has the catalog
 
 
@@ -131,7 +132,12 @@ def _copy(spark: SparkSession, directory: Path, wanted: Wanted) -> StreamingQuer
         "ledger": f"{wanted.disk}/ledger",
         "controlRows": "inline",
     }
-    return _started(_source(spark, wanted).drop("partition"), directory, wanted, "copy", options)
+    rows = _source(spark, wanted).drop("partition")
+    if wanted.target == "kafka-avro":
+        rows = rows.withColumnRenamed("value", "body")
+        url = Path(wanted.disk, REGISTRY_ADDRESS).read_text()
+        options |= {"value.format": "avro-confluent", "schemaRegistry.url": url, "schemaRegistry.timeout": "1 second"}
+    return _started(rows, directory, wanted, "copy", options)
 
 
 def _started(rows: DataFrame, directory: Path, wanted: Wanted, name: str, options: Mapping[str, str]) -> StreamingQuery:
@@ -158,12 +164,14 @@ PLACES: Mapping[str, Callable[[str, str], Mapping[str, str]]] = {
     "iceberg": _in_catalog,
     "iceberg-rest": _by_rest,
     "kafka": lambda _disk, _name: {},
+    "kafka-avro": lambda _disk, _name: {},
 }
 QUERIES: Mapping[str, Mapping[str, Callable[[SparkSession, Path, Wanted], StreamingQuery]]] = {
     "delta": {"events": _events, "hours": _hours},
     "iceberg": {"events": _events, "hours": _hours},
     "iceberg-rest": {"events": _events, "hours": _hours},
     "kafka": {"copy": _copy},
+    "kafka-avro": {"copy": _copy},
 }
 
 

@@ -253,8 +253,12 @@ class KafkaTarget(Target):
         for part in read_ranges(self.brokers.cluster(), ranges, wanted, Isolation.READ_COMMITTED):
             self.control_records += len(part.records.control_records)
             for value in part.records.value.to_pylist():
-                self.tally.take(value)
+                self.tally.take(self.plain(value))
         self._next = ends
+
+    def plain(self, value: bytes) -> bytes:
+        """The value that was sent, of one that was read."""
+        return value
 
     def missing(self) -> int:
         return self.tally.missing()
@@ -285,7 +289,8 @@ class KafkaTarget(Target):
         return rng.choice([whole[:at], whole[:at] + b"\0" + whole[at + 1 :]])
 
     def memory(self) -> list[Path]:
-        return sorted(path for path in (self.disk / "ledger").glob("*.json") if path.name != "run.json")
+        others = {"run.json", "schemas.json"}
+        return sorted(path for path in (self.disk / "ledger").glob("*.json") if path.name not in others)
 
     def _ends(self) -> dict[int, int]:
         places = [(self.topic, partition) for partition in self._next]
@@ -293,7 +298,22 @@ class KafkaTarget(Target):
         return {where.partition: end for where, end in found.items()}
 
 
-TARGETS = {target.name: target for target in (DeltaTarget, IcebergTarget, IcebergRestTarget, KafkaTarget)}
+class KafkaAvroTarget(KafkaTarget):
+    """The same topic, whose values are Avro records of one field, with the id that the registry gave at the start."""
+
+    name = "kafka-avro"
+    head = b"\0\0\0\0\1\2"  # the id 1, and the branch of the field that is no null
+
+    def plain(self, value: bytes) -> bytes:
+        """Every byte is looked at: the head and the length before the body must be the only ones that there can be."""
+        body = value[len(self.head) + 1 :]
+        if value[: len(self.head) + 1] != self.head + bytes([2 * len(body)]):
+            self.findings.other.append(f"{value!r} is not what the first run wrote")
+        return body
+
+
+_ALL = (DeltaTarget, IcebergTarget, IcebergRestTarget, KafkaTarget, KafkaAvroTarget)
+TARGETS = {target.name: target for target in _ALL}
 
 
 def _lines(path: Path) -> Iterable[dict]:

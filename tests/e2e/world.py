@@ -17,8 +17,9 @@ from tests.e2e.brokers import Brokers, running
 from tests.e2e.disk import Disk, disk, keep
 from tests.e2e.driver import Driver, Told, python_of_spark, sleep_until
 from tests.e2e.feed import PARTITIONS, Feed, Findings
-from tests.e2e.pipeline import LOCAL, REST_ADDRESS, Wanted
-from tests.e2e.targets import TARGETS, IcebergRestTarget, Target
+from tests.e2e.pipeline import LOCAL, REGISTRY_ADDRESS, REST_ADDRESS, Wanted
+from tests.e2e.targets import TARGETS, IcebergRestTarget, KafkaAvroTarget, Target
+from tests.support.fake_registry import FakeRegistry, fake_registry, reply
 from tests.support.iceberg_server import iceberg_server
 from tests.support.standalone import Standalone, Worker, of_session, standalone
 from tests.tools import wait_until
@@ -43,9 +44,10 @@ class World:
     """One target, brokers behind proxies, one small disk, one directory, one seed; `spark` unless it is local."""
 
     def __init__(
-        self, directory: Path, target: str, seed: int, brokers: Brokers, full: Disk, spark: Standalone | None = None
-    ) -> None:
-        self.spark = spark
+        self, directory: Path, target: str, seed: int, brokers: Brokers, full: Disk, spark: Standalone | None = None,
+        registry: FakeRegistry | None = None,
+    ) -> None:  # fmt: skip
+        self.spark, self.registry = spark, registry
         self.directory, self.brokers, self.disk = directory, brokers, full
         self.name, self.random = f"{seed} {target}", random.Random()
         topic = brokers.make_topic(f"kills-{uuid.uuid4().hex[:12]}", PARTITIONS)
@@ -81,6 +83,8 @@ class World:
         self.feed.send(20, 40)
         self.driver.start()
         self.drain()
+        if self.registry is not None:  # it does not come back: whoever asks it now fails
+            self.registry.rule = lambda _method, _path: reply(503, {"message": "away"})
 
     def round(self, number: int, strike: Callable[[World], None], expected: str) -> None:
         """Send, strike, heal, drain; the chances of a round do not depend on how long the ones before it took."""
@@ -194,9 +198,13 @@ def world(directory: Path, target: str, seed: int, brokers: int = 1, spark_worke
         full = stack.enter_context(disk(directory / "disk"))
         if target == IcebergRestTarget.name:
             (full.path / REST_ADDRESS).write_text(stack.enter_context(iceberg_server(full.path)))
+        registry = None
+        if target == KafkaAvroTarget.name:
+            registry = stack.enter_context(fake_registry())
+            (full.path / REGISTRY_ADDRESS).write_text(registry.url)
         # Room for two applications: a second driver must not wait for executors.
         room = standalone(spark_workers, cores=2, memory_mb=2_048)
         spark = stack.enter_context(room) if spark_workers else None
-        made = World(directory, target, seed, cluster, full, spark)
+        made = World(directory, target, seed, cluster, full, spark, registry)
         stack.callback(made.driver.close)
         yield made
