@@ -195,13 +195,15 @@ class Items:
         values = lists.values.slice(ends[0], ends[-1] - ends[0])
         return cls(values, ends - ends[0], np.repeat(live, np.diff(ends)))
 
-    def part(self, encoder: Encoder) -> Part:
-        """Return the part of the items, a row for each list."""
+    def part(self, encoder: Encoder, before: Part | None = None) -> Part:
+        """Return the part of the items, a row for each list. before: what stands before each item."""
         try:
             items = encoder.part(self.values, self.live)
         except ValueFaultError as fault:
             row = int(np.searchsorted(self.ends, fault.row, "right")) - 1
             raise ValueFaultError(row, fault.reason, ("[]", *fault.path)) from None
+        if before is not None:
+            items = joined([before, items], len(self.live))
         totals = np.zeros(len(items.sizes) + 1, np.int64)
         np.cumsum(items.sizes, out=totals[1:])
 

@@ -11,6 +11,7 @@ import numpy as np
 from keyedwm.runtime.compiled import bare, inlined
 
 _WORD_BYTES = 8
+_LETTERS = (98, 116, 110, 0, 102, 114)  # b, t, n, f and r, behind a backslash for the characters 8 to 13
 
 
 @inlined
@@ -136,3 +137,68 @@ def spread(begins, lists, sizes, at):
         for item in range(lists[row], lists[row + 1]):
             at[item] = place
             place += sizes[item]
+
+
+@bare
+def escaped_sizes(data, ends, live, sizes):
+    """Sizes of texts as strings of JSON, with their quotes."""
+    for row in range(len(live)):
+        if live[row]:
+            size = np.int64(2)
+            for i in range(np.int64(ends[row]), np.int64(ends[row + 1])):
+                byte = data[i]
+                if byte >= 32:
+                    size += 2 if byte in (34, 92) else 1
+                else:
+                    size += 2 if byte in (8, 9, 10, 12, 13) else 6
+            sizes[row] = size
+
+
+@bare
+def write_escaped(data, ends, live, at, out):
+    """Write texts as strings of JSON."""
+    for row in range(len(live)):
+        if live[row]:
+            place = at[row]
+            out[place] = 34
+            place += 1
+            for i in range(np.int64(ends[row]), np.int64(ends[row + 1])):
+                byte = data[i]
+                if byte >= 32 and byte != 34 and byte != 92:  # noqa: PLR1714 - twice as fast
+                    out[place] = byte
+                    place += 1
+                    continue
+                out[place] = 92
+                if byte >= 32:
+                    out[place + 1] = byte
+                elif byte in (8, 9, 10, 12, 13):
+                    out[place + 1] = _LETTERS[byte - 8]
+                else:
+                    out[place + 1], out[place + 2], out[place + 3] = 117, 48, 48  # u00
+                    low = byte & np.uint8(15)
+                    out[place + 4] = 48 + (byte >> np.uint8(4))
+                    out[place + 5] = low + (48 if low < 10 else 87)
+                    place += 4
+                place += 2
+            out[place] = 34
+
+
+@bare
+def write_base64(data, ends, letters, live, at, out):  # noqa: PLR0917
+    """Write bytes as strings of base64."""
+    for row in range(len(live)):
+        if live[row]:
+            begin, end, place = np.int64(ends[row]), np.int64(ends[row + 1]), at[row]
+            out[place] = 34
+            place += 1
+            for i in range(begin, end, 3):
+                three = np.uint32(data[i]) << np.uint32(16)
+                if i + 1 < end:
+                    three |= np.uint32(data[i + 1]) << np.uint32(8)
+                if i + 2 < end:
+                    three |= np.uint32(data[i + 2])
+                for j in range(4):
+                    six = (three >> np.uint32(18 - 6 * j)) & np.uint32(63)
+                    out[place + j] = letters[six] if i + j - 1 < end else 61
+                place += 4
+            out[place] = 34

@@ -23,10 +23,15 @@ from keyedwm.core.schemas import SchemaKind
 from keyedwm.formats.avro_making import avro_schema_of
 from keyedwm.formats.avro_schema import parse_avro
 from keyedwm.formats.avro_writing import avro_encoder
+from keyedwm.formats.json_writing import check_json_schema, json_encoder, json_schema_of
+from keyedwm.formats.proto_writing import proto_encoder, proto_schema_of
 from keyedwm.formats.writing import Encoder, ValueFaultError, encode
 from pyspark_wm_sink.batch.source_columns import has_control, has_offsets
 from pyspark_wm_sink.options.record_format import SideFormat
 
+_MAKERS = {
+    SchemaKind.AVRO: avro_schema_of, SchemaKind.JSON: json_schema_of, SchemaKind.PROTOBUF: proto_schema_of,
+}  # fmt: skip
 _SINKS = (KEY, VALUE, HEADERS, "topic", "partition")
 
 
@@ -62,8 +67,9 @@ class SideWriter:
 
     @property
     def head(self) -> bytes:
-        """The bytes before a value, as Confluent's serializers write them."""
-        return b"\0" + self.schema_id.to_bytes(4, "big")
+        """The bytes before a value, as Confluent's serializers write them; of Protobuf the first message of a file."""
+        message = b"\0" if self.schema.kind is SchemaKind.PROTOBUF else b""
+        return b"\0" + self.schema_id.to_bytes(4, "big") + message
 
 
 def with_records(rows: pa.Table, writers: Sequence[SideWriter], task: str, before: int) -> pa.Table:
@@ -114,7 +120,7 @@ def schema_of_side(side: SideFormat, schema: StructType) -> SideSchema:
             )
         fields = [schema[name] for name in columns]
         kind = pa.struct([pa.field(one.name, _arrow(one.name, one.dataType), one.nullable) for one in fields])
-    text = avro_schema_of(kind, side.record_name) if side.schema is None else side.schema
+    text = _MAKERS[side.name.kind](kind, side.record_name) if side.schema is None else side.schema
     called_as = f"the schema of the {side.side}" if side.schema is None else side.schema_option
     side_schema = SideSchema(side=side.side, kind=side.name.kind, text=text, called_as=called_as, columns=columns)
     _encoder(side_schema, kind)
@@ -143,6 +149,11 @@ def _is_of_source(schema: StructType, name: str) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def _encoder(schema: SideSchema, kind: pa.DataType) -> Encoder:
+    if schema.kind is SchemaKind.PROTOBUF:
+        return proto_encoder(kind)
+    if schema.kind is SchemaKind.JSON:
+        check_json_schema(schema.text, kind, schema.called_as)
+        return json_encoder(kind)
     try:
         parsed = parse_avro(schema.text)
     except InputError as error:

@@ -30,11 +30,19 @@ class WriteFormat(Enum):
     """How records are written: the schema's language, behind a head with its id."""
 
     AVRO_CONFLUENT = "avro-confluent"
+    PROTOBUF_CONFLUENT = "protobuf-confluent"
+    JSON_CONFLUENT = "json-confluent"
 
     @property
     def kind(self) -> SchemaKind:
         """The language of the schema."""
-        return SchemaKind.AVRO
+        return _KINDS[self]
+
+
+_KINDS = {
+    WriteFormat.AVRO_CONFLUENT: SchemaKind.AVRO, WriteFormat.PROTOBUF_CONFLUENT: SchemaKind.PROTOBUF,
+    WriteFormat.JSON_CONFLUENT: SchemaKind.JSON,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,6 +108,11 @@ def _side(side: str, settings: Mapping[str, str], topic: str | None) -> SideForm
     if values["schema"] is not None and values["recordName"] is not None:
         raise OptionError(
             f"option {side}.recordName has no effect with {side}.schema, which has the name: leave it out"
+        )
+    if values["schema"] is not None and format_ is WriteFormat.PROTOBUF_CONFLUENT:
+        raise OptionError(
+            f"option {side}.schema has no effect with {side}.format={format_.value}, whose schema is made of the "
+            f"columns: leave it out, and give its name by {side}.recordName"
         )
     name = (values["recordName"] or _DEFAULT_NAME).strip()
     if not _RECORD_NAME.fullmatch(name):

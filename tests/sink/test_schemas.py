@@ -5,15 +5,24 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from pathlib import Path
 
 import fastavro
 import pyarrow as pa
 import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer
+from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from google.protobuf.message_factory import GetMessageClass
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from keyedwm.arrow.schema import row_schema
 from keyedwm.core.errors import InputError, OptionError, UnavailableError
+from keyedwm.core.schemas import RegisteredSchema, SchemaKind
+from keyedwm.formats.proto_schema import link
 from keyedwm.registry.client import registry_of
 from pyspark_wm_sink.kafka.record_values import SideWriter, field_columns, schema_of_side, with_records
 from pyspark_wm_sink.kafka.schema_ids import side_writers
@@ -157,7 +166,7 @@ def test_a_schema_that_is_given_is_checked_against_the_columns(registry: FakeReg
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"value__format": "avro"}, "option value.format: 'avro' is wrong; one of avro-confluent"),
+        ({"value__format": "avro"}, "option value.format: 'avro' is wrong; one of avro-confluent, prot"),
         ({"value__schema": "file:/none/o.avsc"}, r"o.avsc cannot be read \(No such file or directory\): a file with a"),
         ({"value__recordName": "a-b"}, "option value.recordName: 'a-b' is wrong; a name such as Order"),
         ({"value__schema": "{}", "value__recordName": "a"}, "option value.recordName has no effect with value.schema"),
@@ -213,3 +222,26 @@ def test_a_batch_that_is_replayed_without_the_registry_has_the_same_bytes(
     sink.write_and_publish(2, "d")
     found = sorted(value for _, _, value, _ in records_of(kafka.bootstrap, sink.topic))
     assert found == [b"\0\0\0\0\1" + b"\2\2" + one for one in (b"a", b"b", b"c", b"d")]
+
+
+def test_confluents_deserializers_read_every_format(registry: FakeRegistry) -> None:
+    columns = pa.schema([*ORDERS, ("at", pa.timestamp("us", "UTC"))])
+    rows = pa.table({"shop": ["Oslo"], "amount": [7], "at": [1_700_000_000_000_000]}, schema=columns)
+    read = {}
+    for name in ("avro", "json", "protobuf"):
+        chosen = formats(registry, value__format=f"{name}-confluent", value__subject=f"{name}-value")
+        (writer,) = writers_of(chosen, columns, None)
+        read[name] = writer.schema, with_records(rows, [writer], "", 0)["value"][0].as_py()
+    at = datetime(2023, 11, 14, 22, 13, 20, tzinfo=timezone.utc)
+    context = SerializationContext("t", MessageField.VALUE)
+    with SchemaRegistryClient({"url": registry.url}) as client:
+        avro = AvroDeserializer(client)(read["avro"][1], context)
+        plain_json = JSONDeserializer(None, schema_registry_client=client)(read["json"][1], context)
+        file = link(RegisteredSchema(1, SchemaKind.PROTOBUF, read["protobuf"][0].text))
+        message = GetMessageClass(file.message_types_by_name["topLevelRecord"])
+        proto = ProtobufDeserializer(message, {"use.deprecated.format": False})(read["protobuf"][1], context)
+    assert avro == {"shop": "Oslo", "amount": 7, "at": at}
+    assert plain_json == {"shop": "Oslo", "amount": 7, "at": "2023-11-14T22:13:20.000000Z"}
+    assert (proto.shop, proto.amount, proto.at.ToDatetime(timezone.utc)) == ("Oslo", 7, at)
+    with pytest.raises(OptionError, match=r"option value.schema has no effect with value.format=protobuf-confluent"):
+        formats(registry, value__format="protobuf-confluent", value__schema="x")
