@@ -101,6 +101,6 @@ def test_code_is_as_wide_as_the_site_shows_it(page):
 
 
 @pytest.mark.parametrize("section", ["tutorial", "how-to", "explanation"])
-def test_no_page_of_these_sections_is_longer_than_2000_words(section):
+def test_no_page_of_these_sections_has_more_than_2000_words_beside_its_code(section):
     pages = sorted((DOCS / section).glob("*.md"))
-    assert [page.name for page in pages if len(re.findall(r"[^\s|]\S*", page.read_text())) > 2_000] == []
+    assert [page.name for page in pages if len(re.findall(r"[^\s|]\S*", CODE.sub("", page.read_text()))) > 2_000] == []
