@@ -93,7 +93,8 @@ def _home(readme: str) -> str:
     example, _, rest = example.partition("\n## ")
     tagline, _, opening = opening.partition("\n\n")
     hidden = "---\nhide: [navigation]\n---\n\n"
-    return f"{hidden}{title}\n\n{tagline}\n\n{_DOORS}\n{example.lstrip()}\n## Why one watermark per partition\n\n{opening}\n## {rest}"
+    why = f"## Why one watermark per partition\n\n{opening}"
+    return f"{hidden}{title}\n\n{tagline}\n\n{_DOORS}\n{example.lstrip()}\n{why}\n## {rest}"
 
 
 def _relinked(text: str, source: Path) -> str:
