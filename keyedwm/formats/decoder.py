@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +29,7 @@ from keyedwm.formats.heads import EXPECTED, Bodies, Head, bodies_of, distinct_id
 from keyedwm.formats.requests import Request
 
 _log = logging.getLogger("keyedwm.source")
-_WITHOUT_ID = np.array([Fault.ABSENT, Fault.NO_HEAD, Fault.WRONG_HEADER], np.uint8)
+WITHOUT_ID = np.array([Fault.ABSENT, Fault.NO_HEAD, Fault.WRONG_HEADER], np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +64,18 @@ class Decoded:
     def ids(self) -> pa.Array:
         """Return the schemas' ids as a column; null where there is none, or a GUID."""
         has_guid = np.isin(self.schema_ids, np.array([*self.guids], np.int64))
-        return pa.array(self.schema_ids, mask=np.isin(self.faults, _WITHOUT_ID) | has_guid)
+        return pa.array(self.schema_ids, mask=np.isin(self.faults, WITHOUT_ID) | has_guid)
 
     def guid_texts(self) -> pa.Array:
         """Return the schemas' GUIDs as a column; null where there is none."""
-        numbers = pa.array(self.schema_ids, mask=np.isin(self.faults, _WITHOUT_ID))
+        numbers = pa.array(self.schema_ids, mask=np.isin(self.faults, WITHOUT_ID))
         at = pc.index_in(numbers, pa.array([*self.guids], pa.int64()))
         return pa.array([*self.guids.values()], pa.string()).take(at)
+
+    def names(self) -> dict[int, int | str]:
+        """Return the id or the GUID of each schema, by its number here."""
+        numbers = np.unique(self.schema_ids[~np.isin(self.faults, WITHOUT_ID)]).tolist()
+        return {number: self.guids.get(number, number) for number in numbers}
 
     def called(self, row: int) -> str:
         """Name the schema of a value."""
@@ -87,7 +92,14 @@ class Decoded:
         schema_id = int(self.schema_ids[row])
         if schema_id in self.problems and fault is self.problems[schema_id].fault:
             return self.problems[schema_id].sentence
-        return FAULTS[fault] if self.head is Head.NONE else f"{FAULTS[fault]} ({self.called(row)})"
+        reason = FAULTS.get(fault, "the value has a schema that cannot be used")
+        return reason if self.head is Head.NONE else f"{reason} ({self.called(row)})"
+
+    def without(self, unknown: NDArray[np.bool_], problems: Mapping[int, Problem]) -> Decoded:
+        """Return the same as if no schema had the ids of some values. problems: of these ids."""
+        columns = [_nullified(column, unknown) for column in self.columns]
+        faults = np.where(unknown, np.uint8(Fault.UNKNOWN_SCHEMA), self.faults)
+        return replace(self, columns=columns, faults=faults, problems={**self.problems, **problems})
 
     @staticmethod
     def joined(parts: Sequence[Decoded]) -> Decoded:
@@ -174,6 +186,13 @@ class Decoder:
             )
         self._programs[schema_id] = program
         self._linked = Linked([*self._programs.values()])
+
+
+def _nullified(column: Column, rows: NDArray[np.bool_]) -> Column:
+    if isinstance(column, pa.Array):
+        return pc.if_else(pa.array(rows), pa.scalar(None, column.type), column)
+    ms, valid = column
+    return np.where(rows, 0, ms), valid & ~rows
 
 
 def _concatenated(pieces: Sequence[Column]) -> Column:

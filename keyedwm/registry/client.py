@@ -83,8 +83,8 @@ class Registry(SchemaLookup):
         if found is not None:  # without the lock, which is kept while others wait for the registry
             return found
         with self._lock:
-            if not 0 <= schema_id <= _HIGHEST_ID or self._unknown.get(schema_id, float("-inf")) > self._clock():
-                raise self._no_schema(schema_id)
+            if not may_exist(schema_id) or self._unknown.get(schema_id, float("-inf")) > self._clock():
+                raise self.no_schema(schema_id)
             found = self._schemas.get(schema_id) or self._kept(schema_id)
             if found is None:
                 found = self._registered(schema_id, self.config.timeout_ms)
@@ -99,7 +99,7 @@ class Registry(SchemaLookup):
             return schema
         with self._lock:
             if self._unknown.get(guid, float("-inf")) > self._clock():
-                raise self._no_schema(guid)
+                raise self.no_schema(guid)
             schema = self._by_guid.get(guid) or self._cache.read(guid)
             if schema is None:
                 schema = self._registered(guid, self.config.timeout_ms)
@@ -203,7 +203,7 @@ class Registry(SchemaLookup):
             if len(self._unknown) >= _MOST_UNKNOWN:
                 self._unknown.clear()
             self._unknown[name] = self._clock() + UNKNOWN_FOR_S
-            raise self._no_schema(name, absent.what) from None
+            raise self.no_schema(name, absent.what) from None
         except FaultError as fault:
             raise no_answer(self.config, what, str(fault)) from None
 
@@ -246,10 +246,16 @@ class Registry(SchemaLookup):
             raise no_answer(self.config, f"subject {subject!r}", _OTHER_FORM)
         return int(value["id"])
 
-    def _no_schema(self, name: int | str, what: str = "schema") -> UnknownSchemaError:
+    def no_schema(self, name: int | str, what: str = "schema") -> UnknownSchemaError:
+        """Return the error for an id or a GUID that no schema has."""
         found = "has no schema" if what == "schema" else f"has a {what}"
         kind = "id" if isinstance(name, int) else "GUID"
         return UnknownSchemaError(f"the schema registry at {self.config} {found} with the {kind} {name}")
+
+
+def may_exist(schema_id: int) -> bool:
+    """Return whether a registry can ever have given an id."""
+    return 0 <= schema_id <= _HIGHEST_ID
 
 
 def _of(subject: str) -> str:

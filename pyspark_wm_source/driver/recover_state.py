@@ -24,9 +24,10 @@ from pyspark_wm_source.driver.splits import cut, parts_by_channel
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.task.fetching import fetch
 from pyspark_wm_source.task.scan import counted_columns, policy_run, wanted_columns
+from pyspark_wm_source.task.unknown_ids import Notes, UnknownIds
 from pyspark_wm_source.values.offsets import STATE_TIMEOUT_MS, Channel, QueryOffset, state_place
 from pyspark_wm_source.values.outage import Outage
-from pyspark_wm_source.values.ranges import ChannelRange, RangeResult, part_group
+from pyspark_wm_source.values.ranges import ChannelRange, RangeResult, group_of_notes, part_group
 
 LOG = logging.getLogger("keyedwm.source")
 _MOST_RESETS_OF_COPY = 16  # a copy that has lost its states more often is not named
@@ -48,7 +49,11 @@ class Recovery:
         on_bad = OnBadTime.NULL if options.on_bad is OnBadTime.FAIL else options.on_bad
         lenient = replace(options, axes=axes, on_bad=on_bad, formats=options.formats.lenient())
         columns = counted_columns(options)
-        self._runs = [policy_run(task, lenient, stamps, end.now_ms, end.ahead_ms, columns=columns) for task in ranges]
+        notes = [None] * len(ranges) if not options.formats.has_notes else _notes(cluster, ranges, options, end)
+        self._runs = [
+            policy_run(task, lenient, stamps, end.now_ms, end.ahead_ms, columns=columns, notes=noted)
+            for task, noted in zip(ranges, notes, strict=True)
+        ]
         self._left = {index: task.end - task.start for index, task in enumerate(ranges)}
         self._ends = [task.end for task in ranges]
         self._missing = dict(self._left)
@@ -86,6 +91,21 @@ class Recovery:
             "recovery read: %s; the watermark goes on from the state before it, and a reset row says that it may be "
             "lower than it was", error.message,
         )  # fmt: skip
+
+
+def _notes(
+    cluster: Cluster, ranges: Sequence[ChannelRange], options: SourceOptions, end: QueryOffset
+) -> list[Notes | None]:
+    """Return the notes about unknown ids that tasks left, which read the ranges whole or in parts."""
+    count = parts_by_channel(end)
+    parts = [
+        replace(one, start=first, end=last, part=part, parts=count[one.channel])
+        for one in ranges
+        for part, (first, last) in enumerate(cut(one.start, one.end, count[one.channel]))
+    ]
+    key = options.state_key(end.state_key)
+    unknown = UnknownIds(cluster, group_of_notes(end.group), end.batch, parts, key, writes=False)
+    return [unknown.of([n for n, part in enumerate(parts) if part.channel == one.channel]) for one in ranges]
 
 
 class StateLoader:

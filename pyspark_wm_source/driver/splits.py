@@ -20,7 +20,7 @@ from keyedwm.kafka.client.values import TopicPartition
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.values.limits import LIMITS, Limits
 from pyspark_wm_source.values.offsets import NO_LIMITS, NOT_STARTED, Channel, CutLimits, QueryOffset
-from pyspark_wm_source.values.ranges import ChannelRange, Split
+from pyspark_wm_source.values.ranges import ChannelRange, Split, group_of_notes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,6 +57,7 @@ def splits(start: QueryOffset, end: QueryOffset, rows: ControlSettings, limits: 
             state_key=end.state_key,
             now_ms=end.now_ms,
             ahead_ms=end.ahead_ms,
+            notes=group_of_notes(end.group),
         )
         for number, group in enumerate(groups)
     ]

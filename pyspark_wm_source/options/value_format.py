@@ -129,6 +129,11 @@ class Formats:
         """Whether records with a bad value or key come back."""
         return any(one.on_bad is OnBadValue.REJECT for one in self.each)
 
+    @property
+    def has_notes(self) -> bool:
+        """Whether rows may be made of values whose id is unknown now, and may be registered later."""
+        return any(one.registry is not None and one.on_bad is not OnBadValue.FAIL for one in self.each)
+
     def lenient(self) -> Formats:
         """Return the formats for a caller that needs the event times alone."""
         return Formats(value=self.value and self.value.lenient(), key=self.key and self.key.lenient())

@@ -22,7 +22,7 @@ from keyedwm.core.errors import InputError, KeyedwmError
 from keyedwm.core.places import SCHEMA_GUID_FIELD, SCHEMA_ID_FIELD, EventTime, Field, FieldType, OnBadValue, Place
 from keyedwm.core.rows import KEY
 from keyedwm.formats.avro_schema import parse_avro
-from keyedwm.formats.decoder import Decoded, Decoder
+from keyedwm.formats.decoder import WITHOUT_ID, Decoded, Decoder, Problem
 from keyedwm.formats.faults import Fault
 from keyedwm.formats.header_ids import Guids, HeaderIds, header_ids
 from keyedwm.formats.heads import Head, bodies_of, texts_of
@@ -30,10 +30,11 @@ from keyedwm.formats.proto_decoder import ProtoDecoder
 from keyedwm.formats.requests import Request
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.records.read import Records
-from keyedwm.registry.client import registry_of
+from keyedwm.registry.client import may_exist, registry_of
 from pyspark_wm_source.options.value_format import KEY_SCHEMA, VALUE_SCHEMA, FormatName, Formats, ValueFormat
 from pyspark_wm_source.task.channel import NO_VALUES, ReadValues, joined_rejects
 from pyspark_wm_source.task.lookups import lookup_of
+from pyspark_wm_source.task.unknown_ids import Notes
 
 _log = logging.getLogger("keyedwm.source")
 _HEADS = {
@@ -62,12 +63,20 @@ def _decoder(value_format: ValueFormat, requests: tuple[Request, ...]) -> Decode
 
 
 class ValueReader:
-    """Reads the values of one channel, or its keys. fields, times: those that the format reads."""
+    """Reads the values of one channel, or its keys.
+
+    fields, times: those that the format reads. notes: of the ids that are unknown in this batch, None for none.
+    """
 
     def __init__(
-        self, value_format: ValueFormat, channel: TopicPartition, fields: Sequence[Field], times: Sequence[EventTime]
+        self,
+        value_format: ValueFormat,
+        channel: TopicPartition,
+        fields: Sequence[Field],
+        times: Sequence[EventTime],
+        notes: Notes | None = None,
     ) -> None:
-        self._format, self._channel = value_format, channel
+        self._format, self._channel, self._notes = value_format, channel, notes
         self._fields = [one for one in dict.fromkeys(fields) if value_format.reads(one)]
         self._times = [one for one in dict.fromkeys(times) if value_format.reads(one)]
 
@@ -82,7 +91,7 @@ class ValueReader:
             header_ids(records.headers, f"__{self._format.column}_schema_id") if self._format.name.has_headers else None
         )
         needs_schema = self._format.name.needs_schema
-        decoded, read = self._decoded(values, ids) if needs_schema else self._json(records, values, ids)
+        decoded, read = self._decoded(records, values, ids) if needs_schema else self._json(records, values, ids)
         bad = decoded.bad
         if bad is None:
             return read
@@ -105,14 +114,38 @@ class ValueReader:
             return read
         return read._replace(rejects=Rejects(bad, pa.array(reasons, pa.string()).take(pa.array(which))))
 
-    def _decoded(self, values: pa.Array, ids: HeaderIds | None) -> tuple[Decoded, ReadValues]:
+    def _decoded(self, records: Records, values: pa.Array, ids: HeaderIds | None) -> tuple[Decoded, ReadValues]:
         fields = [one for one in self._fields if one not in _IDS]
         requests = [Request(one.path, one.kind or FieldType.STRING) for one in fields]
         requests += [Request(one.path, one.unit) for one in self._times]
-        decoded = _decoder(self._format, tuple(requests)).decode(values, ids)
+        decoded = self._noted(records, _decoder(self._format, tuple(requests)).decode(values, ids))
         columns = dict(zip(fields, decoded.columns, strict=False))
         times = dict(zip(self._times, decoded.columns[len(fields) :], strict=True))
         return decoded, ReadValues(columns | self._ids(decoded), times)
+
+    def _noted(self, records: Records, decoded: Decoded) -> Decoded:
+        """Read values of ids that are noted as values of unknown ids, and note those that are unknown now."""
+        registry = self._format.registry
+        if self._notes is None or registry is None:
+            return decoded
+        ids = decoded.names()
+        names = {number: f"{self._format.column[0]}{name}" for number, name in ids.items()}
+        unknown, problems = np.zeros(len(decoded.faults), np.bool_), dict[int, Problem]()
+        for start, end, noted in self._notes.pieces():
+            numbers = [number for number, name in names.items() if name in noted]
+            if numbers:
+                within = (records.offset >= start) & (records.offset < end)
+                unknown |= within & np.isin(decoded.schema_ids, numbers) & ~np.isin(decoded.faults, WITHOUT_ID)
+                for number in numbers:
+                    sentence = registry_of(registry).no_schema(ids[number]).message
+                    problems[number] = Problem(Fault.UNKNOWN_SCHEMA, sentence)
+        if problems:
+            decoded = decoded.without(unknown, problems)
+        fresh = decoded.schema_ids[(decoded.faults == Fault.UNKNOWN_SCHEMA) & ~unknown]
+        numbers = [int(number) for number in np.unique(fresh) if number in decoded.guids or may_exist(int(number))]
+        if numbers:
+            self._notes.add(names[number] for number in numbers)
+        return decoded
 
     def _json(self, records: Records, values: pa.Array, ids: HeaderIds | None) -> tuple[Decoded, ReadValues]:
         """Read the JSON behind the heads."""
@@ -183,8 +216,12 @@ class RecordReader:
 
 
 def reader_of(
-    formats: Formats, channel: TopicPartition, fields: Sequence[Field], times: Sequence[EventTime]
+    formats: Formats,
+    channel: TopicPartition,
+    fields: Sequence[Field],
+    times: Sequence[EventTime],
+    notes: Notes | None = None,
 ) -> RecordReader | None:
     """Return what reads the values and keys of a channel; None if they have no format."""
-    readers = [ValueReader(one, channel, fields, times) for one in formats.each]
+    readers = [ValueReader(one, channel, fields, times, notes) for one in formats.each]
     return RecordReader(readers) if readers else None

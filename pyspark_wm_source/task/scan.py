@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -34,6 +35,9 @@ from pyspark_wm_source.task.propagated import PropagatedRun
 from pyspark_wm_source.values.offsets import STATE_TIMEOUT_MS, state_place
 from pyspark_wm_source.values.outage import Outage
 from pyspark_wm_source.values.ranges import ChannelRange, RangeResult, Split, part_group
+
+if TYPE_CHECKING:
+    from pyspark_wm_source.task.unknown_ids import Notes, UnknownIds
 
 LOG = logging.getLogger("keyedwm.source")
 _outages: dict[str, Outage] = {}  # group → of its coordinator, as this process knows
@@ -85,9 +89,10 @@ def policy_run(
     ahead_ms: Mapping[int, int],
     *,
     columns: Collection[str] | None = None,
+    notes: Notes | None = None,
 ) -> ChannelRun | PropagatedRun:
     """Return the run that makes the watermarks of one range. ahead_ms: as in the batch's offset. columns: of the
-    rows that are made of it.
+    rows that are made of it. notes: of the ids that are unknown in the range.
     """
     values = None
     if options.formats.each:
@@ -95,7 +100,7 @@ def policy_run(
 
         fields = () if columns is None else decoded_fields(columns, options)
         times_at = [axis.event_time for axis in options.axes.values()]
-        values = reader_of(options.formats, task.channel, fields, times_at)
+        values = reader_of(options.formats, task.channel, fields, times_at, notes)
     times = EventTimeRun(task, options.axes, stamps, on_bad=options.on_bad, values=values)
     if options.propagate:
         return PropagatedRun(task, times, options.guarantee, options.control_authors)
@@ -149,9 +154,14 @@ def _items(
     if not split.ranges:
         return
     wanted = wanted_columns(columns, options)
+    notes = _notes(split, options)
     runs = [
-        policy_run(task, options, split.stamps, split.now_ms, split.ahead_ms, columns=columns) for task in split.ranges
-    ]
+        policy_run(
+            task, options, split.stamps, split.now_ms, split.ahead_ms,
+            columns=columns, notes=None if notes is None else notes.of([index]),
+        )
+        for index, task in enumerate(split.ranges)
+    ]  # fmt: skip
     unopened = {index for index, task in enumerate(split.ranges) if task.reset or task.woken or task.opening}
     chunks = fetch(shared(options.client), split.ranges, wanted, options.client.isolation, by_option(options))
     for index, records, done in chunks:
@@ -168,6 +178,16 @@ def _items(
             if control:
                 opening = _opening(run.task, run.task.end, split.source) if index in unopened else ()
                 yield ControlRun(rows=(*opening, *_closing(run.task, ends, split, barriers=options.barriers)))
+
+
+def _notes(split: Split, options: SourceOptions) -> UnknownIds | None:
+    """Return the notes about unknown ids; None where no row depends on one, or the read is no stream."""
+    if not (split.notes and options.formats.has_notes):
+        return None
+    from pyspark_wm_source.task.unknown_ids import UnknownIds  # a read of values without a schema need not load it
+
+    key = options.state_key(split.state_key)
+    return UnknownIds(shared(options.client), split.notes, split.batch, split.ranges, key)
 
 
 def _event_run(task: ChannelRange, records: Records, observed: Observed, source: str | None) -> EventRun:

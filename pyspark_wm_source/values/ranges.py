@@ -55,7 +55,7 @@ class Split(InputPartition):
     """One task: its channels' ranges, and control rows that stand before all others.
 
     stamps: axis → coalesced ms. source: the id that its control rows carry. ahead_ms: watermark key → how far an event
-    time may be ahead.
+    time may be ahead. notes: the consumer group of notes about unknown ids, empty for none.
     """
 
     ranges: tuple[ChannelRange, ...]
@@ -68,6 +68,12 @@ class Split(InputPartition):
     state_key: str = field(repr=False)
     now_ms: int
     ahead_ms: Mapping[int, int] = field(default_factory=dict)
+    notes: str = ""
+
+
+def group_of_notes(group: str) -> str:
+    """Name the consumer group in which a query notes the ids that no schema has."""
+    return f"{group}-unknown"
 
 
 def part_group(group: str, part: int, parts: int) -> str:

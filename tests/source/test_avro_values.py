@@ -25,6 +25,7 @@ from pyspark_wm_source.task import decoding
 from pyspark_wm_source.task.filtering import filtered
 from pyspark_wm_source.task.items import lay_out
 from pyspark_wm_source.task.scan import _event_run, counted_columns, decoded_fields, policy_run, wanted_columns
+from pyspark_wm_source.task.unknown_ids import Notes
 from pyspark_wm_source.values.ranges import ChannelRange
 from tests.formats.avro_laws import framed
 from tests.formats.generated_avro import number, text
@@ -72,6 +73,7 @@ def _read(
     keys: list[bytes | None] | None = None,
     headers: list[list[tuple[str, bytes | None]] | None] | None = None,
     recovery: bool = False,
+    notes: Notes | None = None,
 ) -> tuple[list[dict], object]:
     count = len(values)
     written = [one and [{"key": name, "value": value} for name, value in one] for one in headers or [None] * count]
@@ -83,9 +85,8 @@ def _read(
     channel = TopicPartition("orders", 3)
     task = ChannelRange(channel=channel, start=100, end=100 + count, counts=Counts(), axes={})
     schema = arrow_schema(options)
-    run = policy_run(
-        task, options, {"": None}, SECOND_MS, {}, columns=counted_columns(options) if recovery else set(schema.names)
-    )
+    columns = counted_columns(options) if recovery else set(schema.names)
+    run = policy_run(task, options, {"": None}, SECOND_MS, {}, columns=columns, notes=notes)
     item = _event_run(task, records, run.observe(records), None)
     run.end()
     if recovery:
