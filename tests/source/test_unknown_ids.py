@@ -21,6 +21,7 @@ from tests.formats.avro_laws import framed
 from tests.source.test_avro_values import ORDER, SECOND_MS, _read, order, parse, registry  # noqa: F401
 from tests.source.test_heads import GUID, KEY, named, who
 from tests.support.fake_registry import FakeRegistry
+from tests.tools import Record, Stream, events, produce
 
 TP = TopicPartition("orders", 3)
 SECRET = bytes(32)
@@ -153,6 +154,27 @@ def test_parts_of_a_range_have_notes_of_their_own_and_a_recovery_read_follows_ea
     values = [order(1, n, ms=SECOND_MS + 1_000 - n) for n in range(4)]
     state = _read(options, values, notes=recovery, recovery=True)[1]
     assert state.axes[0].emitted_ms == SECOND_MS + 1_000 - 2
+
+
+def test_a_batch_of_a_real_broker_is_read_again_as_it_was_and_the_next_one_asks_again(kafka, topic_of, registry):  # noqa: F811
+    topic = topic_of(2)
+    options = {
+        "kafka.bootstrap.servers": kafka.bootstrap, "subscribe": topic, "startingOffsets": "earliest",
+        "value.format": "avro-confluent", "schemaRegistry.url": registry.url, "schemaRegistry.cache": "none",
+        "eventTime": "avro:$.ts", "onBadValue": "null", "columns": "avro:$.id::bigint, offset, event_time, control",
+    }  # fmt: skip
+    stream = Stream(**options, minPartitions="3")
+    records = [Record(n % 2, 0, order(1, n, ms=SECOND_MS + n)) for n in range(4)]
+    produce(kafka.bootstrap, topic, records)
+    first = stream.batch()
+    assert [row["id"] for row in events(first)] == [None] * 4
+    register(registry)
+    stream.restart()
+    assert stream.read().equals(first)
+    produce(kafka.bootstrap, topic, records)
+    while (batch := stream.batch()) is not None and not events(batch):
+        assert stream.watermark_ms() is None
+    assert sorted(row["id"] for row in events(batch)) == [0, 1, 2, 3]
 
 
 def test_a_task_reads_notes_only_where_rows_can_depend_on_them(registry):  # noqa: F811
