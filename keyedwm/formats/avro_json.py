@@ -1,6 +1,6 @@
 """Arrays, maps and whole records of Avro as JSON text, as Spark's `to_json(from_avro(...))` has them.
 
-Rule: unions have no wrapper, a field of a record that is null is left out, bytes are base64, times are ISO 8601,
+Rule: unions have no wrapper, a field of a record that is null is omitted, bytes are base64, times are ISO 8601,
 decimals are numbers. Numbers that JSON does not have are the texts "NaN", "Infinity" and "-Infinity".
 """
 
@@ -178,7 +178,7 @@ class _Compiler:
             self._leaf(schema)
 
     def _union(self, branches: Sequence[AvroType | None], member: bytes) -> None:
-        """Write one of several types; None: `null`. member: the start of a field, which is left out if it is null."""
+        """Write one of several types; None: `null`. member: the start of a field, which is omitted if it is null."""
         self._emit(Op.UNION, len(branches))
         table = [self._emit(Op.JUMP) for _ in branches]
         ends = []

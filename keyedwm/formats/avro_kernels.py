@@ -197,7 +197,7 @@ def _begin_items(data, at, stop, pc, behind, is_empty, depth, loops):  # noqa: P
 
 @inlined
 def _next_item(block, depth, loops):
-    """Go on behind an item: the next step, and how many blocks are open."""
+    """Continue behind an item: the next step, and how many blocks are open."""
     loops[depth - 1] -= 1
     return (block + 1, depth) if loops[depth - 1] > 0 else (block, depth - 1)
 

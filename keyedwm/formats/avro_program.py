@@ -111,7 +111,7 @@ class _Compiler:
             return
         for slot, request, depth in wants:
             if not (isinstance(schema, Leaf) and depth == len(request.path)):
-                self._refuse(slot, schema)  # a path goes on within what has no fields, or ends at an array or a map
+                self._refuse(slot, schema)  # a path leads into what has no fields, or ends at an array or a map
         if isinstance(schema, Repeated):
             self._repeated(schema)
         else:

@@ -26,7 +26,7 @@ from keyedwm.formats.columns import Column
 from keyedwm.formats.faults import FAULTS, WRONG_HEADER, Fault
 from keyedwm.formats.header_ids import Guids, HeaderIds
 from keyedwm.formats.heads import EXPECTED, Bodies, Head, bodies_of, distinct_ids, places_of
-from keyedwm.formats.requests import Request
+from keyedwm.formats.requests import Request, Steps
 
 _log = logging.getLogger("keyedwm.source")
 WITHOUT_ID = np.array([Fault.ABSENT, Fault.NO_HEAD, Fault.WRONG_HEADER], np.uint8)
@@ -179,11 +179,7 @@ class Decoder:
         program = compile_program(schema, self._requests, self._reader)
         if program.unreadable:
             self._problems[schema_id] = Problem(Fault.OTHER_TYPE, _unreadable(called, program, self._requests))
-        for slot, path in program.meant.items():
-            request = self._requests[slot]
-            _log.warning(
-                "%s has no %s, which is null in its records; did you mean %s?", called, request.text, schema_path(path)
-            )
+        warn_of_misspelt(called, self._requests, program.meant)
         self._programs[schema_id] = program
         self._linked = Linked([*self._programs.values()])
 
@@ -206,6 +202,15 @@ def schema_of(schemas: SchemaLookup, guids: Guids, schema_id: int) -> Registered
     """Ask for the schema of an id, or of the GUID that it stands for."""
     guid = guids.text(schema_id)
     return schemas.schema(schema_id) if guid is None else schemas.schema_of_guid(guid)
+
+
+def warn_of_misspelt(called: str, requests: Sequence[Request], meant: Mapping[int, Steps]) -> None:
+    """Name the paths that a schema does not have, and those they are most like. meant: by slot."""
+    for slot, path in meant.items():
+        _log.warning(
+            "%s has no %s, which is null in its records; did you mean %s?",
+            called, requests[slot].text, schema_path(path),
+        )  # fmt: skip
 
 
 def _unreadable(called: str, program: Program, requests: Sequence[Request]) -> str:

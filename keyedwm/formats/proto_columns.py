@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keyedwm.formats.columns import Column, Slots
+from keyedwm.formats.faults import Fault
 from keyedwm.formats.heads import Bodies
 from keyedwm.formats.proto_kernels import Op, run_messages
 from keyedwm.formats.proto_program import Program
-from keyedwm.formats.requests import Request
+from keyedwm.formats.requests import Request, Stored
 from keyedwm.formats.spans import Words, begins
 
 _MOST_GROUPS = 100  # within each other, as Google's runtime has it
@@ -89,4 +90,10 @@ def decode(
         linked.words.ends, slots.values, slots.until, slots.valid, bodies.faults,
         np.zeros(depth, np.int64), np.zeros(depth, np.int64), np.zeros(_MOST_GROUPS, np.int64),
     )  # fmt: skip
+    for number, program in enumerate(linked.programs):
+        for slot, layout in program.layouts.items():
+            if layout.stored is Stored.PARTS:  # of the whole value
+                rows = (which == number) & (bodies.faults == Fault.NONE)
+                slots.values[slot][rows], slots.until[slot][rows] = bodies.start[rows], bodies.stop[rows]
+                slots.valid[slot][rows] = 1
     return slots.columns(requests)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from keyedwm.core.errors import InputError
 from keyedwm.core.schemas import SchemaKind, SchemaLookup, UnknownSchemaError
-from keyedwm.formats.decoder import Decoded, Problem, schema_of
+from keyedwm.formats.decoder import Decoded, Problem, schema_of, warn_of_misspelt
 from keyedwm.formats.faults import Fault
 from keyedwm.formats.header_ids import Guids, HeaderIds
 from keyedwm.formats.heads import Bodies, Head, bodies_of
@@ -97,6 +97,7 @@ class ProtoDecoder:
             problem = Problem(Fault.WRONG_SCHEMA, f"{called} has no message with the indexes {numbers}")
             return _Known(schema_id, indexes, Program([Level()]), problem)
         program = compile_message(message, self._requests)
+        warn_of_misspelt(f"message {message.full_name} of {called}", self._requests, program.meant)
         return _Known(schema_id, indexes, program, self._unreadable(called, message, program))
 
     def _file(self, schema_id: int, called: str) -> FileDescriptor | Problem:

@@ -1,8 +1,8 @@
 """Running programs over Protobuf messages, in one compiled loop over their fields.
 
 Rule: no byte outside of a message is read: each step first checks what is left. What is not asked for is passed over by
-its wire type and not looked into. As everywhere in Protobuf the last value of a field counts, parts of a message that
-comes twice are joined, and a member of a oneof takes the others away.
+its wire type and not looked into. As everywhere in Protobuf, the last value of a field counts. Parts of a message that
+comes twice are joined. A member of a oneof clears the others.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Compiling a message of a schema, with the fields that are asked for, to a program of `proto_kernels`.
 
-Rule: a field that the message does not have is null, and so is one that knows whether it is written and is not, unless
-its schema says its default. A field that cannot be read as the asked type is named in `unreadable`.
+Rule: a field that the message does not have is null. So is one with presence that is not written, unless its schema
+has a default. A field that cannot be read as the asked type is named in `unreadable`.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from dataclasses import dataclass, field
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 
 from keyedwm.core.places import DecimalType, FieldType, Unit
+from keyedwm.core.text import nearest
+from keyedwm.formats.proto_json import WRAPPERS, ProtoTexts, text_steps
 from keyedwm.formats.proto_kernels import Op, Wire
 from keyedwm.formats.requests import TO_MS, Layout, Request, Stored
 
 _TIMESTAMP = "google.protobuf.Timestamp"
-_WRAPPERS = frozenset(f"google.protobuf.{name}Value" for name in (
-    "Bool", "Bytes", "Double", "Float", "Int32", "Int64", "String", "UInt32", "UInt64"
-))  # fmt: skip
 # How a whole number lies on the wire, and what its bits are.
 _NUMBERS = {
     FieldDescriptor.TYPE_INT64: (Wire.VARINT, Op.SIGNED), FieldDescriptor.TYPE_UINT64: (Wire.VARINT, Op.UNSIGNED),
@@ -57,32 +56,34 @@ class Level:
 class Program:
     """One message, compiled. symbols: number and name, of all enums. layouts: slot → how its value is stored.
 
-    unreadable: slot → the type that cannot be read as what is asked for. depth: of messages within each other.
+    unreadable: slot → the type that cannot be read as what is asked for. meant: slot → the path that a path which the
+    message does not have is most like. depth: of messages within each other.
     """
 
     levels: list[Level] = field(default_factory=list)
     symbols: list[tuple[int, bytes]] = field(default_factory=list)
     layouts: dict[int, Layout] = field(default_factory=dict)
     unreadable: dict[int, str] = field(default_factory=dict)
+    meant: dict[int, tuple[str | int, ...]] = field(default_factory=dict)
     depth: int = 1
 
 
-_Want = tuple[int, Request, tuple[str, ...]]  # a slot, the request, and the steps that are left of its path
+_Want = tuple[int, Request, tuple[str | int, ...]]  # a slot, the request, and the steps that are left of its path
 
 
 def compile_message(message: Descriptor, requests: Sequence[Request]) -> Program:
     """Compile a message. requests: the fields, by slot."""
     program = Program()
-    wants = [(slot, request, tuple(str(step) for step in request.path)) for slot, request in enumerate(requests)]
-    _Compiler(program).level(message, wants, 1)
+    wants = [(slot, request, request.path) for slot, request in enumerate(requests)]
+    _Compiler(program, message).level(message, wants, 1)
     return program
 
 
 class _Compiler:
     """Writes the levels of a program."""
 
-    def __init__(self, program: Program) -> None:
-        self._program = program
+    def __init__(self, program: Program, message: Descriptor) -> None:
+        self._program, self._message = program, message
         self._enums: dict[str, int] = {}
 
     def level(self, message: Descriptor, wants: Sequence[_Want], depth: int) -> tuple[int, list[int]]:
@@ -92,12 +93,13 @@ class _Compiler:
         program.levels.append(level)
         program.depth = max(program.depth, depth)
         slots: list[int] = []
-        by_field: dict[str, list[_Want]] = {}
+        by_field: dict[str | int, list[_Want]] = {}
         for slot, request, steps in wants:
             by_field.setdefault(steps[0], []).append((slot, request, steps[1:]))
         for name, of_field in by_field.items():
             found = message.fields_by_name.get(name)
             if found is None:
+                self._missing(message, name, of_field)
                 continue
             below = self._field(level, found, of_field, depth)
             slots += below
@@ -107,6 +109,7 @@ class _Compiler:
 
     def _field(self, level: Level, found: FieldDescriptor, wants: Sequence[_Want], depth: int) -> list[int]:
         """Write what is asked for of one field; return its slots."""
+        wants = [one for one in wants if not self._parts(found, *one)]
         if found.is_repeated or found.type == FieldDescriptor.TYPE_GROUP:
             return self._refuse(wants, _text_of(found))
         message = found.message_type
@@ -114,7 +117,7 @@ class _Compiler:
             leaves = [want for want in wants if not want[2]]
             self._refuse([want for want in wants if want[2]], _text_of(found))
             return [slot for slot, request, _ in leaves if self._leaf(level, found, slot, request)]
-        if message.full_name in _WRAPPERS:
+        if message.full_name in WRAPPERS:
             wants = [(slot, request, steps or ("value",)) for slot, request, steps in wants]
         whole = [want for want in wants if not want[2]]
         times = [want for want in whole if message.full_name == _TIMESTAMP and _is_time(want[1])]
@@ -127,6 +130,23 @@ class _Compiler:
         for slot, _, _ in times:
             self._time(self._program.levels[number], slot)
         return [*slots, *(slot for slot, _, _ in times)]
+
+    def _missing(self, message: Descriptor, name: str | int, paths: Sequence[_Want]) -> None:
+        """Say which field a path was most likely meant to name."""
+        near = nearest(name, message.fields_by_name) if isinstance(name, str) else None
+        if near is not None:
+            for slot, request, rest in paths:
+                before = request.path[: len(request.path) - len(rest) - 1]
+                self._program.meant[slot] = (*before, near, *rest)
+
+    def _parts(self, descriptor: FieldDescriptor, slot: int, request: Request, rest: Sequence[str | int]) -> bool:
+        """Whether a field is written as JSON text, which the loop has no part in."""
+        is_text, steps = text_steps(descriptor, request, rest)
+        if is_text:
+            parents = [str(step) for step in request.path[: len(request.path) - len(rest) - 1]]
+            writer = ProtoTexts(self._message, parents, descriptor)
+            self._program.layouts[slot] = Layout(Stored.PARTS, writer=writer, steps=steps)
+        return is_text
 
     def _time(self, level: Level, slot: int) -> None:
         """Read seconds and nanoseconds into one slot."""

@@ -76,7 +76,7 @@ class _Parser:
         """Read everything."""
         made = self._made
         parts: dict[str, Callable[[], None]] = {
-            "syntax": self._syntax, "edition": self._refuse, "import": self._import, "package": self._package,
+            "syntax": self._syntax, "edition": self._edition, "import": self._import, "package": self._package,
             "message": lambda: self._message(made.message_type.add(), 0), "service": self._pass_block,
             "enum": lambda: self._enum(made.enum_type.add()), "option": self._pass_statement,
             "extend": self._pass_block, ";": lambda: self._expect(";"),
@@ -153,6 +153,12 @@ class _Parser:
             self._refuse()
         self._made.syntax = self._text().decode()
         self._expect(";")
+
+    def _edition(self) -> None:
+        raise InputError(
+            f"the text is a .proto file with an edition (line {self._is.line}), which cannot be read: "
+            'syntax = "proto2" or "proto3" is expected'
+        )
 
     def _import(self) -> None:
         self._next()

@@ -1,6 +1,7 @@
 """Spans of bytes in values and in a program's words, copied into one column by compiled loops.
 
-Rule: whoever stores a span has checked that it lies in the value. A start below 0 lies in the words, at -1 - start.
+Rule: the loop that stores a span has checked that it lies in the value. A start below 0 lies in the words, at
+-1 - start.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import sys
 from collections.abc import Iterator, Sequence
@@ -11,6 +12,7 @@ from unittest.mock import ANY
 import numpy as np
 import pyarrow as pa
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.json_format import Error, MessageToDict, ParseDict
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
@@ -56,6 +58,32 @@ def check(seed: int) -> None:
             assert right == shown(column, row), (seed, row, request, shown(column, row), right, body)
 
 
+class Parts:
+    """What a list, a map or a whole message holds; equal to its JSON text, and to null where it is not there."""
+
+    def __init__(self, message: Message, name: str) -> None:
+        self._whole, self._name = type(message)(), name
+        field = message.DESCRIPTOR.fields_by_name[name]
+        if field.is_repeated:
+            getattr(self._whole, name).MergeFrom(getattr(message, name))
+        elif message.HasField(name):
+            getattr(self._whole, name).CopyFrom(getattr(message, name))
+        self._is_absent = not field.is_repeated and not message.HasField(name)
+        self._whole.DiscardUnknownFields()
+
+    def __eq__(self, text: object) -> bool:
+        if text is None or self._is_absent:
+            return text is None and self._is_absent
+        try:
+            MessageToDict(self._whole)
+        except (Error, ValueError):
+            return True  # ProtoJSON has no form for a time out of range
+        again = ParseDict({self._name: json.loads(str(text))}, type(self._whole)())
+        return again.SerializeToString(deterministic=True) == self._whole.SerializeToString(deterministic=True)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 def shown(column: Any, row: int) -> Any:
     """A value as Python has it, comparable with itself also if it is no number."""
     if isinstance(column, tuple):
@@ -66,7 +94,7 @@ def shown(column: Any, row: int) -> Any:
     return "nan" if value != value else value  # noqa: PLR0124
 
 
-def expected(message: Message, request: Request) -> Any:
+def expected(message: Message, request: Request) -> Any:  # noqa: PLR0911 (a list of rules)
     """What Google's runtime has at a path, as the type that is asked for; None for what cannot be read so."""
     for step in request.path[:-1]:
         field = message.DESCRIPTOR.fields_by_name.get(step)
@@ -75,7 +103,12 @@ def expected(message: Message, request: Request) -> Any:
         message = getattr(message, step)
     name = request.path[-1]
     field = message.DESCRIPTOR.fields_by_name.get(name)
-    if field is None or field.is_repeated:
+    if field is None:
+        return None
+    whole = field.message_type is not None and not field.message_type.full_name.startswith("google.")
+    if request.type is FieldType.STRING and (field.is_repeated or whole):
+        return Parts(message, name)
+    if field.is_repeated:
         return None
     if field.message_type is not None and field.message_type.full_name.endswith("Value"):
         if not message.HasField(name):
@@ -113,6 +146,11 @@ def _as(field: FieldDescriptor, value: Any, asked: Any) -> Any:  # noqa: PLR0911
 
 
 def _time(field: FieldDescriptor, value: Any, asked: Any) -> int | None:
+    if asked is FieldType.STRING:
+        try:
+            return value.ToJsonString()
+        except ValueError:
+            return None
     if field.message_type.full_name != "google.protobuf.Timestamp" or abs(value.seconds) >= 2**63 // 1_000_000 - 1:
         return None
     if asked is FieldType.TIMESTAMP:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import copy
-import ctypes
 import io
 import json
-import mmap
 import random
-import struct
 from decimal import Decimal
 
 import fastavro.schema
@@ -26,6 +23,7 @@ from keyedwm.formats.heads import Head
 from keyedwm.formats.requests import Request
 from tests.formats import avro_laws
 from tests.formats.avro_laws import Texts, framed
+from tests.formats.cage import Cage
 from tests.formats.generated_avro import Generator, encoded, leaves, number, text
 
 LONG = {"type": "long", "logicalType": "timestamp-millis"}
@@ -275,35 +273,6 @@ def test_records_within_each_other_beyond_all_measure_are_a_fault() -> None:
         found, decoded = read(schema, body, {"id": FieldType.BIGINT})
         assert decoded.faults.tolist() == [wanted]
         assert found == [4 if wanted is Fault.NONE else None]
-
-
-class Cage:
-    """Bytes at the end of a page behind which nothing can be read."""
-
-    def __init__(self) -> None:
-        self._page = mmap.PAGESIZE
-        self._memory = mmap.mmap(-1, 4 * self._page)
-        self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
-        libc = ctypes.CDLL(None, use_errno=True)
-        libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-        assert libc.mprotect(self._address + 3 * self._page, self._page, 0) == 0
-        self._free = lambda: libc.mprotect(self._address + 3 * self._page, self._page, 3)
-
-    def array(self, value: bytes) -> pa.Array:
-        begin = 3 * self._page - len(value)
-        self._memory[begin : 3 * self._page] = value
-        data = pa.foreign_buffer(self._address + begin, len(value), self._memory)
-        return pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(struct.pack("<2i", 0, len(value))), data])
-
-    def open(self) -> None:
-        self._free()
-
-
-@pytest.fixture
-def cage():
-    one = Cage()
-    yield one
-    one.open()
 
 
 def test_every_cut_and_every_flipped_byte_gives_a_value_a_null_or_a_reason(seed: int, cage: Cage) -> None:

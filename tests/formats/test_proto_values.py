@@ -201,7 +201,6 @@ def test_values_without_a_head_are_the_first_message_of_the_schema() -> None:
     ("text", "said"),
     [
         ("", None),
-        ('edition = "2023";', "'edition' is not expected in line 1"),
         ('syntax = "proto4";', "'\"proto4\"' is not expected"),
         ("message M {\n  int32 a = 0;\n}", "';' is not expected in line 2"),
         ("message M {\n  int32 a = 1", "the end is not expected in line 2"),
@@ -219,6 +218,11 @@ def test_a_text_that_is_no_proto_file_is_refused_with_its_line(text: str, said: 
     with pytest.raises(InputError, match=r"the text is no \.proto file that can be read: ") as caught:
         parse_proto("a", text)
     assert said in str(caught.value)
+
+
+def test_a_file_with_an_edition_says_what_is_expected() -> None:
+    with pytest.raises(InputError, match=r"with an edition \(line 2\), which cannot be read: syntax = .proto2. or"):
+        parse_proto("a", '// new\nedition = "2023";')
 
 
 def test_what_says_nothing_of_bytes_is_passed_over() -> None:

@@ -1,0 +1,141 @@
+"""Lists, maps and whole messages of Protobuf as JSON text, written by Google's runtime and Python.
+
+Rule: as ProtoJSON, with the names of the .proto file and with numbers of 64 bits as numbers, as Spark's `to_json` and
+`from_json` have them. Parts of a message lie anywhere in it, so the whole value is parsed: it is the slow way, for
+fields that are asked for alone.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.json_format import Error, MessageToDict
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+from numpy.typing import NDArray
+
+from keyedwm.core.places import TEXT_TYPES, FieldType
+from keyedwm.formats.faults import Fault
+from keyedwm.formats.json_kernels import MOST_BYTES
+from keyedwm.formats.requests import Request, Steps, TextWriter
+
+# Messages that ProtoJSON writes in a form of their own; all but the first are no texts.
+_TEXTS = frozenset(f"google.protobuf.{name}" for name in ("Timestamp", "Duration", "FieldMask"))
+_OWN_FORM = _TEXTS | {f"google.protobuf.{name}" for name in ("Any", "ListValue", "Struct", "Value")}
+_VALUE = "google.protobuf.{}Value"
+WRAPPERS = frozenset(map(_VALUE.format, (
+    "Bool", "Bytes", "Double", "Float", "Int32", "Int64", "String", "UInt32", "UInt64"
+)))  # fmt: skip
+
+
+def text_steps(field: FieldDescriptor, request: Request, rest: Steps) -> tuple[bool, tuple[str | int, ...] | None]:
+    """Return whether a field has a JSON text that is asked for, and the path into it: None for the whole of it."""
+    message = field.message_type
+    if field.is_repeated and rest:
+        is_map = message is not None and message.GetOptions().map_entry
+        is_in = isinstance(rest[0], str if is_map else int) and request.type in TEXT_TYPES
+        return is_in, tuple(rest)
+    if field.type == FieldDescriptor.TYPE_GROUP and rest:
+        return request.type in TEXT_TYPES, tuple(rest)
+    is_text = request.type is FieldType.STRING and not rest
+    if field.is_repeated:
+        return is_text, None
+    if message is None or message.full_name in WRAPPERS:
+        return False, None
+    return is_text, () if message.full_name in _TEXTS else None
+
+
+class ProtoTexts(TextWriter):
+    """Writes one field of messages. parents: the names of the messages that lead to it."""
+
+    def __init__(self, message: Descriptor, parents: Sequence[str], field: FieldDescriptor) -> None:
+        self._message, self._parents, self._field = message, tuple(parents), field
+
+    def write(
+        self,
+        data: NDArray[np.uint8],
+        start: NDArray[np.int64],
+        stop: NDArray[np.int64],
+        valid: NDArray[np.uint8],
+        faults: NDArray[np.uint8],
+    ) -> pa.Array:
+        """Return the texts as bytes; valid, faults: changed where a value cannot be written."""
+        kind = GetMessageClass(self._message)
+        texts: list[bytes | None] = [None] * len(start)
+        for row in np.flatnonzero(valid).tolist():
+            message = kind()
+            try:
+                message.ParseFromString(data[start[row] : stop[row]].tobytes())
+                text = self._text(message)
+            except DecodeError:
+                faults[row], text = Fault.CUT, None
+            if text is not None and len(text) > MOST_BYTES:
+                faults[row], text = Fault.TOO_LONG, None
+            texts[row] = text
+            valid[row] = text is not None
+        return pa.array(texts, pa.binary())
+
+    def _text(self, message: Message) -> bytes | None:
+        for name in self._parents:
+            if not message.HasField(name):
+                return None
+            message = getattr(message, name)
+        if not self._field.is_repeated and not message.HasField(self._field.name):
+            return None
+        value = json_value(self._field, getattr(message, self._field.name))
+        return None if value is None else json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def json_value(field: FieldDescriptor, value: Any) -> Any:
+    """Return what a field holds as JSON."""
+    if not field.is_repeated:
+        return _single(field, value)
+    entry = field.message_type
+    if entry is None or not entry.GetOptions().map_entry:
+        return [_single(field, one) for one in value]
+    of = entry.fields_by_name["value"]
+    return {_key(key): _single(of, value[key]) for key in value}
+
+
+def _key(key: bool | int | str) -> str:
+    return json.dumps(key) if isinstance(key, bool) else str(key)
+
+
+def _single(field: FieldDescriptor, value: Any) -> Any:  # noqa: PLR0911 (a table of types)
+    if field.message_type is not None:
+        return _whole(value)
+    if field.enum_type is not None:
+        symbol = field.enum_type.values_by_number.get(value)
+        return value if symbol is None else symbol.name
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if not isinstance(value, float):
+        return value
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return float(str(np.float32(value))) if field.type == FieldDescriptor.TYPE_FLOAT else value
+
+
+def _whole(message: Message) -> Any:
+    """Return a message as JSON, None for a time out of range and for a type of `Any` that is not known."""
+    name = message.DESCRIPTOR.full_name
+    if name in WRAPPERS:
+        return _single(message.DESCRIPTOR.fields_by_name["value"], message.value)
+    if name in _OWN_FORM:
+        try:
+            return MessageToDict(message, preserving_proto_field_name=True)
+        except (Error, TypeError, ValueError, OverflowError):
+            return None
+    return {
+        f"[{field.full_name}]" if field.is_extension else field.name: json_value(field, value)
+        for field, value in message.ListFields()
+    }
