@@ -44,8 +44,8 @@ class AxisRun:
         event_ms: int64, one per row. valid: false where a row has no event time; None when every row has one.
         Returns the positions (a watermark row stands before that row) and the watermarks, both int64.
         """
-        top, seen = _top(event_ms, valid) if valid is not None else _top_of_all(event_ms)
-        if not seen:
+        top, has_rows = _top(event_ms, valid) if valid is not None else _top_of_all(event_ms)
+        if not has_rows:
             return _NOWHERE, _NOWHERE
         base_ms = self._base()
         lag_ms = self._config.policy.event_lag_ms
@@ -53,14 +53,14 @@ class AxisRun:
         kind, size_ms, offset_ms = self._loop
         if kind == _NEVER or (base_ms is None and lag_ms is None):
             return _NOWHERE, _NOWHERE
-        sent = self._throttle.snapshot()
+        emitted = self._throttle.snapshot()
         positions, watermarks = _admitted(
             event_ms,
             valid if valid is not None else np.empty(0, np.bool_),
             (_NONE if base_ms is None else base_ms, base_ms is not None),
             (lag_ms or 0, lag_ms is not None),
             (kind, size_ms, offset_ms),
-            (sent[0] if sent else _NONE, bool(sent)),
+            (emitted[0] if emitted else _NONE, bool(emitted)),
         )
         if len(watermarks):
             self._throttle = self._config.throttle.build((int(watermarks[-1]),))
@@ -79,8 +79,8 @@ class AxisRun:
 
     def state(self) -> AxisState:
         """Everything the next batch depends on."""
-        sent = self._throttle.snapshot()
-        return AxisState(policy=self._policy.snapshot(), emitted_ms=sent[0] if sent else None)
+        emitted = self._throttle.snapshot()
+        return AxisState(policy=self._policy.snapshot(), emitted_ms=emitted[0] if emitted else None)
 
 
 def late(event_ms: Int64s, valid: Bools | None, watermark_ms: int | None) -> Bools:
@@ -111,12 +111,12 @@ def _top_of_all(event_ms: Int64s) -> tuple[int, bool]:
 @compiled
 def _top(event_ms: Int64s, valid: Bools) -> tuple[int, bool]:
     top = _NONE
-    seen = False
+    has_rows = False
     for row in range(len(event_ms)):
         if valid[row]:
-            seen = True
+            has_rows = True
             top = max(top, event_ms[row])
-    return top, seen
+    return top, has_rows
 
 
 @compiled
@@ -126,12 +126,12 @@ def _admitted(  # noqa: PLR0917  compiled code takes no keywords
     base: tuple[int, bool],
     lag: tuple[int, bool],
     throttle: tuple[int, int, int],
-    sent: tuple[int, bool],
+    emitted: tuple[int, bool],
 ) -> tuple[Int64s, Int64s]:
     base_ms, has_base = base
     lag_ms, moved_by_events = lag
     kind, size_ms, offset_ms = throttle
-    sent_ms, has_sent = sent
+    emitted_ms, has_emitted = emitted
     positions = np.empty(len(event_ms), np.int64)
     watermarks = np.empty(len(event_ms), np.int64)
     count = 0
@@ -154,13 +154,13 @@ def _admitted(  # noqa: PLR0917  compiled code takes no keywords
             rest = (candidate % size_ms - offset_ms) % size_ms
             due_ms = candidate + (size_ms - rest) if candidate <= MAX_MS - (size_ms - rest) else MAX_MS
             candidate = candidate - rest if candidate >= _NONE + rest else _NONE
-        if has_sent and candidate <= sent_ms:
+        if has_emitted and candidate <= emitted_ms:
             continue
         # As unsigned numbers the distance to the last one sent cannot overflow.
-        if kind == _STEP and has_sent and np.uint64(candidate - sent_ms) < np.uint64(size_ms):
+        if kind == _STEP and has_emitted and np.uint64(candidate - emitted_ms) < np.uint64(size_ms):
             continue
-        sent_ms = candidate
-        has_sent = True
+        emitted_ms = candidate
+        has_emitted = True
         positions[count] = row
         watermarks[count] = candidate
         count += 1

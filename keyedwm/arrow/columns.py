@@ -166,9 +166,9 @@ def as_floats(values: pa.Array) -> pa.Array:
         return values.cast(pa.float64(), safe=False)
     if not pa.types.is_decimal128(kind) or kind.precision > _EXACT_DIGITS or kind.scale < 0 or not len(values):
         return values.cast(pa.string()).cast(pa.float64())  # Arrow's own cast is off by a last place
-    words = np.frombuffer(values.buffers()[1], np.int64)[2 * values.offset : 2 * (values.offset + len(values)) : 2]
+    low_halves = np.frombuffer(values.buffers()[1], np.int64)[2 * values.offset : 2 * (values.offset + len(values)) : 2]
     missing = values.is_null().to_numpy(zero_copy_only=False) if values.null_count else None
-    return pa.array(words / 10.0**kind.scale, mask=missing)
+    return pa.array(low_halves / 10.0**kind.scale, mask=missing)
 
 
 def empty(field: pa.Field) -> Column:

@@ -38,12 +38,12 @@ _LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list,
 def hashed(values: pa.Array) -> Hashes:
     """Return the hash of each value, which is no null: numbers by their bits, others by their bytes or their text."""
     values = as_key(contiguous(values)) if pa.types.is_floating(values.type) else contiguous(values)
-    found = values.type
-    if pa.types.is_floating(found):
+    kind = values.type
+    if pa.types.is_floating(kind):
         return _mixed(values.cast(pa.float64()).to_numpy().view(np.uint64))
-    if pa.types.is_integer(found):
+    if pa.types.is_integer(kind):
         return _mixed(values.to_numpy().astype(np.int64).view(np.uint64))
-    if not any(is_bytes(found) for is_bytes in _BYTES):
+    if not any(is_bytes(kind) for is_bytes in _BYTES):
         values = values.cast(pa.string())
     return _mixed(_by_byte(*octets_of(values)))
 
@@ -69,9 +69,9 @@ def bucket_hashes(column: pa.ChunkedArray) -> Hashes:
         if pa.types.is_decimal(values.type):
             values = values.cast(pa.string())
         coded = pc.dictionary_encode(values)
-        words = coded.dictionary.to_numpy(zero_copy_only=False)
-        of_word = np.append(hash_array(words, categorize=False), _NULL_KEY)
-        hashes = of_word[pc.fill_null(coded.indices, len(words)).to_numpy(zero_copy_only=False)]
+        distinct = coded.dictionary.to_numpy(zero_copy_only=False)
+        of_distinct = np.append(hash_array(distinct, categorize=False), _NULL_KEY)
+        hashes = of_distinct[pc.fill_null(coded.indices, len(distinct)).to_numpy(zero_copy_only=False)]
     if values.null_count:
         hashes = np.where(values.is_valid().to_numpy(zero_copy_only=False), hashes, _NULL_KEY)
     return hashes

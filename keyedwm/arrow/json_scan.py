@@ -63,16 +63,16 @@ def find_all(texts: pa.Array, paths: Sequence[Path]) -> list[Spans]:
     together = {
         parent: _find_together(texts, _members(parent, tuple(some))) for parent, some in names.items() if len(some) > 1
     }
-    found = []
+    spans = []
     for path in paths:
         parent, name = path.steps[:-1], path.steps[-1]
         if isinstance(name, str) and parent in together:
             data, start, end = together[parent]
             place = names[parent].index(name)
-            found.append((data, start[place], end[place]))
+            spans.append((data, start[place], end[place]))
         else:
-            found.append(find(texts, path))
-    return found
+            spans.append(find(texts, path))
+    return spans
 
 
 def _find_together(texts: pa.Array, members: _Members) -> Spans:
@@ -186,9 +186,9 @@ def _is_called(data, at, stop, names, begin, end):  # noqa: PLR0917
             at += 1
             begin += 1
             continue
-        at, written = escaped_character(data, at, stop)
-        begin, wanted = _character(names, begin)
-        if at < 0 or written != wanted:
+        at, actual = escaped_character(data, at, stop)
+        begin, expected = _character(names, begin)
+        if at < 0 or actual != expected:
             return False
     return at == stop and begin == end
 
@@ -304,12 +304,12 @@ def _member(data, at, stop, names, begin, end):  # noqa: PLR0917
         past = _string_end(data, at, stop)
         if past == _FAILED:
             return _FAILED
-        found = _is_called(data, at + 1, past - 1, names, begin, end)
+        is_member = _is_called(data, at + 1, past - 1, names, begin, end)
         at = _blank(data, past, stop)
         if at >= stop or data[at] != _COLON:
             return _FAILED
         at = _blank(data, at + 1, stop)
-        if found:
+        if is_member:
             return at
         at = _following(data, at, stop)
         if at == _FAILED:

@@ -21,12 +21,12 @@ SEED_HASH = 0x93CC  # the low 16 bits of the seed's own hash, by which theta ske
 _C1, _C2 = np.uint64(0x87C37B91114253D5), np.uint64(0x4CF5AD432745937F)
 
 
-def takes(found: pa.DataType) -> bool:
+def takes(kind: pa.DataType) -> bool:
     """Return whether DataSketches has a hash for values of this type."""
     types = pa.types
-    is_number = (types.is_integer(found) and not types.is_uint64(found)) or types.is_floating(found)
-    is_text = types.is_string(found) or types.is_large_string(found)
-    return is_number or is_text or types.is_binary(found) or types.is_large_binary(found)
+    is_number = (types.is_integer(kind) and not types.is_uint64(kind)) or types.is_floating(kind)
+    is_text = types.is_string(kind) or types.is_large_string(kind)
+    return is_number or is_text or types.is_binary(kind) or types.is_large_binary(kind)
 
 
 def murmured(values: pa.Array) -> tuple[Flags, Hashes, Hashes]:
@@ -37,18 +37,18 @@ def murmured(values: pa.Array) -> tuple[Flags, Hashes, Hashes]:
     if not is_number:
         takes_part = pc.and_(takes_part, pc.fill_null(pc.greater(pc.binary_length(values), 0), False))  # noqa: FBT003
     some = values.filter(takes_part)
-    first, second = _of_words(_words(some)) if is_number else _of_octets(*octets_of(as_key(some)))
+    first, second = _of_words(_as_64_bits(some)) if is_number else _of_octets(*octets_of(as_key(some)))
     return takes_part.to_numpy(zero_copy_only=False), first, second
 
 
-def _words(numbers: Column) -> NDArray[np.uint64]:
+def _as_64_bits(numbers: Column) -> NDArray[np.uint64]:
     if pa.types.is_floating(numbers.type):
         return as_key(numbers.cast(pa.float64())).to_numpy().view(np.uint64)
     return numbers.cast(pa.int64()).to_numpy().view(np.uint64)
 
 
 @compiled
-def _turned(x: np.uint64, by: int) -> np.uint64:
+def _rotated(x: np.uint64, by: int) -> np.uint64:
     return (x << np.uint64(by)) | (x >> np.uint64(64 - by))
 
 
@@ -71,11 +71,11 @@ def _ended(h1: np.uint64, h2: np.uint64, size: int) -> tuple[np.uint64, np.uint6
 
 
 @compiled
-def _of_words(words: NDArray[np.uint64]) -> tuple[Hashes, Hashes]:
+def _of_words(numbers: NDArray[np.uint64]) -> tuple[Hashes, Hashes]:
     """The hash of 8 bytes each, the lowest first."""
-    first, second = np.empty(words.shape[0], np.uint64), np.empty(words.shape[0], np.uint64)
-    for at in range(words.shape[0]):
-        h1 = np.uint64(SEED) ^ (_turned(words[at] * _C1, 31) * _C2)
+    first, second = np.empty(numbers.shape[0], np.uint64), np.empty(numbers.shape[0], np.uint64)
+    for at in range(numbers.shape[0]):
+        h1 = np.uint64(SEED) ^ (_rotated(numbers[at] * _C1, 31) * _C2)
         first[at], second[at] = _ended(h1, np.uint64(SEED), 8)
     return first, second
 
@@ -98,14 +98,14 @@ def _of_octets(octets: Octets, begins: Ints) -> tuple[Hashes, Hashes]:
         size = end - place
         h1 = h2 = np.uint64(SEED)
         while place + 16 <= end:
-            h1 ^= _turned(_word(octets, place, end) * _C1, 31) * _C2
-            h1 = (_turned(h1, 27) + h2) * np.uint64(5) + np.uint64(0x52DCE729)
-            h2 ^= _turned(_word(octets, place + 8, end) * _C2, 33) * _C1
-            h2 = (_turned(h2, 31) + h1) * np.uint64(5) + np.uint64(0x38495AB5)
+            h1 ^= _rotated(_word(octets, place, end) * _C1, 31) * _C2
+            h1 = (_rotated(h1, 27) + h2) * np.uint64(5) + np.uint64(0x52DCE729)
+            h2 ^= _rotated(_word(octets, place + 8, end) * _C2, 33) * _C1
+            h2 = (_rotated(h2, 31) + h1) * np.uint64(5) + np.uint64(0x38495AB5)
             place += 16
         if place + 8 < end:
-            h2 ^= _turned(_word(octets, place + 8, end) * _C2, 33) * _C1
+            h2 ^= _rotated(_word(octets, place + 8, end) * _C2, 33) * _C1
         if place < end:
-            h1 ^= _turned(_word(octets, place, end) * _C1, 31) * _C2
+            h1 ^= _rotated(_word(octets, place, end) * _C1, 31) * _C2
         first[row], second[row] = _ended(h1, h2, size)
     return first, second

@@ -48,12 +48,12 @@ class EventTimeReader:
         place = self._spec.place
         if place is Place.TIMESTAMP:
             return _whole(*_from_timestamps(timestamp_ms))
-        if place in (Place.HEADER, Place.WRITTEN):
-            ms, valid, named = self._from_headers(headers)
-            if place is Place.WRITTEN and not named.all():
-                self.unwritten += int(np.count_nonzero(~named))
+        if place in (Place.HEADER, Place.SINK_HEADER):
+            ms, valid, has_header = self._from_headers(headers)
+            if place is Place.SINK_HEADER and not has_header.all():
+                self.unwritten += int(np.count_nonzero(~has_header))
                 own_ms, own_valid = _from_timestamps(timestamp_ms)
-                ms, valid = np.where(named, ms, own_ms), np.where(named, valid, own_valid)
+                ms, valid = np.where(has_header, ms, own_ms), np.where(has_header, valid, own_valid)
             return _whole(ms, valid)
         spans = find(key if place is Place.KEY else value, self._path)
         ms, valid = milliseconds(*spans, self._spec.unit)
@@ -65,9 +65,9 @@ class EventTimeReader:
     def _from_headers(self, headers: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
         """Return ms, validity, and which records have the header: the last of a name counts, as in `lastHeader`."""
         rows, fields = pc.list_parent_indices(headers), pc.list_flatten(headers)
-        named = pc.equal(fields.field("key"), self._spec.path[0])
-        row = np.asarray(rows.filter(named))
-        values = fields.field("value").filter(named)
+        is_match = pc.equal(fields.field("key"), self._spec.path[0])
+        row = np.asarray(rows.filter(is_match))
+        values = fields.field("value").filter(is_match)
         data, ends = buffers(values)
         start = np.full(len(headers), -1, np.int64)
         end = np.zeros(len(headers), np.int64)
@@ -126,17 +126,17 @@ def _spans_of(texts: pa.Array) -> Spans:
 class FieldColumns:
     """Reads columns out of keys and values. fields: column → where; wanted: those that are read."""
 
-    def __init__(self, fields: Mapping[str, Field], wanted: Collection[str]) -> None:
+    def __init__(self, fields: Mapping[str, Field], selection: Collection[str]) -> None:
         columns = pa.schema(field_schema(fields))
-        self._readers = {name: FieldReader(field, columns) for name, field in fields.items() if name in wanted}
+        self._readers = {name: FieldReader(field, columns) for name, field in fields.items() if name in selection}
 
     def read(
         self, key: pa.Array | None, value: pa.Array | None, decoded: Mapping[Field, pa.Array] = _NONE
     ) -> dict[str, pa.Array]:
         """Return each column of some records. decoded: the fields that were read with a schema."""
-        given = {KEY: key, VALUE: value}
+        record_columns = {KEY: key, VALUE: value}
         readers = [*self._readers.values()]
-        return dict(zip(self._readers, read_fields(readers, given.__getitem__, decoded), strict=True))
+        return dict(zip(self._readers, read_fields(readers, record_columns.__getitem__, decoded), strict=True))
 
 
 def read_fields(
@@ -150,7 +150,7 @@ def read_fields(
     for reader in readers:
         if reader.path is not None and reader.field not in decoded:
             paths.setdefault(reader.field.column, []).append(reader.path)
-    spans = {name: iter(find_all(column(name), wanted)) for name, wanted in paths.items()}
+    spans = {name: iter(find_all(column(name), of_column)) for name, of_column in paths.items()}
     return [
         decoded[reader.field]
         if reader.field in decoded

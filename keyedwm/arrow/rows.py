@@ -63,20 +63,16 @@ class Events:
     rejects: Rejects | None = None
     decoded: Mapping[Field, pa.Array] = attribute(default_factory=dict)
 
-    def where(self, chosen: NDArray[np.bool_]) -> Events:
+    def where(self, mask: NDArray[np.bool_]) -> Events:
         """Return some of the events, none of them as a reject."""
         columns = {one.name: getattr(self, one.name) for one in fields(self)}
-        arrays = {
-            name: value.filter(pa.array(chosen)) for name, value in columns.items() if isinstance(value, pa.Array)
-        }
-        arrays |= {name: value[chosen] for name, value in columns.items() if isinstance(value, np.ndarray)}
+        arrays = {name: value.filter(pa.array(mask)) for name, value in columns.items() if isinstance(value, pa.Array)}
+        arrays |= {name: value[mask] for name, value in columns.items() if isinstance(value, np.ndarray)}
         times = {
-            axis: (ms[chosen], None if valid is None else valid[chosen]) for axis, (ms, valid) in self.event_ms.items()
+            axis: (ms[mask], None if valid is None else valid[mask]) for axis, (ms, valid) in self.event_ms.items()
         }
-        decoded = {place: values.filter(pa.array(chosen)) for place, values in self.decoded.items()}
-        return replace(
-            self, **arrays, event_ms=times, decoded=decoded, count=int(np.count_nonzero(chosen)), rejects=None
-        )
+        decoded = {place: values.filter(pa.array(mask)) for place, values in self.decoded.items()}
+        return replace(self, **arrays, event_ms=times, decoded=decoded, count=int(np.count_nonzero(mask)), rejects=None)
 
 
 class RowBuilder:
@@ -112,9 +108,9 @@ class RowBuilder:
         read = {} if self._fields is None else self._fields.read(events.key, events.value, events.decoded)
         arrays = [read[f.name] if f.name in read else self._event[f.name](events) for f in self.schema]
         if events.rejects is not None:
-            shown = pa.array(np.arange(events.count), mask=events.rejects.marked)
+            positions = pa.array(np.arange(events.count), mask=events.rejects.marked)
             arrays = [
-                array.take(shown) if field.name not in (*_PLACE, REJECTED) and not self._is_stamp(field) else array
+                array.take(positions) if field.name not in (*_PLACE, REJECTED) and not self._is_stamp(field) else array
                 for field, array in zip(self.schema, arrays, strict=True)
             ]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
@@ -189,22 +185,22 @@ def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
     A joined batch holds at most _FULL_BYTES: what is larger already is handed on as it is, never copied.
     """
-    held: list[pa.RecordBatch] = []
+    run: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
         if batch.num_rows == 0:
             continue
-        if held and size + batch.nbytes > _FULL_BYTES:
-            yield _joined(held)
-            held, rows, size = [], 0, 0
-        held.append(batch)
+        if run and size + batch.nbytes > _FULL_BYTES:
+            yield _joined(run)
+            run, rows, size = [], 0, 0
+        run.append(batch)
         rows += batch.num_rows
         size += batch.nbytes
         if batch.num_rows >= _SMALL_ROWS or rows >= _FULL_ROWS:
-            yield _joined(held)
-            held, rows, size = [], 0, 0
-    if held:
-        yield _joined(held)
+            yield _joined(run)
+            run, rows, size = [], 0, 0
+    if run:
+        yield _joined(run)
 
 
 def grouped(
@@ -217,17 +213,17 @@ def grouped(
 
     is_full: whether there is enough for another reason.
     """
-    held: list[pa.RecordBatch] = []
+    run: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
-        held.append(batch)
+        run.append(batch)
         rows += batch.num_rows
         size += batch.nbytes
         if rows >= enough_rows or size >= enough_bytes or is_full():
-            yield pa.Table.from_batches(held)
-            held, rows, size = [], 0, 0
-    if held:
-        yield pa.Table.from_batches(held)
+            yield pa.Table.from_batches(run)
+            run, rows, size = [], 0, 0
+    if run:
+        yield pa.Table.from_batches(run)
 
 
 def split_control(rows: pa.Table) -> tuple[pa.Table, pa.Table]:

@@ -83,16 +83,16 @@ def row_schema(
     record = [pa.field(name, kind) for name, kind in _KAFKA.items()]
     if headers:
         record.append(pa.field(rows.HEADERS, HEADERS_TYPE))
-    made = [pa.field(axis_column(rows.EVENT_TIME, axis), TIMESTAMP) for axis in axes]
-    made += [pa.field(axis_column(rows.WATERMARK, axis), TIMESTAMP) for axis in axes]
+    added = [pa.field(axis_column(rows.EVENT_TIME, axis), TIMESTAMP) for axis in axes]
+    added += [pa.field(axis_column(rows.WATERMARK, axis), TIMESTAMP) for axis in axes]
     if control:
-        made.append(pa.field(rows.CONTROL, CONTROL_TYPE))
+        added.append(pa.field(rows.CONTROL, CONTROL_TYPE))
     if rejected:
-        made.append(pa.field(rows.REJECTED, REJECTED_TYPE))
+        added.append(pa.field(rows.REJECTED, REJECTED_TYPE))
     if columns is not None:
-        wanted = {c.lower() for c in columns}
-        record, made = ([one for one in some if one.name.lower() in wanted] for some in (record, made))
-    return pa.schema([*record, *fields, *made])
+        lower_names = {c.lower() for c in columns}
+        record, added = ([one for one in some if one.name.lower() in lower_names] for some in (record, added))
+    return pa.schema([*record, *fields, *added])
 
 
 def axis_column(base: str, axis: str) -> str:
@@ -117,12 +117,12 @@ def nullable(field: pa.Field) -> pa.Field:
     return field.with_type(kind).with_nullable(nullable=True)
 
 
-_SAID = ("topic", "partition", "offset", REASON)
+_REJECT_FIELDS = ("topic", "partition", "offset", REASON)
 
 
 def is_rejected_type(kind: pa.DataType) -> bool:
     """Return whether a column `rejected` of this type holds records that came back."""
-    return pa.types.is_struct(kind) and all(kind.get_field_index(name) >= 0 for name in _SAID)
+    return pa.types.is_struct(kind) and all(kind.get_field_index(name) >= 0 for name in _REJECT_FIELDS)
 
 
 def together(kinds: Iterable[pa.StructType], caller: str) -> pa.StructType | None:
@@ -130,19 +130,19 @@ def together(kinds: Iterable[pa.StructType], caller: str) -> pa.StructType | Non
 
     Raises InputError for fields of one name that differ in type.
     """
-    found: dict[str, pa.DataType] = {}
+    types: dict[str, pa.DataType] = {}
     for kind in kinds:
         for field in kind:
-            known = found.setdefault(field.name, field.type)
+            known = types.setdefault(field.name, field.type)
             if known != field.type:
                 raise InputError(
                     f"{caller}: {field.name} of the records in column {REJECTED} is {known} on one way in and "
                     f"{field.type} on another: give the column of messages another name, or cast it to {known}"
                 )
-    if not found:
+    if not types:
         return None
-    found[REASON] = found.pop(REASON)
-    return pa.struct(list(found.items()))
+    types[REASON] = types.pop(REASON)
+    return pa.struct(list(types.items()))
 
 
 def fitted(records: pa.Array, kind: pa.StructType) -> pa.Array:

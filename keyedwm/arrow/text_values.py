@@ -33,13 +33,13 @@ def whole_numbers(data: _Bytes, start: _Places, end: _Places) -> pa.Array:
 
 def floats(data: _Bytes, start: _Places, end: _Places) -> pa.Array:
     """Read each text [start, end) of `data` as float64, likewise."""
-    values, found = np.zeros(len(start), np.float64), np.zeros(len(start), np.uint8)
-    _floats(data, start, end, values, found)
-    (long,) = np.nonzero(found == _LONG)
+    values, status = np.zeros(len(start), np.float64), np.zeros(len(start), np.uint8)
+    _floats(data, start, end, values, status)
+    (long,) = np.nonzero(status == _LONG)
     if len(long):
         texts = _strings(data, start[long], end[long], unescape=False)
         values[long] = pc.cast(texts, pa.float64()).to_numpy()
-    return pa.array(values, mask=None if found.all() else found == _WRONG)
+    return pa.array(values, mask=None if status.all() else status == _WRONG)
 
 
 def strings(data: _Bytes, start: _Places, end: _Places) -> pa.Array:
@@ -50,17 +50,17 @@ def strings(data: _Bytes, start: _Places, end: _Places) -> pa.Array:
 
 
 def _strings(data: _Bytes, start: _Places, end: _Places, *, unescape: bool) -> pa.Array:
-    found = start >= 0
+    present = start >= 0
     ends = np.zeros(len(start) + 1, np.int32)
-    np.cumsum(np.where(found, end - start, 0), out=ends[1:])
+    np.cumsum(np.where(present, end - start, 0), out=ends[1:])
     text = np.empty(ends[-1], np.uint8)
-    _copy(data, start, end, unescape, ends, text, found)
-    nulls = len(found) - int(np.count_nonzero(found))
-    valid = pa.py_buffer(np.packbits(found, bitorder="little")) if nulls else None
-    taken = pa.Array.from_buffers(
-        pa.binary(), len(found), [valid, pa.py_buffer(ends), pa.py_buffer(text[: ends[-1]])], nulls
+    _copy(data, start, end, unescape, ends, text, present)
+    nulls = len(present) - int(np.count_nonzero(present))
+    valid = pa.py_buffer(np.packbits(present, bitorder="little")) if nulls else None
+    texts = pa.Array.from_buffers(
+        pa.binary(), len(present), [valid, pa.py_buffer(ends), pa.py_buffer(text[: ends[-1]])], nulls
     )
-    return text_of(taken)
+    return text_of(texts)
 
 
 @bare
@@ -89,10 +89,10 @@ def _whole_numbers(data, start, end, values, valid):
 
 
 @bare
-def _floats(data, start, end, values, found):
+def _floats(data, start, end, values, status):
     for row in range(len(start)):
         if start[row] >= 0:
-            found[row], values[row] = _float(data, start[row], end[row])
+            status[row], values[row] = _float(data, start[row], end[row])
 
 
 @bare
@@ -122,11 +122,11 @@ def _float(data, at, stop):
             first += 1
         if first == stop or _digits(data, first, stop) < stop:
             return _WRONG, 0.0
-        written = np.int64(0)
+        exponent = np.int64(0)
         for place in range(first, stop):
-            if written < _FAR:
-                written = written * 10 + (data[place] - _ZERO)
-        power += -written if lower else written
+            if exponent < _FAR:
+                exponent = exponent * 10 + (data[place] - _ZERO)
+        power += -exponent if lower else exponent
     if mantissa >= _EXACT or power < -22 or power > 22:
         return _LONG, 0.0
     value = mantissa * _TENS[power] if power >= 0 else mantissa / _TENS[-power]
@@ -161,11 +161,11 @@ def _nulls(data, start, end, nulls):
 
 
 @bare
-def _copy(data, start, end, unescape, ends, text, found):  # noqa: PLR0917
-    """Copy the texts behind one another; `ends` is set anew where escapes made them shorter, `found` where wrong."""
+def _copy(data, start, end, unescape, ends, text, present):  # noqa: PLR0917
+    """Copy the texts behind one another; `ends` is set anew where escapes made them shorter, `present` where wrong."""
     out = 0
     for row in range(len(start)):
-        if found[row]:
+        if present[row]:
             begin = out
             at, stop = start[row], end[row]
             if not (unescape and at > 0 and data[at - 1] == _QUOTE and _has_escape(data, at, stop)):
@@ -177,17 +177,17 @@ def _copy(data, start, end, unescape, ends, text, found):  # noqa: PLR0917
             else:
                 at, out = _unescaped_text(data, at, stop, text, out)
                 if at < 0:
-                    found[row] = False
+                    present[row] = False
                     out = begin
         ends[row + 1] = out
 
 
 @inlined
 def _has_escape(data, at, stop):
-    first, found = np.uint64(at), np.uint8(0)
+    first, escapes = np.uint64(at), np.uint8(0)
     for i in range(np.uint64(stop - at)):
-        found |= np.uint8(data[first + i] == _BACKSLASH)
-    return found != 0
+        escapes |= np.uint8(data[first + i] == _BACKSLASH)
+    return escapes != 0
 
 
 @bare

@@ -56,8 +56,8 @@ def _numbers(data, start, end, per_second, ms, valid):  # noqa: PLR0917
         if start[row] < 0:
             continue
         at, stop = _trimmed(data, start[row], end[row])
-        found, value = _number(data, at, stop, per_second)
-        if found and _in_range(value):
+        is_valid, value = _number(data, at, stop, per_second)
+        if is_valid and _in_range(value):
             ms[row] = value
             valid[row] = True
 
@@ -71,30 +71,30 @@ def _number(data, at, stop, per_second):  # noqa: PLR0911, PLR0912
     mantissa = np.int64(0)
     digits = 0
     scale = 0  # powers of ten that the mantissa still lacks
-    lost = False  # a digit other than 0 was cut off
-    seen = False
+    has_remainder = False  # a digit other than 0 was cut off
+    has_digits = False
     point = False
     while at < stop:
         c = data[at]
         if 48 <= c <= 57:
-            seen = True
+            has_digits = True
             if digits < _DIGITS_MAX:
                 mantissa = mantissa * 10 + (c - 48)
                 digits += 1 if mantissa else 0
                 scale -= 1 if point else 0
             else:
-                lost = lost or c != 48
+                has_remainder = has_remainder or c != 48
                 scale += 0 if point else 1
-        elif c == 46 and not point and seen:
+        elif c == 46 and not point and has_digits:
             point = True
         else:
             break
         at += 1
-    if not seen or data[at - 1] == 46:
+    if not has_digits or data[at - 1] == 46:
         return False, np.int64(0)
     if at < stop and data[at] in (69, 101):
-        found, power, at = _exponent(data, at + 1, stop)
-        if not found:
+        is_valid, power, at = _exponent(data, at + 1, stop)
+        if not is_valid:
             return False, np.int64(0)
         scale += power
     if at != stop:
@@ -111,11 +111,11 @@ def _number(data, at, stop, per_second):  # noqa: PLR0911, PLR0912
         mantissa *= 10
         scale -= 1
     while scale < 0 and mantissa > 0:
-        lost = lost or mantissa % 10 != 0
+        has_remainder = has_remainder or mantissa % 10 != 0
         mantissa //= 10
         scale += 1
     if negative:
-        return True, -mantissa - (1 if lost else 0)
+        return True, -mantissa - (1 if has_remainder else 0)
     return True, mantissa
 
 
@@ -138,8 +138,8 @@ def _iso(data, start, end, ms, valid):
         if start[row] < 0:
             continue
         at, stop = _trimmed(data, start[row], end[row])
-        found, value = _instant(data, at, stop)
-        if found and _in_range(value):
+        is_valid, value = _instant(data, at, stop)
+        if is_valid and _in_range(value):
             ms[row] = value
             valid[row] = True
 
@@ -184,8 +184,8 @@ def _instant(data, at, stop):
     at, of_day_ms = _time_of_day(data, at + 1, stop)
     if at < 0:
         return no
-    found, offset_ms = _zone(data, at, stop)
-    if not found:
+    is_valid, offset_ms = _zone(data, at, stop)
+    if not is_valid:
         return no
     return True, total + of_day_ms - offset_ms
 
@@ -251,8 +251,8 @@ def _time_of_day(data, at, stop):
             second = _two(data, at + colon, stop)
             at += 2 + colon
             if at < stop and data[at] in (_POINT, _COMMA):
-                found, fraction, at = _fraction(data, at + 1, stop)
-                if not found:
+                is_valid, fraction, at = _fraction(data, at + 1, stop)
+                if not is_valid:
                     return no
     if not (0 <= hour <= 24 and 0 <= minute <= 59 and 0 <= second <= 59):
         return no

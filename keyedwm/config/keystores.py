@@ -26,7 +26,7 @@ _JKS = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")  # JKS and JCEKS
 _DER = b"\x30"
 _PLACE = re.compile(r"^\[\w+\] | \(_ssl\.c:\d+\)$")  # in the source of Python
 TRUSTED = "certificates of authorities in PEM are expected"
-_SHOWN = (
+_KEY_HINT = (
     "a private key in PEM, opened by {prefix}ssl.key.password if it is encrypted, is expected, then its own "
     "certificate, then those of the authorities in between"
 )
@@ -90,10 +90,10 @@ class Keystore:
             from cryptography.hazmat.primitives.serialization import Encoding
 
             opened = self._opened()
-            found = [entry.certificate for entry in opened.additional_certs]
-            if not found:
+            certificates = [entry.certificate for entry in opened.additional_certs]
+            if not certificates:
                 raise wrong(self.location, self.path, "it holds no trusted certificates")
-            context.load_verify_locations(cadata=b"".join(c.public_bytes(Encoding.DER) for c in found))
+            context.load_verify_locations(cadata=b"".join(c.public_bytes(Encoding.DER) for c in certificates))
             return
         try:
             context.load_verify_locations(self.path)
@@ -124,7 +124,7 @@ class Keystore:
         try:
             context.load_cert_chain(path, password=password)
         except (OSError, ValueError) as error:
-            raise wrong(self.location, self.path, f"{refusal(error)}{_SHOWN.format(prefix=self.prefix)}") from error
+            raise wrong(self.location, self.path, f"{refusal(error)}{_KEY_HINT.format(prefix=self.prefix)}") from error
 
     def _opened(self) -> PKCS12KeyAndCertificates:
         from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12

@@ -107,25 +107,25 @@ def event_time_of(text: str, unit: Unit) -> EventTime:
 def _schema_field(name: str, text: str) -> SchemaField:
     """Read a field of a key or a value with a schema."""
     prefix, _, rest = text.partition(":")
-    path, colons, said = rest.partition("::")
-    kind = _schema_type(name, text, said.strip()) if colons else FieldType.STRING
+    path, colons, type_name = rest.partition("::")
+    kind = _schema_type(name, text, type_name.strip()) if colons else FieldType.STRING
     place = _WITH_SCHEMA[prefix.strip().lower()]
     return SchemaField(place.column or VALUE, _schema_steps(name, text, path), kind, place.language or place)
 
 
-def _schema_type(name: str, text: str, said: str) -> FieldType | DecimalType:
-    decimal = _DECIMAL.fullmatch(said)
+def _schema_type(name: str, text: str, type_name: str) -> FieldType | DecimalType:
+    decimal = _DECIMAL.fullmatch(type_name)
     if decimal is not None:
         try:
             return DecimalType(int(decimal[1]), int(decimal[2] or 0))
         except OptionError as error:
             raise wrong(name, text, error.message) from error
     kinds = {kind.value: kind for kind in FieldType}
-    if said.lower() not in kinds:
-        hint = _SCHEMA_TYPE_WORDS.get(said.lower())
+    if type_name.lower() not in kinds:
+        hint = _SCHEMA_TYPE_WORDS.get(type_name.lower())
         allowed = f"one of the types {', '.join(kinds)}, decimal(PRECISION,SCALE) is expected"
         raise wrong(name, text, allowed + (f"; did you mean {hint}?" if hint else ""))
-    return kinds[said.lower()]
+    return kinds[type_name.lower()]
 
 
 def _schema_steps(name: str, text: str, path: str) -> tuple[str | int, ...]:
@@ -139,18 +139,18 @@ def _schema_steps(name: str, text: str, path: str) -> tuple[str | int, ...]:
     return steps
 
 
-def _type_of(name: str, text: str, said: str) -> FieldType:
+def _type_of(name: str, text: str, type_name: str) -> FieldType:
     kinds = {kind.value: kind for kind in TEXT_TYPES}
-    if said.lower() not in kinds:
-        allowed, hint = ", ".join(kinds), _TYPE_WORDS.get(said.lower())
+    if type_name.lower() not in kinds:
+        allowed, hint = ", ".join(kinds), _TYPE_WORDS.get(type_name.lower())
         raise wrong(name, text, f"one of the types {allowed} is expected" + (f"; did you mean {hint}?" if hint else ""))
-    return kinds[said.lower()]
+    return kinds[type_name.lower()]
 
 
 def _steps(name: str, text: str, path: str) -> tuple[str | int, ...]:
     steps = json_steps(path.strip())
     if steps is None:
-        meant = json_steps(_BARE_NAME.sub(r"['\1']", path.strip()))
-        hint = "" if meant is None else f"; did you mean {json_path(meant)}?"
+        candidate = json_steps(_BARE_NAME.sub(r"['\1']", path.strip()))
+        hint = "" if candidate is None else f"; did you mean {json_path(candidate)}?"
         raise wrong(name, text, f"a path such as $.a.b, $['a'] or $.a[0] is expected{hint}")
     return steps

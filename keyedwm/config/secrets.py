@@ -25,10 +25,10 @@ _SWITCHES = frozenset({"true", "false"})
 # A colon before an @ that begins no port: keys of stores may hold slashes.
 _LOGIN = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]*:/*[^/@:]*:(?!\d+(?:/|$))[^@]*@")
 _PARAMETER = re.compile(r"[?&]([^=&]+)=")
-_HIDDEN = "***"
+_MASK = "***"
 _LOGIN_WITHIN = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:/+)[^/@\s]*:[^@\s]*@")
 # NAME=value and "NAME": "value"; a value that says where the secret is stays.
-_NAMED = re.compile(r"""([\w.-]+)(=|["']\s*:\s*)(?!env:|file:)("[^"]*"|'[^']*'|[^\s,;&)}\]]+)""")
+_SETTING = re.compile(r"""([\w.-]+)(=|["']\s*:\s*)(?!env:|file:)("[^"]*"|'[^']*'|[^\s,;&)}\]]+)""")
 
 
 def secret_of(option: str, value: str) -> bytes:
@@ -50,12 +50,12 @@ def value_of(option: str, value: str) -> bytes:
     value = value.strip()
     if value.startswith(_VARIABLE):
         name = value.removeprefix(_VARIABLE)
-        found = os.environ.get(name)
-        if found is None:
+        variable = os.environ.get(name)
+        if variable is None:
             raise OptionError(
                 f"option {option}: there is no environment variable {name!r} here: set it before the start"
             )
-        return found.strip().encode()
+        return variable.strip().encode()
     if value.startswith(_FILE):
         path = Path(value.removeprefix(_FILE))
         try:
@@ -69,22 +69,26 @@ def value_of(option: str, value: str) -> bytes:
     return value.encode()
 
 
-def refuse_login_in(what: str, address: str) -> None:
+def refuse_login_in(subject: str, address: str) -> None:
     """Refuse an address with a password, a key or a signature in it; raises OptionError, which does not repeat it."""
     if _LOGIN.match(address) or any(SECRET.search(name) for name in _PARAMETER.findall(address)):
         raise OptionError(
-            f"{what}: the address holds a login, which would be shown wherever the address is: leave it out there, "
+            f"{subject}: the address holds a login, which would be shown wherever the address is: leave it out there, "
             "and give it by the environment, the machine's role or the store's own options"
         )
 
 
 def without_logins(text: str) -> str:
     """Return a text of others without the logins of addresses in it, and without the values of secrets' names."""
-    return _NAMED.sub(_hidden_value, _LOGIN_WITHIN.sub(rf"\1{_HIDDEN}@", text))
+    return _SETTING.sub(_hidden_value, _LOGIN_WITHIN.sub(rf"\1{_MASK}@", text))
 
 
-def _hidden_value(found: re.Match[str]) -> str:
-    return f"{found[1]}{found[2]}{_HIDDEN}" if SECRET.search(found[1]) and not _NO_SECRET.search(found[1]) else found[0]
+def _hidden_value(setting: re.Match[str]) -> str:
+    return (
+        f"{setting[1]}{setting[2]}{_MASK}"
+        if SECRET.search(setting[1]) and not _NO_SECRET.search(setting[1])
+        else setting[0]
+    )
 
 
 def pairs_of(flag: str, arguments: Sequence[str], example: str) -> dict[str, str]:

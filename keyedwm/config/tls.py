@@ -96,5 +96,5 @@ def _check_located(properties: Mapping[str, str], prefix: str) -> None:
                     "give the location, or leave the password out"
                 )
         if f"ssl.{side}.type" in properties and f"ssl.{side}.certificates" not in properties:
-            found = f"option {prefix}ssl.{side}.type has no effect without {prefix}ssl.{side}.location"
-            _log.warning("%s: %s", found, instead)
+            problem = f"option {prefix}ssl.{side}.type has no effect without {prefix}ssl.{side}.location"
+            _log.warning("%s: %s", problem, instead)

@@ -78,11 +78,11 @@ def _version(option: str, name: str) -> ssl.TLSVersion:
 
 def _openssl_name(option: str, name: str) -> str:
     """Turn Java's name of a suite of TLS 1.2 into OpenSSL's: TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256."""
-    found = _IANA.fullmatch(name)
-    if found is None:
+    match = _IANA.fullmatch(name)
+    if match is None:
         raise wrong(option, name, "names as TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 are expected")
-    cipher = found["cipher"].replace("AES_", "AES").replace("_CBC", "").replace("POLY1305_SHA256", "POLY1305")
-    exchange = "" if found["exchange"] in {None, "RSA"} else f"{found['exchange']}_"
+    cipher = match["cipher"].replace("AES_", "AES").replace("_CBC", "").replace("POLY1305_SHA256", "POLY1305")
+    exchange = "" if match["exchange"] in {None, "RSA"} else f"{match['exchange']}_"
     return f"{exchange}{cipher}".replace("_", "-")
 
 

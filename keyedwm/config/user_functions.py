@@ -22,18 +22,18 @@ def find(option: str, name: str) -> Callable[[], Any]:
         raise wrong(option, name, "module:function is expected")
     module_name, _, path = name.partition(":")
     try:
-        found: Any = importlib.import_module(module_name)
+        attribute: Any = importlib.import_module(module_name)
     except ImportError as error:
         raise OptionError(
             f"option {option}: module {module_name!r} cannot be imported ({error}); "
             "it must be installed on the driver and on every worker"
         ) from error
     for part in path.split("."):
-        if not hasattr(found, part):
+        if not hasattr(attribute, part):
             raise OptionError(f"option {option}: module {module_name!r} has no {path!r}; module:function is expected")
-        found = getattr(found, part)
-    if not callable(found):
+        attribute = getattr(attribute, part)
+    if not callable(attribute):
         raise OptionError(
-            f"option {option}: {name!r} is of type {type(found).__name__}; a function without arguments is expected"
+            f"option {option}: {name!r} is of type {type(attribute).__name__}; a function without arguments is expected"
         )
-    return found
+    return attribute

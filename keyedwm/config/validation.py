@@ -87,8 +87,8 @@ def refuse_unknown(
 
 def wrong(name: str, value: str, right: str) -> OptionError:
     """Build the error for a wrong value; secrets are named without their value."""
-    found = "the value given" if SECRET.search(name) else short_repr(value)
-    return OptionError(f"option {name}: {found} is wrong; {right}")
+    value_text = "the value given" if SECRET.search(name) else short_repr(value)
+    return OptionError(f"option {name}: {value_text} is wrong; {right}")
 
 
 def choice(name: str, value: str, kind: Iterable[E], instead: Mapping[str, str] = _NONE) -> E:
@@ -150,8 +150,8 @@ def offset_ms(name: str, value: str) -> int:
 
 def months_of(value: str) -> int | None:
     """Return the whole number of months, quarters or years that a text says, None if it says something else."""
-    found = _MONTHS.fullmatch(str(value).strip().lower().removeprefix("interval "))
-    return int(found[1]) * _UNIT_MONTHS[found[2]] if found else None
+    match = _MONTHS.fullmatch(str(value).strip().lower().removeprefix("interval "))
+    return int(match[1]) * _UNIT_MONTHS[match[2]] if match else None
 
 
 def names_months(value: str) -> bool:
@@ -159,7 +159,7 @@ def names_months(value: str) -> bool:
     return bool(re.search(r"(month|quarter|year)s?\b", str(value).lower()))
 
 
-def number(what: str, value: object, unit: str = "") -> int:
+def number(subject: str, value: object, unit: str = "") -> int:
     """Return a whole number as a plain one; raise OptionError if it is none. unit: what it counts, as `MS`."""
     try:
         if not isinstance(value, (bool, np.bool_)):  # an older NumPy takes its own for 0 and 1
@@ -167,7 +167,7 @@ def number(what: str, value: object, unit: str = "") -> int:
     except TypeError:
         pass
     right = f"a whole number of {unit}" if unit else "a whole number"
-    raise OptionError(f"{what} is {short_repr(value)}: {right} is expected{_in_ms(value) if unit == MS else ''}")
+    raise OptionError(f"{subject} is {short_repr(value)}: {right} is expected{_in_ms(value) if unit == MS else ''}")
 
 
 def _in_ms(value: object) -> str:
@@ -178,42 +178,44 @@ def _in_ms(value: object) -> str:
         return ""
 
 
-def number_or_none(what: str, value: object, unit: str = "") -> int | None:
+def number_or_none(subject: str, value: object, unit: str = "") -> int | None:
     """Return a whole number as a plain one, and None as it is."""
-    return None if value is None else number(what, value, unit)
+    return None if value is None else number(subject, value, unit)
 
 
-def expect(what: str, value: object, kinds: type | tuple[type, ...], right: str) -> None:
+def expect(subject: str, value: object, kinds: type | tuple[type, ...], right: str) -> None:
     """Raise OptionError unless a value is of one of these kinds."""
     if not isinstance(value, kinds):
-        raise OptionError(f"{what} is {short_repr(value)}: {right} is expected")
+        raise OptionError(f"{subject} is {short_repr(value)}: {right} is expected")
 
 
-def expect_member(what: str, value: object, kind: type[E]) -> None:
+def expect_member(subject: str, value: object, kind: type[E]) -> None:
     """Raise OptionError unless a value is a member of an enum."""
     if isinstance(value, kind):
         return
     members = [f"{kind.__name__}.{one.name}" for one in kind]
     same = [f"{kind.__name__}.{one.name}" for one in kind if str(one.value) == str(value).strip().lower()]
     right = same[0] if same else f"one of {', '.join(members)}"
-    raise OptionError(f"{what} is {short_repr(value)}: {right} is expected")
+    raise OptionError(f"{subject} is {short_repr(value)}: {right} is expected")
 
 
-def names(what: str, value: object) -> tuple[str, ...]:
+def names(subject: str, value: object) -> tuple[str, ...]:
     """Return the names of columns as a tuple; raise OptionError if they are none."""
     if isinstance(value, (tuple, list)) and all(isinstance(one, str) for one in value):
         return tuple(value)
     example = f"({value!r},)" if isinstance(value, str) else "('key',)"
-    raise OptionError(f"{what} is {short_repr(value)}: a tuple of the names of columns is expected, such as {example}")
+    raise OptionError(
+        f"{subject} is {short_repr(value)}: a tuple of the names of columns is expected, such as {example}"
+    )
 
 
-def pairs(what: str, value: object, example: str) -> tuple[tuple[str, Any], ...]:
+def pairs(subject: str, value: object, example: str) -> tuple[tuple[str, Any], ...]:
     """Return pairs of a name and something as a tuple; raise OptionError if they are none."""
     if isinstance(value, Sequence) and not isinstance(value, str):
-        made = tuple(tuple(one) if isinstance(one, (tuple, list)) else () for one in value)
-        if all(len(one) == 2 and isinstance(one[0], str) for one in made):
-            return made
-    raise OptionError(f"{what} are {short_repr(value)}: a tuple of pairs is expected, such as {example}")
+        result = tuple(tuple(one) if isinstance(one, (tuple, list)) else () for one in value)
+        if all(len(one) == 2 and isinstance(one[0], str) for one in result):
+            return result
+    raise OptionError(f"{subject} are {short_repr(value)}: a tuple of pairs is expected, such as {example}")
 
 
 def set_fields(target: object, **values: object) -> None:

@@ -98,15 +98,17 @@ class AxisState:
     @classmethod
     def from_list(cls, value: Sequence) -> AxisState:
         """The inverse of `as_list`."""
-        shown = f"the saved state of a time axis is {value!r}"
+        subject = f"the saved state of a time axis is {value!r}"
         if len(value) < _HEAD or any(type(number) is not int for number in value[_HEAD:]):
-            raise FormatError(f"{shown}, it must be [emitted, kind, numbers ...]")
+            raise FormatError(f"{subject}, it must be [emitted, kind, numbers ...]")
         if value[0] is not None and type(value[0]) is not int:
-            raise FormatError(f"{shown}, the watermark in it must be a whole number or null")
+            raise FormatError(f"{subject}, the watermark in it must be a whole number or null")
         try:
             tag = StateTag(value[1])
         except ValueError:
-            raise FormatError(f"{shown}, its kind must be one of {', '.join(tag.value for tag in StateTag)}") from None
+            raise FormatError(
+                f"{subject}, its kind must be one of {', '.join(tag.value for tag in StateTag)}"
+            ) from None
         return cls.of_numbers(tag, value[_HEAD:], value[0])
 
 

@@ -64,36 +64,43 @@ def collect_cuts(rows: Iterable[ControlRow]) -> list[BarrierCut]:
 
 def first_incomplete(cuts: Iterable[BarrierCut]) -> BarrierCut | None:
     """Return the first cut that is not whole, None if all are."""
-    return next((cut for cut in cuts if not cut.is_whole), None)
+    return next((barrier for barrier in cuts if not barrier.is_whole), None)
 
 
 def silent_sources(cuts: Iterable[BarrierCut], rows: Iterable[ControlRow]) -> tuple[str, ...]:
     """Return the sources that the rows name although no barrier of theirs arrived, sorted."""
-    delivered = {cut.source for cut in cuts}
+    delivered = {barrier.source for barrier in cuts}
     return tuple(sorted({row.source for row in rows if row.source is not None} - delivered))
 
 
 def delivered_twice(cuts: Iterable[BarrierCut]) -> str | None:
     """Return the first channel whose barrier came from two sources, None if there is none."""
     owner: dict[str, str | None] = {}
-    twice = [channel for cut in cuts for channel in cut.arrived if owner.setdefault(channel, cut.source) != cut.source]
+    twice = [
+        channel
+        for barrier in cuts
+        for channel in barrier.arrived
+        if owner.setdefault(channel, barrier.source) != barrier.source
+    ]
     return min(twice, default=None)
 
 
 def undelivered(cuts: Iterable[BarrierCut], known: Iterable[str]) -> tuple[str, ...]:
     """Return the known channels that delivered no barrier, sorted."""
-    arrived = {channel for cut in cuts for channel in cut.arrived}
+    arrived = {channel for barrier in cuts for channel in barrier.arrived}
     return tuple(sorted(set(known) - arrived))
 
 
-def preceding_snapshot(cut: BarrierCut, last: Mapping[str, int | None], of_sources: Mapping[str, int]) -> int | None:
+def preceding_snapshot(
+    barrier: BarrierCut, last: Mapping[str, int | None], of_sources: Mapping[str, int]
+) -> int | None:
     """Return the last snapshot of the cut's source, else the newest of the cut's channels; None if all are new.
 
     The cut's id must be the next one. A channel that was away rejoins at its source's id.
     """
-    if cut.source is not None and cut.source in of_sources:
-        return of_sources[cut.source]
-    return max((last_id for channel in cut.arrived if (last_id := last.get(channel)) is not None), default=None)
+    if barrier.source is not None and barrier.source in of_sources:
+        return of_sources[barrier.source]
+    return max((last_id for channel in barrier.arrived if (last_id := last.get(channel)) is not None), default=None)
 
 
 def following_snapshot(last: Iterable[int | None]) -> int:

@@ -29,7 +29,7 @@ _BODY_BYTES_MAX = 256 << 20
 _LENGTH = struct.Struct("<I")
 _FAST = 1  # zlib's level: the columns are so regular that more effort gains nothing
 _NUMBER_BYTES = 8
-_KEPT = 4  # of so many inputs and axes
+_CACHE_SIZE = 4  # of so many inputs and axes
 
 
 def encode_channels(state: CoalescerState) -> bytes:
@@ -38,20 +38,20 @@ def encode_channels(state: CoalescerState) -> bytes:
     names = unpack_names(packed, len(state.channels))
     entries = [state.channels[name] for name in names]
     keys = sorted({key for _, watermarks in entries for key in watermarks})
-    told: list[tuple[int, int, int, int]] = []
+    key_heads: list[tuple[int, int, int, int]] = []
     columns = [bytes([status.value for status, _ in entries])]
     for key in keys:
         column = [watermarks.get(key) for _, watermarks in entries]
         known = [time_ms for time_ms in column if time_ms is not None]
         lowest, step, width, steps = _steps(known)
-        told.append((key, lowest, step, width))
+        key_heads.append((key, lowest, step, width))
         columns += (bytes([time_ms is not None for time_ms in column]), steps)
-    head = {"channels": len(names), "names": packed, "keys": told, "common": state.common.as_json()}
+    head = {"channels": len(names), "names": packed, "keys": key_heads, "common": state.common.as_json()}
     body = _block(json.dumps(head, separators=(",", ":"), sort_keys=True).encode())
     return MARK + bytes([VERSION]) + zlib.compress(b"".join([body, *columns]), _FAST)
 
 
-@functools.lru_cache(maxsize=_KEPT)
+@functools.lru_cache(maxsize=_CACHE_SIZE)
 def decode_channels(data: bytes) -> CoalescerState:
     """The inverse of `encode_channels`. Raises InputError for what is not ours, FormatError for another version.
 
@@ -80,8 +80,8 @@ def _read_body(body: bytes, version: int) -> CoalescerState:
     statuses = body[at : at + count]
     at += count
     watermarks: list[dict[int, int]] = [{} for _ in names]
-    for told in head["keys"]:
-        key, *span = [told] if version == 1 else told
+    for key_head in head["keys"]:
+        key, *span = [key_head] if version == 1 else key_head
         has = body[at : at + count]
         at += count
         values, size = (_numbers if span else _eights)(body[at:], sum(has), *span)

@@ -18,26 +18,26 @@ _NUMBERED = re.compile(r"(.*[-#])(0|[1-9][0-9]{0,9})", re.DOTALL)
 
 def split_name(name: str) -> tuple[str, int] | None:
     """Return prefix and number of a name, None if it has none."""
-    found = _NUMBERED.fullmatch(name)
-    return None if found is None else (found[1], int(found[2]))
+    match = _NUMBERED.fullmatch(name)
+    return None if match is None else (match[1], int(match[2]))
 
 
 def runs_of(numbers: Sequence[int]) -> list[int]:
     """Rising numbers as runs, in turn: how many are passed over, how many follow."""
     begins = [0, *(at for at, (one, next_one) in enumerate(pairwise(numbers), 1) if next_one != one + 1)]
-    runs, passed = list[int](), 0
+    runs, gap_start = list[int](), 0
     for begin, end in zip(begins, [*begins[1:], len(numbers)], strict=True):
-        runs += (numbers[begin] - passed, end - begin)
-        passed = numbers[begin] + end - begin
+        runs += (numbers[begin] - gap_start, end - begin)
+        gap_start = numbers[begin] + end - begin
     return runs
 
 
 def numbers_of(runs: Sequence[int]) -> list[int]:
     """The inverse of `runs_of`."""
     numbers, at = list[int](), 0
-    for passed, count in zip(runs[::2], runs[1::2], strict=True):
-        numbers += range(at + passed, at + passed + count)
-        at += passed + count
+    for gap, count in zip(runs[::2], runs[1::2], strict=True):
+        numbers += range(at + gap, at + gap + count)
+        at += gap + count
     return numbers
 
 
@@ -46,11 +46,11 @@ def pack_names(names: Iterable[str]) -> PackedNames:
     others: list[str] = []
     numbered: dict[str, list[int]] = {}
     for name in names:
-        found = split_name(name)
-        if found is None:
+        split = split_name(name)
+        if split is None:
             others.append(name)
         else:
-            numbered.setdefault(found[0], []).append(found[1])
+            numbered.setdefault(split[0], []).append(split[1])
     return [*sorted(others), *([prefix, runs_of(sorted(numbered[prefix]))] for prefix in sorted(numbered))]
 
 

@@ -76,10 +76,10 @@ class ControlRow:
         if key is not None or ms is not None:
             return False
         if kind is ControlKind.BARRIER:
-            counted = type(snapshot) is type(channels) is int and 0 <= snapshot <= MAX_MS and 0 <= channels < 2**31
+            has_counts = type(snapshot) is type(channels) is int and 0 <= snapshot <= MAX_MS and 0 <= channels < 2**31
             if channels == 0:
-                return counted and self.channel is None and self.source is not None
-            return counted and self.channel is not None
+                return has_counts and self.channel is None and self.source is not None
+            return has_counts and self.channel is not None
         return snapshot is None and channels is None and (kind is ControlKind.IDLE or self.channel is not None)
 
     def _refuse(self) -> NoReturn:
@@ -136,12 +136,12 @@ def encode_rows(rows: Iterable[ControlRow]) -> str:
 def decode_rows(text: str) -> list[ControlRow]:
     """Read what `encode_rows` wrote. Raises InputError for anything else."""
     try:
-        found = parse_json(text)
+        entries = parse_json(text)
     except ValueError as error:
         raise InputError(f"the text of control rows is not JSON: {error}") from None
-    if not isinstance(found, list) or not all(isinstance(one, dict) and one.keys() <= _NAMES for one in found):
+    if not isinstance(entries, list) or not all(isinstance(one, dict) and one.keys() <= _NAMES for one in entries):
         raise InputError(f"the text of control rows must be a list of objects with {', '.join(FIELDS)}")
-    return [control_row(one.pop("kind", None), **one) for one in found]
+    return [control_row(one.pop("kind", None), **one) for one in entries]
 
 
 def joined(texts: Iterable[str]) -> str:

@@ -150,15 +150,15 @@ def _read_body(body: bytes, version: int) -> CommittedState:
         if at + 3 > len(numbers):
             raise _never_written()
         key, tagged, count = numbers[at : at + 3]
-        tag, sent = tagged >> 1, tagged & 1
+        tag, has_emitted = tagged >> 1, tagged & 1
         at += 3
         is_known = MIN_KEY <= key <= MAX_KEY and key not in axes and 0 <= tag < len(_TAGS)
-        if not is_known or not sent <= count <= len(numbers) - at:
+        if not is_known or not has_emitted <= count <= len(numbers) - at:
             raise _never_written()
         values = list(accumulate(numbers[at : at + count], initial=before))[1:]
         before = values[-1] if values else before
         at += count
-        axes[key] = AxisState.of_numbers(_TAGS[tag], values[sent:], values[0] if sent else None)
+        axes[key] = AxisState.of_numbers(_TAGS[tag], values[has_emitted:], values[0] if has_emitted else None)
     if at != len(numbers):
         raise _never_written()
     has_counts = any(counts) or bool(by_reason)
@@ -208,10 +208,10 @@ def _coded(place: str, version: int) -> str:
 
 def _code(key: bytes, place: str, body: bytes | bytearray) -> bytes:
     # The length keeps a place and a body apart that would be the same text together.
-    named = place.encode()
-    begun, outer = _keyed(key)
-    inner, outer = begun.copy(), outer.copy()
-    inner.update(b"%d:%b%b" % (len(named), named, bytes(body)))
+    place_bytes = place.encode()
+    prefix, outer = _keyed(key)
+    inner, outer = prefix.copy(), outer.copy()
+    inner.update(b"%d:%b%b" % (len(place_bytes), place_bytes, bytes(body)))
     outer.update(inner.digest())
     return outer.digest()[:_CODE_BYTES]
 

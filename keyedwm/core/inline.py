@@ -60,8 +60,8 @@ class UpstreamBarrier:
     def promise(self) -> tuple[dict[int, int], bool]:
         """The common promise of the channels: the coalesced watermark (ms) of each key, and whether all are idle."""
         coalescer = Coalescer()
-        made = coalescer.step(self._changes(), 0)
-        return dict(coalescer.snapshot().common.emitted), IdleMarker() in made
+        outputs = coalescer.step(self._changes(), 0)
+        return dict(coalescer.snapshot().common.emitted), IdleMarker() in outputs
 
     def _changes(self) -> Iterator[Change]:
         for name in sorted(self.channels):
@@ -73,19 +73,20 @@ class UpstreamBarrier:
                 yield ChannelWentIdle(name)
 
 
-def encode_cut(cut: UpstreamBarrier) -> bytes:
+def encode_cut(barrier: UpstreamBarrier) -> bytes:
     """The value of a barrier record; raises InputError for more channels than readers take."""
     channels = {
         name: {"idle": of.idle, "offset": of.offset, "watermarks": {str(key): ms for key, ms in of.watermarks.items()}}
-        for name, of in cut.channels.items()
+        for name, of in barrier.channels.items()
     }
     value = _json(
-        {"kind": ControlKind.BARRIER.value, "query": cut.query, "snapshot": cut.snapshot, "channels": channels}
+        {"kind": ControlKind.BARRIER.value, "query": barrier.query, "snapshot": barrier.snapshot, "channels": channels}
     )
     if len(value) > MOST_BYTES - _ROOM_FOR_CODE:
         raise InputError(
-            f"the barrier of snapshot {cut.snapshot} tells of {len(channels)} channels in {len(value)} bytes, at most "
-            f"{MOST_BYTES - _ROOM_FOR_CODE} are expected: write without controlRows=inline, or read fewer partitions"
+            f"the barrier of snapshot {barrier.snapshot} tells of {len(channels)} channels in {len(value)} bytes, at "
+            f"most {MOST_BYTES - _ROOM_FOR_CODE} are expected: write without controlRows=inline, or read fewer "
+            "partitions"
         )
     return value
 
@@ -112,9 +113,10 @@ def decode_cut(version: bytes | None, value: bytes | None, where: str) -> Upstre
     Raises FormatError for another version, and for a value that is not ours.
     """
     if version != VERSION:
-        found = "none" if version is None else short_repr(version.decode("utf-8", "replace"))
+        version_text = "none" if version is None else short_repr(version.decode("utf-8", "replace"))
         raise FormatError(
-            f"the control record at {where} has format version {found}, this keyedwm reads version {VERSION.decode()}"
+            f"the control record at {where} has format version {version_text}, this keyedwm reads version "
+            f"{VERSION.decode()}"
         )
     try:
         return _read_cut(_parsed(value))
@@ -126,10 +128,10 @@ def decode_cut(version: bytes | None, value: bytes | None, where: str) -> Upstre
 def query_of(value: bytes | None) -> str | None:
     """The query that a control record names, None where the value is not readable."""
     try:
-        found = _parsed(value)["query"]
+        query = _parsed(value)["query"]
     except (ValueError, TypeError, KeyError):
         return None
-    return found if isinstance(found, str) else None
+    return query if isinstance(query, str) else None
 
 
 def _parsed(value: bytes | None) -> Any:
@@ -141,27 +143,29 @@ def _parsed(value: bytes | None) -> Any:
     return parse_json(value or b"")
 
 
-def _read_cut(found: Any) -> UpstreamBarrier | None:
-    if ControlKind(found["kind"]) is not ControlKind.BARRIER:
+def _read_cut(content: Any) -> UpstreamBarrier | None:
+    if ControlKind(content["kind"]) is not ControlKind.BARRIER:
         return None
-    query = found["query"]
+    query = content["query"]
     if not isinstance(query, str):
         raise TypeError("the query is no text")
     query.encode()  # half of a surrogate pair is no text either
     channels = {}
-    for name, of in found["channels"].items():
+    for name, of in content["channels"].items():
         name.encode()
         if not isinstance(of["idle"], bool):
             raise TypeError("idle is neither true nor false")
         watermarks = {_key(key): _whole("a watermark", ms, _TIMES) for key, ms in of["watermarks"].items()}
         offset = None if of["offset"] is None else _whole("an offset", of["offset"], _COUNTS)
         channels[name] = Upstream(offset=offset, idle=of["idle"], watermarks=watermarks)
-    return UpstreamBarrier(query=query, snapshot=_whole("the snapshot", found["snapshot"], _COUNTS), channels=channels)
+    return UpstreamBarrier(
+        query=query, snapshot=_whole("the snapshot", content["snapshot"], _COUNTS), channels=channels
+    )
 
 
-def _whole(what: str, value: object, allowed: range) -> int:
+def _whole(subject: str, value: object, allowed: range) -> int:
     if type(value) is not int or value not in allowed:
-        raise ValueError(f"{what} is no whole number from {allowed[0]} to {allowed[-1]}")
+        raise ValueError(f"{subject} is no whole number from {allowed[0]} to {allowed[-1]}")
     return value
 
 
@@ -189,8 +193,8 @@ def is_genuine(value: bytes | None, secret: bytes, version: bytes | None, topic:
     """Whether a control record carries the code that this secret makes for this place."""
     if value is None or version is None or not value.startswith(_OPEN) or value[_HEAD - len(_CLOSE) : _HEAD] != _CLOSE:
         return False
-    found = value[len(_OPEN) : len(_OPEN) + _DIGITS]
-    return hmac.compare_digest(found, _code(b"{" + value[_HEAD:], secret, version, topic, partition))
+    code = value[len(_OPEN) : len(_OPEN) + _DIGITS]
+    return hmac.compare_digest(code, _code(b"{" + value[_HEAD:], secret, version, topic, partition))
 
 
 def _code(value: bytes, secret: bytes, version: bytes, topic: str, partition: int) -> bytes:

@@ -38,13 +38,13 @@ def inflated(data: bytes, most_bytes: int) -> bytes:
     return content
 
 
-def whole_number(value: object, what: str) -> int:
+def whole_number(value: object, subject: str) -> int:
     """Return a whole number as it is; raises ValueError for anything else, and JSON's true is none."""
     if type(value) is not int:
-        raise ValueError(f"{what} is {short_repr(value)}, a whole number is expected")
+        raise ValueError(f"{subject} is {short_repr(value)}, a whole number is expected")
     return value
 
 
-def whole_number_or_none(value: object, what: str) -> int | None:
+def whole_number_or_none(value: object, subject: str) -> int | None:
     """As `whole_number`, or None."""
-    return None if value is None else whole_number(value, what)
+    return None if value is None else whole_number(value, subject)

@@ -88,15 +88,15 @@ def schema_steps(path: str) -> tuple[str | int, ...] | None:
 
 def schema_path(steps: Sequence[str | int]) -> str:
     """Write steps as a path, the reverse of `schema_steps`."""
-    return "$" + "".join(step if isinstance(step, str) and branch_of(step) else _written(step) for step in steps)
+    return "$" + "".join(step if isinstance(step, str) and branch_of(step) else _step_text(step) for step in steps)
 
 
 def json_path(steps: tuple[str | int, ...]) -> str:
     """Write steps as a path, the reverse of `json_steps`."""
-    return "$" + "".join(_written(step) for step in steps)
+    return "$" + "".join(_step_text(step) for step in steps)
 
 
-def _written(step: str | int) -> str:
+def _step_text(step: str | int) -> str:
     if isinstance(step, int):
         return f"[{step}]"
     if _PLAIN.fullmatch(step):
@@ -113,9 +113,9 @@ def path_advice(
     are there. elements: how many the longest list has that is there, None if there is no list.
     """
     parent, step = f"{head}:{one_line(json_path(tuple(steps[:depth])))}", steps[depth]
-    meant = nearest(step, names) if isinstance(step, str) else None
-    if meant is not None:
-        return f"did you mean {head}:{one_line(json_path((*steps[:depth], meant, *steps[depth + 1 :])))}?"
+    neighbour = nearest(step, names) if isinstance(step, str) else None
+    if neighbour is not None:
+        return f"did you mean {head}:{one_line(json_path((*steps[:depth], neighbour, *steps[depth + 1 :])))}?"
     if names:
         return f"{parent} has the members {listed([shortened(one_line(name), _NAME_SHOWN) for name in names])}"
     if elements is not None:
@@ -134,7 +134,7 @@ class Place(Enum):
     PROTO = "proto"
     KEY_AVRO = "key.avro"
     KEY_PROTO = "key.proto"
-    WRITTEN = "written"
+    SINK_HEADER = "written"
 
     @property
     def column(self) -> str | None:
@@ -195,16 +195,16 @@ class EventTime:
     unit: Unit = Unit.MILLISECONDS
 
     @staticmethod
-    def written(column: str) -> EventTime:
+    def of_sink_header(column: str) -> EventTime:
         """The header that the sink writes of a column of event times with `controlRows=inline`."""
-        return EventTime(Place.WRITTEN, (header_of(column),))
+        return EventTime(Place.SINK_HEADER, (header_of(column),))
 
     @property
     def text(self) -> str:
         """As the option names it."""
         if self.place is Place.TIMESTAMP:
             return self.place.value
-        if self.place is Place.WRITTEN:
+        if self.place is Place.SINK_HEADER:
             return f"header:{self.path[0]}, else timestamp"
         if self.place.has_schema:
             return f"{self.place.value}:{schema_path(self.path)}"

@@ -41,10 +41,10 @@ def short_repr(value: object, most: int = MOST_SHOWN) -> str:
 def words_of(error: BaseException, most: int = MOST_WORDS) -> str:
     """Return the words of an error on one line, and their beginning if they are long."""
     try:
-        words = str(error)
+        text = str(error)
     except Exception:  # noqa: BLE001 (its class may be a user's)
-        words = "it cannot say more"
-    return printable(shortened(" ".join(words.split()), most))
+        text = "it cannot say more"
+    return printable(shortened(" ".join(text.split()), most))
 
 
 def error_text(error: BaseException, most: int = MOST_WORDS) -> str:

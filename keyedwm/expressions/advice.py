@@ -17,4 +17,4 @@ class Advice:
     wider: str = "cast a column to a wider type before"
     compute: str = "compute it as a column before"
     path: str = ""
-    named: str = ""
+    name_advice: str = ""

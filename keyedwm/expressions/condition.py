@@ -40,7 +40,7 @@ from keyedwm.expressions.parser import (
 
 _NO_KERNEL = re.compile(r"Function '(\w+)' has no kernel matching input types \((.*)\)")
 _OVER_FRAMES = Advice()
-_WORDS = {"invert": "NOT", AND: "AND", OR: "OR", "negate": "-"}
+_NAMES_OF_SIGNS = {"invert": "NOT", AND: "AND", OR: "OR", "negate": "-"}
 # Spark's names of types.
 _TYPES = {"timestamp[us, tz=UTC]": "timestamp", "timestamp[us]": "timestamp_ntz", "bool": "boolean"}
 # What Arrow raises for types that do not go together.
@@ -70,10 +70,10 @@ class Condition:
             example = "left.v < right.w" if len(sides) > 1 else "v > 0"
             raise OptionError(f"{of}: condition={text!r}: the text of a comparison is expected, as {example!r}")
         tree = parsed(text, sides, of, advice)
-        used = [{one.name for one in columns_of(tree) if one.side == side} for side in range(len(sides))]
-        if not any(used):
+        columns_used = [{one.name for one in columns_of(tree) if one.side == side} for side in range(len(sides))]
+        if not any(columns_used):
             raise OptionError(f"{of}: the condition {text!r} names no column: leave it out, or compare columns")
-        found = cls(text, tree, tuple(tuple(sorted(names)) for names in used), of, advice)
+        condition = cls(text, tree, tuple(tuple(sorted(names)) for names in columns_used), of, advice)
         nothing = [{name: pa.nulls(1, schema.field(name).type) for name in schema.names} for _, schema in sides]
         try:
             kind = _value(tree, nothing).data.type
@@ -84,7 +84,7 @@ class Condition:
             ) from error
         if not pa.types.is_boolean(kind):
             raise OptionError(f"{of}: the condition {text!r} is of type {kind}, a comparison is expected")
-        return found
+        return condition
 
     def in_turn(self, names: Collection[str]) -> tuple[Condition, ...]:
         """Return conditions of one side that hold, one after the other, where this one does.
@@ -108,15 +108,15 @@ class Condition:
     def truth(self, *rows: Any) -> Any:
         """Return the same as booleans, null where it is unknown."""
         try:
-            found = _value(self.tree, rows)
+            value = _value(self.tree, rows)
         except _UNFIT as error:
             raise InputError(f"{self.of}: the condition {self.text!r} failed: {words_of(error)}") from error
-        if found.failed is not None and (many := pc.sum(found.failed).as_py()):
+        if value.failed is not None and (many := pc.sum(value.failed).as_py()):
             raise InputError(
-                f"{self.of}: the condition {self.text!r} failed: overflow in {many} rows, where {found.why}; "
+                f"{self.of}: the condition {self.text!r} failed: overflow in {many} rows, where {value.why}; "
                 f"{self.advice.wider}"
             )
-        return found.data
+        return value.data
 
 
 def columns_named(text: str, names: Sequence[str], of: str) -> tuple[str, ...]:
@@ -143,8 +143,8 @@ def _check_literals(node: Node) -> None:
     if any(columns_of(node)):
         for inner in node.arguments:
             _check_literals(inner)
-    elif (found := _value(node, ())).failed is not None and found.failed.as_py():
-        raise pa.ArrowInvalid(f"{found.why}; write a literal of another type, such as 1.0")
+    elif (value := _value(node, ())).failed is not None and value.failed.as_py():
+        raise pa.ArrowInvalid(f"{value.why}; write a literal of another type, such as 1.0")
 
 
 def _called(function: str, values: Sequence[Value]) -> Value:
@@ -163,12 +163,12 @@ def _called(function: str, values: Sequence[Value]) -> Value:
 
 def _unfit(error: Exception, cast: str) -> str:
     """Say which types do not go together."""
-    found = _NO_KERNEL.search(str(error))
-    if found is None:
+    kernel = _NO_KERNEL.search(str(error))
+    if kernel is None:
         return words_of(error)
-    signs = {name: sign for sign, name in reversed([*COMPARE.items(), *RECKON.items()])} | _WORDS
-    name = found[1].removesuffix("_checked")
-    types = found[2]
+    signs = {name: sign for sign, name in reversed([*COMPARE.items(), *RECKON.items()])} | _NAMES_OF_SIGNS
+    name = kernel[1].removesuffix("_checked")
+    types = kernel[2]
     for arrow, spark in _TYPES.items():
         types = types.replace(arrow, spark)
     types = " and ".join(types.split(", ")) if types.count(", ") == 1 else types

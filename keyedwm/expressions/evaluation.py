@@ -63,8 +63,8 @@ def compared(function: str, left: Value, right: Value) -> Value:
     one, other = left.data, right.data
     kinds = (one.type, other.type)
     if any(map(_types.is_date, kinds)) and any(_types.is_timestamp(kind) and kind.tz for kind in kinds):
-        what = f"{one.type} and {other.type} are compared by a session's time zone in Spark, and there is none here"
-        raise pa.ArrowTypeError(f"{what}; cast the date to a timestamp before")
+        problem = f"{one.type} and {other.type} are compared by a session's time zone in Spark, and there is none here"
+        raise pa.ArrowTypeError(f"{problem}; cast the date to a timestamp before")
     if all(_is_number(kind) for kind in kinds):
         if any(_types.is_floating(kind) for kind in kinds):
             one, other = _ordered(_doubles(one)), _ordered(_doubles(other))
@@ -86,8 +86,8 @@ def within(value: Value, listed: tuple[Any, ...]) -> Value:
         return value.with_data(reduce(pc.or_kleene, each))
     if _types.is_integer(data.type):
         data = data.cast(pa.int64())
-    found = pc.is_in(data, value_set=known)
-    return value.with_data(pc.if_else(pc.is_valid(data), found, pa.scalar(None, pa.bool_())))
+    is_listed = pc.is_in(data, value_set=known)
+    return value.with_data(pc.if_else(pc.is_valid(data), is_listed, pa.scalar(None, pa.bool_())))
 
 
 def _lookup(listed: tuple[Any, ...], kind: pa.DataType) -> pa.Array | None:
@@ -118,7 +118,7 @@ def reckoned(function: str, left: Value, right: Value) -> Value:
         limit = 2 ** (kind.bit_width - 1)
         fits = _between(exact, Decimal(-limit), Decimal(limit - 1))
         why = f"the {_SIGNS[function]} of {kinds[0]} and {kinds[1]} does not fit in {kind}"
-        return _joined(_fitting(exact, fits).cast(kind), left, right, pc.invert(fits), why)
+        return _joined(_null_unless(exact, fits).cast(kind), left, right, pc.invert(fits), why)
 
 
 def negated(value: Value) -> Value:
@@ -130,20 +130,20 @@ def negated(value: Value) -> Value:
         return value.with_data(pc.negate_checked(value.data))
     except pa.ArrowInvalid:
         fits = pc.greater(value.data, pa.scalar(-(2 ** (kind.bit_width - 1)), kind))
-        negative = pc.negate_checked(_fitting(value.data, fits))
+        negative = pc.negate_checked(_null_unless(value.data, fits))
         return _joined(negative, value, value, pc.invert(fits), f"the negative of {kind} does not fit in {kind}")
 
 
 def decided(function: str, left: Value, right: Value) -> Value:
     """AND or OR: what failed on the right does not matter where the left side decides."""
-    found = pc.call_function(function, [left.data, right.data])
+    result = pc.call_function(function, [left.data, right.data])
     if right.failed is not None:
         decides = left.data if function == "or_kleene" else pc.invert(left.data)
         matters = pc.and_(right.failed, pc.invert(pc.fill_null(decides, fill_value=False)))
         left = replace(
             left, failed=matters if left.failed is None else pc.or_(left.failed, matters), why=left.why or right.why
         )
-    return Value(found, left.failed, left.why)
+    return Value(result, left.failed, left.why)
 
 
 def _joined(data: Any, left: Value, right: Value, failed: Any = None, why: str = "") -> Value:
@@ -168,16 +168,16 @@ def _decimals(function: str, left: Value, right: Value) -> Value:
         precision = max(p1 - s1, p2 - s2) + scale + 1
     if precision <= _MOST_DIGITS:
         return _joined(pc.call_function(function, [one, other]), left, right)
-    kept = max(_MOST_DIGITS - (precision - scale), min(scale, _LEAST_SCALE))
+    result_scale = max(_MOST_DIGITS - (precision - scale), min(scale, _LEAST_SCALE))
     exact = _exact(function, one, other)
-    if kept < scale:
-        exact = pc.round(exact, kept, "half_towards_infinity")
-    highest = Decimal((0, (9,) * _MOST_DIGITS, -kept))
+    if result_scale < scale:
+        exact = pc.round(exact, result_scale, "half_towards_infinity")
+    highest = Decimal((0, (9,) * _MOST_DIGITS, -result_scale))
     fits = _between(exact, highest.copy_negate(), highest)
-    kind = pa.decimal128(_MOST_DIGITS, kept)
+    kind = pa.decimal128(_MOST_DIGITS, result_scale)
     why = f"the {_SIGNS[function]} of {left.data.type} and {right.data.type} does not fit in {kind}"
     failed = pc.and_(pc.invert(pc.fill_null(fits, fill_value=False)), pc.and_(pc.is_valid(one), pc.is_valid(other)))
-    return _joined(_fitting(exact, fits).cast(kind), left, right, failed, why)
+    return _joined(_null_unless(exact, fits).cast(kind), left, right, failed, why)
 
 
 def _exact(function: str, one: Any, other: Any) -> Any:
@@ -191,7 +191,7 @@ def _shorter(values: Any) -> Any:
     """Return decimals of a digit less, null where there are more."""
     kind = pa.decimal256(values.type.precision - 1, values.type.scale)
     highest = Decimal((0, (9,) * kind.precision, -kind.scale))
-    return _fitting(values, _between(values, highest.copy_negate(), highest)).cast(kind)
+    return _null_unless(values, _between(values, highest.copy_negate(), highest)).cast(kind)
 
 
 def _wide(values: Any) -> Any:
@@ -207,7 +207,7 @@ def _alike(one: Any, other: Any) -> tuple[Any, Any]:
     return one.cast(kind), other.cast(kind)
 
 
-def _fitting(data: Any, fits: Any) -> Any:
+def _null_unless(data: Any, fits: Any) -> Any:
     """Return the data, null where it does not fit."""
     return pc.if_else(fits, data, pa.scalar(None, data.type))
 

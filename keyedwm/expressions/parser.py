@@ -34,7 +34,7 @@ RECKON = {"+": "add", "-": "subtract", "*": "multiply"}
 _ESCAPED = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "\\": "\\", "'": "'", '"': '"'}
 _BLANKS = re.compile(r"\s*")
 _QUOTED = re.compile(r"''|\\(.)", re.DOTALL)
-_WORDS = {"and", "or", "not", "is", "null", "between", "in", "true", "false"}
+_KEYWORDS = {"and", "or", "not", "is", "null", "between", "in", "true", "false"}
 # Words of SQL that conditions do not have.
 _NOT_KNOWN = {"like", "ilike", "rlike", "regexp", "case", "cast", "exists", "select", "interval", "date", "div", "xor"}
 _EXPECTED = "comparisons of columns and literals with and, or, not, between, in, is null, + - * are expected"
@@ -142,7 +142,7 @@ class _Parser:
                 self._refuse(text[at:].strip())
             at = token.end()
             kind, word = str(token.lastgroup), token[str(token.lastgroup)]
-            if kind == "name" and word.lower() in _WORDS:
+            if kind == "name" and word.lower() in _KEYWORDS:
                 kind, word = "word", word.lower()
             yield kind, word
         yield "end", "its end"
@@ -155,9 +155,9 @@ class _Parser:
     def _token(self) -> str:
         return self._tokens[self._at][1]
 
-    def _take(self, *words: str) -> str | None:
+    def _accept(self, *tokens: str) -> str | None:
         """Step over one of these words or signs, if it comes next."""
-        if self._kind in ("word", "sign") and self._token in words:
+        if self._kind in ("word", "sign") and self._token in tokens:
             self._at += 1
             return self._tokens[self._at - 1][1]
         return None
@@ -166,49 +166,49 @@ class _Parser:
         return self._tokens[self._at] == ("sign", sign)
 
     def _need(self, word: str) -> None:
-        if self._take(word) is None:
+        if self._accept(word) is None:
             self._refuse()
 
-    def _refuse(self, found: str | None = None, cure: str = "") -> NoReturn:
-        found = self._token if found is None else found
-        cure = cure or next((said for start, said in _CURES.items() if found.startswith(start)), "")
-        if found.lower() in _NOT_KNOWN:
-            cure = f"{found.upper()} is not known to conditions; {self._advice.compute}"
-        elif self._advice.path and found.startswith((":", "$")):
+    def _refuse(self, token: str | None = None, cure: str = "") -> NoReturn:
+        token = self._token if token is None else token
+        cure = cure or next((known_cure for start, known_cure in _CURES.items() if token.startswith(start)), "")
+        if token.lower() in _NOT_KNOWN:
+            cure = f"{token.upper()} is not known to conditions; {self._advice.compute}"
+        elif self._advice.path and token.startswith((":", "$")):
             cure = self._advice.path
-        raise OptionError(f"{self._whose} cannot be read at {found!r}: {cure or _EXPECTED}")
+        raise OptionError(f"{self._whose} cannot be read at {token!r}: {cure or _EXPECTED}")
 
     def _either(self) -> Node:
         nodes = [self._both()]
-        while self._take("or"):
+        while self._accept("or"):
             nodes.append(self._both())
         return _balanced(OR, nodes)
 
     def _both(self) -> Node:
         nodes = [self._negated()]
-        while self._take("and"):
+        while self._accept("and"):
             nodes.append(self._negated())
         return conjunction(nodes)
 
     def _negated(self) -> Node:
-        return FunctionCall("invert", (self._negated(),)) if self._take("not") else self._comparison()
+        return FunctionCall("invert", (self._negated(),)) if self._accept("not") else self._comparison()
 
     def _comparison(self) -> Node:
         node = self._sum()
-        sign = self._take(*COMPARE)
+        sign = self._accept(*COMPARE)
         if sign is not None:
             return FunctionCall(COMPARE[sign], (node, self._sum()))
-        if self._take("is"):
-            missing = self._take("not") is None
+        if self._accept("is"):
+            missing = self._accept("not") is None
             self._need("null")
             return FunctionCall("is_null" if missing else "is_valid", (node,))
-        outside = self._take("not") is not None
-        if self._take("between"):
+        outside = self._accept("not") is not None
+        if self._accept("between"):
             low = self._sum()
             self._need("and")
             inside = FunctionCall(BETWEEN, (node, low, self._sum()))
             return FunctionCall("invert", (inside,)) if outside else inside
-        if self._take("in"):
+        if self._accept("in"):
             inside = FunctionCall(IN, (node, Literal(self._listed())))
             return FunctionCall("invert", (inside,)) if outside else inside
         if outside:
@@ -218,41 +218,41 @@ class _Parser:
     def _listed(self) -> tuple[Any, ...]:
         """The values of a list of literals in brackets."""
         cure = "IN takes literals in brackets, as in IN ('a', 'b')"
-        if not self._take("("):
+        if not self._accept("("):
             self._refuse(cure=cure)
-        found: list[Any] = []
-        while not found or self._take(","):
+        values: list[Any] = []
+        while not values or self._accept(","):
             at = self._at
             node = None if self._tokens[at] in _NO_LITERALS else self._single()
             if not isinstance(node, Literal):
                 self._refuse(self._tokens[at][1], cure)
-            found.append(node.value)
+            values.append(node.value)
         self._need(")")
-        return tuple(found)
+        return tuple(values)
 
     def _sum(self) -> Node:
         node = self._product()
-        while sign := self._take("+", "-"):
+        while sign := self._accept("+", "-"):
             node = FunctionCall(RECKON[sign], (node, self._product()))
         return node
 
     def _product(self) -> Node:
         node = self._single()
-        while self._take("*"):
+        while self._accept("*"):
             node = FunctionCall(RECKON["*"], (node, self._single()))
         return node
 
     def _single(self) -> Node:
-        if self._take("-"):
+        if self._accept("-"):
             if self._kind == "number":  # the least whole number has no positive one beside it
                 self._at += 1
                 return Literal(-_number(self._tokens[self._at - 1][1]))
             return FunctionCall("negate", (self._single(),))
-        if self._take("("):
+        if self._accept("("):
             node = self._either()
             self._need(")")
             return node
-        if (word := self._take("true", "false")) is not None:
+        if (word := self._accept("true", "false")) is not None:
             return Literal(word == "true")
         if self._kind not in ("number", "text", "name"):
             self._refuse()
@@ -277,24 +277,24 @@ class _Parser:
     def _instant(self, text: str) -> datetime:
         """Return the value of a time; without a zone it would be one of a session's."""
         try:
-            found = datetime.fromisoformat(text.strip())
+            instant = datetime.fromisoformat(text.strip())
         except ValueError:
-            found = None
-        if found is None or found.tzinfo is None:
+            instant = None
+        if instant is None or instant.tzinfo is None:
             raise OptionError(f"{self._whose} has the time {text!r}: one such as '2026-01-31T12:00:00Z' is expected")
-        return found
+        return instant
 
     def _unquoted(self, word: str) -> str:
         """Return the value of a text; raise OptionError for an escape that is not read."""
-        for found in _QUOTED.finditer(word):
-            is_octal = found[1] == "0" and word[found.end() : found.end() + 1].isdecimal()
-            if found[1] is not None and (found[1] not in _ESCAPED or is_octal):
-                raise OptionError(f"{self._whose} has {found[0]!r} in a text: a backslash is written as two")
-        return _QUOTED.sub(lambda found: "'" if found[1] is None else _ESCAPED[found[1]], word)
+        for match in _QUOTED.finditer(word):
+            is_octal = match[1] == "0" and word[match.end() : match.end() + 1].isdecimal()
+            if match[1] is not None and (match[1] not in _ESCAPED or is_octal):
+                raise OptionError(f"{self._whose} has {match[0]!r} in a text: a backslash is written as two")
+        return _QUOTED.sub(lambda match: "'" if match[1] is None else _ESCAPED[match[1]], word)
 
     def _column(self, word: str) -> Node:
         """Return the column of a name, or of a side's name, a dot and a name."""
-        if len(self._sides) > 1 and self._take("."):
+        if len(self._sides) > 1 and self._accept("."):
             if self._kind != "name":
                 self._refuse()
             name = _bare(self._token)
@@ -318,8 +318,8 @@ class _Parser:
             advice = f"did you mean {hint!r}?" if hint else f"there are {', '.join(known)}"
             if name.lower() in _NOT_KNOWN:
                 self._refuse(name)
-            named = self._advice.named.replace("NAME", name)
-            raise OptionError(f"{self._whose} names a column {name!r} that is not there; {advice}{named}")
+            name_advice = self._advice.name_advice.replace("NAME", name)
+            raise OptionError(f"{self._whose} names a column {name!r} that is not there; {advice}{name_advice}")
         return Column(side, name)
 
 
@@ -332,11 +332,11 @@ def _balanced(function: str, nodes: Sequence[Node]) -> Node:
 
 
 def _depth(tree: Node) -> int:
-    levels, found = [tree], 0
+    levels, depth = [tree], 0
     while levels:
-        found += 1
+        depth += 1
         levels = [inner for one in levels if isinstance(one, FunctionCall) for inner in one.arguments]
-    return found
+    return depth
 
 
 def _number(word: str) -> int | Decimal:

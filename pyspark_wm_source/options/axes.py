@@ -96,7 +96,7 @@ class TimeAxis:
     @property
     def where(self) -> EventTime:
         """Where the event time is, as states know it: of earlier versions they were made from timestamps."""
-        return EventTime() if self.event_time.place is Place.WRITTEN else self.event_time
+        return EventTime() if self.event_time.place is Place.SINK_HEADER else self.event_time
 
     def lenient(self) -> TimeAxis:
         """Return the axis for a caller that needs the states alone: no event time fails."""
@@ -204,7 +204,9 @@ def _event_time(name: str, options: Mapping[str, str], unit: Unit) -> EventTime:
     """Read where the event time is; a propagated one is by default where the sink has written it."""
     said = event_time_of(options.get("eventtime", "timestamp"), unit)
     propagated = boolean("propagate", options.get("propagate", "false"))
-    return EventTime.written(axis_column(EVENT_TIME, name)) if propagated and "eventtime" not in options else said
+    return (
+        EventTime.of_sink_header(axis_column(EVENT_TIME, name)) if propagated and "eventtime" not in options else said
+    )
 
 
 def _future(options: Mapping[str, str]) -> FutureTime | None:

@@ -42,7 +42,7 @@ _ADVICE = Advice(
     wider="compare as ::double, or put before an AND what leaves such records out",
     compute="filter the rows behind the source by it; types are written as json:$.a::bigint",
     path="fields are json:$.NAME, json:$['a-b'] and key:$.NAME, with ::bigint or ::double for numbers",
-    named="; a field of the value's JSON is json:$.NAME, or json:$.NAME::bigint for a number",
+    name_advice="; a field of the value's JSON is json:$.NAME, or json:$.NAME::bigint for a number",
 )
 
 

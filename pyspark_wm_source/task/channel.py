@@ -155,7 +155,7 @@ class EventTimeRun:
         ms, valid = reader.read(records.timestamp_ms, records.key, records.value, records.headers)
         if reader.unwritten:
             warn_unwritten(self._channel.topic, str(self._channel), spec, reader.unwritten)
-        if self._first[name] and spec.place not in (Place.TIMESTAMP, Place.WRITTEN):
+        if self._first[name] and spec.place not in (Place.TIMESTAMP, Place.SINK_HEADER):
             warn_if_long_ago(self._channel.topic, str(self._channel), spec, records, (ms, valid))
         if valid is None:
             return _AxisTimes(ms, None, None)

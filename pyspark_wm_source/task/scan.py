@@ -138,7 +138,7 @@ def wanted_columns(columns: set[str], options: SourceOptions) -> ColumnSelection
         value=whole or VALUE in named or VALUE in read,
         headers=whole
         or HEADERS in named
-        or not places.isdisjoint((Place.HEADER, Place.WRITTEN))
+        or not places.isdisjoint((Place.HEADER, Place.SINK_HEADER))
         or any(one.name.has_headers and one.column in named | read for one in options.formats.each),
         control_header=HEADER,
     )

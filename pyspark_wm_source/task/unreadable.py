@@ -138,7 +138,7 @@ def _example(spec: EventTime, records: Records) -> str:
     """What stands there in the first record: never the rest of it, which may be secret."""
     if spec.place is Place.TIMESTAMP:
         return f"the timestamp {int(records.timestamp_ms[0])}"
-    if spec.place in (Place.HEADER, Place.WRITTEN):
+    if spec.place in (Place.HEADER, Place.SINK_HEADER):
         headers = records.headers[0].as_py() or [] if records.headers is not None else []
         texts = [header["value"] for header in headers if header["key"] == spec.path[0]]
         if texts:
@@ -166,7 +166,7 @@ def _json_texts(spec: EventTime, records: Records) -> pa.Array:
 
 def _advice(spec: EventTime, records: Records) -> str:
     """Name a unit that reads every record, if there is one."""
-    if spec.place in (Place.TIMESTAMP, Place.WRITTEN):
+    if spec.place in (Place.TIMESTAMP, Place.SINK_HEADER):
         return "set eventTime to where the event time is: json:$.a.b, avro:$.a.b, proto:$.a.b, key:$.a or header:NAME"
     unit = _plausible_unit(spec, records)
     if unit is not None:

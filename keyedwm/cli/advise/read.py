@@ -185,7 +185,7 @@ class _Judge:
         """Name the unit that would read the first records, in the source's own words."""
         if (fate == TimeFate.UNREADABLE).all():
             return sentence(str(self._channel), self._spec, records)
-        if self._spec.place in (Place.TIMESTAMP, Place.WRITTEN):
+        if self._spec.place in (Place.TIMESTAMP, Place.SINK_HEADER):
             return None
         return long_ago(str(self._channel), self._spec, records, times)
 
