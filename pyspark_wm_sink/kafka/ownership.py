@@ -63,7 +63,7 @@ def take_ownership(
     if known.runs[-1] != run:
         raise FencedError(f"run {known.runs[-1]} of query {query} has taken over the ledger {ledger.directory}")
     owned = Ownership(fence=known.fence, is_new=False)
-    if require_fence(cluster, ledger, owned, query) is IdHolder.OURS:
+    if require_fence(cluster, ledger, owned, query) is IdHolder.THIS_PRODUCER:
         return owned
     # Forgotten, since no batch came for transactional.id.expiration.ms.
     return Ownership(fence=_fence(cluster, ledger, stem, query, known.runs, batch=batch), is_new=False)

@@ -215,7 +215,7 @@ class _TaskProducer:
         order = np.argsort(chosen.astype(np.int16) if chosen.max() < 2**15 else chosen, kind="stable")
         partitions, starts = np.unique(chosen[order], return_index=True)
         spans = zip(partitions, starts, [*starts[1:], len(chosen)], strict=True)
-        return {int(partition): laid.take(order[start:end]) for partition, start, end in spans}
+        return {int(partition): laid.select(order[start:end]) for partition, start, end in spans}
 
     def _partition_of_rows(self, topic: str, count: int, rows: pa.Table) -> NDArray[np.int32]:
         """Each row's partition: the column's where it says one, else the partitioner's."""

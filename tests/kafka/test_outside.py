@@ -18,9 +18,9 @@ import pytest
 from kafka.net.inet import KafkaNetSocket
 
 from keyedwm.core.errors import UnavailableError
+from keyedwm.kafka.client.blocking_calls import BlockingCalls, DidNotAnswerError
 from keyedwm.kafka.client.errors import AccessError
 from keyedwm.kafka.client.network import _TlsTransport
-from keyedwm.kafka.client.outside import DidNotAnswerError, Outside
 from keyedwm.kafka.requests.cluster import Cluster
 from tests.kafka.test_hostile import (
     API_VERSIONS,
@@ -180,7 +180,7 @@ def test_a_call_is_blamed_only_if_it_had_time_to_answer(left_s: float, names_it:
         async def wait_for(self, _ended: object, _left_ms: float) -> None:
             raise wire_errors.KafkaTimeoutError
 
-    outside = Outside(NobodyAnswers())  # type: ignore[arg-type]
+    outside = BlockingCalls(NobodyAnswers())  # type: ignore[arg-type]
     with pytest.raises(wire_errors.KafkaTimeoutError, match="a lookup") as told:
         asyncio.run(outside.call("a lookup", lambda: None, time.monotonic() + left_s))
     assert isinstance(told.value, DidNotAnswerError) is names_it

@@ -192,7 +192,7 @@ def test_rows_chosen_by_position_are_encoded_as_if_they_stood_so(data):
             )
         )
 
-    taken = encode(laid(rows).take(np.array(order, np.int64)))
+    taken = encode(laid(rows).select(np.array(order, np.int64)))
     assert [b.data for b in taken] == [b.data for b in encode(laid([rows[i] for i in order]))]
 
 

@@ -27,5 +27,5 @@ def capabilities(offered: Mapping[int, int], uses: Mapping[Use, bool]) -> Iterat
         lost = versions.losses(use, offered)
         yield ok(use.value, "all requests that it needs are offered")
         for check in dict.fromkeys(loss.check for loss in LOSSES if loss.use is use):
-            found = [loss.lost for loss in lost if loss.check == check]
+            found = [loss.consequence for loss in lost if loss.check == check]
             yield warn(check, "; ".join(found), _FIX) if found else ok(check, "works with these brokers")

@@ -60,7 +60,7 @@ def look(
         return
     with closing(cluster):
         yield version(config, cluster.connection.broker_version)
-        offered = cluster.connection.offered
+        offered = cluster.connection.api_versions
         uses = {Use.SOURCE: bool(topics or not targets), Use.SINK: bool(targets), Use.EXACTLY_ONCE: bool(targets)}
         yield from capabilities(offered, uses)
         if missing(Use.SOURCE, offered):

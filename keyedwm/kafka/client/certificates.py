@@ -20,7 +20,7 @@ class CertificateError(wire_errors.KafkaConnectionError):
     def __init__(self, address: str, cause: ssl.SSLCertVerificationError) -> None:
         super().__init__(f"{address}: {cause}")
         self.address = address
-        self.code, self.found = cause.verify_code, cause.verify_message
+        self.code, self.verify_message = cause.verify_code, cause.verify_message
 
 
 def sentence(error: CertificateError, security: Security) -> str:
@@ -33,11 +33,11 @@ def sentence(error: CertificateError, security: Security) -> str:
         )
     if error.code in {_NOT_YET_VALID, _EXPIRED}:
         return (
-            f"the certificate of {error.address}, or one that it is signed by, is not valid now ({error.found}): "
-            "renew it, or set this machine's clock"
+            f"the certificate of {error.address}, or one that it is signed by, is not valid now "
+            f"({error.verify_message}): renew it, or set this machine's clock"
         )
     return (
-        f"the certificate of {error.address} is not trusted by {_trusting(security)}: {error.found}; "
+        f"the certificate of {error.address} is not trusted by {_trusting(security)}: {error.verify_message}; "
         f"set {_TRUST} to a file with the certificate of the authority that signed it"
     )
 

@@ -70,9 +70,9 @@ class ClientConfig:
         properties = {name.lower(): value for name, value in options.items()}
         unknown = sorted(set(properties) - KNOWN - {OAUTH_PROVIDER})
         for name in unknown:
-            meant = nearest(name, KNOWN, similarity=_MISTYPED)
-            if meant:
-                raise OptionError(f"option kafka.{name} is unknown to Kafka's clients: did you mean kafka.{meant}?")
+            neighbour = nearest(name, KNOWN, similarity=_MISTYPED)
+            if neighbour:
+                raise OptionError(f"option kafka.{name} is unknown to Kafka's clients: did you mean kafka.{neighbour}?")
         if unknown:
             _log.warning(
                 "properties unknown to Kafka's clients have no effect: %s", ", ".join(f"kafka.{n}" for n in unknown)

@@ -17,12 +17,12 @@ import kafka.errors as wire_errors
 from kafka.net.selector import NetworkSelector
 
 from keyedwm.core.errors import OptionError, OutOfTurnError, UnavailableError
+from keyedwm.kafka.client.blocking_calls import NOT_IN_TIME
 from keyedwm.kafka.client.certificates import CertificateError, sentence
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.client.errors import AccessError, NoBrokerError, UnsupportedRequestError
 from keyedwm.kafka.client.login import LoginError, MechanismError
 from keyedwm.kafka.client.network import LOGIN_REFUSED, Manager, manager_settings
-from keyedwm.kafka.client.outside import NOT_IN_TIME
 from keyedwm.kafka.client.probe import other_protocol
 from keyedwm.kafka.client.token_provider import TokenError
 
@@ -34,12 +34,12 @@ class TransientError(Exception):
     """An answer that did not come; the same request may succeed later. Never leaves this package."""
 
 
-def first_of(items: Sequence[Any], what: str, **names: Any) -> Any:
+def first_of(items: Sequence[Any], entry: str, **names: Any) -> Any:
     """Return the first entry of an answer that has these names; raises TransientError for an answer without it."""
     for item in items:
         if all(getattr(item, name) == value for name, value in names.items()):
             return item
-    raise TransientError(" ".join(("the answer has no", what, *map(str, names.values()))))
+    raise TransientError(" ".join(("the answer has no", entry, *map(str, names.values()))))
 
 
 class Connection:
@@ -72,17 +72,17 @@ class Connection:
 
     def _bootstrap(self, timeout_ms: int) -> None:
         """Find the cluster; kafka-python waits for its loop without a limit of its own, so there is one here."""
-        found: Answer = concurrent.futures.Future()
+        bootstrapped: Answer = concurrent.futures.Future()
 
         async def go() -> None:
             try:
-                found.set_result(await self._manager.bootstrap_async(timeout_ms))
+                bootstrapped.set_result(await self._manager.bootstrap_async(timeout_ms))
             except BaseException as error:  # noqa: BLE001 (raised below)
-                found.set_exception(error)
+                bootstrapped.set_exception(error)
 
         self._net.call_soon_threadsafe(go)
         try:
-            found.result((timeout_ms + self.config.limits.answer_grace_ms) / 1_000)
+            bootstrapped.result((timeout_ms + self.config.limits.answer_grace_ms) / 1_000)
         except concurrent.futures.TimeoutError as error:
             raise wire_errors.KafkaTimeoutError("the network thread does not answer") from error
 
@@ -151,7 +151,7 @@ class Connection:
         return tuple(self._manager.broker_version)
 
     @property
-    def offered(self) -> Mapping[int, int]:
+    def api_versions(self) -> Mapping[int, int]:
         """The newest version of each request that the brokers offer, by API key."""
         versions = self._manager.broker_version_data.api_versions
         return {api: newest for api, (_, newest) in versions.items()}
@@ -219,11 +219,11 @@ def _refused(error: BaseException, config: ClientConfig) -> Exception | None:
     if isinstance(error, (TokenError, LoginError)):
         return AccessError(f"the login at {config.addresses} failed: {error.args[0]}")
     if isinstance(error, MechanismError):
-        offered = ", ".join(error.offered) or "none that this client knows"
+        mechanisms = ", ".join(error.mechanisms) or "none that this client knows"
         default = "" if config.security.mechanism_is_set else ", the default"
         return AccessError(
             f"the brokers at {config.addresses} do not accept the login {config.security.mechanism.value}{default}; "
-            f"they offer {offered}: set kafka.sasl.mechanism"
+            f"they offer {mechanisms}: set kafka.sasl.mechanism"
         )
     if isinstance(error, LOGIN_REFUSED):
         return AccessError(f"the brokers at {config.addresses} refused the login with {_login_of(config)}")

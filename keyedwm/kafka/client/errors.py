@@ -115,9 +115,9 @@ class UnknownTopicError(InputError):
     advice = "create the topic, or fix the options subscribe and assign"
 
     @classmethod
-    def of(cls, topic: str, meant: str | None = None) -> UnknownTopicError:
+    def of(cls, topic: str, neighbour: str | None = None) -> UnknownTopicError:
         """For a topic, in the words that Spark's own source uses; meant: the name of one that there is."""
-        hint = f"; did you mean {meant!r}?" if meant is not None else ""
+        hint = f"; did you mean {neighbour!r}?" if neighbour is not None else ""
         return cls(f"This server does not host this topic-partition: topic {topic!r} does not exist{hint}")
 
 
@@ -148,9 +148,9 @@ class CorruptRecordError(InputError):
     next_offset: int | None = None
 
     @classmethod
-    def of(cls, tp: TopicPartition, offset: int, found: str, next_offset: int | None = None) -> CorruptRecordError:
+    def of(cls, tp: TopicPartition, offset: int, damage: str, next_offset: int | None = None) -> CorruptRecordError:
         """For the batch that starts at `offset`."""
-        error = cls(f"the record batch at offset {offset} of {tp} {found}")
+        error = cls(f"the record batch at offset {offset} of {tp} {damage}")
         error.topic, error.partition = tp
         error.offset, error.next_offset = offset, next_offset
         return error
@@ -180,9 +180,9 @@ class TopicRecreatedError(DataLossError):
     topic: str = ""
 
     @classmethod
-    def of(cls, topic: str, expected: object, found: object) -> TopicRecreatedError:
+    def of(cls, topic: str, expected: object, current: object) -> TopicRecreatedError:
         """For the topic id that was expected and the one that the brokers answer with."""
-        error = cls(f"topic {topic!r} was deleted and recreated: its topic id was {expected} and is {found} now")
+        error = cls(f"topic {topic!r} was deleted and recreated: its topic id was {expected} and is {current} now")
         error.topic = topic
         return error
 

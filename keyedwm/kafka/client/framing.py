@@ -20,8 +20,8 @@ from kafka.protocol.metadata import ApiVersionsResponse
 from kafka.protocol.parser import KafkaProtocol
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
+from keyedwm.kafka.client.blocking_calls import BlockingCalls
 from keyedwm.kafka.client.login import MechanismError, known_mechanisms, login_wait_of, mechanism_of
-from keyedwm.kafka.client.outside import Outside
 
 # The answers of a login: versions, mechanisms and tokens, of which Kerberos has the longest.
 LOGIN_BYTES = 256 << 10
@@ -66,7 +66,7 @@ class _Frame:
         """Count bytes that were written into the room."""
         self._at += count
 
-    def take(self, data: memoryview) -> memoryview:
+    def append(self, data: memoryview) -> memoryview:
         """Take what still fits of some bytes, and return the rest."""
         count = min(len(self._bytes) - self._at, len(data))
         self._bytes[self._at : self._at + count] = data[:count]
@@ -84,8 +84,8 @@ class _Frame:
     def read(self, size: int | None = None) -> bytes | memoryview:
         """Return the next bytes; the rest of an answer that is longer than any of a login without a copy."""
         end = len(self._bytes) if size is None else min(self._at + size, len(self._bytes))
-        found, self._at = self._bytes[self._at : end], end
-        return found.toreadonly() if size is None and len(found) > LOGIN_BYTES else bytes(found)
+        part, self._at = self._bytes[self._at : end], end
+        return part.toreadonly() if size is None and len(part) > LOGIN_BYTES else bytes(part)
 
 
 class _Parser(KafkaProtocol):
@@ -121,7 +121,7 @@ class _Parser(KafkaProtocol):
                 self._length.clear()
                 self._validate_frame_size(length)
                 self._frame = _Frame(length)
-            data = self._frame.take(data)
+            data = self._frame.append(data)
             if self._frame.room:
                 break
             frame, self._frame = self._frame, None
@@ -130,13 +130,13 @@ class _Parser(KafkaProtocol):
         return answers
 
     def _process_response(self, read_buffer: Any) -> tuple[int, Any]:
-        asked = self.in_flight_requests[0] if self.in_flight_requests else None
-        if asked is not None and asked.request_api_key == _API_VERSIONS and _refuses_version(read_buffer, asked):
+        request = self.in_flight_requests[0] if self.in_flight_requests else None
+        if request is not None and request.request_api_key == _API_VERSIONS and _refuses_version(read_buffer, request):
             # Its body may be of any version: the same request of version 0, which all servers know, is the next one.
             self.in_flight_requests.popleft()
-            return asked.correlation_id, ApiVersionsResponse(error_code=_UNSUPPORTED_VERSION, api_keys=[])
-        if asked is not None and asked.request_api_key == _FETCH:
-            _leave_records(asked.request_api_version)
+            return request.correlation_id, ApiVersionsResponse(error_code=_UNSUPPORTED_VERSION, api_keys=[])
+        if request is not None and request.request_api_key == _FETCH:
+            _leave_records(request.request_api_version)
         correlation_id, answer = super()._process_response(read_buffer)
         if (
             self._connection.initializing
@@ -168,14 +168,14 @@ class _Parser(KafkaProtocol):
         return OTHER_BYTES, "for an answer without records"
 
 
-def _refuses_version(answer: Any, asked: Any) -> bool:
+def _refuses_version(answer: Any, request: Any) -> bool:
     """Whether an answer to ApiVersions says that its version, which is not 0, is not supported.
 
     The code stands behind the correlation id in every version.
     """
     head = bytes(answer.read(6))
     answer.seek(0)
-    return asked.request_api_version > 0 and int.from_bytes(head[4:], "big", signed=True) == _UNSUPPORTED_VERSION
+    return request.request_api_version > 0 and int.from_bytes(head[4:], "big", signed=True) == _UNSUPPORTED_VERSION
 
 
 @functools.cache
@@ -199,19 +199,19 @@ class LimitedConnection(KafkaConnection):
     kafka-python's manager makes plain connections: `of` turns one into this class before anything was sent.
     """
 
-    _outside: Outside
+    _blocking: BlockingCalls
     _most_throttle_s: float
     _throttle_time: float
 
     @classmethod
-    def of(cls, connection: KafkaConnection, outside: Outside, most_throttle_ms: float) -> LimitedConnection:
+    def of(cls, connection: KafkaConnection, blocking: BlockingCalls, most_throttle_ms: float) -> LimitedConnection:
         """Turn a connection that was just made into a limited one.
 
         most_throttle_ms: the longest time for which a broker is left alone because it says so.
         """
         connection.__class__ = cls
         limited: LimitedConnection = connection
-        limited._outside, limited._most_throttle_s = outside, most_throttle_ms / 1_000
+        limited._blocking, limited._most_throttle_s = blocking, most_throttle_ms / 1_000
         return limited
 
     @property
@@ -279,14 +279,14 @@ class LimitedConnection(KafkaConnection):
         host = self.transport.host or self.transport.getPeer()[0]
         # Its steps ask a token provider or a Kerberos server, or compute for a while.
         api_key = login_wait_of(self.config, host)
-        mechanism = await self._outside.call(api_key, lambda: mechanism_of(self.config, host), over_at)
+        mechanism = await self._blocking.call(api_key, lambda: mechanism_of(self.config, host), over_at)
         while not mechanism.is_done():
             if time.monotonic() > over_at:
                 raise wire_errors.KafkaTimeoutError("the login took too long")
-            said = await self._outside.call(api_key, mechanism.auth_bytes, over_at)
-            answer = await self._send_request(SaslAuthenticateRequest(said), None, over_at)
+            token = await self._blocking.call(api_key, mechanism.auth_bytes, over_at)
+            answer = await self._send_request(SaslAuthenticateRequest(token), None, over_at)
             _check_code(answer.error_code)
-            await self._outside.call(api_key, functools.partial(mechanism.receive, answer.auth_bytes), over_at)
+            await self._blocking.call(api_key, functools.partial(mechanism.receive, answer.auth_bytes), over_at)
         if not mechanism.is_authenticated():
             raise wire_errors.SaslAuthenticationFailedError(f"the login with {name} was not completed")
         self._reauth.session_updated(answer.session_lifetime_ms)
@@ -303,14 +303,14 @@ class _Array(NamedTuple):
 @functools.cache
 def _required_arrays(kind: Any, version: int) -> tuple[_Array, ...]:
     """The arrays of a structure that must not be null, and those that hold such ones."""
-    found = []
+    arrays = []
     for name, field in kind._struct.fields.items():  # noqa: SLF001 (no public way to ask)
         if field.is_array() and field.for_version_q(version):
             inner = _required_arrays(field.data_class, version) if field.is_struct_array() else ()
             required = not field.nullable_for_version_q(version)
             if required or inner:
-                found.append(_Array(name, required, inner))
-    return tuple(found)
+                arrays.append(_Array(name, required, inner))
+    return tuple(arrays)
 
 
 def _check_arrays(value: Any, arrays: tuple[_Array, ...]) -> None:

@@ -30,11 +30,11 @@ class LoginError(wire_errors.SaslAuthenticationFailedError):
 
 
 class MechanismError(wire_errors.UnsupportedSaslMechanismError):
-    """The broker does not offer the mechanism; `offered`: those that it offers, as far as this client knows them."""
+    """The broker does not offer the mechanism; `mechanisms`: those that it offers, as far as this client knows them."""
 
-    def __init__(self, offered: Sequence[str]) -> None:
+    def __init__(self, mechanisms: Sequence[str]) -> None:
         super().__init__("the broker does not offer this mechanism")
-        self.offered = offered
+        self.mechanisms = mechanisms
 
 
 def known_mechanisms(names: Iterable[str]) -> list[str]:
@@ -100,16 +100,16 @@ def login_wait_of(config: dict[str, Any], host: str) -> str:
 
 def _attributes(message: bytes) -> dict[bytes, bytes]:
     """The attributes of a server's message; raises LoginError for one that is there twice: readers take either."""
-    found: dict[bytes, bytes] = {}
+    attributes: dict[bytes, bytes] = {}
     for pair in bytes(message).split(b","):
         name, value = pair.split(b"=", 1)
-        if name in found:
+        if name in attributes:
             raise LoginError(
                 "the broker's SCRAM message has an attribute twice, which is no SCRAM: "
                 "check that kafka.bootstrap.servers leads to your own cluster"
             )
-        found[name] = value
-    return found
+        attributes[name] = value
+    return attributes
 
 
 def _check_iterations(message: bytes) -> None:

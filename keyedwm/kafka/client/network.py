@@ -19,10 +19,10 @@ from kafka.net.inet import KafkaNetSocket
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 
+from keyedwm.kafka.client.blocking_calls import FAIR_MS, BlockingCalls, DidNotAnswerError
 from keyedwm.kafka.client.certificates import CertificateError
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.client.framing import LimitedConnection
-from keyedwm.kafka.client.outside import FAIR_MS, DidNotAnswerError, Outside
 
 # What is taken from one socket at a time, to be copied on while it is in a core's cache. A peer that never pauses must
 # not fill the memory before it is looked at.
@@ -60,36 +60,36 @@ class _Receiving:
     abort: Callable[..., Any]
 
     def _sock_recv(self) -> tuple[memoryview, wire_errors.KafkaConnectionError | None]:
-        parser, shared, kept = self._protocol.parser, _received.space, 0
+        parser, shared, in_shared = self._protocol.parser, _received.space, 0
         if len(parser.room) > self.most_bytes:
-            taken, failure = self._fill(parser.room[: self.most_direct_bytes])
-            parser.fill(taken)
+            received, failure = self._fill(parser.room[: self.most_direct_bytes])
+            parser.fill(received)
         else:
-            taken, failure = self._fill(shared[: self.most_bytes])
-            kept = taken
+            received, failure = self._fill(shared[: self.most_bytes])
+            in_shared = received
         if failure is None and self._pending_bytes():
-            more, failure = self._fill(shared[kept : kept + self._pending_bytes()])
-            taken, kept = taken + more, kept + more
-        if failure is not None and taken:
+            more, failure = self._fill(shared[in_shared : in_shared + self._pending_bytes()])
+            received, in_shared = received + more, in_shared + more
+        if failure is not None and received:
             # Not left to the next call: of TLS the end is taken from the socket, and nothing would wake the loop again.
             self._net.call_soon(lambda: self.abort(failure))
-            return shared[:kept], None
-        return shared[:kept], failure
+            return shared[:in_shared], None
+        return shared[:in_shared], failure
 
     def _fill(self, space: memoryview) -> tuple[int, wire_errors.KafkaConnectionError | None]:
         """Receive until the space is full or nothing is there: how many bytes, and why there will be no more."""
-        taken = 0
+        received = 0
         try:
-            while taken < len(space):
-                count = self._sock.recv_into(space[taken:])
+            while received < len(space):
+                count = self._sock.recv_into(space[received:])
                 if not count:
-                    return taken, wire_errors.KafkaConnectionError("the broker closed the connection")
-                taken += count
+                    return received, wire_errors.KafkaConnectionError("the broker closed the connection")
+                received += count
         except (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             pass  # that is all for now
         except OSError as error:
-            return taken, wire_errors.KafkaConnectionError(error)
-        return taken, None
+            return received, wire_errors.KafkaConnectionError(error)
+        return received, None
 
     def _pending_bytes(self) -> int:
         """The bytes that have left the socket and were not received yet: the loop would not wake for them."""
@@ -146,10 +146,10 @@ class Manager(KafkaConnectionManager):
 
     def __init__(self, net: Any, **configs: Any) -> None:
         super().__init__(net, **configs)
-        self._outside = Outside(self)
+        self._blocking = BlockingCalls(self)
         self._distrusted: set[Any] = set()
         self._unreached: dict[Any, BaseException] = {}
-        self._reached: set[str] = set()  # addresses of brokers that were right once, so that it is not they
+        self._reachable: set[str] = set()  # addresses of brokers that were right once, so that it is not they
 
     def get_connection(self, node_id: Any, **how: Any) -> Any:
         """A connection to a broker; while connecting a refused login is final, as repeating it can lock the account.
@@ -164,7 +164,7 @@ class Manager(KafkaConnectionManager):
         connection = super().get_connection(node_id, **how)
         if not isinstance(connection, LimitedConnection):
             connection = LimitedConnection.of(
-                connection, self._outside, self.config["socket_connection_setup_timeout_ms"]
+                connection, self._blocking, self.config["socket_connection_setup_timeout_ms"]
             )
             if not self.cluster.is_bootstrap(node_id):
                 connection.init_future.add_callback(lambda _: self._is_reached(node_id))
@@ -183,7 +183,7 @@ class Manager(KafkaConnectionManager):
 
     def _is_reached(self, node_id: Any) -> None:
         self._unreached.pop(node_id, None)
-        self._reached.add(self._address_of(node_id))
+        self._reachable.add(self._address_of(node_id))
 
     def _address_of(self, node_id: Any) -> str:
         broker = self.cluster.broker_metadata(node_id)
@@ -193,7 +193,7 @@ class Manager(KafkaConnectionManager):
         # The last attempt may have no time left to fail for its own reason: that of an earlier one says more.
         out_of_time = isinstance(error, _TIMED_OUT) and not isinstance(error, DidNotAnswerError)
         if self.last_failure is None or not out_of_time:
-            self.last_failure = _words(error)
+            self.last_failure = _message(error)
         if isinstance(error, LOGIN_REFUSED):
             self._final = error
         if isinstance(error, CertificateError):
@@ -209,11 +209,11 @@ class Manager(KafkaConnectionManager):
         """
         for node_id, error in sorted(self._unreached.items()):
             address = self._address_of(node_id)
-            if address and address not in self._reached and address not in self.config["bootstrap_servers"]:
+            if address and address not in self._reachable and address not in self.config["bootstrap_servers"]:
                 return (
                     f"the bootstrap address answered, and broker {node_id} is advertised as {address}, which is not "
-                    f"reached from here ({_words(error)}): advertised.listeners of the broker must be an address that "
-                    "the driver and all workers reach"
+                    f"reached from here ({_message(error)}): advertised.listeners of the broker must be an address "
+                    "that the driver and all workers reach"
                 )
         return None
 
@@ -234,14 +234,14 @@ class Manager(KafkaConnectionManager):
         dialer = KafkaNetSocket()
         over_at = timeout_at or time.monotonic() + self.config["socket_connection_setup_timeout_ms"] / 1_000
         lookup = f"the lookup of the name {node.host}"
-        addresses = await self._outside.call(lookup, lambda: _addresses(dialer, node.host, node.port), over_at)
+        addresses = await self._blocking.call(lookup, lambda: _addresses(dialer, node.host, node.port), over_at)
         reason, kind_of_failure = f"{node.host}: the name does not resolve", wire_errors.KafkaConnectionError
         distrusted: ssl.SSLCertVerificationError | None = None
         for family, kind, protocol, _, address in addresses:
             try:
                 return await self._dial(dialer, _Socket(family, kind, protocol), address, node.host, over_at)
             except (OSError, OverflowError, wire_errors.KafkaError) as error:  # noqa: PERF203 (a handful of addresses)
-                reason = f"{node.host}:{node.port}: {_words(error)}"
+                reason = f"{node.host}:{node.port}: {_message(error)}"
                 timed_out = isinstance(error, wire_errors.KafkaTimeoutError)
                 kind_of_failure = wire_errors.KafkaTimeoutError if timed_out else wire_errors.KafkaConnectionError
                 distrusted = error if isinstance(error, ssl.SSLCertVerificationError) else distrusted
@@ -271,7 +271,7 @@ class Manager(KafkaConnectionManager):
                 (opened or sock).close()
 
 
-def _words(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     """The words of an error, without the class that kafka-python puts before them."""
     return str(error.args[0]) if isinstance(error, wire_errors.KafkaError) and error.args else str(error)
 

@@ -26,12 +26,12 @@ def other_protocol(config: ClientConfig, reason: str) -> str | None:
     advice = f"kafka.security.protocol is {protocol.value}: set kafka.security.protocol to"
     for address in config.bootstrap_servers:
         host, _, port = address.rpartition(":")
-        spoken = speaks_tls(host.strip("[]"), int(port))
-        if spoken is not None and spoken != protocol.tls:
-            wanted = " or ".join(one.value for one in Protocol if one.tls == spoken)
-            return f"{address} {'expects TLS' if spoken else 'does not expect TLS'}, and {advice} {wanted}"
-        if spoken is not None and _NO_LOGIN in reason:
-            return f"{address} expects no login, and {advice} {'SSL' if spoken else 'PLAINTEXT'}"
+        is_tls = speaks_tls(host.strip("[]"), int(port))
+        if is_tls is not None and is_tls != protocol.tls:
+            protocols = " or ".join(one.value for one in Protocol if one.tls == is_tls)
+            return f"{address} {'expects TLS' if is_tls else 'does not expect TLS'}, and {advice} {protocols}"
+        if is_tls is not None and _NO_LOGIN in reason:
+            return f"{address} expects no login, and {advice} {'SSL' if is_tls else 'PLAINTEXT'}"
     return None
 
 

@@ -121,13 +121,13 @@ def _check_used(properties: Mapping[str, str], protocol: Protocol) -> None:
     )
     if not unused:
         return
-    found = f"option kafka.{unused[0]} has no effect with kafka.security.protocol={protocol.value}"
+    problem = f"option kafka.{unused[0]} has no effect with kafka.security.protocol={protocol.value}"
     if "security.protocol" not in properties:
         raise OptionError(
-            f"{found}, the default, which sends everything unencrypted and without a login: "
+            f"{problem}, the default, which sends everything unencrypted and without a login: "
             "set kafka.security.protocol to SSL, SASL_SSL or SASL_PLAINTEXT"
         )
-    _log.warning("%s", found)
+    _log.warning("%s", problem)
 
 
 def _sasl(properties: Mapping[str, str]) -> dict[str, Any]:
@@ -162,22 +162,22 @@ def _kerberos_service(option: str | None, login: Mapping[str, str]) -> str:
             "option kafka.sasl.jaas.config has a username or a password, and GSSAPI takes none: "
             "set kafka.sasl.mechanism to PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"
         )
-    found = [name for name in _OTHER_TICKET if name in login]
+    other_tickets = [name for name in _OTHER_TICKET if name in login]
     if login.get("useKeyTab", "").lower() == "true":
-        found.append("useKeyTab")
-    if found:
+        other_tickets.append("useKeyTab")
+    if other_tickets:
         raise OptionError(
-            f"option kafka.sasl.jaas.config has {', '.join(found)}, which only Java can follow; the ticket is "
+            f"option kafka.sasl.jaas.config has {', '.join(other_tickets)}, which only Java can follow; the ticket is "
             "taken from the process's own cache: leave it out, and on the driver and on every worker run kinit, or set "
             "KRB5_CLIENT_KTNAME to the key tab or KRB5CCNAME to the cache"
         )
-    named = login.get("serviceName")
-    if option is not None and named is not None and option != named:
+    entry_name = login.get("serviceName")
+    if option is not None and entry_name is not None and option != entry_name:
         raise OptionError(
             "options kafka.sasl.jaas.config (serviceName) and kafka.sasl.kerberos.service.name name two services: "
             "give one of them"
         )
-    return option or named or "kafka"
+    return option or entry_name or "kafka"
 
 
 def _oauth(properties: Mapping[str, str]) -> dict[str, Any]:
@@ -190,8 +190,8 @@ def _oauth(properties: Mapping[str, str]) -> dict[str, Any]:
         )
     user_functions.find(f"kafka.{OAUTH_PROVIDER}", name)
     login = _jaas(properties["sasl.jaas.config"]) if "sasl.jaas.config" in properties else {}
-    found = {key.removeprefix(_EXTENSION): value for key, value in login.items() if key.startswith(_EXTENSION)}
-    return {"token_provider": name, "extensions": tuple(sorted(found.items()))}
+    extensions = {key.removeprefix(_EXTENSION): value for key, value in login.items() if key.startswith(_EXTENSION)}
+    return {"token_provider": name, "extensions": tuple(sorted(extensions.items()))}
 
 
 def _jaas(text: str | None) -> dict[str, str]:
@@ -202,16 +202,16 @@ def _jaas(text: str | None) -> dict[str, str]:
     lexer = shlex.shlex(text, posix=True, punctuation_chars=";=")
     lexer.whitespace_split, lexer.commenters = True, ""
     try:
-        words = list(lexer)
+        tokens = list(lexer)
     except ValueError as unclosed:
         raise OptionError(f"option kafka.sasl.jaas.config is not closed by a quote: {right}") from unclosed
     if (
-        len(words) < 3
-        or words[-1] != ";"
-        or words[1].lower() not in {"required", "requisite", "sufficient", "optional"}
+        len(tokens) < 3
+        or tokens[-1] != ";"
+        or tokens[1].lower() not in {"required", "requisite", "sufficient", "optional"}
     ):
         raise OptionError(f"option kafka.sasl.jaas.config cannot be read: {right}")
-    body = words[2:-1]
+    body = tokens[2:-1]
     if len(body) % 3 or any(body[i] != "=" for i in range(1, len(body), 3)):
         raise OptionError(f"option kafka.sasl.jaas.config cannot be read: {right}")
     return {body[i]: body[i + 2] for i in range(0, len(body), 3)}

@@ -30,10 +30,10 @@ class TopicPartition(NamedTuple):
 
 def by_topic(partitions: Iterable[TopicPartition], part: Callable[[TopicPartition], _Part]) -> dict[str, list[_Part]]:
     """Return what `part` makes of each partition, in their order, by topic: the shape of Kafka's requests."""
-    found: dict[str, list[_Part]] = {}
+    parts: dict[str, list[_Part]] = {}
     for tp in partitions:
-        found.setdefault(tp.topic, []).append(part(tp))
-    return found
+        parts.setdefault(tp.topic, []).append(part(tp))
+    return parts
 
 
 _MOST_DIGITS = 19

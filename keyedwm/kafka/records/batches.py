@@ -89,15 +89,15 @@ def find_batches(tp: TopicPartition, raw: bytes, wanted_offset: int) -> Batches:
     """Read the batch headers in the bytes that a fetch from offset `wanted_offset` brought."""
     data = np.frombuffer(raw, np.uint8)
     table = np.empty((len(raw) // HEADER_BYTES, len(BatchField)), np.int64)
-    found, fault, at_offset = _scan(data, table, False)  # noqa: FBT003 (compiled: no keywords)
+    count, fault, at_offset = _scan(data, table, False)  # noqa: FBT003 (compiled: no keywords)
     if fault == _Fault.OLD_FORMAT:
         table = np.empty((len(raw) // LEAST_MESSAGE_BYTES + 1, len(BatchField)), np.int64)
-        found, fault, at_offset = _scan(data, table, True)  # noqa: FBT003 (compiled: no keywords)
-    table = table[:found]
+        count, fault, at_offset = _scan(data, table, True)  # noqa: FBT003 (compiled: no keywords)
+    table = table[:count]
     # The intact batches before a damaged one are returned first; the next call fails at the damaged one.
-    if fault and not (found and table[-1, BatchField.LAST_OFFSET] >= wanted_offset):
+    if fault and not (count and table[-1, BatchField.LAST_OFFSET] >= wanted_offset):
         raise CorruptRecordError.of(tp, int(at_offset), _FAULTS[_Fault(fault)])
-    next_offset = max(wanted_offset, int(table[-1, BatchField.LAST_OFFSET]) + 1) if found else wanted_offset
+    next_offset = max(wanted_offset, int(table[-1, BatchField.LAST_OFFSET]) + 1) if count else wanted_offset
     return Batches(tp, raw, table, next_offset)
 
 
@@ -201,33 +201,33 @@ def _note_message(data, at, end, offset, row):  # type: ignore[no-untyped-def]
 @compiled
 def _scan(data, table, old_too):  # type: ignore[no-untyped-def]
     """Fill the table; returns (batches found, fault, base offset of the faulty batch)."""
-    at, found, size = 0, 0, len(data)
+    at, count, size = 0, 0, len(data)
     least_base = np.int64(-1)
     while at + 17 <= size:
         base = _big_endian(data, at, 8)
         end = at + 12 + _big_endian(data, at + 8, 4)
         version = data[at + 16]
         if version < 2 and not old_too:
-            return found, 2, base
+            return count, 2, base
         if version > 2:
-            return found, 3, base
+            return count, 3, base
         if end < at + (61 if version == 2 else 26 + 8 * version):
-            return found, 1, base
+            return count, 1, base
         if end > size:
             break
         if version < 2:
             if base <= least_base:
-                return found, 4, base
-            _note_message(data, at, end, base, table[found])
+                return count, 4, base
+            _note_message(data, at, end, base, table[count])
             least_base = base
-            found += 1
+            count += 1
             at = end
             continue
         last_delta = _big_endian(data, at + 23, 4)
         last = base + last_delta
         if base <= least_base or last_delta < 0 or last < base:
-            return found, 4, base
-        row = table[found]
+            return count, 4, base
+        row = table[count]
         row[0] = at
         row[1] = end
         row[2] = base
@@ -239,6 +239,6 @@ def _scan(data, table, old_too):  # type: ignore[no-untyped-def]
         row[8] = _big_endian(data, at + 57, 4)
         row[9] = _big_endian(data, at + 17, 4) & 0xFFFFFFFF
         least_base = last
-        found += 1
+        count += 1
         at = end
-    return found, 0, np.int64(-1)
+    return count, 0, np.int64(-1)

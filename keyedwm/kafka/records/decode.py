@@ -76,15 +76,15 @@ FAULTS = {
 
 
 @bare
-def find_records(data, plan, span, found, cursor):  # type: ignore[no-untyped-def]  # noqa: PLR0911 (each fault has its exit)
+def find_records(data, plan, span, fields, cursor):  # type: ignore[no-untyped-def]  # noqa: PLR0911 (each fault has its exit)
     """Find the records with span[0] <= offset < span[1]; returns (how many, 0), or (batch, fault).
 
-    data: uint8[bytes]; plan: see PlanColumn; found: see RecordField. When `found` is full, it stops and notes in
+    data: uint8[bytes]; plan: see PlanColumn; fields: see RecordField. When `fields` is full, it stops and notes in
     `cursor` where: batch (len(plan) at the end), position, records left and least offset.
     """
     row, first = 0, cursor[0]
     at, left, least = cursor[1], cursor[2], cursor[3]
-    offsets, times, kinds = found[0], found[1], found[2]
+    offsets, times, kinds = fields[0], fields[1], fields[2]
     for b in range(first, len(plan)):
         if b > first:
             at, left, least = plan[b, 0], plan[b, 4], plan[b, 8]
@@ -107,7 +107,7 @@ def find_records(data, plan, span, found, cursor):  # type: ignore[no-untyped-de
                 return b, 3
             if ((first_time ^ time) & (delta_time ^ time)) < 0:
                 return b, 4
-            fault = _body(data, at, stop, found, row)
+            fault = _body(data, at, stop, fields, row)
             if fault:
                 return b, fault
             at, least = stop, offset + 1
@@ -152,16 +152,16 @@ def whole_records(data, most):  # type: ignore[no-untyped-def]
 
 
 @bare
-def find_headers(data, headers_at, headers, found):  # type: ignore[no-untyped-def]
-    """Find the headers of records that `find_records` has checked; found: see HeaderField."""
+def find_headers(data, headers_at, headers, fields):  # type: ignore[no-untyped-def]
+    """Find the headers of records that `find_records` has checked; fields: see HeaderField."""
     h = 0
     for i in range(len(headers)):
         at = headers_at[i]
         for _ in range(headers[i]):
             length, at = _length(data, at, len(data))
-            found[0, h], found[1, h] = at, length
+            fields[0, h], fields[1, h] = at, length
             length, at = _length(data, at + length, len(data))
-            found[2, h], found[3, h] = at, length
+            fields[2, h], fields[3, h] = at, length
             at += max(length, 0)
             h += 1
 
@@ -201,22 +201,22 @@ def gather(data, starts, ends, out):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _body(data, at, end, found, row):  # type: ignore[no-untyped-def]  # noqa: PLR0911 (each fault has its exit)
+def _body(data, at, end, fields, row):  # type: ignore[no-untyped-def]  # noqa: PLR0911 (each fault has its exit)
     """Key, value and headers of a record that ends at `end`; writes where they are, returns a fault or 0."""
     length, at = _length(data, at, end)
     if at < 0:
         return -at
-    found[3, row], found[4, row] = at, length
+    fields[3, row], fields[4, row] = at, length
     length, at = _length(data, at + max(length, 0), end)
     if at < 0:
         return -at
-    found[5, row], found[6, row] = at, length
+    fields[5, row], fields[6, row] = at, length
     count, at = _number(data, at + max(length, 0), end, 32)
     if at < 0:
         return 1
     if count < 0 or count > MOST_HEADERS:
         return 5
-    found[7, row], found[8, row] = at, count
+    fields[7, row], fields[8, row] = at, count
     for _ in range(count):
         length, at = _length(data, at, end)
         if at < 0 or length < 0:

@@ -66,16 +66,16 @@ def messages(
             at, end = int(first[BatchField.START]), int(last[BatchField.END])
         cursor = np.array([at, -1], np.int64)
         while cursor[0] < end:
-            found = np.empty(
+            fields = np.empty(
                 (len(RecordField), min((end - int(cursor[0])) // LEAST_MESSAGE_BYTES + 1, limits.rows)), np.int64
             )
-            count, fault = find_messages(data, end, base, time_ms, span, found, cursor)
+            count, fault = find_messages(data, end, base, time_ms, span, fields, cursor)
             if fault:
                 offset = int(
                     group[np.searchsorted(group[:, BatchField.START], cursor[0], "right") - 1, BatchField.LAST_OFFSET]
                 )
                 raise CorruptRecordError.of(batches.tp, offset, _FAULTS[_Fault(fault)], offset + 1)
-            yield data, found[:, :count], cursor[0] == end and number == len(groups) - 1
+            yield data, fields[:, :count], cursor[0] == end and number == len(groups) - 1
 
 
 def _unpacked(batches: Batches, row: np.ndarray, limits: WireLimits) -> bytes:
@@ -89,15 +89,15 @@ def _unpacked(batches: Batches, row: np.ndarray, limits: WireLimits) -> bytes:
     packed = view[at + 4 :]
     if row[BatchField.ATTRIBUTES] & NO_TIME and row[BatchField.ATTRIBUTES] & CODEC_BITS == Codec.LZ4:
         packed = _with_lz4_checksum(packed)
-    held = io.BytesIO()
+    content = io.BytesIO()
     for chunk in opened(tp, row, packed, limits):
-        held.write(chunk)
-        if held.tell() > limits.unit_bytes:
+        content.write(chunk)
+        if content.tell() > limits.unit_bytes:
             raise RecordTooLargeError(
                 f"the compressed messages at offset {offset} of {tp} take more than the {limits.unit_bytes} bytes that "
                 f"may be decompressed at once: {ENLARGE}"
             )
-    return held.getvalue()
+    return content.getvalue()
 
 
 def _with_lz4_checksum(frame: memoryview) -> memoryview:
@@ -110,15 +110,15 @@ def _with_lz4_checksum(frame: memoryview) -> memoryview:
 def _xxh32(data: memoryview) -> int:
     """xxHash of less than 16 bytes, with the seed 0."""
     whole = len(data) // 4 * 4
-    found = 374761393 + len(data)
+    hash_value = 374761393 + len(data)
     for (lane,) in struct.iter_unpack("<I", data[:whole]):
-        found = _rotated(found + lane * 3266489917, 17) * 668265263
+        hash_value = _rotated(hash_value + lane * 3266489917, 17) * 668265263
     for byte in data[whole:]:
-        found = _rotated(found + byte * 374761393, 11) * 2654435761
+        hash_value = _rotated(hash_value + byte * 374761393, 11) * 2654435761
     for shift, factor in ((15, 2246822519), (13, 3266489917), (16, 1)):
-        found &= 0xFFFFFFFF
-        found = (found ^ found >> shift) * factor
-    return found & 0xFFFFFFFF
+        hash_value &= 0xFFFFFFFF
+        hash_value = (hash_value ^ hash_value >> shift) * factor
+    return hash_value & 0xFFFFFFFF
 
 
 def _rotated(number: int, bits: int) -> int:
@@ -150,14 +150,14 @@ def last_offset(data):  # type: ignore[no-untyped-def]
 
 
 @bare
-def find_messages(data, end, base, time_ms, span, found, cursor):  # type: ignore[no-untyped-def]  # noqa: PLR0911, PLR0917 (each fault has its exit)
+def find_messages(data, end, base, time_ms, span, fields, cursor):  # type: ignore[no-untyped-def]  # noqa: PLR0911, PLR0917 (each fault has its exit)
     """Find messages with span[0] <= offset < span[1] before `end`; returns (how many, fault or 0).
 
-    base: added to each offset; time_ms: of all of them, or _OWN_TIME. When `found` is full it stops; `cursor` holds
+    base: added to each offset; time_ms: of all of them, or _OWN_TIME. When `fields` is full it stops; `cursor` holds
     the position and the offset before it.
     """
     row = 0
-    while cursor[0] < end and row < found.shape[1]:
+    while cursor[0] < end and row < fields.shape[1]:
         at = cursor[0]
         if end - at < LEAST_MESSAGE_BYTES:
             return row, 1
@@ -179,12 +179,12 @@ def find_messages(data, end, base, time_ms, span, found, cursor):  # type: ignor
             return row, 1
         if span[0] <= offset < span[1]:
             time = _big_endian(data, at + 18, 8) if version else np.int64(-1)
-            found[0, row] = offset
-            found[1, row] = time if time_ms == -2 else time_ms
-            found[2, row] = np.int64(appended != 0 or time_ms != -2) if version else np.int64(-1)
-            found[3, row], found[4, row] = key_at, max(key, -1)
-            found[5, row], found[6, row] = value_at, max(value, -1)
-            found[7, row], found[8, row] = stop, 0
+            fields[0, row] = offset
+            fields[1, row] = time if time_ms == -2 else time_ms
+            fields[2, row] = np.int64(appended != 0 or time_ms != -2) if version else np.int64(-1)
+            fields[3, row], fields[4, row] = key_at, max(key, -1)
+            fields[5, row], fields[6, row] = value_at, max(value, -1)
+            fields[7, row], fields[8, row] = stop, 0
             row += 1
         cursor[0], cursor[1] = stop, offset
     return row, 0

@@ -18,9 +18,9 @@ STICKY_RUN = 1_000
 
 def murmur2(keys: pa.Array) -> NDArray[np.uint32]:
     """Kafka's 32-bit murmur2 of each key's bytes (binary or string); 0 for null."""
-    found = column_bytes(keys, len(keys))
+    octets = column_bytes(keys, len(keys))
     out = np.zeros(len(keys), np.uint32)
-    _hash_all(found.starts, found.lengths, found.data, out)
+    _hash_all(octets.starts, octets.lengths, octets.data, out)
     return out
 
 
@@ -51,8 +51,8 @@ def _hash(data, start, length):  # type: ignore[no-untyped-def]
     """Murmur2 as in org.apache.kafka.common.utils.Utils, all in 32 bits."""
     m, mask = np.uint64(0x5BD1E995), np.uint64(0xFFFFFFFF)
     h = np.uint64(0x9747B28C) ^ np.uint64(length)
-    words = length // 4
-    for w in range(words):
+    quads = length // 4
+    for w in range(quads):
         at = start + 4 * w
         k = (
             np.uint64(data[at])
@@ -63,7 +63,7 @@ def _hash(data, start, length):  # type: ignore[no-untyped-def]
         k = (k * m) & mask
         k = ((k ^ (k >> np.uint64(24))) * m) & mask
         h = ((h * m) & mask) ^ k
-    rest, at = length - 4 * words, start + 4 * words
+    rest, at = length - 4 * quads, start + 4 * quads
     if rest == 3:
         h ^= np.uint64(data[at + 2]) << np.uint64(16)
     if rest >= 2:

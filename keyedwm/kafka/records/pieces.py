@@ -31,38 +31,38 @@ class Piece(NamedTuple):
     open: bool = False
 
 
-def pieces(batches: Batches, chosen: np.ndarray, limits: WireLimits) -> Iterator[Piece]:
+def pieces(batches: Batches, row_numbers: np.ndarray, limits: WireLimits) -> Iterator[Piece]:
     """Cut the chosen batches (row numbers) into pieces, as large as the limits say."""
-    table = batches.table[chosen]
+    table = batches.table[row_numbers]
     plan = _plan(table)
     if not (table[:, BatchField.ATTRIBUTES] & CODEC_BITS).any():
         yield Piece(batches.raw, plan)
         return
     view = memoryview(batches.raw)
     first, size = 0, 0
-    held: list[bytes] = []
-    for i in range(len(chosen)):
+    buffered: list[bytes] = []
+    for i in range(len(row_numbers)):
         stream = opened(batches.tp, table[i], view[plan[i, PlanColumn.START] : plan[i, PlanColumn.END]], limits)
         head, second = next(stream, b""), next(stream, None)
-        if held and (second is not None or size + len(head) > limits.first_bytes):
-            yield Piece(b"".join(held), plan[first:i])
-            first, size, held = i, 0, []
+        if buffered and (second is not None or size + len(head) > limits.first_bytes):
+            yield Piece(b"".join(buffered), plan[first:i])
+            first, size, buffered = i, 0, []
         if second is not None:
-            begun = deque((head, second))
+            chunks = deque((head, second))
             del head, second
-            yield from _long(batches.tp, plan[i], _continued(begun, stream), limits)
+            yield from _long(batches.tp, plan[i], _continued(chunks, stream), limits)
             first = i + 1
             continue
         plan[i, PlanColumn.START], plan[i, PlanColumn.END] = size, size + len(head)
         size += len(head)
-        held.append(head)
-    if held:
-        yield Piece(b"".join(held), plan[first:])
+        buffered.append(head)
+    if buffered:
+        yield Piece(b"".join(buffered), plan[first:])
 
 
-def corrupt(tp: TopicPartition, batch: np.ndarray, found: str) -> CorruptRecordError:
+def corrupt(tp: TopicPartition, batch: np.ndarray, damage: str) -> CorruptRecordError:
     """Name the batch of one row of a plan as damaged."""
-    return CorruptRecordError.of(tp, int(batch[PlanColumn.BASE_OFFSET]), found, int(batch[PlanColumn.LAST_OFFSET]) + 1)
+    return CorruptRecordError.of(tp, int(batch[PlanColumn.BASE_OFFSET]), damage, int(batch[PlanColumn.LAST_OFFSET]) + 1)
 
 
 def _plan(table: np.ndarray) -> np.ndarray:
@@ -89,17 +89,17 @@ def opened(tp: TopicPartition, row: np.ndarray, data: memoryview, limits: WireLi
     try:
         yield from chunks(codec, data, limits)
     except TooLargeError as error:
-        found = f"cannot be decompressed ({codec.name.lower()}) in {limits.unit_bytes} bytes of memory: {ENLARGE}"
-        raise RecordTooLargeError(f"the record batch at offset {offset} of {tp} {found}") from error
+        problem = f"cannot be decompressed ({codec.name.lower()}) in {limits.unit_bytes} bytes of memory: {ENLARGE}"
+        raise RecordTooLargeError(f"the record batch at offset {offset} of {tp} {problem}") from error
     except DamagedBytesError as error:
-        found = f"cannot be decompressed ({codec.name.lower()}: {error})"
-        raise CorruptRecordError.of(tp, offset, found, after) from error
+        problem = f"cannot be decompressed ({codec.name.lower()}: {error})"
+        raise CorruptRecordError.of(tp, offset, problem, after) from error
 
 
-def _continued(begun: deque[bytes], stream: Iterator[bytes]) -> Iterator[bytes]:
+def _continued(chunks: deque[bytes], stream: Iterator[bytes]) -> Iterator[bytes]:
     """The chunks already made, none of which is kept, and then the others."""
-    while begun:
-        yield begun.popleft()
+    while chunks:
+        yield chunks.popleft()
     yield from stream
 
 
@@ -108,21 +108,21 @@ def _long(tp: TopicPartition, batch: np.ndarray, stream: Iterator[bytes], limits
     left, least = int(batch[PlanColumn.COUNT]), int(batch[PlanColumn.LEAST_OFFSET])
     if left < 0:
         raise corrupt(tp, batch, CLAIM)
-    held, needed = io.BytesIO(), 0
+    buffer, needed_bytes = io.BytesIO(), 0
     for chunk in stream:
-        some = held.write(chunk)
+        some = buffer.write(chunk)
         del chunk
-        if held.tell() < needed or not some:
+        if buffer.tell() < needed_bytes or not some:
             continue
         if not left:
             _refuse(tp, batch, Fault.LEFTOVER)
-        data = held.getvalue()  # no copy: they are the buffer's own bytes
-        rows, end, needed, last = whole_records(np.frombuffer(data, np.uint8), left)
-        if needed < 0:
-            _refuse(tp, batch, Fault(-needed))
-        if needed > limits.unit_bytes:
+        data = buffer.getvalue()  # no copy: they are the buffer's own bytes
+        rows, end, needed_bytes, last = whole_records(np.frombuffer(data, np.uint8), left)
+        if needed_bytes < 0:
+            _refuse(tp, batch, Fault(-needed_bytes))
+        if needed_bytes > limits.unit_bytes:
             raise RecordTooLargeError(
-                f"the record batch at offset {batch[PlanColumn.BASE_OFFSET]} of {tp} has a record of {needed} "
+                f"the record batch at offset {batch[PlanColumn.BASE_OFFSET]} of {tp} has a record of {needed_bytes} "
                 f"bytes, above the {limits.unit_bytes} that may be decompressed at once: {ENLARGE}"
             )
         if rows:
@@ -131,10 +131,10 @@ def _long(tp: TopicPartition, batch: np.ndarray, stream: Iterator[bytes], limits
             left -= rows
             least = int(batch[PlanColumn.BASE_OFFSET]) + last + 1
             yield Piece(data, piece[None], open=left > 0)
-        held = io.BytesIO()
-        held.write(memoryview(data)[end:])
+        buffer = io.BytesIO()
+        buffer.write(memoryview(data)[end:])
         del data
-    if left or held.tell():
+    if left or buffer.tell():
         _refuse(tp, batch, Fault.LENGTH if left else Fault.LEFTOVER)
 
 

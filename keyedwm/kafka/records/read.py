@@ -84,7 +84,7 @@ class Records:
 def read_records(
     batches: Batches,
     span: tuple[int, int],
-    wanted: ColumnSelection,
+    selection: ColumnSelection,
     aborted: Iterable[tuple[int, int]] = (),
     limits: WireLimits = LIMITS,
 ) -> Iterator[Records]:
@@ -94,45 +94,45 @@ def read_records(
     (producer id, first offset) are left out. limits: of what is decoded at once.
     """
     finish = min(batches.next_offset, span[1])
-    chosen = visible(batches, span, aborted)
-    if not len(chosen):
-        yield no_records(wanted, finish)
+    row_numbers = visible(batches, span, aborted)
+    if not len(row_numbers):
+        yield no_records(selection, finish)
         return
-    is_old = (batches.table[chosen, BatchField.ATTRIBUTES] & OLD) != 0
-    for rows in np.split(chosen, np.flatnonzero(np.diff(is_old)) + 1):
+    is_old = (batches.table[row_numbers, BatchField.ATTRIBUTES] & OLD) != 0
+    for rows in np.split(row_numbers, np.flatnonzero(np.diff(is_old)) + 1):
         if batches.table[rows[0], BatchField.ATTRIBUTES] & OLD:
             steps = messages(batches, rows, span, limits)
         else:
-            steps = _steps_of(batches, rows, span, wanted, limits)
-        for data, found, is_end in steps:
-            if is_end and rows[-1] == chosen[-1]:
+            steps = _steps_of(batches, rows, span, selection, limits)
+        for data, fields, is_end in steps:
+            if is_end and rows[-1] == row_numbers[-1]:
                 # Markers and aborted batches behind the last piece are passed with it.
-                yield _decoded(data, found, wanted, finish)
-            elif found.shape[1]:
-                yield _decoded(data, found, wanted, int(found[RecordField.OFFSET, -1]) + 1)
-            del data, found  # or they would be held while the next piece is made
+                yield _decoded(data, fields, selection, finish)
+            elif fields.shape[1]:
+                yield _decoded(data, fields, selection, int(fields[RecordField.OFFSET, -1]) + 1)
+            del data, fields  # or they would be held while the next piece is made
 
 
 def _steps_of(
-    batches: Batches, rows: np.ndarray, span: tuple[int, int], wanted: ColumnSelection, limits: WireLimits
+    batches: Batches, rows: np.ndarray, span: tuple[int, int], selection: ColumnSelection, limits: WireLimits
 ) -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
     """Find the records of batches, rows of the table; yields bytes, what was found, and whether nothing follows."""
     behind = batches.table[rows[-1], BatchField.LAST_OFFSET]
     for data, plan, more in pieces(batches, rows, limits):
         last = not more and plan[-1, PlanColumn.LAST_OFFSET] == behind
         bytes_in = np.frombuffer(data, np.uint8)
-        for found, is_end in _found(batches.tp, bytes_in, plan, span, wanted=wanted, most_rows=limits.rows):
-            yield bytes_in, found, last and is_end
+        for fields, is_end in _fields_of(batches.tp, bytes_in, plan, span, selection=selection, most_rows=limits.rows):
+            yield bytes_in, fields, last and is_end
         del data, bytes_in
 
 
-def no_records(wanted: ColumnSelection, next_offset: int) -> Records:
+def no_records(selection: ColumnSelection, next_offset: int) -> Records:
     """Columns without rows."""
     return Records(
         0,
-        pa.array([], pa.binary()) if wanted.key else None,
-        pa.array([], pa.binary()) if wanted.value else None,
-        pa.array([], HEADERS_TYPE) if wanted.headers else None,
+        pa.array([], pa.binary()) if selection.key else None,
+        pa.array([], pa.binary()) if selection.value else None,
+        pa.array([], HEADERS_TYPE) if selection.headers else None,
         np.empty(0, np.int64),
         np.empty(0, np.int64),
         np.empty(0, np.int32),
@@ -140,13 +140,13 @@ def no_records(wanted: ColumnSelection, next_offset: int) -> Records:
     )
 
 
-def _found(
+def _fields_of(
     tp: TopicPartition,
     data: np.ndarray,
     plan: np.ndarray,
     span: tuple[int, int],
     *,
-    wanted: ColumnSelection,
+    selection: ColumnSelection,
     most_rows: int,
 ) -> Iterator[tuple[np.ndarray, bool]]:
     """Find the records of one piece, step by step; true with the last step."""
@@ -157,55 +157,55 @@ def _found(
         raise corrupt(tp, plan[wrong[0]], CLAIM)
     left, cursor = int(counts.sum()), begin(plan)
     while cursor[0] < len(plan):
-        found = np.empty((len(RecordField), min(left, most_rows)), np.int64)
-        rows, fault = find_records(data, plan, span, found, cursor)
+        fields = np.empty((len(RecordField), min(left, most_rows)), np.int64)
+        rows, fault = find_records(data, plan, span, fields, cursor)
         if fault:
             raise corrupt(tp, plan[rows], FAULTS[Fault(fault)])
-        steps = _steps(found[:, :rows], wanted, most_rows)
+        steps = _steps(fields[:, :rows], selection, most_rows)
         yield from ((step, cursor[0] == len(plan) and step is steps[-1]) for step in steps)
 
 
-def _steps(found: np.ndarray, wanted: ColumnSelection, most_rows: int) -> list[np.ndarray]:
+def _steps(fields: np.ndarray, selection: ColumnSelection, most_rows: int) -> list[np.ndarray]:
     """Cut what was found where its headers would take too much memory at once."""
-    headers = found[RecordField.HEADERS]
-    if not wanted.headers or int(headers.sum()) <= most_rows:
-        return [found]
+    headers = fields[RecordField.HEADERS]
+    if not selection.headers or int(headers.sum()) <= most_rows:
+        return [fields]
     step = np.cumsum(headers) // most_rows
-    return np.split(found, np.flatnonzero(np.diff(step)) + 1, axis=1)
+    return np.split(fields, np.flatnonzero(np.diff(step)) + 1, axis=1)
 
 
-def _decoded(data: np.ndarray, found: np.ndarray, wanted: ColumnSelection, next_offset: int) -> Records:
-    found, control_records = _split_control(data, found, wanted)
+def _decoded(data: np.ndarray, fields: np.ndarray, selection: ColumnSelection, next_offset: int) -> Records:
+    fields, control_records = _split_control(data, fields, selection)
     return Records(
-        found.shape[1],
-        _binary(data, found[RecordField.KEY_AT], found[RecordField.KEY_LENGTH]) if wanted.key else None,
-        _binary(data, found[RecordField.VALUE_AT], found[RecordField.VALUE_LENGTH]) if wanted.value else None,
-        _headers(data, found[RecordField.HEADERS_AT], found[RecordField.HEADERS]) if wanted.headers else None,
+        fields.shape[1],
+        _binary(data, fields[RecordField.KEY_AT], fields[RecordField.KEY_LENGTH]) if selection.key else None,
+        _binary(data, fields[RecordField.VALUE_AT], fields[RecordField.VALUE_LENGTH]) if selection.value else None,
+        _headers(data, fields[RecordField.HEADERS_AT], fields[RecordField.HEADERS]) if selection.headers else None,
         # copied, or a view would hold on to all that was found
-        found[RecordField.OFFSET].copy(),
-        found[RecordField.TIME].copy(),
-        found[RecordField.KIND].astype(np.int32),
+        fields[RecordField.OFFSET].copy(),
+        fields[RecordField.TIME].copy(),
+        fields[RecordField.KIND].astype(np.int32),
         next_offset,
         control_records,
     )
 
 
 def _split_control(
-    data: np.ndarray, found: np.ndarray, wanted: ColumnSelection
+    data: np.ndarray, fields: np.ndarray, selection: ColumnSelection
 ) -> tuple[np.ndarray, tuple[ControlRecord, ...]]:
     """Split the control records from the rows; records without headers cost one comparison."""
-    if wanted.control_header is None or not found[RecordField.HEADERS].any():
-        return found, ()
-    content = np.zeros((2, found.shape[1]), np.int64)
-    name = np.frombuffer(wanted.control_header.encode(), np.uint8)
-    if not find_named(data, found[RecordField.HEADERS_AT], found[RecordField.HEADERS], name, content):
-        return found, ()
-    named = content[1] != UNNAMED
-    theirs = found[:, named]
-    headers = _binary(data, *content[:, named]).to_pylist()
-    values = _binary(data, theirs[RecordField.VALUE_AT], theirs[RecordField.VALUE_LENGTH]).to_pylist()
-    offsets = theirs[RecordField.OFFSET].tolist()
-    return found[:, ~named], tuple(map(ControlRecord, offsets, headers, values))
+    if selection.control_header is None or not fields[RecordField.HEADERS].any():
+        return fields, ()
+    content = np.zeros((2, fields.shape[1]), np.int64)
+    name = np.frombuffer(selection.control_header.encode(), np.uint8)
+    if not find_named(data, fields[RecordField.HEADERS_AT], fields[RecordField.HEADERS], name, content):
+        return fields, ()
+    is_control = content[1] != UNNAMED
+    control_fields = fields[:, is_control]
+    headers = _binary(data, *content[:, is_control]).to_pylist()
+    values = _binary(data, control_fields[RecordField.VALUE_AT], control_fields[RecordField.VALUE_LENGTH]).to_pylist()
+    offsets = control_fields[RecordField.OFFSET].tolist()
+    return fields[:, ~is_control], tuple(map(ControlRecord, offsets, headers, values))
 
 
 def _binary(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> pa.Array:
@@ -222,10 +222,10 @@ def _headers(data: np.ndarray, starts: np.ndarray, counts: np.ndarray) -> pa.Arr
     """Lists of (key, value), null for a record without headers."""
     ends = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(counts, out=ends[1:])
-    found = np.empty((len(HeaderField), ends[-1]), np.int64)
-    find_headers(data, starts, counts, found)
-    names = text_of(_binary(data, found[HeaderField.NAME_AT], found[HeaderField.NAME_LENGTH]))
-    contents = _binary(data, found[HeaderField.CONTENT_AT], found[HeaderField.CONTENT_LENGTH])
+    fields = np.empty((len(HeaderField), ends[-1]), np.int64)
+    find_headers(data, starts, counts, fields)
+    names = text_of(_binary(data, fields[HeaderField.NAME_AT], fields[HeaderField.NAME_LENGTH]))
+    contents = _binary(data, fields[HeaderField.CONTENT_AT], fields[HeaderField.CONTENT_LENGTH])
     pairs = pa.StructArray.from_arrays([names, contents], names=["key", "value"])
     valid, nulls = _validity(counts > 0)
     return pa.Array.from_buffers(HEADERS_TYPE, len(counts), [valid, pa.py_buffer(ends)], nulls, children=[pairs])

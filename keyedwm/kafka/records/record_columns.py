@@ -43,7 +43,7 @@ class ColumnBytes(NamedTuple):
     lengths: np.ndarray
     data: np.ndarray
 
-    def take(self, order: np.ndarray | slice) -> ColumnBytes:
+    def select(self, order: np.ndarray | slice) -> ColumnBytes:
         """Choose values by position, or a run of them without a copy."""
         return ColumnBytes(self.starts[order], self.lengths[order], self.data)
 
@@ -66,15 +66,15 @@ class Layout:
 
     def span(self, start: int, end: int) -> Layout:
         """The rows [start, end), without a copy."""
-        return self.take(slice(start, end))
+        return self.select(slice(start, end))
 
-    def take(self, order: np.ndarray | slice) -> Layout:
+    def select(self, order: np.ndarray | slice) -> Layout:
         """Choose rows by position, in that order."""
         return replace(
             self,
             timestamp_ms=self.timestamp_ms[order],
-            key=self.key.take(order),
-            value=self.value.take(order),
+            key=self.key.select(order),
+            value=self.value.select(order),
             headers=np.ascontiguousarray(self.headers[:, order]),
         )
 

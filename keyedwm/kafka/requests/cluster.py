@@ -22,7 +22,7 @@ from keyedwm.kafka.requests.metadata import Metadata
 from keyedwm.kafka.requests.versions import Use
 
 _log = logging.getLogger("keyedwm.kafka")
-_said: set[tuple[str, tuple[str, ...]]] = set()  # of this process: addresses and losses
+_warned: set[tuple[str, tuple[str, ...]]] = set()  # of this process: addresses and losses
 
 
 class Cluster:
@@ -54,17 +54,19 @@ class Cluster:
 
     def warn_of_losses(self, use: Use) -> None:
         """Say once a process what is lost in a use with the versions of requests that these brokers offer."""
-        lost = tuple(f"{loss.check}: {loss.lost}" for loss in versions.losses(use, self.connection.offered))
-        if lost and (self.config.addresses, lost) not in _said:
-            _said.add((self.config.addresses, lost))
+        texts = tuple(
+            f"{loss.check}: {loss.consequence}" for loss in versions.losses(use, self.connection.api_versions)
+        )
+        if texts and (self.config.addresses, texts) not in _warned:
+            _warned.add((self.config.addresses, texts))
             _log.warning(
                 "the brokers at %s offer older requests than %s uses (docs/reference/versions.md): %s",
-                self.config.addresses, use.value, "; ".join(lost),
+                self.config.addresses, use.value, "; ".join(texts),
             )  # fmt: skip
 
     def require(self, use: Use) -> None:
         """Raise UnsupportedRequestError if these brokers do not offer what a use needs."""
-        if absent := versions.absent_sentence(use, self.connection.offered):
+        if absent := versions.absent_sentence(use, self.connection.api_versions):
             raise UnsupportedRequestError(f"{self.config.addresses} (kafka.bootstrap.servers): {absent}")
 
     def topics(self) -> tuple[str, ...]:
@@ -195,8 +197,8 @@ def shared(config: ClientConfig) -> Cluster:
 def close_shared() -> None:
     """Close what `shared` keeps in this process; the next `shared` connects again."""
     with _shared_lock:
-        ours = [_shared.pop(key) for key in list(_shared) if key[0] == os.getpid()]
-    for slot in ours:
+        slots = [_shared.pop(key) for key in list(_shared) if key[0] == os.getpid()]
+    for slot in slots:
         with slot.lock:
             if slot.cluster is not None:
                 slot.cluster.close()

@@ -43,18 +43,18 @@ class Coordinators:
         while True:
             try:
                 response = self._connection.call(None, request)
-                found = first_of(response.coordinators, "coordinator") if response.API_VERSION >= 4 else response
+                coordinator = first_of(response.coordinators, "coordinator") if response.API_VERSION >= 4 else response
             except TransientError as error:
                 retry.pause(error)
                 continue
-            then = reaction(Api.FIND_COORDINATOR, found.error_code)
+            then = reaction(Api.FIND_COORDINATOR, coordinator.error_code)
             if then is Reaction.ANSWER:
-                return int(found.node_id)
-            what = f"group {key!r}" if kind == GROUP else f"transactional id {key!r}"
-            if Code.of(found.error_code).denied:
+                return int(coordinator.node_id)
+            subject = f"group {key!r}" if kind == GROUP else f"transactional id {key!r}"
+            if Code.of(coordinator.error_code).denied:
                 raise (GroupAccessError if kind == GROUP else AccessError)(
-                    f"not allowed to use {what}: {described(found.error_code)}"
+                    f"not allowed to use {subject}: {described(coordinator.error_code)}"
                 )
             if then is Reaction.FINAL:
-                raise InputError(f"the coordinator of {what} cannot be found: {described(found.error_code)}")
-            retry.pause(described(found.error_code))
+                raise InputError(f"the coordinator of {subject} cannot be found: {described(coordinator.error_code)}")
+            retry.pause(described(coordinator.error_code))

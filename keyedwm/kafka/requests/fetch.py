@@ -72,7 +72,7 @@ class Fetched:
 def read_ranges(
     cluster: Cluster,
     ranges: Sequence[OffsetRange],
-    wanted: ColumnSelection | None = None,
+    selection: ColumnSelection | None = None,
     isolation: Isolation | None = None,
     *,
     stall_ms: int = 120_000,
@@ -83,12 +83,12 @@ def read_ranges(
     Raises a DataLossError (OffsetOutOfRangeError, TopicRecreatedError, LogTruncatedError) for records that are gone,
     CorruptRecordError for a damaged batch, RecordTooLargeError, UnknownTopicError, AccessError.
     """
-    wanted = wanted or ColumnSelection()
+    selection = selection or ColumnSelection()
     for index, part in enumerate(ranges):
         if part.start >= part.end:
             tp = TopicPartition(part.topic, part.partition)
-            yield Fetched(index, tp, no_records(wanted, part.end), part.end, done=True)
-    fetcher = _Fetcher(cluster, wanted, isolation or cluster.config.isolation, stall_ms)
+            yield Fetched(index, tp, no_records(selection, part.end), part.end, done=True)
+    fetcher = _Fetcher(cluster, selection, isolation or cluster.config.isolation, stall_ms)
     for turn in _turns(ranges):
         yield from fetcher.run(turn)
 
@@ -135,8 +135,8 @@ def _turns(ranges: Sequence[OffsetRange]) -> Iterator[list[RangeReader]]:
 
 
 class _Fetcher:
-    def __init__(self, cluster: Cluster, wanted: ColumnSelection, isolation: Isolation, stall_ms: int) -> None:
-        self._cluster, self._wanted, self._isolation = cluster, wanted, isolation
+    def __init__(self, cluster: Cluster, selection: ColumnSelection, isolation: Isolation, stall_ms: int) -> None:
+        self._cluster, self._selection, self._isolation = cluster, selection, isolation
         self._stall_ms = stall_ms
         self._waiting: list[RangeReader] = []
         self._other_topic_ids = 0
@@ -155,12 +155,12 @@ class _Fetcher:
             first = self._first_answered(leaders)
             if first is None:
                 continue
-            answered, answer = first
-            parts = self._take(answered, answer)
-            if answered.readers:
-                self._send(answered, wait=not parts)
+            leader, answer = first
+            parts = self._read_answer(leader, answer)
+            if leader.readers:
+                self._send(leader, wait=not parts)
             else:
-                del leaders[answered.node]
+                del leaders[leader.node]
             for part in parts:
                 yield from self._decode(part)
 
@@ -174,8 +174,8 @@ class _Fetcher:
             for node, places in nodes.items():
                 for tp in places:
                     if by_place[tp] not in self._waiting:
-                        chosen = self._replicas.node_for(tp, node)
-                        leaders.setdefault(chosen, _Leader(chosen)).readers.append(by_place[tp])
+                        replica = self._replicas.node_for(tp, node)
+                        leaders.setdefault(replica, _Leader(replica)).readers.append(by_place[tp])
             if self._waiting:
                 self._doubt_topic(self._waiting[0])
         for leader in leaders.values():
@@ -184,19 +184,19 @@ class _Fetcher:
 
     def _is_other_topic(self, reader: RangeReader) -> bool:
         """Whether the metadata has another topic id than the range."""
-        found = self._cluster.metadata.topic_id(reader.tp.topic)
-        reader.topic_id = reader.topic_id or found
-        return found not in {None, reader.topic_id}
+        topic_id = self._cluster.metadata.topic_id(reader.tp.topic)
+        reader.topic_id = reader.topic_id or topic_id
+        return topic_id not in {None, reader.topic_id}
 
     def _doubt_topic(self, reader: RangeReader) -> None:
         """Ask for the topic again, as one answer may be stale; then it is the id of a recreated topic."""
         topic = reader.tp.topic
-        found = self._cluster.metadata.topic_id(topic)
+        topic_id = self._cluster.metadata.topic_id(topic)
         self._other_topic_ids += 1
         if self._other_topic_ids >= _OTHER_TOPIC_IDS:
-            raise TopicRecreatedError.of(topic, reader.topic_id, found)
+            raise TopicRecreatedError.of(topic, reader.topic_id, topic_id)
         self._cluster.forget_leaders({reader.tp.topic for reader in self._waiting})
-        self._retry.pause(f"topic {topic!r} has the topic id {found}, expected {reader.topic_id}")
+        self._retry.pause(f"topic {topic!r} has the topic id {topic_id}, expected {reader.topic_id}")
 
     def _send(self, leader: _Leader, *, wait: bool) -> None:
         leader.requested = list(leader.readers)
@@ -225,7 +225,7 @@ class _Fetcher:
             return None
         return next((leader, answer) for leader, answer in busy if answer.done())
 
-    def _take(self, leader: _Leader, answer: Answer) -> list[_Part]:
+    def _read_answer(self, leader: _Leader, answer: Answer) -> list[_Part]:
         """Look at a leader's answer and move its ranges on; what cannot be read there goes back to waiting."""
         leader.answer = None
         try:
@@ -235,15 +235,15 @@ class _Fetcher:
         if response.error_code:
             _check_passes(leader.requested[0], response.error_code)
             return self._refused(leader, dict.fromkeys(leader.requested, described(response.error_code)))
-        found = by_partition(response, leader.requested)
-        answered = [(reader, found[reader.tp]) for reader in leader.requested if reader.tp in found]
-        refused = {reader: reason for reader, data in answered if (reason := self._refusal(reader, data, leader))}
-        answered = [(reader, data) for reader, data in answered if reader not in refused]
-        elsewhere = {r for r, data in answered if self._replicas.redirected(r.tp, data, leader.node)}
+        by_tp = by_partition(response, leader.requested)
+        answers = [(reader, by_tp[reader.tp]) for reader in leader.requested if reader.tp in by_tp]
+        refused = {reader: reason for reader, data in answers if (reason := self._refusal(reader, data, leader))}
+        answers = [(reader, data) for reader, data in answers if reader not in refused]
+        elsewhere = {r for r, data in answers if self._replicas.redirected(r.tp, data, leader.node)}
         leader.readers = deque(reader for reader in leader.readers if reader not in elsewhere)
         self._waiting += [reader for reader in leader.requested if reader in elsewhere]
         parts = [
-            part for reader, data in answered if reader not in elsewhere and (part := self._part(reader, data, leader))
+            part for reader, data in answers if reader not in elsewhere and (part := self._part(reader, data, leader))
         ]
         self._rotate(leader, parts)
         if refused:
@@ -253,7 +253,7 @@ class _Fetcher:
             self._restart_silence()
         elif not refused and not elsewhere:
             reader = leader.requested[0]
-            reason = nothing_sentence(reader, found.get(reader.tp), self._isolation, response.throttle_time_ms)
+            reason = nothing_sentence(reader, by_tp.get(reader.tp), self._isolation, response.throttle_time_ms)
             self._pause_for_nothing(leader, reason)
         return parts
 
@@ -305,7 +305,7 @@ class _Fetcher:
     def _decode(self, part: _Part) -> Iterator[Fetched]:
         reader = part.reader
         aborted = part.aborted if self._isolation is Isolation.READ_COMMITTED else []
-        for records in read_records(part.batches, (part.start, reader.end), self._wanted, aborted, self._limits):
+        for records in read_records(part.batches, (part.start, reader.end), self._selection, aborted, self._limits):
             done = records.next_offset >= reader.end
             yield Fetched(reader.index, reader.tp, records, records.next_offset, done)
             if done:  # what the batch holds behind the range may be a piece of its own

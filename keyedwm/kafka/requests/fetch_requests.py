@@ -49,33 +49,33 @@ class Replicas:
 
     def __init__(self, rack: str) -> None:
         self.rack = rack
-        self._named: dict[TopicPartition, int] = {}
+        self._preferred: dict[TopicPartition, int] = {}
         self._redirects: Counter[TopicPartition] = Counter()
 
     def node_for(self, tp: TopicPartition, leader: int) -> int:
         """The node to ask for a partition."""
-        return self._named.get(tp, leader)
+        return self._preferred.get(tp, leader)
 
     def redirected(self, tp: TopicPartition, data: Any, node: int) -> bool:
         """Whether a node's answer names another replica to read from."""
-        named = getattr(data, "preferred_read_replica", _NO_REPLICA)  # answers before version 11 name none
-        if not self.rack or named in {_NO_REPLICA, node}:
+        replica = getattr(data, "preferred_read_replica", _NO_REPLICA)  # answers before version 11 name none
+        if not self.rack or replica in {_NO_REPLICA, node}:
             return False
         self._redirects[tp] += 1
         if self._redirects[tp] > _MOST_REDIRECTS:
             self.use_leaders()
         else:
-            self._named[tp] = named
+            self._preferred[tp] = replica
         return True
 
     def is_follower(self, tp: TopicPartition, node: int) -> bool:
         """Whether a node was named by the leader, and is not asked as the leader itself."""
-        return self._named.get(tp) == node
+        return self._preferred.get(tp) == node
 
     def use_leaders(self) -> None:
         """Read from leaders only from now on."""
         self.rack = ""
-        self._named.clear()
+        self._preferred.clear()
 
 
 def fetch_request(
@@ -124,12 +124,12 @@ def by_partition(response: Any, readers: Sequence[RangeReader]) -> dict[TopicPar
     partitions = {reader.tp for reader in readers}
     names = {reader.topic_id: reader.tp.topic for reader in readers}
     by_id = response.API_VERSION >= _TOPIC_IDS_SINCE
-    found = {
+    parts = {
         TopicPartition(names.get(topic.topic_id, "") if by_id else topic.topic, part.partition_index): part
         for topic in response.responses
         for part in topic.partitions
     }
-    return {tp: part for tp, part in found.items() if tp in partitions}
+    return {tp: part for tp, part in parts.items() if tp in partitions}
 
 
 def check_divergence(reader: RangeReader, data: Any) -> None:
@@ -146,12 +146,12 @@ def nothing_sentence(reader: RangeReader, data: Any, isolation: Isolation, throt
         return f"{tp}: the broker throttles this client by {throttle_ms} ms"
     if data is None:
         return f"{tp}: the answer leaves this partition out"
-    found = f"nothing after offset {reader.position} of {tp}"
+    problem = f"nothing after offset {reader.position} of {tp}"
     # What a reader may see ends at the high watermark, or at the last stable offset.
     readable = data.last_stable_offset if isolation is Isolation.READ_COMMITTED else data.high_watermark
     if readable < reader.end:
-        return f"{found}, which can be read up to offset {readable}; the range ends at {reader.end}"
+        return f"{problem}, which can be read up to offset {readable}; the range ends at {reader.end}"
     return (
-        f"{found}, although it can be read up to offset {readable} and the range ends at {reader.end}: the brokers "
+        f"{problem}, although it can be read up to offset {readable} and the range ends at {reader.end}: the brokers "
         "hold these records back, or compaction left none there until another record is written"
     )

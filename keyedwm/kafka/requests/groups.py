@@ -184,12 +184,12 @@ def _fetch_request(group: str, places: list[TopicPartition] | None) -> OffsetFet
         group_type.OffsetFetchRequestTopics(name=name, partition_indexes=numbers)
         for name, numbers in by_topic(places or (), lambda tp: tp.partition).items()
     ]
-    named = [
+    topic_requests = [
         OffsetFetchRequest.OffsetFetchRequestTopic(name=name, partition_indexes=numbers)
         for name, numbers in by_topic(places or (), lambda tp: tp.partition).items()
     ]  # as versions before 8 have them
     topics = None if places is None else requested  # null asks for all
     return OffsetFetchRequest(
-        groups=[group_type(group_id=group, topics=topics)], group_id=group, topics=None if topics is None else named,
-        require_stable=True, **VERSIONS[Api.OFFSET_FETCH].limits,
+        groups=[group_type(group_id=group, topics=topics)], group_id=group,
+        topics=None if topics is None else topic_requests, require_stable=True, **VERSIONS[Api.OFFSET_FETCH].limits,
     )  # fmt: skip

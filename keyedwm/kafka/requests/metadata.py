@@ -69,16 +69,16 @@ class Metadata:
 
         A topic that does not exist raises UnknownTopicError, or is left out if `missing_ok`.
         """
-        found = self._described(topics, missing_ok=missing_ok)
-        return {name: tuple(sorted(topic.leaders)) for name, topic in found.items()}
+        by_name = self._described(topics, missing_ok=missing_ok)
+        return {name: tuple(sorted(topic.leaders)) for name, topic in by_name.items()}
 
     def topic_ids(self, topics: Iterable[str], *, missing_ok: bool = False) -> dict[str, UUID]:
         """Topic ids by name, fresh from the cluster: a topic that was deleted and recreated has another id.
 
         A topic of a broker older than topic ids (Kafka 3.1) is left out; `missing_ok` as for `partitions`.
         """
-        found = self._described(topics, missing_ok=missing_ok)
-        return {name: topic.topic_id for name, topic in found.items() if topic.topic_id is not None}
+        by_name = self._described(topics, missing_ok=missing_ok)
+        return {name: topic.topic_id for name, topic in by_name.items() if topic.topic_id is not None}
 
     def topic_id(self, topic: str) -> UUID | None:
         """The id of a topic as last heard; None if unknown."""
@@ -95,7 +95,7 @@ class Metadata:
         """The partitions by leading broker, from what is known; asks the cluster about those without one."""
         partitions = list(partitions)
         while True:
-            found: dict[int, list[TopicPartition]] = {}
+            by_node: dict[int, list[TopicPartition]] = {}
             leaderless: list[TopicPartition] = []
             for tp in partitions:
                 topic = self._topics.get(tp.topic)
@@ -103,9 +103,9 @@ class Metadata:
                 if leader is None or leader.node == _NO_LEADER:
                     leaderless.append(tp)
                 else:
-                    found.setdefault(leader.node, []).append(tp)
+                    by_node.setdefault(leader.node, []).append(tp)
             if not leaderless:
-                return found
+                return by_node
             if all(self._known(tp) for tp in leaderless):
                 retry.pause(f"{leaderless[0]} has no leader")
             present = self.partitions({tp.topic for tp in leaderless})
@@ -125,13 +125,13 @@ class Metadata:
         return tp.topic in self._topics and tp.partition in self._topics[tp.topic].leaders
 
     def _described(self, topics: Iterable[str], *, missing_ok: bool) -> dict[str, _Topic]:
-        wanted = sorted(set(topics))
-        found = self._until_known(
-            lambda: self._refresh(wanted), lambda known: len(known) < len(wanted) and not missing_ok
+        names = sorted(set(topics))
+        by_name = self._until_known(
+            lambda: self._refresh(names), lambda known: len(known) < len(names) and not missing_ok
         )
-        if len(found) < len(wanted) and not missing_ok:
-            raise UnknownTopicError.of(next(topic for topic in wanted if topic not in found))
-        return {topic: found[topic] for topic in wanted if topic in found}
+        if len(by_name) < len(names) and not missing_ok:
+            raise UnknownTopicError.of(next(topic for topic in names if topic not in by_name))
+        return {topic: by_name[topic] for topic in names if topic in by_name}
 
     def _until_known(self, ask: Callable[[], _A], lacks: Callable[[_A], bool]) -> _A:
         """Ask again while an answer lacks topics, for the time that a new topic may take to be known everywhere.
@@ -157,10 +157,10 @@ class Metadata:
 
     def _keep(self, answer: Any, topics: Iterable[Any]) -> dict[str, _Topic]:
         sound = [topic for topic in topics if topic.error_code == Code.NONE]
-        found = {topic.name: _topic(topic, answer.API_VERSION) for topic in sound}
-        self._counts.update({one.topic_id: len(one.leaders) for one in found.values() if one.topic_id is not None})
-        self._topics.update(found)
-        return found
+        by_name = {topic.name: _topic(topic, answer.API_VERSION) for topic in sound}
+        self._counts.update({one.topic_id: len(one.leaders) for one in by_name.values() if one.topic_id is not None})
+        self._topics.update(by_name)
+        return by_name
 
     def _ask(self, topics: list[str] | None) -> Any:
         """The cluster's answer about topics (None: all), once it is whole for each of those that are named."""
@@ -199,30 +199,30 @@ class Metadata:
                 return f"the answer leaves partition {min(gaps)} of topic {name} out"
         return None
 
-    def _check_cluster(self, found: str | None) -> None:
+    def _check_cluster(self, cluster_id: str | None) -> None:
         """Raise InputError if another cluster answers than before: its offsets and topics are others."""
-        if found is None:
+        if cluster_id is None:
             return
-        if self._cluster_id not in {None, found}:
+        if self._cluster_id not in {None, cluster_id}:
             raise InputError(
-                f"the brokers at {self.connection.config.addresses} belong to cluster {found!r} now, "
+                f"the brokers at {self.connection.config.addresses} belong to cluster {cluster_id!r} now, "
                 f"it was cluster {self._cluster_id!r}: check kafka.bootstrap.servers and name resolution"
             )
-        self._cluster_id = found
+        self._cluster_id = cluster_id
 
 
-def _topic(found: Any, version: int) -> _Topic:
+def _topic(entry: Any, version: int) -> _Topic:
     # A broker before Kafka 2.4 may give an old leader epoch (KAFKA-9212), one before 2.1 gives none.
     has_epochs = version >= _SOUND_EPOCHS_SINCE
     leaders = {
         part.partition_index: Leader(part.leader_id, part.leader_epoch if has_epochs else _NO_EPOCH)
-        for part in found.partitions
+        for part in entry.partitions
     }
-    return _Topic(_id_of(found), leaders)
+    return _Topic(_id_of(entry), leaders)
 
 
-def _id_of(found: Any) -> UUID | None:
-    return None if found.topic_id in {None, _NO_ID} else found.topic_id
+def _id_of(entry: Any) -> UUID | None:
+    return None if entry.topic_id in {None, _NO_ID} else entry.topic_id
 
 
 def _repeats(topic: Any) -> bool:

@@ -31,9 +31,9 @@ def earliest(metadata: Metadata, partitions: Iterable[tuple[str, int]]) -> dict[
 
 def newest_times(metadata: Metadata, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int | None]:
     """See Cluster.newest_times."""
-    wanted = dict.fromkeys(map(_pair, partitions), _NEWEST_TIME)
-    found = _ask(metadata, wanted, Isolation.READ_UNCOMMITTED, min_version=7)
-    return {tp: None if part.offset == _NO_OFFSET else part.timestamp for tp, part in found.items()}
+    specs = dict.fromkeys(map(_pair, partitions), _NEWEST_TIME)
+    answers = _ask(metadata, specs, Isolation.READ_UNCOMMITTED, min_version=7)
+    return {tp: None if part.offset == _NO_OFFSET else part.timestamp for tp, part in answers.items()}
 
 
 def latest(
@@ -47,10 +47,10 @@ def log_ends(
     metadata: Metadata, partitions: Iterable[tuple[str, int]], isolation: Isolation
 ) -> dict[TopicPartition, LogEnd]:
     """See Cluster.log_ends."""
-    found = _ask(metadata, dict.fromkeys(map(_pair, partitions), _LATEST), isolation)
+    answers = _ask(metadata, dict.fromkeys(map(_pair, partitions), _LATEST), isolation)
     return {
         tp: LogEnd(part.offset, None if part.leader_epoch == _NO_EPOCH else part.leader_epoch)
-        for tp, part in found.items()
+        for tp, part in answers.items()
     }
 
 
@@ -61,8 +61,8 @@ def by_timestamp(
     for tp, timestamp_ms in timestamps_ms.items():
         if timestamp_ms < 0:
             raise InputError(f"timestamp {timestamp_ms} of {_pair(tp)} is before 1970: it must be 0 ms or more")
-    found = _offsets(_ask(metadata, {_pair(tp): ms for tp, ms in timestamps_ms.items()}, isolation))
-    return {tp: None if offset == _NO_OFFSET else offset for tp, offset in found.items()}
+    offsets = _offsets(_ask(metadata, {_pair(tp): ms for tp, ms in timestamps_ms.items()}, isolation))
+    return {tp: None if offset == _NO_OFFSET else offset for tp, offset in offsets.items()}
 
 
 def _pair(tp: tuple[str, int]) -> TopicPartition:
@@ -74,24 +74,24 @@ def _offsets(parts: Mapping[TopicPartition, Any]) -> dict[TopicPartition, int]:
 
 
 def _ask(
-    metadata: Metadata, wanted: Mapping[TopicPartition, int], isolation: Isolation, *, min_version: int | None = None
+    metadata: Metadata, specs: Mapping[TopicPartition, int], isolation: Isolation, *, min_version: int | None = None
 ) -> dict[TopicPartition, Any]:
     def request(partitions: list[TopicPartition]) -> ListOffsetsRequest:
-        return _request(metadata, partitions, wanted, isolation, min_version)
+        return _request(metadata, partitions, specs, isolation, min_version)
 
     def parts(answer: Any) -> dict[TopicPartition, Any]:
-        found = {TopicPartition(t.name, part.partition_index): part for t in answer.topics for part in t.partitions}
-        return {tp: part for tp, part in found.items() if part.error_code or not lacks_offset(tp, part)}
+        by_tp = {TopicPartition(t.name, part.partition_index): part for t in answer.topics for part in t.partitions}
+        return {tp: part for tp, part in by_tp.items() if part.error_code or not lacks_offset(tp, part)}
 
     def lacks_offset(tp: TopicPartition, part: Any) -> bool:
-        return part.offset == _NO_OFFSET and wanted.get(tp) in {_LATEST, _EARLIEST}  # every log has a start and an end
+        return part.offset == _NO_OFFSET and specs.get(tp) in {_LATEST, _EARLIEST}  # every log has a start and an end
 
-    return ask_leaders(metadata, wanted, Api.LIST_OFFSETS, request, parts)
+    return ask_leaders(metadata, specs, Api.LIST_OFFSETS, request, parts)
 
 
 def ask_leaders(
     metadata: Metadata,
-    wanted: Iterable[TopicPartition],
+    targets: Iterable[TopicPartition],
     api: Api,
     request: Callable[[list[TopicPartition]], Any],
     parts_of: Callable[[Any], Mapping[TopicPartition, Any]],
@@ -100,43 +100,43 @@ def ask_leaders(
 
     request: for the partitions of one leader. parts_of: the parts of an answer, by partition.
     """
-    found: dict[TopicPartition, Any] = {}
+    answers: dict[TopicPartition, Any] = {}
     connection = metadata.connection
     retry = Retry(connection.config, "reading the offsets of topics")
-    pending = dict.fromkeys(wanted)
+    pending = dict.fromkeys(targets)
     while pending:
-        sent = [
+        requests = [
             (partitions, connection.submit(node, request(partitions)))
             for node, partitions in metadata.leaders(pending, retry).items()
         ]
         failed: dict[TopicPartition, str] = {}
-        moved: set[str] = set()
-        for partitions, answer in sent:
+        stale_topics: set[str] = set()
+        for partitions, answer in requests:
             try:
                 response = connection.result(answer)
             except TransientError as error:
                 failed |= dict.fromkeys(partitions, str(error))
-                moved |= {tp.topic for tp in partitions}
+                stale_topics |= {tp.topic for tp in partitions}
                 continue
             parts = parts_of(response)
             for tp in partitions:
                 part = parts.get(tp)
                 if part is None:
                     failed[tp] = "the answer leaves this partition, or its offset, out"
-                    moved.add(tp.topic)
+                    stale_topics.add(tp.topic)
                 elif (then := reaction(api, part.error_code)) is Reaction.ANSWER:
-                    found[tp] = part
+                    answers[tp] = part
                     del pending[tp]
                 elif then is Reaction.FINAL:
                     raise _refused(tp, part.error_code)
                 else:
                     failed[tp] = described(part.error_code)
-                    moved |= {tp.topic} if then is Reaction.REFRESH else set()
+                    stale_topics |= {tp.topic} if then is Reaction.REFRESH else set()
         if failed:
-            metadata.forget_leaders(moved)
+            metadata.forget_leaders(stale_topics)
             tp = min(failed)
             retry.pause(f"{tp}: {failed[tp]}")
-    return found
+    return answers
 
 
 def _refused(tp: TopicPartition, code: int) -> KeyedwmError:

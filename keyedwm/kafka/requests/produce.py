@@ -139,9 +139,9 @@ class Sender:
         if topic not in self._batch_bytes:
             most = self._cluster.largest_batch_bytes(topic)
             default = self._cluster.config.limits.batch_bytes
-            taken = default if most is None else max(most - HEADER_BYTES, 1)
+            limit = default if most is None else max(most - HEADER_BYTES, 1)
             configured = self._cluster.config.batch_bytes
-            self._batch_bytes[topic] = min(taken, default if configured is None else configured)
+            self._batch_bytes[topic] = min(limit, default if configured is None else configured)
         return self._batch_bytes[topic]
 
     def _submit(self, one: _Unacknowledged, retry: Retry) -> None:
@@ -196,7 +196,7 @@ class Sender:
         first, last = one.rows.span(0, middle), one.rows.span(middle, one.batch.count)
         halves = ((first, one.sequence), (last, (one.sequence + middle) & _LAST_SEQUENCE))
         most = self._cluster.config.limits.batch_bytes
-        return [cut for rows, sequence in halves for cut in self._encoded(one.tp, rows, sequence, most)]
+        return [part for rows, sequence in halves for part in self._encoded(one.tp, rows, sequence, most)]
 
     def _outcome(self, one: _Unacknowledged, *, following: bool = False) -> str | None:
         """None if the batch is written, _TOO_LARGE if it must be cut, else why it has to be sent again."""
@@ -260,8 +260,8 @@ def _interleaved(
                 yield batch
 
 
-def _refused(sent: _Unacknowledged, code: Code, part: Any) -> Exception:
-    tp, why = sent.tp, described(part.error_code)
+def _refused(unacknowledged: _Unacknowledged, code: Code, part: Any) -> Exception:
+    tp, why = unacknowledged.tp, described(part.error_code)
     if code.denied:
         return AccessError(f"not allowed to write to {tp}: {why}")
     if code in {Code.INVALID_PRODUCER_EPOCH, Code.PRODUCER_FENCED}:
@@ -274,16 +274,16 @@ def _refused(sent: _Unacknowledged, code: Code, part: Any) -> Exception:
         return UnavailableError(
             f"the leader of {tp} no longer remembers which batches it has of this producer, as after a restart: {why}"
         )
-    return _refused_records(sent, code, getattr(part, "error_message", None) or why)
+    return _refused_records(unacknowledged, code, getattr(part, "error_message", None) or why)
 
 
-def _refused_records(sent: _Unacknowledged, code: Code, why: str) -> Exception:
+def _refused_records(unacknowledged: _Unacknowledged, code: Code, why: str) -> Exception:
     """The error for records that no broker would take."""
-    tp = sent.tp
+    tp = unacknowledged.tp
     if code in {Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE}:
-        size = len(sent.batch.data)
+        size = len(unacknowledged.batch.data)
         return InputError(
-            f"{tp} rejected a batch of {size} bytes with {sent.batch.count} records: "
+            f"{tp} rejected a batch of {size} bytes with {unacknowledged.batch.count} records: "
             "raise the topic's max.message.bytes, or write smaller records"
         )
     if code is Code.INVALID_TIMESTAMP:

@@ -66,7 +66,7 @@ class Fate(Enum):
 class IdHolder(Enum):
     """The holder of a transactional id; NOBODY: the coordinator has forgotten it."""
 
-    OURS = "ours"
+    THIS_PRODUCER = "ours"
     ANOTHER = "another"
     NOBODY = "nobody"
 
@@ -89,8 +89,8 @@ def begin(cluster: Cluster, transactional_id: str, timeout_ms: int) -> Transacti
 
 def add_partitions(cluster: Cluster, transaction: Transaction, partitions: Iterable[TopicPartition]) -> None:
     """Take partitions into the transaction; must come before the first batch to each."""
-    asked = [TopicPartition(*tp) for tp in partitions]
-    numbers = by_topic(asked, lambda tp: tp.partition)
+    requested = [TopicPartition(*tp) for tp in partitions]
+    numbers = by_topic(requested, lambda tp: tp.partition)
     topic_type = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
     request = AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=transaction.transactional_id,
@@ -101,10 +101,10 @@ def add_partitions(cluster: Cluster, transaction: Transaction, partitions: Itera
     )
     retry = Retry(cluster.config, f"adding partitions to transaction {transaction.transactional_id!r}")
     answer, code = ask(
-        cluster, (transaction.transactional_id, TRANSACTION), request, lambda of: _worst(of, asked)[1], retry
+        cluster, (transaction.transactional_id, TRANSACTION), request, lambda of: _worst(of, requested)[1], retry
     )
     if code is not Code.NONE:
-        tp, number = _worst(answer, asked)
+        tp, number = _worst(answer, requested)
         raise refusal(transaction.transactional_id, f"extended to {tp}", number)
 
 
@@ -141,10 +141,10 @@ def lingering(cluster: Cluster, prefix: str) -> list[Transaction]:
     ids: set[str] = set()
     for node in brokers(cluster):
         ids |= _open_ids(cluster, node)
-    found = [_describe(cluster, name) for name in sorted(ids) if name.startswith(prefix)]
+    states = [_describe(cluster, name) for name in sorted(ids) if name.startswith(prefix)]
     return [
         Transaction(state.transactional_id, state.producer_id, state.producer_epoch)
-        for state in found
+        for state in states
         if state is not None and state.transaction_state == _OPEN
     ]
 
@@ -158,7 +158,7 @@ def _open_ids(cluster: Cluster, node: int) -> set[str]:
         answer = _call_with_retries(cluster, node, request, "listing transactions")
         then, why = reaction(Api.LIST_TRANSACTIONS, answer.error_code), described(answer.error_code)
         if then is Reaction.ANSWER:
-            return {found.transactional_id for found in answer.transaction_states}
+            return {state.transactional_id for state in answer.transaction_states}
         if Code.of(answer.error_code).denied:
             raise AccessError(f"not allowed to list the transactions that broker {node} coordinates: {why}")
         if then is Reaction.FINAL:
@@ -168,15 +168,15 @@ def _open_ids(cluster: Cluster, node: int) -> set[str]:
 
 def fate(cluster: Cluster, transaction: Transaction) -> Fate:
     """Ask the coordinator what became of a transaction."""
-    found = _describe(cluster, transaction.transactional_id)
-    return Fate.UNKNOWN if found is None else _fate_of(transaction, found)
+    state = _describe(cluster, transaction.transactional_id)
+    return Fate.UNKNOWN if state is None else _fate_of(transaction, state)
 
 
 def statuses(cluster: Cluster, transactions: Iterable[Transaction]) -> dict[Transaction, TransactionStatus]:
     """Ask the coordinators about all of them, one request per coordinator; raises UnavailableError, AccessError."""
     pending = list(transactions)
     retry = Retry(cluster.config, f"describing {len(pending)} transactions")
-    found: dict[Transaction, TransactionStatus] = {}
+    by_transaction: dict[Transaction, TransactionStatus] = {}
     while pending:
         by_node: dict[int, list[Transaction]] = {}
         for transaction in pending:
@@ -195,10 +195,10 @@ def statuses(cluster: Cluster, transactions: Iterable[Transaction]) -> dict[Tran
                     cluster.forget_coordinator(transaction.transactional_id, TRANSACTION)
                     pending.append(transaction)
                 else:
-                    found[transaction] = status
+                    by_transaction[transaction] = status
         if pending:
             retry.pause(reason or "a coordinator did not answer for all of them")
-    return found
+    return by_transaction
 
 
 def _submit_describe(cluster: Cluster, node: int, transactions: Iterable[Transaction]) -> Any:
@@ -220,24 +220,24 @@ def _status_of(transaction: Transaction, state: Any) -> TransactionStatus | None
     )
 
 
-def _fate_of(transaction: Transaction, found: Any) -> Fate:
+def _fate_of(transaction: Transaction, state: Any) -> Fate:
     """The fate of a transaction by the coordinator's state of its id."""
-    ours = (found.producer_id, found.producer_epoch) == (transaction.producer_id, transaction.epoch)
-    if ours and found.transaction_state in _COMMITTED:
+    is_same_producer = (state.producer_id, state.producer_epoch) == (transaction.producer_id, transaction.epoch)
+    if is_same_producer and state.transaction_state in _COMMITTED:
         return Fate.COMMITTED
-    if ours and found.transaction_state == _OPEN:
+    if is_same_producer and state.transaction_state == _OPEN:
         return Fate.OPEN
     # A broker that times a transaction out raises the epoch; an id is never used twice, so no other producer does.
-    return Fate.ABORTED if found.transaction_state in _ABORTED else Fate.UNKNOWN
+    return Fate.ABORTED if state.transaction_state in _ABORTED else Fate.UNKNOWN
 
 
-def holder(cluster: Cluster, begun: Transaction) -> IdHolder:
+def holder(cluster: Cluster, transaction: Transaction) -> IdHolder:
     """Ask who has begun a transaction under this id last."""
-    found = _describe(cluster, begun.transactional_id)
-    if found is None:
+    state = _describe(cluster, transaction.transactional_id)
+    if state is None:
         return IdHolder.NOBODY
-    ours = (found.producer_id, found.producer_epoch) == (begun.producer_id, begun.epoch)
-    return IdHolder.OURS if ours else IdHolder.ANOTHER
+    is_same_producer = (state.producer_id, state.producer_epoch) == (transaction.producer_id, transaction.epoch)
+    return IdHolder.THIS_PRODUCER if is_same_producer else IdHolder.ANOTHER
 
 
 def longest_timeout_ms(cluster: Cluster) -> int | None:
@@ -334,7 +334,7 @@ def _own_code(answer: Any) -> int:
     return answer.error_code
 
 
-def _worst(answer: Any, asked: Sequence[TopicPartition]) -> tuple[TopicPartition, int]:
+def _worst(answer: Any, requested: Sequence[TopicPartition]) -> tuple[TopicPartition, int]:
     """Return a partition and its code, the worst: one refused partition leaves the others unattempted.
 
     A final code comes before one that is asked for again. Raises TransientError for an answer that leaves one out.
@@ -344,11 +344,11 @@ def _worst(answer: Any, asked: Sequence[TopicPartition]) -> tuple[TopicPartition
         for topic in answer.results_by_topic_v3_and_below
         for part in topic.results_by_partition
     }
-    for tp in asked:
+    for tp in requested:
         if tp not in codes:
             raise TransientError(f"{tp}: the answer leaves this partition out")
     order = [Reaction.FINAL, Reaction.REFRESH, Reaction.RETRY, Reaction.ANSWER]
-    worst = min(asked, key=lambda tp: order.index(reaction(Api.ADD_PARTITIONS_TO_TXN, codes[tp])))
+    worst = min(requested, key=lambda tp: order.index(reaction(Api.ADD_PARTITIONS_TO_TXN, codes[tp])))
     return worst, codes[worst]
 
 
@@ -356,13 +356,14 @@ def _call_with_retries(cluster: Cluster, node: int | None, request: Any, task: s
     return call_with_retries(cluster.connection, node, request, task)
 
 
-def refusal(transactional_id: str, what: str, number: int) -> KeyedwmError:
+def refusal(transactional_id: str, action: str, number: int) -> KeyedwmError:
     """Return the error for an answer that asking again does not change."""
     code, why = Code.of(number), described(number)
     if code.denied:
-        return AccessError(f"not allowed: transaction {transactional_id!r} cannot be {what}: {why}")
+        return AccessError(f"not allowed: transaction {transactional_id!r} cannot be {action}: {why}")
     if code in _AMBIGUOUS:
         return FencedError(
-            f"transaction {transactional_id!r} cannot be {what}, it has ended, or another producer has fenced it: {why}"
+            f"transaction {transactional_id!r} cannot be {action}, it has ended, or another producer has fenced it: "
+            f"{why}"
         )
-    return InputError(f"transaction {transactional_id!r} cannot be {what}: {why}")
+    return InputError(f"transaction {transactional_id!r} cannot be {action}: {why}")

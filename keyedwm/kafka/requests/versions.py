@@ -47,7 +47,7 @@ class Loss:
     since: int
     use: Use
     check: str
-    lost: str
+    consequence: str
 
 
 # What a loss is part of.
@@ -92,20 +92,20 @@ LOSSES = (
 )
 
 
-def missing(use: Use, offered: Mapping[int, int]) -> list[Api]:
-    """Return the requests that a use needs and that are not offered; offered: the newest versions by API key."""
+def missing(use: Use, api_versions: Mapping[int, int]) -> list[Api]:
+    """Return the requests that a use needs and that are not offered; api_versions: the newest versions by API key."""
     return [
         api for api, versions in VERSIONS.items()
-        if use in versions.needed_by and offered.get(api, -1) < versions.oldest
+        if use in versions.needed_by and api_versions.get(api, -1) < versions.oldest
     ]  # fmt: skip
 
 
-def losses(use: Use, offered: Mapping[int, int]) -> list[Loss]:
+def losses(use: Use, api_versions: Mapping[int, int]) -> list[Loss]:
     """Return what is lost in a use with these versions."""
-    return [loss for loss in LOSSES if loss.use is use and offered.get(loss.api, -1) < loss.since]
+    return [loss for loss in LOSSES if loss.use is use and api_versions.get(loss.api, -1) < loss.since]
 
 
-def absent_sentence(use: Use, offered: Mapping[int, int]) -> str | None:
+def absent_sentence(use: Use, api_versions: Mapping[int, int]) -> str | None:
     """Name the requests that a use needs and that are not offered; None if all are."""
-    names = [f"{api.kafka_name} {VERSIONS[api].oldest}" for api in missing(use, offered)]
+    names = [f"{api.kafka_name} {VERSIONS[api].oldest}" for api in missing(use, api_versions)]
     return f"{use.value} needs {', '.join(names)} or newer, which these brokers do not offer" if names else None

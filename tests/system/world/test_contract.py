@@ -177,7 +177,7 @@ def test_a_new_begin_aborts_what_is_open_under_the_id(cluster: Cluster, topic: s
     assert (second.producer_id, second.epoch) != (first.producer_id, first.epoch)
     assert end(cluster, [first], commit=True)[first] is not Fate.COMMITTED
     assert holder(cluster, first) is IdHolder.ANOTHER
-    assert holder(cluster, second) is IdHolder.OURS
+    assert holder(cluster, second) is IdHolder.THIS_PRODUCER
     assert read(cluster, topic, ends(cluster, topic)[0], Isolation.READ_COMMITTED) == []
 
 

@@ -28,49 +28,49 @@ class DidNotAnswerError(wire_errors.KafkaTimeoutError):
     """A call outside that did not end in time; the message names it."""
 
 
-class Outside:
+class BlockingCalls:
     """The calls of one connection manager; used in its loop only."""
 
     def __init__(self, manager: KafkaConnectionManager) -> None:
         self._manager = manager
         self._running: dict[str, Future] = {}
 
-    async def call(self, what: str, act: Callable[[], T], over_at: float) -> T:
+    async def call(self, name: str, act: Callable[[], T], over_at: float) -> T:
         """Run `act` in a thread; returns or raises what it does, DidNotAnswerError if it has not ended by `over_at`.
 
         Where that is too soon for anybody to answer it is a KafkaTimeoutError.
-        what: names it in the error; a second call for the same waits for the end of the first.
+        name: names it in the error; a second call for the same waits for the end of the first.
         """
-        while what in self._running:
-            await self._until(self._running[what], what, over_at)
+        while name in self._running:
+            await self._until(self._running[name], name, over_at)
         ended: Future = Future()
-        self._running[what] = ended
-        made: list[Any] = []
+        self._running[name] = ended
+        results: list[Any] = []
         failed: list[BaseException] = []
 
         def end() -> None:
-            del self._running[what]
+            del self._running[name]
             ended.success(None)
 
         def run() -> None:
             try:
-                made.append(act())
+                results.append(act())
             except BaseException as error:  # noqa: BLE001 (raised below)
                 failed.append(error)
             if not self._manager.closed:
                 self._manager._net.call_soon_threadsafe(end)  # noqa: SLF001 (no public way to ask)
 
-        threading.Thread(target=run, name=f"keyedwm: {what}", daemon=True).start()
-        await self._until(ended, what, over_at)
+        threading.Thread(target=run, name=f"keyedwm: {name}", daemon=True).start()
+        await self._until(ended, name, over_at)
         if failed:
             raise failed[0]
-        return made[0]
+        return results[0]
 
-    async def _until(self, ended: Future, what: str, over_at: float) -> None:
+    async def _until(self, ended: Future, name: str, over_at: float) -> None:
         left_ms = max(over_at - time.monotonic(), 0) * 1_000
         try:
             await self._manager.wait_for(ended, left_ms)
         except wire_errors.KafkaTimeoutError as error:
             if left_ms < FAIR_MS:
-                raise wire_errors.KafkaTimeoutError(f"no time was left for {what}") from error
-            raise DidNotAnswerError(f"{what} {NOT_IN_TIME}") from error
+                raise wire_errors.KafkaTimeoutError(f"no time was left for {name}") from error
+            raise DidNotAnswerError(f"{name} {NOT_IN_TIME}") from error
