@@ -20,7 +20,7 @@ from keyedwm.core.parsing import parse_json
 from keyedwm.core.text import short_repr, shortened
 from keyedwm.savepoint_files import Files
 
-OURS = "keyedwm"  # the directory of this package in a checkpoint
+PACKAGE_DIRECTORY = "keyedwm"  # the directory of this package in a checkpoint
 VERSION = 1
 _NAME = "last_error.json"
 _COMMITS = "commits"
@@ -76,7 +76,7 @@ def leave_error(checkpoint: Files, text: str, batch: int | None = None) -> None:
             "batch": batch,
             "text": shortened(without_logins(text), _MOST_TEXT),
         }
-        checkpoint.below(OURS).write(_NAME, json.dumps(note))
+        checkpoint.below(PACKAGE_DIRECTORY).write(_NAME, json.dumps(note))
     except KeyedwmError as error:
         _log.warning("the error that ended the query could not be left in its checkpoint: %s", error)
 
@@ -86,19 +86,19 @@ def last_error(checkpoint: Files, committed: int | None) -> LastError | None:
 
     Raises InputError where it is damaged, FormatError where its version is unknown, UnavailableError.
     """
-    ours = checkpoint.below(OURS)
-    text = ours.read(_NAME)
+    directory = checkpoint.below(PACKAGE_DIRECTORY)
+    text = directory.read(_NAME)
     if text is None:
         return None
     try:
-        found = parse_json(text)
-        version = found["version"]
+        content = parse_json(text)
+        version = content["version"]
         is_known = version == VERSION
-        error = LastError(at_ms=found["at_ms"], batch=found["batch"], text=found["text"]) if is_known else None
+        error = LastError(at_ms=content["at_ms"], batch=content["batch"], text=content["text"]) if is_known else None
     except (ValueError, KeyError, TypeError, FormatError) as wrong:
-        raise InputError(f"{ours.place}/{_NAME} is damaged: delete it, it holds an error that is past") from wrong
+        raise InputError(f"{directory.place}/{_NAME} is damaged: delete it, it holds an error that is past") from wrong
     if error is None:
         raise FormatError(
-            f"{ours.place}/{_NAME} has version {short_repr(version)}, this keyedwm reads version {VERSION}"
+            f"{directory.place}/{_NAME} has version {short_repr(version)}, this keyedwm reads version {VERSION}"
         )
     return None if committed is not None and committed >= error.batch else error

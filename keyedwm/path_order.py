@@ -43,16 +43,16 @@ def zips_behind_packages(path: list[str]) -> list[str]:
 
 def _forked(program: list[str]) -> None:
     """Let what such a process is for be done by one that is forked, where there is one to fork from."""
-    what = tuple(program[2:]) if program[1:2] == ["-m"] else ()
+    target = tuple(program[2:]) if program[1:2] == ["-m"] else ()
     before = set(sys.modules)
-    if what == _FINDS:  # imported here, not by each Python that starts
+    if target == _FINDS:  # imported here, not by each Python that starts
         from keyedwm.runtime import early_host
 
         early_host.start()
-    elif what in _FORKED:
+    elif target in _FORKED:
         from keyedwm.runtime.forked import run_where_loaded
 
-        run_where_loaded(*what)
+        run_where_loaded(*target)
     for name in set(sys.modules) - before:
         if name.partition(".")[0] == "keyedwm":
             del sys.modules[name]

@@ -103,8 +103,8 @@ class Files:
 
     def is_in(self, other: Files) -> bool:
         """Whether this is another place or lies in it, as far as their names tell."""
-        mine, its = (one.for_spark.rstrip("/") for one in (self, other))
-        return f"{mine}/".startswith(f"{its}/")
+        own, its = (one.for_spark.rstrip("/") for one in (self, other))
+        return f"{own}/".startswith(f"{its}/")
 
     def below(self, name: str) -> Files:
         """Return the place of a directory in this one; what follows a question mark belongs to the store."""
@@ -143,10 +143,10 @@ class Files:
 
         files, at = self._opened()
         with _one_sentence(self.place):
-            found = files.get_file_info(FileSelector(f"{at}/{directory}", allow_not_found=True))
+            infos = files.get_file_info(FileSelector(f"{at}/{directory}", allow_not_found=True))
         return {
             info.base_name: info.mtime_ns // 1_000_000
-            for info in found
+            for info in infos
             if info.type == FileType.File and info.mtime_ns is not None
         }
 
@@ -168,7 +168,7 @@ class Files:
         with _one_sentence(self.place):
             files.create_dir(at, recursive=True)
             if self.is_local:
-                self._put(Path(at), name, text)
+                self._write_beside(Path(at), name, text)
                 return
             with files.open_output_stream(f"{at}/{name}") as stream:  # appears when it is closed
                 stream.write(text.encode())
@@ -181,12 +181,12 @@ class Files:
         """Return the path of this machine that keeps this user from writing here; None if none is known."""
         if not self.is_local:
             return None
-        found = next(str(one) for one in (Path(self.path), *Path(self.path).parents) if os.path.lexists(one))
-        may_write = Path(found).is_dir() and os.access(found, os.W_OK | os.X_OK)
-        return None if may_write else found
+        existing = next(str(one) for one in (Path(self.path), *Path(self.path).parents) if os.path.lexists(one))
+        may_write = Path(existing).is_dir() and os.access(existing, os.W_OK | os.X_OK)
+        return None if may_write else existing
 
     @staticmethod
-    def _put(directory: Path, name: str, text: str) -> None:
+    def _write_beside(directory: Path, name: str, text: str) -> None:
         """Write a file of its own beside the name, and move it there: what lies there is neither followed nor kept."""
         aside = directory / f"_{name}"
         aside.unlink(missing_ok=True)
@@ -227,17 +227,17 @@ def read_savepoint(caller: str, place: str) -> Savepoint:
             f"{caller}: there is no savepoint at {place}: make one with keyedwm savepoint CHECKPOINT {place}"
         )
     try:
-        found = parse_json(text)
-        version = found["version"]
+        content = parse_json(text)
+        version = content["version"]
         if version != VERSION:
             raise FormatError(
                 f"{caller}: {place} has version {short_repr(version)}, this keyedwm reads version {VERSION}"
             )
-        operators = {name: _operator_of(one) for name, one in found["operators"].items()}
-        if not _are_objects(found["sources"]):
+        operators = {name: _operator_of(one) for name, one in content["operators"].items()}
+        if not _are_objects(content["sources"]):
             raise TypeError("sources are no list of objects")
         return Savepoint(
-            place=place, checkpoint=found["checkpoint"], batch=found["batch"], sources=found["sources"],
+            place=place, checkpoint=content["checkpoint"], batch=content["batch"], sources=content["sources"],
             operators=operators,
         )  # fmt: skip
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -246,8 +246,8 @@ def read_savepoint(caller: str, place: str) -> Savepoint:
         ) from error
 
 
-def _operator_of(found: Mapping[str, Any]) -> OperatorState:
-    operator = OperatorState(**found)
+def _operator_of(content: Mapping[str, Any]) -> OperatorState:
+    operator = OperatorState(**content)
     if not (_are_objects(operator.manifests) and _are_objects(operator.states) and operator.manifests):
         raise TypeError("an operator has no list of manifests, or none of states")
     if not isinstance(operator.description, dict | None) or len(operator.manifests) != len(operator.states):
@@ -255,8 +255,8 @@ def _operator_of(found: Mapping[str, Any]) -> OperatorState:
     return operator
 
 
-def _are_objects(found: object) -> bool:
-    return isinstance(found, list) and all(isinstance(one, dict) for one in found)
+def _are_objects(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(one, dict) for one in value)
 
 
 def check_blobs(who: str, manifests: Sequence[Mapping[str, Any]], counts: Mapping[int, int]) -> None:

@@ -30,25 +30,25 @@ class _Later:
     def __init__(self, function: Callable, how: Callable[[Callable], Callable]) -> None:
         functools.update_wrapper(self, function)
         self._function, self._how = function, how
-        self._made: Callable | None = None
+        self._dispatcher: Callable | None = None
         self._ready = False
         _all.append(self)
 
     def __call__(self, *arguments: Any) -> Any:
-        return self.made()(*arguments)
+        return self.dispatcher()(*arguments)
 
-    def made(self) -> Callable:
+    def dispatcher(self) -> Callable:
         """Return the compiled function, which finds compiled functions wherever its module names them."""
         if not self._ready:
             with _lock:
-                if self._made is None:
-                    self._made = self._how(self._function)
+                if self._dispatcher is None:
+                    self._dispatcher = self._how(self._function)
                     names = self._function.__globals__
                     for name, value in list(names.items()):
                         if isinstance(value, _Later):
-                            names[name] = value.made()
+                            names[name] = value.dispatcher()
                     self._ready = True
-        return cast("Callable", self._made)
+        return cast("Callable", self._dispatcher)
 
 
 def compiled(function: _Function) -> _Function:
@@ -71,16 +71,16 @@ def _compiled(function: Callable, **how: bool) -> Callable:
 
     from keyedwm.runtime.numba_cache import KeptCode
 
-    made = numba.njit(nogil=True, **how)(function)
+    result = numba.njit(nogil=True, **how)(function)
     directory = cache_directory()
     if directory is not None:
         before = numba.config.CACHE_DIR
         numba.config.CACHE_DIR = str(directory)
         try:
-            kept = KeptCode(function)
+            cache = KeptCode(function)
             # numba makes a directory in ours with the permissions of the umask
-            if private_dirs.unsafe(Path(kept.cache_path)) is None:
-                made._cache = kept  # noqa: SLF001 (numba takes its own class only)
+            if private_dirs.unsafe(Path(cache.cache_path)) is None:
+                result._cache = cache  # noqa: SLF001 (numba takes its own class only)
             else:
                 _warn_once()
         except RuntimeError as error:
@@ -90,7 +90,7 @@ def _compiled(function: Callable, **how: bool) -> Callable:
             _warn_once()
         finally:
             numba.config.CACHE_DIR = before
-    return cast("Callable", made)
+    return cast("Callable", result)
 
 
 @functools.cache
@@ -112,15 +112,15 @@ def load_cached() -> Iterator[None]:
     while len(_loaded) < len(_all):
         later = _all[len(_loaded)]
         _loaded.append(later)
-        made = later.made()
-        for signature in _kept(made):
-            made.compile(signature)  # type: ignore[attr-defined]
+        dispatcher = later.dispatcher()
+        for signature in _signatures(dispatcher):
+            dispatcher.compile(signature)  # type: ignore[attr-defined]
         yield
 
 
 def kept_signatures() -> int:
     """Count the functions of the imported modules on disk, each as often as there are types of arguments for it."""
-    return sum(len(_kept(later.made())) for later in _all)
+    return sum(len(_signatures(later.dispatcher())) for later in _all)
 
 
 def left_to_compile() -> list[str]:
@@ -128,14 +128,14 @@ def left_to_compile() -> list[str]:
     return [
         f"{later.__module__}.{later.__qualname__}"  # type: ignore[attr-defined]  # as functools.update_wrapper sets them
         for later in _all
-        if later._how is not _inlined and not _kept(later.made())  # noqa: SLF001  our own class
+        if later._how is not _inlined and not _signatures(later.dispatcher())  # noqa: SLF001  our own class
     ]
 
 
-def _kept(made: Callable) -> list[Any]:
+def _signatures(dispatcher: Callable) -> list[Any]:
     """Return the signatures that a function has on disk."""
-    kept = getattr(getattr(made, "_cache", None), "_cache_file", None)
-    return [] if kept is None else [signature for signature, *_ in kept._load_index()]  # noqa: SLF001 (no public way)
+    cache_file = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
+    return [] if cache_file is None else [signature for signature, *_ in cache_file._load_index()]  # noqa: SLF001 (no public way)
 
 
 @functools.cache

@@ -67,16 +67,16 @@ def serve(
 
     def has_operator(steps: Iterable[None]) -> bool:
         """Load, and say whether an operator was asked for meanwhile."""
-        found = False
+        is_operator = False
         for _ in steps:
             while select.select([door], [], [], 0)[0]:
                 guest, asks = accept(door)
-                found |= asks is Asks.OPERATOR
+                is_operator |= asks is Asks.OPERATOR
                 if asks is Asks.PARENT:
                     waiting.append(guest)
                 else:
                     fork_for(guest, manage, door, *waiting)
-        return found
+        return is_operator
 
     def load_next() -> None:
         while left and has_operator(left.pop(0)()):
@@ -90,14 +90,14 @@ def serve(
 
 def options_of(command: Sequence[str]) -> dict[str, str]:
     """Return the settings that a JVM's command line gives Spark, the last of each; `--master` is one too."""
-    found = {}
+    options = {}
     for name, value in pairwise(command):
         if name == "--conf" and "=" in value:
-            option, _, given = value.partition("=")
-            found[option] = given
+            option, _, setting = value.partition("=")
+            options[option] = setting
         elif name == "--master":
-            found[_MASTER_OPTION] = value
-    return found
+            options[_MASTER_OPTION] = value
+    return options
 
 
 def _command(pid: int) -> list[str]:

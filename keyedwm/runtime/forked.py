@@ -105,13 +105,15 @@ def place_of(jvm: int) -> Path | None:
 
 def _taken_over(place: Path, program: Sequence[str] | None) -> socket.socket | None:
     """Hand this process's streams to the host; None if no host takes them. `program`: a module and its arguments."""
-    given = json.dumps({"variables": dict(os.environ), "python": sys.executable, "program": program, "argv": sys.argv})
+    request = json.dumps(
+        {"variables": dict(os.environ), "python": sys.executable, "program": program, "argv": sys.argv}
+    )
     host = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     host.settimeout(_LONGEST_LOAD_S if program is None else _LONGEST_WAIT_S)  # a parent waits until all is loaded
     try:
         host.connect(str(place))
         socket.send_fds(host, [_asks(program).value], _STREAMS)
-        host.sendall(given.encode())
+        host.sendall(request.encode())
         host.shutdown(socket.SHUT_WR)
         if host.recv(1) == _YES:
             return host
@@ -247,24 +249,24 @@ def _serve_in_place_of(guest: socket.socket, manage: Callable[[], None]) -> NoRe
     """Become what the guest was started for, if this process fits it; the guest's socket closes at the end."""
     guest.settimeout(_LONGEST_WAIT_S)
     _, streams, _, _ = socket.recv_fds(guest, 1, len(_STREAMS))
-    with guest.makefile("rb") as sent:
-        given: dict[str, Any] = json.load(sent)
-    if given["python"] != sys.executable or not fits(given["variables"]):
+    with guest.makefile("rb") as request_file:
+        request: dict[str, Any] = json.load(request_file)
+    if request["python"] != sys.executable or not fits(request["variables"]):
         guest.sendall(_NO)
         os._exit(0)
     for stream, own in zip(streams, _STREAMS, strict=True):
         os.dup2(stream, own)
         os.close(stream)
     os.environ.clear()
-    os.environ.update(given["variables"])
-    sys.argv[:] = given["argv"]
+    os.environ.update(request["variables"])
+    sys.argv[:] = request["argv"]
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     guest.sendall(_YES)
     _end_when_left(guest)
-    if given["program"] is None:
+    if request["program"] is None:
         manage()
         os._exit(0)
-    _run(*given["program"])
+    _run(*request["program"])
 
 
 def _end_when_left(guest: socket.socket) -> None:

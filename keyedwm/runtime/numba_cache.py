@@ -82,13 +82,13 @@ class _Files(IndexDataCacheFile):
 def _content(path: str) -> bytes | None:
     """The content written to a file, None if it is not there, cannot be read or holds anything else."""
     try:
-        found = Path(path).read_bytes()
+        octets = Path(path).read_bytes()
     except FileNotFoundError:
         return None
     except OSError as error:
         _warn_of(path, error.strerror or str(error))
         return None
-    digest, content = found[:_DIGEST_BYTES], found[_DIGEST_BYTES:]
+    digest, content = octets[:_DIGEST_BYTES], octets[_DIGEST_BYTES:]
     if hashlib.sha256(content).digest() != digest:
         _tell_damage(str(Path(path).parent))
         return None

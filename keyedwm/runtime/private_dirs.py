@@ -22,13 +22,13 @@ def places(variables: Mapping[str, str], purpose: str) -> list[Path]:
 
     A container that runs as any number has no home, and one with a file system that is only read no temporary ones.
     """
-    found = []
+    paths = []
     with suppress(RuntimeError):  # neither HOME nor a user of that number
         home = variables.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
-        found.append(Path(home, "keyedwm", purpose))
+        paths.append(Path(home, "keyedwm", purpose))
     with suppress(FileNotFoundError):
-        found.append(Path(tempfile.gettempdir(), f"keyedwm-{purpose}-{os.geteuid()}"))
-    return [without_links(place) for place in found]
+        paths.append(Path(tempfile.gettempdir(), f"keyedwm-{purpose}-{os.geteuid()}"))
+    return [without_links(place) for place in paths]
 
 
 def without_links(place: Path) -> Path:
@@ -44,13 +44,13 @@ def unsafe(place: Path) -> str | None:
         for path in line:
             if not path.exists():
                 path.mkdir(mode=_MODE, exist_ok=True)
-        found = [path.lstat() for path in line]
+        statuses = [path.lstat() for path in line]
     except OSError as error:
         return f"cannot be made ({error.strerror})"
-    for path, of in zip(line[:-1], found[:-1], strict=True):
+    for path, of in zip(line[:-1], statuses[:-1], strict=True):
         if (why := _exchangeable(of)) is not None:
             return f"lies under {path}, which {why}"
-    why = _foreign(found[-1], {os.geteuid()}) or _written_by_others(found[-1])
+    why = _foreign(statuses[-1], {os.geteuid()}) or _written_by_others(statuses[-1])
     if why is not None:
         return why
     return None if os.access(place, os.W_OK | os.X_OK) else "is not writable"
@@ -62,13 +62,15 @@ def _exchangeable(ancestor: os.stat_result) -> str | None:
     return _foreign(ancestor, {os.geteuid(), 0}) or (None if sticky else _written_by_others(ancestor))
 
 
-def _foreign(found: os.stat_result, owners: set[int]) -> str | None:
-    if not stat.S_ISDIR(found.st_mode):
+def _foreign(status: os.stat_result, owners: set[int]) -> str | None:
+    if not stat.S_ISDIR(status.st_mode):
         return "is no directory, or a link"
-    return None if found.st_uid in owners else f"belongs to the user with the id {found.st_uid}"
+    return None if status.st_uid in owners else f"belongs to the user with the id {status.st_uid}"
 
 
-def _written_by_others(found: os.stat_result) -> str | None:
+def _written_by_others(status: os.stat_result) -> str | None:
     return (
-        f"may be written by others (mode {stat.S_IMODE(found.st_mode):04o})" if found.st_mode & _OTHERS_WRITE else None
+        f"may be written by others (mode {stat.S_IMODE(status.st_mode):04o})"
+        if status.st_mode & _OTHERS_WRITE
+        else None
     )

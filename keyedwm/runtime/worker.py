@@ -101,18 +101,18 @@ def hush() -> None:
         main.print = _say_nothing  # type: ignore[union-attr]
 
 
-def _unless_spark_left(tell: Callable[..., None]) -> Callable[..., None]:
+def _unless_spark_left(report: Callable[..., None]) -> Callable[..., None]:
     """Return a hook for errors that end the process, which tells none that only says that Spark has left."""
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if issubclass(kind, (BrokenPipeError, ConnectionResetError)):
             os._exit(1)
-        tell(kind, error, trace)
+        report(kind, error, trace)
 
     return hook
 
 
-def _say_nothing(*_words: object) -> None:
+def _say_nothing(*_texts: object) -> None:
     """Stand in for `print` in the module of that process alone."""
 
 
@@ -179,9 +179,9 @@ def arrived(_sent_by: str, kind: type[_Kind], state: Any) -> _Kind:
     """Make on the worker what was sent; its name is in `_GATE`."""
     leave_quietly()
     hush()
-    made = kind.__new__(kind)
-    if hasattr(made, "__setstate__"):
-        made.__setstate__(state)
+    value = kind.__new__(kind)
+    if hasattr(value, "__setstate__"):
+        value.__setstate__(state)
     else:
-        made.__dict__.update(state or {})
-    return made
+        value.__dict__.update(state or {})
+    return value

@@ -34,14 +34,14 @@ def create_topic(
     )
     request = CreateTopicsRequest(topics=[topic], timeout_ms=_TIMEOUT_MS, validate_only=False, max_version=5)
     _ask(cluster, request, lambda response: response.topics[0], f"creating topic {name!r}", name)
-    _await_metadata(cluster, name, lambda found: found == partitions)
+    _await_metadata(cluster, name, lambda count: count == partitions)
 
 
 def delete_topic(cluster: Cluster, name: str) -> None:
     """Delete a topic; raises UnknownTopicError if there is none."""
     request = DeleteTopicsRequest(topic_names=[name], timeout_ms=_TIMEOUT_MS, max_version=5)
     _ask(cluster, request, lambda response: response.responses[0], f"deleting topic {name!r}", name)
-    _await_metadata(cluster, name, lambda found: found == 0)
+    _await_metadata(cluster, name, lambda count: count == 0)
 
 
 def create_partitions(cluster: Cluster, name: str, total: int) -> None:
@@ -49,7 +49,7 @@ def create_partitions(cluster: Cluster, name: str, total: int) -> None:
     topic = CreatePartitionsRequest.CreatePartitionsTopic(name=name, count=total, assignments=None)
     request = CreatePartitionsRequest(topics=[topic], timeout_ms=_TIMEOUT_MS, validate_only=False, max_version=3)
     _ask(cluster, request, lambda response: response.results[0], f"growing topic {name!r} to {total} partitions", name)
-    _await_metadata(cluster, name, lambda found: found == total)
+    _await_metadata(cluster, name, lambda count: count == total)
 
 
 def _ask(cluster: Cluster, request: Any, outcome: Callable[[Any], Any], task: str, topic: str) -> None:
@@ -77,7 +77,7 @@ def _ask(cluster: Cluster, request: Any, outcome: Callable[[Any], Any], task: st
         retry.pause(described(answer.error_code))
 
 
-def _await_metadata(cluster: Cluster, topic: str, reached: Callable[[int], bool]) -> None:
+def _await_metadata(cluster: Cluster, topic: str, is_current: Callable[[int], bool]) -> None:
     retry = Retry(cluster.config, f"waiting for the change of topic {topic!r}")
-    while not reached(len(cluster.partitions([topic], missing_ok=True).get(topic, ()))):
+    while not is_current(len(cluster.partitions([topic], missing_ok=True).get(topic, ()))):
         retry.pause("the brokers still answer with the old state")

@@ -107,8 +107,8 @@ def container_broker(*, port: int | None = None, extra: Mapping[str, str] | None
             try:
                 container.start()
             except (DockerException, TimeoutError, RuntimeError) as error:
-                said = complaint(_log(container) or str(error))
-                raise UnavailableError(f"the container with Kafka did not start at {host}:{port}: {said}") from error
+                reason = complaint(_log(container) or str(error))
+                raise UnavailableError(f"the container with Kafka did not start at {host}:{port}: {reason}") from error
             yield ContainerBroker(f"{host}:{port}", name)
         finally:
             container.stop()

@@ -23,10 +23,10 @@ def has_docker() -> bool:
     if docker is None:
         return False
     try:
-        said = subprocess.run([docker, "info"], capture_output=True, check=False, timeout=_ANSWER_LIMIT_S)
+        process = subprocess.run([docker, "info"], capture_output=True, check=False, timeout=_ANSWER_LIMIT_S)
     except subprocess.TimeoutExpired:
         return False
-    return said.returncode == 0
+    return process.returncode == 0
 
 
 def main() -> int:

@@ -200,10 +200,10 @@ def _fetched(directory: Path) -> list[Path]:
 
 def _check(jars: Sequence[Path], hashes: Mapping[str, str]) -> None:
     for jar in jars:
-        found = hash_of(jar)
-        if found != hashes.get(jar.name):
+        digest = hash_of(jar)
+        if digest != hashes.get(jar.name):
             raise UnavailableError(
-                f"{jar.name} from the Maven registry has the SHA-256 {found}, not that of keyedwm.testing.ivy: "
+                f"{jar.name} from the Maven registry has the SHA-256 {digest}, not that of keyedwm.testing.ivy: "
                 "it is another file than before, or a version was changed without its hash"
             )
 
@@ -251,9 +251,9 @@ def _run_ivy(work: Path, jars: Path, name: str) -> None:
         finally:
             ivy.kill()
     if code != 0:
-        said = log.read_text(errors="replace")
+        output = log.read_text(errors="replace")
         raise UnavailableError(
-            f"could not fetch the jars of {name}: the Maven registry did not answer or lacks one ({complaint(said)})"
+            f"could not fetch the jars of {name}: the Maven registry did not answer or lacks one ({complaint(output)})"
         )
 
 
@@ -264,10 +264,10 @@ def _watch(ivy: subprocess.Popen, log: Path, name: str) -> int | None:
         try:
             return ivy.wait(patience_s)
         except subprocess.TimeoutExpired:
-            said = log.read_text(errors="replace")
+            output = log.read_text(errors="replace")
             print(
-                f"fetching {name}: {said.count(chr(9) + 'found ')} jars found, {said.count('[SUCCESSFUL ]')} fetched "
-                f"(once; kept in {cache_dir()})",
+                f"fetching {name}: {output.count(chr(9) + 'found ')} jars found, {output.count('[SUCCESSFUL ]')} "
+                f"fetched (once; kept in {cache_dir()})",
                 file=sys.stderr,
             )
             patience_s = REPORT_S
@@ -279,12 +279,12 @@ def _watch(ivy: subprocess.Popen, log: Path, name: str) -> int | None:
 
 def _ivy_jar() -> Path:
     spec = find_spec("pyspark")
-    found = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar")) if spec and spec.origin else []
-    if not found:
+    jars = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar")) if spec and spec.origin else []
+    if not jars:
         raise UnavailableError(
             "found no jars/ivy-*.jar in the installed PySpark: install pyspark 4.2 or newer from PyPI"
         )
-    return found[-1]
+    return jars[-1]
 
 
 ARTIFACTS = (

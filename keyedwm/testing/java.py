@@ -16,7 +16,7 @@ from pathlib import Path
 
 from keyedwm.core.errors import KeyedwmError
 
-WANTED = (17, 21)
+VERSIONS = (17, 21)
 _INSTALL = "install a Java 17 or 21 runtime (for example openjdk-17-jre-headless) and point JAVA_HOME or PATH at it"
 
 _INSTALLED = ("/usr/lib/jvm", "/Library/Java/JavaVirtualMachines", "/opt/java")
@@ -31,14 +31,14 @@ class JavaError(KeyedwmError):
 def find_java() -> Path:
     """The `java` program to use; raises JavaError if there is none of a wanted version."""
     home = os.environ.get("JAVA_HOME")
-    found = Path(home) / "bin" / "java" if home else shutil.which("java")
-    if found is None:
+    program = Path(home) / "bin" / "java" if home else shutil.which("java")
+    if program is None:
         raise JavaError(f"found no java on PATH and JAVA_HOME is not set: {_INSTALL}")
-    java = Path(found)
+    java = Path(program)
     if not os.access(java, os.X_OK):
         raise JavaError(f"JAVA_HOME={home} holds no bin/java: {_INSTALL}")
     version = java_version(java)
-    if version not in WANTED:
+    if version not in VERSIONS:
         raise JavaError(f"found Java {version or 'of an unknown version'} at {java}: {_INSTALL}")
     return java
 
@@ -64,8 +64,8 @@ def find_newer_java(least: int, who: str, folders: Sequence[str] = _INSTALLED) -
 
 def java_version(java: Path) -> int | None:
     """The feature version that this program reports (8 for `1.8.0_372`), None if it reports none."""
-    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=60).stderr
-    match = re.search(r'version "(?:1\.)?(\d+)', said)
+    output = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=60).stderr
+    match = re.search(r'version "(?:1\.)?(\d+)', output)
     return int(match[1]) if match else None
 
 

@@ -203,8 +203,8 @@ def _bootstrap(java: Path, jars: Path, options: str) -> Mapping[str, bytes]:
                 f"Kafka could not format its directory: {complaint(formatted.stdout + formatted.stderr)}"
             )
         data = home / "data"
-        written = [path for path in data.rglob("*") if path.is_file() and path.name != _META]
-        return {str(path.relative_to(data)): path.read_bytes() for path in written}
+        paths = [path for path in data.rglob("*") if path.is_file() and path.name != _META]
+        return {str(path.relative_to(data)): path.read_bytes() for path in paths}
 
 
 def _write_properties(path: Path, properties: Mapping[str, str]) -> None:
@@ -247,9 +247,9 @@ def free_ports(count: int) -> list[int]:
     Not from the range that the kernel gives to outgoing connections: while the broker is down, a client that tries to
     reach it would sooner or later be given that very port and hold it.
     """
-    found: set[int] = set()
-    while len(found) < count:
+    ports: set[int] = set()
+    while len(ports) < count:
         port = secrets.choice(PORTS)
         with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            found.add(port)
-    return list(found)
+            ports.add(port)
+    return list(ports)

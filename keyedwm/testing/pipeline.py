@@ -31,7 +31,7 @@ __all__ = ["RESTART", "Record", "Restart", "Result", "Schema", "Silence", "Step"
 
 _CLOCK = "clock"
 # Set by `run` itself, so that they would contradict the steps.
-_OURS = ("kafka.bootstrap.servers", "subscribe", "subscribePattern", "assign", "startingOffsets", "testClock")
+_OWN_OPTIONS = ("kafka.bootstrap.servers", "subscribe", "subscribePattern", "assign", "startingOffsets", "testClock")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,13 +163,13 @@ class _Running:
         data = [row for row in fresh if row.get(CONTROL) is None]
         progress = source_progress(query)
         last = progress[0] if progress else {}
-        shown = last.get("watermark", {}).get("0")
+        watermark = last.get("watermark", {}).get("0")
         return Result(
             rows=[
                 {k: v for k, v in row.items() if k not in (CONTROL, REJECTED)} for row in data if not row.get(REJECTED)
             ],
             rejected=[row[REJECTED] for row in data if row.get(REJECTED) is not None],
-            watermark=None if shown is None else _instant(shown),
+            watermark=None if watermark is None else _instant(watermark),
             held_by=last.get("held_by", {}).get("0"),
             idle=last.get("idle", 0),
             progress=progress,
@@ -182,21 +182,21 @@ class _Running:
 
 
 def _checked_options(options: Mapping[str, str]) -> dict[str, str]:
-    ours = {name.lower() for name in _OURS}
+    own = {name.lower() for name in _OWN_OPTIONS}
     for name in options:
-        if name.lower() in ours:
+        if name.lower() in own:
             raise OptionError(f"run: option {name} is set by run itself, from the steps and topics: leave it out")
     return dict(options)
 
 
 def _sizes(records: Sequence[Record], topics: Mapping[str, int] | None) -> dict[str, int]:
     """The partitions of each topic: as given, or as many as the records name."""
-    named: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for one in records:
-        named[one.topic] = max(named.get(one.topic, 0), one.partition + 1)
+        sizes[one.topic] = max(sizes.get(one.topic, 0), one.partition + 1)
     if topics is None:
-        return named or {TOPIC: 1}
-    for topic, partitions in named.items():
+        return sizes or {TOPIC: 1}
+    for topic, partitions in sizes.items():
         if topics.get(topic, 0) < partitions:
             raise InputError(
                 f"run: a record is for partition {partitions - 1} of topic {topic!r}, which has {topics.get(topic, 0)} "
@@ -205,19 +205,19 @@ def _sizes(records: Sequence[Record], topics: Mapping[str, int] | None) -> dict[
     return dict(topics)
 
 
-def _instant(shown: str) -> datetime | None:
+def _instant(text: str) -> datetime | None:
     with suppress(ValueError):
-        return datetime.fromisoformat(shown.replace("Z", "+00:00"))
+        return datetime.fromisoformat(text.replace("Z", "+00:00"))
     return None
 
 
 @contextmanager
 def few_tasks(spark: SparkSession) -> Iterator[None]:
     """One bucket, and the store that windows need, for the time of the test: its rows are few."""
-    wanted = {**recommended_conf(cores=1)}
-    before: dict[str, str | None] = {name: spark.conf.get(name, None) for name in wanted}
+    conf = {**recommended_conf(cores=1)}
+    before: dict[str, str | None] = {name: spark.conf.get(name, None) for name in conf}
     try:
-        for name, value in wanted.items():
+        for name, value in conf.items():
             spark.conf.set(name, value)
         yield
     finally:

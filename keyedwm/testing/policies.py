@@ -46,13 +46,13 @@ def check_policy(policy: Policy, *, seeds: int = 100, first_seed: int = 0) -> No
 def _batches(seed: int, count: int = 6) -> list[_Batch]:
     chance = random.Random(seed)  # noqa: S311  a seed, not a secret
     now_ms, top_ms = _START_MS, _START_MS + chance.randrange(-_SPREAD_MS, _SPREAD_MS)
-    made: list[_Batch] = []
+    batches: list[_Batch] = []
     for _ in range(count):
         now_ms += chance.choice((0, 1, 1_000, chance.randrange(_SPREAD_MS)))
         top_ms += chance.randrange(_SPREAD_MS)
         events = [top_ms - chance.randrange(_SPREAD_MS) for _ in range(chance.randrange(1, _EVENTS))]
-        made.append((events, now_ms))
-    return made
+        batches.append((events, now_ms))
+    return batches
 
 
 def _check_monotone(policy: Policy, batches: Sequence[_Batch], seed: int) -> None:
@@ -144,14 +144,14 @@ def _check_size(policy: Policy, seed: int) -> None:
     _require(size <= METADATA_BYTES, "small", seed, f"after {_LONG} batches the state takes {size} bytes")
 
 
-def _require_same(policy: Policy, runs: tuple[PolicyRun, PolicyRun], now_ms: int, seed: int, what: str) -> None:
+def _require_same(policy: Policy, runs: tuple[PolicyRun, PolicyRun], now_ms: int, seed: int, subject: str) -> None:
     """Require the same answers, now and with the clock further on; the runs themselves are not asked."""
     copies = [policy.build(run.snapshot()) for run in runs]
     for later_ms in (0, 1, 1_000, _SPREAD_MS):
         one, other = (copy.current(now_ms + later_ms) for copy in copies)
-        _require(one == other, "cut-independent", seed, f"{what}, differ at {now_ms + later_ms}: {one}, {other}")
+        _require(one == other, "cut-independent", seed, f"{subject}, differ at {now_ms + later_ms}: {one}, {other}")
 
 
-def _require(holds: bool, law: str, seed: int, found: str) -> None:
+def _require(holds: bool, law: str, seed: int, difference: str) -> None:
     if not holds:
-        raise AssertionError(f"the policy is not {law} (seed {seed}): {found}")
+        raise AssertionError(f"the policy is not {law} (seed {seed}): {difference}")

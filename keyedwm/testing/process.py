@@ -48,7 +48,7 @@ class ServerProcess:
         """
         if self._process:
             raise OutOfTurnError(f"{self._name} runs already")
-        seen = self._log.stat().st_size if self._log.exists() else 0
+        log_size = self._log.stat().st_size if self._log.exists() else 0
         with self._log.open("a") as out:
             self._process = subprocess.Popen(
                 self._command,
@@ -56,10 +56,10 @@ class ServerProcess:
             )  # fmt: skip
         self._guard = Guard("process", str(self._process.pid), str(self._home))
         limit = time.monotonic() + START_LIMIT_S
-        while not serves(self.log[seen:]):
+        while not serves(self.log[log_size:]):
             if self._process.poll() is not None or time.monotonic() > limit:
                 self.kill()
-                raise UnavailableError(f"{self._name} did not start: {complaint(self.log[seen:])}")
+                raise UnavailableError(f"{self._name} did not start: {complaint(self.log[log_size:])}")
             time.sleep(0.05)
 
     def stop(self) -> None:

@@ -104,11 +104,11 @@ def registry(*, port: int | None = None) -> Iterator[Registry]:
 
     Raises JavaError without a Java that is new enough, UnavailableError if it cannot be fetched or does not start.
     """
-    given = os.environ.get(VARIABLE)
-    if given:
+    address = os.environ.get(VARIABLE)
+    if address:
         if port:
             raise OptionError(f"the schema registry given by {VARIABLE} cannot be given a port: unset {VARIABLE}")
-        yield GivenRegistry(given)
+        yield GivenRegistry(address)
         return
     if port is not None and is_taken(port):
         raise OptionError(f"port {port} is taken: something listens there already; name another one, or none")

@@ -80,15 +80,17 @@ Columns: TypeAlias = dict[tuple[str, int], RecordColumns]
 
 def records_of(steps: Sequence[Step]) -> list[Record]:
     """Return the records of all steps; raises InputError for a step that is none."""
-    found: list[Record] = []
+    records: list[Record] = []
     for number, step in enumerate(steps):
         if isinstance(step, Silence | Restart):
             continue
         if isinstance(step, str | bytes | Record) or not all(isinstance(one, Record) for one in step):
-            shown = repr(step)[:60]
-            raise InputError(f"run: step {number} is {shown}: a list of records, Silence(...) or RESTART is expected")
-        found += step
-    return found
+            step_text = repr(step)[:60]
+            raise InputError(
+                f"run: step {number} is {step_text}: a list of records, Silence(...) or RESTART is expected"
+            )
+        records += step
+    return records
 
 
 def columns_of(records: Sequence[Record], schemas: Schemas) -> Columns:
@@ -97,17 +99,17 @@ def columns_of(records: Sequence[Record], schemas: Schemas) -> Columns:
     def encoded(value: Any, option: str) -> bytes | None:
         return schemas.bytes_of(value, option) if isinstance(value, SchemaValue) else _bytes(value)
 
-    found: dict[tuple[str, int], list[Record]] = {}
+    by_partition: dict[tuple[str, int], list[Record]] = {}
     for one in records:
-        found.setdefault((one.topic, one.partition), []).append(one)
+        by_partition.setdefault((one.topic, one.partition), []).append(one)
     return {
         tp: RecordColumns(
-            np.array([one.timestamp_ms for one in held], np.int64),
-            key=pa.array([encoded(one.key, "key.format") for one in held], pa.binary()),
-            value=pa.array([encoded(one.value, "value.format") for one in held], pa.binary()),
-            headers=pa.array([_headers(one) for one in held], _HEADERS),
+            np.array([one.timestamp_ms for one in of_partition], np.int64),
+            key=pa.array([encoded(one.key, "key.format") for one in of_partition], pa.binary()),
+            value=pa.array([encoded(one.value, "value.format") for one in of_partition], pa.binary()),
+            headers=pa.array([_headers(one) for one in of_partition], _HEADERS),
         )
-        for tp, held in found.items()
+        for tp, of_partition in by_partition.items()
     }
 
 

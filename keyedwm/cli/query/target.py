@@ -14,7 +14,7 @@ from keyedwm.cli.query.picture import Publication
 from keyedwm.cli.query.tables import Reach, table_at
 from keyedwm.core.errors import FormatError, InputError
 from keyedwm.core.parsing import parse_json
-from keyedwm.last_error import OURS
+from keyedwm.last_error import PACKAGE_DIRECTORY
 from keyedwm.savepoint_files import Files
 from pyspark_wm_sink.batch.record import Record
 from pyspark_wm_sink.kafka.ledger import Ledger, entry_name
@@ -83,7 +83,7 @@ def target_of(files: Files, given: str | None, reach: Reach) -> Target | None:
     """
     if given is None:
         ledger = ledger_of(files)
-        return None if ledger is None else LedgerTarget(ledger, files.below(OURS))
+        return None if ledger is None else LedgerTarget(ledger, files.below(PACKAGE_DIRECTORY))
     if reach.catalog:
         if table_at(given, reach, 1) is None:
             raise InputError(f"--target {given}: there is no such table in the catalog")
@@ -106,9 +106,9 @@ def target_of(files: Files, given: str | None, reach: Reach) -> Target | None:
 
 def ledger_of(files: Files) -> Ledger | None:
     """Return the ledger in a checkpoint, where a query into Kafka has it unless the option `ledger` says otherwise."""
-    if files.names(OURS) is None:
+    if files.names(PACKAGE_DIRECTORY) is None:
         return None
-    place = files.below(OURS)
+    place = files.below(PACKAGE_DIRECTORY)
     return Ledger(Path(place.path) if place.is_local else place.place)
 
 

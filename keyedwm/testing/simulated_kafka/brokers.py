@@ -41,9 +41,9 @@ class Brokers(Coordinators):
     def recreate(self, topic: str, partitions: int) -> None:
         """Delete a topic with the offsets that groups have committed for it, and create it anew."""
         self.earlier_ids[topic] = self.topic_ids[topic]
-        for held in self.groups.values():
-            for tp in [tp for tp in held if tp[0] == topic]:
-                del held[tp]
+        for offsets in self.groups.values():
+            for tp in [tp for tp in offsets if tp[0] == topic]:
+                del offsets[tp]
         self.create(topic, partitions)
 
     def is_silent(self, node: int) -> bool:
@@ -80,10 +80,10 @@ class Brokers(Coordinators):
         names = sorted(self.topic_ids) if request.topics is None else [topic.name for topic in request.topics]
         stale = self.stale()
         ids = {**self.topic_ids, **self.earlier_ids} if stale else self.topic_ids
-        hidden = names[:1] if stale and names and names[0] not in self.earlier_ids else []
+        omitted = names[:1] if stale and names and names[0] not in self.earlier_ids else []
         topics = []
         for name in names:
-            known = name in self.topic_ids and name not in hidden
+            known = name in self.topic_ids and name not in omitted
             parts = [
                 topic_type.MetadataResponsePartition(
                     error_code=0, partition_index=partition, leader_id=log.leader, leader_epoch=log.epoch,

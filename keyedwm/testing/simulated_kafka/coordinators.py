@@ -94,10 +94,10 @@ class Coordinators:
             self.coordinator_of[key] = self._after(self._coordinator(key))
         node = self._coordinator(key)
         host, port = self.addresses[node]
-        found = FindCoordinatorResponse.Coordinator(
+        coordinator = FindCoordinatorResponse.Coordinator(
             key=key, node_id=node, host=host, port=port, error_code=0, error_message=None
         )
-        return FindCoordinatorResponse(throttle_time_ms=0, coordinators=[found])
+        return FindCoordinatorResponse(throttle_time_ms=0, coordinators=[coordinator])
 
     def _transaction(self, node: int, name: str, producer_id: int, epoch: int) -> tuple[Code, Transaction | None]:
         if self._coordinator(name) != node:
@@ -134,20 +134,20 @@ class Coordinators:
             node, request.v3_and_below_transactional_id, request.v3_and_below_producer_id,
             request.v3_and_below_producer_epoch,
         )  # fmt: skip
-        wanted = [(topic.name, part) for topic in request.v3_and_below_topics for part in topic.partitions]
+        partitions = [(topic.name, part) for topic in request.v3_and_below_topics for part in topic.partitions]
         if known is not None:
             self._open(request.v3_and_below_transactional_id, known)
-            known.partitions |= set(wanted)
+            known.partitions |= set(partitions)
         results = [
             topic_type(
                 name=name,
                 results_by_partition=[
                     topic_type.AddPartitionsToTxnPartitionResult(partition_index=part, partition_error_code=int(code))
-                    for of, part in wanted
+                    for of, part in partitions
                     if of == name
                 ],
             )
-            for name in dict.fromkeys(name for name, _ in wanted)
+            for name in dict.fromkeys(name for name, _ in partitions)
         ]
         return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=results)
 
@@ -227,23 +227,23 @@ class Coordinators:
 
     def _ListTransactions(self, node: int, request: Any) -> Any:
         state_type = ListTransactionsResponse.TransactionState
-        found = [
+        states = [
             state_type(transactional_id=name, producer_id=known.producer_id, transaction_state=known.state)
             for name, known in sorted(self.transactions.items())
             if self._coordinator(name) == node and (not request.state_filters or known.state in request.state_filters)
         ]
         return ListTransactionsResponse(
-            throttle_time_ms=0, error_code=0, unknown_state_filters=[], transaction_states=found
+            throttle_time_ms=0, error_code=0, unknown_state_filters=[], transaction_states=states
         )
 
     def _ListGroups(self, node: int, _request: Any) -> Any:
         listed = ListGroupsResponse.ListedGroup
-        found = [
+        groups = [
             listed(group_id=name, protocol_type="", group_state="Empty")
             for name in sorted(self.groups)
             if self._coordinator(name) == node
         ]
-        return ListGroupsResponse(throttle_time_ms=0, error_code=0, groups=found)
+        return ListGroupsResponse(throttle_time_ms=0, error_code=0, groups=groups)
 
     def _DescribeConfigs(self, _node: int, request: Any) -> Any:
         result_type = DescribeConfigsResponse.DescribeConfigsResult
@@ -266,13 +266,13 @@ class Coordinators:
     def _OffsetCommit(self, node: int, request: Any) -> Any:
         topic_type = OffsetCommitResponse.OffsetCommitResponseTopic
         code = Code.NONE if self._coordinator(request.group_id) == node else Code.NOT_COORDINATOR
-        held = self.groups.setdefault(request.group_id, {})
+        offsets = self.groups.setdefault(request.group_id, {})
         topics = []
         for topic in request.topics:
             parts = []
             for part in topic.partitions:
                 if code is Code.NONE:
-                    held[topic.name, part.partition_index] = (part.committed_offset, part.committed_metadata or "")
+                    offsets[topic.name, part.partition_index] = (part.committed_offset, part.committed_metadata or "")
                 parts.append(
                     topic_type.OffsetCommitResponsePartition(partition_index=part.partition_index, error_code=int(code))
                 )
@@ -284,25 +284,25 @@ class Coordinators:
         topic_type = group_type.OffsetFetchResponseTopics
         groups = []
         for group in request.groups:
-            ours = self._coordinator(group.group_id) == node
-            held = self.groups.get(group.group_id, {}) if ours else {}
-            wanted = [(topic.name, part) for topic in group.topics or () for part in topic.partition_indexes]
+            is_coordinator = self._coordinator(group.group_id) == node
+            offsets = self.groups.get(group.group_id, {}) if is_coordinator else {}
+            partitions = [(topic.name, part) for topic in group.topics or () for part in topic.partition_indexes]
             if group.topics is None:
-                wanted = sorted(held)
+                partitions = sorted(offsets)
             topics = [
                 topic_type(
                     name=name,
                     partitions=[
                         topic_type.OffsetFetchResponsePartitions(
-                            partition_index=part, committed_offset=held.get((name, part), (-1, ""))[0],
-                            committed_leader_epoch=-1, metadata=held.get((name, part), (-1, ""))[1], error_code=0,
+                            partition_index=part, committed_offset=offsets.get((name, part), (-1, ""))[0],
+                            committed_leader_epoch=-1, metadata=offsets.get((name, part), (-1, ""))[1], error_code=0,
                         )
-                        for of, part in wanted
+                        for of, part in partitions
                         if of == name
                     ],
                 )
-                for name in dict.fromkeys(name for name, _ in wanted)
+                for name in dict.fromkeys(name for name, _ in partitions)
             ]  # fmt: skip
-            code = Code.NONE if ours else Code.NOT_COORDINATOR
+            code = Code.NONE if is_coordinator else Code.NOT_COORDINATOR
             groups.append(group_type(group_id=group.group_id, topics=topics, error_code=int(code)))
         return OffsetFetchResponse(throttle_time_ms=0, groups=groups)

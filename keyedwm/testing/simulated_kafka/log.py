@@ -135,18 +135,18 @@ class Log:
     def read(self, offset: int, *, committed: bool, most_bytes: int) -> tuple[bytes, list[tuple[int, int]]]:
         """The batches from the one that holds `offset` on, and the aborted transactions among them."""
         until = self.stable if committed else self.end
-        taken: list[Batch] = []
+        batches: list[Batch] = []
         size = 0
         for batch in self.batches:
             if batch.last < offset or batch.first >= until:
                 continue
-            if taken and size + len(batch.data) > most_bytes:
+            if batches and size + len(batch.data) > most_bytes:
                 break
-            taken.append(batch)
+            batches.append(batch)
             size += len(batch.data)
-        last = taken[-1].last if taken else offset
+        last = batches[-1].last if batches else offset
         aborted = [(pid, first) for pid, first, end in self.aborted if end >= offset and first <= last]
-        return b"".join(batch.data for batch in taken), aborted if committed else []
+        return b"".join(batch.data for batch in batches), aborted if committed else []
 
 
 def marker(producer_id: int, epoch: int, *, commit: bool, now_ms: float) -> bytes:

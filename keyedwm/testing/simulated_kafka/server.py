@@ -63,7 +63,7 @@ class SimulatedKafka:
         """Return the framed answer to a request without its length."""
         api, version, correlation_id = struct.unpack_from(">hhi", frame)
         if api == ApiVersionsResponse.API_KEY:
-            response, version = _offered(), min(version, _VERSIONS[api])
+            response, version = _api_versions(), min(version, _VERSIONS[api])
         else:
             request = _REQUESTS[api].decode(frame, version=version, header=True)
             with self._lock:
@@ -84,11 +84,11 @@ def simulated_kafka(clock: Clock) -> Iterator[SimulatedKafka]:
         try:
             yield broker
         finally:
-            _shut([listener, *peers])
+            _close_all([listener, *peers])
             accepting.join()
 
 
-def _offered() -> ApiVersionsResponse:
+def _api_versions() -> ApiVersionsResponse:
     keys = [
         ApiVersionsResponse.ApiVersion(api_key=api, min_version=0, max_version=newest)
         for api, newest in _VERSIONS.items()
@@ -121,7 +121,7 @@ def _receive(peer: socket.socket, size: int) -> bytes:
     return bytes(data)
 
 
-def _shut(sockets: Iterable[Any]) -> None:
+def _close_all(sockets: Iterable[Any]) -> None:
     for one in sockets:
         with suppress(OSError):  # closed by its peer
             one.shutdown(socket.SHUT_RDWR)
