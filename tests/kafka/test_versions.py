@@ -96,7 +96,7 @@ EVENT_HUBS = {"OffsetForLeaderEpoch": None, "Fetch": 11, "DescribeTransactions":
 def test_a_server_without_epoch_requests_is_read_without_a_check_and_with_one_warning(
     through: Connect, topic_of: Callable[..., str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster_module, "_said", set())
+    monkeypatch.setattr(cluster_module, "_warned", set())
     cluster, topic = through(EVENT_HUBS), topic_of(1)
     for _ in range(2):
         cluster.warn_of_losses(Use.SOURCE)
