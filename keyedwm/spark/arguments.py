@@ -46,7 +46,7 @@ def check_own_aggregates(aggs: Mapping[str, object], caller: str) -> None:
             check_sendable(spec, f"{caller}: the aggregate {name!r}")
 
 
-def check_sendable(one: object, what: str) -> None:
+def check_sendable(one: object, subject: str) -> None:
     """Raise OptionError unless Spark can send a user's function to its workers. what: what it is, in the message."""
     from pyspark.cloudpickle import dumps
     from pyspark.errors import PySparkException
@@ -55,6 +55,6 @@ def check_sendable(one: object, what: str) -> None:
         dumps(one)
     except (pickle.PicklingError, PySparkException, TypeError, AttributeError, RecursionError) as error:
         raise OptionError(
-            f"{what} cannot be sent to Spark's workers ({words_of(error)}): create its unpicklable objects (a lock, "
+            f"{subject} cannot be sent to Spark's workers ({words_of(error)}): create its unpicklable objects (a lock, "
             "a client, an open file) within the function, and leave the session out of it"
         ) from error

@@ -15,7 +15,7 @@ from keyedwm.cli.main import main
 from keyedwm.core.errors import FencedError, InputError
 from keyedwm.last_error import last_error, leave_error, leaving_error
 from keyedwm.savepoint_files import Files
-from keyedwm.spark.failures.left import Failures
+from keyedwm.spark.failures.checkpoint_errors import Failures
 from pyspark_wm_sink.writer import stream_writer
 from tests.cli.planted import B, shown
 from tests.sink.delta_sink import how, staged

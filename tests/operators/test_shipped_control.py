@@ -100,9 +100,9 @@ def test_a_bucket_makes_the_same_of_columns_as_of_rows(seed):
     for _ in range(30):
         rows = [row for feed in feeds for row in feed.rows()]
         arrived = shipped(chance, rows)
-        told = of_rows.take(rows)
-        assert of_columns.take(arrived) == told
-        assert of_both.take(chance.choice((rows, arrived))) == told
+        told = of_rows.apply(rows)
+        assert of_columns.apply(arrived) == told
+        assert of_both.apply(chance.choice((rows, arrived))) == told
         assert of_columns.state() == of_both.state() == of_rows.state()
         of_columns, of_both = restored(of_columns), restored(of_both)
 
@@ -112,7 +112,7 @@ def test_a_frame_united_with_itself_ships_everything_twice_and_it_counts_once():
     feed, once, twice = Channels(chance), ChannelTracker("a", 0), ChannelTracker("a", 0)
     for _ in range(10):
         rows = feed.rows()
-        assert twice.take([*shipped(chance, rows), *shipped(chance, rows)]) == once.take(rows)
+        assert twice.apply([*shipped(chance, rows), *shipped(chance, rows)]) == once.apply(rows)
 
 
 def barrier(channel: tuple[str, int], snapshot: int = 0, **words) -> ControlRow:
@@ -125,10 +125,10 @@ def watermark(ms: int, offset: int = 5, channel: tuple[str, int] = ("t", 0), key
 
 def test_a_watermark_that_goes_back_is_found_although_those_between_are_left_out():
     tracker = ChannelTracker("aggregate hours", 0)
-    tracker.take(unpack_control(pack_control([watermark(50), barrier(("t", 0))])))
+    tracker.apply(unpack_control(pack_control([watermark(50), barrier(("t", 0))])))
     later = unpack_control(pack_control([watermark(40), watermark(60, 6), watermark(70, 7), barrier(("t", 0), 1)]))
     with pytest.raises(InputError, match="went from 50 ms to 40 ms"):
-        tracker.take(later)
+        tracker.apply(later)
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def unite(*sources: Source) -> tuple[Record, ChannelTracker]:
     """A sink and a bucket that have seen one batch of all."""
     rows = [source.rows() for source in sources]
     box = ChannelTracker("aggregate hours", key=0)
-    box.take([row for of_one in rows for row in of_one])
+    box.apply([row for of_one in rows for row in of_one])
     return sealed(None, *rows), box
 
 
@@ -83,10 +83,10 @@ def test_a_source_without_a_batch_keeps_its_snapshot_and_goes_on_with_the_next()
     rows = a.rows()
     record = sealed(record, rows)
     assert snapshots(record) == {"a-0": 1, "a-1": 1, "b-0": 0, "b-1": 0}
-    assert box.take(rows).watermark_ms == 60
+    assert box.apply(rows).watermark_ms == 60
     both = a.rows(), b.rows()
     assert set(snapshots(sealed(record, *both)).items()) == {("a-0", 2), ("a-1", 2), ("b-0", 1), ("b-1", 1)}
-    assert box.take([*both[0], *both[1]]).watermark_ms == 70
+    assert box.apply([*both[0], *both[1]]).watermark_ms == 70
 
 
 def test_a_batch_of_one_source_that_was_dropped_whole_is_noticed_at_its_next():
@@ -142,7 +142,7 @@ def test_sources_with_other_numbers_of_partitions_are_each_whole_or_refused():
     with pytest.raises(InputError, match=r"2 of 3 barrier rows of snapshot 1 arrived \(a-0, a-2; not of a-1, b-0\)"):
         sealed(record, without(rows[0], "a-1"))
     with pytest.raises(InputError, match=r"aggregate hours: 2 of 3 barrier rows of snapshot 1 arrived"):
-        box.take([*without(rows[0], "a-1"), *rows[1]])
+        box.apply([*without(rows[0], "a-1"), *rows[1]])
 
 
 def test_a_propagated_source_beside_a_plain_one_counts_its_own_batches():
@@ -152,7 +152,7 @@ def test_a_propagated_source_beside_a_plain_one_counts_its_own_batches():
     record = sealed(record, plain.rows())  # rows of u wait in the topic until their snapshot is complete
     both = plain.rows(), propagated.rows()
     assert snapshots(sealed(record, *both)) == {"a-0": 2, "a-1": 2, "u-0": 1, "u-1": 1}
-    assert box.take([row for rows in both for row in rows]).watermark_ms == 60
+    assert box.apply([row for rows in both for row in rows]).watermark_ms == 60
     with pytest.raises(InputError, match=r"1 of 2 barrier rows of snapshot 1 arrived \(u-0"):
         sealed(record, both[0], without(both[1], "u-1"))
 

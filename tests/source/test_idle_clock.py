@@ -52,7 +52,7 @@ class Follower:
         self.batches += 1
         self.sim.restart()
         self.inbox = ChannelTracker.restore("aggregate hours", 0, self.inbox.state())
-        self.inbox.take(self._rows(before, self.sim.offset))
+        self.inbox.apply(self._rows(before, self.sim.offset))
         return True
 
     def watch(self, until_ms: int) -> None:

@@ -54,7 +54,7 @@ class Followed:
             event_tops={},
         )  # fmt: skip
         self.record = seal(self.record, report, SnapshotMode.BARRIER, Guarantee.EXACTLY_ONCE)
-        self.inbox.take(rows)
+        self.inbox.apply(rows)
         return rows
 
     def rows(self, start: dict, end: dict, ends_ms: dict[TopicPartition, int]) -> list[ControlRow]:

@@ -94,16 +94,16 @@ def test_an_empty_snapshot_out_of_turn_names_its_source():
 
 def test_a_source_without_channels_holds_nobody_and_promises_nothing_for_the_other():
     box = ChannelTracker("aggregate hours", key=0)
-    box.take([*rows(0, "A", a=100), *rows(0, "B", b=5_000)])
+    box.apply([*rows(0, "A", a=100), *rows(0, "B", b=5_000)])
     flush = ControlRow(kind=ControlKind.WATERMARK, key=0, watermark_ms=5_000, source="B")
     idle = ControlRow(kind=ControlKind.IDLE, source="B")
     box = ChannelTracker.restore("aggregate hours", 0, box.state())
-    told = box.take([flush, idle, none(1, "B"), *rows(1, "A", a=200)])
+    told = box.apply([flush, idle, none(1, "B"), *rows(1, "A", a=200)])
     assert (told.batch_watermark_ms, told.watermark_ms) == (100, 200)
-    assert box.take(rows(2, "A", a=300)).watermark_ms == 300
-    assert box.take(rows(2, "B", b=250)).watermark_ms == 300  # behind: it holds
-    assert box.take(rows(3, "A", a=900)).watermark_ms == 300
-    assert box.take(rows(3, "B", b=700)).watermark_ms == 700
+    assert box.apply(rows(2, "A", a=300)).watermark_ms == 300
+    assert box.apply(rows(2, "B", b=250)).watermark_ms == 300  # behind: it holds
+    assert box.apply(rows(3, "A", a=900)).watermark_ms == 300
+    assert box.apply(rows(3, "B", b=700)).watermark_ms == 700
 
 
 def test_united_sources_coalesce_each_for_itself_also_in_a_batch_of_one():

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.spark import log_progress, source_progress
-from keyedwm.spark.failures.left import Failures
+from keyedwm.spark.failures.checkpoint_errors import Failures
 from keyedwm.spark.inspect.progress import LOG
 from keyedwm.spark.metrics.catalogue import PARTITIONS
 from keyedwm.spark.metrics.exporter import MetricsListener

@@ -20,7 +20,7 @@ WHO = "aggregate hours"
 
 @pytest.fixture(autouse=True)
 def _nothing_is_kept():
-    shared_tracker._kept.cache_clear()
+    shared_tracker._shared.cache_clear()
 
 
 def stored(state) -> dict:
@@ -44,7 +44,7 @@ def test_buckets_that_share_stand_where_each_would_stand_by_itself(seed):
             one, by_itself = SharedTracker(WHO, 3 if bucket == 5 else 0, states.get(bucket)), alone[bucket]
             assert (one.idle, one.watermark_ms) == (by_itself.idle, by_itself.watermark_ms)
             rows = chance.choice(arrived[bucket % 2])
-            assert one.take(rows) == by_itself.take(rows)
+            assert one.apply(rows) == by_itself.apply(rows)
             assert (one.idle, one.watermark_ms) == (by_itself.idle, by_itself.watermark_ms)
             states[bucket] = stored(one.state())
             assert states[bucket] == stored(by_itself.state())
@@ -62,7 +62,7 @@ def test_buckets_that_stand_alike_take_the_rows_of_a_batch_once(monkeypatch):
         rows = [watermark(100 + number, offset=number), barrier(("t", 0), number)]
         for bucket, state in enumerate(states):
             one = SharedTracker(WHO, 0, state)
-            one.take(list(rows))
+            one.apply(list(rows))
             states[bucket] = stored(one.state())
     assert calls == ["restore", "take"] * 3
 
@@ -72,19 +72,19 @@ def test_rows_that_are_refused_are_refused_for_every_bucket_and_change_none():
     state = None
     for _ in range(2):
         one = SharedTracker(WHO, 0, None)
-        one.take(first)
+        one.apply(first)
         state = stored(one.state())
     for _ in range(2):
         one = SharedTracker(WHO, 0, state)
         with pytest.raises(InputError, match="without barrier rows"):
-            one.take([ControlRow(kind=ControlKind.IDLE, channel="t-0")])
+            one.apply([ControlRow(kind=ControlKind.IDLE, channel="t-0")])
         assert stored(one.state()) == state
-    assert SharedTracker(WHO, 0, state).take([barrier(("t", 0), 1), watermark(7)]).watermark_ms == 7
+    assert SharedTracker(WHO, 0, state).apply([barrier(("t", 0), 1), watermark(7)]).watermark_ms == 7
 
 
 def test_a_damaged_state_is_refused_beside_one_that_is_not():
     one = SharedTracker(WHO, 0, None)
-    one.take([barrier(("t", 0)), watermark(5)])
+    one.apply([barrier(("t", 0)), watermark(5)])
     state = stored(one.state())
     for _ in range(2):
         with pytest.raises(FormatError, match="damaged"):
@@ -94,7 +94,7 @@ def test_a_damaged_state_is_refused_beside_one_that_is_not():
 
 def test_a_state_of_an_earlier_version_is_written_in_todays_form():
     one = SharedTracker(WHO, 0, None)
-    one.take([barrier(("t", 0)), watermark(5)])
+    one.apply([barrier(("t", 0)), watermark(5)])
     state = stored(one.state())
     earlier = {name: value for name, value in state.items() if name not in ("of_source", "counts", "planned")}
     earlier["sources"] = {"t-0": next(iter(state["of_source"]))}

@@ -37,7 +37,7 @@ from keyedwm.spark.setup.conf import PARTITIONS, check_provider
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_TAKEN = (EVENT_TIME, WATERMARK)
+_RESERVED = (EVENT_TIME, WATERMARK)
 
 
 def aggregate(
@@ -178,7 +178,7 @@ def _check_settings(accumulating: object, axis: object, name: object, most: obje
 
 def _check_names(names: Sequence[str]) -> None:
     for name in names:
-        if name.lower() in _TAKEN:
+        if name.lower() in _RESERVED:
             raise OptionError(
                 f"aggregate: a result column cannot be called {name!r}: results have one of that name already, "
                 f"as the source's rows do; rename it first"

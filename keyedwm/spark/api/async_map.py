@@ -59,31 +59,31 @@ def async_map(
     check_takes_rows(fn)
     if not isinstance(ordered, bool):
         raise OptionError(f"async_map: ordered={ordered!r}: True or False is expected")
-    given = arrow_schema(frame)
+    schema_in = arrow_schema(frame)
     calls = AsyncCalls(
         run=fn,
         ordered=ordered,
         capacity=whole("capacity", str(capacity)),
         timeout_ms=duration_ms("timeout", timeout),
         called=_called(fn),
-        hidden=tuple(name for name in kept_columns(given) if not name.startswith(EVENT_TIME)),
+        hidden=tuple(name for name in kept_columns(schema_in) if not name.startswith(EVENT_TIME)),
     )
     if not calls.timeout_ms:
         raise OptionError(f"async_map: timeout={timeout!r}: a time in which a call can answer is expected")
-    columns = declared(schema, kept_columns(given), "async_map")
-    return _results(frame, AsyncRows(calls, given, columns, whole("rows_per_call", str(rows_per_call))))
+    columns = declared(schema, kept_columns(schema_in), "async_map")
+    return _results(frame, AsyncRows(calls, schema_in, columns, whole("rows_per_call", str(rows_per_call))))
 
 
 def _results(frame: DataFrame, task: AsyncRows) -> DataFrame:
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    given, kept = task.given, kept_columns(task.given)
-    unnamed = frame.toDF(*map(str, range(len(given))))  # Spark's mapInArrow takes no names with dots
-    made = unnamed.mapInArrow(task, from_arrow_schema(task.result))
-    for name in kept:
+    schema_in, unchanged = task.schema_in, kept_columns(task.schema_in)
+    unnamed = frame.toDF(*map(str, range(len(schema_in))))  # Spark's mapInArrow takes no names with dots
+    results = unnamed.mapInArrow(task, from_arrow_schema(task.result))
+    for name in unchanged:
         if frame.schema[name].metadata:
-            made = made.withMetadata(name, frame.schema[name].metadata)
-    return made
+            results = results.withMetadata(name, frame.schema[name].metadata)
+    return results
 
 
 def check_takes_rows(fn: Callable[..., object]) -> None:

@@ -61,14 +61,14 @@ def join(
     check_names(names, name, continue_from, "join")
     kind = choice("how", how, How, HOW_INSTEAD)
     policy = choice("late", late, LatePolicy)
-    wanted = _wanted(within, bounds)
-    axes = [None if wanted is None else [pair[side] for pair in wanted] for side in (LEFT, RIGHT)]
+    pairs_of = _bounds_by_axes(within, bounds)
+    axes = [None if pairs_of is None else [pair[side] for pair in pairs_of] for side in (LEFT, RIGHT)]
     sides = sides_of((left, right), names, on, axes, "join")
-    given = {(sides[LEFT].only_axis, sides[RIGHT].only_axis): within} if wanted is None else wanted
+    bound_of = {(sides[LEFT].only_axis, sides[RIGHT].only_axis): within} if pairs_of is None else pairs_of
     plan = JoinPlan(
         left=sides[LEFT].side,
         right=sides[RIGHT].side,
-        bounds=tuple(_bound(sides, pair, ends) for pair, ends in given.items()),
+        bounds=tuple(_bound(sides, pair, ends) for pair, ends in bound_of.items()),
         how=kind,
         condition=condition,
         late=policy,
@@ -76,7 +76,7 @@ def join(
     return joined(sides, plan, buckets, name, continue_from)
 
 
-def _wanted(within: object, bounds: object) -> Mapping[tuple[str, str], Ends] | None:
+def _bounds_by_axes(within: object, bounds: object) -> Mapping[tuple[str, str], Ends] | None:
     """The bounds by pairs of axes; None for `within`."""
     if within is not None and bounds is not None:
         raise OptionError(

@@ -95,28 +95,28 @@ def kafka(
     Each argument is the option of that name; None leaves it out. Spans are Spark's texts ("10 seconds") or timedeltas.
     properties: of Kafka's clients, such as {"security.protocol": "SSL"}. Raises OptionError in one sentence.
     """
-    given = {name: value for name, value in locals().items() if value is not None}
-    require_session(given.pop("spark", None), "kafka")
-    return Source(spark, options_of(given)).checked()
+    arguments = {name: value for name, value in locals().items() if value is not None}
+    require_session(arguments.pop("spark", None), "kafka")
+    return Source(spark, options_of(arguments)).checked()
 
 
-def options_of(given: Mapping[str, Any]) -> dict[str, str]:
+def options_of(arguments: Mapping[str, Any]) -> dict[str, str]:
     """Return the options of the source for arguments of `kafka` that are not None."""
     from pyspark_wm_source.options.source_options import STREAM_OPTIONS
 
     options = {argument_of(option): option for option in ("kafka.bootstrap.servers", *STREAM_OPTIONS)}
-    found = {options[name]: _text(options[name], value) for name, value in given.items() if name != "properties"}
-    properties = given.get("properties", {})
+    result = {options[name]: _text(options[name], value) for name, value in arguments.items() if name != "properties"}
+    properties = arguments.get("properties", {})
     if not isinstance(properties, Mapping):
         raise OptionError(
             f"kafka: properties={argument_text(properties)}: a mapping from Kafka's property to its value is expected"
         )
     for name, value in properties.items():
         option = name if name.lower().startswith(_KAFKA) else f"{_KAFKA}{name}"
-        if option.lower() in {taken.lower() for taken in found}:
+        if option.lower() in {name_in_use.lower() for name_in_use in result}:
             raise OptionError(f"kafka: {name} stands among properties and is an argument, too: leave one of them out")
-        found[option] = _text(option, value)
-    return found
+        result[option] = _text(option, value)
+    return result
 
 
 def argument_of(option: str) -> str:
@@ -139,8 +139,8 @@ def _text(option: str, value: object) -> str:
     if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
         return ",".join(_name(option, one) for one in value)
     if not isinstance(value, (str, int, float)):
-        what = "a list of texts" if option == _COLUMNS else "a text, number or boolean"
-        raise OptionError(f"option {option}: {what} is expected, not {argument_text(value)}")
+        expected = "a list of texts" if option == _COLUMNS else "a text, number or boolean"
+        raise OptionError(f"option {option}: {expected} is expected, not {argument_text(value)}")
     return str(value)
 
 

@@ -136,10 +136,10 @@ def rejected(df: DataFrame) -> DataFrame:
             f"rejected: the frame has no column {REJECTED!r}: it is that of a source with onBadEventTime=reject, or of "
             "aggregate(..., store=Store(...), late='emit'); keep it when columns are chosen"
         )
-    found = df.schema[REJECTED].dataType
-    if not isinstance(found, StructType):
+    kind = df.schema[REJECTED].dataType
+    if not isinstance(kind, StructType):
         raise InputError(
-            f"rejected: the column {REJECTED!r} is of type {found.simpleString()}: that of an aggregate with a store "
+            f"rejected: the column {REJECTED!r} is of type {kind.simpleString()}: that of an aggregate with a store "
             "is a struct, the whole message; take it before it is changed"
         )
     return df.where(df[REJECTED].isNotNull()).select(f"{REJECTED}.*")

@@ -18,7 +18,7 @@ from keyedwm.config.validation import is_host_name, number
 from keyedwm.core.errors import OptionError
 from keyedwm.core.text import nearest
 from keyedwm.spark.arguments import argument_text, require_session
-from keyedwm.spark.failures.left import Failures
+from keyedwm.spark.failures.checkpoint_errors import Failures
 from keyedwm.spark.metrics.exporter import Exporter, ExporterName, MetricsListener, require_library
 from keyedwm.spark.metrics.figures import Figures
 
@@ -107,22 +107,22 @@ def metrics(
     """
     require_session(spark, "metrics")
     name = _exporter_name(exporter)
-    given = {"address": address, "path": path, "meter_provider": meter_provider}
-    for argument, value in given.items():
+    targets = {"address": address, "path": path, "meter_provider": meter_provider}
+    for argument, value in targets.items():
         if value is not None and argument not in _TAKES[name]:
             raise OptionError(f"metrics: exporter={name.value!r} takes no {argument}: leave it out")
-    shown = number("metrics: partitions", partitions)
-    if shown < 0:
-        raise OptionError(f"metrics: partitions is {shown}: a whole number of at least 0 is expected")
+    partition_count = number("metrics: partitions", partitions)
+    if partition_count < 0:
+        raise OptionError(f"metrics: partitions is {partition_count}: a whole number of at least 0 is expected")
     require_library(name)
     for export in list(_exports.values()):
         export.close_without_users()
-    where = name, _target(name, given)
+    where = name, _target(name, targets)
     if where not in _exports:
-        figures = Figures(time.time, shown)
+        figures = Figures(time.time, partition_count)
         _exports[where] = _Export(where, figures, _exporter(figures, spark, where))
     export = _exports[where]
-    export.figures.partitions = shown
+    export.figures.partitions = partition_count
     before = [one for one in export.users if one.is_of(spark)]
     running = Metrics(spark, export)
     for one in before:
@@ -130,26 +130,26 @@ def metrics(
     return running
 
 
-def _exporter_name(given: object) -> ExporterName:
+def _exporter_name(value: object) -> ExporterName:
     known = [one.value for one in ExporterName]
-    if given not in known:
-        close = nearest(given, known) if isinstance(given, str) else None
+    if value not in known:
+        close = nearest(value, known) if isinstance(value, str) else None
         hint = f"; did you mean {close}?" if close else ""
-        raise OptionError(f"metrics: exporter={argument_text(given)}: one of {', '.join(known)} is expected{hint}")
-    return ExporterName(given)
+        raise OptionError(f"metrics: exporter={argument_text(value)}: one of {', '.join(known)} is expected{hint}")
+    return ExporterName(value)
 
 
-def _target(name: ExporterName, given: Mapping[str, Any]) -> Any:
+def _target(name: ExporterName, targets: Mapping[str, Any]) -> Any:
     """Return the host and port, the path or the provider; the same for each way to write it. Raises OptionError."""
     if name is ExporterName.OPENTELEMETRY:
         from keyedwm.spark.metrics.otel import provider_of
 
-        return provider_of(given["meter_provider"])
+        return provider_of(targets["meter_provider"])
     if name is ExporterName.TEXT_FILE:
-        return str(Path(_text(given, "path", "a file *.prom that a node exporter reads")).absolute())
+        return str(Path(_text(targets, "path", "a file *.prom that a node exporter reads")).absolute())
     if name is ExporterName.PUSH_GATEWAY:
-        return _host_and_port(_text(given, "address", "host:port of a push gateway"))
-    return _host_and_port(_LISTENS_AT if given["address"] is None else given["address"])
+        return _host_and_port(_text(targets, "address", "host:port of a push gateway"))
+    return _host_and_port(_LISTENS_AT if targets["address"] is None else targets["address"])
 
 
 def _exporter(figures: Figures, spark: SparkSession, where: _Where) -> Exporter:
@@ -168,8 +168,8 @@ def _exporter(figures: Figures, spark: SparkSession, where: _Where) -> Exporter:
     return HttpExporter(figures, host, port)
 
 
-def _text(given: Mapping[str, Any], argument: str, right: str) -> str:
-    value = given[argument]
+def _text(targets: Mapping[str, Any], argument: str, right: str) -> str:
+    value = targets[argument]
     if not isinstance(value, str) or not value.strip():
         raise OptionError(f"metrics: {argument}={argument_text(value)}: {right} is expected")
     return value
@@ -177,9 +177,9 @@ def _text(given: Mapping[str, Any], argument: str, right: str) -> str:
 
 def _host_and_port(address: object) -> tuple[str, int]:
     """Split host:port; raises OptionError."""
-    found = _ADDRESS.fullmatch(address) if isinstance(address, str) else None
-    if found is None or int(found["port"]) > _MOST_PORT or not is_host_name(found["host"]):
+    match = _ADDRESS.fullmatch(address) if isinstance(address, str) else None
+    if match is None or int(match["port"]) > _MOST_PORT or not is_host_name(match["host"]):
         if isinstance(address, str):
             refuse_login_in("metrics: address", address)
         raise OptionError(f"metrics: address={argument_text(address)}: host:port is expected, such as {_LISTENS_AT}")
-    return found["host"], int(found["port"])
+    return match["host"], int(match["port"])

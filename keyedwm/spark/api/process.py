@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 Input = Union["DataFrame", Source]
-_TAKEN = (EVENT_TIME, WATERMARK, CONTROL)
+_RESERVED = (EVENT_TIME, WATERMARK, CONTROL)
 
 
 def process(
@@ -85,19 +85,19 @@ def process(
     if not are_names(keys):
         raise OptionError(f"process: by={by!r}: the names of columns are expected; compute others before")
     keys = tuple(keys)
-    made, called = _made(processor)
-    result = declared(schema, _TAKEN, "process")
+    instance, called = _instance_of(processor)
+    result = declared(schema, _RESERVED, "process")
     whose = ["process"] if len(frames) == 1 else [f"process, input {number}" for number in range(len(frames))]
     for frame, of_axis, who in zip(frames, axes, whose, strict=True):
         check_rows(frame, of_axis, who, takes_panes=True)
         check_keys(frame, keys, who)
     check_sendable(processor, f"process: {called}")
-    spec = ProcessorSpec(processor, called, made.version, result)
+    spec = ProcessorSpec(processor, called, instance.version, result)
     placement = OperatorPlacement(
         tuple(axes), buckets, name, continue_from, checked_key_watermark(key_watermark, "process")
     )
     results = marked(processed(frames, keys, spec, placement), None)  # panes that came in are the processor's business
-    if type(made).on_rows is Processor.on_rows:
+    if type(instance).on_rows is Processor.on_rows:
         raise OptionError(f"process: {called} has no on_rows(input_number, rows), which takes the rows: write one")
     return results
 
@@ -146,8 +146,8 @@ def processed(
         inputs=inputs, make=spec.make, result=spec.result, called=spec.called, version=spec.version,
         key_watermark=placement.key_watermark,
     )  # fmt: skip
-    wanted = spark.conf.get(PARTITIONS) if placement.buckets is None else placement.buckets
-    ids = bucket_ids(whole("buckets", str(wanted)) if keys else 1)
+    bucket_count = spark.conf.get(PARTITIONS) if placement.buckets is None else placement.buckets
+    ids = bucket_ids(whole("buckets", str(bucket_count)) if keys else 1)
     axes = tuple((axis_key(frame, of_axis),) for frame, of_axis in zip(frames, placement.axes, strict=True))
     layout = BucketLayout(name or f"{caller}-{plan.digest()[:6]}", tuple(ids), axes, "process")
     return build_results(ship_inputs(timed, plan.inputs, layout.ids), plan, layout, continue_from, frames)
@@ -176,15 +176,15 @@ def _frames(inputs: object) -> list[DataFrame]:
     return frames
 
 
-def _made(processor: object) -> tuple[Processor, str]:
+def _instance_of(processor: object) -> tuple[Processor, str]:
     """A processor as the buckets will make it, and what it is called."""
-    made = processor() if callable(processor) and _takes_nothing(processor) else None
-    if not isinstance(made, Processor):
+    instance = processor() if callable(processor) and _takes_nothing(processor) else None
+    if not isinstance(instance, Processor):
         raise OptionError(
             f"process: processor={processor!r}: a subclass of keyedwm.spark.Processor, or a function that returns one, "
             f"is expected"
         )
-    return made, f"{type(made).__module__}.{type(made).__qualname__}"
+    return instance, f"{type(instance).__module__}.{type(instance).__qualname__}"
 
 
 def _takes_nothing(function: Callable[..., object]) -> bool:

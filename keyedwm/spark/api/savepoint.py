@@ -47,19 +47,19 @@ def savepoint(spark: SparkSession, checkpoint: str, target: str) -> Savepoint:
     if write.is_in(read):
         raise OptionError(f"{target} lies in the checkpoint {checkpoint}, which stays as it is: name a place outside")
     _check_free(write)
-    held = list(read_operators(spark, read))
-    operators = {operator.name: operator for operator, _ in held}
+    pairs = list(read_operators(spark, read))
+    operators = {operator.name: operator for operator, _ in pairs}
     for operator in operators.values():
         if (operator.description or {}).get("kind") in ("store", "window_join"):
             raise OptionError(
                 f"{operator.kind} {operator.name} of {checkpoint} has a store, whose state cannot move yet"
             )
-    if len(operators) < len(held):
+    if len(operators) < len(pairs):
         raise OptionError(
             f"the checkpoint {checkpoint} has two operators of one name ({', '.join(sorted(operators))}), whose state "
             f"cannot be told apart: name them differently in a new checkpoint"
         )
-    states = [state for _, state in held]
+    states = [state for _, state in pairs]
     if states:
         every = states[0]
         for state in states[1:]:
@@ -67,15 +67,15 @@ def savepoint(spark: SparkSession, checkpoint: str, target: str) -> Savepoint:
         every.write.mode("overwrite").parquet(f"{write.for_spark}/{STATE}")
     if offsets_of(checkpoint)[0] != batch:
         raise InputError(f"the query of {checkpoint} runs: a batch came while it was read; stop it first")
-    written = Savepoint(
+    result = Savepoint(
         place=target,
         checkpoint=checkpoint,
         batch=batch,
         sources=[source.to_json() for source in sources],
         operators=operators,
     )
-    write_savepoint(write, written)
-    return written
+    write_savepoint(write, result)
+    return result
 
 
 def check_places(checkpoint: str, target: str) -> None:
@@ -137,20 +137,20 @@ def _check_free(target: Files) -> None:
         raise OptionError(
             f"{target.place} cannot be written: {barred} is not a directory in which this user may write; name another"
         )
-    found = [name for name in target.names() or () if name not in {STATE, f"_{SAVEPOINT_MANIFEST}"}]
-    if SAVEPOINT_MANIFEST in found:
+    names = [name for name in target.names() or () if name not in {STATE, f"_{SAVEPOINT_MANIFEST}"}]
+    if SAVEPOINT_MANIFEST in names:
         raise OptionError(f"{target.place} is a savepoint already, which nothing changes: name another place")
     if links := target.links((STATE, f"_{SAVEPOINT_MANIFEST}")):
         raise OptionError(f"{target.place} has a link ({links[0]}), which is not followed: name a new place")
-    if found:
-        raise OptionError(f"{target.place} is not empty ({found[0]}): name a new place for the savepoint")
+    if names:
+        raise OptionError(f"{target.place} is not empty ({names[0]}): name a new place for the savepoint")
 
 
 def _operators(spark: SparkSession, files: Files) -> list[tuple[int, str]]:
     """The stateful operators of the query that hold buckets. Raises OptionError for those of others."""
     if files.names("state") is None:
         return []
-    found = []
+    pairs = []
     for row in spark.read.format("state-metadata").load(files.for_spark).collect():
         properties = json.loads(row.operatorProperties or "{}")
         variables = {one["stateName"] for one in properties.get("stateVariables", ())}
@@ -159,8 +159,8 @@ def _operators(spark: SparkSession, files: Files) -> list[tuple[int, str]]:
                 f"operator {row.operatorId} of {files.place} ({row.operatorName}) is none of keyedwm, "
                 f"so its state cannot move"
             )
-        found.append((row.operatorId, row.operatorName))
-    return sorted(set(found))
+        pairs.append((row.operatorId, row.operatorName))
+    return sorted(set(pairs))
 
 
 def _operator(spark: SparkSession, files: Files, number: int, kind: str) -> tuple[OperatorState, DataFrame]:
@@ -204,9 +204,9 @@ def _operator(spark: SparkSession, files: Files, number: int, kind: str) -> tupl
     return operator, rows
 
 
-def _manifest(held: Mapping[str, Any]) -> dict[str, Any]:
+def _manifest(content: Mapping[str, Any]) -> dict[str, Any]:
     parts = ("inbox", "inboxes", "blobs", "emitted_ms", "emitted", "snapshot")
-    return {name: held[name] for name in parts if name in held}
+    return {name: content[name] for name in parts if name in content}
 
 
 def _check_whole(
@@ -220,12 +220,12 @@ def _check_whole(
     if lacking or set(manifests) - set(ids):
         raise FormatError(f"{who}: the checkpoint lacks the state of bucket {(lacking or [len(ids)])[0]} of {len(ids)}")
     sizes = blobs.groupBy("id").agg(F.count("*").alias("blobs"), F.sum(F.length("blob")).alias("bytes")).collect()
-    held = {row.id: (row.blobs, row.bytes) for row in sizes}
+    actual = {row.id: (row.blobs, row.bytes) for row in sizes}
     for number, one in enumerate(ids):
         sizes_of = manifests[one]["blobs"]
-        if held[one] != (len(sizes_of), sum(sizes_of.values())):
+        if actual[one] != (len(sizes_of), sum(sizes_of.values())):
             raise FormatError(
-                f"{who}: bucket {number} has {held[one][0]} blobs of {held[one][1]} bytes, its manifest names "
+                f"{who}: bucket {number} has {actual[one][0]} blobs of {actual[one][1]} bytes, its manifest names "
                 f"{len(sizes_of)} of {sum(sizes_of.values())}"
             )
         for part in ("inbox", "inboxes", "snapshot"):

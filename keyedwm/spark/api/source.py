@@ -48,11 +48,11 @@ def ship_source(
         raise InputError(f"aggregate: the source has no time axis {axis!r}; {hint}")
     columns = options.every_column
     fields = named_fields(by, columns.names)
-    chosen = options.chosen.fields
-    readers = plan_readers(fields, [spec for _, spec in settings["aggregates"]], columns, chosen)
+    fields_by_name = options.chosen.fields
+    readers = plan_readers(fields, [spec for _, spec in settings["aggregates"]], columns, fields_by_name)
     read_from = (
         *(f"{name} {readers[name].field}" for name in fields),
-        *(f"{name} {chosen[name].text}" for name in readers if name in chosen and name not in fields),
+        *(f"{name} {fields_by_name[name].text}" for name in readers if name in fields_by_name and name not in fields),
         f"event time {options.axes[axis].where}",
     )
     plan = WindowPlan(

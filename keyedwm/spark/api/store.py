@@ -93,9 +93,9 @@ def window_function(
     Arrow or Spark, or as Spark's text of one (`double`). version: to be raised when the function computes something
     else; a checkpoint of another version is refused.
     """
-    made = functions.window_function(function, _type(result), version)
+    aggregate = functions.window_function(function, _type(result), version)
     check_sendable(function, f"window_function: {getattr(function, '__qualname__', function)}")
-    return made
+    return aggregate
 
 
 def _check_needs_none(window: object, aggs: Mapping[str, Any]) -> None:
@@ -172,18 +172,18 @@ def ship_messages(
     schema = message_columns(frame, "aggregate")
     if isinstance(df, Source):
         messages = message_fields(df, settings["by"], settings["aggregates"], schema.names)
-        staged = replace(
-            _staged(messages.schema, messages.keys, settings, axis, len(ids)), read_from=messages.read_from
+        plan = replace(
+            _store_plan(messages.schema, messages.keys, settings, axis, len(ids)), read_from=messages.read_from
         )
-        shipped = read_messages(df, messages.fields, by=staged.messages.by, axis=axis, buckets=len(ids))
-        return shipped, staged, axis_key(frame, axis)
+        shipped = read_messages(df, messages.fields, by=plan.messages.by, axis=axis, buckets=len(ids))
+        return shipped, plan, axis_key(frame, axis)
     keys = tuple(settings["by"])
     check_keys(frame, keys)
-    staged = _staged(schema, keys, settings, axis, len(ids))
-    return ship_inputs([timed_rows(frame, axis)], [staged.messages], ids), staged, axis_key(frame, axis)
+    plan = _store_plan(schema, keys, settings, axis, len(ids))
+    return ship_inputs([timed_rows(frame, axis)], [plan.messages], ids), plan, axis_key(frame, axis)
 
 
-def _staged(
+def _store_plan(
     schema: pa.Schema, keys: tuple[str, ...], settings: Mapping[str, Any], axis: str, buckets: int
 ) -> StagedStore:
     """The plan of one of so many buckets; settings: as for a plan."""
@@ -206,13 +206,13 @@ def _type(result: object) -> pa.DataType:
 
     try:
         if isinstance(result, DataType):
-            found = result
+            kind = result
         elif isinstance(result, pa.DataType):
-            found = from_arrow_type(result)
+            kind = from_arrow_type(result)
         else:
             (field,) = getattr(StructType.fromDDL(f"value {result}"), "fields", [None])
-            found = field.dataType
-        return to_arrow_type(found, timezone="UTC")
+            kind = field.dataType
+        return to_arrow_type(kind, timezone="UTC")
     except (PySparkException, ValueError) as error:
         why = error.getCondition() if isinstance(error, PySparkException) else "several values"
         if isinstance(result, (DataType, pa.DataType)):

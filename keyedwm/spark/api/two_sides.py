@@ -25,8 +25,8 @@ def joined(
     sides: Sequence[Side], plan: JoinPlan, buckets: int | None, name: str | None, savepoint: str | None
 ) -> DataFrame:
     """Return the results of a plan over the rows of both sides; buckets, name, savepoint: as they were given."""
-    wanted = sides[LEFT].frame.sparkSession.conf.get(PARTITIONS) if buckets is None else buckets
-    count = whole("buckets", str(wanted)) if plan.left.on else 1  # without keys one bucket holds it all
+    bucket_count = sides[LEFT].frame.sparkSession.conf.get(PARTITIONS) if buckets is None else buckets
+    count = whole("buckets", str(bucket_count)) if plan.left.on else 1  # without keys one bucket holds it all
     layout = BucketLayout(
         name=name or f"{'latest' if plan.latest else 'join'}-{plan.digest()[:6]}",
         ids=tuple(bucket_ids(count)),

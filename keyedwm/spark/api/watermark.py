@@ -67,10 +67,10 @@ def followed(df: DataFrame, axis: str, *, delay_ms: int, keep: Column | None, ca
         )
     driven = F.expr(f"`{watermark}` - INTERVAL {delay_ms + 1} MILLISECOND")
     tracked = df.withColumn(DRIVING, driven).withWatermark(DRIVING, "0 seconds")
-    hidden = [CONTROL] if CONTROL in df.columns else []
+    control = [CONTROL] if CONTROL in df.columns else []
     rejected = [REJECTED] if rejected_type(df) else []
     stays = reduce(
-        and_, [F.col(one).isNull() for one in (*hidden, *rejected)], F.expr("true") if keep is None else keep
+        and_, [F.col(one).isNull() for one in (*control, *rejected)], F.expr("true") if keep is None else keep
     )
     # A condition that Spark takes for non-deterministic keeps its place: neither it nor any later filter is pushed
     # below the watermark node, and control-only batches still move the watermark.

@@ -78,7 +78,7 @@ def window_join(
     """
     check_names(names, name, None, _ASKED_BY)
     _check_unbounded(unbounded, names)
-    wanted, kept, policy = _how(how), choice("keep", keep, Keep), choice("late", late, LatePolicy)
+    join_kind, keep_kind, policy = _how(how), choice("keep", keep, Keep), choice("late", late, LatePolicy)
     _check_window_and_store(window, store)
     axes, keys = _axes(axis), _keys(on)
     streams = [stream_of(one, called, _ASKED_BY) for one, called in zip((left, right), names, strict=True)]
@@ -90,15 +90,18 @@ def window_join(
     ]
     ids = bucket_ids(_bucket_count(frames[LEFT], window, unbounded, buckets))
     plan = WindowJoinPlan(
-        left=sides[LEFT], right=sides[RIGHT], window=window, retention=store.limits(len(ids)), how=wanted, keep=kept,
+        left=sides[LEFT], right=sides[RIGHT], window=window, retention=store.limits(len(ids)), how=join_kind,
+        keep=keep_kind,
         emit=choice("emit", emit, Emit), full=choice("full", store.full, CompletedBy),
         late_every_ms=store.late_every_ms(), early_every_ms=_early_every_ms(early),
     )  # fmt: skip
     _check_columns(plan)
-    staged = StagedWindowJoin(plan=plan, late=policy, read_from=_read_from(streams, names))
+    staged_plan = StagedWindowJoin(plan=plan, late=policy, read_from=_read_from(streams, names))
     followed = tuple((axis_key(frames[at], axes[at], _who(names[at])),) for at in (LEFT, RIGHT))
-    layout = BucketLayout(name or f"window-join-{staged.digest()[:6]}", tuple(ids), followed, _ASKED_BY, _called(names))
-    return build_results(_shipped(streams, staged, axes, layout.ids), staged, layout, None, streams)
+    layout = BucketLayout(
+        name or f"window-join-{staged_plan.digest()[:6]}", tuple(ids), followed, _ASKED_BY, _called(names)
+    )
+    return build_results(_shipped(streams, staged_plan, axes, layout.ids), staged_plan, layout, None, streams)
 
 
 def _read_from(streams: Sequence[DataFrame | Source], names: tuple[str, str]) -> tuple[str, ...]:
@@ -115,11 +118,11 @@ def _called(names: tuple[str, str]) -> tuple[str, ...]:
 
 
 def _shipped(
-    streams: Sequence[DataFrame | Source], staged: StagedWindowJoin, axes: tuple[str, str], ids: Sequence[int]
+    streams: Sequence[DataFrame | Source], staged_plan: StagedWindowJoin, axes: tuple[str, str], ids: Sequence[int]
 ) -> DataFrame:
     """The shipped rows of both sides."""
     each = []
-    for number, (one, messages, axis) in enumerate(zip(once_each(streams), staged.inputs, axes, strict=True)):
+    for number, (one, messages, axis) in enumerate(zip(once_each(streams), staged_plan.inputs, axes, strict=True)):
         if isinstance(one, Source):
             fields = {name: name for name in messages.columns}
             shipped = read_messages(one, fields, by=messages.by, axis=axis, buckets=len(ids), number=number)
@@ -151,7 +154,7 @@ def _keys(on: str | Sequence[str] | Mapping[str, str]) -> tuple[tuple[str, ...],
 
 
 def _how(how: str) -> How:
-    known = {said: one for said, one in HOW_INSTEAD.items() if one in {kind.value for kind in OUTER}}
+    known = {text: one for text, one in HOW_INSTEAD.items() if one in {kind.value for kind in OUTER}}
     return choice("how", how, OUTER, known)
 
 

@@ -201,25 +201,25 @@ def per_key(
     )
 
 
-def checked_key_watermark(given: object, asked_by: str) -> PerKey | None:
+def checked_key_watermark(value: object, asked_by: str) -> PerKey | None:
     """Return the argument; raise OptionError if it is something else."""
-    if given is not None and not isinstance(given, PerKey):
+    if value is not None and not isinstance(value, PerKey):
         raise OptionError(
-            f"{asked_by}: key_watermark={given!r}: keyedwm.spark.per_key('15 minutes', behind='1 day') is expected"
+            f"{asked_by}: key_watermark={value!r}: keyedwm.spark.per_key('15 minutes', behind='1 day') is expected"
         )
-    return given
+    return value
 
 
-def window_key_watermark(given: object, window: object, store: Store | None) -> dict[str, PerKey]:
+def window_key_watermark(value: object, window: object, store: Store | None) -> dict[str, PerKey]:
     """Return the argument of a plan, none without one; refuse windows that keep messages, which have one watermark."""
-    per_key = checked_key_watermark(given, "aggregate")
+    per_key = checked_key_watermark(value, "aggregate")
     if per_key is None:
         return {}
     fits = isinstance(window, (SlidingWindow, ZonedWindow, SessionWindow))
     if store is not None or not fits:
-        found = "a store" if fits else f"a window of kind {type(window).__name__}"
+        beside = "a store" if fits else f"a window of kind {type(window).__name__}"
         raise OptionError(
-            f"aggregate: key_watermark stands beside {found}: it is possible with tumbling, sliding and session "
+            f"aggregate: key_watermark stands beside {beside}: it is possible with tumbling, sliding and session "
             "windows, and without a store, whose messages follow one watermark: leave one of the two out"
         )
     return {"key_watermark": per_key}

@@ -17,7 +17,7 @@ from keyedwm.spark.arguments import argument_text
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-_OURS = re.compile(r"\b(?:keyedwm|pyspark_wm_source|pyspark_wm_sink)(?:\.\w+)+: (.+\[[^\[\]]+\])")
+_OWN_ERROR = re.compile(r"\b(?:keyedwm|pyspark_wm_source|pyspark_wm_sink)(?:\.\w+)+: (.+\[[^\[\]]+\])")
 # What stands around Spark's own words, of a query and of a call; then its condition, which Spark names for most errors.
 _AROUND = re.compile(
     r"(?:terminated with exception: |\AAn error occurred while calling .+\n: [\w.$]+: )(.+)", re.DOTALL
@@ -85,9 +85,9 @@ def _of_spark(error: BaseException | str) -> str | None:
     match = _CONDITION.match(text)
     if match is None and inner is None and not isinstance(error, PySparkException):
         return None
-    said = match[2] if match else text
-    raised = _TRACEBACK.findall(said)
-    sentence = _BEHIND.sub("", said.partition("Traceback (")[0] + raised[-1] if raised else said).strip()
+    message = match[2] if match else text
+    raised = _TRACEBACK.findall(message)
+    sentence = _BEHIND.sub("", message.partition("Traceback (")[0] + raised[-1] if raised else message).strip()
     return f"{sentence} [Spark{(match and ': ' + match[1]) or ''}]" if sentence else None
 
 
@@ -101,9 +101,9 @@ def _texts(failed: BaseException | str) -> str:
 
 
 def _in_text(text: str) -> str | None:
-    found = _OURS.findall(text)
-    if found:
-        return str(found[-1])
+    matches = _OWN_ERROR.findall(text)
+    if matches:
+        return str(matches[-1])
     hosts = [own or other for own, other in _HOST.findall(text)]
     if _MISSING.search(text):
         return _MISSING_REASON.format(where=f"on host {hosts[-1]} " if hosts else "")

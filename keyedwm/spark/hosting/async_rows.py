@@ -32,27 +32,31 @@ class AsyncRows(VersionChecked):
     """
 
     calls: AsyncCalls
-    given: pa.Schema
+    schema_in: pa.Schema
     columns: pa.Schema
     rows_per_call: int
 
     @property
     def result(self) -> pa.Schema:
         """Of the rows that leave."""
-        return with_control_rows([*self.columns, *(self.given.field(name) for name in kept_columns(self.given))])
+        return with_control_rows(
+            [*self.columns, *(self.schema_in.field(name) for name in kept_columns(self.schema_in))]
+        )
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the result."""
         with RunningCalls[pa.Table](self.calls) as running:
             for unnamed in grouped(batches, self.rows_per_call, GROUP_BYTES):
                 # Spark gives timestamps in the session's time zone.
-                rows = valid_texts(unnamed.rename_columns(self.given.names).cast(self.given))
+                rows = valid_texts(unnamed.rename_columns(self.schema_in.names).cast(self.schema_in))
                 if rows.num_rows:
-                    yield from self._laid_out(self._given(running, rows))
+                    yield from self._laid_out(self._submit(running, rows))
             yield from self._laid_out(running.rest())
         freeze_gc()
 
-    def _given(self, running: RunningCalls[pa.Table], rows: pa.Table) -> Iterator[tuple[pa.Table, pa.Table] | pa.Table]:
+    def _submit(
+        self, running: RunningCalls[pa.Table], rows: pa.Table
+    ) -> Iterator[tuple[pa.Table, pa.Table] | pa.Table]:
         """Give a group of rows to the calls; yields what leaves."""
         is_control, is_rejected = (self._has(rows, name) for name in (CONTROL, REJECTED))
         for begin, end in self._runs(rows, is_control + 2 * is_rejected):
@@ -67,7 +71,7 @@ class AsyncRows(VersionChecked):
 
     def _has(self, rows: pa.Table, name: str) -> np.ndarray:
         """Say of each row whether it is no event by a column that stays as it is."""
-        if name not in kept_columns(self.given):
+        if name not in kept_columns(self.schema_in):
             return np.zeros(rows.num_rows, np.int8)
         return pc.is_valid(rows[name]).to_numpy().astype(np.int8)
 
@@ -93,13 +97,13 @@ class AsyncRows(VersionChecked):
                 continue
             yield from self._control(control)
             control = []
-            yield from self._answered(*one).to_batches()
+            yield from self._checked_answer(*one).to_batches()
         yield from self._control(control)
 
     def _control(self, control: list[pa.Table]) -> Iterator[pa.RecordBatch]:
         if control:
             rows = pa.concat_tables(control)
-            kinds = dict(zip(self.given.names, self.given.types, strict=True))
+            kinds = dict(zip(self.schema_in.names, self.schema_in.types, strict=True))
             there = {field.name for field in self.result if kinds.get(field.name) == field.type}
             arrays = [
                 rows[field.name] if field.name in there else pa.nulls(rows.num_rows, field.type)
@@ -107,21 +111,21 @@ class AsyncRows(VersionChecked):
             ]
             yield from pa.Table.from_arrays(arrays, schema=self.result).to_batches()
 
-    def _answered(self, rows: pa.Table, answer: object) -> pa.Table:
+    def _checked_answer(self, rows: pa.Table, answer: object) -> pa.Table:
         """Lay out what a call returned for these rows; it is checked here."""
         about = f"async_map: {self.calls.called} returned"
         if not isinstance(answer, pa.Table):
             raise InputError(f"{about} {type(answer).__name__} for {worded(rows)}: an Arrow table is expected")
-        wanted = [name for name in self.result.names if name not in self.calls.hidden]
-        missing = [name for name in wanted if answer.column_names.count(name) != 1]
+        expected = [name for name in self.result.names if name not in self.calls.hidden]
+        missing = [name for name in expected if answer.column_names.count(name) != 1]
         if missing:
             raise InputError(
                 f"{about} a table with the columns {', '.join(answer.column_names)} for {worded(rows)}: "
-                f"{', '.join(wanted)} are expected, each once, and {', '.join(missing)} is missing or there twice"
+                f"{', '.join(expected)} are expected, each once, and {', '.join(missing)} is missing or there twice"
             )
         constants = {name: pa.repeat(rows[name][0], answer.num_rows) for name in self._watermarks}
         for name in {CONTROL, REJECTED}.intersection(self.calls.hidden):
-            constants[name] = pa.nulls(answer.num_rows, self.given.field(name).type)
+            constants[name] = pa.nulls(answer.num_rows, self.schema_in.field(name).type)
         try:
             arrays = [
                 constants[field.name] if field.name in constants else answer[field.name].cast(field.type)
@@ -137,12 +141,12 @@ class AsyncRows(VersionChecked):
         return pa.Table.from_arrays(arrays, schema=self.result)
 
 
-def kept_columns(given: pa.Schema) -> list[str]:
+def kept_columns(schema_in: pa.Schema) -> list[str]:
     """Return the event times, the watermarks, `control` and records that came back: they stay as they are."""
     axes = (f"{EVENT_TIME}_", f"{WATERMARK}_")
     return [
         field.name
-        for field in given
+        for field in schema_in
         if field.name in {EVENT_TIME, WATERMARK, CONTROL}
         or (field.name.startswith(axes) and pa.types.is_timestamp(field.type))
         or (field.name == REJECTED and is_rejected_type(field.type))

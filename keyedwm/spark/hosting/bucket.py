@@ -78,8 +78,8 @@ class Bucket(VersionChecked, StatefulProcessor):
         timerValues: Any,  # noqa: N803, ARG002
     ) -> None:
         """Take over state of a stopped query, before the first rows; Spark may hand it over in several pieces."""
-        begun = BucketOwner(self._layout, int(key[0]), self._owner())
-        take_over((self._manifest, self._blobs), initialState, self._rescaled, begun)
+        owner = BucketOwner(self._layout, int(key[0]), self._owner())
+        take_over((self._manifest, self._blobs), initialState, self._rescaled, owner)
 
     def handleInputRows(
         self,
@@ -123,12 +123,12 @@ class Bucket(VersionChecked, StatefulProcessor):
 
     def _open(self, key: Any) -> BucketBatch:
         """Open the state as the batch before left it; nothing but the note is read yet."""
-        held = read_manifest(self._manifest)
-        self._follows = {} if held is None else held.get(FOLLOWS, {})
-        if held is not None:
+        content = read_manifest(self._manifest)
+        self._follows = {} if content is None else content.get(FOLLOWS, {})
+        if content is not None:
             earlier = self._plan.earlier_digests if isinstance(self._plan, WindowPlan) else ()
-            require_owner(self._layout.kind, held, self._owner(), _MEANS[type(self._plan)], earlier)
-        manifest = BucketManifest() if held is None else BucketManifest.from_json(held)
+            require_owner(self._layout.kind, content, self._owner(), _MEANS[type(self._plan)], earlier)
+        manifest = BucketManifest() if content is None else BucketManifest.from_json(content)
         return BucketBatch(
             self._plan, self._layout, int(key[0]), manifest, SparkStore(self._blobs, dict(manifest.blobs))
         )
@@ -143,9 +143,9 @@ class Bucket(VersionChecked, StatefulProcessor):
             late = {"late_rows": batch.late_rows, "watermark_ms": batch.watermark_ms}
             content = {self._layout.kind: self._layout.name} | late
             _log.warning("rows were late: %s", json.dumps(content))
-        if (counted := batch.counted).dropped_windows:
-            dropped = {"windows": counted.dropped_windows, "rows": counted.dropped_messages}
-            content = {self._layout.kind: self._layout.name} | dropped
+        if (counts := batch.store_counts).dropped_windows:
+            losses = {"windows": counts.dropped_windows, "rows": counts.dropped_messages}
+            content = {self._layout.kind: self._layout.name} | losses
             _log.warning("a limit of size dropped windows before their time: %s", json.dumps(content))
         return batch.last_rows()
 

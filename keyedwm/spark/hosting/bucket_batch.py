@@ -26,7 +26,7 @@ from keyedwm.operators.protocol import AnyPlan, operator_of, output_watermarks_m
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.blobs import packed
 from keyedwm.operators.state.store import BlobStore, StateChanges
-from keyedwm.spark.hosting.bucket_clock import WakeUps
+from keyedwm.spark.hosting.bucket_clock import ProcessingTimers
 from keyedwm.spark.hosting.channel_tracker import barriers_of
 from keyedwm.spark.hosting.shared_tracker import SharedTracker
 
@@ -128,12 +128,12 @@ class BucketManifest:
         return True
 
 
-def _of_keys(standing: KeyStanding) -> Iterator[dict[str, Any]]:
+def _of_keys(summary: KeyStanding) -> Iterator[dict[str, Any]]:
     """Yield the values of a row for each number of keys so far behind W, and for each key that is named."""
-    yield {"keys_forgotten": standing.forgotten}
-    yield from ({"keys_behind_ms": by_ms, "keys": keys} for by_ms, keys in standing.behind)
-    yield from ({"key": key, "key_behind_ms": by_ms} for key, by_ms in standing.slowest)
-    yield from ({"key": key, "key_dropped_rows": rows} for key, rows in standing.dropped)
+    yield {"keys_forgotten": summary.forgotten}
+    yield from ({"keys_behind_ms": by_ms, "keys": keys} for by_ms, keys in summary.behind)
+    yield from ({"key": key, "key_behind_ms": by_ms} for key, by_ms in summary.slowest)
+    yield from ({"key": key, "key_dropped_rows": rows} for key, rows in summary.dropped)
 
 
 class BucketBatch:
@@ -151,14 +151,14 @@ class BucketBatch:
         self._number = layout.ids.index(bucket)
         self._channel = f"{layout.name}#{self._number}"
         self.manifest = manifest
-        held = None if manifest.inbox is None else iter((manifest.inbox, *manifest.inboxes))
+        states = None if manifest.inbox is None else iter((manifest.inbox, *manifest.inboxes))
         self._trackers = [
-            [SharedTracker(who, key, None if held is None else next(held)) for key in keys]
+            [SharedTracker(who, key, None if states is None else next(states)) for key in keys]
             for who, keys in zip(layout.inputs, layout.axes, strict=True)
         ]
         self._operator = operator_of(plan, store)
         intervals_ms = plan.clock_ms if isinstance(plan, (StagedStore, StagedWindowJoin)) else ()
-        self._wakes = WakeUps(intervals_ms, manifest.came_ms, manifest.timer_ms) if intervals_ms else None
+        self._timers = ProcessingTimers(intervals_ms, manifest.came_ms, manifest.timer_ms) if intervals_ms else None
         self._control: list[ControlRow] = []
         self._null_event_time_rows = self._no_gap_rows = 0
 
@@ -168,14 +168,14 @@ class BucketBatch:
         return self._operator.late_rows
 
     @property
-    def counted(self) -> StoreCounts:
+    def store_counts(self) -> StoreCounts:
         """The counts of the messages of windows that keep them, in this batch."""
         return self._operator.counted if isinstance(self._operator, StagedOperator) else StoreCounts()
 
     @property
     def next_timer_ms(self) -> int | None:
         """The time at which the operator must be told the wall-clock time, None if it need not."""
-        return self._operator.next_timer_ms if self._wakes is None else self._wakes.due_ms
+        return self._operator.next_timer_ms if self._timers is None else self._timers.due_ms
 
     @property
     def watermark_ms(self) -> int | None:
@@ -212,19 +212,21 @@ class BucketBatch:
         was_idle = self._idle
         self._null_event_time_rows += null_event_time_rows
         self._no_gap_rows += no_gap_rows
-        brought = [number for number in self._inputs if control[number] or rows[number] or len(self._trackers) == 1]
-        received = {number: [tracker.take(control[number]) for tracker in self._trackers[number]] for number in brought}
-        for number in brought:
+        numbers = [number for number in self._inputs if control[number] or rows[number] or len(self._trackers) == 1]
+        received = {
+            number: [tracker.apply(control[number]) for tracker in self._trackers[number]] for number in numbers
+        }
+        for number in numbers:
             yield from self._advance(number, [one.batch_watermark_ms for one in received[number]])
-        for number in brought:
+        for number in numbers:
             if rows[number]:
                 yield from self._results(self._operator.on_rows(number, pa.concat_tables(rows[number]), now_ms))
-        for number in brought:
+        for number in numbers:
             yield from self._advance(number, [one.watermark_ms for one in received[number]])
         if now_ms is not None:
             yield from self._results(self._operator.on_timer(now_ms))
-            self._wakes = self._wakes and self._wakes.after_input(now_ms)
-        for number in brought:
+            self._timers = self._timers and self._timers.after_input(now_ms)
+        for number in numbers:
             if received[number][0].went_idle:  # the axes of an input have the same channels
                 yield from self._results(self._operator.on_idle(number))
         self._tell_times(was_idle=was_idle)
@@ -235,7 +237,7 @@ class BucketBatch:
     def on_timer(self, now_ms: int) -> Iterator[pd.DataFrame]:
         """Let the operator know the wall-clock time; yield rows of `EMITTED` with results."""
         yield from self._results(self._operator.on_timer(now_ms))
-        self._wakes = self._wakes and self._wakes.after_clock(now_ms)
+        self._timers = self._timers and self._timers.after_clock(now_ms)
         yield from self._barrier(0)
 
     def drain(self) -> StateChanges:
@@ -247,14 +249,14 @@ class BucketBatch:
         self.manifest.inbox, *self.manifest.inboxes = [
             tracker.state() for of_input in self._trackers for tracker in of_input
         ]
-        self.manifest.came_ms = None if self._wakes is None else self._wakes.came_ms
+        self.manifest.came_ms = None if self._timers is None else self._timers.came_ms
         return changes
 
     def last_rows(self) -> pd.DataFrame:
         """Return the row of `EMITTED` with the control rows and the metrics, which alone names the bucket, and rows of
         how its keys stand, where they have watermarks of their own.
         """
-        counted, standing = self.counted, standing_of(self._operator)
+        counts, summary = self.store_counts, standing_of(self._operator)
         last = {
             "control": encode_rows(self._control),
             "late_rows": self.late_rows,
@@ -262,14 +264,14 @@ class BucketBatch:
             "frames": self._operator.open_entries,
             "state_bytes": sum(self.manifest.blobs.values()),
             "bucket": self._number,
-            "replayed_rows": counted.replayed,
-            "rejected_rows": counted.rejected,
-            "dropped_windows": counted.dropped_windows,
-            "dropped_rows": counted.dropped_messages,
-            "dropped_bytes": counted.dropped_bytes,
+            "replayed_rows": counts.replayed,
+            "rejected_rows": counts.rejected,
+            "dropped_windows": counts.dropped_windows,
+            "dropped_rows": counts.dropped_messages,
+            "dropped_bytes": counts.dropped_bytes,
             "no_gap_rows": self._no_gap_rows,
         }
-        return self._rows([last, *([] if standing is None else _of_keys(standing))])
+        return self._rows([last, *([] if summary is None else _of_keys(summary))])
 
     def _results(self, outputs: Iterator[Output]) -> Iterator[pd.DataFrame]:
         for output in outputs:
@@ -305,22 +307,22 @@ class BucketBatch:
     def _tell_times(self, *, was_idle: bool) -> None:
         """Tell what became true of the inputs together; a watermark wakes, so idle is told after it."""
         if was_idle and not self._idle:
-            self._tell(ControlKind.ACTIVE)
+            self._emit_control(ControlKind.ACTIVE)
         rises = False
         for axis, watermark_ms in sorted(self._watermarks_ms.items()):
             if self.manifest.rises(axis, watermark_ms):
                 rises = True
-                self._tell(ControlKind.WATERMARK, key=axis, watermark_ms=watermark_ms)
+                self._emit_control(ControlKind.WATERMARK, key=axis, watermark_ms=watermark_ms)
         if self._idle and (rises or not was_idle):
-            self._tell(ControlKind.IDLE)
+            self._emit_control(ControlKind.IDLE)
 
     def _barrier(self, at_least: int) -> Iterator[pd.DataFrame]:
         """Tell one barrier a batch; ids go up by one, also in batches that only the clock made."""
         self.manifest.snapshot = at_least if self.manifest.snapshot is None else self.manifest.snapshot + 1
         yield from self._results(self._operator.on_barrier(self.manifest.snapshot))
-        self._tell(ControlKind.BARRIER, snapshot=self.manifest.snapshot, channels=len(self._layout.ids))
+        self._emit_control(ControlKind.BARRIER, snapshot=self.manifest.snapshot, channels=len(self._layout.ids))
 
-    def _tell(self, kind: ControlKind, **fields: int) -> None:
+    def _emit_control(self, kind: ControlKind, **fields: int) -> None:
         self._control.append(ControlRow(kind=kind, channel=self._channel, source=self._layout.name, **fields))
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class WakeUps:
+class ProcessingTimers:
     """intervals_ms: of the panes by the clock, one at least. came_ms: of the last batch that brought something. due_ms:
     when the buckets are woken next, None if they rest.
     """
@@ -19,16 +19,16 @@ class WakeUps:
     came_ms: int | None
     due_ms: int | None
 
-    def after_input(self, now_ms: int) -> WakeUps:
+    def after_input(self, now_ms: int) -> ProcessingTimers:
         """Return how they go on after a batch that brought something."""
         runs = self.due_ms is not None and now_ms < self.due_ms
-        return WakeUps(self.intervals_ms, now_ms, self.due_ms if runs else self._next_ms(now_ms))
+        return ProcessingTimers(self.intervals_ms, now_ms, self.due_ms if runs else self._next_ms(now_ms))
 
-    def after_clock(self, now_ms: int) -> WakeUps:
+    def after_clock(self, now_ms: int) -> ProcessingTimers:
         """Return how they go on after a batch that only the clock made."""
         came_ms = now_ms if self.came_ms is None else self.came_ms
         rests = now_ms >= came_ms + max(self.intervals_ms)
-        return WakeUps(self.intervals_ms, came_ms, None if rests else self._next_ms(now_ms))
+        return ProcessingTimers(self.intervals_ms, came_ms, None if rests else self._next_ms(now_ms))
 
     def _next_ms(self, now_ms: int) -> int:
         return now_ms + min(self.intervals_ms)

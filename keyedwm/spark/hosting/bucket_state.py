@@ -38,10 +38,10 @@ class SparkStore:
 
     def get(self, name: str) -> bytes:
         """Read one blob, or raise DamagedError if it is not there as it was written."""
-        found = self._blobs.getValue((name,))
-        if found is None:
+        value = self._blobs.getValue((name,))
+        if value is None:
             raise damaged(name, "is missing")
-        blob = bytes(found[0])
+        blob = bytes(value[0])
         if len(blob) != self.sizes[name]:
             raise damaged(name, f"has {len(blob)} bytes, {self.sizes[name]} were written")
         return blob
@@ -91,24 +91,24 @@ class BucketOwner:
 
 
 def take_over(
-    states: tuple[Any, Any], initial: pd.DataFrame, rescaled: StateTakeover | None, begun: BucketOwner
+    states: tuple[Any, Any], initial: pd.DataFrame, rescaled: StateTakeover | None, new_owner: BucketOwner
 ) -> None:
     """Write state of a stopped query, before the first rows; Spark may hand it over in several pieces.
 
     states: as `named_state` returned them; initial: rows of name and blob, and what `rescaled` reads from them.
     """
     if rescaled is None:
-        raise OutOfTurnError(f"{begun.layout.who}: state came without a savepoint")
+        raise OutOfTurnError(f"{new_owner.layout.who}: state came without a savepoint")
     manifest, blobs = states
-    found = read_manifest(manifest)
-    content = rescaled.first_manifest(begun.layout, begun.bucket).as_json() if found is None else found
-    before = None if found is None else SparkStore(blobs, content["blobs"]).get(MANIFEST)
+    saved = read_manifest(manifest)
+    content = rescaled.first_manifest(new_owner.layout, new_owner.bucket).as_json() if saved is None else saved
+    before = None if saved is None else SparkStore(blobs, content["blobs"]).get(MANIFEST)
     pieces = [piece for piece in initial.itertuples(index=False) if piece.name is not None]
-    operator = rescaled.manifest_with(before, pieces, begun.layout.ids.index(begun.bucket))
-    written = {piece.name: bytes(piece.blob) for piece in pieces} | {MANIFEST: operator}
-    sizes = content["blobs"] | {name: len(blob) for name, blob in written.items()}
-    owned = content | dict(begun.owner) | {"blobs": sizes, FOLLOWS: dict(rescaled.follows)}
-    write_state(manifest, blobs, StateChanges(written, frozenset()), owned)
+    operator = rescaled.manifest_with(before, pieces, new_owner.layout.ids.index(new_owner.bucket))
+    blobs_by_name = {piece.name: bytes(piece.blob) for piece in pieces} | {MANIFEST: operator}
+    sizes = content["blobs"] | {name: len(blob) for name, blob in blobs_by_name.items()}
+    owned_content = content | dict(new_owner.owner) | {"blobs": sizes, FOLLOWS: dict(rescaled.follows)}
+    write_state(manifest, blobs, StateChanges(blobs_by_name, frozenset()), owned_content)
 
 
 def require_owner(

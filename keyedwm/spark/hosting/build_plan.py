@@ -21,7 +21,7 @@ from keyedwm.spark.hosting.staged_rows import rejected_type
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_HELD = {
+_METRICS_OF_HELD_ROWS = {
     "late_rows": "late_rows",
     "null_event_time_rows": "null_event_time_rows",
     "held_rows": "frames",
@@ -36,10 +36,10 @@ _METRICS = {
         "frames": "frames",
         "state_bytes": "state_bytes",
     },
-    "process": _HELD,
-    "window_join": _HELD,
-    "join": _HELD,
-    "join_latest": _HELD,
+    "process": _METRICS_OF_HELD_ROWS,
+    "window_join": _METRICS_OF_HELD_ROWS,
+    "join": _METRICS_OF_HELD_ROWS,
+    "join_latest": _METRICS_OF_HELD_ROWS,
 }
 
 
@@ -54,8 +54,8 @@ def of_keys() -> list[Column]:
 
     def highest(number: str, name: str) -> Column:
         pair = F.struct(F.col(number).alias(name), "key")
-        found = F.sort_array(F.collect_list(F.when(F.col(number).isNotNull(), pair)), asc=False)
-        return F.transform(F.slice(found, 1, MOST_SHOWN), lambda one: F.struct(one["key"].alias("key"), one[name]))
+        pairs = F.sort_array(F.collect_list(F.when(F.col(number).isNotNull(), pair)), asc=False)
+        return F.transform(F.slice(pairs, 1, MOST_SHOWN), lambda one: F.struct(one["key"].alias("key"), one[name]))
 
     return [
         F.sum("keys").alias("keys_held"),

@@ -77,7 +77,7 @@ class ChannelTracker:
         """Whether all channels were idle at the end of the last batch."""
         return self._coalescer.common().idle_spell
 
-    def take(self, rows: Iterable[ControlRow]) -> BatchWatermarks:
+    def apply(self, rows: Iterable[ControlRow]) -> BatchWatermarks:
         """Take all control rows of a batch. Raises InputError if its barriers are not whole.
 
         A frame united with itself brings every row twice; the second one has no effect.
@@ -124,45 +124,47 @@ class ChannelTracker:
         twice = delivered_twice(cuts)
         if twice is not None:
             raise InputError(f"{self._owner}: channel {twice} comes from two sources: {_LOAD_ONCE}")
-        for cut in cuts:
-            changes += self._follow(cut)
+        for barrier in cuts:
+            changes += self._follow(barrier)
         return changes
 
-    def _follow(self, cut: BarrierCut) -> list[Change]:
+    def _follow(self, barrier: BarrierCut) -> list[Change]:
         """Apply what a cut says of channels: those of its source that it lacks are gone.
 
         A cut that names no source may be that of several with as many channels each. Of such a group of sources it may
         be some: they are a group of their own from then on. When all sources of a group have delivered, what none of
         them has delivered is gone. The cut of a source without channels has none: all that it had are gone.
         """
-        if not cut.expected:
-            return self._without([channel for channel, group in self._source.items() if group == cut.source])
-        count = len(cut.arrived) // cut.expected
-        groups = {self._source[channel] for channel in cut.arrived if channel in self._source}
-        if cut.source is not None and cut.source in self._source.values():
-            groups.add(cut.source)
-        name = cut.source or min(groups, default=cut.arrived[0])
-        gone: list[str] = []
+        if not barrier.expected:
+            return self._without([channel for channel, group in self._source.items() if group == barrier.source])
+        count = len(barrier.arrived) // barrier.expected
+        groups = {self._source[channel] for channel in barrier.arrived if channel in self._source}
+        if barrier.source is not None and barrier.source in self._source.values():
+            groups.add(barrier.source)
+        name = barrier.source or min(groups, default=barrier.arrived[0])
+        absent: list[str] = []
         largest = max((self._counts.get(group, 1) for group in groups), default=0)
         if largest > count:
             for group in groups:
                 self._counts[group] = max(1, self._counts.get(group, 1) - count)
-            name = cut.source or f"{cut.arrived[0]} since {cut.snapshot}"
+            name = barrier.source or f"{barrier.arrived[0]} since {barrier.snapshot}"
         else:
-            arrived = set(cut.arrived)
-            gone = [c for c, group in self._source.items() if group in groups and c not in arrived]
-        changes = self._without(gone)
-        new = [channel for channel in cut.arrived if channel not in self._source]
-        self._source.update(dict.fromkeys(cut.arrived, name))
+            arrived = set(barrier.arrived)
+            absent = [c for c, group in self._source.items() if group in groups and c not in arrived]
+        changes = self._without(absent)
+        new = [channel for channel in barrier.arrived if channel not in self._source]
+        self._source.update(dict.fromkeys(barrier.arrived, name))
         self._counts[name] = count
-        used = set(self._source.values())
-        self._counts = {group: sources for group, sources in self._counts.items() if group in used and sources > 1}
+        groups_in_use = set(self._source.values())
+        self._counts = {
+            group: sources for group, sources in self._counts.items() if group in groups_in_use and sources > 1
+        }
         return [*changes, *map(ChannelAdded, new)]
 
-    def _without(self, gone: Sequence[str]) -> list[Change]:
-        for channel in gone:
+    def _without(self, channels: Sequence[str]) -> list[Change]:
+        for channel in channels:
             del self._source[channel]
-        return [ChannelRemoved(channel) for channel in sorted(gone)]
+        return [ChannelRemoved(channel) for channel in sorted(channels)]
 
     def _planned_watermark(self, rows: Sequence[ControlRow]) -> int | None:
         """Return what the driver coalesced when it planned the batch; of several sources none covers the others."""
@@ -187,12 +189,12 @@ class ChannelTracker:
         """The minimum over the active channels of several sources, each as high at least as its planner coalesced."""
         if not self._is_united or not self._planned:
             return None
-        held = [
+        bounds = [
             (watermarks.get(self._key), self._planned.get(self._source.get(channel, "")))
             for channel, (status, watermarks) in self._coalescer.snapshot().channels.items()
             if status is Status.ACTIVE
         ]
-        promised = [max((ms for ms in both if ms is not None), default=None) for both in held]
+        promised = [max((ms for ms in both if ms is not None), default=None) for both in bounds]
         return None if None in promised else min((ms for ms in promised if ms is not None), default=None)
 
     def _change(self, row: ControlRow) -> Change | None:

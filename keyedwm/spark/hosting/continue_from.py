@@ -39,8 +39,8 @@ def operator_of(place: str, layout: BucketLayout) -> tuple[Savepoint, OperatorSt
 
 def _tells_apart(operator: OperatorState) -> bool:
     """Whether buckets have told different watermarks."""
-    told = [(manifest.get("emitted_ms"), manifest.get("emitted", {})) for manifest in operator.manifests]
-    return any(one != told[0] for one in told)
+    watermarks = [(manifest.get("emitted_ms"), manifest.get("emitted", {})) for manifest in operator.manifests]
+    return any(one != watermarks[0] for one in watermarks)
 
 
 def _operator(savepoint: Savepoint, layout: BucketLayout) -> OperatorState:
@@ -82,12 +82,12 @@ def check_follows(who: str, follows: Mapping[str, int | None], rows: Iterable[Co
     for row in rows:
         if row.kind is not ControlKind.BARRIER or row.source is None:
             continue
-        wanted = follows.get(row.source, -1)
-        if wanted not in {None, row.snapshot}:
-            found = "another source" if wanted == -1 else f"snapshot {row.snapshot}, not {wanted},"
+        expected = follows.get(row.source, -1)
+        if expected not in {None, row.snapshot}:
+            actual = "another source" if expected == -1 else f"snapshot {row.snapshot}, not {expected},"
             raise InputError(
-                f"{who}: it begins with the state of a savepoint, and {found} of its input comes first: give the "
+                f"{who}: it begins with the state of a savepoint, and {actual} of its input comes first: give the "
                 f"same savepoint to the source (option continueFrom) and to every operator (continue_from)"
             )
         left[row.source] = None
-    return left if any(wanted is not None for wanted in left.values()) else {}
+    return left if any(expected is not None for expected in left.values()) else {}

@@ -29,7 +29,7 @@ _OPTION = re.compile(r"[\[ ]"
 _COLUMN = "rejected#"
 _LEFT_OUT = re.compile(r"^Filter .*isnull\(rejected#")
 _CHOOSING = ("Project ", "Aggregate ", "MapInArrow ", "MapInPandas ", "TransformWithState")
-_CUT = "more fields"  # Spark shortens long lists of columns: what is not shown counts as there
+_SHORTENED = "more fields"  # Spark shortens long lists of columns: what is not shown counts as there
 
 
 def once_each(frames: Sequence[F]) -> list[F]:
@@ -48,12 +48,12 @@ def _without_records(frame: Any) -> Any:
 
 def refuse_records_twice(frames: Sequence[DataFrame | Source], caller: str) -> None:
     """Raise OptionError where two of the frames hand on the unreadable records of one topic: each would come twice."""
-    seen: set[tuple[str, str]] = set()
+    topics: set[tuple[str, str]] = set()
     for at, frame in enumerate(frames):
         if _is_again(frames, at):
             continue  # `once_each` took them out
         own = set(handed_on(frame))
-        twice = next(iter(sorted(own & seen)), None)
+        twice = next(iter(sorted(own & topics)), None)
         if twice is not None:
             raise OptionError(
                 f"{caller}: two frames hand on the unreadable records of topic {twice[1]} (column rejected), so each "
@@ -61,7 +61,7 @@ def refuse_records_twice(frames: Sequence[DataFrame | Source], caller: str) -> N
                 f"or let one of two sources only reject (onBadEventTime, onBadValue), or take the records out of one "
                 f'frame, with .where("rejected IS NULL").drop("rejected"), before its operator'
             )
-        seen |= own
+        topics |= own
 
 
 def handed_on(df: DataFrame | Source) -> Iterator[tuple[str, str]]:
@@ -90,7 +90,7 @@ def _passes(node: str) -> bool:
     """Whether a node hands on the rows with rejected records, and their column."""
     if _LEFT_OUT.match(node):
         return False
-    return not node.startswith(_CHOOSING) or _COLUMN in node or _CUT in node
+    return not node.startswith(_CHOOSING) or _COLUMN in node or _SHORTENED in node
 
 
 def _topics(options: Mapping[str, str]) -> Iterator[tuple[str, str]]:

@@ -98,36 +98,42 @@ def _timed(frame: DataFrame, times: Mapping[str, str]) -> DataFrame:
     """The rows with their event times in ms and their control row as text; times: axis → column."""
     from pyspark.sql import functions as F
 
-    hidden = {name: F.unix_millis(F.col(f"`{axis_column(EVENT_TIME, axis)}`")) for axis, name in times.items()}
-    return frame.withColumns({**hidden, CONTROL_TEXT: control_text(frame)})
+    added = {name: F.unix_millis(F.col(f"`{axis_column(EVENT_TIME, axis)}`")) for axis, name in times.items()}
+    return frame.withColumns({**added, CONTROL_TEXT: control_text(frame)})
 
 
 def side_of(
-    given: DataFrame | Source, called: str, on: Sequence[str], wanted: Sequence[str] | None, *, takes_panes: bool
+    data: DataFrame | Source, called: str, on: Sequence[str], axis_names: Sequence[str] | None, *, takes_panes: bool
 ) -> Side:
     """Return the side of a frame, or of a read that is not loaded.
 
-    called: its name. wanted: its axes, None for all; others are ordinary columns then. takes_panes: whether its rows
-    may repeat what earlier ones held.
+    called: its name. axis_names: its axes, None for all; others are ordinary columns then. takes_panes: whether its
+    rows may repeat what earlier ones held.
 
     Raises InputError and OptionError, in one sentence, for a frame that cannot be joined.
     """
-    read = given if isinstance(given, Source) else None
-    frame = given.load() if isinstance(given, Source) else given
+    read = data if isinstance(data, Source) else None
+    frame = data.load() if isinstance(data, Source) else data
     panes = _check_rows(frame, called, takes_panes=takes_panes)
     known = _known_axes(frame, called)
-    used = known if wanted is None else list(dict.fromkeys(_found(axis, known, called) for axis in wanted))
-    taken = {CONTROL, *([REJECTED] if rejected_type(frame) else []), *(axis_column(WATERMARK, axis) for axis in known)}
-    taken |= {axis_column(EVENT_TIME, axis) for axis in used}
-    payload = columns_of(frame, [name for name in frame.columns if name not in taken])
+    side_axes = (
+        known if axis_names is None else list(dict.fromkeys(_axis_of(axis, known, called) for axis in axis_names))
+    )
+    reserved = {
+        CONTROL,
+        *([REJECTED] if rejected_type(frame) else []),
+        *(axis_column(WATERMARK, axis) for axis in known),
+    }
+    reserved |= {axis_column(EVENT_TIME, axis) for axis in side_axes}
+    payload = columns_of(frame, [name for name in frame.columns if name not in reserved])
     _check_on(frame, payload.columns, called, on)
     axes = tuple(
-        Axis(axis or called, frame.schema[axis_column(WATERMARK, axis)].metadata.get(AXIS_KEY, 0)) for axis in used
+        Axis(axis or called, frame.schema[axis_column(WATERMARK, axis)].metadata.get(AXIS_KEY, 0)) for axis in side_axes
     )
-    for axis in used:
+    for axis in side_axes:
         _check_axis(frame, axis, called)
     side = JoinSide(called, arrow_schema(payload), tuple(on), axes, () if read is None else fields_read(read))
-    return Side(frame, side, tuple(used), read, panes)
+    return Side(frame, side, tuple(side_axes), read, panes)
 
 
 def _check_rows(frame: DataFrame, called: str, *, takes_panes: bool) -> PanesAgain | None:
@@ -160,7 +166,7 @@ def _known_axes(frame: DataFrame, called: str) -> list[str]:
     return known
 
 
-def _found(axis: str, known: Sequence[str], called: str) -> str:
+def _axis_of(axis: str, known: Sequence[str], called: str) -> str:
     """The axis as the columns call it: the side's name stands for an axis without one."""
     if not isinstance(axis, str):
         raise OptionError(f"join: {axis!r} of the {called} side: the name of a time axis is expected, as text")
@@ -181,11 +187,11 @@ def _check_axis(frame: DataFrame, axis: str, called: str) -> None:
             f"join: column {column!r} of the {called} side does not know its watermark key: keep the source's own "
             f"column, not a copy or an expression"
         )
-    found = frame.schema[axis_column(EVENT_TIME, axis)].dataType.typeName()
-    if found != "timestamp":
+    type_name = frame.schema[axis_column(EVENT_TIME, axis)].dataType.typeName()
+    if type_name != "timestamp":
         raise InputError(
-            f"join: the column {axis_column(EVENT_TIME, axis)!r} of the {called} side is of type {found}, it must be a "
-            f"timestamp, as the source has it"
+            f"join: the column {axis_column(EVENT_TIME, axis)!r} of the {called} side is of type {type_name}, it must "
+            "be a timestamp, as the source has it"
         )
 
 

@@ -70,12 +70,12 @@ def streams_of(df: DataFrame) -> int:
 
 def refuse_several_rows(df: DataFrame, caller: str) -> None:
     """Raise OptionError if rows of a frame were made several of one, where each must be a record."""
-    made = next((node for node in _above_streams(nodes_of(df)) if node.startswith("Generate ")), None)
-    if made is not None:
+    generator = next((node for node in _above_streams(nodes_of(df)) if node.startswith("Generate ")), None)
+    if generator is not None:
         raise OptionError(
-            f"{caller}: the frame has {made.split()[1].partition('(')[0]}, which makes several rows of one record, "
-            "and here a record is one message, known by its topic, partition and offset: do it behind the windows, or "
-            "in a window_function, or leave the store out"
+            f"{caller}: the frame has {generator.split()[1].partition('(')[0]}, which makes several rows of one "
+            "record, and here a record is one message, known by its topic, partition and offset: do it behind the "
+            "windows, or in a window_function, or leave the store out"
         )
 
 
@@ -113,11 +113,11 @@ def _caller() -> int:
 
 def _above(nodes: Iterable[tuple[int, str]], kind: str) -> Iterator[tuple[int, str]]:
     """The nodes from the top down to those of a kind, which are left out with all below."""
-    hidden: int | None = None
+    top_depth: int | None = None
     for depth, node in nodes:
-        if hidden is None or depth <= hidden:
-            hidden = depth if node.startswith(kind) else None
-            if hidden is None:
+        if top_depth is None or depth <= top_depth:
+            top_depth = depth if node.startswith(kind) else None
+            if top_depth is None:
                 yield depth, node
 
 
@@ -138,13 +138,13 @@ def _below(nodes: Sequence[tuple[int, str]], at: int) -> Iterator[str]:
 
 
 def _refuse_sparks_watermark(nodes: Iterable[str], caller: str) -> None:
-    found = [node for node in nodes if node.startswith("EventTimeWatermark ")]
-    if any(DRIVING in node for node in found):
+    watermarks = [node for node in nodes if node.startswith("EventTimeWatermark ")]
+    if any(DRIVING in node for node in watermarks):
         raise InputError(
             f"{caller}: the frame went through with_watermark, which leaves control rows and watermarks out since it "
             "is for Spark's own operators: give the frame before it"
         )
-    for node in found:
+    for node in watermarks:
         match = _SPARKS_WATERMARK.match(node)
         column, delay = match.groups() if match else ("a column", "so much")
         raise OptionError(
@@ -155,8 +155,8 @@ def _refuse_sparks_watermark(nodes: Iterable[str], caller: str) -> None:
 
 def nodes_of(df: DataFrame) -> list[tuple[int, str]]:
     """Return the nodes of the analysed plan with their depth, from the top."""
-    found = [node for node in map(_NODE.match, _analysed(df).splitlines()) if node]
-    return [(node.start(2) // _INDENT, node[2].rstrip()) for node in found]
+    matches = [node for node in map(_NODE.match, _analysed(df).splitlines()) if node]
+    return [(node.start(2) // _INDENT, node[2].rstrip()) for node in matches]
 
 
 def _analysed(df: DataFrame) -> str:

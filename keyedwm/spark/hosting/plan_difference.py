@@ -20,16 +20,18 @@ def difference(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> str:
     if old is None:
         return ""
     before, now = list(lines_of(old)), list(lines_of(new))
-    gone, come = (list((Counter(one) - Counter(other)).elements()) for one, other in ((before, now), (now, before)))
+    removed, added = (list((Counter(one) - Counter(other)).elements()) for one, other in ((before, now), (now, before)))
     order = ""
-    if not gone and not come:  # nothing but the order
-        gone, come = ([one for one, other in zip(*both, strict=True) if one != other][:1]
+    if not removed and not added:  # nothing but the order
+        removed, added = ([one for one, other in zip(*both, strict=True) if one != other][:1]
                       for both in ((before, now), (now, before)))  # fmt: skip
         order = "in another order "
-    if len(gone) == len(come) == 1:
-        gone[0], come[0] = _from_first_difference(gone[0], come[0])
-    theirs, ours = (listed([short_repr(line) for line in lines], _MOST) or "nothing" for lines in (gone, come))
-    return f"{order}it has {theirs} where this plan has {ours}" if gone or come else ""
+    if len(removed) == len(added) == 1:
+        removed[0], added[0] = _from_first_difference(removed[0], added[0])
+    old_text, new_text = (
+        listed([short_repr(line) for line in lines], _MOST) or "nothing" for lines in (removed, added)
+    )
+    return f"{order}it has {old_text} where this plan has {new_text}" if removed or added else ""
 
 
 def _from_first_difference(one: str, other: str) -> tuple[str, str]:

@@ -36,12 +36,15 @@ class MessageFields:
 
 
 def message_fields(
-    read: Source, by: Mapping[str, str] | Sequence[str], aggregates: Sequence[tuple[str, Any]], held: Sequence[str]
+    read: Source,
+    by: Mapping[str, str] | Sequence[str],
+    aggregates: Sequence[tuple[str, Any]],
+    source_columns: Sequence[str],
 ) -> MessageFields:
     """Return what the messages of a read hold.
 
-    by: key columns, or result column → field. aggregates: which may name fields. held: the columns of the source that
-    messages hold. Raises OptionError for names that mean two things, or nothing.
+    by: key columns, or result column → field. aggregates: which may name fields. source_columns: those of the
+    source that messages hold. Raises OptionError for names that mean two things, or nothing.
     """
     from pyspark_wm_source.options.message_stage import message_schema
     from pyspark_wm_source.options.source_options import SourceOptions
@@ -51,20 +54,20 @@ def message_fields(
     # Watermarks are those of a batch, so they are no fields.
     names = [name for name in columns.names if not name.startswith(WATERMARK)]
     keys = named_fields(by, names)
-    chosen = options.chosen.fields
-    parsed = {name: field_of("by", text, names, chosen) for name, text in keys.items()}
+    fields_by_name = options.chosen.fields
+    parsed = {name: field_of("by", text, names, fields_by_name) for name, text in keys.items()}
     for name, text in keys.items():
-        if name in held and parsed[name] != chosen.get(name, Field(name)):
+        if name in source_columns and parsed[name] != fields_by_name.get(name, Field(name)):
             raise OptionError(
                 f"aggregate: a key cannot be called {name!r}, which is a column of the source that messages hold: give "
                 f"it another name, by={{'NAME': {text!r}}}, or leave the column out with the source's option columns"
             )
-    fields = {**keys, **{name: name for name in held}}
-    parsed |= {name: chosen.get(name, Field(name)) for name in held}
+    fields = {**keys, **{name: name for name in source_columns}}
+    parsed |= {name: fields_by_name.get(name, Field(name)) for name in source_columns}
     for text in (text for _, spec in aggregates for text in _read_by(spec)):
         if text not in fields:
-            fields[text], parsed[text] = text, field_of("aggregates", text, names, chosen)
-        elif text in keys and _field(text, names, chosen) not in (None, parsed[text]):
+            fields[text], parsed[text] = text, field_of("aggregates", text, names, fields_by_name)
+        elif text in keys and _field(text, names, fields_by_name) not in (None, parsed[text]):
             raise OptionError(
                 f"aggregate: a key cannot be called {text!r}, which is a field of the source that the aggregates read: "
                 "give it another name"
@@ -76,7 +79,11 @@ def message_fields(
         keys=tuple(keys),
         read_from=(
             *(f"read from {name} {parsed[name]}" for name in keys if parsed[name] != Field(name)),
-            *(f"read from {name} {chosen[name].text}" for name in fields if name in chosen and name not in keys),
+            *(
+                f"read from {name} {fields_by_name[name].text}"
+                for name in fields
+                if name in fields_by_name and name not in keys
+            ),
         ),
     )
 
@@ -87,10 +94,10 @@ def _read_by(spec: Any) -> tuple[str, ...]:
     return tuple(plain.inputs(()))
 
 
-def _field(text: str, names: Sequence[str], chosen: Mapping[str, Field]) -> Field | None:
+def _field(text: str, names: Sequence[str], fields_by_name: Mapping[str, Field]) -> Field | None:
     """The field that a text names, None if it is none."""
     try:
-        return field_of("aggregates", text, names, chosen)
+        return field_of("aggregates", text, names, fields_by_name)
     except OptionError:
         return None
 

@@ -86,9 +86,9 @@ class CutBlobs:
         for batch in batches:
             for row in range(batch.num_rows):
                 bucket, name, blob, beside = (column[row].as_py() for column in batch.columns)
-                cut = self.rescale.cuts(bucket, name, blob, beside, len(self.ids))
+                parts = self.rescale.cuts(bucket, name, blob, beside, len(self.ids))
                 pieces = [
-                    one._asdict() | {"bucket": self.ids[one.bucket], "entry": json.dumps(one.entry)} for one in cut
+                    one._asdict() | {"bucket": self.ids[one.bucket], "entry": json.dumps(one.entry)} for one in parts
                 ]
                 if pieces:
                     yield pa.RecordBatch.from_pylist(pieces, schema=_PIECE)
@@ -130,10 +130,10 @@ def initial_state(spark: SparkSession, place: str, rescaled: RescaledState, layo
 
     schema = from_arrow_schema(_PIECE)
     state = spark.read.parquet(f"{Files(place).for_spark}/{STATE}")
-    mine = state.where(F.col("operator") == rescaled.name).select("bucket", "name", "blob")
-    counts = {row["bucket"]: row["count"] for row in mine.groupBy("bucket").count().collect()}
+    own_blobs = state.where(F.col("operator") == rescaled.name).select("bucket", "name", "blob")
+    counts = {row["bucket"]: row["count"] for row in own_blobs.groupBy("bucket").count().collect()}
     check_blobs(rescaled.rescale.who, rescaled.manifests, counts)
-    pieces = _with_beside(mine, rescaled.rescale.beside).mapInArrow(CutBlobs(rescaled.rescale, layout.ids), schema)
+    pieces = _with_beside(own_blobs, rescaled.rescale.beside).mapInArrow(CutBlobs(rescaled.rescale, layout.ids), schema)
     each = spark.createDataFrame([(one, None, None, None) for one in layout.ids], schema)
     return pieces.unionAll(each).groupBy("bucket")
 

@@ -22,7 +22,7 @@ _STATES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class _Taken:
+class _Step:
     """What a tracker made of the control rows of a batch, and its state then."""
 
     before: ChannelTracker
@@ -33,13 +33,13 @@ class _Taken:
 
 
 @dataclass(slots=True)
-class _Kept:
+class _Shared:
     """What the buckets of this process worked out last for one input and axis; the newest state is the last one."""
 
     owner: str
     key: int
     states: list[tuple[Mapping[str, Any] | None, ChannelTracker]] = field(default_factory=list)
-    taken: _Taken | None = None
+    last: _Step | None = None
 
     def opened(self, state: Mapping[str, Any] | None) -> ChannelTracker:
         """Return the tracker in this state; None is that of a new bucket. Raises FormatError for a damaged state."""
@@ -51,36 +51,36 @@ class _Kept:
         self._keep(state, tracker)
         return tracker
 
-    def take(self, before: ChannelTracker, rows: Sequence[ControlRow]) -> _Taken:
+    def apply(self, before: ChannelTracker, rows: Sequence[ControlRow]) -> _Step:
         """Return what comes of `before` and these rows. Raises InputError if their barriers are not whole."""
-        taken = self.taken
-        if taken is not None and taken.before is before and taken.rows == rows:
-            return taken
+        last = self.last
+        if last is not None and last.before is before and last.rows == rows:
+            return last
         after = ChannelTracker.restore(self.owner, self.key, before.state())
-        received = after.take(rows)
-        self.taken = _Taken(before, rows, received, after, after.state())
-        self._keep(self.taken.state, after)
-        return self.taken
+        received = after.apply(rows)
+        self.last = _Step(before, rows, received, after, after.state())
+        self._keep(self.last.state, after)
+        return self.last
 
     def state_of(self, tracker: ChannelTracker) -> Mapping[str, Any]:
         """Return the state of a tracker."""
-        return self.taken.state if self.taken is not None and self.taken.after is tracker else tracker.state()
+        return self.last.state if self.last is not None and self.last.after is tracker else tracker.state()
 
     def _keep(self, state: Mapping[str, Any] | None, tracker: ChannelTracker) -> None:
         self.states = [*self.states, (state, tracker)][-_STATES:]
 
 
 @functools.lru_cache(maxsize=_INPUTS)
-def _kept(owner: str, key: int) -> _Kept:
-    return _Kept(owner, key)
+def _shared(owner: str, key: int) -> _Shared:
+    return _Shared(owner, key)
 
 
 class SharedTracker:
     """A `ChannelTracker` that shares its work with those of other buckets in the same state."""
 
     def __init__(self, owner: str, key: int, state: Mapping[str, Any] | None) -> None:
-        self._kept = _kept(owner, key)
-        self._tracker = self._kept.opened(state)
+        self._shared = _shared(owner, key)
+        self._tracker = self._shared.opened(state)
 
     @property
     def watermark_ms(self) -> int | None:
@@ -92,12 +92,12 @@ class SharedTracker:
         """Whether all channels were idle at the end of the last batch."""
         return self._tracker.idle
 
-    def take(self, rows: Sequence[ControlRow]) -> BatchWatermarks:
+    def apply(self, rows: Sequence[ControlRow]) -> BatchWatermarks:
         """Take all control rows of a batch, in any order. Raises InputError if its barriers are not whole."""
-        taken = self._kept.take(self._tracker, rows)
-        self._tracker = taken.after
-        return taken.received
+        step = self._shared.apply(self._tracker, rows)
+        self._tracker = step.after
+        return step.received
 
     def state(self) -> Mapping[str, Any]:
         """Return everything the next batch depends on, ready for JSON."""
-        return self._kept.state_of(self._tracker)
+        return self._shared.state_of(self._tracker)

@@ -49,9 +49,9 @@ class StageOne(VersionChecked):
     def typed(self, rows: pa.Table, places: Sequence[int]) -> pa.Table:
         """Return the plan's columns, which are at these places."""
         # Spark gives timestamps in the session's time zone, the plan knows them in UTC.
-        wanted = pa.schema([self.plan.schema.field(name) for name in self.plan.columns])
+        schema = pa.schema([self.plan.schema.field(name) for name in self.plan.columns])
         arrays = [rows.column(place) for place in places]
-        return valid_texts(pa.Table.from_arrays(arrays, names=wanted.names).cast(wanted))
+        return valid_texts(pa.Table.from_arrays(arrays, names=schema.names).cast(schema))
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,9 +34,9 @@ def ship_rows(
     check_rows(df, axis)
     gap = [settings["window"].gap_column] if isinstance(settings["window"], RowGapWindow) else []
     read = [name for _, spec in settings["aggregates"] for name in spec.inputs(df.columns)]
-    used = list(dict.fromkeys([*keys, *gap, *read]))
-    check_columns(df, used)
-    check_free(used, "aggregate")
+    columns = list(dict.fromkeys([*keys, *gap, *read]))
+    check_columns(df, columns)
+    check_free(columns, "aggregate")
     check_keys(df, keys)
     for column in gap:  # Spark has no Arrow type for a calendar interval: its own error would not name the column
         if df.schema[column].dataType.typeName() == "interval":
@@ -49,7 +49,7 @@ def ship_rows(
             f"aggregate: key_watermark tells the partitions of a key apart, and the frame has not all of "
             f"{', '.join(ORDER)}: keep them as the source has them, or give per_key(..., partitions='fastest')"
         )
-    schema = arrow_schema(columns_of(timed, [*used, *order, TIME]))
+    schema = arrow_schema(columns_of(timed, [*columns, *order, TIME]))
     plan = WindowPlan(schema=schema, by=tuple(keys), order=order, **settings).trimmed()
     return ship_inputs([timed], [plan], ids), plan, axis_key(df, axis)
 
@@ -62,13 +62,13 @@ def ship_inputs(timed: Sequence[DataFrame], inputs: Sequence[ExchangeInput], ids
     return reduce(DataFrame.unionAll, (ship_input(*one, ids, number) for number, one in enumerate(each)))
 
 
-def ship_input(timed: DataFrame, given: ExchangeInput, ids: Sequence[int], number: int) -> DataFrame:
+def ship_input(timed: DataFrame, exchange_input: ExchangeInput, ids: Sequence[int], number: int) -> DataFrame:
     """Return the shipped rows of the input of this number."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     back = [REJECTED] if rejected_type(timed) else []
-    rows = unnamed(timed, [*given.columns, *back, CONTROL_TEXT])
-    return rows.mapInArrow(StageOne(given, tuple(ids), number, bool(back)), from_arrow_schema(SHIPPED))
+    rows = unnamed(timed, [*exchange_input.columns, *back, CONTROL_TEXT])
+    return rows.mapInArrow(StageOne(exchange_input, tuple(ids), number, bool(back)), from_arrow_schema(SHIPPED))
 
 
 def unnamed(df: DataFrame, names: Sequence[str]) -> DataFrame:
@@ -93,8 +93,8 @@ def message_columns(df: DataFrame, asked_by: str) -> pa.Schema:
 
 def payload_columns(df: DataFrame) -> list[str]:
     """The columns of event rows but for control, watermarks and records that came back."""
-    hidden = {CONTROL, REJECTED} if rejected_type(df) else {CONTROL}
-    return [column for column in df.columns if column not in hidden and not _is_watermark(df, column)]
+    excluded = {CONTROL, REJECTED} if rejected_type(df) else {CONTROL}
+    return [column for column in df.columns if column not in excluded and not _is_watermark(df, column)]
 
 
 def _is_watermark(df: DataFrame, column: str) -> bool:
@@ -178,18 +178,18 @@ def check_rows(df: DataFrame, axis: str, asked_by: str = "aggregate", *, takes_p
             hint = f"axis must be one of {', '.join(axes)}" if axes else "keep it when columns are chosen"
             raise InputError(f"{asked_by}: the frame has no column {column!r}; {hint}")
     check_doubled(df, (CONTROL, axis_column(EVENT_TIME, axis), axis_column(WATERMARK, axis)))
-    found = df.schema[axis_column(EVENT_TIME, axis)].dataType.typeName()
-    if found != "timestamp":
+    type_name = df.schema[axis_column(EVENT_TIME, axis)].dataType.typeName()
+    if type_name != "timestamp":
         raise InputError(
-            f"{asked_by}: the column {axis_column(EVENT_TIME, axis)!r} is of type {found}, it must be a timestamp, as "
-            f"the source has it"
+            f"{asked_by}: the column {axis_column(EVENT_TIME, axis)!r} is of type {type_name}, it must be a timestamp, "
+            "as the source has it"
         )
     check_lineage(df, asked_by, takes_panes=takes_panes)
 
 
-def check_columns(df: DataFrame, used: Sequence[str], asked_by: str = "aggregate") -> None:
+def check_columns(df: DataFrame, columns: Sequence[str], asked_by: str = "aggregate") -> None:
     """Refuse columns that the frame does not have."""
-    for column in used:
+    for column in columns:
         if column not in df.columns:
             hint = nearest(column, df.columns)
             raise OptionError(
@@ -200,10 +200,10 @@ def check_columns(df: DataFrame, used: Sequence[str], asked_by: str = "aggregate
 
 def check_free(columns: Iterable[str], asked_by: str) -> None:
     """Refuse columns that are called as those which `timed_rows` adds: it would put its own in their place."""
-    taken = next((column for column in columns if column.lower() in (TIME, CONTROL_TEXT)), None)
-    if taken is not None:
+    reserved = next((column for column in columns if column.lower() in (TIME, CONTROL_TEXT)), None)
+    if reserved is not None:
         raise OptionError(
-            f"{asked_by}: a column cannot be called {taken!r}, as operators add one of that name: rename it"
+            f"{asked_by}: a column cannot be called {reserved!r}, as operators add one of that name: rename it"
         )
 
 

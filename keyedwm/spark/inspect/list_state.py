@@ -50,32 +50,32 @@ def held_windows(
     if by_key:
         check_by_key(store.windows)
     if by_key or store.windows.is_listed_by_messages:
-        found = store.frame(listed)
+        listing = store.frame(listed)
     else:
         windows = together(store.each(listed))
-        found = spark.createDataFrame(windows, from_arrow_schema(windows.schema))
-    return _shown(found, of_rows=store.windows.is_rows)
+        listing = spark.createDataFrame(windows, from_arrow_schema(windows.schema))
+    return _with_window(listing, of_rows=store.windows.is_rows)
 
 
 def together(tables: list[pa.Table]) -> pa.Table:
     """Return the windows of all buckets in order of end, topic and partition; of all keys together each is one."""
-    found = pa.concat_tables(tables)
-    if found.column_names[0] == EDGES[0]:
-        found = found.group_by([*EDGES, *CHANNEL], use_threads=False).aggregate(list(_TOGETHER.items()))
-        found = found.rename_columns([*EDGES, *CHANNEL, *_TOGETHER])
-    return found.sort_by([(column, "ascending") for column in ("end", "start", *CHANNEL)])
+    windows = pa.concat_tables(tables)
+    if windows.column_names[0] == EDGES[0]:
+        windows = windows.group_by([*EDGES, *CHANNEL], use_threads=False).aggregate(list(_TOGETHER.items()))
+        windows = windows.rename_columns([*EDGES, *CHANNEL, *_TOGETHER])
+    return windows.sort_by([(column, "ascending") for column in ("end", "start", *CHANNEL)])
 
 
-def _shown(found: DataFrame, *, of_rows: bool) -> DataFrame:
+def _with_window(windows: DataFrame, *, of_rows: bool) -> DataFrame:
     """Return windows as they are shown: their edges together."""
     from pyspark.sql import functions as F
 
     window = F.struct(F.timestamp_millis("start").alias("start"), F.timestamp_millis("end").alias("end"))
     if of_rows:
         window = F.struct(F.col("start").alias("first_offset"), (F.col("end") - 1).alias("last_offset"))
-    names = found.columns[: -len((*EDGES, *CHANNEL, *COUNTS, COMPLETE))]
+    names = windows.columns[: -len((*EDGES, *CHANNEL, *COUNTS, COMPLETE))]
     keys = ["`{}`".format(name.replace("`", "``")) for name in names]
-    return found.select(*keys, window.alias("window"), *CHANNEL, *COUNTS, COMPLETE)
+    return windows.select(*keys, window.alias("window"), *CHANNEL, *COUNTS, COMPLETE)
 
 
 def held_messages(
@@ -101,44 +101,44 @@ def oldest_offsets(spark: SparkSession, checkpoint: str, name: str | None = None
     one offset for each partition. Raises InputError, OptionError and FormatError in one sentence.
     """
     require_session(spark, "oldest_offsets")
-    found: dict[tuple[str, int], int] = {}
+    offsets: dict[tuple[str, int], int] = {}
     _, sources = offsets_of(checkpoint)
     for tp, channel in chain.from_iterable(source.channels.items() for source in sources):
         place = tp.topic, tp.partition
-        found[place] = min(found.get(place, channel.next_offset), channel.next_offset)
+        offsets[place] = min(offsets.get(place, channel.next_offset), channel.next_offset)
     store = saved_store(spark, checkpoint, name)
     for (topic, partition), offset in _of_sides(store, store.sides if side is None else [side]).items():
-        if (topic, partition) not in found:
+        if (topic, partition) not in offsets:
             raise OptionError(
                 f"{checkpoint}: the store holds messages of {topic}-{partition}, which no source of the query reads "
                 "now: where it must begin is not known"
             )
-        found[topic, partition] = min(found[topic, partition], offset)
+        offsets[topic, partition] = min(offsets[topic, partition], offset)
     by_topic: dict[str, dict[str, int]] = {}
-    for (topic, partition), offset in sorted(found.items()):
+    for (topic, partition), offset in sorted(offsets.items()):
         by_topic.setdefault(topic, {})[str(partition)] = offset
     return json.dumps(by_topic)
 
 
 def _of_sides(store: SavedStore, sides: Sequence[str | None]) -> dict[tuple[str, int], int]:
     """Return what `_oldest` does of these sides together; windows of rows, which begin there, must begin as one."""
-    found: dict[tuple[str, int], int] = {}
+    offsets: dict[tuple[str, int], int] = {}
     for side in sides:
         for place, offset in _oldest(store.of(side)).items():
-            before = found.setdefault(place, offset)
+            before = offsets.setdefault(place, offset)
             if before != offset and store.windows.is_rows:
                 raise OptionError(
                     f"{store.who}: both sides count the rows of {place[0]}-{place[1]}, one from offset {before} and "
                     f"the other from {offset}: give side={sides[0]!r} and side={sides[1]!r}, one after the other"
                 )
-            found[place] = min(before, offset)
-    return found
+            offsets[place] = min(before, offset)
+    return offsets
 
 
 def _oldest(store: SavedStore) -> dict[tuple[str, int], int]:
     """Return for each topic and partition where its records must be read from to have what is held again."""
-    found: dict[tuple[str, int], int] = {}
+    offsets: dict[tuple[str, int], int] = {}
     for of_bucket in store.each(methodcaller("oldest_offsets")):
         for place, offset in of_bucket.items():
-            found[place] = min(offset, found.get(place, offset))
-    return found
+            offsets[place] = min(offset, offsets.get(place, offset))
+    return offsets

@@ -25,7 +25,7 @@ from keyedwm.config.validation import duration_ms
 from keyedwm.core.errors import OptionError
 from keyedwm.core.text import about_span
 from keyedwm.spark.arguments import argument_text, require_session
-from keyedwm.spark.failures.left import Failures, checkpoint_of
+from keyedwm.spark.failures.checkpoint_errors import Failures, checkpoint_of
 from keyedwm.spark.metrics.batch_figures import facts_of, facts_of_log
 from keyedwm.spark.metrics.committed import committed_sources
 
@@ -45,12 +45,12 @@ _STANDS_S = 60.0
 
 
 @dataclass
-class _Seen:
+class _SourceProgress:
     """What is known of a source. moved: key → the watermark, and when it was seen first."""
 
-    told_s: float | None = None
+    printed_s: float | None = None
     stood: bool = False
-    moved: dict[str, tuple[str | None, float]] = field(default_factory=dict)
+    advances: dict[str, tuple[str | None, float]] = field(default_factory=dict)
 
 
 class StatusLines:
@@ -58,46 +58,46 @@ class StatusLines:
 
     def __init__(self, every_s: float) -> None:
         self._every_s = every_s
-        self._sources: dict[tuple[str, int], _Seen] = {}
+        self._sources: dict[tuple[str, int], _SourceProgress] = {}
 
     def line(self, query: str, source: int, facts: Mapping[str, Any], now_s: float) -> str | None:
         """Return the line after a batch; None if none is due. facts: as `source_progress` gives them."""
-        seen = self._sources.setdefault((query, source), _Seen())
+        state = self._sources.setdefault((query, source), _SourceProgress())
         for key, watermark in facts["watermark"].items():
-            if key not in seen.moved or seen.moved[key][0] != watermark:
-                seen.moved[key] = watermark, now_s
-        stands = any(now_s - since_s >= _STANDS_S for _, since_s in seen.moved.values())
-        is_due = seen.told_s is None or now_s - seen.told_s >= self._every_s
-        if not is_due and stands == seen.stood:
+            if key not in state.advances or state.advances[key][0] != watermark:
+                state.advances[key] = watermark, now_s
+        stands = any(now_s - since_s >= _STANDS_S for _, since_s in state.advances.values())
+        is_due = state.printed_s is None or now_s - state.printed_s >= self._every_s
+        if not is_due and stands == state.stood:
             return None
-        seen.told_s, seen.stood = now_s, stands
+        state.printed_s, state.stood = now_s, stands
         subject = f"query {query}" + (f", source {source}" if source else "")
-        since_s = {key: moved_s for key, (_, moved_s) in seen.moved.items()}
+        since_s = {key: moved_s for key, (_, moved_s) in state.advances.items()}
         return f"{subject}: " + "; ".join([*_watermarks(facts, since_s, now_s), *_rest(facts)])
 
     def forget(self, query: str) -> None:
         """Begin anew with a query that ended."""
-        self._sources = {place: seen for place, seen in self._sources.items() if place[0] != query}
+        self._sources = {place: progress for place, progress in self._sources.items() if place[0] != query}
 
 
 def _watermarks(facts: Mapping[str, Any], since_s: Mapping[str, float], now_s: float) -> Iterator[str]:
     for key, watermark in facts["watermark"].items():
         of_key = f" of key {key}" if len(facts["watermark"]) > 1 else ""
         if watermark is None:
-            told = f"no watermark{of_key} yet"
+            text = f"no watermark{of_key} yet"
         else:
             delay_ms = round(1_000 * now_s) - instant_ms(watermark)
             side = "behind" if delay_ms >= 0 else "ahead of"
-            told = f"watermark{of_key} {watermark}, {about_span(abs(delay_ms))} {side} the clock"
+            text = f"watermark{of_key} {watermark}, {about_span(abs(delay_ms))} {side} the clock"
         stood_s = now_s - since_s[key]
         if stood_s >= _STANDS_S:
-            told += f", unmoved for {about_span(round(1_000 * stood_s))}"
+            text += f", unmoved for {about_span(round(1_000 * stood_s))}"
         holders = facts["held_by"].get(key)
         if holders:
             first, *others = holders.split("; ")
             count = sum(facts["causes"].get(key, {}).values()) - 1
-            told += f", held by {first}" + (f" and {count} more" if others else "")
-        yield told
+            text += f", held by {first}" + (f" and {count} more" if others else "")
+        yield text
 
 
 def _rest(facts: Mapping[str, Any]) -> Iterator[str]:

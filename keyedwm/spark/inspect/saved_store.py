@@ -57,23 +57,27 @@ class _SessionSide(ListedInput):
     def windows(self, *, by_key: bool) -> pa.Table:  # noqa: ARG002 (a session is that of a key)
         """See `Listed`."""
         prefix = topic_prefix(self._number)
-        found = self._operator.windows(*ALL, by_key=True)
-        found = found.filter(pc.starts_with(found["topic"], prefix))
-        topics = pc.utf8_slice_codeunits(found["topic"], len(prefix))
-        found = found.set_column(found.column_names.index("topic"), "topic", topics)
-        keys = [listing.shown_name(name, found.column_names[len(self._side.on) + 1 :]) for name in self._side.on]
-        _, *others = found.column_names[len(keys) :]  # behind the keys, which record one without a key is
-        named = found.select([*found.column_names[: len(keys)], *others]).rename_columns([*keys, *others])
-        return named.drop_columns([k for k, n in zip(keys, self._side.on, strict=True) if n in self._side.record[:2]])
+        all_windows = self._operator.windows(*ALL, by_key=True)
+        all_windows = all_windows.filter(pc.starts_with(all_windows["topic"], prefix))
+        topics = pc.utf8_slice_codeunits(all_windows["topic"], len(prefix))
+        all_windows = all_windows.set_column(all_windows.column_names.index("topic"), "topic", topics)
+        keys = [listing.shown_name(name, all_windows.column_names[len(self._side.on) + 1 :]) for name in self._side.on]
+        _, *others = all_windows.column_names[len(keys) :]  # behind the keys, which record one without a key is
+        by_key_names = all_windows.select([*all_windows.column_names[: len(keys)], *others]).rename_columns(
+            [*keys, *others]
+        )
+        return by_key_names.drop_columns(
+            [k for k, n in zip(keys, self._side.on, strict=True) if n in self._side.record[:2]]
+        )
 
     def messages(self) -> pa.Table:
         """See `Listed`."""
         rows = super().messages()
-        mine = contiguous(rows.filter(pc.equal(rows["side"], self._number))[PAYLOAD[self._number]])
-        return pa.Table.from_arrays(mine.flatten(), schema=self._side.schema)
+        payloads = contiguous(rows.filter(pc.equal(rows["side"], self._number))[PAYLOAD[self._number]])
+        return pa.Table.from_arrays(payloads.flatten(), schema=self._side.schema)
 
 
-_Found = TypeVar("_Found")
+_Value = TypeVar("_Value")
 _WITH_STORE = (STORE, WINDOW_JOIN)
 
 
@@ -119,15 +123,15 @@ class SavedStore:
             )
         return SavedStore(self.who, self.operator, self.blobs, self.sides.index(side))
 
-    def each(self, of: Callable[[Listed], _Found]) -> list[_Found]:
+    def each(self, of: Callable[[Listed], _Value]) -> list[_Value]:
         """Return the listing of each bucket without its messages, which are not read."""
         from pyspark.sql import functions as F
 
-        found: list[dict[str, bytes]] = [{} for _ in self.operator.states]
+        by_bucket: list[dict[str, bytes]] = [{} for _ in self.operator.states]
         for row in self.blobs.where(~F.col("name").startswith(MESSAGES)).collect():
-            found[row.bucket][row.name] = bytes(row.blob)
+            by_bucket[row.bucket][row.name] = bytes(row.blob)
         opening = self._opening()
-        return [of(opening.bucket(number, blobs)) for number, blobs in enumerate(found)]
+        return [of(opening.bucket(number, blobs)) for number, blobs in enumerate(by_bucket)]
 
     def frame(self, of: Callable[[Listed], pa.Table]) -> DataFrame:
         """Return the listing of all buckets; each is read where Spark has its state."""
@@ -170,11 +174,11 @@ class _Buckets:
     of: Callable[[Listed], pa.Table]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        found: dict[int, dict[str, bytes]] = {}
+        by_bucket: dict[int, dict[str, bytes]] = {}
         for batch in batches:
             for bucket, name, blob in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                found.setdefault(bucket, {})[name] = blob
-        for bucket, blobs in sorted(found.items()):
+                by_bucket.setdefault(bucket, {})[name] = blob
+        for bucket, blobs in sorted(by_bucket.items()):
             yield from self.of(self.opening.bucket(bucket, blobs)).combine_chunks().to_batches()
 
 
@@ -193,14 +197,14 @@ def saved_store(spark: SparkSession, checkpoint: str, name: str | None) -> Saved
     operators = list(read_operators(spark, files))
     if not operators:
         raise InputError(f"{checkpoint} has no state of an operator: its query has none, or parts of it are missing")
-    found = {
+    stores = {
         one.name: SavedStore(f"{checkpoint}, {one.name}", one, blobs)
         for one, blobs in operators
         if (one.description or {}).get(KIND) in _WITH_STORE
     }
-    if not found:
+    if not stores:
         raise OptionError(f"{checkpoint}: the query has no aggregate with a store: give aggregate(..., store=...) one")
-    if (name is None and len(found) > 1) or (name is not None and name not in found):
-        known = ", ".join(f"{one} ({store.operator.kind})" for one, store in sorted(found.items()))
+    if (name is None and len(stores) > 1) or (name is not None and name not in stores):
+        known = ", ".join(f"{one} ({store.operator.kind})" for one, store in sorted(stores.items()))
         raise OptionError(f"{checkpoint}: name={name!r}: the operators with a store are called {known}: give one")
-    return found[name or next(iter(found))]
+    return stores[name or next(iter(stores))]

@@ -121,21 +121,21 @@ _FIELDS = {
 }
 # Milliseconds, by quantile.
 _KEY_DELAYS = {"0.5": "keys_behind_ms_p50", "0.9": "keys_behind_ms_p90", "0.99": "keys_behind_ms_p99"}
-_OURS = {"late_rows", "state_bytes", "largest_bucket_bytes"}
+_OPERATOR_FIELDS = {"late_rows", "state_bytes", "largest_bucket_bytes"}
 
 
 def operator_figures(progress: StreamingQueryProgress) -> Iterator[tuple[Metric, tuple[str, ...], float]]:
     """Yield metric, its labels beside the query, and value; of counters what the batch adds."""
     for name, row in progress.observedMetrics.items():
-        found = row.asDict()
-        if not found.keys() >= _OURS:
+        values = row.asDict()
+        if not values.keys() >= _OPERATOR_FIELDS:
             continue
         for field, metric in _FIELDS.items():
-            if found.get(field) is not None:  # a batch without a bucket has none
-                yield metric, (name,), found[field]
+            if values.get(field) is not None:  # a batch without a bucket has none
+                yield metric, (name,), values[field]
         for quantile, field in _KEY_DELAYS.items():
-            if found.get(field) is not None:
-                yield of.KEY_DELAY, (name, quantile), found[field] / 1_000
+            if values.get(field) is not None:
+                yield of.KEY_DELAY, (name, quantile), values[field] / 1_000
     for number, operator in enumerate(progress.stateOperators):
         labels = (f"{number}:{operator.operatorName}",)
         yield of.SPARK_LATE, labels, operator.numRowsDroppedByWatermark
@@ -153,15 +153,15 @@ def facts_of(source: SourceProgress) -> dict[str, Any] | None:
     again: the facts are those of the offset log then.
     """
     try:
-        said = json.loads(source.latestOffset or "null")
+        facts = json.loads(source.latestOffset or "null")
     except ValueError:
         return None  # another source's own format
-    if isinstance(said, dict) and _MARK in said:
-        return said
+    if isinstance(facts, dict) and _MARK in facts:
+        return facts
     if _FIELD not in (source.endOffset or ""):
         return None
     logged = facts_of_log(QueryOffset.from_json(json.loads(source.endOffset)))
-    return logged | (said if isinstance(said, dict) else {})
+    return logged | (facts if isinstance(facts, dict) else {})
 
 
 def facts_of_log(planned: QueryOffset) -> dict[str, Any]:

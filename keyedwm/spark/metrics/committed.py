@@ -18,5 +18,5 @@ def committed_sources(checkpoint: str) -> dict[int, QueryOffset]:
     files = Files(checkpoint)
     batch = newest(files.names("commits") or ())
     text = None if batch is None else files.read(f"offsets/{batch}")
-    found = () if text is None else sources_of(text, f"{files.place}/offsets/{batch}")
-    return {number: offset for number, offset in found if offset is not None}
+    offsets = () if text is None else sources_of(text, f"{files.place}/offsets/{batch}")
+    return {number: offset for number, offset in offsets if offset is not None}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from keyedwm.core.errors import KeyedwmError, OptionError
-from keyedwm.spark.failures.left import Failures
+from keyedwm.spark.failures.checkpoint_errors import Failures
 from keyedwm.spark.metrics.batch_figures import SourceFigures
 from keyedwm.spark.metrics.committed import committed_sources
 from keyedwm.spark.metrics.figures import Figures

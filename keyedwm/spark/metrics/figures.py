@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 _MOST_ENDED = 20
-_COUNTED = {
+_COUNTERS = {
     of.LATE: "late_events",
     of.UNREADABLE: "bad_event_times",
     of.FUTURE: "future_event_times",
@@ -45,7 +45,7 @@ class _Source:
     batch: int | None = None
     batch_reads: int = 0
     completed_s: float = 0.0
-    moved: dict[str, tuple[int | None, float]] = field(default_factory=dict)
+    advances: dict[str, tuple[int | None, float]] = field(default_factory=dict)
 
 
 @dataclass
@@ -153,9 +153,9 @@ class Figures:
     def samples(self) -> list[Sample]:
         """Return all that is known now, sorted by metric as the catalogue has them."""
         with self._lock:
-            found = [sample for name, query in self._queries.items() for sample in self._of_query(name, query)]
+            result = [sample for name, query in self._queries.items() for sample in self._of_query(name, query)]
         place = {metric: number for number, metric in enumerate(of.METRICS)}
-        return sorted(found, key=lambda sample: place[sample.metric])
+        return sorted(result, key=lambda sample: place[sample.metric])
 
     def _label(self, query_id: str) -> str | None:
         return next((label for label, query in self._queries.items() if query.id == query_id), None)
@@ -187,8 +187,8 @@ class Figures:
             query.count(of.RECORDS, source.batch_reads, number)
             query.count(of.SNAPSHOTS, 1, number)
         for key, ms in figures.watermarks_ms().items():
-            if key not in source.moved or source.moved[key][0] != ms:
-                source.moved[key] = ms, now_s
+            if key not in source.advances or source.advances[key][0] != ms:
+                source.advances[key] = ms, now_s
 
     def _of_query(self, name: str, query: _Query) -> Iterator[Sample]:
         now_s = self._clock_s() if query.ended_s is None else query.ended_s
@@ -218,7 +218,7 @@ class Figures:
 
 
 def _of_watermarks(subject: tuple[str, ...], source: _Source, now_s: float) -> Iterator[Sample]:
-    for key, (ms, seen_s) in source.moved.items():
+    for key, (ms, seen_s) in source.advances.items():
         yield Sample(of.WATERMARK_CHANGED, (*subject, key), seen_s)
         if ms is not None:
             yield Sample(of.WATERMARK, (*subject, key), ms / 1_000)
@@ -234,7 +234,7 @@ def _of_facts(subject: tuple[str, ...], figures: SourceFigures) -> Iterator[Samp
         yield Sample(of.BACKLOG, subject, facts["backlog"])
     yield Sample(of.RECOVERY_READS, subject, facts["recovery_reads"])
     yield Sample(of.COORDINATOR, subject, float("coordinator" not in facts))
-    for metric, fact in _COUNTED.items():
+    for metric, fact in _COUNTERS.items():
         yield Sample(metric, subject, summed(figures.facts.get(fact, {})))
     for reason, counts in facts["bad_values"].items():
         yield Sample(of.BAD_VALUES, (*subject, reason), summed(counts))

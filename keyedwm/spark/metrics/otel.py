@@ -30,7 +30,7 @@ class _Instruments:
 
     def __init__(self, provider: Any) -> None:
         self.figures: list[Figures] = []
-        self._kept: Mapping[Metric, Sequence[Sample]] = {}
+        self._by_metric: Mapping[Metric, Sequence[Sample]] = {}
         self._until_s = 0.0
         meter = provider.get_meter("keyedwm", __version__)
         for metric in METRICS:
@@ -49,12 +49,12 @@ class _Instruments:
         """Return the samples by metric; one reading of all instruments asks once for each metric."""
         now_s = time.monotonic()
         if now_s >= self._until_s:
-            found = defaultdict(list)
+            by_metric = defaultdict(list)
             for figures in self.figures:
                 for sample in figures.samples():
-                    found[sample.metric].append(sample)
-            self._kept, self._until_s = found, now_s + _READING_S
-        return self._kept
+                    by_metric[sample.metric].append(sample)
+            self._by_metric, self._until_s = by_metric, now_s + _READING_S
+        return self._by_metric
 
     def forget_samples(self) -> None:
         """Ask anew at the next reading."""
@@ -87,14 +87,14 @@ class OtelExporter:
 _instruments: WeakKeyDictionary[Any, _Instruments] = WeakKeyDictionary()
 
 
-def provider_of(given: Any) -> Any:
+def provider_of(meter_provider: Any) -> Any:
     """Return the provider that was given, or else the global one. Raises OptionError where none is set."""
-    if given is not None:
-        if not hasattr(given, "get_meter"):
+    if meter_provider is not None:
+        if not hasattr(meter_provider, "get_meter"):
             raise OptionError(
-                f"metrics: meter_provider={argument_text(given)}: a MeterProvider of OpenTelemetry is expected"
+                f"metrics: meter_provider={argument_text(meter_provider)}: a MeterProvider of OpenTelemetry is expected"
             )
-        return given
+        return meter_provider
     provider = get_meter_provider()
     if type(provider).__module__.startswith(_API):
         raise OptionError(

@@ -44,10 +44,10 @@ class QueryCollector(Collector):
         """Yield a family of samples for each metric that has any."""
         for metric, samples in groupby(self._figures.samples(), key=lambda sample: sample.metric):
             family = CounterMetricFamily if metric.kind is Kind.COUNTER else GaugeMetricFamily
-            found = family(metric.prometheus, metric.help, labels=metric.labels)
+            metric_family = family(metric.prometheus, metric.help, labels=metric.labels)
             for sample in samples:
-                found.add_metric(sample.labels, sample.value)
-            yield found
+                metric_family.add_metric(sample.labels, sample.value)
+            yield metric_family
 
 
 def registry_of(figures: Figures) -> CollectorRegistry:

@@ -50,7 +50,7 @@ def complaint(variable: Callable[[str], str | None], *, too_late: bool) -> str |
     workers = variable(WORKERS) or _DEFAULT
     lookup = variable(LOOKUP) or workers
     if not _same(lookup):
-        found = f"Spark looks data sources up with {_described(lookup)}"
+        problem = f"Spark looks data sources up with {_described(lookup)}"
     elif shutil.which(workers) is None and variable(WORKERS):
         # It may be right on workers, for functions; what reads and writes there runs by the path that looked it up.
         return (
@@ -58,7 +58,7 @@ def complaint(variable: Callable[[str], str | None], *, too_late: bool) -> str |
             f"and write by that path of the driver: let {WORKERS} lead to {sys.prefix} from here, too, by a link"
         )
     elif not _same(workers):
-        found = f"Spark runs its workers with {_described(workers)}"
+        problem = f"Spark runs its workers with {_described(workers)}"
     else:
         return None
     fix = f"set {WORKERS} and {LOOKUP} to {sys.executable} before Spark starts"
@@ -66,7 +66,7 @@ def complaint(variable: Callable[[str], str | None], *, too_late: bool) -> str |
         fix = f"let {WORKERS} lead to {sys.prefix} from here, too, by a link, before Spark starts"
     elif too_late and not variable(WORKERS) and not os.environ.get(_GATEWAY):
         fix += ", or import keyedwm.spark before the session is created"
-    return f'{found}, so format("keyedwm") will not work: {fix}'
+    return f'{problem}, so format("keyedwm") will not work: {fix}'
 
 
 def _described(python: str) -> str:

@@ -14,7 +14,7 @@ CLASSIC = {"_jvm", "_jsc", "_jdf", "_jsq", "_jc", "_jsparkSession", "_sc", "_gat
 ALLOWED = {
     ("keyedwm/spark/setup/interpreter.py", "_gateway"),
     ("keyedwm/spark/hosting/lineage.py", "_jdf"),
-    ("keyedwm/spark/failures/left.py", "_jsq"),
+    ("keyedwm/spark/failures/checkpoint_errors.py", "_jsq"),
     ("keyedwm/spark/api/metrics.py", "_sc"),
     ("keyedwm/spark/api/metrics.py", "_jsc"),
 }
