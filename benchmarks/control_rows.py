@@ -56,14 +56,14 @@ def tasks_of(partitions: int, batch: int, case: str) -> list[list[ControlRow]]:
 def by_itself(owner: str, shipped: Sequence[str], state: dict) -> dict:
     """Take a batch as a bucket of 0.2.0 does; return its state then."""
     tracker = ChannelTracker.restore(owner, 0, state)
-    tracker.take([row for one in shipped for row in decode_rows(one)])
+    tracker.apply([row for one in shipped for row in decode_rows(one)])
     return tracker.state()
 
 
 def shared(owner: str, shipped: Sequence[bytes], state: dict) -> Mapping:
     """Take a batch as one of the buckets of a process; return its state then."""
     tracker = SharedTracker(owner, 0, state)
-    tracker.take([row for one in shipped for row in unpack_control(one)])
+    tracker.apply([row for one in shipped for row in unpack_control(one)])
     return tracker.state()
 
 
@@ -97,7 +97,7 @@ def measure(sheet: Sheet, partitions: int, case: str) -> None:
     """Run both forms in turn over the second batch; the first round warms up."""
     first, second = (tasks_of(partitions, batch, case) for batch in range(2))
     tracker = ChannelTracker("aggregate", 0)
-    tracker.take([row for task in first for row in task])
+    tracker.apply([row for task in first for row in task])
     state = tracker.state()
     for number in range(sheet.setting["rounds"] + 1):
         made = {form: run(form, second, state, sheet, number) for form in FORMS}

@@ -165,7 +165,7 @@ def inboxes(channels: int) -> Iterator[Cost]:
             for name in names
         ]
 
-    yield "control rows taken by a bucket, a partition", "us", best(lambda: inbox.take(rows), tell) / channels * 1e6
+    yield "control rows taken by a bucket, a partition", "us", best(lambda: inbox.apply(rows), tell) / channels * 1e6
     yield "control rows shipped to a bucket, a partition", "bytes", len(pack_control(rows)) / channels
     yield "a bucket's note of its channels, a partition", "bytes", len(json.dumps(inbox.state())) / channels
 

@@ -80,7 +80,7 @@ class Buckets:
             kept = {name: blob for name, blob in store.blobs.items() if name not in removed} | dict(written)
             self.state[one] = now.manifest, MemoryStore(kept)
             control += decode_rows(now.last_rows()["control"][0])
-        self.follower.take(control)  # refuses barriers that are not of all
+        self.follower.apply(control)  # refuses barriers that are not of all
         return rows
 
 
