@@ -1,10 +1,9 @@
 """The parent of Spark's Python workers, which loads our modules and compiled code once, before it forks them.
 
-Rule: a session names it in `spark.python.daemon.module` (`keyedwm.spark.session_conf()`), nobody else does: one that
-has a daemon module of its own keeps it, and its workers load for themselves. Beside the loading, and an end without a
-traceback where Spark has left, it is PySpark's own daemon. What is loaded leaves no thread behind that a worker would
-miss, only pools that are made anew after a fork. A JVM has several such parents, of which the first alone loads
-(`forked`).
+Rule: a session names it in `spark.python.daemon.module` (`keyedwm.spark.session_conf()`), nobody else does. A session
+with a daemon module of its own keeps it, and its workers load for themselves. Beside the loading, and an end without a
+traceback after Spark's end, it is PySpark's own daemon. The loaded modules leave no thread that a worker would miss,
+only pools that are created again after a fork. A JVM has several such parents; only the first loads (`forked`).
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from keyedwm.runtime.forked import serve
 from keyedwm.runtime.worker import quiet
 
 # What planning and tasks import that read (a socket that is opened by name, the codec of host names); what those of
-# operators do beside it. Left out are writers (the store clients of deltalake have threads) and protobuf, of which
+# operators do beside it. Absent are writers (the store clients of deltalake have threads) and protobuf, of which
 # users bring a version of their own with their generated code (`--py-files`).
 READING = (
     "encodings.idna",

@@ -102,7 +102,7 @@ class Files:
         return f"file:{self.path}" if self.is_local else self.place
 
     def is_in(self, other: Files) -> bool:
-        """Whether this is another place or lies in it, as far as their names tell."""
+        """Whether this is another place or lies in it, as far as their names show."""
         own, its = (one.for_spark.rstrip("/") for one in (self, other))
         return f"{own}/".startswith(f"{its}/")
 
@@ -242,7 +242,7 @@ def read_savepoint(caller: str, place: str) -> Savepoint:
         )  # fmt: skip
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FormatError(
-            f"{caller}: the savepoint at {place} is damaged ({error_text(error)}): make it anew"
+            f"{caller}: the savepoint at {place} is damaged ({error_text(error)}): make it again"
         ) from error
 
 
@@ -269,5 +269,5 @@ def check_blobs(who: str, manifests: Sequence[Mapping[str, Any]], counts: Mappin
         if counts.get(bucket, 0) != expected:
             raise FormatError(
                 f"{who} has {counts.get(bucket, 0)} blobs of bucket {bucket} under {STATE}, and {SAVEPOINT_MANIFEST} "
-                f"tells of {expected}: it is not whole; copy it once more, or make it anew"
+                f"lists {expected}: it is not whole; copy it once more, or make it again"
             )

@@ -4,9 +4,9 @@ Rule: a hash depends on values alone, never on the process, the machine or how r
 
 - `hashed`, `hashed_rows`: keys that are equal hash alike, so 0.0 and -0.0 do, and all NaNs. Shards and indexes in the
   state and approximate counts go by it.
-- `content_sum`: rows with the same bits and bytes have one sum, in any order. By it a batch that is written again is
-  known to be the same one. It tells accidents apart, not forgeries. A row of one column that is empty (a text or list
-  of length 0) counts 0, so a comparison of sums compares the number of rows, too.
+- `content_sum`: rows with the same bits and bytes have one sum, in any order. It identifies a batch that is written
+  again. It detects accidents, not forgeries. An empty row of one column (a text or list of length 0)
+  counts 0. So a comparison of sums compares the number of rows, too.
 - `bucket_hashes`: the hash of keys by which `operators.buckets` chooses buckets.
 
 All of them stand in states and ledgers of 0.2.0, so none of them changes.

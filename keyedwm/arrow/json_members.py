@@ -1,6 +1,6 @@
-"""What there is where a path leads to no value in JSON texts: for a message, from a few texts.
+"""The members beside a path that leads to no value in JSON texts: for a message, from a few texts.
 
-Rule: never on the data path. A caller has found out that the path is in none of its texts.
+Rule: never on the data path. A caller knows that the path is in none of its texts.
 """
 
 from __future__ import annotations

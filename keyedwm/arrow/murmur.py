@@ -1,8 +1,9 @@
-"""MurmurHash3 (x64, 128 bits) of whole columns, as Apache DataSketches feeds it: sketches of others hold these hashes.
+"""MurmurHash3 (x64, 128 bits) of whole columns, as Apache DataSketches feeds it: its own sketches hold these hashes.
 
-Rule: the hash of a value is that of the library's `update`: whole numbers by 8 bytes, floats by the 8 bytes of a double
-(-0.0 is 0.0, NaN is one value), text by its UTF-8, bytes as they are; empty text and bytes are left out, as there. The
-seed is the library's and Spark's (9001). Source: datasketches.apache.org, and A. Appleby's MurmurHash3 (public domain).
+Rule: the hash of a value is that of the library's `update`. Whole numbers are hashed by 8 bytes, floats by the 8 bytes
+of a double (-0.0 is 0.0, NaN is one value). Text is hashed by its UTF-8, bytes as they are; empty text and bytes are
+ignored. The seed is the library's and Spark's (9001). Source: datasketches.apache.org, and A. Appleby's MurmurHash3
+(public domain).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def takes(kind: pa.DataType) -> bool:
 
 
 def murmured(values: pa.Array) -> tuple[Flags, Hashes, Hashes]:
-    """Return which values take part, and both halves of the hash of each of these: no null, no empty text or bytes."""
+    """Return which values have a hash (no null, no empty text or bytes), and both halves of each hash."""
     values = contiguous(values)
     takes_part = values.is_valid()
     is_number = pa.types.is_integer(values.type) or pa.types.is_floating(values.type)

@@ -44,7 +44,7 @@ class EventTimeReader:
         value: pa.Array | None,
         headers: pa.Array | None,
     ) -> EventTimes:
-        """Return ms (int64) and validity (None: all valid) per record; only the column that holds them is needed."""
+        """Return ms (int64) and validity (None: all valid) per record; only the column with the times is needed."""
         place = self._spec.place
         if place is Place.TIMESTAMP:
             return _whole(*_from_timestamps(timestamp_ms))

@@ -162,7 +162,7 @@ def _nulls(data, start, end, nulls):
 
 @bare
 def _copy(data, start, end, unescape, ends, text, present):  # noqa: PLR0917
-    """Copy the texts behind one another; `ends` is set anew where escapes made them shorter, `present` where wrong."""
+    """Copy the texts behind one another; shorten `ends` where escapes did, and clear `present` where wrong."""
     out = 0
     for row in range(len(start)):
         if present[row]:

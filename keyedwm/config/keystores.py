@@ -1,7 +1,7 @@
 """Trust and key stores: PEM files and PKCS #12 files, as Java's `ssl.truststore.*` and `ssl.keystore.*` name them.
 
-Rule: the first bytes of a file tell its format, as Java opens PKCS #12 under the name JKS, too. A private key is never
-written to a disk unencrypted, and no message holds a password.
+Rule: the first bytes of a file decide its format, as Java opens PKCS #12 under the name JKS, too. A private key is
+never written to a disk unencrypted, and no message holds a password.
 """
 
 from __future__ import annotations

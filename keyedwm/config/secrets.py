@@ -1,7 +1,7 @@
 """A secret that an option gives: in place, as the name of an environment variable, or as the path of a file.
 
-Rule: it is read once, where the options are checked: on the driver. No message holds it, and no repr may. An address
-holds none, as it is shown wherever the ledger or the table is named.
+Rule: it is read once, where the options are checked: on the driver. No message contains the secret, and no repr may. An
+address contains none: messages show it wherever they name the ledger or the table.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ REFERENCES = _VARIABLE, _FILE = "env:", "file:"
 _MOST_BYTES = 4_096
 _MOST_FILE_BYTES = 64 << 10
 _NO_SECRET = re.compile(r"\.(?:provider|url|location)$", re.IGNORECASE)  # of a token, say: where it comes from
-# Settings of Spark that tell of a secret without holding it: a file's path, a class, a switch.
+# Settings of Spark that are about a secret and do not contain it: a file's path, a class, a switch.
 _ABOUT_SECRETS = re.compile(r"file$|class$", re.IGNORECASE)
 _SWITCHES = frozenset({"true", "false"})
 # A colon before an @ that begins no port: keys of stores may hold slashes.
@@ -70,7 +70,7 @@ def value_of(option: str, value: str) -> bytes:
 
 
 def refuse_login_in(subject: str, address: str) -> None:
-    """Refuse an address with a password, a key or a signature in it; raises OptionError, which does not repeat it."""
+    """Raise OptionError for an address with a password, a key or a signature in it; the error does not repeat it."""
     if _LOGIN.match(address) or any(SECRET.search(name) for name in _PARAMETER.findall(address)):
         raise OptionError(
             f"{subject}: the address holds a login, which would be shown wherever the address is: leave it out there, "
@@ -79,7 +79,7 @@ def refuse_login_in(subject: str, address: str) -> None:
 
 
 def without_logins(text: str) -> str:
-    """Return a text of others without the logins of addresses in it, and without the values of secrets' names."""
+    """Return a text without the logins of its addresses, and without the values of secrets' names."""
     return _SETTING.sub(_hidden_value, _LOGIN_WITHIN.sub(rf"\1{_MASK}@", text))
 
 

@@ -1,6 +1,6 @@
 """TLS of a client, from the Java client's `ssl.*` properties to Python's `ssl`: of Kafka, and of a schema registry.
 
-Rule: a setting that would have no effect is refused or warned of, and no message holds a password.
+Rule: a setting that would have no effect raises an error or a warning, and no message contains a password.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Tls:
 
 
 def _check_located(properties: Mapping[str, str], prefix: str) -> None:
-    """Refuse the password of a store that is not given, as Java's client does; warn of its type."""
+    """Raise OptionError for the password of a store that is not set, as Java's client does; warn of its type."""
     for side, names in _OF_A_STORE.items():
         if f"ssl.{side}.location" in properties:
             continue

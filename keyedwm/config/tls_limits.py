@@ -1,6 +1,6 @@
 """The TLS versions and cipher suites that a connection may use: `ssl.enabled.protocols` and `ssl.cipher.suites`.
 
-Rule: a limit that Python's `ssl` cannot keep is refused, never dropped.
+Rule: a limit that Python's `ssl` cannot keep is an error, never dropped.
 """
 
 from __future__ import annotations

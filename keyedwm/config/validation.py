@@ -121,7 +121,7 @@ def whole(name: str, value: str, *, at_least: int = 1) -> int:
 
 def duration_ms(name: str, value: str) -> int:
     """Parse a Spark interval string (`10 seconds`, `1 hour 30 minutes`, `500ms`) into whole milliseconds."""
-    # str: a number in a call from Python is refused as one in an option is.
+    # str: a number in a call from Python is as wrong as one in an option.
     text = str(value).strip().lower().removeprefix("interval ")
     at, total = 0, 0.0
     while at < len(text):

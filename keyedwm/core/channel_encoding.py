@@ -1,10 +1,11 @@
 """A coalescer's state as bytes: many channels, column by column.
 
-Rule: a mark and a version, then one compressed body. Encoding and decoding are inverse, equal states give equal bytes
-(channels and keys are sorted), and an unknown version is refused before anything is read. A bucket of an operator holds
-all channels of its input, so a channel costs as often as there are buckets: names are runs of numbers, and watermarks
-are how many steps each is above the least, in as many bytes as the largest takes, lowest bytes first. Version 1, of
-0.2.0, has every name and eight bytes a watermark.
+Rule: a mark and a version, then one compressed body. Encoding and decoding are inverse. Equal states give equal bytes
+(channels and keys are sorted). An unknown version is an error before anything is read.
+
+Each bucket of an operator holds all channels of its input, so the bytes of a channel are stored once a bucket. Names
+are runs of numbers. A watermark is its number of steps above the least one. All have as many bytes as the largest
+needs, lowest bytes first. Version 1, of 0.2.0, has every name and eight bytes a watermark.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class ChannelWoken(NamedTuple):
 
 
 class ChannelWentIdle(NamedTuple):
-    """The channel is left out for every key until it wakes (rule 3)."""
+    """Ignore the channel for every key until it becomes active (rule 3)."""
 
     channel: str
 
@@ -177,7 +177,7 @@ class Coalescer:
         apply, statuses, watermarks, top = self._apply, self._status, self._watermarks, self._top
         for change in changes:
             if type(change) is WatermarkAdvanced:
-                # Nearly every change of a planning step: an active channel goes on. All else is looked at in full.
+                # Nearly every change of a planning step: an active channel advances. All others need the full check.
                 channel, key, time_ms = change
                 of_key = watermarks.get(key, _NOTHING)
                 known = of_key.get(channel, MAX_MS) < time_ms <= MAX_MS and key in top
@@ -251,7 +251,7 @@ class Coalescer:
     def _finished(self, channel: str) -> None:
         status = self._known(channel)
         if status is Status.DONE:
-            raise OutOfTurnError(f"channel {channel} is done, but its end came again")
+            raise OutOfTurnError(f"channel {channel} is done, but its end arrived a second time")
         if status is Status.ACTIVE:
             self._inactive += 1
         self._status[channel] = Status.DONE
@@ -376,7 +376,7 @@ class Coalescer:
         guarantee: Guarantee = Guarantee.EXACTLY_ONCE,
         retention_ms: int | None = None,
     ) -> Coalescer:
-        """A coalescer that goes on from a snapshot; nothing is emitted again."""
+        """Return a coalescer that continues from a snapshot; it emits nothing again."""
         it = cls(guarantee=guarantee, retention_ms=retention_ms)
         for channel, (status, watermarks) in state.channels.items():
             it._status[channel] = status

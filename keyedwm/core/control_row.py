@@ -1,7 +1,7 @@
 """A control row, and its one encoding as text: what the source makes, the shuffle carries and the sink collects.
 
 Rule: a row that lacks a field its kind needs, or has one its kind has no use for, cannot be built. The text of several
-rows is a JSON array of objects, of one row a JSON object; a field that does not apply is left out.
+rows is a JSON array of objects, of one row a JSON object; a field that does not apply is absent.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The state of a channel as the metadata of a committed offset (docs/design/state.md).
 
-Rule: `MARK + version`, a colon, then base64 of a body and its authentication code. A reader of the metadata, or a
-client that may commit to the group, does not know the key, so only a state that this query wrote for this very place is
-taken for one: the code is checked before the body is read. Equal states give equal strings.
+Rule: `MARK + version`, a colon, then base64 of a body and its authentication code. Readers of the
+metadata, and clients that may commit to the group, do not know the key. So only a state that this query wrote for this
+very place is accepted: the code is checked before the body is read. Equal states give equal strings.
 
 Body, version 3: snapshot id, counts (bad, late, control), number of axes, per axis in order of keys: the key, twice the
 kind of state (0 policy, 1 propagated) and 1 more with a watermark, how many numbers follow, and these: the last

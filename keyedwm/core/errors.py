@@ -1,7 +1,7 @@
 """The few kinds of error, chosen by what the caller does next.
 
-Rule: every error raised on purpose is one of these, its message is one sentence (what was found, where, what would be
-right), it survives pickling, it never holds a secret, and what others said in it sends nothing to a terminal.
+Rule: every error raised on purpose is one of these. Its message is one sentence: the wrong value, its place, the right
+value. It survives pickling and never contains a secret. Texts of users and servers in it send nothing to a terminal.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Rule: a control row leaves after the results of all calls that were started before it, and control rows keep their
 order. Ordered, results leave in the order of the calls, and no control row is overtaken. Unordered, a result leaves as
-soon as its call is finished; it may overtake a control row, since that can only be told later, never too early.
+soon as its call is finished; it may overtake a control row, since a control row may only be emitted later, never too
+early.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Control rows inside a topic, format version 1: what `controlRows=inline` writes and `propagate=true` reads.
 
 Rule: a record is ours if its first header is HEADER; the header's value is the version, the value is JSON with sorted
-names. Records of kind watermark, idle and active tell one channel's change. A barrier closes a snapshot in one output
-partition, behind all of the snapshot's rows there, and holds the state of every upstream channel at that cut: a reader
-that has read one barrier needs nothing that stands before it.
+names. Records of kind watermark, idle and active contain one channel's change. A barrier closes a snapshot in one
+output partition, behind all of the snapshot's rows there. It contains the state of every upstream channel at that cut:
+a reader that has read one barrier needs nothing before it.
 
 The code that proves a record's author, HMAC-SHA-256 with a secret of writer and readers, is the first member of the
 JSON, `mac`: a reader without the secret reads the record as ever, one with it checks the bytes before any of them is
@@ -84,7 +84,7 @@ def encode_cut(barrier: UpstreamBarrier) -> bytes:
     )
     if len(value) > MOST_BYTES - _ROOM_FOR_CODE:
         raise InputError(
-            f"the barrier of snapshot {barrier.snapshot} tells of {len(channels)} channels in {len(value)} bytes, at "
+            f"the barrier of snapshot {barrier.snapshot} lists {len(channels)} channels in {len(value)} bytes, at "
             f"most {MOST_BYTES - _ROOM_FOR_CODE} are expected: write without controlRows=inline, or read fewer "
             "partitions"
         )

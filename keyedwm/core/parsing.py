@@ -1,6 +1,6 @@
-"""Texts and bytes that were at rest, or that others wrote: parsed as a whole, or refused as one kind of error.
+"""Stored or foreign texts and bytes: parsed as a whole, or rejected with one kind of error.
 
-Rule: whatever is wrong with them is a ValueError that says it in a few words; the caller says where it stood. Python's
+Rule: every fault is a ValueError that names it in a few words; the caller adds the place. Python's
 own parsers raise RecursionError for JSON that is deep, and zlib passes over what is cut or follows.
 """
 

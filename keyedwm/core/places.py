@@ -1,17 +1,17 @@
 """The places of values in a record, as options name them: of event times, and of fields.
 
 Rule: values only. `timestamp` is the record's own, `json:PATH` lies in the value, `key:PATH` in the key, `header:NAME`
-in a header (the last one of that name). WRITTEN is what `propagate=true` reads by default: the header that the sink has
-written, and the record's timestamp where there is none. That header is named after the column, `keyedwm.event_time` or
-`keyedwm.event_time_AXIS`; its value is the event time in ms since the epoch, as decimal text, null for a row that has
-none. It is not the record's timestamp, because brokers delete records by that. A field is a column of the source, or a
-value inside of one: `offset`, `key::string`, `json:$.amount::double`. A type behind `::`, as in Spark's SQL, says how
-the text is read; without one a value out of JSON is a string.
+in a header (the last one of that name). SINK_HEADER is what `propagate=true` reads by default: the header that the sink
+has written, and the record's timestamp where there is none. That header is named after the column, `keyedwm.event_time`
+or `keyedwm.event_time_AXIS`; its value is the event time in ms since the epoch, as decimal text, null for a row that
+has none. It is not the record's timestamp, because brokers delete records by that. A field is a column of the source,
+or a value inside of one: `offset`, `key::string`, `json:$.amount::double`. A type behind `::`, as in Spark's SQL, says
+how the text is read; without one a value out of JSON is a string.
 
-One event of the year 3000 must not move a watermark there, as every later event would be late (`FutureTime`). What is
-too far ahead is judged by the append time that a broker gave the record, else by the clock of the batch's planning,
-which stands in the offset: so a replay judges alike. `avro:PATH` and
-`proto:PATH` are fields of a value that has a schema, `key.avro:PATH` and `key.proto:PATH` of such a key.
+One event of the year 3000 must not move a watermark there, as every later event would be late (`FutureTime`). An
+event is too far ahead of the append time that a broker gave the record, else of the clock of the batch's planning. That
+clock reading stands in the offset, so a replay decides alike. `avro:PATH` and `proto:PATH` are fields of a value that
+has a schema, `key.avro:PATH` and `key.proto:PATH` of such a key.
 """
 
 from __future__ import annotations
@@ -303,7 +303,7 @@ class OnFutureWatermark(Enum):
     """The fate of watermarks that stand that far ahead when a query starts (`onFutureWatermark`)."""
 
     KEEP = "keep"
-    RESET = "reset"  # each such partition begins anew, as if its state had been lost
+    RESET = "reset"  # each such partition restarts, as if its state had been lost
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 Rule: a policy is frozen configuration; `build(resume_from)` makes the object that holds state. Its snapshot is a tuple
 of integers. Observing the highest event time of a run at one clock reading leaves the same state as observing every
-event of the run, which is what lets a whole batch be run at once.
+event of the run. So a whole batch runs at once.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Policy(Protocol):
         """How far the watermark trails an event the moment it is observed; None if events do not move it."""
 
     def build(self, resume_from: Sequence[int] | None = None) -> PolicyRun:
-        """The policy at its start, or going on from a snapshot."""
+        """Return the policy at its start, or as of a snapshot."""
 
     def concatenate(self, first: Sequence[int], then: Sequence[int]) -> tuple[int, ...]:
         """The state after a range of rows and the one behind it, each run on its own (`then` from the start)."""
@@ -267,7 +267,7 @@ class RealTimeLag:
         return _RealTimeRun(self.lag_ms)
 
     def concatenate(self, first: Sequence[int], then: Sequence[int]) -> tuple[int, ...]:
-        """Nothing."""
+        """Return both states joined, which are empty for this policy."""
         return (*first, *then)
 
 
@@ -294,14 +294,14 @@ class NoWatermarks:
         return _NoWatermarksRun()
 
     def concatenate(self, first: Sequence[int], then: Sequence[int]) -> tuple[int, ...]:
-        """Nothing."""
+        """Return both states joined, which are empty for this policy."""
         return (*first, *then)
 
 
 def state_from(policy: Policy, watermark_ms: int | None, now_ms: int) -> tuple[int, ...]:
-    """The state of a policy that goes on where another one stood, at a clock reading: its watermark is the floor.
+    """Return the state of a policy that continues another one's watermark at a clock reading.
 
-    A policy whose state is not known here begins anew; its throttle knows the floor, too.
+    A policy whose state is not known here restarts; its throttle knows the floor, too.
     """
     if watermark_ms is None:
         return ()

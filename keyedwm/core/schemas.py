@@ -1,6 +1,6 @@
 """Schemas of a registry as both sides know them: the client that asks for them, and the decoders that compile them.
 
-Rule: an id never changes its schema. No decoder sees the registry itself, so whoever has texts can be a lookup.
+Rule: an id never changes its schema. No decoder sees the registry itself, so any holder of texts can be a lookup.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class RegisteredSchema:
 
 
 class SchemaLookup(Protocol):
-    """Whoever knows schemas by their id, or by their GUID."""
+    """A holder of schemas by their id, or by their GUID."""
 
     def schema_of_guid(self, guid: str) -> RegisteredSchema:
         """Return the schema of a GUID, or of a schema version of Glue; its `schema_id` is NO_ID. Raises as `schema`."""

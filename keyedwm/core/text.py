@@ -22,7 +22,7 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    r"""Return a printable text whose line ends are escaped, too: a name of others begins no line of ours."""
+    r"""Return a printable text whose line ends are escaped, too: a foreign name begins no line of ours."""
     return printable(text).replace("\n", "\\n")
 
 

@@ -37,7 +37,7 @@ class Throttle(Protocol):
     """The configuration of a throttle."""
 
     def build(self, resume_from: Sequence[int] | None = None) -> ThrottleRun:
-        """The throttle at its start, or going on from a snapshot."""
+        """Return the throttle at its start, or as of a snapshot."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,13 +57,13 @@ class IdleMarker:
 
 
 def check_key(key: int) -> None:
-    """Refuse a watermark key that is not a signed byte."""
+    """Raise InputError for a watermark key that is not a signed byte."""
     if not MIN_KEY <= key <= MAX_KEY:
         raise InputError(f"a watermark key is {key}, it must be from {MIN_KEY} to {MAX_KEY}")
 
 
 def check_time(time_ms: int) -> None:
-    """Refuse a time that does not fit into 64 bits."""
+    """Raise InputError for a time that does not fit into 64 bits."""
     if not MIN_MS <= time_ms <= MAX_MS:
         raise InputError(f"a time is {time_ms} ms, it must fit into a signed 64-bit number")
 

@@ -1,8 +1,8 @@
 """Rules of windows (rule 11, docs/reference/glossary.md): when an event is late, and whether touching sessions are one.
 
-Rule: an event at t covers `[t, t + gap)`. With MERGE intervals that touch are one, so a session closes only at
-W > end, and it makes no difference whether an event at its end or that watermark came first. With SEPARATE only
-overlapping ones merge, and a session closes at W >= end.
+Rule: an event at t covers `[t, t + gap)`. With MERGE, intervals that touch are one, so a session closes only at
+W > end. Then the order of an event at its end and of that watermark makes no difference. With SEPARATE only overlapping
+intervals merge, and a session closes at W >= end.
 """
 
 from __future__ import annotations

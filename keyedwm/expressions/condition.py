@@ -1,8 +1,8 @@
 """A condition as the text of a SQL comparison of columns, evaluated over many rows (of a join: pairs of rows) at once.
 
-Rule: as Spark evaluates them. Null is unknown, NaN is equal to itself and above every number, a literal with a point is
-a decimal, numbers of two types meet in Spark's common one. An overflow is an error, unless AND or OR are decided by
-what stands before it. Whatever else SQL has is refused when the plan is built.
+Rule: as Spark evaluates them. Null is unknown, NaN is equal to itself and above every number. A literal with a point is
+a decimal; numbers of two types are compared in Spark's common type. An overflow is an error, unless AND or OR are
+decided by the side before it. Other SQL is an error when the plan is built.
 """
 
 from __future__ import annotations

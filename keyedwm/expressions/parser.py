@@ -1,7 +1,7 @@
 """The text of a condition, read into a tree of comparisons of columns and literals.
 
-Rule: = <> < <= > >=, BETWEEN, IN of literals, IS NULL with AND, OR, NOT, + - * and brackets. Whatever else SQL has is
-refused.
+Rule: = <> < <= > >=, BETWEEN, IN of literals, IS NULL with AND, OR, NOT, + - * and brackets. Other SQL is an
+error.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ COMPARE = {
 AND, OR = "and_kleene", "or_kleene"
 BETWEEN, IN = "between", "in"  # names of ours: Arrow has no such functions
 RECKON = {"+": "add", "-": "subtract", "*": "multiply"}
-# As Spark reads them in a text; other letters behind a backslash are refused.
+# As Spark reads them in a text; other letters behind a backslash are errors.
 _ESCAPED = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "\\": "\\", "'": "'", '"': '"'}
 _BLANKS = re.compile(r"\s*")
 _QUOTED = re.compile(r"''|\\(.)", re.DOTALL)
@@ -81,7 +81,7 @@ Node: TypeAlias = Column | Literal | FunctionCall
 
 
 def parsed(text: str, sides: Sequence[tuple[str, pa.Schema]], of: str, advice: Advice) -> Node:
-    """Return the tree of a text. One that is too deep for the interpreter's stack is refused."""
+    """Return the tree of a text; raise OptionError for one too deep for the interpreter's stack."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,13 +1,14 @@
 """Spark's Python processes, forked from the first parent of workers of a JVM, which has loaded everything.
 
-Rule: Spark starts a parent of workers for each set of environment variables (the tasks of one query have up to three:
-reading, functions, state), for each query a process that plans its reads and one that names its state, and parents of
-those that make its source and cut its batches. The first parent of workers loads, and leaves a process that forks (the
-host), where none was started before (`early_host`); another process hands its own standard streams and variables to
-the host, which forks a process that serves in its place, and waits. The host fits a process whose variables differ in
-such alone as PySpark reads when it needs them. It ends with the pipe from Spark to the first parent, one that was
-started early with the JVM, what it forked with the pipe or socket of its own. Where anything of this fails, a process
-loads for itself.
+Rule: Spark starts a parent of workers for each set of environment variables. The tasks of one query have up to three:
+reading, functions, state. For each query Spark starts a process that plans its reads, and one that names its state. It
+also starts parents of the processes that make its source and cut its batches.
+
+The first parent of workers loads, and leaves a process that forks (the host), where none was started before
+(`early_host`). Another process hands its own standard streams and variables to the host, which forks a process that
+serves in its place, and waits. The host fits a process whose variables differ only in those that PySpark reads on
+demand. The host ends with the pipe from Spark to the first parent; a host that was started early ends with the JVM. A
+forked process ends with its own pipe or socket. Where anything of this fails, a process loads for itself.
 """
 
 from __future__ import annotations
@@ -167,7 +168,7 @@ def listen(place: Path) -> socket.socket | None:
 
 
 def _leave_host(door: socket.socket, place: Path, manage: Callable[[], None]) -> None:
-    """Fork the host; the calling process goes on as the first parent."""
+    """Fork the host; the calling process continues as the first parent."""
     if os.fork():
         door.close()
         return

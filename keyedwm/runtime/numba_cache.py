@@ -2,8 +2,7 @@
 
 Rule: it only saves time. Code that cannot be written (a full disk) or was damaged (a host that lost power) is compiled
 again, with one warning; a checksum makes sure that code is read as it was written, since it is machine code. A file
-says what it holds, so that of processes which compile at the same time none takes the code of another signature for its
-own.
+names its signature, so that no process reads the code of another signature that was compiled at the same time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """GC settings and the end of reused Python workers, the number of the task at work, and the version they must have.
 
 Rule: Spark keeps a Python worker and gives it one task after another, and after every task the worker runs a full
-garbage collection. The modules and compiled code that stay for the worker's life are frozen once, so that a collection
-does not visit them (it was a quarter of a small task's time).
+garbage collection. The modules and compiled code of the worker's whole life are frozen once: a collection does not
+visit them (it was a quarter of a small task's time).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def task_number() -> int:
 
 
 def quiet(worker: Callable[..., int]) -> Callable[..., int]:
-    """Return PySpark's worker, which ends without a traceback where Spark has left: nobody is there to be told.
+    """Return PySpark's worker, which ends without a traceback after Spark's end: nobody would read it.
 
     Spark closes workers that were idle for a minute, and each would fail to answer to that.
     """
@@ -102,7 +102,7 @@ def hush() -> None:
 
 
 def _unless_spark_left(report: Callable[..., None]) -> Callable[..., None]:
-    """Return a hook for errors that end the process, which tells none that only says that Spark has left."""
+    """Return a hook for errors that end the process; it reports all but those of Spark's end."""
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if issubclass(kind, (BrokenPipeError, ConnectionResetError)):
@@ -139,7 +139,7 @@ class VersionChecked:
     __slots__ = ()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # What there is to refuse comes first, so that it is told before a name that the other version lacks.
+        # The version check comes first: its error comes before that of a name which the other version lacks.
         state = getattr(self, "__getstate__", lambda: self.__dict__)()  # Python 3.10 has no default
         return _Gate(), (_SentBy(__version__), type(self), state)
 

@@ -23,7 +23,7 @@ _TIMEOUT_MS = 30_000
 def create_topic(
     cluster: Cluster, name: str, partitions: int = 1, config: Mapping[str, str] | None = None, *, replication: int = 1
 ) -> None:
-    """Create a topic; raises InputError if it exists or the broker refuses it."""
+    """Create a topic; raises InputError if it exists or the broker rejects it."""
     settings = CreateTopicsRequest.CreatableTopic.CreatableTopicConfig
     topic = CreateTopicsRequest.CreatableTopic(
         name=name,
@@ -71,9 +71,7 @@ def _ask(cluster: Cluster, request: Any, outcome: Callable[[Any], Any], task: st
         if code.denied:
             raise AccessError(f"not allowed: {task}: {described(answer.error_code)}")
         if not reaction(request.API_KEY, answer.error_code).repeats:
-            raise InputError(
-                f"{task} was refused: {getattr(answer, 'error_message', None) or described(answer.error_code)}"
-            )
+            raise InputError(f"{task} failed: {getattr(answer, 'error_message', None) or described(answer.error_code)}")
         retry.pause(described(answer.error_code))
 
 

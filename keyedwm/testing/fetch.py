@@ -1,7 +1,7 @@
-"""Fetches the jars that the demo asks for, while its other packages are installed: `python -m keyedwm.testing.fetch`.
+"""Fetch the jars that the demo asks for, while its other packages are installed: `python -m keyedwm.testing.fetch`.
 
-Rule: it needs PySpark, whose Ivy fetches, and nothing else. What cannot be fetched is said and ends nothing: the demo
-asks again, and goes on without Spark's connector.
+Rule: it needs PySpark, whose Ivy fetches, and nothing else. A jar that cannot be fetched is reported and ends nothing:
+the demo asks again, and continues without Spark's connector.
 """
 
 from __future__ import annotations

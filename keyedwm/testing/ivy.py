@@ -1,10 +1,10 @@
 """Jars from a Maven registry, fetched once and kept, with the Apache Ivy that PySpark carries.
 
-Rule: a directory of the cache is complete or absent. It is filled aside and renamed into place under a lock, so
-processes may ask for the same one at once and one that dies half way leaves nothing behind that counts.
+Rule: a directory of the cache is complete or absent. It is filled aside and renamed into place under a lock. So
+processes may ask for one directory at once, and a process that dies half way leaves nothing that counts.
 
-A jar has the SHA-256 that stands here, or is refused; a line changes only with the version in a jar's name. Spark's own
-Kafka connector is exactly these artifacts: the rest of what they depend on is already among PySpark's jars.
+A jar without the SHA-256 that stands here is an error; a line changes only with the version in a jar's name. Spark's
+own Kafka connector is exactly these artifacts: the rest of what they depend on is already among PySpark's jars.
 """
 
 from __future__ import annotations
@@ -258,7 +258,7 @@ def _run_ivy(work: Path, jars: Path, name: str) -> None:
 
 
 def _watch(ivy: subprocess.Popen, log: Path, name: str) -> int | None:
-    """Ivy's exit code, None if it made no progress for STALLED_S; tells stderr after QUIET_S what is going on."""
+    """Return Ivy's exit code, None if it made no progress for STALLED_S; print its progress to stderr after QUIET_S."""
     size, since, patience_s = 0, time.monotonic(), QUIET_S
     while True:
         try:

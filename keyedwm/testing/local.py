@@ -51,7 +51,7 @@ SERVER: Mapping[str, str] = MappingProxyType({
 
 
 def listeners(host: str, broker_port: int, *, inside: str, inside_port: int, controller_port: int) -> dict[str, str]:
-    """Where the broker listens (`inside`), what it tells clients (`host:broker_port`), where its controller is."""
+    """Where the broker listens (`inside`), its advertised listener (`host:broker_port`), where its controller is."""
     return {
         "listeners": f"PLAINTEXT://{inside}:{inside_port},CONTROLLER://{inside}:{controller_port}",
         "advertised.listeners": f"PLAINTEXT://{host}:{broker_port}",

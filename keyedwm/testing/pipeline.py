@@ -154,7 +154,7 @@ class _Running:
         return self._query
 
     def _keep(self, batch: DataFrame, number: int) -> None:
-        """Keep a batch under its number: one that was interrupted comes again under the same one."""
+        """Keep a batch under its number: Spark replays an interrupted batch under the same number."""
         self._batches[number] = [row.asDict(recursive=True) for row in batch.collect()]
 
     def _collected(self, query: StreamingQuery) -> Result:

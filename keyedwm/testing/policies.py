@@ -17,7 +17,7 @@ _LONG_AGO_MS = 0
 _START_MS = 1_700_000_000_000
 _EVENTS = 40
 _LONG = 5_000
-_SPREAD_MS = 90_000  # how far events are out of order, and how far the clock goes on between batches
+_SPREAD_MS = 90_000  # how far events are out of order, and how far the clock advances between batches
 
 # The events of one batch, and the clock reading at which it was planned.
 _Batch = tuple[Sequence[int], int]

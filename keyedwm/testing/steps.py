@@ -54,7 +54,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """A step in which no record comes while the clock goes on, so that partitions become idle by `idleTimeout`."""
+    """A step without records in which the clock advances, so that partitions become idle by `idleTimeout`."""
 
     span: str
 

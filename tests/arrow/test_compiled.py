@@ -214,7 +214,9 @@ def test_a_directory_that_others_may_write_to_inside_a_given_one_is_not_used(tmp
 def test_a_process_loads_what_another_has_compiled_and_compiles_nothing_else(tmp_path):
     use = "import pyarrow as pa; from keyedwm.kafka.records.partitioner import murmur2; murmur2(pa.array([b'k']));"
     load = "from keyedwm.runtime import compiled; import keyedwm.kafka.records.partitioner; [*compiled.load_cached()];"
-    tell = "print(sum(len(one.made().signatures) for one in compiled._all if one._function.__name__ == '_hash_all'))"
+    tell = (
+        "print(sum(len(one.dispatcher().signatures) for one in compiled._all if one._function.__name__ == '_hash_all'))"
+    )
 
     def told(source: str) -> str:
         environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}

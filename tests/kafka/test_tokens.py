@@ -40,7 +40,7 @@ def test_extensions_are_those_of_the_jaas_entry(secured: Secured) -> None:
 @pytest.mark.parametrize(
     ("provider", "said"),
     [
-        ("expired", f"refused the login with OAUTHBEARER: check kafka.{PROPERTY}"),
+        ("expired", f"rejected the login with OAUTHBEARER: check kafka.{PROPERTY}"),
         ("failing", "the token provider tests.tokens:failing raised ConnectionError"),
         ("empty", "the token provider tests.tokens:empty gave no token: a bearer token as a string is expected"),
     ],

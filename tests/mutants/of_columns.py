@@ -19,13 +19,13 @@ COLUMNS = [
             "7: the cap, vectorised",
         ),
         (
-            "        if has_sent and candidate <= sent_ms:",
-            "        if has_sent and candidate < sent_ms:",
+            "        if has_emitted and candidate <= emitted_ms:",
+            "        if has_emitted and candidate < emitted_ms:",
             "8: strictly increasing, vectorised",
         ),
         (
-            "np.uint64(candidate - sent_ms) < np.uint64(size_ms)",
-            "np.uint64(candidate - sent_ms) <= np.uint64(size_ms)",
+            "np.uint64(candidate - emitted_ms) < np.uint64(size_ms)",
+            "np.uint64(candidate - emitted_ms) <= np.uint64(size_ms)",
             "8: the step, vectorised",
         ),
         (

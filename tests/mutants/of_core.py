@@ -52,7 +52,7 @@ CORE = [
             "2: an idle marker on a done channel",
         ),
         (
-            '            raise OutOfTurnError(f"channel {channel} is done, but its end came again")',
+            '            raise OutOfTurnError(f"channel {channel} is done, but its end arrived a second time")',
             "            return",
             "2: a second end",
         ),

@@ -244,7 +244,7 @@ def test_a_savepoint_that_was_copied_in_part_is_refused():
     check_blobs("place", [*notes, {"blobs": {MANIFEST: 5}}], counts)  # a bucket that holds nothing
     assert counts[1] > 1
     for found in (counts | {1: counts[1] - 1}, counts | {1: 2 * counts[1]}, {0: counts[0]}):
-        said = f"place has {found.get(1, 0)} blobs of bucket 1 under state, and savepoint.json tells of {counts[1]}"
+        said = f"place has {found.get(1, 0)} blobs of bucket 1 under state, and savepoint.json lists {counts[1]}"
         with pytest.raises(FormatError, match=said):
             check_blobs("place", notes, found)
 

@@ -138,7 +138,7 @@ def test_a_barrier_of_short_names_has_no_more_objects_than_a_reader_takes():
 
 def test_a_barrier_that_no_reader_takes_is_not_written():
     channels = {f"a-topic-with-a-name-{n}": Upstream(offset=2**62, watermarks={0: 2**50}) for n in range(50_000)}
-    with pytest.raises(InputError, match="the barrier of snapshot 3 tells of 50000 channels in "):
+    with pytest.raises(InputError, match="the barrier of snapshot 3 lists 50000 channels in "):
         encode_cut(UpstreamBarrier(query="q", snapshot=3, channels=channels))
 
 

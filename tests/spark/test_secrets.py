@@ -136,7 +136,7 @@ def test_nothing_secret_is_ever_printed(secured: Secured, topics: tuple[str, str
 # Each run reached what it is there for, and both languages logged.
 EXPECTED = (
     "== sound ended", "== sound-table ended", "== damaged-accepted ended", "== write ended", "== read ended",
-    "refused the login with PLAIN", "no Kafka broker answered at 127.0.0.1:1", "has a wrong checksum",
+    "rejected the login with PLAIN", "no Kafka broker answered at 127.0.0.1:1", "has a wrong checksum",
     "is unknown to the keyedwm source", "is unknown to the keyedwm sink", "is not closed by a quote",
     "has no username", "opened by kafka.ssl.key.password if it is encrypted", "cannot be given in place",
     "== token-0 ended", "tests.tokens:failing raised ConnectionError", "tests.tokens:empty gave no token",

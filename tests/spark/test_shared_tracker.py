@@ -52,7 +52,7 @@ def test_buckets_that_share_stand_where_each_would_stand_by_itself(seed):
 
 def test_buckets_that_stand_alike_take_the_rows_of_a_batch_once(monkeypatch):
     calls = []
-    for name in ("take", "restore"):
+    for name in ("apply", "restore"):
         real = getattr(ChannelTracker, name)
         by = real.__func__ if name == "restore" else real
         noted = lambda *words, by=by, name=name: (calls.append(name), by(*words))[1]  # noqa: E731
@@ -64,7 +64,7 @@ def test_buckets_that_stand_alike_take_the_rows_of_a_batch_once(monkeypatch):
             one = SharedTracker(WHO, 0, state)
             one.apply(list(rows))
             states[bucket] = stored(one.state())
-    assert calls == ["restore", "take"] * 3
+    assert calls == ["restore", "apply"] * 3
 
 
 def test_rows_that_are_refused_are_refused_for_every_bucket_and_change_none():

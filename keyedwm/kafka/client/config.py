@@ -1,7 +1,7 @@
 """The Java client's properties (`kafka.*` options without the prefix), as the settings of this package.
 
-Rule: a wrong value is refused when the options are read, a property that only the Java client needs is taken without
-effect, and a secret shows in no message and no repr.
+Rule: a wrong value is an error when the options are read. A property that only the Java client needs is accepted
+without effect. A secret shows in no message and no repr.
 """
 
 from __future__ import annotations

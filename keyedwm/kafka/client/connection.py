@@ -147,7 +147,7 @@ class Connection:
 
     @property
     def broker_version(self) -> tuple[int, ...]:
-        """The version of Kafka of the broker that answered first, as far as the requests that it knows tell it."""
+        """Return the Kafka version of the broker that answered first, as far as its requests show it."""
         return tuple(self._manager.broker_version)
 
     @property
@@ -226,7 +226,7 @@ def _refused(error: BaseException, config: ClientConfig) -> Exception | None:
             f"they offer {mechanisms}: set kafka.sasl.mechanism"
         )
     if isinstance(error, LOGIN_REFUSED):
-        return AccessError(f"the brokers at {config.addresses} refused the login with {_login_of(config)}")
+        return AccessError(f"the brokers at {config.addresses} rejected the login with {_login_of(config)}")
     if isinstance(error, CertificateError):
         return AccessError(sentence(error, config.security))
     if isinstance(error, wire_errors.IncompatibleBrokerVersion):

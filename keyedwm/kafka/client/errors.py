@@ -88,7 +88,7 @@ class Code(enum.IntEnum):
 
     @property
     def denied(self) -> bool:
-        """Whether the broker refused for lack of rights: asking again changes nothing."""
+        """Return whether the broker denied access: asking again changes nothing."""
         return self in _DENIED
 
 

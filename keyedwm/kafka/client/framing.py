@@ -314,7 +314,7 @@ def _required_arrays(kind: Any, version: int) -> tuple[_Array, ...]:
 
 
 def _check_arrays(value: Any, arrays: tuple[_Array, ...]) -> None:
-    """Refuse an answer in which a required array is null: kafka-python gives None for it."""
+    """Raise an error for an answer in which a required array is null: kafka-python gives None for it."""
     for array in arrays:
         elements = getattr(value, array.name)
         if elements is None and array.required:
@@ -327,6 +327,6 @@ def _check_code(code: int) -> None:
     """Raise the error of a code, without the words that the broker has for it: they may repeat a secret."""
     kind = wire_errors.for_code(code)
     if kind is wire_errors.SaslAuthenticationFailedError:
-        raise kind("the broker refused the login")
+        raise kind("the broker rejected the login")
     if kind is not wire_errors.NoError:
         raise kind()

@@ -26,7 +26,7 @@ _MOST_DIGITS = 10
 
 
 class LoginError(wire_errors.SaslAuthenticationFailedError):
-    """The login failed for a reason that is named; it is final, as a refused login is."""
+    """The login failed for a reason that is named; it is final, as a rejected login is."""
 
 
 class MechanismError(wire_errors.UnsupportedSaslMechanismError):
@@ -44,7 +44,7 @@ def known_mechanisms(names: Iterable[str]) -> list[str]:
 
 
 class Scram(SaslMechanismScram):
-    """SCRAM that refuses few iterations, and a server that cannot prove that it knows the password."""
+    """SCRAM that rejects few iterations, and a server that cannot prove that it knows the password."""
 
     def receive(self, auth_bytes: bytes) -> bool:
         """Take the server's next message; raises LoginError."""
@@ -74,7 +74,7 @@ class OAuth(SaslMechanismOAuth):
     def receive(self, auth_bytes: bytes) -> None:
         """Take the server's answer; raises SaslAuthenticationFailedError."""
         if auth_bytes != b"":
-            raise wire_errors.SaslAuthenticationFailedError("the broker refused the token")
+            raise wire_errors.SaslAuthenticationFailedError("the broker rejected the token")
         super().receive(auth_bytes)
 
 

@@ -152,7 +152,7 @@ class Manager(KafkaConnectionManager):
         self._reachable: set[str] = set()  # addresses of brokers that were right once, so that it is not they
 
     def get_connection(self, node_id: Any, **how: Any) -> Any:
-        """A connection to a broker; while connecting a refused login is final, as repeating it can lock the account.
+        """A connection to a broker; while connecting a rejected login is final, as repeating it can lock the account.
 
         So are certificates that are not trusted, if no bootstrap address has another.
         """
@@ -279,7 +279,7 @@ def _message(error: BaseException) -> str:
 def _addresses(dialer: KafkaNetSocket, host: str, port: int) -> list[Any]:
     try:
         return dialer.dns_lookup(host, port)
-    except (ValueError, OverflowError):  # no name and no port at all, as a broker may tell them
+    except (ValueError, OverflowError):  # no name and no port at all: a broker may advertise such
         return []
 
 
@@ -291,7 +291,7 @@ def manager_settings(config: ClientConfig) -> dict[str, Any]:
         "receive_message_max_bytes": config.answer_bytes,
         "request_timeout_ms": config.request_timeout_ms,
         "socket_connection_setup_timeout_ms": config.connect_timeout_ms,
-        # Callers limit their own requests in flight; a full connection would refuse those of other callers.
+        # Callers limit their own requests in flight; a full connection would reject those of other callers.
         "max_in_flight_requests_per_connection": 1_000,
         "reconnect_backoff_ms": config.reconnect_backoff_ms,
         "reconnect_backoff_max_ms": config.reconnect_backoff_max_ms,

@@ -18,7 +18,7 @@ _NO_LOGIN = "IllegalSaslState"  # how a listener answers a login that it does no
 
 
 def other_protocol(config: ClientConfig, reason: str) -> str | None:
-    """Say which kafka.security.protocol a bootstrap address expects, if it is another one; None if it cannot be told.
+    """Name the kafka.security.protocol that a bootstrap address expects, if it is another one; None if it is unknown.
 
     reason: why the connection was not made.
     """

@@ -62,7 +62,7 @@ class Mechanism(enum.Enum):
 
     @property
     def settings_option(self) -> str:
-        """The option that a refused login is settled by."""
+        """The option that cures a rejected login."""
         return f"kafka.{OAUTH_PROVIDER}" if self is Mechanism.OAUTHBEARER else "kafka.sasl.jaas.config"
 
 
@@ -113,7 +113,7 @@ class Security:
 
 
 def _check_used(properties: Mapping[str, str], protocol: Protocol) -> None:
-    """Refuse settings of a TLS or a login that would not take place; with an explicit protocol it is a warning."""
+    """Raise OptionError for settings of a TLS or a login that is not used; with an explicit protocol warn."""
     unused = sorted(
         name
         for name in properties
@@ -156,7 +156,7 @@ def _sasl(properties: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _kerberos_service(option: str | None, login: Mapping[str, str]) -> str:
-    """The service's name, as Java's client takes it from either place; refuses a login that would not take place."""
+    """Return the service's name from either place, as Java's client does; raise OptionError for an impossible login."""
     if "username" in login or "password" in login:
         raise OptionError(
             "option kafka.sasl.jaas.config has a username or a password, and GSSAPI takes none: "

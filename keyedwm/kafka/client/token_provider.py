@@ -13,7 +13,7 @@ from keyedwm.kafka.client.properties import OAUTH_PROVIDER
 
 
 class TokenError(wire_errors.SaslAuthenticationFailedError):
-    """The user's function gave no token; final, as a refused login is."""
+    """The user's function gave no token; final, as a rejected login is."""
 
 
 class Provider(AbstractTokenProvider):

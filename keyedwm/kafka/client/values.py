@@ -1,8 +1,7 @@
 """The plain values of this package, and its limits that no option sets; no type of kafka-python leaves it.
 
-Rule: values only, picklable and comparable; nothing here opens a connection. Each room has limits of its own: one value
-for all would stand in the core, name the sizes of files and locks that the core knows nothing of, and change with every
-room.
+Rule: values only, picklable and comparable; nothing here opens a connection. Each room has limits of its own. One
+value for all would stand in the core, which knows nothing of files and locks, and would change with every room.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The content of a fetched run of bytes: the headers of its record batches, and which of them carry rows.
 
-Rule: nothing here looks inside a batch. Bounds are checked before every read; a batch cut off at the end is left
-for the next fetch (KIP-74), anything else that is not a whole batch of format 2, or a whole message of format 0 or 1,
-is a CorruptRecordError. Each message counts as a batch.
+Rule: nothing here looks inside a batch. Bounds are checked before every read. A batch cut off at the end is left
+for the next fetch (KIP-74). Anything else but a whole batch of format 2, or a whole message of format 0 or 1, is a
+CorruptRecordError. Each message counts as a batch.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def visible(batches: Batches, span: tuple[int, int], aborted: Iterable[tuple[int
 
 
 def _of_aborted(batches: Batches, aborted: Iterable[tuple[int, int]]) -> Iterator[int]:
-    """The transactional batches that belong to an aborted transaction, the way the Java consumer tells."""
+    """Return the transactional batches of aborted transactions, decided as the Java consumer does."""
     coming = sorted(((first, producer) for producer, first in aborted), reverse=True)
     if not coming:
         return

@@ -1,7 +1,7 @@
 """The compiled loops that find the records of many batches, and copy their bytes together.
 
-Rule: two steps. `find_records` checks every length against the bytes of its batch before it follows it, so the worst
-that a damaged batch can do is make it stop with a fault. `gather` copies what was found; it checks nothing.
+Rule: two steps. `find_records` checks every length against the bytes of its batch before it follows the length. So the
+worst effect of a damaged batch is a fault. `gather` copies the bytes of the records; it checks nothing.
 """
 
 from __future__ import annotations

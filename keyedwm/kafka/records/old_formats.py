@@ -1,7 +1,7 @@
 """Messages of format 0 and 1, which Kafka before 0.11 wrote and topics may still hold, as records.
 
-Rule: as for format 2, every length is checked before it is followed. A message that is compressed holds a set of
-others; in format 1 their offsets count from that set's first one, and the outer message has the last one's. Format 0
+Rule: as for format 2, every length is checked before it is followed. A compressed message contains a set of
+messages; in format 1 their offsets count from that set's first one, and the outer message has the last one's. Format 0
 has no times: time and kind are -1, as Kafka's own consumer has them.
 """
 

@@ -144,7 +144,7 @@ class Cluster:
     def fetch_offsets(
         self, group: str, partitions: Iterable[tuple[str, int]] | None, *, timeout_ms: int | None = None
     ) -> dict[TopicPartition, Committed]:
-        """Committed positions of a group; partitions without one are left out. partitions: None for all that there are.
+        """Return committed positions of a group, without partitions that have none. partitions: None for all.
 
         timeout_ms: None for the configured one.
 

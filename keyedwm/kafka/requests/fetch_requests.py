@@ -1,8 +1,8 @@
 """Fetch requests and what their answers say about each partition.
 
-Rule: a request carries the topic id, the leader epoch and the epoch of what was read last wherever the broker knows
-them (KIP-516, KIP-320, KIP-595), so that a recreated topic and a truncated log are answered with an error, not with
-other records.
+Rule: a request carries the topic id, the leader epoch and the epoch of the last record read, if the broker knows them
+(KIP-516, KIP-320, KIP-595). So a recreated topic and a truncated log are answered with an error, not with other
+records.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def fetch_request(
 
 
 def by_partition(response: Any, readers: Sequence[RangeReader]) -> dict[TopicPartition, Any]:
-    """An answer's data by partition; partitions that were not asked for are left out."""
+    """Return an answer's data by partition, without partitions that were not requested."""
     partitions = {reader.tp for reader in readers}
     names = {reader.topic_id: reader.tp.topic for reader in readers}
     by_id = response.API_VERSION >= _TOPIC_IDS_SINCE

@@ -13,7 +13,7 @@ from keyedwm.kafka.requests.transactions import brokers
 
 
 def groups_ending_with(cluster: Cluster, suffix: str) -> list[str]:
-    """Return the groups with this end of their names that this login may see, sorted; brokers leave out the others.
+    """Return the groups with this end of their names that this login may see, sorted; brokers omit the others.
 
     Raises AccessError, UnavailableError, and OptionError for brokers that cannot list groups.
     """

@@ -32,7 +32,7 @@ def commit(
     positions: Mapping[tuple[str, int], tuple[int, str]],
     timeout_ms: int | None = None,
 ) -> dict[TopicPartition, Code]:
-    """See Cluster.commit_offsets."""
+    """Commit positions and metadata by partition; `Cluster.commit_offsets` has the contract."""
     answers: dict[TopicPartition, Code] = {}
     for part in _parts(group, positions):
         answers |= _commit(connection, coordinators, group, part, timeout_ms)
@@ -86,7 +86,7 @@ def fetch(
     partitions: Iterable[tuple[str, int]] | None,
     timeout_ms: int | None = None,
 ) -> dict[TopicPartition, Committed]:
-    """See Cluster.fetch_offsets."""
+    """Return committed positions; `Cluster.fetch_offsets` has the contract."""
     retry = Retry(connection.config, f"reading the committed offsets of group {group!r}", timeout_ms)
     places = None if partitions is None else [TopicPartition(*tp) for tp in partitions]
     while places is None or places:

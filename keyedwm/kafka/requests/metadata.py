@@ -184,7 +184,7 @@ class Metadata:
             retry.pause(lack)
 
     def _lack(self, answer: Any, topics: Sequence[str]) -> str | None:
-        """Why an answer does not tell all about the topics that were asked for; None if it does."""
+        """Return why an answer is incomplete about the requested topics; None if it is complete."""
         by_name = {topic.name: topic for topic in answer.topics}
         for name in topics:
             topic = by_name.get(name)

@@ -25,12 +25,12 @@ _NO_OFFSET = _NO_EPOCH = -1
 
 
 def earliest(metadata: Metadata, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
-    """See Cluster.earliest."""
+    """Return the first offset of each partition's log."""
     return _offsets(_ask(metadata, dict.fromkeys(map(_pair, partitions), _EARLIEST), Isolation.READ_UNCOMMITTED))
 
 
 def newest_times(metadata: Metadata, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int | None]:
-    """See Cluster.newest_times."""
+    """Return the highest timestamp (ms) in each log, None without a record."""
     specs = dict.fromkeys(map(_pair, partitions), _NEWEST_TIME)
     answers = _ask(metadata, specs, Isolation.READ_UNCOMMITTED, min_version=7)
     return {tp: None if part.offset == _NO_OFFSET else part.timestamp for tp, part in answers.items()}
@@ -39,14 +39,14 @@ def newest_times(metadata: Metadata, partitions: Iterable[tuple[str, int]]) -> d
 def latest(
     metadata: Metadata, partitions: Iterable[tuple[str, int]], isolation: Isolation
 ) -> dict[TopicPartition, int]:
-    """See Cluster.latest."""
+    """Return the offset after the last readable record of each partition."""
     return {tp: end.offset for tp, end in log_ends(metadata, partitions, isolation).items()}
 
 
 def log_ends(
     metadata: Metadata, partitions: Iterable[tuple[str, int]], isolation: Isolation
 ) -> dict[TopicPartition, LogEnd]:
-    """See Cluster.log_ends."""
+    """Return the offset after the last readable record of each partition, with its leader epoch."""
     answers = _ask(metadata, dict.fromkeys(map(_pair, partitions), _LATEST), isolation)
     return {
         tp: LogEnd(part.offset, None if part.leader_epoch == _NO_EPOCH else part.leader_epoch)
@@ -57,7 +57,7 @@ def log_ends(
 def by_timestamp(
     metadata: Metadata, timestamps_ms: Mapping[tuple[str, int], int], isolation: Isolation
 ) -> dict[TopicPartition, int | None]:
-    """See Cluster.by_timestamp."""
+    """Return the first offset at or after a timestamp (ms) by partition, None without one."""
     for tp, timestamp_ms in timestamps_ms.items():
         if timestamp_ms < 0:
             raise InputError(f"timestamp {timestamp_ms} of {_pair(tp)} is before 1970: it must be 0 ms or more")
@@ -175,7 +175,7 @@ _UNKNOWN = -1
 
 
 def epoch_ends(metadata: Metadata, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-    """See Cluster.epoch_ends."""
+    """Return the end offset of a leader epoch by partition, None if unknown."""
     topic_type = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
 
     def part(tp: TopicPartition) -> Any:

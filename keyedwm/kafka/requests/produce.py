@@ -113,8 +113,10 @@ class Sender:
         return self._ends
 
     def _must_wait(self, tp: TopicPartition) -> bool:
-        """Whether the first batch to a partition is still under way: a leader that refused it, because it is not the
-        leader yet, would take the second from a producer it has never seen, and then never the first.
+        """Return whether the first batch to a partition is still under way.
+
+        A leader may reject it, because it is not the leader yet. It would accept the second batch from a producer that
+        it does not know, and then never the first.
         """
         return tp not in self._known and any(one.tp == tp for one in self._in_flight)
 
@@ -223,7 +225,7 @@ class Sender:
 
 
 def to_rows(table: pa.Table) -> RecordColumns:
-    """Records from a table with the columns key, value, headers, timestamp; any other name is refused."""
+    """Return records from a table with the columns key, value, headers, timestamp; another name is an error."""
     unknown = sorted(set(table.column_names) - {"key", "value", "headers", "timestamp"})
     if unknown:
         raise InputError(f"column {unknown[0]} cannot be written to Kafka: key, value, headers and timestamp can")

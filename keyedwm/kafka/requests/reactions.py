@@ -86,7 +86,7 @@ _BY_REQUEST: Mapping[tuple[Api, Code], Reaction] = {
     (Api.OFFSET_FETCH, Code.GROUP_ID_NOT_FOUND): Reaction.ANSWER,  # a new group: nothing is committed
     (Api.DELETE_TOPICS, Code.UNKNOWN_TOPIC_OR_PARTITION): Reaction.FINAL,
     (Api.CREATE_PARTITIONS, Code.UNKNOWN_TOPIC_OR_PARTITION): Reaction.FINAL,
-    (Api.ADD_PARTITIONS_TO_TXN, Code.OPERATION_NOT_ATTEMPTED): Reaction.RETRY,  # another partition was refused
+    (Api.ADD_PARTITIONS_TO_TXN, Code.OPERATION_NOT_ATTEMPTED): Reaction.RETRY,  # another partition was rejected
     (Api.DESCRIBE_TRANSACTIONS, Code.TRANSACTIONAL_ID_NOT_FOUND): Reaction.ANSWER,
     # The transaction has ended, or another producer has the id: its coordinator is asked which.
     (Api.END_TXN, Code.INVALID_PRODUCER_EPOCH): Reaction.ANSWER,

@@ -1,7 +1,7 @@
 """Transactions that one process writes and another one ends (KIP-98, in the way of brokers before KIP-890's part 2).
 
-Rule: a client that knows (transactional id, producer id, epoch) may end a transaction. The ids given here belong to one
-transaction each and are never used again, so an end may be repeated, and a refused one can be told apart by asking.
+Rule: a client that knows (transactional id, producer id, epoch) may end a transaction. The ids created here belong to
+one transaction each and are never used again. So an end may be repeated, and a question decides a rejected end.
 Versions are kept together: AddPartitionsToTxn 3, Produce up to 11, EndTxn 3; newer ones change the epoch at each end.
 """
 
@@ -335,7 +335,7 @@ def _own_code(answer: Any) -> int:
 
 
 def _worst(answer: Any, requested: Sequence[TopicPartition]) -> tuple[TopicPartition, int]:
-    """Return a partition and its code, the worst: one refused partition leaves the others unattempted.
+    """Return a partition and its code, the worst: one rejected partition leaves the others unattempted.
 
     A final code comes before one that is asked for again. Raises TransientError for an answer that leaves one out.
     """

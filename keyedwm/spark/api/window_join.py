@@ -91,17 +91,16 @@ def window_join(
     ids = bucket_ids(_bucket_count(frames[LEFT], window, unbounded, buckets))
     plan = WindowJoinPlan(
         left=sides[LEFT], right=sides[RIGHT], window=window, retention=store.limits(len(ids)), how=join_kind,
-        keep=keep_kind,
-        emit=choice("emit", emit, Emit), full=choice("full", store.full, CompletedBy),
+        keep=keep_kind, emit=choice("emit", emit, Emit), full=choice("full", store.full, CompletedBy),
         late_every_ms=store.late_every_ms(), early_every_ms=_early_every_ms(early),
     )  # fmt: skip
     _check_columns(plan)
-    staged_plan = StagedWindowJoin(plan=plan, late=policy, read_from=_read_from(streams, names))
+    stage_plan = StagedWindowJoin(plan=plan, late=policy, read_from=_read_from(streams, names))
     followed = tuple((axis_key(frames[at], axes[at], _who(names[at])),) for at in (LEFT, RIGHT))
     layout = BucketLayout(
-        name or f"window-join-{staged_plan.digest()[:6]}", tuple(ids), followed, _ASKED_BY, _called(names)
+        name or f"window-join-{stage_plan.digest()[:6]}", tuple(ids), followed, _ASKED_BY, _called(names)
     )
-    return build_results(_shipped(streams, staged_plan, axes, layout.ids), staged_plan, layout, None, streams)
+    return build_results(_shipped(streams, stage_plan, axes, layout.ids), stage_plan, layout, None, streams)
 
 
 def _read_from(streams: Sequence[DataFrame | Source], names: tuple[str, str]) -> tuple[str, ...]:
@@ -118,11 +117,11 @@ def _called(names: tuple[str, str]) -> tuple[str, ...]:
 
 
 def _shipped(
-    streams: Sequence[DataFrame | Source], staged_plan: StagedWindowJoin, axes: tuple[str, str], ids: Sequence[int]
+    streams: Sequence[DataFrame | Source], stage_plan: StagedWindowJoin, axes: tuple[str, str], ids: Sequence[int]
 ) -> DataFrame:
     """The shipped rows of both sides."""
     each = []
-    for number, (one, messages, axis) in enumerate(zip(once_each(streams), staged_plan.inputs, axes, strict=True)):
+    for number, (one, messages, axis) in enumerate(zip(once_each(streams), stage_plan.inputs, axes, strict=True)):
         if isinstance(one, Source):
             fields = {name: name for name in messages.columns}
             shipped = read_messages(one, fields, by=messages.by, axis=axis, buckets=len(ids), number=number)

@@ -39,7 +39,7 @@ class Brokers(Coordinators):
             self.logs[topic, partition] = Log(leader=self.nodes[partition % len(self.nodes)])
 
     def recreate(self, topic: str, partitions: int) -> None:
-        """Delete a topic with the offsets that groups have committed for it, and create it anew."""
+        """Delete a topic with the offsets that groups have committed for it, and create it again."""
         self.earlier_ids[topic] = self.topic_ids[topic]
         for offsets in self.groups.values():
             for tp in [tp for tp in offsets if tp[0] == topic]:
