@@ -95,12 +95,10 @@ def window_join(
         late_every_ms=store.late_every_ms(), early_every_ms=_early_every_ms(early),
     )  # fmt: skip
     _check_columns(plan)
-    stage_plan = StagedWindowJoin(plan=plan, late=policy, read_from=_read_from(streams, names))
+    spec = StagedWindowJoin(plan=plan, late=policy, read_from=_read_from(streams, names))
     followed = tuple((axis_key(frames[at], axes[at], _who(names[at])),) for at in (LEFT, RIGHT))
-    layout = BucketLayout(
-        name or f"window-join-{stage_plan.digest()[:6]}", tuple(ids), followed, _ASKED_BY, _called(names)
-    )
-    return build_results(_shipped(streams, stage_plan, axes, layout.ids), stage_plan, layout, None, streams)
+    layout = BucketLayout(name or f"window-join-{spec.digest()[:6]}", tuple(ids), followed, _ASKED_BY, _called(names))
+    return build_results(_shipped(streams, spec, axes, layout.ids), spec, layout, None, streams)
 
 
 def _read_from(streams: Sequence[DataFrame | Source], names: tuple[str, str]) -> tuple[str, ...]:
@@ -117,11 +115,11 @@ def _called(names: tuple[str, str]) -> tuple[str, ...]:
 
 
 def _shipped(
-    streams: Sequence[DataFrame | Source], stage_plan: StagedWindowJoin, axes: tuple[str, str], ids: Sequence[int]
+    streams: Sequence[DataFrame | Source], spec: StagedWindowJoin, axes: tuple[str, str], ids: Sequence[int]
 ) -> DataFrame:
     """The shipped rows of both sides."""
     each = []
-    for number, (one, messages, axis) in enumerate(zip(once_each(streams), stage_plan.inputs, axes, strict=True)):
+    for number, (one, messages, axis) in enumerate(zip(once_each(streams), spec.inputs, axes, strict=True)):
         if isinstance(one, Source):
             fields = {name: name for name in messages.columns}
             shipped = read_messages(one, fields, by=messages.by, axis=axis, buckets=len(ids), number=number)
