@@ -1,4 +1,4 @@
-"""What reading values with a schema compiles beside what `keyedwm warm` has played: one line a signature, none if warm.
+"""What values with a schema compile, read and written, beside what `keyedwm warm` has played: none if all is warm.
 
 Run: python -m tests.cli.warmed_formats (a process of its own: what one test has compiled, another does not miss)
 """
@@ -12,7 +12,7 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.cli.warm import reading
+from keyedwm.cli.warm import reading, writing
 from keyedwm.core.axis import Counts
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.records.read import Records
@@ -21,6 +21,7 @@ from keyedwm.testing.schemas import Schema, Schemas
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.task.scan import policy_run
 from pyspark_wm_source.values.ranges import ChannelRange
+from tests.formats import avro_writing, other_writing
 
 AVRO = Schema(json.dumps({"type": "record", "name": "every", "fields": [
     {"name": "text", "type": ["null", "string"]}, {"name": "ratio", "type": "double"},
@@ -82,9 +83,14 @@ def read_once(name: str, place: str) -> None:
 def main() -> None:
     reading.read_records_once()
     reading.read_values_once()
+    writing.write_values_once()
     before = signatures()
     for name, place in FORMATS.items():
         read_once(name, place)
+    for seed in range(8):
+        avro_writing.check(seed)
+        other_writing.check_json(seed)
+        other_writing.check_protobuf(seed)
     print(*sorted(signatures() - before), sep="\n")
 
 
