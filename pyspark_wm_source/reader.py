@@ -102,6 +102,10 @@ class StreamReader(VersionChecked, DataSourceStreamReader, SupportsTriggerAvaila
 
         if self._kept is None:
             self._kept = Planner(self._options)
+            if self._options.formats.has_registry:
+                from pyspark_wm_source.driver.latest_schemas import warn_of_paths
+
+                warn_of_paths(self._options)
         return self._kept
 
     def __getstate__(self) -> dict[str, Any]:

@@ -130,6 +130,11 @@ class Formats:
         return any(one.on_bad is OnBadValue.REJECT for one in self.each)
 
     @property
+    def has_registry(self) -> bool:
+        """Whether a registry knows schemas."""
+        return any(one.registry is not None for one in self.each)
+
+    @property
     def has_notes(self) -> bool:
         """Whether rows may be made of values whose id is unknown now, and may be registered later."""
         return any(one.registry is not None and one.on_bad is not OnBadValue.FAIL for one in self.each)

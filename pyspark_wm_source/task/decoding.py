@@ -116,9 +116,8 @@ class ValueReader:
 
     def _decoded(self, records: Records, values: pa.Array, ids: HeaderIds | None) -> tuple[Decoded, ReadValues]:
         fields = [one for one in self._fields if one not in _IDS]
-        requests = [Request(one.path, one.kind or FieldType.STRING) for one in fields]
-        requests += [Request(one.path, one.unit) for one in self._times]
-        decoded = self._noted(records, _decoder(self._format, tuple(requests)).decode(values, ids))
+        requests = requests_of(self._fields, self._times)
+        decoded = self._noted(records, _decoder(self._format, requests).decode(values, ids))
         columns = dict(zip(fields, decoded.columns, strict=False))
         times = dict(zip(self._times, decoded.columns[len(fields) :], strict=True))
         return decoded, ReadValues(columns | self._ids(decoded), times)
@@ -196,6 +195,12 @@ class ValueReader:
                     self._channel, self._format.column, int(records.offset[row]), self._format.on_bad.value, reason,
                     self._subjects(decoded, row),
                 )  # fmt: skip
+
+
+def requests_of(fields: Sequence[Field], times: Sequence[EventTime]) -> tuple[Request, ...]:
+    """Return what decoders are asked for: the fields that are no ids, then the event times."""
+    requests = [Request(one.path, one.kind or FieldType.STRING) for one in fields if one not in _IDS]
+    return (*requests, *(Request(one.path, one.unit) for one in times))
 
 
 class RecordReader:
