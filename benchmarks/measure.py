@@ -77,8 +77,8 @@ class Sheet:
     """The runs of one comparison, side by side; `rival`: the side that ratios are taken against, None if there is none.
 
     A run maps figures to values: those of Run, or others with their unit in the name. `samples`: what the figures of a
-    side were taken from, where a plot shows it. cpu_parts: of each run of a side. warmed: how many rounds came before;
-    is_warm: the last two agreed.
+    side were taken from, where a plot shows it. cpu_parts: of each run of a side. load: load averages at the ends of
+    runs that count. warmed: how many rounds came before; is_warm: the last two agreed.
     """
 
     name: str
@@ -87,6 +87,7 @@ class Sheet:
     runs: dict[str, list[Mapping[str, float | None]]] = field(default_factory=dict)
     cpu_parts: dict[str, list[Mapping[str, float]]] = field(default_factory=dict)
     samples: dict[str, list[float]] = field(default_factory=dict)
+    load: list[float] = field(default_factory=list)
     warmed: int = 0
     is_warm: bool | None = None
 
@@ -96,6 +97,7 @@ class Sheet:
         parts = figures.pop("cpu_parts", None)
         if not warming:
             self.runs.setdefault(side, []).append(figures)
+            self.load.append(os.getloadavg()[0])
             if parts:
                 self.cpu_parts.setdefault(side, []).append(parts)
         shown = "; ".join(f"{name} {_shown(name, value)}" for name, value in figures.items() if value is not None)
@@ -127,6 +129,7 @@ class Sheet:
         return {
             "name": self.name, "rival": self.rival, "setting": dict(self.setting), "machine": machine(),
             **({} if self.is_warm is None else {"warmed": self.warmed, "is_warm": self.is_warm}),
+            "load": _summary(self.load),
             "runs": self.runs,
             "ratios": {side: {w: _summary(self.ratios(side, w)) for w in self.runs[side][0]} for side in sides},
             **({"cpu_parts": parts} if parts else {}),

@@ -21,6 +21,8 @@ from benchmarks.page_texts import FLAMES, HEAD, INTRODUCTION, JOIN_FLOOR, PEERS,
 from benchmarks.plots import plots
 
 DOCS = Path(__file__).parents[1] / "docs"
+# Load average for each core: a comparison with its broker has less on a machine of its own.
+_QUIET = 2.5
 RATES = ("rate", "steady", "cpu_s")
 
 
@@ -122,7 +124,9 @@ def _section(found: Mapping[str, Any]) -> str:
     machine = found["machine"]
     on = f"{machine['cores']} cores, Python {machine['python']}, PySpark {machine['pyspark']}"
     rounds = len(next(iter(found["runs"].values())))
-    head = f"## {found['name']}\n\n{_setting(found['setting'])}\n\n{on}; {rounds} rounds{_warming(found)}.\n"
+    head = (
+        f"## {found['name']}\n\n{_setting(found['setting'])}\n\n{on}; {rounds} rounds{_warming(found)}{_busy(found)}.\n"
+    )
     return head + "\n" + (_rates if "rate" in _figures(found) else _others)(found) + _spent(found)
 
 
@@ -132,6 +136,14 @@ def _warming(found: Mapping[str, Any]) -> str:
         return ", measured before rounds warmed up" if found["rival"] and "rate" in _figures(found) else ""
     agreed = "" if found["is_warm"] else ", whose last two do not agree within a tenth"
     return f" after {found['warmed']} that warmed up{agreed}"
+
+
+def _busy(found: Mapping[str, Any]) -> str:
+    """Say that others used the machine: the comparison itself keeps its cores busy, and the broker's."""
+    load = found.get("load")
+    if load is None or load["median"] <= _QUIET * found["machine"]["cores"]:
+        return ""
+    return f"; load average {load['min']:.0f} to {load['max']:.0f}, so beside other work"
 
 
 def _rates(found: Mapping[str, Any]) -> str:

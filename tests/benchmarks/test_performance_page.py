@@ -22,6 +22,7 @@ MODULES = sorted(path.stem for path in Path(measure.__file__).parent.glob("*.py"
 @pytest.fixture
 def results(tmp_path, monkeypatch) -> Path:
     monkeypatch.setattr(measure, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(measure.os, "getloadavg", lambda: (0.5, 0.5, 0.5))
     return tmp_path / "results"
 
 
@@ -221,3 +222,15 @@ def test_where_cpu_was_spent_stands_below_the_rates_as_medians(results):
 def test_a_place_without_results_gives_no_page(results):
     with pytest.raises(SystemExit, match=r"no results of comparisons are in .*results: run one first"):
         page(results)
+
+
+@pytest.mark.parametrize(
+    ("of_core", "shown"), [(2.0, "; 1 rounds."), (4.0, "; 1 rounds; load average 8 to 8, so beside")]
+)
+def test_a_load_of_others_stands_beside_the_figures(results, monkeypatch, of_core, shown):
+    monkeypatch.setattr(measure.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(measure.os, "getloadavg", lambda: (2 * of_core, 0.0, 0.0))
+    sheet = Sheet("driver", None, {})
+    sheet.add(OURS, {"ms": 1.0})
+    sheet.finish()
+    assert shown in page(results)
