@@ -20,7 +20,7 @@ from keyedwm.core.places import DecimalType, Field, FieldType, Unit
 from keyedwm.core.rows import VALUE
 from keyedwm.formats.heads import Bodies
 from keyedwm.formats.requests import Layout, Request, Stored
-from keyedwm.formats.spans import Words, gather_texts, text_sizes
+from keyedwm.formats.spans import Words, copied_spans
 
 _US_PER_S, _NS_PER_US, _MS_PER_S, _NS_PER_MS = 1_000_000, 1_000, 1_000, 1_000_000
 _MOST_SECONDS = 2**63 // _US_PER_S - 1
@@ -99,11 +99,7 @@ class Slots:
 
     def texts(self, slot: int, valid: NDArray[np.uint8]) -> pa.Array:
         """Return spans as bytes."""
-        ends = np.zeros(len(valid) + 1, np.int32)
-        start = self.values[slot]
-        text_sizes(start, self.until[slot], valid, ends)
-        out = np.empty(ends[-1], np.uint8)
-        gather_texts(self.data, self.words.bytes, start, valid, ends, out)
+        ends, out = copied_spans(self.data, self.words.bytes, self.values[slot], self.until[slot], valid)
         return _from_buffers(pa.binary(), valid, [pa.py_buffer(ends), pa.py_buffer(out)])
 
     def times(

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from keyedwm.arrow.json_scan import buffers
 from keyedwm.formats.faults import Fault
 from keyedwm.formats.header_ids import Guids, HeaderIds, NamedRows
-from keyedwm.formats.spans import gather_texts, text_sizes
+from keyedwm.formats.spans import copied_spans
 from keyedwm.runtime.compiled import bare
 
 
@@ -197,10 +197,7 @@ def _find_versions(data, stop, start, faults, versions, packed):  # noqa: PLR091
 def texts_of(bodies: Bodies) -> pa.Array:
     """Return the bodies as binary values; null where a value has a fault."""
     valid = (bodies.faults == _NONE).astype(np.uint8)
-    ends = np.zeros(len(valid) + 1, np.int32)
-    text_sizes(bodies.start, bodies.stop, valid, ends)
-    out = np.empty(ends[-1], np.uint8)
-    gather_texts(bodies.data, bodies.data, bodies.start, valid, ends, out)
+    ends, out = copied_spans(bodies.data, bodies.data, bodies.start, bodies.stop, valid)
     bits = pa.py_buffer(np.packbits(valid, bitorder="little"))
     return pa.Array.from_buffers(pa.binary(), len(valid), [bits, pa.py_buffer(ends), pa.py_buffer(out)])
 

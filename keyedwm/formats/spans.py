@@ -12,7 +12,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from keyedwm.core.errors import InputError
 from keyedwm.runtime.compiled import bare
+
+_MOST_BYTES = 2**31 - 1
 
 
 class Words:
@@ -37,18 +40,42 @@ def begins(counts: Sequence[int]) -> NDArray[np.int64]:
     return np.cumsum([0, *counts]).astype(np.int64)
 
 
+def copied_spans(
+    data: NDArray[np.uint8],
+    words: NDArray[np.uint8],
+    start: NDArray[np.int64],
+    stop: NDArray[np.int64],
+    valid: NDArray[np.uint8],
+) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+    """Copy spans one behind the other; return where each begins, with the end of the last, and the bytes.
+
+    Raises InputError for 2 GiB and more: a symbol or a default of a schema may be far longer than the value with it.
+    """
+    ends = np.zeros(len(valid) + 1, np.int32)
+    total = int(_text_sizes(start, stop, valid, ends))
+    if total > _MOST_BYTES:
+        raise InputError(
+            f"a field of {len(valid)} values has {total} bytes of text, at most {_MOST_BYTES} can be in one column: "
+            "lower kafka.fetch.max.bytes, or leave the field out"
+        )
+    out = np.empty(total, np.uint8)
+    _gather_texts(data, words, start, valid, ends, out)
+    return ends, out
+
+
 @bare
-def text_sizes(start, end, valid, ends):
-    """Sum up the sizes of spans into `ends`."""
+def _text_sizes(start, end, valid, ends):
+    """Sum up the sizes of spans into `ends`; return the sum, which `ends` holds if it is below 2 GiB."""
     total = np.int64(0)
     for row in range(len(start)):
         if valid[row]:
             total += end[row] - (start[row] if start[row] >= 0 else -1 - start[row])
         ends[row + 1] = total
+    return total
 
 
 @bare
-def gather_texts(data, words, start, valid, ends, out):  # noqa: PLR0917
+def _gather_texts(data, words, start, valid, ends, out):  # noqa: PLR0917
     """Copy the spans one behind the other."""
     for row in range(len(start)):
         if valid[row]:

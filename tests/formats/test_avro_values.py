@@ -12,7 +12,7 @@ import fastavro.schema
 import pyarrow as pa
 import pytest
 
-from keyedwm.core.errors import UnavailableError
+from keyedwm.core.errors import InputError, UnavailableError
 from keyedwm.core.places import DecimalType, FieldType, Unit
 from keyedwm.core.schemas import RegisteredSchema, SchemaKind
 from keyedwm.formats.avro_fingerprint import canonical, fingerprint
@@ -297,3 +297,12 @@ def test_every_cut_and_every_flipped_byte_gives_a_value_a_null_or_a_reason(seed:
             assert alone.bad is None or alone.reason(0)
             fields_read += sum(one is not None for one in found)
     assert fields_read
+
+
+def test_symbols_of_more_than_two_gigabytes_are_an_error_and_no_memory_behind_the_column_is_written():
+    """A symbol is as long as its schema says, and a value with it has one byte."""
+    schema = record(("e", {"type": "enum", "name": "e", "symbols": ["s" * 43_000]}))
+    decoder = Decoder(Head.CONFLUENT, [Request(("e",), FieldType.STRING)], Texts({1: json.dumps(schema)}))
+    values = pa.array([framed(1, b"\0")] * 100_000, pa.binary())
+    with pytest.raises(InputError, match="a field of 100000 values has 4300000000 bytes of text, at most 2147483647"):
+        decoder.decode(values)
