@@ -68,14 +68,14 @@ class Program:
     depth: int = 1
 
 
-_Want = tuple[int, Request, tuple[str | int, ...]]  # a slot, the request, and the steps that are left of its path
+_Path = tuple[int, Request, tuple[str | int, ...]]  # a slot, the request, and the steps that are left of its path
 
 
 def compile_message(message: Descriptor, requests: Sequence[Request]) -> Program:
     """Compile a message. requests: the fields, by slot."""
     program = Program()
-    wants = [(slot, request, request.path) for slot, request in enumerate(requests)]
-    _Compiler(program, message).level(message, wants, 1)
+    paths = [(slot, request, request.path) for slot, request in enumerate(requests)]
+    _Compiler(program, message).level(message, paths, 1)
     return program
 
 
@@ -86,52 +86,52 @@ class _Compiler:
         self._program, self._message = program, message
         self._enums: dict[str, int] = {}
 
-    def level(self, message: Descriptor, wants: Sequence[_Want], depth: int) -> tuple[int, list[int]]:
+    def level(self, message: Descriptor, paths: Sequence[_Path], depth: int) -> tuple[int, list[int]]:
         """Write a message's level; return its number, and the slots that are read in it and below."""
         program = self._program
         level, number = Level(), len(program.levels)
         program.levels.append(level)
         program.depth = max(program.depth, depth)
         slots: list[int] = []
-        by_field: dict[str | int, list[_Want]] = {}
-        for slot, request, steps in wants:
+        by_field: dict[str | int, list[_Path]] = {}
+        for slot, request, steps in paths:
             by_field.setdefault(steps[0], []).append((slot, request, steps[1:]))
         for name, of_field in by_field.items():
-            found = message.fields_by_name.get(name)
-            if found is None:
+            member = message.fields_by_name.get(name)
+            if member is None:
                 self._missing(message, name, of_field)
                 continue
-            below = self._field(level, found, of_field, depth)
+            below = self._field(level, member, of_field, depth)
             slots += below
-            if found.containing_oneof is not None:
-                self._clear_others(level, found, below)
+            if member.containing_oneof is not None:
+                self._clear_others(level, member, below)
         return number, slots
 
-    def _field(self, level: Level, found: FieldDescriptor, wants: Sequence[_Want], depth: int) -> list[int]:
+    def _field(self, level: Level, member: FieldDescriptor, paths: Sequence[_Path], depth: int) -> list[int]:
         """Write what is asked for of one field; return its slots."""
-        wants = [one for one in wants if not self._parts(found, *one)]
-        if found.is_repeated or found.type == FieldDescriptor.TYPE_GROUP:
-            return self._refuse(wants, _text_of(found))
-        message = found.message_type
+        paths = [one for one in paths if not self._parts(member, *one)]
+        if member.is_repeated or member.type == FieldDescriptor.TYPE_GROUP:
+            return self._refuse(paths, _text_of(member))
+        message = member.message_type
         if message is None:
-            leaves = [want for want in wants if not want[2]]
-            self._refuse([want for want in wants if want[2]], _text_of(found))
-            return [slot for slot, request, _ in leaves if self._leaf(level, found, slot, request)]
+            leaves = [path for path in paths if not path[2]]
+            self._refuse([path for path in paths if path[2]], _text_of(member))
+            return [slot for slot, request, _ in leaves if self._leaf(level, member, slot, request)]
         if message.full_name in WRAPPERS:
-            wants = [(slot, request, steps or ("value",)) for slot, request, steps in wants]
-        whole = [want for want in wants if not want[2]]
-        times = [want for want in whole if message.full_name == _TIMESTAMP and _is_time(want[1])]
-        self._refuse([want for want in whole if want not in times], _text_of(found))
-        inner = [want for want in wants if want[2]]
+            paths = [(slot, request, steps or ("value",)) for slot, request, steps in paths]
+        whole = [path for path in paths if not path[2]]
+        times = [path for path in whole if message.full_name == _TIMESTAMP and _is_time(path[1])]
+        self._refuse([path for path in whole if path not in times], _text_of(member))
+        inner = [path for path in paths if path[2]]
         if not times and not inner:
             return []
         number, slots = self.level(message, inner, depth + 1)
-        level.entries.append((found.number, Wire.BYTES, Op.MESSAGE, -1, number, 0))
+        level.entries.append((member.number, Wire.BYTES, Op.MESSAGE, -1, number, 0))
         for slot, _, _ in times:
             self._time(self._program.levels[number], slot)
         return [*slots, *(slot for slot, _, _ in times)]
 
-    def _missing(self, message: Descriptor, name: str | int, paths: Sequence[_Want]) -> None:
+    def _missing(self, message: Descriptor, name: str | int, paths: Sequence[_Path]) -> None:
         """Say which field a path was most likely meant to name."""
         near = nearest(name, message.fields_by_name) if isinstance(name, str) else None
         if near is not None:
@@ -155,26 +155,26 @@ class _Compiler:
         level.starts.append(Start(slot))
         self._program.layouts[slot] = Layout(Stored.SECONDS)
 
-    def _leaf(self, level: Level, found: FieldDescriptor, slot: int, request: Request) -> bool:
+    def _leaf(self, level: Level, member: FieldDescriptor, slot: int, request: Request) -> bool:
         """Write the reading of a field that holds no others; whether it can be read as what is asked for."""
         asked = request.type
-        reading = self._reading(found, asked)
+        reading = self._reading(member, asked)
         if reading is None:
-            self._refuse([(slot, request, ())], _text_of(found))
+            self._refuse([(slot, request, ())], _text_of(member))
             return False
         wire, op, argument, count, stored = reading
-        level.entries.append((found.number, wire, op, slot, argument, count))
+        level.entries.append((member.number, wire, op, slot, argument, count))
         self._program.layouts[slot] = Layout(stored, to_ms=TO_MS[asked] if isinstance(asked, Unit) else (1, 1))
         # An unsigned default of 64 bits is null, as such a value is.
-        if (not found.has_presence or found.has_default_value) and not _is_wide(found, stored):
-            level.starts.append(_start(found, slot, stored))
+        if (not member.has_presence or member.has_default_value) and not _is_wide(member, stored):
+            level.starts.append(_start(member, slot, stored))
         return True
 
     def _reading(
-        self, found: FieldDescriptor, asked: FieldType | DecimalType | Unit
+        self, member: FieldDescriptor, asked: FieldType | DecimalType | Unit
     ) -> tuple[int, int, int, int, Stored] | None:
         """Return wire type, op, argument, count and what is stored, None if it cannot be read as what is asked for."""
-        kind = found.type
+        kind = member.type
         as_double = asked is FieldType.DOUBLE
         is_number = as_double or asked is FieldType.BIGINT or (isinstance(asked, Unit) and asked is not Unit.ISO)
         if kind in _NUMBERS and is_number:
@@ -187,8 +187,8 @@ class _Compiler:
         if kind in _TEXTS and (asked in {FieldType.STRING, FieldType.BINARY} or is_time):
             return Wire.BYTES, Op.SPAN, 0, 0, Stored.SPAN
         if kind == FieldDescriptor.TYPE_ENUM and asked is FieldType.STRING:
-            op = Op.CLOSED_SYMBOL if found.enum_type.is_closed else Op.SYMBOL
-            return Wire.VARINT, op, self._enum(found.enum_type), len(found.enum_type.values), Stored.SPAN
+            op = Op.CLOSED_SYMBOL if member.enum_type.is_closed else Op.SYMBOL
+            return Wire.VARINT, op, self._enum(member.enum_type), len(member.enum_type.values), Stored.SPAN
         return None
 
     def _enum(self, enum: EnumDescriptor) -> int:
@@ -198,37 +198,37 @@ class _Compiler:
             self._program.symbols += [(value.number, value.name.encode()) for value in enum.values]
         return self._enums[enum.full_name]
 
-    def _clear_others(self, level: Level, found: FieldDescriptor, slots: Sequence[int]) -> None:
+    def _clear_others(self, level: Level, member: FieldDescriptor, slots: Sequence[int]) -> None:
         """Let the other members of a oneof take away what was read of this one."""
-        for other in found.containing_oneof.fields:
-            if other.number == found.number:
+        for other in member.containing_oneof.fields:
+            if other.number == member.number:
                 continue
             enum = other.enum_type
             is_closed = enum is not None and enum.is_closed
             place, count = (self._enum(enum), len(enum.values)) if is_closed else (0, 0)
             level.entries += [(other.number, _wire_of(other), Op.CLEAR, slot, place, count) for slot in slots]
 
-    def _refuse(self, wants: Sequence[_Want], kind: str) -> list[int]:
-        self._program.unreadable |= {slot: kind for slot, _, _ in wants}
+    def _refuse(self, paths: Sequence[_Path], kind: str) -> list[int]:
+        self._program.unreadable |= {slot: kind for slot, _, _ in paths}
         return []
 
 
-def _wire_of(found: FieldDescriptor) -> int:
-    if found.type == FieldDescriptor.TYPE_GROUP:
+def _wire_of(member: FieldDescriptor) -> int:
+    if member.type == FieldDescriptor.TYPE_GROUP:
         return Wire.GROUP
-    if found.type in _NUMBERS:
-        return _NUMBERS[found.type][0]
-    if found.type in _FRACTIONS:
-        return _FRACTIONS[found.type][0]
-    is_short = found.type in {FieldDescriptor.TYPE_BOOL, FieldDescriptor.TYPE_ENUM}
+    if member.type in _NUMBERS:
+        return _NUMBERS[member.type][0]
+    if member.type in _FRACTIONS:
+        return _FRACTIONS[member.type][0]
+    is_short = member.type in {FieldDescriptor.TYPE_BOOL, FieldDescriptor.TYPE_ENUM}
     return Wire.VARINT if is_short else Wire.BYTES
 
 
-def _start(found: FieldDescriptor, slot: int, stored: Stored) -> Start:
+def _start(member: FieldDescriptor, slot: int, stored: Stored) -> Start:
     """What a field begins with: its default, else nothing, 0 or the first symbol."""
-    default = found.default_value
-    if found.type == FieldDescriptor.TYPE_ENUM:
-        return Start(slot, word=found.enum_type.values_by_number[default].name.encode())
+    default = member.default_value
+    if member.type == FieldDescriptor.TYPE_ENUM:
+        return Start(slot, word=member.enum_type.values_by_number[default].name.encode())
     if stored is Stored.SPAN:
         return Start(slot, word=default if isinstance(default, bytes) else default.encode())
     if stored is Stored.DOUBLE:
@@ -236,18 +236,18 @@ def _start(found: FieldDescriptor, slot: int, stored: Stored) -> Start:
     return Start(slot, int(default))
 
 
-def _is_wide(found: FieldDescriptor, stored: Stored) -> bool:
-    return stored is Stored.NUMBER and found.default_value > _MOST
+def _is_wide(member: FieldDescriptor, stored: Stored) -> bool:
+    return stored is Stored.NUMBER and member.default_value > _MOST
 
 
 def _is_time(request: Request) -> bool:
     return request.type is FieldType.TIMESTAMP or isinstance(request.type, Unit)
 
 
-def _text_of(found: FieldDescriptor) -> str:
+def _text_of(member: FieldDescriptor) -> str:
     """The type of a field, as sentences name it."""
     kinds = {number: name.removeprefix("TYPE_").lower() for name, number in vars(FieldDescriptor).items()
              if name.startswith("TYPE_")}  # fmt: skip
-    kind = found.message_type or found.enum_type
-    name = kind.full_name if kind is not None else kinds[found.type]
-    return f"repeated {name}" if found.is_repeated else name
+    kind = member.message_type or member.enum_type
+    name = kind.full_name if kind is not None else kinds[member.type]
+    return f"repeated {name}" if member.is_repeated else name

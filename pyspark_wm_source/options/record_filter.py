@@ -25,7 +25,7 @@ WHERE = "where"
 # Texts and names in quotes stay as they are. A name with a minus is written in brackets: `a - b` is a difference.
 _TEXT = r"'(?:[^'\\]|''|\\.)*'|`(?:[^`]|``)*`"
 _PATH = r"""\$(?:\.[^\W\d]\w*|\[\d+\]|\['[^']*'\]|\["[^"]*"\])+"""
-_SCHEMA_PATH = r"""\$(?:\.[^\W\d]\w*|\[[A-Za-z_][\w.]*\]|\['[^']*'\]|\["[^"]*"\])+"""
+_SCHEMA_PATH = r"""\$(?:\.[^\W\d]\w*|\[(?:\d+|[A-Za-z_][\w.]*)\]|\['[^']*'\]|\["[^"]*"\])+"""
 _TYPE = r"\s*::\s*\w+"
 _SCHEMA_TYPE = r"\s*::\s*(?:decimal\s*\([\d\s,]*\)|\w+)"
 _FIELD = re.compile(
