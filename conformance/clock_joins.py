@@ -53,7 +53,7 @@ class _Join:
         self._taken += len(rows)
         keys = pa.array([str(key) for key, _ in rows])
         columns = [keys, [value for _, value in rows], list(numbers), key_hashes([keys], len(rows))]
-        table = pa.table([*columns, np.full(len(rows), self.now_ms)], schema=one.staged)
+        table = pa.table([*columns, np.full(len(rows), self.now_ms)], schema=one.exchange_schema)
         made = [row for piece in operator.on_rows(_SIDES[side], table, None) for row in piece.rows.to_pylist()]
         self._put_away(operator)
         return made

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from keyedwm.operators.frames.plan import WindowPlan
 from keyedwm.operators.keyed.key_census import KeyStanding
-from keyedwm.operators.protocol import operator_of, standing_of
+from keyedwm.operators.protocol import key_summary_of, operator_of
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.store import LIMITS, MemoryStore, StateLimits
 
@@ -36,7 +36,7 @@ class DrivenOperator:
     @property
     def standing(self) -> KeyStanding | None:
         """How the keys stand that have watermarks of their own."""
-        return standing_of(self._operator)
+        return key_summary_of(self._operator)
 
     def outputs(self, name: str, *arguments: object) -> list[Output]:
         """Call the operator by the name of a method."""

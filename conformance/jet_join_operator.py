@@ -120,7 +120,7 @@ class _Driven:
         one = self.plan.sides[side]
         columns = {f"c{at}": [value] for at, value in enumerate(row)} | {HASH: [0]}
         columns |= {name: [row[at]] for name, at in zip(one.times, self._times[side].values(), strict=True)}
-        return pa.table(columns, schema=one.staged)
+        return pa.table(columns, schema=one.exchange_schema)
 
     def _values(self, row: Mapping[str, Any]) -> list[int | None]:
         return list(row.values())[: len(self.plan.columns)]

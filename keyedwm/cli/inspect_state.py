@@ -64,7 +64,7 @@ def held_keys(description: Mapping[str, Any], state: Mapping[str, Any], blobs: M
     plan = _ReadPlan(fields, (CHANNEL,) if CHANNEL in schema.names else ())
     keys = KeyWatermarks(plan, per_key, logs, own, KEYS_LOG if name.startswith(KEYS_LOG) else OWN)
     keys.rise(state.get("watermark_ms"))
-    columns, times = keys.held()
+    columns, times = keys.live_keys()
     behind_ms = np.maximum(keys.front_ms - times, 0)
     by_ms, counts = np.unique(behind_ms, return_counts=True)
     slowest = np.argsort(-behind_ms, kind="stable")[:MOST_SHOWN]
@@ -79,7 +79,7 @@ def together(each: Sequence[KeyStanding]) -> KeyStanding:
         behind.update(dict(one.behind))
     return KeyStanding(
         sorted(behind.items()), sum(one.forgotten for one in each), ordered(key for one in each for key in one.slowest),
-        ordered(bounded(dict(one.dropped) for one in each).items()),
+        ordered(bounded(dict(one.dropped_rows) for one in each).items()),
     )  # fmt: skip
 
 
@@ -128,10 +128,10 @@ def print_keys(out: Console, operator: OperatorState, blobs: DataFrame) -> None:
     standing = together(each)
     by = [f"{name} {span_text(standing.percentile_ms(share))}" for name, share in _SHARES.items()]
     lines = [
-        f"{standing.held} keys are held, of which {standing.behind_w} are behind W, by {', '.join(by)} or less",
-        f"most keys of a bucket: {max(one.held for one in each)}; forgotten so far: {standing.forgotten}",
+        f"{standing.key_count} keys are held, of which {standing.behind_w} are behind W, by {', '.join(by)} or less",
+        f"most keys of a bucket: {max(one.key_count for one in each)}; forgotten so far: {standing.forgotten}",
         *(f"slowest: {key}, {span_text(behind_ms)} behind W" for key, behind_ms in standing.slowest),
-        *(f"rows dropped: {key}, {rows} or more" for key, rows in standing.dropped),
+        *(f"rows dropped: {key}, {rows} or more" for key, rows in standing.dropped_rows),
     ]
     for line in lines:
         out.print(one_line(line), highlight=False, soft_wrap=True)

@@ -224,7 +224,7 @@ class PanePolicy:
             self._times[timing].begin(at, ends)
         return True
 
-    def enough(self, timing: Timing, *, waits: bool) -> int | None:
+    def fire_threshold(self, timing: Timing, *, waits: bool) -> int | None:
         """Called when windows have news; waits: for a time.
 
         Return with how many unshown rows a window shows a pane at once, None if it does with none.

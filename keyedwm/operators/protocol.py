@@ -93,10 +93,10 @@ def output_watermarks_ms(operator: OneAxis | ManyAxes, watermark_ms: int | None)
     return {} if kept_ms is None else {0: kept_ms}
 
 
-def standing_of(operator: OneAxis | ManyAxes) -> KeyStanding | None:
+def key_summary_of(operator: OneAxis | ManyAxes) -> KeyStanding | None:
     """Return how the keys of an operator stand whose keys have watermarks of their own; of others None."""
     per_key = PerKeyOperator | PerKeySessionOperator | PerKeyProcessOperator
-    return operator.standing() if isinstance(operator, per_key) else None
+    return operator.key_summary() if isinstance(operator, per_key) else None
 
 
 def operator_of(plan: AnyPlan, store: BlobStore) -> OneAxis | ManyAxes:

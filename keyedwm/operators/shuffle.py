@@ -90,7 +90,7 @@ def shipped_together(
                 partials = combine_rows(plan, rows)
                 no_gaps[number] += rows_without_gap(plan, rows)
             else:
-                partials = plan.staged(rows)
+                partials = plan.exchange_rows(rows)
             if partials.num_rows:
                 yield _pieces(partials, plan, ids, part, number)
         yield from _rejected_row(records, ids, part)

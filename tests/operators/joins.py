@@ -124,8 +124,8 @@ def table(plan: JoinPlan, side: int, rows: Sequence[Row]) -> pa.Table:
     columns[HASH] = pa.array([None if null else value for null, value in zip(is_null, hashes.to_pylist(), strict=True)])
     for at, name in enumerate(one.times):
         columns[name] = pa.array([row.times[at] for row in rows], pa.int64())
-    return pa.table([columns[name].cast(kind) for name, kind in zip(one.staged.names, one.staged.types, strict=True)],
-                    schema=one.staged)  # fmt: skip
+    schema = one.exchange_schema
+    return pa.table([columns[field.name].cast(field.type) for field in schema], schema=schema)
 
 
 class Driven:

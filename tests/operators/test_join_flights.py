@@ -65,7 +65,7 @@ def played(plan: JoinPlan, flights, weather) -> Iterator[pa.Table]:
             one = plan.sides[side]
             table = pa.Table.from_pandas(rows[[*one.schema.names, "time"]], preserve_index=False)
             table = table.rename_columns([*one.schema.names, one.times[0]])
-            table = one.shipped.staged(table.cast(one.shipped.schema))
+            table = one.shipped.exchange_rows(table.cast(one.shipped.schema))
             yield from (made.rows for made in driven.operator.on_rows(side, table, None))
             yield from (made.rows for made in driven.operator.on_watermark(side, 0, end))
             done[side] = end

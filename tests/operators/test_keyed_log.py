@@ -40,7 +40,7 @@ class Bucket:
         tables = TableLogs(self.store, manifest="note", state=self._facts)
         log = KeyedLog(Held, BY, tables, "held")
         for key, place, count in puts:
-            log.put(Held(log.numbers(pa.table({"k": [key]})), np.array([place]), np.array([count])))
+            log.put_rows(Held(log.numbers(pa.table({"k": [key]})), np.array([place]), np.array([count])))
         if tidy:
             log.keys.compact([log])
             log.tidy()
@@ -77,7 +77,7 @@ def test_a_change_of_rows_by_their_places_is_read_by_the_next_instance():
     store = MemoryStore()
     tables = TableLogs(store, manifest="note", state={})
     log = KeyedLog(Held, BY, tables, "held")
-    log.put(Held(log.numbers(pa.table({"k": ["b", "a"]})), np.array([1, 1]), np.array([5, 6])))
+    log.put_rows(Held(log.numbers(pa.table({"k": ["b", "a"]})), np.array([1, 1]), np.array([5, 6])))
     log.change(np.array([1]), Held(log.rows.keys[1:], np.array([1]), np.array([9])))
     assert told(log) == {("b", 1): 5, ("a", 1): 9}
     store.apply(tables.drain(lambda _, parts: log.merge(parts)))

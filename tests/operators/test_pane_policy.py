@@ -127,7 +127,7 @@ def test_early_and_late_panes_leave_at_once_by_rows_or_by_time(early, late, of_e
     now, found = Now(100, 50), []
     for timing in (Timing.EARLY, Timing.LATE):
         waits = told.begin(timing, now, [20])
-        found.append((waits, told.enough(timing, waits=waits)))
+        found.append((waits, told.fire_threshold(timing, waits=waits)))
     assert found == [of_early, of_late]
 
 
@@ -154,6 +154,6 @@ def test_panes_by_time_are_due_by_their_own_time_late_ones_first_and_after_a_res
 def test_news_without_a_time_shows_late_panes_at_once_and_no_early_ones():
     told = PanePolicy(Early(every_ms=10), Late(every_ms=7), {})
     assert not told.begin(Timing.LATE, Now(None, 50), [20])
-    assert told.enough(Timing.LATE, waits=False) == 0
-    assert told.enough(Timing.EARLY, waits=told.begin(Timing.EARLY, Now(None, 50), [20])) is None
+    assert told.fire_threshold(Timing.LATE, waits=False) == 0
+    assert told.fire_threshold(Timing.EARLY, waits=told.begin(Timing.EARLY, Now(None, 50), [20])) is None
     assert told.next_timer_ms is None

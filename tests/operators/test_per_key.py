@@ -304,7 +304,7 @@ def test_rows_that_long_keys_lose_are_told_of_each_key_though_they_begin_alike()
     for times in ([(name, 500) for name in names], [(names[0], ms) for ms in range(5)] + [(names[1], 0)]):
         rows = [Row(name, "x", 0, time_ms, at) for at, (name, time_ms) in enumerate(times)]
         operator.take(combine_rows(plan, table(rows)))
-    assert [lost for _, lost in operator.standing.dropped] == [5, 1]
+    assert [lost for _, lost in operator.standing.dropped_rows] == [5, 1]
     assert len({name for name, _ in operator.standing.slowest}) == 2
 
 

@@ -22,7 +22,7 @@ from keyedwm.operators.process.plan import ProcessInput, ProcessPlan
 from keyedwm.operators.process.processor import Processor
 from keyedwm.operators.process.running import Running
 from keyedwm.operators.process.running_state import RunningPlan
-from keyedwm.operators.protocol import operator_of, standing_of
+from keyedwm.operators.protocol import key_summary_of, operator_of
 from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import MemoryStore
 from tests.operators.moving import processor_in_buckets
@@ -112,7 +112,7 @@ class Played:
 
     def batch(self, rows: list[Row], front_ms: int | None) -> list[tuple]:
         made, self.held, self.behind = [], 0, Counter()
-        shipped = self.plan.inputs[0].staged(table(rows))
+        shipped = self.plan.inputs[0].exchange_rows(table(rows))
         buckets = bucket_of([shipped[name] for name in self.plan.owners], shipped.num_rows, len(self.states))
         for number, blobs in enumerate(self.states):
             store = MemoryStore(dict(blobs))
@@ -123,11 +123,11 @@ class Played:
                 shown = output.rows.append_column("ms", pa.array(output.event_ms))
                 made += [tuple(row[name] for name in (*PLACE, "ms", "n")) for row in shown.to_pylist()]
             self.late_rows += operator.late_rows
-            standing = standing_of(operator)
-            self.held += standing.held
+            standing = key_summary_of(operator)
+            self.held += standing.key_count
             self.behind.update(dict(standing.behind))
-            self.dropped += sum(count for _, count in standing.dropped)
-            self.is_whole = self.is_whole and len(standing.dropped) < MOST_SHOWN
+            self.dropped += sum(count for _, count in standing.dropped_rows)
+            self.is_whole = self.is_whole and len(standing.dropped_rows) < MOST_SHOWN
             store.apply(operator.drain())
             self.states[number] = store.blobs
         return made
@@ -220,7 +220,7 @@ def test_a_processor_is_told_the_watermarks_of_its_keys_behind_the_rows_that_rai
         store = MemoryStore(blobs)
         operator, made = operator_of(plan, store), []
         if rows:
-            made += operator.on_rows(0, plan.inputs[0].staged(table(rows)), None)
+            made += operator.on_rows(0, plan.inputs[0].exchange_rows(table(rows)), None)
         if front_ms is not None:
             made += operator.on_watermark(0, 0, front_ms)
         calls.append([tuple(row.values()) for output in made for row in output.rows.to_pylist()])

@@ -172,7 +172,7 @@ def test_a_kll_sketch_takes_space_for_the_items_that_it_has_and_not_for_those_th
         "few = np.arange(200_000)\n"
         "resource.setrlimit(resource.RLIMIT_DATA, (4 << 30, 4 << 30))\n"
         "entries = Entries(few * 1.0, np.ones_like(few), np.arange(200_001), np.zeros_like(few))\n"
-        "assert len(KllSketch(65_535).shown(entries)) == 200_000"
+        "assert len(KllSketch(65_535).results(entries)) == 200_000"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=300)
 

@@ -46,14 +46,14 @@ def is_sortable(value_type: pa.DataType) -> bool:
 class NumberExtreme(AggregateFunction):
     """min or max of values that map to integers of the same order."""
 
-    found: pa.DataType
+    value_type: pa.DataType
     highest: bool
     fields = (_ORDER, _MISSING)
 
     @property
     def result(self) -> pa.DataType:
         """The column's type."""
-        return self.found
+        return self.value_type
 
     def lift(self, values: pa.Array, rows: RowOrder) -> list[Column]:
         """Return the ordered integer and 0, or the highest integer and 1 for a null."""
@@ -81,18 +81,18 @@ class NumberExtreme(AggregateFunction):
 class RankedExtreme(AggregateFunction):
     """min or max of other values that Arrow can sort."""
 
-    found: pa.DataType
+    value_type: pa.DataType
     highest: bool
 
     @property
     def result(self) -> pa.DataType:
         """The column's type."""
-        return self.found
+        return self.value_type
 
     @property
     def fields(self) -> tuple[pa.Field, ...]:
         """The minimum or maximum so far; null if there was no value."""
-        return (pa.field("value", self.found),)
+        return (pa.field("value", self.value_type),)
 
     def lift(self, values: pa.Array, rows: RowOrder) -> list[Column]:
         """Return the values."""
@@ -147,14 +147,14 @@ def _values(order: Ints, value_type: pa.DataType) -> pa.Array:
 class FirstOrLast(AggregateFunction):
     """The value of the first or last row, with the columns that rows are ordered by."""
 
-    found: pa.DataType
+    value_type: pa.DataType
     order: tuple[pa.DataType, ...]
     is_last: bool
 
     @property
     def result(self) -> pa.DataType:
         """The column's type."""
-        return self.found
+        return self.value_type
 
     @property
     def fields(self) -> tuple[pa.Field, ...]:
@@ -172,7 +172,7 @@ class FirstOrLast(AggregateFunction):
         edge = lowest_by_group(times, groups.ids, groups.count)
         rows = np.flatnonzero(times == edge[groups.ids])
         if len(rows) > groups.count:
-            rows = self._chosen(columns, groups.ids, rows)
+            rows = self._edge_rows(columns, groups.ids, rows)
         by_group = np.empty(groups.count, np.int64)
         by_group[groups.ids[rows]] = rows
         return [values_at(column, by_group) for column in columns]
@@ -186,7 +186,7 @@ class FirstOrLast(AggregateFunction):
         """Return the values."""
         return to_arrow(columns[-1])
 
-    def _chosen(self, columns: Sequence[Column], ids: Ints, rows: Ints) -> Ints:
+    def _edge_rows(self, columns: Sequence[Column], ids: Ints, rows: Ints) -> Ints:
         """Return the first or last row among rows of the same group and event time."""
         places = pa.array(rows)
         decide = [to_arrow(column) for column in columns[1:]]

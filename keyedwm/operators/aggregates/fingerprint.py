@@ -39,7 +39,7 @@ class _Walk:
     """Visits a function and all that it refers to, each function once."""
 
     def __init__(self) -> None:
-        self._seen: dict[int, int] = {}
+        self._numbers: dict[int, int] = {}
 
     def pieces(self, value: Any) -> Iterator[str]:
         """Yield texts that are equal for equal values."""
@@ -49,7 +49,7 @@ class _Walk:
         elif isinstance(value, (FunctionType, CodeType)):
             yield from self._once(value)
         elif isinstance(value, (type, ModuleType, BuiltinFunctionType, MethodDescriptorType, Enum)):
-            yield from self._named(value)
+            yield from self._by_name(value)
         elif isinstance(value, (tuple, list)):
             for one in value:
                 yield from self.pieces(one)
@@ -77,23 +77,23 @@ class _Walk:
             raise ValueError(f"changes of {type(value).__name__} between two starts could not be noticed")
         yield from self.pieces(parts)
 
-    def _named(self, value: Any) -> Iterator[str]:
+    def _by_name(self, value: Any) -> Iterator[str]:
         """An object known by its name; of a user's class also its functions."""
         yield f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', None) or str(value)}"
         if isinstance(value, Enum):
             yield value.name
-        elif isinstance(value, type) and value.__module__ == "__main__" and id(value) not in self._seen:
-            self._seen[id(value)] = len(self._seen)
+        elif isinstance(value, type) and value.__module__ == "__main__" and id(value) not in self._numbers:
+            self._numbers[id(value)] = len(self._numbers)
             for name, one in sorted(vars(value).items()):
                 if isinstance(one, FunctionType):
                     yield name
                     yield from self.pieces(one)
 
     def _once(self, value: FunctionType | CodeType) -> Iterator[str]:
-        if id(value) in self._seen:
-            yield f"again {self._seen[id(value)]}"
+        if id(value) in self._numbers:
+            yield f"again {self._numbers[id(value)]}"
             return
-        self._seen[id(value)] = len(self._seen)
+        self._numbers[id(value)] = len(self._numbers)
         yield from self._code(value) if isinstance(value, CodeType) else self._function(value)
 
     def _function(self, function: FunctionType) -> Iterator[str]:

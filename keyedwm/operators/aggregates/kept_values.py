@@ -29,13 +29,13 @@ class ListAggregate(AggregateFunction):
         """Concatenate the lists of each group."""
         order = sorted_by_number(groups.ids, groups.count)
         borders = np.searchsorted(groups.ids[order], np.arange(groups.count + 1))
-        return self.kept(concatenated(columns, order, borders))
+        return self.trim(concatenated(columns, order, borders))
 
     def spans(self, columns: Sequence[Column], spans: Spans) -> list[Column]:
         """Concatenate the lists of each row range."""
-        return self.kept(concatenated(columns, *expanded(spans)))
+        return self.trim(concatenated(columns, *expanded(spans)))
 
-    def kept(self, columns: list[Column]) -> list[Column]:
+    def trim(self, columns: list[Column]) -> list[Column]:
         """Return what of concatenated lists has to be kept."""
         return columns
 
@@ -146,7 +146,7 @@ class TopN(ListAggregate):
         """Keep the highest of each group."""
         return self.merge(self.lift(values, rows), groups)
 
-    def kept(self, columns: list[Column]) -> list[Column]:
+    def trim(self, columns: list[Column]) -> list[Column]:
         """Keep the highest of each list."""
         counts = lengths(columns[0])
         owner = np.repeat(np.arange(len(counts)), counts)
@@ -162,7 +162,7 @@ class TopN(ListAggregate):
 
     def finish(self, columns: Sequence[Column], rows: Ints) -> pa.Array:
         """Return the lists of values."""
-        return self.kept(list(columns))[-1]
+        return self.trim(list(columns))[-1]
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ class MapOf(ListAggregate):
         key, value = _parts(values)
         return single([key, pa.array(rows.times), *rows.order, value], pc.is_valid(key))
 
-    def kept(self, columns: list[Column]) -> list[Column]:
+    def trim(self, columns: list[Column]) -> list[Column]:
         """Keep the last row of each key, in order of keys."""
         counts = lengths(columns[0])
         owner = np.repeat(np.arange(len(counts)), counts)
@@ -207,7 +207,7 @@ class MapOf(ListAggregate):
 
     def finish(self, columns: Sequence[Column], rows: Ints) -> pa.Array:
         """Return the maps."""
-        keys, *_, values = self.kept(list(columns))
+        keys, *_, values = self.trim(list(columns))
         return pa.MapArray.from_arrays(keys.offsets, keys.flatten(), values.flatten(), type=self.result)
 
 

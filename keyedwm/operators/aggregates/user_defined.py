@@ -29,13 +29,13 @@ class CombinableAggregate(AggregateFunction):
     """An aggregate whose accumulators can be combined, and deducted if it has that function."""
 
     functions: AccumulatorFunctions
-    shown: pa.DataType
+    result_type: pa.DataType
     fields = (_ACCUMULATOR,)
 
     @property
     def result(self) -> pa.DataType:
         """The declared type."""
-        return self.shown
+        return self.result_type
 
     def lift(self, values: pa.Array, rows: RowOrder) -> list[Column]:
         """Accumulate every value alone."""
@@ -68,7 +68,7 @@ class CombinableAggregate(AggregateFunction):
 
     def finish(self, columns: Sequence[Column], rows: Ints) -> pa.Array:
         """Call `finish` on each accumulator."""
-        return pa.array([self.functions.finish(one) for one in _unpickled(columns[0])], self.shown)
+        return pa.array([self.functions.finish(one) for one in _unpickled(columns[0])], self.result_type)
 
 
 @dataclass(frozen=True)
@@ -76,12 +76,12 @@ class SingleStageAggregate(Collect):
     """The single-stage form: values are kept, and accumulated in order of event time when the window is emitted."""
 
     functions: AccumulatorFunctions
-    shown: pa.DataType
+    result_type: pa.DataType
 
     @property
     def result(self) -> pa.DataType:
         """The declared type."""
-        return self.shown
+        return self.result_type
 
     def finish(self, columns: Sequence[Column], rows: Ints) -> pa.Array:
         """Accumulate all values of each window, then call `finish`."""
@@ -91,7 +91,7 @@ class SingleStageAggregate(Collect):
             for value in values:
                 accumulator = self.functions.accumulate(accumulator, value)
             results.append(self.functions.finish(accumulator))
-        return pa.array(results, self.shown)
+        return pa.array(results, self.result_type)
 
 
 def _as_python(values: pa.Array, rows: RowOrder | None = None) -> list:

@@ -62,7 +62,7 @@ class FrameLog:
         if not len(entries):
             return
         order = np.argsort(frames, kind="stable")
-        table = self._table(keys, entries.take(order))
+        table = self._table(keys, entries.take_rows(order))
         numbers, begins = np.unique(frames[order], return_index=True)
         ends = np.append(begins, len(order))[1:]
         for number, begin, end in zip(numbers.tolist(), begins.tolist(), ends.tolist(), strict=True):
@@ -74,7 +74,7 @@ class FrameLog:
         """Take these (key, frame) pairs out."""
         for number in sorted_distinct(frames).tolist():
             entries, _ = self._read(keys, [(number, self._name(number))])
-            rest = entries.take(np.flatnonzero(~np.isin(entries.keys, numbers[frames == number])))
+            rest = entries.take_rows(np.flatnonzero(~np.isin(entries.keys, numbers[frames == number])))
             if len(rest) == len(entries):
                 continue
             self._drop([number])
@@ -87,12 +87,12 @@ class FrameLog:
         """
         if low > high:
             return no_entries(self._plan), np.empty(0, np.int64)
-        entries, frames = self._read(keys, self._needed(low, high))
+        entries, frames = self._read(keys, self._logs_of_windows(low, high))
         lows, highs = limits(keys, low, high)
         closes = np.flatnonzero(lows[entries.keys] <= highs[entries.keys])
-        entries, frames = entries.take(closes), frames[closes]
+        entries, frames = entries.take_rows(closes), frames[closes]
         order = sorted_by_number(keys.ranks(entries.keys), keys.count)
-        entries = entries.take(order)
+        entries = entries.take_rows(order)
         ends, first, behind = closing_windows(entries.keys, frames[order], lows, highs, self._overlap)
         return over_spans(self._plan, entries, Spans(first, behind)), ends
 
@@ -105,7 +105,7 @@ class FrameLog:
         near = numbers[is_needed].tolist()
         entries, frames = self._read_known(keys, [(number, self._name(number)) for number in near])
         places = np.flatnonzero(np.isin(entries.keys, of_keys))
-        entries, frames = entries.take(places), frames[places]
+        entries, frames = entries.take_rows(places), frames[places]
         # Frames are compared by their rank: far apart, they would leave no room for the keys in 64 bits.
         distinct, ranks = np.unique(frames, return_inverse=True)
         width = len(distinct) + 1
@@ -116,7 +116,7 @@ class FrameLog:
         first = np.searchsorted(codes[order], of_keys * width + np.searchsorted(distinct, ends - self._overlap))
         behind = np.searchsorted(codes[order], of_keys * width + np.searchsorted(distinct, ends))
         full = behind > first
-        return over_spans(self._plan, entries.take(order), Spans(first[full], behind[full])), ends[full]
+        return over_spans(self._plan, entries.take_rows(order), Spans(first[full], behind[full])), ends[full]
 
     def forget(self, last: int) -> None:
         """Drop the frames of which the last window ends at frame `last` or before."""
@@ -132,7 +132,7 @@ class FrameLog:
         ids, _, occurring = pair_groups(np.zeros(len(entries), np.int64), entries.keys, keys.count)
         return self._table(keys, merged(self._plan, entries, Groups(ids, len(occurring)), occurring))
 
-    def _needed(self, low: int, high: int) -> list[tuple[int, str]]:
+    def _logs_of_windows(self, low: int, high: int) -> list[tuple[int, str]]:
         """Return the logs of windows with ends in `[low, high]`; frames that all of them hold may come as blocks."""
         common = (max(low - self._overlap, high - self._overlap), low)
         logs = [

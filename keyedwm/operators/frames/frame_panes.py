@@ -59,7 +59,7 @@ class Shown:
     rows: Ints
     on_time: Ints
 
-    def take(self, places: Ints) -> Shown:
+    def take_rows(self, places: Ints) -> Shown:
         """Return those at these places."""
         return Shown(self.panes[places], self.rows[places], self.on_time[places])
 
@@ -98,7 +98,7 @@ class FramePanes(PanePolicy):
 
     def at_once(self, unshown: Ints, is_complete: Flags) -> tuple[Flags, Flags]:
         """Called when new rows of windows are held. Return which windows show a late pane, and which an early one."""
-        enough = self.enough(Timing.EARLY, waits=False)
+        enough = self.fire_threshold(Timing.EARLY, waits=False)
         if enough is None:
             return is_complete, np.zeros(len(unshown), bool)
         return is_complete, ~is_complete & (unshown >= enough)

@@ -67,7 +67,7 @@ class OwnedFrameLog(FrameLog):
         lows, highs = (_filled(one, self._own.count, nothing) for one, nothing in ((lows, 1), (highs, 0)))
         entries, frames = self._grouped(keys, entries, frames)
         order = sorted_by_number(entries.keys, keys.count)
-        entries = entries.take(order)
+        entries = entries.take_rows(order)
         ends, first, behind = closing_windows(entries.keys, frames[order], lows[of_keys], highs[of_keys], self._overlap)
         return over_spans(self._plan, entries, Spans(first, behind)), ends
 
@@ -79,7 +79,7 @@ class OwnedFrameLog(FrameLog):
         """Write a frame anew with those of its entries that are kept, by the numbers of their keys."""
         keys = self.dictionary()
         entries, _ = self._read(keys, [(number, self._name(number))])
-        rest = entries.take(np.flatnonzero(is_kept(keys, entries.keys)))
+        rest = entries.take_rows(np.flatnonzero(is_kept(keys, entries.keys)))
         if not len(rest):
             self._drop([number])
         elif len(rest) < len(entries):

@@ -70,14 +70,14 @@ class OwnedSessionTable(SessionTable):
         for at, table in enumerate(self._logs.read(SESSIONS)):
             rows, of = self._own.find(table, is_asked)
             if len(rows):
-                self._found.setdefault(at, []).append(rows)
+                self._loaded_rows.setdefault(at, []).append(rows)
                 session_rows = (table.drop_columns(self._plan.by) if self._owns_all else table).take(pa.array(rows))
                 tables.append(session_rows)
                 numbers.append(
                     of if self._owns_all else self._keys.numbers(key_columns(self._plan.by, session_rows), len(of))
                 )
         if tables:
-            self._hold(self._newest_of(np.concatenate(numbers), pa.concat_tables(tables)))
+            self._add_loaded(self._newest_of(np.concatenate(numbers), pa.concat_tables(tables)))
 
     def load_due(self, spans: Sequence[tuple[int, int]]) -> None:
         """Let sessions be held whose end is behind the first and up to the second time of one of these."""
@@ -110,7 +110,7 @@ class OwnedSessionTable(SessionTable):
         if self._is_mostly_found(rows):
             self._write_anew()
         else:
-            self._append(self.held.take(np.flatnonzero(self._changed)))
+            self._append(self.sessions.take_rows(np.flatnonzero(self._changed)))
         self._rest()
         return self._logs.drain(self._merge)
 
@@ -123,19 +123,19 @@ class OwnedSessionTable(SessionTable):
 
     def _rest(self) -> None:
         """Hold nothing in memory."""
-        self._held, self._changed = self._none(), np.empty(0, np.bool_)
+        self._sessions, self._changed = self._none(), np.empty(0, np.bool_)
         self._loaded = np.empty(0, np.bool_)
-        self._found: dict[int, list[Ints]] = {}  # table of the log → rows that were loaded
+        self._loaded_rows: dict[int, list[Ints]] = {}  # table of the log → rows that were loaded
         self._at_rest = 0  # how many of the sessions that were loaded a row of the log tells of
 
-    def _hold(self, sessions: PanedSessions) -> None:
+    def _add_loaded(self, sessions: PanedSessions) -> None:
         sessions = sessions.where(~self._is_gone(sessions))
         self._at_rest += len(sessions)
-        self._held = all_of([self.held, sessions]) if len(self.held) else sessions
+        self._sessions = all_of([self.sessions, sessions]) if len(self.sessions) else sessions
         self._changed = np.concatenate([self._changed, np.zeros(len(sessions), np.bool_)])
 
     def _is_mostly_found(self, rows: int) -> bool:
-        loaded = sum(len(places) for of_table in self._found.values() for places in of_table)
+        loaded = sum(len(places) for of_table in self._loaded_rows.values() for places in of_table)
         return loaded > 0 and 2 * loaded >= rows
 
     def _write_anew(self) -> None:
@@ -143,7 +143,7 @@ class OwnedSessionTable(SessionTable):
         rest = []
         for at, table in enumerate(self._logs.read(SESSIONS)):
             stays = np.ones(table.num_rows, np.bool_)
-            for rows in self._found.get(at, ()):
+            for rows in self._loaded_rows.get(at, ()):
                 stays[rows] = False
             if stays.any():
                 rest.append(table.filter(pa.array(stays)))
@@ -151,7 +151,7 @@ class OwnedSessionTable(SessionTable):
         for table in rest:
             self._logs.append(SESSIONS, table)
         self._dead = min(max(self._dead, 0), sum(table.num_rows for table in rest))
-        self._append(self.held)
+        self._append(self.sessions)
 
     def _append(self, sessions: PanedSessions) -> None:
         if len(sessions):

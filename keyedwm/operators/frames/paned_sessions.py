@@ -61,8 +61,9 @@ class PanedSessionOperator(PanedOperator):
         """Close the sessions that can take nothing more; not more than the plan allows."""
         if self._left == 0 or (self.watermark_ms is not None and time_ms <= self.watermark_ms):
             return
-        sessions = self._table.held
-        self.watermark_ms = lowered_ms(self._window, sessions.ends[sessions.shown.on_time == 0], time_ms, self._left)
+        sessions = self._table.sessions
+        open_ends = sessions.ends[sessions.fired_counts.on_time == 0]
+        self.watermark_ms = lowered_ms(self._window, open_ends, time_ms, self._left)
         yield from self._close()
         self._keys.compact([self._table])
         if self._policy.beats(EveryBy.EVENT, time_ms):
@@ -70,34 +71,34 @@ class PanedSessionOperator(PanedOperator):
 
     def _close(self) -> Iterator[Output]:
         """Yield the panes on time of the sessions that are closed now, and drop those that take nothing more."""
-        sessions = self._table.held
+        sessions = self._table.sessions
         is_gone = self._closed(sessions, self._plan.lateness_ms)
-        is_closing = self._policy.closed(sessions.shown, self._closed(sessions, 0))
+        is_closing = self._policy.closed(sessions.fired_counts, self._closed(sessions, 0))
         changed = np.flatnonzero(is_closing | is_gone)
         shown_sessions = self._after(sessions.where(is_closing & ~is_gone), Timing.ON_TIME)
         self._table.replace(changed, shown_sessions, _rest(len(sessions), changed))
         closed = sessions.where(is_closing)
         if self._left is not None:
             self._left = max(0, self._left - len(closed))
-        closed = closed.take(np.lexsort((closed.starts, closed.ends)))
+        closed = closed.take_rows(np.lexsort((closed.starts, closed.ends)))
         for at in range(0, len(closed), _PIECE_ROWS):  # before keys get other numbers
-            yield from self._shown(closed.take(np.arange(at, min(at + _PIECE_ROWS, len(closed)))), Timing.ON_TIME)
+            yield from self._emit(closed.take_rows(np.arange(at, min(at + _PIECE_ROWS, len(closed)))), Timing.ON_TIME)
 
     def _show_early(self) -> Iterator[Output]:
         """Yield early panes of the open sessions with unshown rows."""
-        sessions = self._table.held
-        places = np.flatnonzero((sessions.unshown > 0) & ~self._closed(sessions, 0))
-        early = sessions.take(places)
+        sessions = self._table.sessions
+        places = np.flatnonzero((sessions.not_fired > 0) & ~self._closed(sessions, 0))
+        early = sessions.take_rows(places)
         self._table.replace(places, self._after(early, Timing.EARLY), _rest(len(sessions), places))
-        yield from self._shown(early, Timing.EARLY)
+        yield from self._emit(early, Timing.EARLY)
 
     def on_end(self) -> Iterator[Output]:
         """Close every session, and keep nothing."""
-        sessions = self._table.held
+        sessions = self._table.sessions
         nothing = np.empty(0, np.int64)
-        self._table.replace(np.arange(len(sessions)), sessions.take(nothing), nothing)
-        yield from self._shown(
-            sessions.where(self._policy.closed(sessions.shown, np.ones(len(sessions), bool))), Timing.ON_TIME
+        self._table.replace(np.arange(len(sessions)), sessions.take_rows(nothing), nothing)
+        yield from self._emit(
+            sessions.where(self._policy.closed(sessions.fired_counts, np.ones(len(sessions), bool))), Timing.ON_TIME
         )
 
     def _drained(self) -> StateChanges:
@@ -122,12 +123,12 @@ class PanedSessionOperator(PanedOperator):
 
     def _join(self, new: PanedSessions) -> Iterator[Output]:
         """Merge partials with each other and with the open sessions of their keys; yield the panes that this gives."""
-        sessions = self._table.held
+        sessions = self._table.sessions
         has_new = np.zeros(self._keys.count, bool)
         has_new[new.entries.keys] = True
         is_mine = has_new[sessions.entries.keys]
         places = np.flatnonzero(is_mine)
-        whole, is_new = self._united(sessions.take(places), new)
+        whole, is_new = self._united(sessions.take_rows(places), new)
         late = is_new & self._closed(whole, self._plan.lateness_ms)
         yield from self._expired(whole.where(late))
         rest = np.flatnonzero(~is_mine)
@@ -143,7 +144,7 @@ class PanedSessionOperator(PanedOperator):
         keys[ids] = entries.keys
         is_new = np.zeros(len(low), bool)
         is_new[ids[len(before) :]] = True
-        fired_counts = self._policy.on_merge(before.shown, ids[: len(before)], is_new)
+        fired_counts = self._policy.on_merge(before.fired_counts, ids[: len(before)], is_new)
         return PanedSessions(self._merged(entries, Groups(ids, len(low)), keys), low, high, fired_counts), is_new
 
     def _merged(self, entries: Entries, groups: Groups, keys: Ints) -> Entries:
@@ -152,38 +153,43 @@ class PanedSessionOperator(PanedOperator):
             return merged(self._plan, entries, groups, keys)
         full = np.flatnonzero(entries.rows)
         occurring, ids = np.unique(groups.ids[full], return_inverse=True)
-        some = merged(self._plan, entries.take(full), Groups(ids, len(occurring)), keys[occurring])
+        some = merged(self._plan, entries.take_rows(full), Groups(ids, len(occurring)), keys[occurring])
         missing = np.setdiff1d(np.arange(groups.count), occurring)
         order = np.argsort(np.concatenate([occurring, missing]), kind="stable")
-        return joined([some, neutral(self._plan, keys[missing])]).take(order)
+        return joined([some, neutral(self._plan, keys[missing])]).take_rows(order)
 
     def _panes_at_once(self, places: Ints) -> Iterator[Output]:
         """Yield the panes of sessions that new rows came to: late ones, and early ones by count."""
-        new = self._table.held.take(places)
-        is_late, is_early = self._policy.at_once(new.unshown, self._closed(new, 0))
+        new = self._table.sessions.take_rows(places)
+        is_late, is_early = self._policy.at_once(new.not_fired, self._closed(new, 0))
         late, early = new.where(is_late), new.where(is_early)
         shown_sessions = all_of([self._after(late, Timing.LATE), self._after(early, Timing.EARLY)])
         changed = np.concatenate([places[is_late], places[is_early]])
-        self._table.replace(changed, shown_sessions, _rest(len(self._table.held), changed))
-        yield from self._shown(late, Timing.LATE)
-        yield from self._shown(early, Timing.EARLY)
+        self._table.replace(changed, shown_sessions, _rest(len(self._table.sessions), changed))
+        yield from self._emit(late, Timing.LATE)
+        yield from self._emit(early, Timing.EARLY)
 
     def _after(self, sessions: PanedSessions, timing: Timing) -> PanedSessions:
         """Return sessions as they are held when a pane of each has left."""
-        fired_counts = self._policy.fired(sessions.shown, sessions.entries.rows, timing)
+        fired_counts = self._policy.fired(sessions.fired_counts, sessions.entries.rows, timing)
         entries = sessions.entries if self._policy.accumulating else neutral(self._plan, sessions.entries.keys)
-        return replace(sessions, entries=entries, shown=fired_counts)
+        return replace(sessions, entries=entries, fired_counts=fired_counts)
 
     def _expired(self, late: PanedSessions) -> Iterator[Output]:
         self.late_rows += int(late.entries.rows.sum())
         yield from expired(self._plan, self._keys, self._as_panes(late, Timing.EXPIRED), self.watermark_ms)
 
-    def _shown(self, sessions: PanedSessions, timing: Timing) -> Iterator[Output]:
+    def _emit(self, sessions: PanedSessions, timing: Timing) -> Iterator[Output]:
         yield from outputs(self._plan, self._keys, self._as_panes(sessions, timing))
 
     def _as_panes(self, sessions: PanedSessions, timing: Timing) -> Panes:
         return Panes(
-            sessions.entries, sessions.starts, sessions.ends, timing, sessions.shown.panes, self._policy.is_last(timing)
+            sessions.entries,
+            sessions.starts,
+            sessions.ends,
+            timing,
+            sessions.fired_counts.panes,
+            self._policy.is_last(timing),
         )
 
 

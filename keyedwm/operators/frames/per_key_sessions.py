@@ -43,7 +43,7 @@ class PerKeySessionOperator(PanedSessionOperator):
             plan, window, self._keys, self._logs, self._gone_ms(), self._own, self._is_gone, state
         )
         self._numbers: Ints | None = None  # of the keys of a batch, where they own their watermarks
-        self._counted: Ints | None = None  # what counts for each owner while rows of a batch are taken
+        self._effective_before: Ints | None = None  # what counts for each owner while rows of a batch are taken
         self._times: Ints = np.empty(0, np.int64)  # what counted before each of these rows
 
     def output_watermark_ms(self, watermark_ms: int) -> int:
@@ -52,15 +52,15 @@ class PerKeySessionOperator(PanedSessionOperator):
 
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
         """Hold partials, judged by what counted for their keys before; then close sessions of these keys."""
-        rows, owners = self._own.taken(rows, in_order=self._plan.row_by_row)
+        rows, owners = self._own.number_rows(rows, in_order=self._plan.row_by_row)
         self._numbers = owners if self._keys is self._own.owners else None
         self._table.load(owners)  # by the watermarks that they were written by
-        self._counted = self._own.reached()
+        self._effective_before = self._own.effective_ms()
         channels = ints(contiguous(rows[CHANNEL])) if self._plan.channel else None
         times = ints(contiguous(rows[LAST]))
         self._times = self._own.advance(owners, channels, times, row_by_row=self._plan.row_by_row)
         yield from super().on_rows(input_number, rows, now_ms)
-        self._counted = None
+        self._effective_before = None
         yield from self._close()
 
     def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:
@@ -86,9 +86,9 @@ class PerKeySessionOperator(PanedSessionOperator):
         yield from super().on_end()
         self._own.end()
 
-    def standing(self) -> KeyStanding:
+    def key_summary(self) -> KeyStanding:
         """Return how the keys stand at the end of a batch."""
-        return self._own.standing()
+        return self._own.key_summary()
 
     def _manifest_state(self) -> dict[str, Any]:
         return {**super()._manifest_state(), **self._own.state(), **self._table.state()}
@@ -105,17 +105,17 @@ class PerKeySessionOperator(PanedSessionOperator):
 
     def _expired(self, late: PanedSessions) -> Iterator[Output]:
         if len(late):
-            self._own.lost(self._own.of_keys(self._keys, self._plan.by, late.entries.keys), late.entries.rows)
+            self._own.count_dropped(self._own.of_keys(self._keys, self._plan.by, late.entries.keys), late.entries.rows)
         return super()._expired(late)
 
     def _closed(self, sessions: PanedSessions, lateness_ms: int) -> Flags:
-        return self._ended(sessions, self._reached(sessions), lateness_ms)
+        return self._ended(sessions, self._watermarks_of(sessions), lateness_ms)
 
-    def _reached(self, sessions: PanedSessions) -> Ints:
+    def _watermarks_of(self, sessions: PanedSessions) -> Ints:
         owners = self._own.of_keys(self._keys, self._plan.by, sessions.entries.keys)
-        watermarks = self._own.reached()
-        if self._counted is not None:  # of keys that the batch has not brought, nothing has changed
-            watermarks[: len(self._counted)] = self._counted
+        watermarks = self._own.effective_ms()
+        if self._effective_before is not None:  # of keys that the batch has not brought, nothing has changed
+            watermarks[: len(self._effective_before)] = self._effective_before
         return watermarks[owners]
 
     def _ended(self, sessions: PanedSessions, watermarks: Ints, lateness_ms: int) -> Flags:

@@ -47,7 +47,7 @@ class PerKeyOperator(SlidingOperator):
         # Frame → how many of its rows are of windows that begin with it and have closed since it was looked over, and
         # whether parts of it became one since, so that it may have fewer rows.
         noted = {window.frame_of(int(start)): entry for start, entry in state.get("gone", {}).items()}
-        self._gone = Counter({frame: closed for frame, (closed, _) in noted.items()})
+        self._closed_rows = Counter({frame: closed for frame, (closed, _) in noted.items()})
         self._merged = {frame for frame, (_, is_merged) in noted.items() if is_merged}
         # Rows stand in so many frames behind their own, too, where each window has its own rows (`_into_windows`).
         self._further = self._frames_each - self._overlap
@@ -55,7 +55,7 @@ class PerKeyOperator(SlidingOperator):
         self._one_window_each = self._overlap == 1 and not plan.lateness_ms
         self._numbers: Ints | None = None  # of the keys of a batch, where they own their watermarks
         self._is_split = False  # the rows of a batch came from several tasks, or one by one
-        self._counted: Ints | None = None  # what counts for each owner while rows of a batch are taken
+        self._effective_before: Ints | None = None  # what counts for each owner while rows of a batch are taken
         self._times: Ints = _NONE  # what counted before each of these rows
 
     def output_watermark_ms(self, watermark_ms: int) -> int:
@@ -65,15 +65,15 @@ class PerKeyOperator(SlidingOperator):
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
         """Hold partials, judged by what counted for their keys before; then close windows of these keys."""
         self._is_split = super()._has_repeats(rows) or self._plan.row_by_row
-        rows, owners = self._own.taken(rows, in_order=self._plan.row_by_row)
+        rows, owners = self._own.number_rows(rows, in_order=self._plan.row_by_row)
         self._numbers = owners if self._plan.owners == self._plan.by else None
-        before, tops = self._own.reached(), self._own.tops()
+        before, tops = self._own.effective_ms(), self._own.tops()
         channels = ints(contiguous(rows[CHANNEL])) if self._plan.channel else None
         times = ints(contiguous(rows[LAST]))
         self._times = self._own.advance(owners, channels, times, row_by_row=self._plan.row_by_row)
-        self._counted = before
+        self._effective_before = before
         yield from super().on_rows(input_number, rows, now_ms)
-        self._counted = None
+        self._effective_before = None
         frames = self._window.frames_of(ints(contiguous(rows[START])))
         frames = frames[np.diff(frames, prepend=frames[:1] - 1) != 0]  # most follow one of their own
         batch_frames = sorted_distinct(np.add.outer(frames, np.arange(self._further + 1)))
@@ -88,8 +88,10 @@ class PerKeyOperator(SlidingOperator):
             return
         yield from super().on_watermark(input_number, key, floor_ms)
         self._own.rise(floor_ms)
-        self._gone = Counter({frame: count for frame, count in self._gone.items() if frame in self._frames.numbers})
-        self._merged &= self._gone.keys()
+        self._closed_rows = Counter(
+            {frame: count for frame, count in self._closed_rows.items() if frame in self._frames.numbers}
+        )
+        self._merged &= self._closed_rows.keys()
         idle = self._own.idle(self._done_ms)
         if len(idle):
             before, tops = self._own.recorded(), self._own.tops()
@@ -101,20 +103,20 @@ class PerKeyOperator(SlidingOperator):
         yield from super().on_end()
         self._own.end()
 
-    def standing(self) -> KeyStanding:
+    def key_summary(self) -> KeyStanding:
         """Return how the keys stand at the end of a batch."""
-        return self._own.standing()
+        return self._own.key_summary()
 
     def _manifest_state(self) -> dict[str, Any]:
         closed_rows = {
             str(self._window.start_of(frame)): [closed, int(frame in self._merged)]
-            for frame, closed in sorted(self._gone.items())
+            for frame, closed in sorted(self._closed_rows.items())
         }
         return {**super()._manifest_state(), **self._own.state(), "gone": closed_rows}
 
     def _merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
         frame = self._frames.frame_of(log)
-        if frame is not None and frame in self._gone:
+        if frame is not None and frame in self._closed_rows:
             self._merged.add(frame)
         return super()._merge(log, tables)
 
@@ -137,7 +139,7 @@ class PerKeyOperator(SlidingOperator):
         return super()._late(keys, numbers, frames, partials)
 
     def _expired(self, keys: KeyDictionary, entries: Entries, frames: Ints) -> Iterator[Output]:
-        self._own.lost(self._own.of_keys(keys, self._plan.by, entries.keys), entries.rows)
+        self._own.count_dropped(self._own.of_keys(keys, self._plan.by, entries.keys), entries.rows)
         return super()._expired(keys, entries, frames)
 
     def _closed_ends(self, keys: KeyDictionary, numbers: Ints) -> Ints:
@@ -154,7 +156,7 @@ class PerKeyOperator(SlidingOperator):
     def _counting(self, keys: KeyDictionary, numbers: Ints) -> Ints:
         """The watermark that counts for each of these keys."""
         owners = self._own.of_keys(keys, self._plan.by, numbers)
-        return (self._own.reached() if self._counted is None else self._counted)[owners]
+        return (self._own.effective_ms() if self._effective_before is None else self._effective_before)[owners]
 
     def _ends_at(self, times: Ints) -> Ints:
         """The last end at or below each of these times."""
@@ -177,7 +179,7 @@ class PerKeyOperator(SlidingOperator):
         before: what counted for every owner. tops: the highest event time that was held of every owner. brought: the
         frames that rows of this batch stand in.
         """
-        low, high = self._ends_at(before[owners]) + 1, self._ends_at(self._own.reached()[owners])
+        low, high = self._ends_at(before[owners]) + 1, self._ends_at(self._own.effective_ms()[owners])
         risen = np.flatnonzero(low <= high)
         if not len(risen):
             return
@@ -198,9 +200,11 @@ class PerKeyOperator(SlidingOperator):
         keys = self._frames.dictionary()
         totals, ends = self._frames.closing_of(keys, lows, highs, among)
         if self._policy.accumulating:  # panes that discard take the rows out themselves
-            self._gone.update(self._frames.closed_rows)
+            self._closed_rows.update(self._frames.closed_rows)
         yield from self._on_time(keys, int(low.min()), int(high.max()), limits, totals, ends)
-        self._look_over(int(self._ends_at(np.array([self._own.reached()[owners].max() - self._plan.lateness_ms]))[0]))
+        self._look_over(
+            int(self._ends_at(np.array([self._own.effective_ms()[owners].max() - self._plan.lateness_ms]))[0])
+        )
 
     def _frames_within(self, first: Ints, behind: Ints) -> list[int]:
         """Return the held frames in any of these ranges."""
@@ -214,7 +218,7 @@ class PerKeyOperator(SlidingOperator):
 
     def _look_over(self, last: int) -> None:
         """Write frames anew of which most entries belong to closed windows alone; last: the highest end not kept."""
-        for frame, closed in list(self._gone.items()):
+        for frame, closed in list(self._closed_rows.items()):
             behind, row_count = frame + self._overlap, self._frames.rows_of(frame)
             if behind > last or 2 * closed < row_count:
                 continue
@@ -222,7 +226,7 @@ class PerKeyOperator(SlidingOperator):
                 self._frames.drop(frame)
             else:
                 self._frames.keep(frame, partial(self._is_kept, behind))
-            del self._gone[frame]
+            del self._closed_rows[frame]
             self._merged.discard(frame)
 
     def _is_kept(self, end: int, keys: KeyDictionary, numbers: Ints) -> Flags:

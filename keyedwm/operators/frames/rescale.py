@@ -145,8 +145,8 @@ class FrameRescale(Rescale):
             before, here = ({name: one.get(name) for name in parts} for one in (self.description, now))
             if before != here:
                 raise OptionError(
-                    f"{self.who}: {part} of the savepoint are {_shown(before)}, and of this plan {_shown(here)}, so "
-                    f"their accumulators cannot be combined: {_REMEDY}"
+                    f"{self.who}: {part} of the savepoint are {_setting_text(before)}, and of this plan "
+                    f"{_setting_text(here)}, so their accumulators cannot be combined: {_REMEDY}"
                 )
         old = {
             (name, spec, str(inner)): place for place, (name, spec, inner) in enumerate(self.description["aggregates"])
@@ -189,5 +189,5 @@ def _is_accumulator(name: str) -> bool:
     return name.removeprefix(HIDDEN).partition("_")[0].isdigit() and name.startswith(HIDDEN)
 
 
-def _shown(description: Mapping[str, Any]) -> str:
+def _setting_text(description: Mapping[str, Any]) -> str:
     return ", ".join(lines_of(description)) or "none"

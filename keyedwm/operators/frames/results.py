@@ -54,7 +54,7 @@ def outputs(plan: WindowPlan, keys: KeyDictionary, panes: Panes) -> Iterator[Out
         return
     ranks = keys.ranks(panes.entries.keys)
     order = _order(ranks, panes.starts_ms, panes.ends_ms)
-    entries = panes.entries.take(order)
+    entries = panes.entries.take_rows(order)
     rows = len(entries)
     window = pa.StructArray.from_arrays(
         [instants(panes.starts_ms[order]), instants(panes.ends_ms[order])], fields=list(WINDOW_TYPE)

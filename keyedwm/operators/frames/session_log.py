@@ -97,7 +97,7 @@ class SessionLog:
         if first_end is None or closed < first_end:
             return no_parts(self._plan), time_ms
         if closed > self._horizon_ms or (self._young_end is not None and closed >= self._young_end):
-            return self._settle(time_ms, most)
+            return self._close_at_horizon(time_ms, most)
         return self._close_due(time_ms, most)
 
     def drain(self) -> StateChanges:
@@ -142,7 +142,7 @@ class SessionLog:
         self._due = left
         self._passed_ms = closed
 
-    def _settle(self, time_ms: int, most: int | None) -> tuple[SessionParts, int]:
+    def _close_at_horizon(self, time_ms: int, most: int | None) -> tuple[SessionParts, int]:
         """Read everything, close what ends, and set the next horizon."""
         young = all_parts(self._plan, [self._read_young(), *self._read_due()])
         rest = all_parts(self._plan, list(self._read_rest(range(self._shards))))
@@ -174,10 +174,10 @@ class SessionLog:
         for number, _, _ in self._due:
             self._logs.drop(f"{DUE}{number}")
         self._due = []
-        due = due.take(np.argsort(due.ends, kind="stable"))
+        due = due.take_rows(np.argsort(due.ends, kind="stable"))
         size = max(self._logs.limits.due_rows, -(-len(due) // _DUE_PARTS))
         for number, at in enumerate(range(0, len(due), size)):
-            part = due.take(np.arange(at, min(at + size, len(due))))
+            part = due.take_rows(np.arange(at, min(at + size, len(due))))
             self._logs.append(f"{DUE}{number}", self._table(part))
             self._due.append((number, int(part.ends[0]), int(part.ends[-1])))
 

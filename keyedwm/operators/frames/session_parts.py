@@ -95,13 +95,13 @@ class SessionParts:
     def __len__(self) -> int:
         return len(self.entries)
 
-    def take(self, places: Ints) -> SessionParts:
+    def take_rows(self, places: Ints) -> SessionParts:
         """The rows at these places."""
-        return SessionParts(self.entries.take(places), self.starts[places], self.ends[places])
+        return SessionParts(self.entries.take_rows(places), self.starts[places], self.ends[places])
 
     def where(self, flags: Flags) -> SessionParts:
         """The rows with these flags."""
-        return self if flags.all() else self.take(np.flatnonzero(flags))
+        return self if flags.all() else self.take_rows(np.flatnonzero(flags))
 
     @property
     def first_end(self) -> int | None:
@@ -153,7 +153,7 @@ class Runs:
         is_there = count_by_group(ids, len(self.starts)) > 0
         numbers = np.cumsum(is_there) - 1
         of_these = np.flatnonzero(is_there)
-        entries = self._parts.entries.take(np.flatnonzero(is_part))
+        entries = self._parts.entries.take_rows(np.flatnonzero(is_part))
         keys = np.empty(len(of_these), np.int64)
         keys[numbers[ids]] = entries.keys
         if len(of_these) < len(ids):
@@ -161,7 +161,7 @@ class Runs:
         else:
             order = np.empty(len(ids), np.int64)
             order[numbers[ids]] = np.arange(len(ids))
-            entries = entries.take(order)
+            entries = entries.take_rows(order)
         return SessionParts(entries, self.starts[of_these], self.ends[of_these])
 
 

@@ -37,23 +37,25 @@ class PanedSessions:
     entries: Entries
     starts: Ints
     ends: Ints
-    shown: Shown
+    fired_counts: Shown
 
     def __len__(self) -> int:
         return len(self.entries)
 
     @property
-    def unshown(self) -> Ints:
+    def not_fired(self) -> Ints:
         """The number of rows of each that no pane has reported."""
-        return self.entries.rows - self.shown.rows
+        return self.entries.rows - self.fired_counts.rows
 
-    def take(self, places: Ints) -> PanedSessions:
+    def take_rows(self, places: Ints) -> PanedSessions:
         """Return the sessions at these places."""
-        return PanedSessions(self.entries.take(places), self.starts[places], self.ends[places], self.shown.take(places))
+        return PanedSessions(
+            self.entries.take_rows(places), self.starts[places], self.ends[places], self.fired_counts.take_rows(places)
+        )
 
     def where(self, flags: Flags) -> PanedSessions:
         """Return the sessions with these flags."""
-        return self.take(np.flatnonzero(flags))
+        return self.take_rows(np.flatnonzero(flags))
 
 
 def new_sessions(entries: Entries, starts: Ints, ends: Ints) -> PanedSessions:
@@ -67,7 +69,7 @@ def all_of(pieces: Sequence[PanedSessions]) -> PanedSessions:
         joined([piece.entries for piece in pieces]),
         np.concatenate([piece.starts for piece in pieces]),
         np.concatenate([piece.ends for piece in pieces]),
-        all_shown([piece.shown for piece in pieces]),
+        all_shown([piece.fired_counts for piece in pieces]),
     )
 
 
@@ -89,53 +91,55 @@ class SessionTable:
         self._logs = logs
         self._gone_ms = gone_ms
         self._old = sorted(logs.names(SLICE))
-        self._held: PanedSessions | None = None  # not read yet
+        self._sessions: PanedSessions | None = None  # not read yet
         self._changed: Flags = np.empty(0, bool)
 
     @property
-    def held(self) -> PanedSessions:
+    def sessions(self) -> PanedSessions:
         """All sessions, which are read when they are needed."""
-        if self._held is None:
-            self._held = self._read()
-            self._changed = np.zeros(len(self._held), bool)
-        return self._held
+        if self._sessions is None:
+            self._sessions = self._read()
+            self._changed = np.zeros(len(self._sessions), bool)
+        return self._sessions
 
     @property
     def entries(self) -> int:
         """The number of rows that are held; of sessions that are not read, with those before the newest."""
-        if self._held is not None:
-            return len(self._held)
+        if self._sessions is not None:
+            return len(self._sessions)
         return sum(self._logs.rows.get(name, 0) for name in (*self._old, SESSIONS))
 
     def replace(self, places: Ints, by: PanedSessions, rest: Ints) -> None:
         """Put other sessions in the place of some; `kept` are the places of the rest."""
         if not len(places) and not len(by):
             return
-        self._held = all_of([self.held.take(rest), by])
+        self._sessions = all_of([self.sessions.take_rows(rest), by])
         self._changed = np.concatenate([self._changed[rest], np.ones(len(by), bool)])
 
     def used_keys(self) -> list[Ints]:
         """The numbers of keys that have sessions."""
-        return [self.held.entries.keys]
+        return [self.sessions.entries.keys]
 
     def renumber(self, renumbered: Ints) -> None:
         """Follow a compaction of the keys."""
-        entries = self.held.entries
+        entries = self.sessions.entries
         entries = Entries(renumbered[entries.keys], entries.rows, entries.accumulators)
-        self._held = replace(self.held, entries=entries)
+        self._sessions = replace(self.sessions, entries=entries)
 
     def drain(self, gone_ms: int) -> StateChanges:
         """Return the changes since the last call. gone_ms: as of now."""
         self._gone_ms = max(gone_ms, self._gone_ms)
-        if self._held is not None:
+        if self._sessions is not None:
             changed, row_count = int(self._changed.sum()), self._logs.rows.get(SESSIONS, 0)
-            if self._old or row_count + changed > 2 * len(self._held):
+            if self._old or row_count + changed > 2 * len(self._sessions):
                 for name in (*self._old, SESSIONS):
                     self._logs.drop(name)
                 self._old = []
                 self._changed[:] = True
             if self._changed.any():
-                self._logs.append(SESSIONS, self._table(self._keys, self._held.take(np.flatnonzero(self._changed))))
+                self._logs.append(
+                    SESSIONS, self._table(self._keys, self._sessions.take_rows(np.flatnonzero(self._changed)))
+                )
             self._changed[:] = False
         return self._logs.drain(self._merge)
 
@@ -162,15 +166,15 @@ class SessionTable:
         rows = PanedSessions(read_entries(self._plan, numbers, table), starts, ends, Shown(panes, last_rows, on_time))
         rows = rows.where(rows.ends > self._gone_ms)
         ids, _, _ = joined_runs(self._window, rows.entries.keys, rows.starts, rows.ends)
-        return rows.take(newest([ids]))
+        return rows.take_rows(newest([ids]))
 
     def _table(self, keys: KeyDictionary, sessions: PanedSessions) -> pa.Table:
         table = table_of(self._plan, keys, sessions.entries)
         columns = (
-            sessions.shown.on_time,
-            sessions.shown.panes,
-            sessions.shown.rows,
-            (sessions.unshown > 0).astype(np.int64),
+            sessions.fired_counts.on_time,
+            sessions.fired_counts.panes,
+            sessions.fired_counts.rows,
+            (sessions.not_fired > 0).astype(np.int64),
         )
         for name, column in zip(
             (START, END, *_FIRED, _HAS_NEWS), (sessions.starts, sessions.ends, *columns), strict=True

@@ -52,7 +52,7 @@ class SessionOperator(FrameOperator):
         new = self._whole(new)
         is_closed = new.ends <= closed_ms(self._window, self.watermark_ms)
         if is_closed.any():
-            session_ends = self._reached(new.where(is_closed))
+            session_ends = self._session_ends(new.where(is_closed))
             late = session_ends <= closed_ms(self._window, self.watermark_ms)
             yield from self._expired(new.where(is_closed).where(late))
             new = all_parts(
@@ -81,16 +81,16 @@ class SessionOperator(FrameOperator):
         closing, self.watermark_ms = self._log.close(time_ms, self._left)
         if self._left is not None:
             self._left = max(0, self._left - len(closing))
-        closing = closing.take(np.lexsort((closing.starts, closing.ends)))
+        closing = closing.take_rows(np.lexsort((closing.starts, closing.ends)))
         for at in range(0, len(closing), _PIECE_ROWS):
-            piece = closing.take(np.arange(at, min(at + _PIECE_ROWS, len(closing))))
+            piece = closing.take_rows(np.arange(at, min(at + _PIECE_ROWS, len(closing))))
             yield from outputs(self._plan, self._log.keys, _panes(piece, Timing.ON_TIME))
 
     def _whole(self, new: SessionParts) -> SessionParts:
         """Join the runs of several tasks."""
         return Runs(self._plan, self._window, new).merged(np.ones(len(new), bool))
 
-    def _reached(self, new: SessionParts) -> Ints:
+    def _session_ends(self, new: SessionParts) -> Ints:
         """Return for each new run the end of the session that it makes with the held ones."""
         parts = self._log.of_keys(new.entries.keys)
         runs = Runs(self._plan, self._window, all_parts(self._plan, [parts, new]))

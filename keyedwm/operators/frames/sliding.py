@@ -41,17 +41,17 @@ class Windows:
 
     totals: Entries
     ends: Ints
-    shown: Shown
+    fired_counts: Shown
 
     @property
-    def unshown(self) -> Ints:
+    def not_fired(self) -> Ints:
         """The number of rows of each that no pane has reported."""
-        return self.totals.rows - self.shown.rows
+        return self.totals.rows - self.fired_counts.rows
 
     def where(self, flags: Flags) -> Windows:
         """Return the windows with these flags."""
         places = np.flatnonzero(flags)
-        return Windows(self.totals.take(places), self.ends[places], self.shown.take(places))
+        return Windows(self.totals.take_rows(places), self.ends[places], self.fired_counts.take_rows(places))
 
 
 class SlidingOperator(PanedOperator):
@@ -80,8 +80,8 @@ class SlidingOperator(PanedOperator):
         frames = self._window.frames_of(ints(contiguous(rows[START])))
         late = self._late(keys, numbers, frames, rows)
         if late.any():
-            yield from self._expired(keys, entries.take(np.flatnonzero(late)), frames[late])
-            entries, frames = entries.take(np.flatnonzero(~late)), frames[~late]
+            yield from self._expired(keys, entries.take_rows(np.flatnonzero(late)), frames[late])
+            entries, frames = entries.take_rows(np.flatnonzero(~late)), frames[~late]
         if not self._policy.accumulating:
             entries, frames = self._into_windows(keys, entries, frames)
         if self._has_repeats(rows):  # the state need not hold a key of a frame more than once
@@ -102,12 +102,12 @@ class SlidingOperator(PanedOperator):
     def _show_early(self) -> Iterator[Output]:
         """Yield early panes of the open windows with unshown rows, which changed since the last ones."""
         keys = self._dictionary()
-        pairs = self._changed.take(keys)
+        pairs = self._changed.pop_all(keys)
         if len(pairs):
             changed, ends = self._windows_of(keys, pairs.keys, self._window.read_noted(pairs.bounds))
             is_open = ends > self._closed_ends(keys, changed)
-            windows = self._held(keys, changed[is_open], ends[is_open])
-            yield from self._emit(keys, windows.where(windows.unshown > 0), Timing.EARLY)
+            windows = self._windows_at(keys, changed[is_open], ends[is_open])
+            yield from self._emit(keys, windows.where(windows.not_fired > 0), Timing.EARLY)
 
     def on_end(self) -> Iterator[Output]:
         """Close every window, and keep nothing."""
@@ -187,7 +187,7 @@ class SlidingOperator(PanedOperator):
         places = np.repeat(np.arange(len(frames)), self._frames_each)
         windows = frames[places] + np.tile(np.arange(self._frames_each), len(frames))
         is_open = np.flatnonzero(windows + 1 > self._kept_ends(keys, entries.keys)[places])
-        return entries.take(places[is_open]), windows[is_open]
+        return entries.take_rows(places[is_open]), windows[is_open]
 
     def _windows_of(self, keys: KeyDictionary, changed: Ints, frames: Ints) -> tuple[Ints, Ints]:
         """Return the distinct (key, end) of windows that hold these (key, frame)."""
@@ -213,13 +213,13 @@ class SlidingOperator(PanedOperator):
         changed, ends = self._windows_of(keys, changed, frames)
         complete, kept_ends = self._closed_ends(keys, changed), self._kept_ends(keys, changed)
         may_show = (ends > kept_ends) & (self._policy.by_rows | (ends <= complete))
-        windows = self._held(keys, changed[may_show], ends[may_show])
+        windows = self._windows_at(keys, changed[may_show], ends[may_show])
         is_closed = windows.ends <= self._closed_ends(keys, windows.totals.keys)
-        late, early = self._policy.at_once(windows.unshown, is_closed)
+        late, early = self._policy.at_once(windows.not_fired, is_closed)
         yield from self._emit(keys, windows.where(late), Timing.LATE)
         yield from self._emit(keys, windows.where(early), Timing.EARLY)
 
-    def _held(self, keys: KeyDictionary, numbers: Ints, ends: Ints) -> Windows:
+    def _windows_at(self, keys: KeyDictionary, numbers: Ints, ends: Ints) -> Windows:
         """Return those of these windows that hold something."""
         if not len(numbers):
             return self._with_shown(keys, no_entries(self._plan), ends)
@@ -297,7 +297,7 @@ class SlidingOperator(PanedOperator):
 
     def _emit(self, keys: KeyDictionary, windows: Windows, timing: Timing) -> Iterator[Output]:
         """Yield each window's next pane."""
-        totals, ends, fired_counts = windows.totals, windows.ends, windows.shown
+        totals, ends, fired_counts = windows.totals, windows.ends, windows.fired_counts
         if self._policy.has_panes and len(ends):
             after = self._policy.fired(fired_counts, totals.rows, timing)
             if not self._policy.accumulating:

@@ -104,7 +104,7 @@ class ZoneFrames:
     @cached_property
     def _runs(self) -> tuple[list[tuple[int, int, int]], list[int]]:
         """Runs of frames of equal length, as start, length and count, and the number of the first of each."""
-        runs = list(self._found())
+        runs = list(self._find_runs())
         start, step, _ = runs[-1]
         runs[-1] = (start, step, 1 << 62)
         firsts = [0]
@@ -120,7 +120,7 @@ class ZoneFrames:
         starts, steps, counts = (np.array(column, np.int64) for column in zip(*runs, strict=True))
         return starts, steps, np.array(firsts, np.int64), counts
 
-    def _found(self) -> Iterator[tuple[int, int, int]]:
+    def _find_runs(self) -> Iterator[tuple[int, int, int]]:
         step = self.step_ms
         ends = [*(ms for ms, _ in self.rules[1:]), _ms_of(_LAST_YEAR, 1)]
         clock_high, before = -(1 << 62), 0  # the highest time that the clock has shown, or begins to show again

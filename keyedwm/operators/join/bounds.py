@@ -43,7 +43,7 @@ class TimeBounds:
 
     left: Sequence[str]
     right: Sequence[str]
-    given: Sequence[Bound]
+    user_bounds: Sequence[Bound]
 
     def __post_init__(self) -> None:
         if not any(ms is not None for row in self._across(to_left=True) for ms in row):
@@ -65,7 +65,7 @@ class TimeBounds:
         lefts = len(self.left)
         count = lefts + len(self.right)
         table: list[list[int | None]] = [[None] * count for _ in range(count)]
-        for bound in self.given:
+        for bound in self.user_bounds:
             a, b = bound.left, lefts + bound.right
             table[a][b] = _highest(table[a][b], bound.low_ms)
             table[b][a] = _highest(table[b][a], None if bound.high_ms is None else -bound.high_ms)
@@ -87,7 +87,7 @@ class TimeBounds:
     def others(self) -> list[Bound]:
         """The given bounds that looking up by the main pair does not check."""
         main = self.main
-        return [bound for bound in self.given if (bound.left, bound.right) != (main.left, main.right)]
+        return [bound for bound in self.user_bounds if (bound.left, bound.right) != (main.left, main.right)]
 
     def forgets(self, axis: int) -> dict[int, int]:
         """Return what a watermark T of this axis forgets: axis of the other side → c, for rows below T + c."""

@@ -30,7 +30,7 @@ def pairs(plan: JoinPlan, left: pa.Table, right: pa.Table, at_left: Ints, at_rig
     return _laid_out(plan, (left, right), (pa.array(at_left), pa.array(at_right)), len(at_left), late=False)
 
 
-def alone(plan: JoinPlan, side: int, rows: pa.Table, *, late: bool = False) -> Output:
+def padded_rows(plan: JoinPlan, side: int, rows: pa.Table, *, late: bool = False) -> Output:
     """Return rows of one side, padded."""
     tables = (rows, None) if side == LEFT else (None, rows)
     return _laid_out(plan, tables, (None, None), rows.num_rows, late=late)
@@ -76,7 +76,7 @@ class Inputs:
         self._plan, self._received = plan, received
         self.late_rows = 0
 
-    def taken(self, side: int, rows: pa.Table) -> Leaving:
+    def accept_rows(self, side: int, rows: pa.Table) -> Leaving:
         """Yield what leaves unmatched; return the rows that may be matched."""
         rows = yield from self._on_time(side, rows)
         return (yield from self._matchable(side, rows))
@@ -140,7 +140,7 @@ def in_groups(rows: pa.Table) -> Iterator[pa.Table]:
 def alone_in_pieces(plan: JoinPlan, side: int, rows: pa.Table, *, late: bool = False) -> Iterator[Output]:
     """Yield rows of one side, padded, so many at a time."""
     for at in range(0, rows.num_rows, PIECE_ROWS):
-        yield alone(plan, side, rows.slice(at, PIECE_ROWS), late=late)
+        yield padded_rows(plan, side, rows.slice(at, PIECE_ROWS), late=late)
 
 
 def _flags(column: pa.ChunkedArray) -> Flags:
@@ -162,10 +162,10 @@ class JoinBase(QuietOperator, ABC):
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:  # noqa: ARG002  no clock
         """Take rows of a side, in its `staged` schema; yield the rows that they complete, piece by piece."""
         for some in in_groups(rows):
-            yield from self._taken(input_number, some)
+            yield from self._accept_rows(input_number, some)
 
     @abstractmethod
-    def _taken(self, side: int, rows: pa.Table) -> Iterator[Output]:
+    def _accept_rows(self, side: int, rows: pa.Table) -> Iterator[Output]:
         """Take some rows."""
 
 

@@ -66,7 +66,7 @@ class ChangeTable:
     def latest(self, rows: SidePiece, on: Sequence[str]) -> tuple[pa.Table, Ints]:
         """Return the changes, and for each row the place of its key's latest one at or before it, -1 for none."""
         if not self.rows:
-            return pa.Table.from_batches([], self._side.staged), np.full(len(rows), -1, np.int64)
+            return pa.Table.from_batches([], self._side.exchange_schema), np.full(len(rows), -1, np.int64)
         changes, order = self._all()
         slot_hash, slot_group, begins, places = hash_groups(changes.hashes, order)
         earliest = np.full(len(rows), _EARLIEST)
@@ -93,7 +93,7 @@ class ChangeTable:
         """
         blobs: dict[str, bytes] = {}
         if self.rows > 2 * self._cleared + self._limits.few_changes:
-            merged, tables = list(self._blobs), [self._kept(limit_ms)]
+            merged, tables = list(self._blobs), [self._live_changes(limit_ms)]
             self._cleared = tables[0].num_rows
         else:
             merged = self._many_small()
@@ -134,7 +134,7 @@ class ChangeTable:
         small = [number for number in self._blobs if self._store.sizes[_name(number)] < self._limits.small_bytes]
         return small if self._fresh and len(small) + 1 >= self._limits.fan_out else []
 
-    def _kept(self, limit_ms: int | None) -> pa.Table:
+    def _live_changes(self, limit_ms: int | None) -> pa.Table:
         """The changes that some row at or above the limit can meet, by event time and arrival."""
         if not self.rows:
             return pa.table({})
@@ -197,12 +197,12 @@ class LatestOperator(JoinBase):
         self._received[axis] = time_ms
         if input_number == RIGHT:
             for piece in self._waiting.forget([before], [time_ms], pads=True):
-                yield from self._answered(piece)
+                yield from self._join_latest(piece)
 
     def on_end(self) -> Iterator[Output]:
         """Yield the rows that wait: no further change comes."""
         for piece in self._waiting.forget([self._received.get(RIGHT)], [2**61], pads=True):
-            yield from self._answered(piece)
+            yield from self._join_latest(piece)
 
     def drain(self) -> StateChanges:
         """Return the changes of the state since the last call."""
@@ -219,8 +219,8 @@ class LatestOperator(JoinBase):
             min(self._received[LEFT], self._received[RIGHT]) if len(self._received) == len(self._plan.sides) else None
         )
 
-    def _taken(self, side: int, rows: pa.Table) -> Iterator[Output]:
-        rows = yield from self._inputs.taken(side, rows)
+    def _accept_rows(self, side: int, rows: pa.Table) -> Iterator[Output]:
+        rows = yield from self._inputs.accept_rows(side, rows)
         if not rows.num_rows:
             return
         if side == RIGHT:
@@ -228,10 +228,10 @@ class LatestOperator(JoinBase):
             return
         new = SidePiece.of(self._plan.left, rows)
         known = new.forgotten([self._received.get(RIGHT)])
-        yield from self._answered(new.take(np.flatnonzero(known)))
-        self._waiting.add(new.take(np.flatnonzero(~known)))
+        yield from self._join_latest(new.take_rows(np.flatnonzero(known)))
+        self._waiting.add(new.take_rows(np.flatnonzero(~known)))
 
-    def _answered(self, rows: SidePiece) -> Iterator[Output]:
+    def _join_latest(self, rows: SidePiece) -> Iterator[Output]:
         """Yield these rows with their changes, piece by piece; those without one alone, if they are expected."""
         if not len(rows):
             return
@@ -241,4 +241,4 @@ class LatestOperator(JoinBase):
             piece = with_change[at : at + PIECE_ROWS]
             yield pairs(self._plan, rows.table, changes, piece, places[piece])
         if self._plan.pads(LEFT):
-            yield from alone_in_pieces(self._plan, LEFT, rows.take(np.flatnonzero(places < 0)).table)
+            yield from alone_in_pieces(self._plan, LEFT, rows.take_rows(np.flatnonzero(places < 0)).table)

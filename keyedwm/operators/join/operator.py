@@ -91,7 +91,7 @@ class JoinOperator(JoinBase):
         if not self._limits.rise(axis, time_ms):
             return
         for piece in self._buffers[other].forget(before, self._limits_of(other), pads=self._plan.pads(other)):
-            yield from self._alone(other, piece.table)
+            yield from self._emit_padded(other, piece.table)
 
     def on_end(self) -> Iterator[Output]:
         """Yield what is unmatched, and hold nothing."""
@@ -99,7 +99,7 @@ class JoinOperator(JoinBase):
             limits = self._limits_of(side)
             everything: list[int | None] = [UNBOUNDED] * len(limits)
             for piece in self._buffers[side].forget(limits, everything, pads=self._plan.pads(side)):
-                yield from self._alone(side, piece.table)
+                yield from self._emit_padded(side, piece.table)
 
     def drain(self) -> StateChanges:
         """Return the changes of the state since the last call."""
@@ -114,8 +114,8 @@ class JoinOperator(JoinBase):
         first = self._plan.first_axis(side)
         return [self._limits.forgotten_below(first + at) for at in range(len(self._plan.sides[side].axes))]
 
-    def _taken(self, side: int, rows: pa.Table) -> Iterator[Output]:
-        rows = yield from self._inputs.taken(side, rows)
+    def _accept_rows(self, side: int, rows: pa.Table) -> Iterator[Output]:
+        rows = yield from self._inputs.accept_rows(side, rows)
         if not rows.num_rows:
             return
         new = SidePiece.of(self._plan.sides[side], rows)
@@ -124,8 +124,8 @@ class JoinOperator(JoinBase):
             new = yield from self._once(new)
         is_forgotten = new.forgotten(self._limits_of(side))
         if self._plan.pads(side):
-            yield from self._alone(side, new.take(np.flatnonzero(is_forgotten & ~new.matched)).table)
-        self._buffers[side].add(new.take(np.flatnonzero(~is_forgotten)) if is_forgotten.any() else new)
+            yield from self._emit_padded(side, new.take_rows(np.flatnonzero(is_forgotten & ~new.matched)).table)
+        self._buffers[side].add(new.take_rows(np.flatnonzero(~is_forgotten)) if is_forgotten.any() else new)
 
     def _matched(self, side: int, new: SidePiece) -> Iterator[Output]:
         """Join new rows with what the other side holds; note on both who was matched."""
@@ -204,13 +204,13 @@ class JoinOperator(JoinBase):
         if not len(places):
             return new
         yield from self._once_buffered(new, places)
-        return new.take(np.flatnonzero(~new.matched))
+        return new.take_rows(np.flatnonzero(~new.matched))
 
     def _once_buffered(self, piece: SidePiece, places: Ints) -> Iterator[Output]:
         if len(places) and self._plan.counts_matches(LEFT) and not self._plan.pads(LEFT):
-            yield from self._alone(LEFT, piece.take(np.sort(places)).table)
+            yield from self._emit_padded(LEFT, piece.take_rows(np.sort(places)).table)
 
-    def _alone(self, side: int, rows: pa.Table) -> Iterator[Output]:
+    def _emit_padded(self, side: int, rows: pa.Table) -> Iterator[Output]:
         return alone_in_pieces(self._plan, side, rows)
 
 

@@ -101,7 +101,7 @@ class JoinSide:
         return ShippedSide(schema=pa.schema([*self.schema, *times]), by=self.on, times=self.times)
 
     @property
-    def staged(self) -> pa.Schema:
+    def exchange_schema(self) -> pa.Schema:
         """Of the rows that come to the operator: the side's columns, the hash of its keys, event times in ms.
 
         A null hash stands for a key with a null, which equals nothing.

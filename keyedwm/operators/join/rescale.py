@@ -65,11 +65,11 @@ class JoinRescale(Rescale):
         if beside is not None:
             piece.matched = matched_rows(name, beside, len(piece))
         if prefix != CHANGES:
-            piece = piece.take(np.flatnonzero(~piece.forgotten(self._limits(prefix))))
+            piece = piece.take_rows(np.flatnonzero(~piece.forgotten(self._limits(prefix))))
         number = self.numbers[bucket, name]
         buckets = bucket_numbers(piece.hashes, count)
         for to in sorted_distinct(buckets).tolist():
-            yield from _pieces(to, prefix, number, piece.take(_places(buckets, to)))
+            yield from _pieces(to, prefix, number, piece.take_rows(_places(buckets, to)))
 
     def manifest_with(self, before: bytes | None, entries: Sequence[tuple[str, Any]], number: int) -> bytes:  # noqa: ARG002  all alike
         """Return the operator's manifest of a new bucket with these entries of its blobs added."""

@@ -89,7 +89,7 @@ class ShippedSide:
             timeless = pc.or_(timeless, pc.is_null(other))
         return pc.sum(timeless).as_py() or 0
 
-    def staged(self, rows: pa.Table) -> pa.Table:
+    def exchange_rows(self, rows: pa.Table) -> pa.Table:
         """Return the rows that are shipped: all, with the hash of their keys before the event times."""
         keys = [contiguous(rows[name]) for name in self.by]
         known = np.ones(rows.num_rows, bool)

@@ -53,7 +53,7 @@ class SidePiece:
     def __len__(self) -> int:
         return len(self.hashes)
 
-    def take(self, places: Ints) -> SidePiece:
+    def take_rows(self, places: Ints) -> SidePiece:
         """Return the rows at these places."""
         return SidePiece(
             self.table.take(pa.array(places)),
@@ -159,13 +159,13 @@ class SideBuffer:
             else:
                 one.low = [int(times[~is_forgotten].min()) for times in piece.times]
             if len(leaving):
-                yield piece.take(leaving)
+                yield piece.take_rows(leaving)
 
     def live_pieces(self, limits: LimitsOf) -> Iterator[SidePiece]:
         """Yield the rows that are held and not forgotten."""
         for one in self._slices:
             piece = self._read(one)
-            yield piece.take(np.flatnonzero(self._kept(piece, limits)))
+            yield piece.take_rows(np.flatnonzero(self._is_live(piece, limits)))
 
     def drain(self, limits: LimitsOf) -> StateChanges:
         """Write what came and what changed since the last call, without what is forgotten."""
@@ -180,8 +180,8 @@ class SideBuffer:
                 blobs[name] = sealed(name, np.packbits(one.matched).tobytes())
         for one in self._slices:
             one.matched = None
-        live = [piece.take(np.flatnonzero(self._kept(piece, limits))) for piece in pieces]
-        for piece in self._cut([piece for piece in live if len(piece)]):
+        live = [piece.take_rows(np.flatnonzero(self._is_live(piece, limits))) for piece in pieces]
+        for piece in self._split([piece for piece in live if len(piece)]):
             one = Slice.of(piece)
             one.number, one.fresh, self._next = self._next, None, self._next + 1
             self._slices.append(one)
@@ -196,7 +196,7 @@ class SideBuffer:
         """Return the state of the slices for a later instance, ready for JSON."""
         return [[one.number, one.rows, one.size, *one.low, *one.high] for one in self._slices]
 
-    def _kept(self, piece: SidePiece, limits: LimitsOf) -> Flags:
+    def _is_live(self, piece: SidePiece, limits: LimitsOf) -> Flags:
         is_live = ~piece.forgotten(limits)
         return is_live if self._keeps_matched else is_live & ~piece.matched
 
@@ -220,14 +220,14 @@ class SideBuffer:
             one for of_size in classes.values() if len(of_size) >= limits_of(self._store).fan_out for one in of_size
         ]
 
-    def _cut(self, pieces: Sequence[SidePiece]) -> Iterator[SidePiece]:
+    def _split(self, pieces: Sequence[SidePiece]) -> Iterator[SidePiece]:
         """Yield the rows by event time, in pieces of bounded size."""
         if not pieces:
             return
         together = _concat(self._side, pieces)
         times = together.times[self._main]
         order = np.argsort(times, kind="stable")
-        together, times = together.take(order), times[order]
+        together, times = together.take_rows(order), times[order]
         each = max(1, together.table.nbytes // len(together))
         at_most, enough = max(1, _SLICE_BYTES // each), max(1, _FULL_BYTES // each)
         apart = np.flatnonzero(np.diff(times) > self._gap_ms) + 1
@@ -235,7 +235,7 @@ class SideBuffer:
         while start < len(times):
             gap = np.searchsorted(apart, start + enough)
             end = min(start + at_most, len(times), int(apart[gap]) if gap < len(apart) else len(times))
-            yield together.take(np.arange(start, end))
+            yield together.take_rows(np.arange(start, end))
             start = end
 
     def _drop(self, one: Slice) -> None:

@@ -46,7 +46,7 @@ class IdleLog:
             table = table.append_column(HASH, pa.array(owners.hashes[numbers[places]]))
             self._logs.append(f"{self._prefix}{one}", table.append_column(DUE, pa.array(due_ms[places])))
 
-    def take(self, front_ms: int) -> list[pa.Table] | None:
+    def pop_due(self, front_ms: int) -> list[pa.Table] | None:
         """Return the keys of the entries up to W, each once; None where every key is to be looked at."""
         before, self._taken_ms = self._taken_ms, front_ms
         since = front_ms if before is None else before

@@ -36,10 +36,10 @@ class KeyStanding:
     behind: Sequence[tuple[int, int]]
     forgotten: int
     slowest: Sequence[tuple[str, int]]
-    dropped: Sequence[tuple[str, int]]
+    dropped_rows: Sequence[tuple[str, int]]
 
     @property
-    def held(self) -> int:
+    def key_count(self) -> int:
         """The number of keys that are held."""
         return sum(keys for _, keys in self.behind)
 
@@ -50,10 +50,10 @@ class KeyStanding:
 
     def percentile_ms(self, share: float) -> int:
         """Return by how much at most this share of the keys is behind W."""
-        if not self.held:
+        if not self.key_count:
             return 0
         by_ms, keys = np.array(self.behind, np.int64).T
-        return int(by_ms[np.searchsorted(np.cumsum(keys), share * self.held)])
+        return int(by_ms[np.searchsorted(np.cumsum(keys), share * self.key_count)])
 
 
 class KeyCensus:
@@ -63,19 +63,19 @@ class KeyCensus:
         """state: as `state` gave it."""
         self._width_ms = max(1, behind_ms // SLOTS)
         self._slots: Counter[int] = Counter(dict(state.get("slots", ())))
-        self._forgotten, self._dropped = state.get("forgotten", 0), dict(state.get("dropped", {}))
+        self._forgotten, self._dropped_rows = state.get("forgotten", 0), dict(state.get("dropped", {}))
         self._batch_forgotten = 0
         self._batch_dropped: Counter[str] = Counter()
         self._slowest: list[tuple[str, int]] = []  # keys of the batch, and their watermarks with the sign turned
 
     def state(self) -> dict[str, Any]:
         """The state for the next batch, ready for JSON."""
-        return {"slots": sorted(self._slots.items()), "forgotten": self._forgotten, "dropped": self._dropped}
+        return {"slots": sorted(self._slots.items()), "forgotten": self._forgotten, "dropped": self._dropped_rows}
 
-    def moved(self, before: Ints, after: Ints, floor_ms: int) -> None:
+    def count_move(self, before: Ints, after: Ints, floor_ms: int) -> None:
         """Take the watermarks of keys as they were and are; at or below the floor a key is not held."""
         for times, sign in ((before[before > floor_ms], -1), (after[after > floor_ms], 1)):
-            slots, counts = _counted(times // self._width_ms)
+            slots, counts = _slot_counts(times // self._width_ms)
             for slot, count in zip(slots.tolist(), counts.tolist(), strict=True):
                 self._slots[slot] += sign * count
                 if not self._slots[slot]:
@@ -89,18 +89,18 @@ class KeyCensus:
                 self._batch_forgotten += count
                 self._forgotten += count
 
-    def brought(self, columns: Sequence[pa.Array], own: Ints) -> None:
+    def note_slowest(self, columns: Sequence[pa.Array], own: Ints) -> None:
         """Take the keys of this batch, their columns and watermarks, to know the slowest of them."""
         places = slowest(own)
         names = key_texts(columns, places)
         self._slowest = ordered([*self._slowest, *zip(names, (-own[places]).tolist(), strict=True)])
 
-    def lost(self, columns: Sequence[pa.Array], rows: Ints) -> None:
+    def count_dropped(self, columns: Sequence[pa.Array], rows: Ints) -> None:
         """Take how many rows of each of these keys were dropped."""
         places = np.argsort(-rows, kind="stable")[:_MOST_KNOWN]
         dropped_rows = dict(zip(key_texts(columns, places), rows[places].tolist(), strict=True))
         self._batch_dropped.update(dropped_rows)
-        self._dropped = bounded([self._dropped, dropped_rows])
+        self._dropped_rows = bounded([self._dropped_rows, dropped_rows])
 
     def batch(self, front_ms: int) -> KeyStanding:
         """Return how the keys stand; slowest and dropped of this batch."""
@@ -121,7 +121,7 @@ def slowest(own: Ints) -> Ints:
     return few[np.argsort(own[few], kind="stable")[:MOST_SHOWN]]
 
 
-def _counted(slots: Ints) -> tuple[Ints, Ints]:
+def _slot_counts(slots: Ints) -> tuple[Ints, Ints]:
     """Return the slots that occur, and how often each does."""
     if not len(slots):
         return slots, slots

@@ -43,7 +43,7 @@ class KeyWatermarks:
         self._known = 0  # owners with a number below this one were looked up
         self._slots = OwnerSlots()
         self._mapped: tuple[KeyDictionary, Ints] | None = None  # the owner of each key that was asked for last
-        self._own, self._seen = _NONE, _NONE
+        self._own, self._last_w_ms = _NONE, _NONE
         self._floor_ms = self._front_ms = NEVER
         self._swept_ms, self._first_ms = state.get("own_swept_ms", NEVER), state.get("own_first_ms", NEVER)
         self._counts = state.get("census")
@@ -71,14 +71,14 @@ class KeyWatermarks:
         if self._census is None:
             self._census = KeyCensus(self._behind_ms, self._counts or {})
             if self._counts is None and self._log.rows:
-                self._census.moved(_NONE, self.held()[1], self._floor_ms)
+                self._census.count_move(_NONE, self.live_keys()[1], self._floor_ms)
         return self._census
 
-    def standing(self) -> KeyStanding:
+    def key_summary(self) -> KeyStanding:
         """Return how the keys stand at the end of a batch."""
         return self.census.batch(self._front_ms)
 
-    def held(self) -> tuple[list[pa.Array], Ints]:
+    def live_keys(self) -> tuple[list[pa.Array], Ints]:
         """Return all keys that are held, their columns and their own watermarks; the whole log is read."""
         rows = self._log.every(keys := HashedKeys(self.owners.fields))
         own = np.full(keys.count, NEVER)
@@ -86,11 +86,11 @@ class KeyWatermarks:
         alive = np.flatnonzero(own > self._floor_ms)
         return keys.wide_columns(alive), own[alive]
 
-    def lost(self, owners: Ints, rows: Ints) -> None:
+    def count_dropped(self, owners: Ints, rows: Ints) -> None:
         """Note that so many rows of owners were dropped."""
         of_owner = np.bincount(owners, rows, self._known).astype(np.int64)
         some = np.flatnonzero(of_owner)
-        self.census.lost(self.owners.wide_columns(some), of_owner[some])
+        self.census.count_dropped(self.owners.wide_columns(some), of_owner[some])
 
     def owns(self, log: str) -> bool:
         """Return whether this is a log of watermarks."""
@@ -121,7 +121,7 @@ class KeyWatermarks:
             self._idle.end()
         self._census = KeyCensus(self._behind_ms, {})
 
-    def taken(self, rows: pa.Table, *, in_order: bool) -> tuple[pa.Table, Ints]:
+    def number_rows(self, rows: pa.Table, *, in_order: bool) -> tuple[pa.Table, Ints]:
         """Return rows and their owners; in_order: in that of the rows, else in that of the owners' hashes."""
         columns = key_columns(self._by, rows)
         hashes = hash_of(columns, rows.num_rows)
@@ -167,7 +167,7 @@ class KeyWatermarks:
         columns = dict(zip(by, keys.wide_columns(np.arange(keys.count)), strict=True))
         return hash_of([columns[name] for name in self._by], keys.count)[numbers]
 
-    def reached(self) -> Ints:
+    def effective_ms(self) -> Ints:
         """Return what counts for each owner: its own watermark, W if it is idle, or the floor."""
         return np.maximum(self._effective(), self._floor_ms)
 
@@ -192,12 +192,12 @@ class KeyWatermarks:
         has_rows = self._flags(owners)
         self._wake(has_rows)
         before = self._slots.follow(owners, slots, times, own, self._floor_ms, self._lag_ms, row_by_row=row_by_row)
-        self.census.moved(self._own[has_rows], own[has_rows], self._floor_ms)
+        self.census.count_move(self._own[has_rows], own[has_rows], self._floor_ms)
         live_owners = np.flatnonzero(has_rows & (own > self._floor_ms))
         slow = live_owners[slowest(own[live_owners])]
-        self.census.brought(self.owners.wide_columns(slow), own[slow])
+        self.census.note_slowest(self.owners.wide_columns(slow), own[slow])
         self._own = np.where(has_rows, own, self._own)
-        self._seen[has_rows] = self._front_ms
+        self._last_w_ms[has_rows] = self._front_ms
         self._write(has_rows)
         return before
 
@@ -212,7 +212,7 @@ class KeyWatermarks:
             return _NONE
         highs = np.full(self._known, NEVER)
         np.maximum.at(highs, self._slots.owners, self._slots.highs)
-        own, last_w_ms, until_ms = self._own[owners], self._seen[owners], done_ms(highs[owners])
+        own, last_w_ms, until_ms = self._own[owners], self._last_w_ms[owners], done_ms(highs[owners])
         reach = np.maximum(own, highs[owners] - self._lag_ms)
         idle = self._is_idle(reach, last_w_ms)
         # Whose windows are open beyond W is looked at again with the next W.
@@ -226,7 +226,7 @@ class KeyWatermarks:
         closed_ms = np.minimum(self._front_ms, done_ms(self.tops()[owners]))
         before = self._own[owners]
         self._own[owners] = np.maximum(before, closed_ms)
-        self.census.moved(before, self._own[owners], self._floor_ms)
+        self.census.count_move(before, self._own[owners], self._floor_ms)
         self._write(self._flags(owners))
 
     def merge(self, tables: Sequence[pa.Table]) -> pa.Table:
@@ -239,7 +239,7 @@ class KeyWatermarks:
         """Return the owners that may be idle now, and were not with the W before."""
         if self._idle is None or self._front_ms == NEVER:
             return _NONE
-        tables = self._idle.take(self._front_ms)
+        tables = self._idle.pop_due(self._front_ms)
         if tables is None:  # state that has no entries yet
             self._log.every(keys := HashedKeys(self.owners.fields))
             return sorted_distinct(self.numbers(keys.wide_columns(np.arange(keys.count)), keys.count, keys.hashes))
@@ -254,7 +254,7 @@ class KeyWatermarks:
         if self._idle is None:
             return
         reach = np.maximum(self._own, self.tops() - self._lag_ms)
-        woken = np.flatnonzero(has_rows & ((reach <= self._floor_ms) | self._is_idle(reach, self._seen)))
+        woken = np.flatnonzero(has_rows & ((reach <= self._floor_ms) | self._is_idle(reach, self._last_w_ms)))
         due_ms = NEVER if self._front_ms == NEVER else self._front_ms + (self._idle_ms or 0)
         self._idle.add(self.owners, woken, np.full(len(woken), due_ms))
 
@@ -267,7 +267,7 @@ class KeyWatermarks:
         """The watermark of each owner, that of an idle one W; those that the floor has reached are as if new."""
         own = self._own.copy()
         if self._idle_ms is not None:
-            idle = self._is_idle(np.maximum(own, self.tops() - self._lag_ms), self._seen)
+            idle = self._is_idle(np.maximum(own, self.tops() - self._lag_ms), self._last_w_ms)
             own[idle] = np.maximum(own[idle], self._front_ms)
         return own
 
@@ -282,11 +282,11 @@ class KeyWatermarks:
         if first == self._known:
             return
         nothing = np.full(self._known - first, NEVER)
-        self._own, self._seen = np.concatenate([self._own, nothing]), np.concatenate([self._seen, nothing])
+        self._own, self._last_w_ms = np.concatenate([self._own, nothing]), np.concatenate([self._last_w_ms, nothing])
         log_rows = self._log.find(self.owners, first)
         self._slots.raise_to(self._slots.of(log_rows.owners, log_rows.channels, self._known), log_rows.highs)
         np.maximum.at(self._own, log_rows.owners, log_rows.own)
-        np.maximum.at(self._seen, log_rows.owners, log_rows.seen)
+        np.maximum.at(self._last_w_ms, log_rows.owners, log_rows.last_w_ms)
 
     def _write(self, has_rows: Flags) -> None:
         """Write the slots of touched owners."""
@@ -294,9 +294,9 @@ class KeyWatermarks:
         slot_numbers = np.flatnonzero(has_rows[slots.owners])
         owners = slots.owners[slot_numbers]
         rows = OwnRows(
-            owners, slots.channels[slot_numbers], slots.highs[slot_numbers], self._own[owners], self._seen[owners]
+            owners, slots.channels[slot_numbers], slots.highs[slot_numbers], self._own[owners], self._last_w_ms[owners]
         )
-        self._log.write(self.owners, rows, slots.alone[slot_numbers], has_rows)
+        self._log.write(self.owners, rows, slots.is_single[slot_numbers], has_rows)
 
 
 def rescaled_state(state: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

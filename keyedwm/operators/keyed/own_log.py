@@ -70,12 +70,12 @@ class OwnRows:
     channels: Ints
     highs: Ints
     own: Ints
-    seen: Ints
+    last_w_ms: Ints
 
     def __len__(self) -> int:
         return len(self.owners)
 
-    def take(self, places: Ints | Flags) -> OwnRows:
+    def take_rows(self, places: Ints | Flags) -> OwnRows:
         """Return some of the rows."""
         return OwnRows(*(getattr(self, name)[places] for name in self.__slots__))
 
@@ -90,7 +90,7 @@ class OwnLog:
         self._logs = logs
         self._lag_ms = per_key.lag_ms
         self._has_channel, self._has_idle = bool(plan.channel), per_key.idle_ms is not None
-        self._found: list[tuple[pa.Table, Ints, Ints]] = []  # a table of a log, rows that were found and their owners
+        self._lookups: list[tuple[pa.Table, Ints, Ints]] = []  # a table of a log, rows that were found and their owners
         self.floor_ms = NEVER
 
     @property
@@ -105,7 +105,7 @@ class OwnLog:
             rows, numbers = owners.find(self._keys(table), ints(contiguous(table[HASH])), first)
             if len(rows):
                 parts.append(self._read(table.drop_columns([*self._by, HASH]).take(pa.array(rows)), numbers))
-                self._found.append((table, rows, numbers))
+                self._lookups.append((table, rows, numbers))
         return self._alive(_joined(parts))
 
     def every(self, owners: HashedKeys) -> OwnRows:
@@ -125,7 +125,7 @@ class OwnLog:
             follows[:] = True
         for log, belongs in ((self._one, follows | self._has_idle), (self._several, ~follows & (not self._has_idle))):
             places = np.flatnonzero(alive & belongs)
-            new = [self._table(log, owners, rows.take(places))] if len(places) else []
+            new = [self._table(log, owners, rows.take_rows(places))] if len(places) else []
             self._add(log, new, has_rows)
 
     def sweep(self) -> None:
@@ -154,7 +154,7 @@ class OwnLog:
         last = np.empty(int(ids.max(initial=-1)) + 1, np.int64)
         last[ids] = np.arange(len(ids))
         log = self._several if _OWN in tables[0].column_names and not self._has_idle else self._one
-        return self._table(log, keys, self._alive(rows.take(np.sort(last))))
+        return self._table(log, keys, self._alive(rows.take_rows(np.sort(last))))
 
     def _tables(self) -> Iterator[pa.Table]:
         for log in (self._one, self._several):
@@ -166,7 +166,7 @@ class OwnLog:
     def _add(self, log: str, new: list[pa.Table], has_rows: Flags) -> None:
         """Append rows, or write the log anew if at least half of it is behind them."""
         old_rows: dict[int, list[Ints]] = {id(table): [] for table in self._logs.read(log)}
-        for table, rows, numbers in self._found:
+        for table, rows, numbers in self._lookups:
             if id(table) in old_rows:  # else it was merged with others
                 old_rows[id(table)].append(rows[has_rows[numbers]])
         behind = sum(len(rows) for of_table in old_rows.values() for rows in of_table)
@@ -190,7 +190,7 @@ class OwnLog:
 
     def _alive(self, rows: OwnRows) -> OwnRows:
         alive = np.maximum(rows.own, rows.highs - self._lag_ms) > self.floor_ms
-        return rows if alive.all() else rows.take(alive)
+        return rows if alive.all() else rows.take_rows(alive)
 
     def _read(self, table: pa.Table, owners: Ints) -> OwnRows:
         def column(name: str, missing: Ints) -> Ints:
@@ -207,7 +207,7 @@ class OwnLog:
         if log == self._several or self._has_idle:
             columns[_OWN] = pa.array(rows.own)
         if self._has_idle:
-            columns[_LAST_W] = pa.array(rows.seen)
+            columns[_LAST_W] = pa.array(rows.last_w_ms)
         table = pa.Table.from_arrays(owners.columns(rows.owners), schema=pa.schema(self._fields))
         for name, values in columns.items():
             table = table.append_column(name, values)

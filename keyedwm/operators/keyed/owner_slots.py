@@ -39,7 +39,7 @@ class OwnerSlots:
         return self._highs[: self._count]
 
     @property
-    def alone(self) -> Flags:
+    def is_single(self) -> Flags:
         """Say of each slot whether it is the only one of its owner."""
         return (self._next[: self._count] < 0) & (self._first[self.owners] == np.arange(self._count))
 

@@ -39,7 +39,7 @@ class Messages:
         rows = self.rows.filter(pa.array(flags))
         return Messages(rows, self.at[flags], self.channels[flags], self.input_number)
 
-    def take(self, places: Ints) -> Messages:
+    def take_rows(self, places: Ints) -> Messages:
         """Return some of them, in this order."""
         rows = self.rows.take(pa.array(places))
         return Messages(rows, self.at[places], self.channels[places], self.input_number)
@@ -70,7 +70,7 @@ class Account:
         """Return the state for a later instance, ready for JSON."""
         return {name: count for name, count in sorted(self._counts.items()) if count}
 
-    def came(self, rows: int, fresh: int) -> None:
+    def count_input(self, rows: int, fresh: int) -> None:
         """Count messages that came; fresh: so many of them for the first time."""
         self._add(given=rows, replayed=rows - fresh)
 
@@ -138,7 +138,7 @@ class Input:
         """Return the messages that came for the first time; count the others, and reject those without a time."""
         numbers = self.channels.numbers(rows)
         fresh = self.channels.fresh(rows, numbers)
-        self.account.came(rows.num_rows, len(fresh))
+        self.account.count_input(rows.num_rows, len(fresh))
         rows, numbers = rows.take(pa.array(fresh)), numbers[fresh]
         if of_time and rows[self.columns.time].null_count:
             missing = pc.is_null(rows[self.columns.time])

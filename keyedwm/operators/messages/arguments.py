@@ -27,7 +27,7 @@ def checked_range(start: object, end: object) -> tuple[int, int]:
     """Return both edges as plain numbers; raise OptionError if one is none, or the second lies before the first."""
     low, high = _place("start", start), _place("end", end)
     if low > high:
-        raise _turned(start, end)
+        raise _reversed_edges(start, end)
     return low, high
 
 
@@ -37,7 +37,7 @@ def checked_edges(start: object, end: object) -> tuple[Edge, Edge]:
     first, behind = (edge if isinstance(edge, tuple) else (edge,) for edge in (low, high))
     shared = min(len(first), len(behind))
     if first[:shared] > behind[:shared]:
-        raise _turned(start, end)
+        raise _reversed_edges(start, end)
     return low, high
 
 
@@ -61,7 +61,7 @@ def checked_values(by: Sequence[str], join_keys: object, key: object) -> dict[st
     return {**mappings[0], **mappings[1]}
 
 
-def wanted(name: str, kind: pa.DataType, value: object) -> pa.Scalar:
+def typed_value(name: str, kind: pa.DataType, value: object) -> pa.Scalar:
     """Return a value as one of a column's type; raise OptionError if it is none."""
     try:
         scalar = pa.scalar(value, kind)
@@ -90,7 +90,7 @@ def _place(name: str, value: object) -> int:
     return place
 
 
-def _turned(start: object, end: object) -> OptionError:
+def _reversed_edges(start: object, end: object) -> OptionError:
     return OptionError(
         f"start is {short_repr(start)}, and end, {short_repr(end)}, lies before it: give the earlier one first"
     )

@@ -86,7 +86,7 @@ class MessageOperator:
     @property
     def open_entries(self) -> int:
         """The number of messages that are held."""
-        return self.shape.held()
+        return self.shape.message_count()
 
     @property
     def next_timer_ms(self) -> int | None:
@@ -157,7 +157,7 @@ class MessageOperator:
         """Return the held messages in this closed range whose columns have these values, in order."""
         one = self.inputs[input_number]
         rows = self.shape.of_input(input_number).read(*listing.numbers_of(edges))
-        return listing.chosen(one.columns, one.channels, rows, edges, equal)
+        return listing.select_messages(one.columns, one.channels, rows, edges, equal)
 
     def next_offsets(self, input_number: int = 0) -> Offsets:
         """Return for each channel the offset below which all is known."""

@@ -55,7 +55,7 @@ class OpenKeys(KeyedLog[KeyPlaces]):
         """Return the codes of rows that have the by columns."""
         return self.numbers(rows) * _CHANNELS + channels
 
-    def found(self, codes: Ints) -> KeyPlaces:
+    def places_of(self, codes: Ints) -> KeyPlaces:
         """Return the places of these codes, zeros for codes without messages."""
         at, known = _places(self.rows.codes, codes)
         counts, *columns = self.rows.columns()[2:]
@@ -63,7 +63,7 @@ class OpenKeys(KeyedLog[KeyPlaces]):
 
     def live(self, codes: Ints, offsets: Ints, has_messages: Flags) -> Flags:
         """Return which messages are held still; has_messages: which of the known keys hold any."""
-        some = self.rows.take(has_messages)
+        some = self.rows.take_rows(has_messages)
         at, known = _places(some.codes, codes)
         return known & (offsets >= _where(known, some.first, at))
 

@@ -17,7 +17,7 @@ from keyedwm.arrow.columns import Flags, Ints
 from keyedwm.core.errors import OptionError
 from keyedwm.operators.grouping import pair_groups
 from keyedwm.operators.kernels import add_by_group, highest_by_group, lowest_by_group
-from keyedwm.operators.messages.arguments import Edge, wanted
+from keyedwm.operators.messages.arguments import Edge, typed_value
 from keyedwm.operators.messages.channels import Channels
 from keyedwm.operators.messages.grid import Grid
 from keyedwm.operators.messages.messages import MessageLayout, MessageStore, in_order, message_bytes, places
@@ -151,7 +151,7 @@ def _expanded(grid: Grid, slices: Ints) -> tuple[Ints, Ints]:
     return np.repeat(np.arange(len(slices)), repeats), flat[np.arange(int(repeats.sum())) + starts]
 
 
-def chosen(
+def select_messages(
     plan: MessageLayout, channels: Channels, rows: pa.Table, edges: tuple[Edge, Edge], equal: Mapping[str, Any]
 ) -> pa.Table:
     """Return those of some messages that lie in this closed range and whose columns have these values, in order."""
@@ -176,7 +176,7 @@ def _equal(name: str, column: pa.ChunkedArray, value: Any) -> pa.ChunkedArray:
         return pc.is_null(column)
     if pa.types.is_floating(column.type) and value != value:  # noqa: PLR0124
         return pc.is_nan(column)
-    return pc.equal(column, wanted(name, column.type, value))
+    return pc.equal(column, typed_value(name, column.type, value))
 
 
 def numbers_of(edges: tuple[Edge, Edge]) -> tuple[int, int]:

@@ -93,7 +93,7 @@ class SliceIndex:
             add_by_group(rows, ids, count), add_by_group(sizes, ids, count),
         )  # fmt: skip
 
-    def cut(self, start: int) -> tuple[SliceIndex, SliceIndex]:
+    def split_at(self, start: int) -> tuple[SliceIndex, SliceIndex]:
         """Return the entries of the slices before this one, and of the others."""
         at = int(np.searchsorted(self.slices, start))
         return SliceIndex(*(column[:at] for column in self.columns())), SliceIndex(*(c[at:] for c in self.columns()))
@@ -116,10 +116,10 @@ class MessageStore:
         """expired: slices before this one are gone."""
         self._plan, self._channels, self._logs = plan, channels, logs
         self._prefix, self._log, self._expired = f"{_MESSAGES}{place}-", f"{_INDEX}{place}", expired
-        self._know(self._kept(SliceIndex.of(logs.read(self._log))))
+        self._know(self._unexpired(SliceIndex.of(logs.read(self._log))))
 
     @property
-    def held(self) -> tuple[int, int]:
+    def totals(self) -> tuple[int, int]:
         """The number of messages that are held, and their bytes."""
         return int(self.index.rows.sum()), int(self.index.sizes.sum())
 
@@ -153,7 +153,7 @@ class MessageStore:
 
     def forget(self, before: int) -> tuple[int, int]:
         """Drop the slices before this one; return how many messages they held, and their bytes."""
-        expired, self.index = self.index.cut(before)
+        expired, self.index = self.index.split_at(before)
         first, self._expired = int(np.searchsorted(self.slices, before)), before
         for start in self.slices[:first].tolist():
             self._logs.drop(f"{self._prefix}{start}")
@@ -165,11 +165,11 @@ class MessageStore:
     def merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
         """Merge parts of a log of this store."""
         if log == self._log:
-            return self._kept(SliceIndex.of(tables)).table()
+            return self._unexpired(SliceIndex.of(tables)).table()
         return in_order(self._plan, self._channels, pa.concat_tables(tables))
 
-    def _kept(self, index: SliceIndex) -> SliceIndex:
-        return index if self._expired is None else index.cut(self._expired)[1]
+    def _unexpired(self, index: SliceIndex) -> SliceIndex:
+        return index if self._expired is None else index.split_at(self._expired)[1]
 
     @staticmethod
     def place_of(log: str) -> int:

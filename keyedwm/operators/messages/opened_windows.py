@@ -41,13 +41,13 @@ class OpenedWindows(KeyedLog[Opened]):
     def open(self, keys: Ints, starts: Ints) -> None:
         """Know windows of these keys from these starts on."""
         first, behind = spans(keys, starts, starts + 1, self.rows.keys, self.rows.starts)
-        fresh = Opened(keys, starts, np.zeros(len(keys), np.int64)).take(first == behind)
+        fresh = Opened(keys, starts, np.zeros(len(keys), np.int64)).take_rows(first == behind)
         if len(fresh):
-            self.put(fresh.newest())
+            self.put_rows(fresh.newest())
 
     def mark_shown(self, places: Ints) -> None:
         """Count a pane of these windows."""
-        windows = self.rows.take(places)
+        windows = self.rows.take_rows(places)
         self.change(places, replace(windows, panes=windows.panes + 1))
 
 
@@ -82,7 +82,7 @@ def listed(
     """Return for each window, topic and partition the number of its key, its start, and beside them the number of the
     channel, first and last offset, messages and bytes; windows without a message are left out.
     """
-    windows = windows.take(np.lexsort((opened.keys.ranks(windows.keys), windows.starts)))
+    windows = windows.take_rows(np.lexsort((opened.keys.ranks(windows.keys), windows.starts)))
     first, behind = spans(windows.keys, windows.starts, windows.starts + size, messages.keys, messages.at)
     member, owners = ranges(first, behind - first), np.repeat(np.arange(len(windows)), behind - first)
     offsets, sizes = channels.offsets(messages.rows), message_bytes(messages.rows)

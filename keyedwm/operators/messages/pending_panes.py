@@ -34,9 +34,9 @@ class PendingPanes:
         for end, numbers in changed.items():
             self._pairs.append(keys, Pairs(numbers, np.full(len(numbers), end, np.int64)))
 
-    def taken(self, keys: KeyDictionary, is_due: WindowFilter) -> tuple[ByEnd, ByEnd]:
+    def pop_due(self, keys: KeyDictionary, is_due: WindowFilter) -> tuple[ByEnd, ByEnd]:
         """Take the pairs of the windows that are meant. Return them, and those that wait on."""
-        pairs = self._pairs.take(keys)
+        pairs = self._pairs.pop_all(keys)
         ends = sorted_distinct(pairs.bounds)
         both: tuple[ByEnd, ByEnd] = {}, {}
         for end, is_meant in zip(ends.tolist(), is_due(ends).tolist(), strict=True):

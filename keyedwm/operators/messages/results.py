@@ -45,7 +45,7 @@ class KeyedMessages:
             WindowRows(self.window.rows.filter(pa.array(new)), self.window.at[new], borders), self.keys
         )
 
-    def take(self, groups: Ints) -> KeyedMessages:
+    def take_groups(self, groups: Ints) -> KeyedMessages:
         """Return some of the groups."""
         first, counts = self.window.borders[:-1][groups], self.counts[groups]
         borders = np.append(0, np.cumsum(counts))

@@ -91,7 +91,7 @@ class Sessions:
     def __len__(self) -> int:
         return len(self.heads)
 
-    def take(self, places: Ints | Flags) -> Sessions:
+    def take_rows(self, places: Ints | Flags) -> Sessions:
         """Return some of them."""
         return Sessions(*(getattr(self, one.name)[places] for one in fields(self)))
 
@@ -128,11 +128,11 @@ class OpenSessions(KeyedLog[Parts]):
 
     def replace(self, is_old: Flags, new_parts: Parts) -> Ints:
         """Hold these parts of whole sessions in the place of others; return the places of their sessions, ascending."""
-        left, rest = self.parts.take(is_old), self.parts.take(~is_old)
+        left, rest = self.parts.take_rows(is_old), self.parts.take_rows(~is_old)
         none = np.zeros(len(left), np.int64)
         both = rest.with_others(new_parts)  # no older rows are left in it, which `put` would look for
         order = np.lexsort((both.channels, both.starts, both.keys))
-        self._know(both.take(order))
+        self._know(both.take_rows(order))
         self._write(replace(left, rows=none, sizes=none).with_others(new_parts).newest())
         return np.flatnonzero((order >= len(rest))[self.sessions.heads])
 
@@ -145,7 +145,7 @@ class OpenSessions(KeyedLog[Parts]):
     def mark_shown(self, sessions: Ints) -> None:
         """Count one more pane, with all messages, of these sessions."""
         places = np.flatnonzero(self.parts_of(sessions))
-        parts = self.parts.take(places)
+        parts = self.parts.take_rows(places)
         self.change(places, replace(parts, shown_messages=parts.rows, panes=parts.panes + 1))
 
 
@@ -158,10 +158,10 @@ def joined(fresh: Parts, old: Parts, runs: tuple[Ints, Ints, Ints]) -> tuple[Par
     has_news = np.bincount(ids[: len(fresh)], minlength=len(starts)) > 0
     taken_in = has_news[ids[len(fresh) :]]
     changed = np.append(np.ones(len(fresh), np.bool_), taken_in)
-    both, ids = fresh.with_others(old).take(changed), ids[changed]
+    both, ids = fresh.with_others(old).take_rows(changed), ids[changed]
     panes = highest_by_group(both.panes, ids, len(starts))
     order = np.lexsort((both.channels, ids))
-    both, ids = both.take(order), ids[order]
+    both, ids = both.take_rows(order), ids[order]
     begins = np.ones(len(ids), np.bool_)
     begins[1:] = (np.diff(ids) != 0) | (np.diff(both.channels) != 0)
     group, heads = np.cumsum(begins) - 1, np.flatnonzero(begins)

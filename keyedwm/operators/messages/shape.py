@@ -100,7 +100,7 @@ class MessageShape(ABC):
         return watermark_ms
 
     @abstractmethod
-    def held(self) -> int:
+    def message_count(self) -> int:
         """Return how many messages are held."""
 
     def compact(self) -> None:  # noqa: B027 (not every shape has such logs)

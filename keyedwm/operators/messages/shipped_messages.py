@@ -20,6 +20,6 @@ class ShippedMessages:
         """The columns that are shipped: all of a message's."""
         return tuple(self.schema.names)
 
-    def staged(self, rows: pa.Table) -> pa.Table:
+    def exchange_rows(self, rows: pa.Table) -> pa.Table:
         """Return the rows that are shipped: all, since one without an event time is given back with the reason."""
         return rows

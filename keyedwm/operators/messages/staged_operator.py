@@ -80,58 +80,58 @@ class StagedOperator(ABC):
     """Passes each call to the operator over kept messages, and lays out its results as rows (`_leaving`)."""
 
     def __init__(self, operator: MessageOperator) -> None:
-        self._kept, self._before = operator, operator.counts
+        self._operator, self._before = operator, operator.counts
         for channels in operator.channels:
             channels.one_row_each = True
 
     @property
-    def counted(self) -> StoreCounts:
+    def batch_counts(self) -> StoreCounts:
         """The counts of messages since this instance was built, of all sides together."""
-        return self._kept.counts.since(self._before)
+        return self._operator.counts.since(self._before)
 
     @property
     def late_rows(self) -> int:
         """The number of messages that came too late for every window since this instance was built."""
-        return self._kept.late_rows
+        return self._operator.late_rows
 
     @property
     def open_entries(self) -> int:
         """The number of messages that are held."""
-        return self._kept.open_entries
+        return self._operator.open_entries
 
     @property
     def next_timer_ms(self) -> int | None:
         """The time at which outputs by the clock are due."""
-        return self._kept.next_timer_ms
+        return self._operator.next_timer_ms
 
     def output_watermark_ms(self, watermark_ms: int) -> int | None:
         """Return the watermark that results keep, None as long as any may still come."""
-        passed_on_ms = self._kept.output_watermark_ms(watermark_ms)
+        passed_on_ms = self._operator.output_watermark_ms(watermark_ms)
         return None if passed_on_ms < -FARTHEST_MS else passed_on_ms
 
     def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:
         """Complete windows."""
-        return self._leaving(self._kept.on_watermark(input_number, key, time_ms))
+        return self._leaving(self._operator.on_watermark(input_number, key, time_ms))
 
     def on_idle(self, input_number: int) -> Iterator[Output]:
         """All channels of an input are idle: nothing changes."""
-        return self._leaving(self._kept.on_idle(input_number))
+        return self._leaving(self._operator.on_idle(input_number))
 
     def on_barrier(self, snapshot: int) -> Iterator[Output]:
         """Apply the limits of size."""
-        return self._leaving(self._kept.on_barrier(snapshot))
+        return self._leaving(self._operator.on_barrier(snapshot))
 
     def on_timer(self, now_ms: int) -> Iterator[Output]:
         """Show what is due."""
-        return self._leaving(self._kept.on_timer(now_ms))
+        return self._leaving(self._operator.on_timer(now_ms))
 
     def on_end(self) -> Iterator[Output]:
         """Complete all windows."""
-        return self._leaving(self._kept.on_end())
+        return self._leaving(self._operator.on_end())
 
     def drain(self) -> StateChanges:
         """Return the changes of the state since the last call."""
-        return self._kept.drain()
+        return self._operator.drain()
 
     @abstractmethod
     def _leaving(self, outputs: Iterator[Output]) -> Iterator[Output]:

@@ -57,18 +57,18 @@ class StagedStoreOperator(StagedOperator):
     """A store behind the operator protocol; see `protocol.Operator`."""
 
     def __init__(self, plan: StagedStore, store: BlobStore) -> None:
-        self._staged = plan
+        self._plan = plan
         super().__init__(message_operator(plan.plan, store))
 
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
         """Take messages; all of a batch in one call, since their offsets are in no order."""
-        return self._leaving(self._kept.on_rows(input_number, rows, now_ms))
+        return self._leaving(self._operator.on_rows(input_number, rows, now_ms))
 
     def _leaving(self, outputs: Iterator[Output]) -> Iterator[Output]:
         for output in outputs:
-            event_ms = no_times(output.rows.num_rows) if self._staged.plan.is_rows else output.event_ms
-            yield self._staged.rejected_rows.result(Output(output.rows, event_ms))
-        rejected = self._kept.rejected()
-        self._staged.rejected_rows.check(self.late_rows)
-        if rejected.num_rows and self._staged.late is LatePolicy.EMIT:
-            yield self._staged.rejected_rows.row(rejected)
+            event_ms = no_times(output.rows.num_rows) if self._plan.plan.is_rows else output.event_ms
+            yield self._plan.rejected_rows.result(Output(output.rows, event_ms))
+        rejected = self._operator.rejected()
+        self._plan.rejected_rows.check(self.late_rows)
+        if rejected.num_rows and self._plan.late is LatePolicy.EMIT:
+            yield self._plan.rejected_rows.row(rejected)

@@ -14,8 +14,8 @@ follows it by the retention, or a limit of size moves it by the end of the oldes
 window: the first slice that is kept begins where the first window does that ends behind the floor.
 
 So the phase that a message meets depends on the input before it, and not on how the input was cut. Where messages move
-the horizon, each meets the highest place before its own (`met`). They are still taken many at a time: up to the first
-that would reach back into a window which the ones before it have outlived (`before_outlived`).
+the horizon, each meets the highest place before its own (`horizons_before`). They are still buffered many at a time: up
+to the first that would reach back into a window which the messages before it have outlived (`before_outlived`).
 
 Of each key and window the pane log knows how many panes were shown, and a mark: how many messages the last pane
 covered, or, for panes of new messages only, the number of the last call that it covered (`ARRIVAL`). Panes are computed
@@ -105,7 +105,7 @@ class Timeline:
         top, begin, size = self._horizon_and_floor()[0], 0, _FIRST_LOOK
         while begin < len(at):
             some = at[begin : begin + size]
-            outlived = self._outlived(some, met(some, top))
+            outlived = self._outlived(some, horizons_before(some, top))
             if outlived.any():
                 return begin + int(np.argmax(outlived))
             top, begin, size = max(top, int(some.max())), begin + size, 2 * size
@@ -123,7 +123,7 @@ class Timeline:
             return floors
         return np.where(horizons > LOWEST, np.maximum(floors, self.grid.last_end_by(horizons - kept_for)), floors)
 
-    def take(self, messages: Messages, now_ms: int | None) -> Iterator[Output]:
+    def buffer_messages(self, messages: Messages, now_ms: int | None) -> Iterator[Output]:
         """Hold messages that are not expired; yield the panes that they give: late ones, and early ones by count."""
         if not len(messages):
             return
@@ -137,7 +137,7 @@ class Timeline:
             waits, is_timed = self._policy.begin(timing, now, changed), self._policy.waits(timing)
             if timing in self._pending and (waits or not is_timed):
                 self._pending[timing].add(keys, changed)
-            enough = self._policy.enough(timing, waits=waits)
+            enough = self._policy.fire_threshold(timing, waits=waits)
             if enough is not None:
                 yield from self._show(keys, changed, timing, enough=enough)
 
@@ -167,7 +167,7 @@ class Timeline:
             return
         keys = KeyDictionary(self._plan.key_fields)
         if Timing.LATE in self._pending:
-            leaving, left = self._pending[Timing.LATE].taken(keys, lambda ends: ends <= last)
+            leaving, left = self._pending[Timing.LATE].pop_due(keys, lambda ends: ends <= last)
             self._policy.left(Timing.LATE, left)
             yield from self._show(keys, leaving, Timing.LATE, enough=int(self._plan.late_rows is not None))
         self.floor = last
@@ -192,7 +192,7 @@ class Timeline:
         horizon, floor = self._horizon_and_floor()
         for timing, is_due in self._policy.due(by, at).items():
             keys = KeyDictionary(self._plan.key_fields)
-            due, left = self._pending[timing].taken(keys, is_due)
+            due, left = self._pending[timing].pop_due(keys, is_due)
             self._policy.left(timing, left)
             is_late = timing is Timing.LATE
             due_keys = {end: numbers for end, numbers in due.items() if end > floor and (is_late or end > horizon)}
@@ -284,7 +284,7 @@ class Timeline:
             enough = max(enough, int(not last and timing is not Timing.ON_TIME))
         if enough:
             due = np.flatnonzero(messages.counts - before >= enough)
-            messages, ends, index, marks = messages.take(due), ends[due], index[due], marks[due]
+            messages, ends, index, marks = messages.take_groups(due), ends[due], index[due], marks[due]
         if not len(messages):
             return
         self._panes.append(keys, messages.keys, ends, index + 1, marks)
@@ -296,7 +296,7 @@ class Timeline:
         yield panes(self._plan, keys, messages, edges, channels=channels, timing=timing, index=index, last=last)
 
 
-def met(at: Ints, before: int) -> Ints:
+def horizons_before(at: Ints, before: int) -> Ints:
     """Return the horizon that each message meets where messages move it: the highest place before its own."""
     horizons = np.full(len(at), before)
     horizons[1:] = np.maximum(np.maximum.accumulate(at)[:-1], before)

@@ -80,7 +80,7 @@ class StandaloneOperator(Generic[_Any]):
         """The wall-clock time at which `timeout` has something to do, None if nothing is pending."""
         return self._operator.next_timer_ms
 
-    def _take(self, number: int, messages: pa.Table, now_ms: int | None, results: str) -> None:
+    def _add_messages(self, number: int, messages: pa.Table, now_ms: int | None, results: str) -> None:
         """Take messages of an input; what is due by the clock then comes, as `timeout` gives it. what: that is due."""
         if now_ms is None and self.plan.by_clock:
             raise OptionError(f"the plan has {results} by the clock: give add_message the wall-clock time as now_ms")
@@ -120,7 +120,7 @@ class WindowOperator(StandaloneOperator[StorePlan]):
         now_ms: wall-clock time, needed for panes by the clock; those that are due by then come, as `timeout` gives
         them. Raises InputError for a missing column.
         """
-        self._take(0, messages, now_ms, "panes")
+        self._add_messages(0, messages, now_ms, "panes")
 
     def watermark(self, time_ms: int) -> None:
         """Promise that no message below this event time is expected; a lower one than before has no effect."""

@@ -46,7 +46,7 @@ class AsyncCalls:
     capacity: int
     timeout_ms: int
     called: str
-    hidden: tuple[str, ...] = ()
+    hidden_columns: tuple[str, ...] = ()
 
 
 class RunningCalls(Generic[T]):
@@ -115,7 +115,7 @@ class RunningCalls(Generic[T]):
 
     async def _answer(self, rows: pa.Table) -> pa.Table:
         try:
-            return await self._calls.run(rows.drop_columns(list(self._calls.hidden)))
+            return await self._calls.run(rows.drop_columns(list(self._calls.hidden_columns)))
         except (SystemExit, KeyboardInterrupt) as error:  # either would end the thread of the loop
             raise CallError(error_text(error)) from error
 

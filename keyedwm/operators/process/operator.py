@@ -205,9 +205,9 @@ class PerKeyProcessOperator(ProcessOperator):
         """The number of rows that the processor holds."""
         return sum(rows for log, rows in self._logs.rows.items() if not is_own(log, KEYS_LOG))
 
-    def standing(self) -> KeyStanding:
+    def key_summary(self) -> KeyStanding:
         """Return how the keys stand at the end of a batch."""
-        return self._own.standing()
+        return self._own.key_summary()
 
     def output_watermark_ms(self, watermark_ms: int) -> int:
         """Return what the processor makes of `W - behind`."""
@@ -216,18 +216,18 @@ class PerKeyProcessOperator(ProcessOperator):
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
         """Hand rows to the processor, then the keys whose watermarks they have raised."""
         owners = self._own.numbers(key_columns(self._plan.owners, rows), rows.num_rows)
-        before = self._own.reached()
+        before = self._own.effective_ms()
         watermarks = before[owners]
         channels = None
         if self._plan.channel:
             channels = hashed_rows([contiguous(rows[name]) for name in self._plan.channel], rows.num_rows)
         times = ints(contiguous(rows[self._plan.inputs[input_number].time]))
         if (late := times < watermarks).any():
-            self._own.lost(owners[late], np.ones(int(late.sum()), np.int64))
+            self._own.count_dropped(owners[late], np.ones(int(late.sum()), np.int64))
         self._own.advance(owners, None if channels is None else channels.view(np.int64), times, row_by_row=False)
         with_watermarks = rows.append_column(KEY_WATERMARK, _times(watermarks))
         yield from super().on_rows(input_number, with_watermarks, now_ms)
-        yield from self._tell(input_number, sorted_distinct(owners), before)
+        yield from self._emit_key_watermarks(input_number, sorted_distinct(owners), before)
 
     def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:
         """Tell `W - behind`, then the keys that W has made idle."""
@@ -241,7 +241,7 @@ class PerKeyProcessOperator(ProcessOperator):
         if len(idle):
             before = self._own.recorded()
             self._own.close_idle(idle, _done_ms)
-            yield from self._tell(input_number, idle, before, self._own.recorded())
+            yield from self._emit_key_watermarks(input_number, idle, before, self._own.recorded())
 
     def _manifest_state(self) -> dict[str, Any]:
         return {**super()._manifest_state(), KEYS_STATE: self._own.state()}
@@ -249,9 +249,11 @@ class PerKeyProcessOperator(ProcessOperator):
     def _merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
         return self._own.merge(tables) if self._own.owns(log) else super()._merge(log, tables)
 
-    def _tell(self, input_number: int, owners: Ints, before: Ints, after: Ints | None = None) -> Iterator[Output]:
+    def _emit_key_watermarks(
+        self, input_number: int, owners: Ints, before: Ints, after: Ints | None = None
+    ) -> Iterator[Output]:
         """Tell the processor those of these owners whose watermarks have risen."""
-        now = (self._own.reached() if after is None else after)[owners]
+        now = (self._own.effective_ms() if after is None else after)[owners]
         risen = np.flatnonzero(now > before[owners])
         if len(risen):
             owners, now = owners[risen], now[risen]

@@ -44,7 +44,7 @@ class ProcessInput:
         """The columns that are shipped."""
         return tuple(self.schema.names)
 
-    def staged(self, rows: pa.Table) -> pa.Table:
+    def exchange_rows(self, rows: pa.Table) -> pa.Table:
         """Return the rows that are shipped: those with an event time, keys such that equal ones are alike."""
         rows = rows.filter(pc.is_valid(rows[self.time]))
         for name in self.by:

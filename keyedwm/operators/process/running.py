@@ -42,7 +42,7 @@ class Running(Processor):
 
     def on_rows(self, input_number: int, rows: pa.Table) -> Iterable[pa.Table]:  # noqa: ARG002
         """Let rows wait for the watermark; late ones are counted, or refused."""
-        watermarks, per_key = self._counted(rows), KEY_WATERMARK in rows.column_names
+        watermarks, per_key = self._row_watermarks(rows), KEY_WATERMARK in rows.column_names
         rows = rows.select(self._plan.schema.names)
         for name in RECORD:
             if rows[name].null_count:
@@ -94,7 +94,7 @@ class Running(Processor):
         """Return the slices in which rows wait, in order."""
         return sorted(int(log.removeprefix(_WAITING)) for log in self.state.logs(_WAITING))
 
-    def _counted(self, rows: pa.Table) -> Ints:
+    def _row_watermarks(self, rows: pa.Table) -> Ints:
         """Return the watermark that counts for each row."""
         if KEY_WATERMARK in rows.column_names:
             return ints(contiguous(pc.fill_null(rows[KEY_WATERMARK], _NEVER)))

@@ -124,9 +124,9 @@ class Elements:
         """The keys by number."""
         return self.entries.keys
 
-    def take(self, places: Ints) -> Elements:
+    def take_rows(self, places: Ints) -> Elements:
         """The elements at these places."""
-        return Elements(self.entries.take(places), self.times[places])
+        return Elements(self.entries.take_rows(places), self.times[places])
 
     def and_then(self, others: Elements) -> Elements:
         """These elements and others behind them."""
@@ -147,7 +147,7 @@ class RunningKeys:
         if table is not None:
             numbers = self._keys.numbers(key_columns(plan.by, table), table.num_rows)
             known = Elements(read_entries(plan, numbers, table), ints(contiguous(table[_LAST])))
-            self.elements = known.take(newest([numbers]))
+            self.elements = known.take_rows(newest([numbers]))
 
     def numbers(self, columns: list[pa.Array], rows: int) -> Ints:
         """Return the number of each row's key."""
@@ -158,7 +158,7 @@ class RunningKeys:
         before = self._of(sorted_distinct(rows.keys))
         both = before.and_then(rows)
         order = np.argsort(both.keys, kind="stable")
-        both = both.take(order)
+        both = both.take_rows(order)
         begins = np.diff(both.keys, prepend=-1) != 0
         last = np.append(np.flatnonzero(begins)[1:], len(both)) - 1  # of each key
         if self._plan.keep_ms is not None:
@@ -178,7 +178,7 @@ class RunningKeys:
         keep_ms = self._plan.keep_ms
         if keep_ms is None:
             return self.elements
-        return self.elements.take(np.flatnonzero(self.elements.times + keep_ms >= watermark_ms))
+        return self.elements.take_rows(np.flatnonzero(self.elements.times + keep_ms >= watermark_ms))
 
     def changed(self) -> pa.Table:
         """Return what `go_on` learned as a table of the log."""
@@ -194,16 +194,16 @@ class RunningKeys:
         of_key = np.repeat(np.arange(len(last)), np.diff(last, prepend=-1))
         places = np.flatnonzero(np.arange(len(both)) >= newest)
         groups = Groups(of_key[places], len(last))
-        entries = merged(self._plan, both.entries.take(places), groups, both.keys[last])
-        self._put(Elements(entries, both.times[last]))
+        entries = merged(self._plan, both.entries.take_rows(places), groups, both.keys[last])
+        self._replace(Elements(entries, both.times[last]))
         self._changed = np.concatenate([self._changed, both.keys[last]])
 
-    def _put(self, newer: Elements) -> None:
+    def _replace(self, newer: Elements) -> None:
         """Know this of these keys, which ascend, from now on."""
         places, known = self._places(newer.keys)
         order, behind = np.arange(len(self.elements)), len(self.elements) + np.arange(len(newer))
         order[places[known]] = behind[known]
-        self.elements = self.elements.and_then(newer).take(np.insert(order, places[~known], behind[~known]))
+        self.elements = self.elements.and_then(newer).take_rows(np.insert(order, places[~known], behind[~known]))
 
     def _places(self, keys: Ints) -> tuple[Ints, Flags]:
         """Return the places of these keys among the known keys, and which of them are known."""
@@ -215,7 +215,7 @@ class RunningKeys:
     def _of(self, keys: Ints) -> Elements:
         """Return what is known of those of these keys of which something is, in their order."""
         places, known = self._places(keys)
-        return self.elements.take(places[known])
+        return self.elements.take_rows(places[known])
 
 
 def _up_to(function: AggregateFunction, columns: Sequence[Column], first: Ints, row_places: Ints) -> Sequence[Column]:

@@ -62,15 +62,15 @@ def lines_of(description: Mapping[str, Any], of: str = "") -> Iterator[str]:
                 yield f"{of}{name} {number}={one['name']}"
                 yield from lines_of(one, f"{one['name']}: ")
         elif isinstance(value, list) and value and isinstance(value[0], list):
-            yield from (f"{of}{name} {words(one)}" for one in value)
+            yield from (f"{of}{name} {text_of(one)}" for one in value)
         else:
-            yield f"{of}{name}={words(value)}"
+            yield f"{of}{name}={text_of(value)}"
 
 
-def words(value: Any) -> str:
+def text_of(value: Any) -> str:
     """Return a value of a description in words."""
     if isinstance(value, (list, tuple)):
-        return " ".join(map(words, value)) or "none"
+        return " ".join(map(text_of, value)) or "none"
     return "none" if value is None else str(value)
 
 

@@ -55,7 +55,7 @@ class Entries:
     def __len__(self) -> int:
         return len(self.keys)
 
-    def take(self, places: Ints) -> Entries:
+    def take_rows(self, places: Ints) -> Entries:
         """The entries at these places."""
         return Entries(
             self.keys[places],

@@ -49,7 +49,7 @@ class HashedKeys(KeyDictionary):
         if hashes is None:
             hashes = hash_of(columns, rows)
         self._make_room(rows)
-        numbers, firsts = _put(hashes, self._places, self._hashes, self.count)
+        numbers, firsts = _insert(hashes, self._places, self._hashes, self.count)
         if len(firsts):
             self._learn_rows(columns, firsts, rows)
         is_known = np.ones(rows, np.bool_)
@@ -62,10 +62,10 @@ class HashedKeys(KeyDictionary):
     def find(self, columns: Sequence[pa.Array], hashes: Ints, first: int = 0) -> tuple[Ints, Ints]:
         """Return the rows of keys with a number, and these numbers, which are `first` or above; nothing is learned."""
         marks = self._marks() if len(hashes) > self.count else _NO_MARKS
-        rows, numbers = _found(hashes, marks, self._places, self._hashes, 0 if self._one_hash else first)
+        rows, numbers = _find_rows(hashes, marks, self._places, self._hashes, 0 if self._one_hash else first)
         if not self._one_hash and same_keys(columns, rows, self._columns, numbers):
             return rows, numbers
-        rows, _ = _found(hashes, marks, self._places, self._hashes, 0)
+        rows, _ = _find_rows(hashes, marks, self._places, self._hashes, 0)
         among, places = self._plain(), pa.array(rows)
         key_rows = [column.take(places).cast(known.type) for column, known in zip(columns, self._columns, strict=True)]
         numbers = among.numbers(key_rows, len(rows))
@@ -80,7 +80,7 @@ class HashedKeys(KeyDictionary):
         is_used = np.zeros(self.count, np.bool_)
         is_used[numbers] = True
         used_numbers = np.flatnonzero(is_used)
-        prefixes = _words(*_text(column), used_numbers)
+        prefixes = _prefix_numbers(*_text(column), used_numbers)
         order = np.argsort(prefixes)
         if (np.diff(prefixes[order]) == 0).any():
             return super().ranks(numbers)
@@ -215,7 +215,7 @@ def _same_texts(  # noqa: PLR0917  a loop over plain arrays
 
 
 @compiled
-def _words(octets: Ints, begins: Ints, rows: Ints) -> NDArray[np.uint64]:
+def _prefix_numbers(octets: Ints, begins: Ints, rows: Ints) -> NDArray[np.uint64]:
     """Return eight bytes of each text as a number of their order, from the first byte in which two of them differ."""
     shared = begins[rows[0] + 1] - begins[rows[0]] if rows.shape[0] else 0
     for row in rows:
@@ -264,7 +264,7 @@ def _shift(size: int) -> int:
 
 
 @compiled
-def _put(hashes: Ints, places: Places, known: Ints, count: int) -> tuple[Ints, Ints]:
+def _insert(hashes: Ints, places: Places, known: Ints, count: int) -> tuple[Ints, Ints]:
     """Return the number of each hash, and the first row of each new one; both tables take the new ones."""
     mask, shift = places.shape[0] - 1, _shift(places.shape[0])
     numbers, firsts = np.empty(hashes.shape[0], np.int64), np.empty(hashes.shape[0], np.int64)
@@ -307,7 +307,7 @@ def _marked(hashes: Ints, size: int) -> Ints:
 
 
 @compiled
-def _found(hashes: Ints, marks: Ints, places: Places, known: Ints, first: int) -> tuple[Ints, Ints]:
+def _find_rows(hashes: Ints, marks: Ints, places: Places, known: Ints, first: int) -> tuple[Ints, Ints]:
     """Return the rows whose hash has a number from `first` on, and these numbers; marks: see `_marked`."""
     mask, mask_of_words, shift = places.shape[0] - 1, marks.shape[0] - 1, _shift(places.shape[0])
     count = 0

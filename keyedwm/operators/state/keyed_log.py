@@ -52,7 +52,7 @@ class KeyedRows:
         """The columns."""
         return [getattr(self, one.name) for one in fields(self)]
 
-    def take(self: _Rows, places: Ints | Flags) -> _Rows:
+    def take_rows(self: _Rows, places: Ints | Flags) -> _Rows:
         """Return some of the rows."""
         return type(self)(*(column[places] for column in self.columns()))
 
@@ -62,7 +62,7 @@ class KeyedRows:
 
     def newest(self: _Rows) -> _Rows:
         """Return of the rows of each identity the last one, in order of key and identity."""
-        return self.take(newest([self.keys, *(getattr(self, name) for name in self.IDENTITY)]))
+        return self.take_rows(newest([self.keys, *(getattr(self, name) for name in self.IDENTITY)]))
 
     def is_alive(self) -> Flags:
         """Return which rows tell of something that is still there."""
@@ -124,7 +124,7 @@ class KeyedLog(Generic[_Rows]):
         self._tables = KeyedTables(of, by)
         self.keys = KeyDictionary(by, logs.limits.few_keys) if keys is None else keys
         rows = self._tables.rows(self.keys, logs.read(name))
-        self._know(rows.take(rows.is_alive()))
+        self._know(rows.take_rows(rows.is_alive()))
 
     def _know(self, rows: _Rows) -> None:
         self.rows = rows
@@ -133,10 +133,10 @@ class KeyedLog(Generic[_Rows]):
         """Return the number of the key of each row; floats are equal as Spark groups them."""
         return self.keys.numbers(key_columns(self._by, rows), rows.num_rows)
 
-    def put(self, rows: _Rows) -> None:
+    def put_rows(self, rows: _Rows) -> None:
         """Let these rows count from now on; of equal identities the last one does."""
         both = self.rows.with_others(rows).newest()
-        self._know(both.take(both.is_alive()))
+        self._know(both.take_rows(both.is_alive()))
         self._write(rows)
 
     def change(self, places: Ints, rows: _Rows) -> None:
@@ -149,7 +149,7 @@ class KeyedLog(Generic[_Rows]):
 
     def forget(self, is_forgotten: Flags) -> None:
         """Forget rows of which the reader of the log knows by itself that they do not count."""
-        self._know(self.rows.take(~is_forgotten))
+        self._know(self.rows.take_rows(~is_forgotten))
 
     def tidy(self) -> None:
         """Write the log anew if most of its rows do not count any more."""
@@ -193,7 +193,7 @@ class PairLog:
         if len(pairs):
             self._logs.append(self._name, self._tables.table(keys, pairs))
 
-    def take(self, keys: KeyDictionary) -> Pairs:
+    def pop_all(self, keys: KeyDictionary) -> Pairs:
         """Return all pairs, each once, and remove them."""
         pairs = self._tables.rows(keys, self._logs.read(self._name))
         self.clear()

@@ -177,7 +177,8 @@ class TableLogs:
         self._store = store
         self.limits = limits_of(store)
         self.rows: dict[str, int] = dict(state.get("rows", {}))  # of each log, where that is known
-        self._tried: dict[str, int] = dict(state.get("tried", {}))  # log → bytes when it was last tried as a whole
+        # Log → bytes when it was last tried as a whole.
+        self._tried_bytes: dict[str, int] = dict(state.get("tried", {}))
         self._parts: dict[str, dict[int, int]] = {}  # log → part number → bytes
         self._decoded: dict[str, pa.Table] = {}
         self._appended: dict[str, list[pa.Table]] = {}
@@ -192,7 +193,7 @@ class TableLogs:
 
     def state(self) -> dict[str, Any]:
         """Return the state beside the blobs, ready for JSON."""
-        return {"rows": self.rows, "tried": self._tried}
+        return {"rows": self.rows, "tried": self._tried_bytes}
 
     def names(self, prefix: str) -> Iterator[str]:
         """Yield the logs whose names begin so."""
@@ -217,7 +218,7 @@ class TableLogs:
         """Remove a log."""
         self._appended.pop(log, None)
         self.rows.pop(log, None)
-        self._tried.pop(log, None)
+        self._tried_bytes.pop(log, None)
         for number in self._parts.pop(log, ()):
             self._remove(_name(log, number))
 
@@ -262,7 +263,7 @@ class TableLogs:
         """Write a log that has grown by half anew, if the same keys have come so often that this halves it."""
         parts = self._parts[log]
         size = sum(parts.values())
-        if len(parts) < 2 or size < max(self.limits.whole_bytes, 3 * self._tried.get(log, 0) // 2):
+        if len(parts) < 2 or size < max(self.limits.whole_bytes, 3 * self._tried_bytes.get(log, 0) // 2):
             return
         table = merge(log, [self._part(log, number) for number in sorted(parts)])
         if 2 * table.nbytes <= size:
@@ -273,7 +274,7 @@ class TableLogs:
             parts.clear()
             self.rows[log] = table.num_rows
             self._write(log, table, blobs)
-        self._tried[log] = sum(parts.values())
+        self._tried_bytes[log] = sum(parts.values())
 
     def _part(self, log: str, number: int) -> pa.Table:
         name = _name(log, number)

@@ -66,7 +66,7 @@ def async_map(
         capacity=whole("capacity", str(capacity)),
         timeout_ms=duration_ms("timeout", timeout),
         called=_called(fn),
-        hidden=tuple(name for name in kept_columns(schema_in) if not name.startswith(EVENT_TIME)),
+        hidden_columns=tuple(name for name in kept_columns(schema_in) if not name.startswith(EVENT_TIME)),
     )
     if not calls.timeout_ms:
         raise OptionError(f"async_map: timeout={timeout!r}: a time in which a call can answer is expected")

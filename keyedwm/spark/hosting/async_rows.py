@@ -86,7 +86,7 @@ class AsyncRows(VersionChecked):
 
     @property
     def _watermarks(self) -> list[str]:
-        return [name for name in self.calls.hidden if name not in (CONTROL, REJECTED)]
+        return [name for name in self.calls.hidden_columns if name not in (CONTROL, REJECTED)]
 
     def _laid_out(self, left: Iterable[tuple[pa.Table, pa.Table] | pa.Table]) -> Iterator[pa.RecordBatch]:
         """Lay out what leaves; neighbouring control rows share a batch."""
@@ -116,7 +116,7 @@ class AsyncRows(VersionChecked):
         about = f"async_map: {self.calls.called} returned"
         if not isinstance(answer, pa.Table):
             raise InputError(f"{about} {type(answer).__name__} for {worded(rows)}: an Arrow table is expected")
-        expected = [name for name in self.result.names if name not in self.calls.hidden]
+        expected = [name for name in self.result.names if name not in self.calls.hidden_columns]
         missing = [name for name in expected if answer.column_names.count(name) != 1]
         if missing:
             raise InputError(
@@ -124,7 +124,7 @@ class AsyncRows(VersionChecked):
                 f"{', '.join(expected)} are expected, each once, and {', '.join(missing)} is missing or there twice"
             )
         constants = {name: pa.repeat(rows[name][0], answer.num_rows) for name in self._watermarks}
-        for name in {CONTROL, REJECTED}.intersection(self.calls.hidden):
+        for name in {CONTROL, REJECTED}.intersection(self.calls.hidden_columns):
             constants[name] = pa.nulls(answer.num_rows, self.schema_in.field(name).type)
         try:
             arrays = [

@@ -22,7 +22,7 @@ from keyedwm.operators.messages.join.staged_join import StagedWindowJoin
 from keyedwm.operators.messages.retention import StoreCounts
 from keyedwm.operators.messages.staged_operator import StagedOperator
 from keyedwm.operators.messages.staged_store import StagedStore
-from keyedwm.operators.protocol import AnyPlan, operator_of, output_watermarks_ms, standing_of
+from keyedwm.operators.protocol import AnyPlan, key_summary_of, operator_of, output_watermarks_ms
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.blobs import packed
 from keyedwm.operators.state.store import BlobStore, StateChanges
@@ -133,7 +133,7 @@ def _of_keys(summary: KeyStanding) -> Iterator[dict[str, Any]]:
     yield {"keys_forgotten": summary.forgotten}
     yield from ({"keys_behind_ms": by_ms, "keys": keys} for by_ms, keys in summary.behind)
     yield from ({"key": key, "key_behind_ms": by_ms} for key, by_ms in summary.slowest)
-    yield from ({"key": key, "key_dropped_rows": rows} for key, rows in summary.dropped)
+    yield from ({"key": key, "key_dropped_rows": rows} for key, rows in summary.dropped_rows)
 
 
 class BucketBatch:
@@ -170,7 +170,7 @@ class BucketBatch:
     @property
     def store_counts(self) -> StoreCounts:
         """The counts of the messages of windows that keep them, in this batch."""
-        return self._operator.counted if isinstance(self._operator, StagedOperator) else StoreCounts()
+        return self._operator.batch_counts if isinstance(self._operator, StagedOperator) else StoreCounts()
 
     @property
     def next_timer_ms(self) -> int | None:
@@ -256,7 +256,7 @@ class BucketBatch:
         """Return the row of `EMITTED` with the control rows and the metrics, which alone names the bucket, and rows of
         how its keys stand, where they have watermarks of their own.
         """
-        counts, summary = self.store_counts, standing_of(self._operator)
+        counts, summary = self.store_counts, key_summary_of(self._operator)
         last = {
             "control": encode_rows(self._control),
             "late_rows": self.late_rows,

@@ -55,7 +55,8 @@ class HllSketch(AggregateFunction):
         """Return the coupons or registers of each group."""
         takes_part, first, second = murmured(values)
         none = np.empty((0, 1 << self.lg_k), np.uint8)
-        return self._kept(groups.ids[takes_part], _coupons(first, second), np.empty(0, np.int64), none, groups.count)
+        coupons = _coupons(first, second)
+        return self._coupons_or_registers(groups.ids[takes_part], coupons, np.empty(0, np.int64), none, groups.count)
 
     def merge(self, columns: Sequence[Column], groups: Groups) -> list[Column]:
         """Return the union of each group."""
@@ -104,9 +105,9 @@ class HllSketch(AggregateFunction):
         full = is_full[rows]
         registers = columns[1].flatten().to_numpy().reshape(-1, 1 << self.lg_k)[place[rows[full]]]
         owners = np.repeat(owner, lengths(coupons))
-        return self._kept(owners, coupons.flatten().to_numpy(), owner[full], registers, count)
+        return self._coupons_or_registers(owners, coupons.flatten().to_numpy(), owner[full], registers, count)
 
-    def _kept(
+    def _coupons_or_registers(
         self, owners: Ints, coupons: NDArray[np.uint32], of_registers: Ints, registers: NDArray[np.uint8], count: int
     ) -> list[Column]:
         """Return each group's coupons, in order, or its registers; owners, of_registers: the groups of both."""

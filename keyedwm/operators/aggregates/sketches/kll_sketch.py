@@ -35,7 +35,7 @@ class KllSketch(Spread):
     k: int
     result = pa.binary()
 
-    def shown(self, entries: Entries) -> pa.Array:
+    def results(self, entries: Entries) -> pa.Array:
         """Return the sketches, compact."""
         counts = np.diff(np.append(0, np.cumsum(entries.counts))[entries.borders])
         items, item_counts, levels, level_counts = _laid_out(

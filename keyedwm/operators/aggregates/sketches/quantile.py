@@ -17,7 +17,7 @@ class ApproximateQuantile(Spread):
     share: float
     result = pa.float64()
 
-    def shown(self, entries: Entries) -> pa.Array:
+    def results(self, entries: Entries) -> pa.Array:
         """Return the values; null without any. NaN is above every number."""
         before = np.append(0, np.cumsum(entries.counts))[entries.borders]
         numbers = np.diff(before)

@@ -61,7 +61,7 @@ class Spread(AggregateFunction):
         codes, ids = _codes(numbers[~is_nan]), ids[~is_nan]
         order = sorted_by_number(ids, groups.count)
         borders = np.searchsorted(ids[order], np.arange(groups.count + 1))
-        return _kept(codes[order], np.ones(len(order), np.int64), borders, np.zeros(groups.count, np.int64), nans)
+        return _columns_of(codes[order], np.ones(len(order), np.int64), borders, np.zeros(groups.count, np.int64), nans)
 
     def merge(self, columns: Sequence[Column], groups: Groups) -> list[Column]:
         """Return the spread of each group."""
@@ -78,10 +78,10 @@ class Spread(AggregateFunction):
         codes, counts, dropped_bits, nans = columns
         borders = np.append(0, np.cumsum(lengths(codes)))
         values = _values(codes.flatten().to_numpy(), borders, dropped_bits)
-        return self.shown(Entries(values, counts.flatten().to_numpy(), borders, nans))
+        return self.results(Entries(values, counts.flatten().to_numpy(), borders, nans))
 
     @abstractmethod
-    def shown(self, entries: Entries) -> pa.Array:
+    def results(self, entries: Entries) -> pa.Array:
         """Return the result of each window."""
 
 
@@ -92,10 +92,10 @@ def _united(columns: Sequence[Column], rows: Ints, borders: Ints) -> list[Column
     np.maximum.at(dropped_bits, owner, columns[2][rows])
     nans = add_by_group(columns[3][rows], owner, len(borders) - 1)
     entries = np.append(0, np.cumsum(lengths(codes)))
-    return _kept(codes.flatten().to_numpy(), counts.flatten().to_numpy(), entries, dropped_bits, nans)
+    return _columns_of(codes.flatten().to_numpy(), counts.flatten().to_numpy(), entries, dropped_bits, nans)
 
 
-def _kept(codes: NDArray[np.uint64], counts: Ints, borders: Ints, dropped_bits: Ints, nans: Ints) -> list[Column]:
+def _columns_of(codes: NDArray[np.uint64], counts: Ints, borders: Ints, dropped_bits: Ints, nans: Ints) -> list[Column]:
     codes, counts, offsets, dropped_bits = _rounded(codes, counts, borders, dropped_bits)
     return [lists(offsets, pa.array(codes)), lists(offsets, pa.array(counts)), dropped_bits, nans]
 

@@ -52,7 +52,7 @@ class ThetaSketch(ListAggregate):
         borders = np.searchsorted(ids[order], np.arange(groups.count + 1))
         return [self._lowest(hashes[order] >> np.uint64(1), borders)]
 
-    def kept(self, columns: list[Column]) -> list[Column]:
+    def trim(self, columns: list[Column]) -> list[Column]:
         """Return the lowest hashes of each list."""
         borders = np.append(0, np.cumsum(lengths(columns[0])))
         return [self._lowest(columns[0].flatten().to_numpy(), borders)]

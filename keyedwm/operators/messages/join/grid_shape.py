@@ -20,11 +20,11 @@ from keyedwm.operators.messages.account import Messages
 from keyedwm.operators.messages.join.join_timeline import EVERYTHING, FULL, JoinTimeline, Waiting, reaching_back
 from keyedwm.operators.messages.join.pairs import (
     SideMessages,
-    chosen,
     laid_out,
     laid_out_alone,
     laid_out_window,
     matches,
+    one_pair_per_key,
 )
 from keyedwm.operators.messages.join.plan import LEFT, RIGHT, Keep, WindowJoinPlan
 from keyedwm.operators.messages.join.side import HeldSide, SideState, Taken
@@ -48,22 +48,22 @@ class JoinedGrids(MessageShape):
 
     def open(self, messages: Messages, now_ms: int | None) -> Iterator[Output]:
         """Join messages of a side, in any order, and hold them; now_ms: for pairs by the clock."""
-        for accepted in self.sides[messages.input_number].taken(messages):
+        for accepted in self.sides[messages.input_number].accept_messages(messages):
             if self._plan.keep is Keep.ALL:
                 yield from self._add(messages.input_number, accepted, now_ms)
             else:
-                yield from self._hold(messages.input_number, accepted)
-        yield from self._settle()
+                yield from self._buffer(messages.input_number, accepted)
+        yield from self._fire_due()
 
     def due(self, watermark_ms: int, input_number: int = 0) -> Iterator[Output]:
         """Take the watermark of a side; a lower one has no effect."""
         self.sides[input_number].watermark(watermark_ms)
-        yield from self._settle()
+        yield from self._fire_due()
 
-    def _settle(self) -> Iterator[Output]:
+    def _fire_due(self) -> Iterator[Output]:
         """Show what is due after one side has come further, and drop what is of no use any more."""
         yield from self._show_full()
-        yield from self._speak(self._horizon())
+        yield from self._fire_up_to(self._horizon())
         yield from self._forget()
 
     def next_due(self) -> int | None:
@@ -77,11 +77,11 @@ class JoinedGrids(MessageShape):
 
     def shrink(self) -> Iterator[Output]:
         """Drop the oldest windows beyond the limits of size."""
-        while (fullest := self._beyond()) is not None:
+        while (fullest := self._over_retention()) is not None:
             side, axis = fullest
             end = axis.oldest()[1]
-            yield from self._show_waiting(self._meeting(end - axis.grid.size + axis.grid.step))
-            yield from self._speak(end, Timing.EARLY)
+            yield from self._show_waiting(self._may_match(end - axis.grid.size + axis.grid.step))
+            yield from self._fire_up_to(end, Timing.EARLY)
             messages, size = axis.drop(end)
             side.account.release(messages, size, 1, over_limit=True)
             yield from self._forget()
@@ -89,7 +89,7 @@ class JoinedGrids(MessageShape):
     def end(self) -> Iterator[Output]:
         """Show what waits, and keep nothing."""
         yield from self._show_waiting(EVERYTHING)
-        yield from self._speak(HIGHEST)
+        yield from self._fire_up_to(HIGHEST)
         for side in self.sides:
             for axis in side.axes.values():
                 side.account.release(axis.forget(HIGHEST)[0])
@@ -106,9 +106,9 @@ class JoinedGrids(MessageShape):
         floor = min(LOWEST if axis is None else axis.floor for axis in windowed)
         return min(watermark_ms, floor - self._plan.overlap)
 
-    def held(self) -> int:
+    def message_count(self) -> int:
         """The number of messages that the sides hold."""
-        return sum(side.held[0] for side in self.sides)
+        return sum(side.totals[0] for side in self.sides)
 
     def merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
         """Merge parts of a log of a side."""
@@ -134,10 +134,10 @@ class JoinedGrids(MessageShape):
     def _add(self, number: int, accepted: Taken, now_ms: int | None) -> Iterator[Output]:
         """Join what is due at once with what is held, then hold it."""
         axis, at = accepted.axis, accepted.messages.at
-        expired = self._gone(number, axis)
+        expired = self._expired_before(number, axis)
         stays = axis.grid.slices(at) >= expired
         if not stays.all():
-            yield from self._show_waiting(self._meeting(expired))  # what is not held meets them now or never
+            yield from self._show_waiting(self._may_match(expired))  # what is not held meets them now or never
         waits = {
             Timing.EARLY: ~accepted.late & stays & self._policy.waits(Timing.EARLY),
             Timing.LATE: accepted.late & stays & self._policy.waits(Timing.LATE),
@@ -151,18 +151,18 @@ class JoinedGrids(MessageShape):
         buffered = accepted.messages.filter(stays)
         self.sides[number].account.release(len(at) - len(buffered))  # nothing to come would meet the others
         if len(buffered):
-            axis.hold(buffered, {kind: flags[stays] for kind, flags in waits.items()})
+            axis.buffer_messages(buffered, {kind: flags[stays] for kind, flags in waits.items()})
         for kind, flags in waits.items():
             self._policy.begin(kind, Now(now_ms, LOWEST), sorted_distinct(axis.grid.first_ends(at[flags])).tolist())
 
-    def _hold(self, number: int, accepted: Taken) -> Iterator[Output]:
+    def _buffer(self, number: int, accepted: Taken) -> Iterator[Output]:
         """Hold messages; windows that have their row give another one where it changes."""
         axis = accepted.axis
-        buffered = accepted.messages.filter(axis.grid.slices(accepted.messages.at) >= axis.gone)
+        buffered = accepted.messages.filter(axis.grid.slices(accepted.messages.at) >= axis.expired_before)
         self.sides[number].account.release(len(accepted.messages) - len(buffered))
         if not len(buffered):
             return
-        axis.hold(buffered, {})
+        axis.buffer_messages(buffered, {})
         offsets = self.sides[number].channels.offsets(buffered.rows)
         changed_ends = {
             end for start in sorted_distinct(axis.grid.slices(buffered.at)).tolist() for end in axis.grid.ends_of(start)
@@ -179,13 +179,13 @@ class JoinedGrids(MessageShape):
         horizons = [max((axis.horizon for axis in side.axes.values()), default=LOWEST) for side in self.sides]
         return min(horizons)
 
-    def _speak(self, horizon: int, timing: Timing = Timing.ON_TIME) -> Iterator[Output]:
+    def _fire_up_to(self, horizon: int, timing: Timing = Timing.ON_TIME) -> Iterator[Output]:
         """Show, up to this horizon of both sides, a row of each window (`keep`) or the messages without a partner."""
         if not self._plan.by_window or horizon <= self._full:
             return
         if self._plan.keep is Keep.ALL:
             for number in self._plan.outer:
-                yield from self._alone(number, horizon, timing)
+                yield from self._emit_unmatched(number, horizon, timing)
         else:
             for end in self._ends(horizon):
                 yield from self._window(end, timing)
@@ -202,18 +202,18 @@ class JoinedGrids(MessageShape):
                     ends.update(range(low, high + 1, axis.grid.step))
         return sorted(ends)
 
-    def _alone(self, number: int, horizon: int, timing: Timing) -> Iterator[Output]:
+    def _emit_unmatched(self, number: int, horizon: int, timing: Timing) -> Iterator[Output]:
         """Give the messages of a side whose last window ends by then, and that met nothing."""
         axis, other = self.sides[number].axes.get(0), self.sides[1 - number]
         if axis is None:
             return
         ends = axis.grid.last_ends(axis.store.slices)
         rows = axis.store.read_slices(axis.store.slices[(ends > self._full) & (ends <= horizon)])
-        own_messages = self.sides[number].shown(rows, np.zeros(rows.num_rows, bool))
+        own_messages = self.sides[number].side_messages(rows, np.zeros(rows.num_rows, bool))
         other_rows = other.visible(np.sort(own_messages.at))
-        other_messages = other.shown(other_rows, np.zeros(other_rows.num_rows, bool))
+        other_messages = other.side_messages(other_rows, np.zeros(other_rows.num_rows, bool))
         sides = (own_messages, other_messages) if number == LEFT else (other_messages, own_messages)
-        unmatched = np.setdiff1d(np.arange(rows.num_rows), matches(self._plan, *sides).met(number))
+        unmatched = np.setdiff1d(np.arange(rows.num_rows), matches(self._plan, *sides).matched_places(number))
         yield from self._give_alone(number, own_messages, unmatched, timing)
 
     def _give_alone(self, number: int, messages: SideMessages, at: Ints, timing: Timing) -> Iterator[Output]:
@@ -230,14 +230,14 @@ class JoinedGrids(MessageShape):
         """Give the rows of a window that is held whole; is_new: which messages of a side a row must have one of."""
         axes = self._axes()
         start = end - self._plan.grid().size
-        if any(axis is None or start < axis.gone for axis in axes):
+        if any(axis is None or start < axis.expired_before for axis in axes):
             return
         both = []
         for side, axis in zip(self.sides, axes, strict=True):
             rows = axis.store.read(start, end) if axis is not None else None
-            both.append(side.shown(rows, np.zeros(0 if rows is None else rows.num_rows, bool)))
+            both.append(side.side_messages(rows, np.zeros(0 if rows is None else rows.num_rows, bool)))
         left, right = both
-        pairs = chosen(self._plan, left, right)
+        pairs = one_pair_per_key(self._plan, left, right)
         if is_new is not None:
             has_new = np.append(is_new(both), False)[pairs[number]]  # -1 is none
             pairs = pairs[LEFT][has_new], pairs[RIGHT][has_new]
@@ -266,7 +266,7 @@ class JoinedGrids(MessageShape):
             for axis in self._all_axes():
                 ends = axis.waiting_for(kind)
                 is_shown = which[kind](axis, ends)
-                axis.shown(kind, is_shown)
+                axis.clear_waiting(kind, is_shown)
                 left.append(ends[~is_shown])
             self._policy.left(kind, np.concatenate(left).tolist())
 
@@ -277,10 +277,14 @@ class JoinedGrids(MessageShape):
             return
         for number, side in enumerate(self.sides):
             other = 1 - number
-            reach = np.sort(self.sides[other].shown(new[other], late[other]).at) if self._plan.both_windowed else None
+            reach = (
+                np.sort(self.sides[other].side_messages(new[other], late[other]).at)
+                if self._plan.both_windowed
+                else None
+            )
             visible = side.visible(reach) if counts[other] else new[number].slice(0, 0)
             rows = pa.concat_tables([new[number], visible])
-            both.append(side.shown(rows, np.append(late[number], np.zeros(visible.num_rows, bool))))
+            both.append(side.side_messages(rows, np.append(late[number], np.zeros(visible.num_rows, bool))))
         left, right = both
         buffered = left.part(counts[LEFT])
         pairs = (
@@ -289,21 +293,21 @@ class JoinedGrids(MessageShape):
         )
         yield from laid_out(self._plan, left, right, pairs, self._logs.limits.piece_rows)
         for number in self._plan.outer:  # a message whose windows were all shown leaves at once if it has no partner
-            matched_places = np.concatenate([one.met(number) for one in pairs])
+            matched_places = np.concatenate([one.matched_places(number) for one in pairs])
             messages, places = both[number], np.setdiff1d(np.arange(counts[number]), matched_places)
             is_over = self._plan.grid().last_ends(messages.at[places]) <= self._full
             yield from self._give_alone(number, messages, places[is_over], Timing.LATE)
 
-    def _gone(self, number: int, axis: JoinTimeline) -> int:
+    def _expired_before(self, number: int, axis: JoinTimeline) -> int:
         """Return the first slice of an axis that is still of use."""
         if not self._plan.both_windowed or self._plan.is_rows:
-            return max(axis.gone, axis.outlived())
+            return max(axis.expired_before, axis.outlived())
         floor = max((one.floor for one in self.sides[1 - number].axes.values()), default=LOWEST)
         if self._plan.by_window:
             floor = min(floor, self._full)
-        return max(axis.gone, axis.out_of_reach(floor))
+        return max(axis.expired_before, axis.out_of_reach(floor))
 
-    def _meeting(self, before: int) -> Mapping[Timing, Waiting]:
+    def _may_match(self, before: int) -> Mapping[Timing, Waiting]:
         """Return which waiting messages could meet one before this place: of rows and unbounded sides any."""
         if not self._plan.both_windowed or self._plan.is_rows:
             return EVERYTHING
@@ -315,18 +319,18 @@ class JoinedGrids(MessageShape):
             (side, axis, before)
             for number, side in enumerate(self.sides)
             for axis in side.axes.values()
-            if (before := self._gone(number, axis)) > axis.gone
+            if (before := self._expired_before(number, axis)) > axis.expired_before
         ]
         some = [before for _, axis, before in leaving if len(axis.store.slices) and axis.store.slices[0] < before]
         if some:
-            yield from self._show_waiting(self._meeting(max(some)))
+            yield from self._show_waiting(self._may_match(max(some)))
         for side, axis, before in leaving:
             side.account.release(axis.forget(before)[0])
 
-    def _beyond(self) -> tuple[SideState, JoinTimeline] | None:
+    def _over_retention(self) -> tuple[SideState, JoinTimeline] | None:
         """Return the axis that must give a window: too many of its own, or else the oldest (of rows the fullest)."""
         limits = self._plan.retention
-        totals = [side.held for side in self.sides]
+        totals = [side.totals for side in self.sides]
         too_much = (
             limits.max_messages is not None and sum(messages for messages, _ in totals) > limits.max_messages
         ) or (limits.max_bytes is not None and sum(size for _, size in totals) > limits.max_bytes)

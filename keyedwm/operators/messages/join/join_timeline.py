@@ -49,13 +49,13 @@ class JoinTimeline:
         self.grid: Grid = plan.grid_of_side(side, first)
         self.horizon: int = state.get("horizon", LOWEST)
         self.floor: int = state.get("floor", LOWEST)
-        self.gone: int = state.get("gone", LOWEST)  # slices before this one are forgotten
-        self._passed: int = LOWEST  # the last full window when that was asked last
-        self.store = MessageStore(columns, channels, logs, place, self.gone)
+        self.expired_before: int = state.get("gone", LOWEST)  # slices before this one are forgotten
+        self._last_full: int = LOWEST  # the last full window when that was asked last
+        self.store = MessageStore(columns, channels, logs, place, self.expired_before)
 
     def state(self) -> dict[str, int]:
         """Return the state for a later instance, ready for JSON."""
-        known = {"horizon": self.horizon, "floor": self.floor, "gone": self.gone}
+        known = {"horizon": self.horizon, "floor": self.floor, "gone": self.expired_before}
         return {name: mark for name, mark in known.items() if mark != LOWEST}
 
     def floors(self, horizons: Ints) -> Ints:
@@ -87,8 +87,9 @@ class JoinTimeline:
 
     def fills(self) -> bool:
         """Whether windows have become full since this was asked last."""
-        before, self._passed = self._passed, int(self.grid.last_end_by(self.full)) if self.full > LOWEST else LOWEST
-        return self._passed > before
+        before = self._last_full
+        self._last_full = int(self.grid.last_end_by(self.full)) if self.full > LOWEST else LOWEST
+        return self._last_full > before
 
     def outlived(self) -> int:
         """Return the first slice of a window that takes messages of this side."""
@@ -104,7 +105,7 @@ class JoinTimeline:
         first_start = int(grid.last_end_by(floor)) + grid.step - grid.size
         return int(grid.last_starts(np.array(first_start - grid.size))) + grid.step
 
-    def hold(self, messages: Messages, waits: Mapping[Timing, Flags]) -> None:
+    def buffer_messages(self, messages: Messages, waits: Mapping[Timing, Flags]) -> None:
         """Store messages; waits: which of them are to be shown later, early or late."""
         rows, numbers, slices = messages.rows, messages.channels, self.grid.slices(messages.at)
         self.store.add(rows, messages.at, numbers, slices)
@@ -128,7 +129,7 @@ class JoinTimeline:
         rows = self.store.read_slices(sorted_distinct(slices))
         return rows.filter(pa.array(self.among(rows, numbers, offsets)))
 
-    def shown(self, timing: Timing, is_shown: Flags) -> None:
+    def clear_waiting(self, timing: Timing, is_shown: Flags) -> None:
         """These messages do not wait any more."""
         if is_shown.all():
             self._logs.drop(self._log(timing))
@@ -152,12 +153,12 @@ class JoinTimeline:
 
     def forget(self, before: int) -> tuple[int, int]:
         """Drop the slices before this one; return how many messages they held, and their bytes."""
-        self.gone = max(self.gone, before)
-        return self.store.forget(self.gone)
+        self.expired_before = max(self.expired_before, before)
+        return self.store.forget(self.expired_before)
 
     def oldest(self) -> tuple[int, int]:
         """Return how many windows hold only messages that are all kept, and the first of their ends."""
-        above = self.gone + self.grid.size - self.grid.step
+        above = self.expired_before + self.grid.size - self.grid.step
         lows, highs = self.grid.held_ends(self.store.slices, max(above, LOWEST), HIGHEST)
         return int(((highs - lows) // self.grid.step + 1).sum()), int(lows[0]) if len(lows) else HIGHEST
 
@@ -210,10 +211,10 @@ def reaching_back(size: int, before: int) -> Mapping[Timing, Waiting]:
     size: of the windows, which are of time and the same on both sides.
     """
 
-    def meant(_axis: JoinTimeline, ends: Ints) -> Flags:
+    def may_reach(_axis: JoinTimeline, ends: Ints) -> Flags:
         return ends - size < before
 
-    return {Timing.EARLY: meant, Timing.LATE: meant}
+    return {Timing.EARLY: may_reach, Timing.LATE: may_reach}
 
 
 EVERYTHING: Mapping[Timing, Waiting] = {Timing.EARLY: all_of_them, Timing.LATE: all_of_them}

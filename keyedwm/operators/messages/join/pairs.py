@@ -71,7 +71,7 @@ class Matches:
             if len(rows):
                 yield self.left[rows], self.right[entries]
 
-    def met(self, number: int) -> Ints:
+    def matched_places(self, number: int) -> Ints:
         """Return the places of the messages of a side that meet any."""
         if number == LEFT:
             return self.left[self.behind > self.first]
@@ -125,7 +125,7 @@ def keys_of(plan: WindowJoinPlan, left: SideMessages, right: SideMessages) -> tu
 NONE = -1
 
 
-def chosen(plan: WindowJoinPlan, left: SideMessages, right: SideMessages) -> tuple[Ints, Ints]:
+def one_pair_per_key(plan: WindowJoinPlan, left: SideMessages, right: SideMessages) -> tuple[Ints, Ints]:
     """Return the pairs of the first message of a key on each side, or of the last one; NONE where a side has none."""
     keys, known = keys_of(plan, left, right)
     heads = []
@@ -214,16 +214,16 @@ def laid_out_rows(
     indices = [pa.array(at, mask=at == NONE) for at in places]
     columns = []
     for one, side, name in plan.columns:
-        values = _taken(sides[side], name, indices[side], one.type)
+        values = _values_at(sides[side], name, indices[side], one.type)
         if side == LEFT and name in plan.shared and indices[LEFT].null_count:
-            values = pc.coalesce(values, _taken(sides[RIGHT], plan.shared[name], indices[RIGHT], one.type))
+            values = pc.coalesce(values, _values_at(sides[RIGHT], plan.shared[name], indices[RIGHT], one.type))
         columns.append(values)
     windows = _windows(plan, *edges)
     rows = pa.Table.from_arrays([*columns, windows, timing], schema=plan.result_schema)
     return Output(rows, no_times(rows.num_rows) if plan.is_rows else ends - 1)
 
 
-def _taken(messages: SideMessages, name: str, at: pa.Array, kind: pa.DataType) -> pa.Array:
+def _values_at(messages: SideMessages, name: str, at: pa.Array, kind: pa.DataType) -> pa.Array:
     if at.null_count == len(at):
         return pa.nulls(len(at), kind)
     return contiguous(messages.rows[name]).take(at)

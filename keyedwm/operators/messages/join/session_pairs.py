@@ -92,7 +92,7 @@ def chosen_pairs(left: Members, right: Members, keep: Keep) -> tuple[Ints, Ints]
     return at_left[differs], at_right[differs]
 
 
-def alone(members: Members, other: Members, keep: Keep) -> Ints:
+def unmatched_places(members: Members, other: Members, keep: Keep) -> Ints:
     """Return the places of new messages whose session has none of the other side; with `keep` one of each session."""
     is_matched = np.isin(members.sessions, other.sessions[other.known]) & members.known
     places = np.flatnonzero(~is_matched)

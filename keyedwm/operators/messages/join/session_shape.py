@@ -23,7 +23,14 @@ from keyedwm.operators.messages.account import Messages
 from keyedwm.operators.messages.arguments import validate_messages, validate_times
 from keyedwm.operators.messages.join.pairs import NONE, SideMessages, laid_out_rows
 from keyedwm.operators.messages.join.plan import LEFT, RIGHT, Emit, Keep, WindowJoinPlan, WindowJoinSide
-from keyedwm.operators.messages.join.session_pairs import Members, alone, chosen_pairs, in_turn, new_pairs, turns
+from keyedwm.operators.messages.join.session_pairs import (
+    Members,
+    chosen_pairs,
+    in_turn,
+    new_pairs,
+    turns,
+    unmatched_places,
+)
 from keyedwm.operators.messages.messages import message_bytes, places
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.sessions import OpenSessions, Parts, Sessions
@@ -61,11 +68,11 @@ class JoinedSessions(SessionShape):
         payload[number] = pa.StructArray.from_arrays(
             [contiguous(one) for one in rows.columns], fields=list(_whole(side))
         )
-        partition, arrivals = rows[side.partition].cast(pa.int64()), np.full(count_, self._given() + 1)
+        partition, arrivals = rows[side.partition].cast(pa.int64()), np.full(count_, self._input_count() + 1)
         if self._by_message:
             arrivals += turns(at, (topic, partition, rows[side.offset]))
         columns = [
-            *(rows[name] for name in side.on), _alone(side, rows, topic), pa.array(at, mask=missing), topic,
+            *(rows[name] for name in side.on), _unkeyed(side, rows, topic), pa.array(at, mask=missing), topic,
             partition, rows[side.offset], pa.repeat(pa.scalar(number, pa.int8()), count_), pa.array(arrivals),
             *payload,
         ]  # fmt: skip
@@ -105,17 +112,17 @@ class JoinedSessions(SessionShape):
         """Whether rows come with each message, and not when a session is complete."""
         return self._join.emit is not Emit.FINAL
 
-    def _given(self) -> int:
+    def _input_count(self) -> int:
         """Return how many messages came so far: the arrival of a call's messages is one higher, or counts on."""
         return sum(one.account.counts.given for one in self._inputs)
 
-    def _take(self, messages: Messages, now_ms: int | None) -> Iterator[Output]:
+    def _buffer_messages(self, messages: Messages, now_ms: int | None) -> Iterator[Output]:
         if not self._by_message:
-            yield from super()._take(messages, now_ms)
+            yield from super()._buffer_messages(messages, now_ms)
             return
         rows = messages.rows
         for places_of in in_turn(self._open.numbers(rows), ints(contiguous(rows["arrival"]))):
-            yield from super()._take(messages.take(places_of), now_ms)
+            yield from super()._buffer_messages(messages.take_rows(places_of), now_ms)
             yield from self._show(np.flatnonzero(self._has_news() & ~self._is_complete()), Timing.EARLY)
 
     def _release(self, last: int, *, over_limit: bool = False) -> Iterator[Output]:
@@ -123,13 +130,13 @@ class JoinedSessions(SessionShape):
         spans = self._spans.parts
         left = self._open.sessions.owners(spans.keys, spans.starts) == NONE
         if left.any():
-            self._spans.replace(left, spans.take(spans.keys[:0]))
+            self._spans.replace(left, spans.take_rows(spans.keys[:0]))
 
     def _panes(self, sessions: Sessions, timing: Timing, *, last: bool) -> Iterator[Output]:
         if self._by_message and (last or timing is Timing.ON_TIME):
             return  # all was said with the messages
         by_key = np.lexsort((sessions.starts, sessions.keys))
-        rows, owners = self._messages.of(self._open, sessions.take(by_key))
+        rows, owners = self._messages.of(self._open, sessions.take_rows(by_key))
         owners, at = by_key[owners], places(self._plan, rows)
         ranks = self.channels.ranks()[self.channels.numbers(rows)]
         order = np.lexsort((self.channels.offsets(rows), ranks, at, owners))
@@ -143,23 +150,25 @@ class JoinedSessions(SessionShape):
         where = [np.flatnonzero(side == number) for number in (LEFT, RIGHT)]
         members = [Members(owners[own_places], spans[own_places], known[own_places]) for own_places in where]
         if self._join.emit is Emit.FINAL:
-            self._remember(sessions, np.full(len(sessions), self._given()))
+            self._remember(sessions, np.full(len(sessions), self._input_count()))
         elif self._join.emit is Emit.PAIRED:
             left, right = (one.sessions[one.known] for one in members)
             joined_sessions = np.intersect1d(left, right)
             lasts = np.full(len(sessions), NONE)
             np.maximum.at(lasts, owners, ints(contiguous(rows["arrival"])))
-            self._remember(sessions.take(joined_sessions), lasts[joined_sessions])
-        messages = [self._shown(number, rows.take(pa.array(own_places))) for number, own_places in enumerate(where)]
-        for pairs in self._found(*members):
+            self._remember(sessions.take_rows(joined_sessions), lasts[joined_sessions])
+        messages = [
+            self._side_messages(number, rows.take(pa.array(own_places))) for number, own_places in enumerate(where)
+        ]
+        for pairs in self._find_pairs(*members):
             if len(pairs[LEFT]):
                 yield self._laid_out(sessions, (messages[LEFT], messages[RIGHT]), members, pairs, timing)
 
-    def _found(self, left: Members, right: Members) -> Iterator[tuple[Ints, Ints]]:
+    def _find_pairs(self, left: Members, right: Members) -> Iterator[tuple[Ints, Ints]]:
         """Yield the places of the messages of each row that leaves, NONE where it has none, so many at a time."""
         unmatched = []
         for number in self._join.outer:
-            members = alone(*((left, right) if number == LEFT else (right, left)), self._join.keep)
+            members = unmatched_places(*((left, right) if number == LEFT else (right, left)), self._join.keep)
             none = np.full(len(members), NONE)
             unmatched.append((members, none) if number == LEFT else (none, members))
         pieces: Iterable[tuple[Ints, Ints]] = [chosen_pairs(left, right, self._join.keep)]
@@ -187,7 +196,7 @@ class JoinedSessions(SessionShape):
         edges = sessions.starts[of], sessions.ends[of]
         return laid_out_rows(self._join, messages, (at_left, at_right), edges, pa.repeat(timing.value, len(of)))
 
-    def _shown(self, number: int, rows: pa.Table) -> SideMessages:
+    def _side_messages(self, number: int, rows: pa.Table) -> SideMessages:
         """Return the messages of a side as they came."""
         schema = self._join.sides[number].schema
         whole = contiguous(rows[PAYLOAD[number]]).flatten() if rows.num_rows else schema.empty_table().columns
@@ -208,7 +217,7 @@ class JoinedSessions(SessionShape):
             return
         spans = self._spans.parts
         by_key = np.lexsort((sessions.starts, sessions.keys))
-        inside = sessions.take(by_key).owners(spans.keys, spans.starts) != NONE
+        inside = sessions.take_rows(by_key).owners(spans.keys, spans.starts) != NONE
         none, one = np.zeros(len(sessions), np.int64), np.ones(len(sessions), np.int64)
         new_spans = Parts(sessions.keys, none, sessions.starts, sessions.ends, none, lasts, one, none, none, none)
         self._spans.replace(inside, new_spans)
@@ -234,7 +243,7 @@ class JoinedSessions(SessionShape):
         of_right = np.array([topic.startswith(topic_prefix(RIGHT)) for topic, _ in self.channels.known], np.bool_)[
             parts.channels
         ]
-        return [parts.take(~of_right), parts.take(of_right)]
+        return [parts.take_rows(~of_right), parts.take_rows(of_right)]
 
 
 def topic_prefix(number: int) -> str:
@@ -254,7 +263,7 @@ def plan_of_both(plan: WindowJoinPlan) -> StorePlan:
     )  # fmt: skip
 
 
-def _alone(side: WindowJoinSide, rows: pa.Table, topic: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+def _unkeyed(side: WindowJoinSide, rows: pa.Table, topic: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     """Return topic, partition and offset as the key of messages whose key is null, and null for the others."""
     if not any(rows[name].null_count for name in side.on):
         return pa.nulls(rows.num_rows, pa.string())

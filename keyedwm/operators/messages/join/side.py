@@ -23,7 +23,7 @@ from keyedwm.operators.messages.join.plan import WindowJoinPlan
 from keyedwm.operators.messages.listing import Listing
 from keyedwm.operators.messages.messages import MessageStore, places
 from keyedwm.operators.messages.plan import Reason
-from keyedwm.operators.messages.timeline import LOWEST, met
+from keyedwm.operators.messages.timeline import LOWEST, horizons_before
 from keyedwm.operators.messages.windows import CompletedBy
 from keyedwm.operators.panes import Timing
 from keyedwm.operators.state.store import TableLogs
@@ -64,12 +64,12 @@ class SideState:
             yield 2 * channel + self._number, axis
 
     @property
-    def held(self) -> tuple[int, int]:
+    def totals(self) -> tuple[int, int]:
         """The number of messages that are held, and their bytes."""
-        totals = [axis.store.held for axis in self.axes.values()]
+        totals = [axis.store.totals for axis in self.axes.values()]
         return sum(messages for messages, _ in totals), sum(size for _, size in totals)
 
-    def taken(self, messages: Messages) -> Iterator[Taken]:
+    def accept_messages(self, messages: Messages) -> Iterator[Taken]:
         """Yield the messages that a window takes, axis by axis; reject the others."""
         if self._plan.is_rows:
             for number in sorted_distinct(messages.channels).tolist():
@@ -86,7 +86,7 @@ class SideState:
         elif self._plan.retention.time_ms is not None:
             self._axis(0).leave(time_ms - self._plan.retention.time_ms)
 
-    def shown(self, rows: pa.Table, late: Flags) -> SideMessages:
+    def side_messages(self, rows: pa.Table, late: Flags) -> SideMessages:
         """Return messages of this side as they are joined."""
         at, numbers = places(self.columns, rows), self.channels.numbers(rows)
         first = np.zeros(len(at), np.int64)
@@ -123,7 +123,7 @@ class SideState:
     def _admitted(self, axis: JoinTimeline, messages: Messages) -> Taken:
         """Return the messages that a window takes, and let them move the horizon where they do."""
         at, moves = messages.at, self._plan.full is CompletedBy.MESSAGE and not self._plan.is_rows
-        horizons = met(at, axis.horizon) if moves else np.full(len(at), axis.horizon)
+        horizons = horizons_before(at, axis.horizon) if moves else np.full(len(at), axis.horizon)
         gap = axis.grid.in_a_gap(at)
         expired = (axis.grid.last_ends(at) <= axis.floors(horizons)) & ~gap
         late = np.zeros(len(at), bool) if self._side.unbounded else axis.grid.first_ends(at) <= horizons
@@ -170,7 +170,11 @@ class HeldSide:
 
     def _floor(self, axis: JoinTimeline) -> int:
         """Return the end of the last window that is gone: its slices are, or no side takes messages for it."""
-        expired = axis.gone if axis.gone == LOWEST else axis.gone + axis.grid.size - axis.grid.step
+        expired = (
+            axis.expired_before
+            if axis.expired_before == LOWEST
+            else axis.expired_before + axis.grid.size - axis.grid.step
+        )
         if self.plan.is_rows or not self.plan.both_windowed:
             return expired
         return max(expired, min(one.axes[0].floor if one.axes else LOWEST for one in self.sides))

@@ -96,16 +96,16 @@ class StagedWindowJoinOperator(StagedOperator):
     """A join of windows behind the operator protocol; see `protocol.Operator`."""
 
     def __init__(self, plan: StagedWindowJoin, store: BlobStore) -> None:
-        self._staged = plan
+        self._plan = plan
         super().__init__(join_operator(plan.plan, store))
 
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
         """Take messages of a side; all of a batch in one call, since their offsets are in no order."""
-        yield from self._leaving(self._kept.on_rows(input_number, rows, now_ms))
-        self._staged.rejected_rows.check(self.late_rows)
-        rejected = self._kept.rejected(input_number)
-        if rejected.num_rows and self._staged.late is LatePolicy.EMIT:
-            yield self._staged.rejected_rows.row(self._staged.rejected(input_number, rejected))
+        yield from self._leaving(self._operator.on_rows(input_number, rows, now_ms))
+        self._plan.rejected_rows.check(self.late_rows)
+        rejected = self._operator.rejected(input_number)
+        if rejected.num_rows and self._plan.late is LatePolicy.EMIT:
+            yield self._plan.rejected_rows.row(self._plan.rejected(input_number, rejected))
 
     def _leaving(self, outputs: Iterator[Output]) -> Iterator[Output]:
-        return map(self._staged.rejected_rows.result, outputs)
+        return map(self._plan.rejected_rows.result, outputs)

@@ -46,7 +46,7 @@ class WindowJoin(StandaloneOperator[WindowJoinPlan]):
         now_ms: wall-clock time, needed for pairs by the clock; what is due by then is shown. Raises InputError for a
         missing column.
         """
-        self._take(self.plan.number_of(side), messages, now_ms, "pairs")
+        self._add_messages(self.plan.number_of(side), messages, now_ms, "pairs")
 
     def watermark(self, side: str, time_ms: int) -> None:
         """Promise that no message of a side below this event time is expected; a lower one has no effect."""

@@ -20,7 +20,7 @@ from keyedwm.operators.messages.listing import Listing
 from keyedwm.operators.messages.messages import MessageStore
 from keyedwm.operators.messages.plan import Reason, StorePlan
 from keyedwm.operators.messages.shape import ShapeContext, StoreShape
-from keyedwm.operators.messages.timeline import HIGHEST, LOWEST, Timeline, met
+from keyedwm.operators.messages.timeline import HIGHEST, LOWEST, Timeline, horizons_before
 from keyedwm.operators.messages.windows import CompletedBy, HoppingWindow, RowWindow
 from keyedwm.operators.results import Output
 
@@ -42,7 +42,7 @@ class GridShape(StoreShape, windows=HoppingWindow):
             yield from self._take_in_turn(timeline, messages, now_ms)
         else:
             horizons = np.full(len(messages), LOWEST if timeline.horizon is None else timeline.horizon)
-            yield from timeline.take(self._admitted(timeline, messages, horizons), now_ms)
+            yield from timeline.buffer_messages(self._admitted(timeline, messages, horizons), now_ms)
 
     def due(self, watermark_ms: int, _input_number: int = 0) -> Iterator[Output]:
         """Complete windows; those that messages complete are only released by a watermark.
@@ -67,7 +67,7 @@ class GridShape(StoreShape, windows=HoppingWindow):
 
     def shrink(self) -> Iterator[Output]:
         """Drop the oldest window, until nothing is beyond a limit."""
-        while (timeline := self._beyond()) is not None:
+        while (timeline := self._over_retention()) is not None:
             end = timeline.oldest()[1]
             yield from timeline.show_unfinished(end)
             yield from self._release(timeline, end, over_limit=True)
@@ -85,9 +85,9 @@ class GridShape(StoreShape, windows=HoppingWindow):
         floor = self.timelines[0].floor if 0 in self.timelines else None
         return min(watermark_ms, LOWEST if floor is None else floor)
 
-    def held(self) -> int:
+    def message_count(self) -> int:
         """The number of messages that the slices hold."""
-        return sum(timeline.store.held[0] for timeline in self.timelines.values())
+        return sum(timeline.store.totals[0] for timeline in self.timelines.values())
 
     def merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
         """Merge parts of a log of a timeline."""
@@ -99,7 +99,7 @@ class GridShape(StoreShape, windows=HoppingWindow):
         first = min((end for _, end in oldest), default=HIGHEST) - self._grid(0).size if self.of_time else None
         return {
             "axes": {str(number): timeline.state() for number, timeline in self.timelines.items()},
-            "open": [sum(windows for windows, _ in oldest), self.held(), first],
+            "open": [sum(windows for windows, _ in oldest), self.message_count(), first],
         }
 
     def windows(self, start: int, end: int, *, by_key: bool) -> Iterator[Listing]:
@@ -139,8 +139,8 @@ class GridShape(StoreShape, windows=HoppingWindow):
         while len(messages):
             first = max(1, timeline.before_outlived(messages.at))
             now, messages = messages.part(0, first), messages.part(first)
-            horizons = met(now.at, LOWEST if timeline.horizon is None else timeline.horizon)
-            yield from timeline.take(self._admitted(timeline, now, horizons), now_ms)
+            horizons = horizons_before(now.at, LOWEST if timeline.horizon is None else timeline.horizon)
+            yield from timeline.buffer_messages(self._admitted(timeline, now, horizons), now_ms)
             yield from self._advance(timeline, int(now.at.max()) + known_ahead)
 
     def _admitted(self, timeline: Timeline, messages: Messages, horizons: Ints) -> Messages:
@@ -159,15 +159,15 @@ class GridShape(StoreShape, windows=HoppingWindow):
         yield from timeline.expire(last)
         self._account.release(*timeline.forgotten(), 1, over_limit=over_limit)
 
-    def _beyond(self) -> Timeline | None:
+    def _over_retention(self) -> Timeline | None:
         """Return the timeline whose oldest window must go: it has too many, or there is too much and it holds most."""
         limits, holding = self._plan.retention, [one for one in self.timelines.values() if len(one.store.slices)]
         for timeline in holding:
             if limits.max_windows is not None and timeline.oldest()[0] > limits.max_windows:
                 return timeline
         for place, most in enumerate((limits.max_messages, limits.max_bytes)):
-            if most is not None and sum(timeline.store.held[place] for timeline in holding) > most:
-                return max(holding, key=lambda timeline: timeline.store.held[place])
+            if most is not None and sum(timeline.store.totals[place] for timeline in holding) > most:
+                return max(holding, key=lambda timeline: timeline.store.totals[place])
         return None
 
 

@@ -40,11 +40,11 @@ class KeyedRowsShape(StoreShape):
         self._open = OpenKeys(self._plan.key_fields, self._logs, OPEN)
 
     @abstractmethod
-    def needed(self, counts: Ints) -> Ints:
+    def needed_messages(self, counts: Ints) -> Ints:
         """Return how many of the last messages of a key windows need, after so many came."""
 
     @abstractmethod
-    def begun(self, counts: Ints) -> Ints:
+    def open_windows(self, counts: Ints) -> Ints:
         """Return how many windows of a key hold a message and are not complete, after so many came."""
 
     @abstractmethod
@@ -58,7 +58,7 @@ class KeyedRowsShape(StoreShape):
     def shrink(self) -> Iterator[Output]:
         """Drop the keys whose messages lie farthest behind in offsets."""
         limits, places = self._plan.retention, self._open.rows
-        message_counts = self.needed(places.counts)
+        message_counts = self.needed_messages(places.counts)
         channels = channels_of(places.codes)
         age = np.array(self.channels.next, np.int64)[channels] - places.first
         ranks = self.channels.ranks()[channels], self._open.keys.ranks(keys_of(places.codes))
@@ -67,30 +67,30 @@ class KeyedRowsShape(StoreShape):
         for sizes, most in ((message_counts, limits.max_messages), (places.sizes, limits.max_bytes)):
             if most is not None:
                 is_over_limit |= int(sizes.sum()) - np.cumsum(sizes[order]) + sizes[order] > most
-        dropped_keys = places.take(np.sort(order[is_over_limit & (message_counts[order] > 0)]))
+        dropped_keys = places.take_rows(np.sort(order[is_over_limit & (message_counts[order] > 0)]))
         if len(dropped_keys.codes):
             yield from self.show_open(dropped_keys, Timing.EARLY, last=True)
             self._forget(dropped_keys)
-            messages, windows = self.needed(dropped_keys.counts), self.begun(dropped_keys.counts)
+            messages, windows = self.needed_messages(dropped_keys.counts), self.open_windows(dropped_keys.counts)
             self._account.release(messages.sum(), dropped_keys.sizes.sum(), windows.sum(), over_limit=True)
 
     def end(self) -> Iterator[Output]:
         """Show the windows that hold a message; forget all keys."""
         places = self._open.rows
-        self._account.release(self.held())
-        yield from self.show_open(places.take(self.needed(places.counts) > 0), Timing.ON_TIME)
+        self._account.release(self.message_count())
+        yield from self.show_open(places.take_rows(self.needed_messages(places.counts) > 0), Timing.ON_TIME)
         self._forget(places)
 
-    def held(self) -> int:
+    def message_count(self) -> int:
         """The number of messages that incomplete windows need."""
-        return int(self.needed(self._open.rows.counts).sum())
+        return int(self.needed_messages(self._open.rows.counts).sum())
 
     def compact(self) -> None:
         """Write a log anew, or drop it, if most of its rows are needed no more."""
         self._open.keys.compact([self._open])
         self._open.tidy()
-        if self._logs.is_mostly_old(MESSAGES, self.held()):
-            rows = self._held(self._open.rows)
+        if self._logs.is_mostly_old(MESSAGES, self.message_count()):
+            rows = self._buffered_messages(self._open.rows)
             self._logs.drop(MESSAGES)
             if rows.num_rows:
                 self._logs.append(MESSAGES, rows)
@@ -104,26 +104,28 @@ class KeyedRowsShape(StoreShape):
 
     def state(self) -> dict[str, Any]:
         """For a summary: how many windows and messages there are."""
-        windows = int((self.needed(self._open.rows.counts) > 0).sum())
-        return {"open": [windows, self.held(), None]}
+        windows = int((self.needed_messages(self._open.rows.counts) > 0).sum())
+        return {"open": [windows, self.message_count(), None]}
 
     def windows(self, start: int, end: int, *, by_key: bool) -> Iterator[Listing]:
         """List of each key on each channel the window that is complete next."""
         del by_key
         places = self._open.rows
-        places = places.take((self.needed(places.counts) > 0) & (places.last >= start) & (places.first <= end))
+        places = places.take_rows(
+            (self.needed_messages(places.counts) > 0) & (places.last >= start) & (places.first <= end)
+        )
         channels, numbers = channels_of(places.codes), keys_of(places.codes)
         order = np.lexsort((self._open.keys.ranks(numbers), self.channels.ranks()[channels], places.last))
-        places, channels, numbers = places.take(order), channels[order], numbers[order]
+        places, channels, numbers = places.take_rows(order), channels[order], numbers[order]
         yield Listing(
             self._open.keys.columns(numbers), places.first, places.last + 1, channels, places.first, places.last,
-            self.needed(places.counts), places.sizes, np.zeros(len(numbers), np.bool_),
+            self.needed_messages(places.counts), places.sizes, np.zeros(len(numbers), np.bool_),
         )  # fmt: skip
 
     def read(self, low: int, high: int) -> pa.Table:
         """Read the messages of all keys that have some there."""
         places = self._open.rows
-        return self._held(places.take((places.last >= low) & (places.first <= high)))
+        return self._buffered_messages(places.take_rows((places.last >= low) & (places.first <= high)))
 
     def oldest(self) -> tuple[Ints, Ints]:
         """The first offset of each channel: the places of a key's messages are counted from there."""
@@ -133,14 +135,14 @@ class KeyedRowsShape(StoreShape):
         """Return messages in order of code and offset, and their codes."""
         codes = self._open.codes(messages.rows, messages.channels)
         order = np.lexsort((messages.at, codes))
-        return messages.take(order), codes[order]
+        return messages.take_rows(order), codes[order]
 
     def _of_held(self, rows: pa.Table) -> tuple[Messages, Ints]:
         """Return messages that were held in order of code and offset, and their codes."""
         return self._in_order(Messages(rows, self.channels.offsets(rows), self.channels.numbers(rows)))
 
     def _know(self, before: KeyPlaces, counts: Ints, columns: tuple[Ints, Ints, Ints]) -> None:
-        self._open.put(KeyPlaces.of(before.codes, self.known(counts), *columns))
+        self._open.put_rows(KeyPlaces.of(before.codes, self.known(counts), *columns))
 
     def _forget(self, places: KeyPlaces) -> None:
         if len(places.codes):
@@ -163,10 +165,10 @@ class KeyedRowsShape(StoreShape):
             index=np.zeros(len(heads), np.int64), last=last,
         )  # fmt: skip
 
-    def _held(self, places: KeyPlaces) -> pa.Table:
+    def _buffered_messages(self, places: KeyPlaces) -> pa.Table:
         """Return the messages that are held of these keys, in no order."""
         none = self._plan.schema.empty_table()
-        if not self.needed(places.counts).any():
+        if not self.needed_messages(places.counts).any():
             return none
         rows = pa.concat_tables([none, *self._logs.read(MESSAGES)])
         live, codes = self._live(rows)
@@ -175,5 +177,5 @@ class KeyedRowsShape(StoreShape):
     def _live(self, rows: pa.Table) -> tuple[Flags, Ints]:
         """Return which messages are held still, and the codes of all."""
         codes = self._open.codes(rows, self.channels.numbers(rows))
-        has_messages = self.needed(self._open.rows.counts) > 0
+        has_messages = self.needed_messages(self._open.rows.counts) > 0
         return self._open.live(codes, self.channels.offsets(rows), has_messages), codes

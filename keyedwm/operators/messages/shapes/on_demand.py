@@ -92,9 +92,9 @@ class OnDemandShape(StoreShape, windows=OnDemandWindow):
         """Return the watermark by which windows are shown no more."""
         return min(watermark_ms - self._kept_for - self._size, self._border)
 
-    def held(self) -> int:
+    def message_count(self) -> int:
         """The number of messages that are held, in a window or not."""
-        return self._messages.held[0]
+        return self._messages.totals[0]
 
     def compact(self) -> None:
         """Write the log of windows anew if most of its rows are old."""
@@ -111,7 +111,7 @@ class OnDemandShape(StoreShape, windows=OnDemandWindow):
         return {
             "axes": {} if self._watermark_ms == LOWEST else {"0": {"horizon": self._watermark_ms}},
             "border": self._border,
-            "open": [len(starts), self.held(), int(starts.min(initial=HIGHEST))],
+            "open": [len(starts), self.message_count(), int(starts.min(initial=HIGHEST))],
         }
 
     def windows(self, start: int, end: int, *, by_key: bool) -> Iterator[Listing]:
@@ -121,7 +121,7 @@ class OnDemandShape(StoreShape, windows=OnDemandWindow):
         is_listed = self._is_kept() & (known.starts + self._size > start) & (known.starts <= end)
         messages = self._in_order(self._read(start - self._size, end + self._size))
         keys, starts, (channel, first, last, rows, sizes) = listed(
-            self._opened, known.take(is_listed), messages, self.channels, self._size
+            self._opened, known.take_rows(is_listed), messages, self.channels, self._size
         )
         ends, columns = starts + self._size, self._opened.keys.columns(keys)
         yield Listing(columns, starts, ends, channel, first, last, rows, sizes, ends <= self._watermark_ms)
@@ -180,20 +180,20 @@ class OnDemandShape(StoreShape, windows=OnDemandWindow):
 
     def _show(self, places: Ints, timing: Timing) -> Iterator[Output]:
         """Yield a pane of each of these windows, in order of end and key, those of a slice together."""
-        windows = self._opened.rows.take(places)
+        windows = self._opened.rows.take_rows(places)
         if not len(windows):
             return
         self._opened.mark_shown(places)
         slices = windows.starts - windows.starts % self._size
         for start in sorted_distinct(slices).tolist():
-            in_slice = windows.take(slices == start)
-            in_slice = in_slice.take(np.lexsort((self._opened.keys.ranks(in_slice.keys), in_slice.starts)))
+            in_slice = windows.take_rows(slices == start)
+            in_slice = in_slice.take_rows(np.lexsort((self._opened.keys.ranks(in_slice.keys), in_slice.starts)))
             messages = self._in_order(self._messages.read(start, start + 2 * self._size), in_slice.keys)
             first, behind = spans(
                 in_slice.keys, in_slice.starts, in_slice.starts + self._size, messages.keys, messages.at
             )
             for piece in pieces(np.arange(len(in_slice)), behind - first, self._logs.limits.piece_rows):
-                yield self._panes(in_slice.take(piece), messages, (first[piece], behind[piece]), timing)
+                yield self._panes(in_slice.take_rows(piece), messages, (first[piece], behind[piece]), timing)
 
     def _panes(self, windows: Opened, messages: OrderedMessages, of: tuple[Ints, Ints], timing: Timing) -> Output:
         """Return the panes of windows; of: where the messages of each begin and end."""

@@ -43,11 +43,11 @@ class KeyGrid:
         done = counts if self.known_ahead else np.maximum(counts - 1, 0)
         return ((done - self.size) // self.step + 1) * self.step
 
-    def held(self, counts: Ints) -> Ints:
+    def needed_messages(self, counts: Ints) -> Ints:
         """Return how many of the last messages are held."""
         return np.maximum(counts - np.maximum(self.first_starts(counts), 0), 0)
 
-    def begun(self, counts: Ints) -> Ints:
+    def open_windows(self, counts: Ints) -> Ints:
         """Return how many windows hold a message and are not complete."""
         return np.maximum(-((self.first_starts(counts) - counts) // self.step), 0)
 
@@ -63,7 +63,7 @@ class KeyGrid:
 
     def forgotten(self, counts: Ints) -> Ints:
         """Drop the counts of keys whose next row behaves like a new key's: return 0 for them."""
-        as_new = (self.held(counts) == 0) & (self.first_starts(counts) == counts)
+        as_new = (self.needed_messages(counts) == 0) & (self.first_starts(counts) == counts)
         return np.where(as_new, 0, counts)
 
 
@@ -75,13 +75,13 @@ class KeyRowsShape(KeyedRowsShape, windows=KeyRowWindow):
         window = self._plan.kind_as(KeyRowWindow)
         self._grid = KeyGrid(window.size, window.step, known_ahead=self._plan.full is CompletedBy.WATERMARK)
 
-    def needed(self, counts: Ints) -> Ints:
+    def needed_messages(self, counts: Ints) -> Ints:
         """See KeyedRowsShape."""
-        return self._grid.held(counts)
+        return self._grid.needed_messages(counts)
 
-    def begun(self, counts: Ints) -> Ints:
+    def open_windows(self, counts: Ints) -> Ints:
         """See KeyedRowsShape."""
-        return self._grid.begun(counts)
+        return self._grid.open_windows(counts)
 
     def known(self, counts: Ints) -> Ints:
         """See KeyedRowsShape."""
@@ -93,7 +93,7 @@ class KeyRowsShape(KeyedRowsShape, windows=KeyRowWindow):
         offsets = messages.at
         heads = np.flatnonzero(np.diff(codes, prepend=-1))
         many = np.diff(np.append(heads, len(codes)))
-        before = self._open.found(codes[heads])
+        before = self._open.places_of(codes[heads])
         counts, group = before.counts + many, np.repeat(np.arange(len(heads)), many)
         at = np.arange(len(codes)) - (heads - before.counts)[group]
         gap = self._grid.in_a_gap(at)
@@ -101,10 +101,11 @@ class KeyRowsShape(KeyedRowsShape, windows=KeyRowWindow):
         begin = np.maximum(self._grid.first_starts(counts), 0)
         completes = self._grid.first_starts(counts) > self._grid.first_starts(before.counts)
         fresh = messages.rows.filter(pa.array(~gap & completes[group]))
-        yield from self._show_complete(before.take(completes), counts[completes], fresh)
+        yield from self._show_complete(before.take_rows(completes), counts[completes], fresh)
         live = ~gap & (at >= begin[group])
         new_rows = messages.rows.filter(pa.array(live))
-        held_before, held_now = self._grid.held(before.counts).sum(), self._grid.held(counts).sum()
+        held_before = self._grid.needed_messages(before.counts).sum()
+        held_now = self._grid.needed_messages(counts).sum()
         self._account.release(len(admitted) + held_before - held_now)
         self._know(before, counts, self._grown(before, counts, new_rows, offsets[live], group[live]))
         if new_rows.num_rows:
@@ -112,8 +113,8 @@ class KeyRowsShape(KeyedRowsShape, windows=KeyRowWindow):
 
     def show_open(self, places: KeyPlaces, timing: Timing, *, last: bool = False) -> Iterator[Output]:
         """Show the windows of these keys that hold a message and are not complete."""
-        starts, number = self._grid.first_starts(places.counts), self._grid.begun(places.counts)
-        rows = self._held(places)
+        starts, number = self._grid.first_starts(places.counts), self._grid.open_windows(places.counts)
+        rows = self._buffered_messages(places)
         yield from self._show(places, rows, starts, number, ends=places.counts, timing=timing, last=last)
 
     def _grown(
@@ -121,13 +122,13 @@ class KeyRowsShape(KeyedRowsShape, windows=KeyRowWindow):
     ) -> tuple[Ints, Ints, Ints]:
         """Return first and last offset and bytes held, once `held` are too; group: whose they are, ascending."""
         first, last, sizes = (column.copy() for column in (before.first, before.last, before.sizes))
-        old = self._grid.held(before.counts) - self._left(before.counts, counts)
-        fewer = (old > 0) & (old < self._grid.held(before.counts))
+        old = self._grid.needed_messages(before.counts) - self._left(before.counts, counts)
+        fewer = (old > 0) & (old < self._grid.needed_messages(before.counts))
         emptied = old <= 0
         sizes[emptied] = 0
         if fewer.any():  # windows overlap: some of the messages that were held before stay
-            ordered, _ = self._of_held(self._held(before.take(fewer)))
-            each = self._grid.held(before.counts[fewer])
+            ordered, _ = self._of_held(self._buffered_messages(before.take_rows(fewer)))
+            each = self._grid.needed_messages(before.counts[fewer])
             begin = np.cumsum(each) - each + (each - old[fewer])
             first[fewer] = ordered.at[begin]
             total = np.append(0, np.cumsum(message_bytes(ordered.rows)))
@@ -142,14 +143,14 @@ class KeyRowsShape(KeyedRowsShape, windows=KeyRowWindow):
 
     def _left(self, before: Ints, counts: Ints) -> Ints:
         """Return how many of the messages that were held are needed no more."""
-        buffered = self._grid.held(before)
+        buffered = self._grid.needed_messages(before)
         return np.minimum(np.maximum(self._grid.first_starts(counts), 0) - (before - buffered), buffered)
 
     def _show_complete(self, before: KeyPlaces, counts: Ints, fresh: pa.Table) -> Iterator[Output]:
         """Show the windows that these keys complete with fresh messages, which have come to these counts."""
         if not len(counts):
             return
-        rows = pa.concat_tables([self._held(before), fresh])
+        rows = pa.concat_tables([self._buffered_messages(before), fresh])
         starts = self._grid.first_starts(before.counts)
         number = (self._grid.first_starts(counts) - starts) // self._grid.step
         yield from self._show(before, rows, starts, number, ends=counts, timing=Timing.ON_TIME)

@@ -49,7 +49,7 @@ class SessionShape(StoreShape, windows=SessionKind):
         outside = messages.at + self._window.gap_ms <= self._floor
         messages = self._inputs[messages.input_number].account.admit(messages, {Reason.RETENTION: outside})
         if len(messages):
-            yield from self._take(messages, now_ms)
+            yield from self._buffer_messages(messages, now_ms)
 
     def due(self, watermark_ms: int, _input_number: int = 0) -> Iterator[Output]:
         """Complete sessions, and release those that are kept no longer."""
@@ -98,7 +98,7 @@ class SessionShape(StoreShape, windows=SessionKind):
         kept_for = self._plan.retention.time_ms
         return min(watermark_ms if kept_for is None else self._closed(watermark_ms, kept_for), self._floor)
 
-    def held(self) -> int:
+    def message_count(self) -> int:
         """The number of messages that are in sessions."""
         return int(self._open.parts.rows.sum())
 
@@ -121,16 +121,16 @@ class SessionShape(StoreShape, windows=SessionKind):
             "looks": {str(start): floor for start, floor in sorted(self._messages.looks.items())},
             "watermark": self._watermark_ms, "complete": self._complete, "floor": self._floor,
             **self._policy.state(),
-            "open": [len(self._open.sessions), self.held(), int(self._open.parts.starts.min(initial=HIGHEST))],
+            "open": [len(self._open.sessions), self.message_count(), int(self._open.parts.starts.min(initial=HIGHEST))],
         }  # fmt: skip
 
     def windows(self, start: int, end: int, *, by_key: bool) -> Iterator[Listing]:
         """List sessions in order of end, start and key."""
         del by_key
         parts = self._open.parts
-        parts = parts.take((parts.ends > start) & (parts.starts <= end))
+        parts = parts.take_rows((parts.ends > start) & (parts.starts <= end))
         order = (self.channels.ranks()[parts.channels], self._open.keys.ranks(parts.keys), parts.starts, parts.ends)
-        parts = parts.take(np.lexsort(order))
+        parts = parts.take_rows(np.lexsort(order))
         yield Listing(
             self._open.keys.columns(parts.keys), parts.starts, parts.ends, parts.channels, parts.first, parts.last,
             parts.rows, parts.sizes, parts.ends <= self._complete,
@@ -139,13 +139,13 @@ class SessionShape(StoreShape, windows=SessionKind):
     def read(self, low: int, high: int) -> pa.Table:
         """Read the messages of the sessions that reach there."""
         sessions = self._open.sessions
-        return self._messages.of(self._open, sessions.take((sessions.ends > low) & (sessions.starts <= high)))[0]
+        return self._messages.of(self._open, sessions.take_rows((sessions.ends > low) & (sessions.starts <= high)))[0]
 
     def oldest(self) -> tuple[Ints, Ints]:
         """The first offset of each session on each channel."""
         return self._open.parts.channels, self._open.parts.first
 
-    def _take(self, messages: Messages, now_ms: int | None) -> Iterator[Output]:
+    def _buffer_messages(self, messages: Messages, now_ms: int | None) -> Iterator[Output]:
         """Hold messages that are inside the retention; yield the panes that they give."""
         rows, at = messages.rows, messages.at
         keys, offsets = self._open.numbers(rows), self.channels.offsets(rows)
@@ -154,16 +154,16 @@ class SessionShape(StoreShape, windows=SessionKind):
         ends = at + self._window.gap_ms
         fresh = Parts(keys, messages.channels, at, ends, offsets, offsets, one, self._bytes(rows), none, none)
         is_near = np.isin(self._open.parts.keys, sorted_distinct(keys))
-        near = self._open.parts.take(is_near)
+        near = self._open.parts.take_rows(is_near)
         both = fresh.with_others(near)
         new_parts, taken_in = joined(fresh, near, joined_runs(self._window, both.keys, both.starts, both.ends))
         old_places = np.flatnonzero(is_near)[taken_in]
         changed = self._know(old_places, new_parts)
-        is_late, not_fired = self._is_complete()[changed], self._news()[changed]
+        is_late, not_fired = self._is_complete()[changed], self._not_fired()[changed]
         now = Now(now_ms, LOWEST if self._watermark_ms is None else self._watermark_ms)
         # Numbers of sessions hold while none begins or goes, and panes only mark them.
         for timing, of_timing in ((Timing.LATE, is_late), (Timing.EARLY, ~is_late)):
-            enough = self._policy.enough(timing, waits=self._policy.begin(timing, now, changed[of_timing]))
+            enough = self._policy.fire_threshold(timing, waits=self._policy.begin(timing, now, changed[of_timing]))
             if enough is not None:
                 yield from self._show(changed[of_timing][not_fired[of_timing] >= enough], timing)
 
@@ -190,12 +190,12 @@ class SessionShape(StoreShape, windows=SessionKind):
         if is_expired.any():
             yield from self._show(np.flatnonzero(is_expired & self._is_complete() & self._has_news()), Timing.LATE)
             places_of = np.flatnonzero(self._open.parts_of(np.flatnonzero(is_expired)))
-            leaving = self._open.parts.take(places_of)
+            leaving = self._open.parts.take_rows(places_of)
             for one, input_parts in zip(self._inputs, self._by_input(leaving), strict=True):
                 one.account.release(
                     input_parts.rows.sum(), input_parts.sizes.sum(), len(input_parts.sessions()), over_limit=over_limit
                 )
-            self._know(places_of, leaving.take(places_of[:0]))
+            self._know(places_of, leaving.take_rows(places_of[:0]))
         self._messages.tidy(self._open, self._floor)
 
     def _know(self, old_places: Ints, new_parts: Parts) -> Ints:
@@ -207,26 +207,26 @@ class SessionShape(StoreShape, windows=SessionKind):
     def _is_complete(self) -> Flags:
         return self._open.sessions.ends <= self._complete
 
-    def _news(self) -> Ints:
+    def _not_fired(self) -> Ints:
         return self._open.sessions.rows - self._open.sessions.shown_messages
 
     def _has_news(self) -> Flags:
-        return self._news() > 0
+        return self._not_fired() > 0
 
     def _show(self, places_of: Ints, timing: Timing, *, last: bool = False) -> Iterator[Output]:
         """Yield a pane of each of these sessions, in order of end, start and key, a million messages at a time."""
         if not len(places_of):
             return
-        sessions = self._open.sessions.take(places_of)
+        sessions = self._open.sessions.take_rows(places_of)
         self._open.mark_shown(places_of)
         ranks = self._open.keys.ranks(sessions.keys)
-        sessions = sessions.take(np.lexsort((ranks, sessions.starts, sessions.ends)))
+        sessions = sessions.take_rows(np.lexsort((ranks, sessions.starts, sessions.ends)))
         for piece in pieces(np.arange(len(sessions)), sessions.rows, self._logs.limits.piece_rows):
-            yield from self._panes(sessions.take(piece), timing, last=last)
+            yield from self._panes(sessions.take_rows(piece), timing, last=last)
 
     def _panes(self, sessions: Sessions, timing: Timing, *, last: bool) -> Iterator[Output]:
         by_key = np.lexsort((sessions.starts, sessions.keys))
-        rows, owners = self._messages.of(self._open, sessions.take(by_key))
+        rows, owners = self._messages.of(self._open, sessions.take_rows(by_key))
         owners = by_key[owners]
         at, ranks = places(self._plan, rows), self.channels.ranks()[self.channels.numbers(rows)]
         order = np.lexsort((self.channels.offsets(rows), ranks, at, owners))

@@ -44,22 +44,22 @@ class RowSessionShape(KeyedRowsShape, windows=SessionRowWindow):
         first_run = np.diff(codes[heads], prepend=-1) != 0
         last_run = np.append(first_run[1:], True)
         over = ~last_run | self._is_over(codes[tails], offsets[tails])
-        before = self._open.found(codes[heads[first_run]])
+        before = self._open.places_of(codes[heads[first_run]])
         goes_on = (before.counts > 0) & (offsets[heads[first_run]] - before.last <= self._reach)
         ended = self._idle_and_over(before.codes)
         ended |= np.isin(self._open.rows.codes, before.codes[(before.counts > 0) & (~goes_on | over[first_run])])
-        ended_rows = self._held(self._open.rows.take(ended))
+        ended_rows = self._buffered_messages(self._open.rows.take_rows(ended))
         self._account.admit(messages, {})
         self._account.release(ended_rows.num_rows + over[run].sum())
         yield from self._show(pa.concat_tables([ended_rows, rows.filter(pa.array(over[run]))]), Timing.ON_TIME)
-        self._forget(self._open.rows.take(ended))
-        self._hold(messages.filter(~over[run]), codes[~over[run]])
+        self._forget(self._open.rows.take_rows(ended))
+        self._buffer_messages(messages.filter(~over[run]), codes[~over[run]])
 
-    def needed(self, counts: Ints) -> Ints:
+    def needed_messages(self, counts: Ints) -> Ints:
         """All messages of a session."""
         return counts
 
-    def begun(self, counts: Ints) -> Ints:
+    def open_windows(self, counts: Ints) -> Ints:
         """A key that has messages has one session."""
         return np.sign(counts)
 
@@ -69,16 +69,16 @@ class RowSessionShape(KeyedRowsShape, windows=SessionRowWindow):
 
     def show_open(self, places: KeyPlaces, timing: Timing, *, last: bool = False) -> Iterator[Output]:
         """See KeyedRowsShape."""
-        yield from self._show(self._held(places), timing, last=last)
+        yield from self._show(self._buffered_messages(places), timing, last=last)
 
-    def _hold(self, messages: Messages, codes: Ints) -> None:
+    def _buffer_messages(self, messages: Messages, codes: Ints) -> None:
         """Hold messages of sessions that are not over, by code and offset."""
         if not len(codes):
             return
         rows, offsets = messages.rows, messages.at
         heads = np.flatnonzero(np.diff(codes, prepend=-1))
         ids = np.repeat(np.arange(len(heads)), np.diff(np.append(heads, len(codes))))
-        before = self._open.found(codes[heads])
+        before = self._open.places_of(codes[heads])
         counts = before.counts + np.bincount(ids)
         first = np.where(before.counts > 0, before.first, offsets[heads])
         last = offsets[np.append(heads[1:], len(codes)) - 1]
