@@ -69,7 +69,7 @@ CALLS = {
         df.withColumn("k", F.expr("k collate utf8_lcase")), "k", TEN, N
     ),
     "option buckets: '0' is wrong": lambda df: aggregate(df, "k", TEN, N, buckets=0),
-    "one bucket holds it all": lambda df: aggregate(df, (), TEN, N, buckets=2),
+    "there is one bucket": lambda df: aggregate(df, (), TEN, N, buckets=2),
     "the slide must divide the size": lambda _: sliding("10 seconds", "3 seconds"),
     "the offset of a window is 10 seconds": lambda _: tumbling("10 seconds", "10 seconds"),
     "the gap of a session is 0 ms": lambda _: session("0 seconds"),
@@ -120,7 +120,7 @@ CALLS = {
     "lateness of 2 days is beyond behind=1 day": lambda df: aggregate(
         df, "k", TEN, N, lateness="2 days", key_watermark=per_key("1 second", **DAY)
     ),
-    "key_watermark tells the partitions of a key apart, and the frame has not all of topic": lambda df: aggregate(
+    "key_watermark separates the partitions of a key, and the frame has not all of topic": lambda df: aggregate(
         df.drop("offset"), "k", TEN, N, key_watermark=per_key("1 second", **DAY)
     ),
     "max_rows_per_batch holds closed windows back": lambda df: aggregate(

@@ -187,7 +187,7 @@ def test_no_record_that_came_back_is_put_together_with_itself(results, load, des
     rows, ten = keyed(load("any", REJECT)), tumbling("10 seconds")
     read = aggregate(described("any", **REJECT), {"k": "key::string"}, HOUR, N)
     made = OF_ROWS[results](rows) if results in OF_ROWS else read
-    twice = r"with_rejected: two frames hand on the unreadable records of topic any .* so leave rejected\(\.\.\.\) of"
+    twice = r"with_rejected: two frames hand on the unreadable records of topic any .* so remove rejected\(\.\.\.\) of"
     for again in (rejected(rows), rejected(load("any", REJECT)), rejected(aggregate(rows, "k", HOUR, N, name="b"))):
         with pytest.raises(OptionError, match=twice):
             with_rejected(made, again)

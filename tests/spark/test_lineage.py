@@ -201,7 +201,7 @@ def test_event_times_that_were_computed_anew_are_warned_of(made, load, bucket_co
         first = aggregate(frame, "k", HOUR, N, name="first")
         aggregate(first, "k", DAY, {"n": sum("n")}, name="second")
     assert [one.filename for one in told] == [__file__] * is_moved
-    assert all("the column 'event_time' was computed anew" in str(one.message) for one in told)
+    assert all("the column 'event_time' was computed again" in str(one.message) for one in told)
 
 
 def test_several_rows_of_a_record_are_refused_before_a_store(rows):

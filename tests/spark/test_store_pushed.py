@@ -184,7 +184,7 @@ CALLS = {
     f"cannot be called {V!r}, which is a field of the source": lambda r: aggregate(
         r, {V: "key::string"}, TEN, {"n": max(V)}, store=WITHIN
     ),
-    "messages would have the columns 'KEY' and 'key', which Spark does not tell apart": lambda r: aggregate(
+    "messages would have the columns 'KEY' and 'key', whose names are equal to Spark": lambda r: aggregate(
         r, {"KEY": "key::string"}, TEN, N, store=WITHIN
     ),
     "cannot be called 'reason': rejected messages have a column of that name": lambda r: aggregate(

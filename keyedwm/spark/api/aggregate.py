@@ -1,6 +1,6 @@
 """`aggregate`: Jet's windows over the in-band rows, results in the micro-batch that carried their watermark.
 
-Rule: everything that can be wrong with a call is told here, before a row is read. The plan is rows → partials by bucket
+Rule: every fault of a call is an error here, before a row is read. The plan is rows → partials by bucket
 (`staged_rows`, or `source`) → one group per bucket (`bucket`) → result columns (`unpack`); what crosses between is few
 big rows.
 """
@@ -143,7 +143,7 @@ def _keys(by: object) -> tuple[str, ...]:
 
 
 def _check_kinds(df: object, window: object, aggs: object, early: object) -> None:
-    """Refuse what is Spark's: its functions of the same names make columns, not windows and aggregates of ours."""
+    """Raise OptionError for Spark's functions of the same names: they make columns, not windows and aggregates."""
     from pyspark.sql import DataFrame
 
     if not isinstance(df, (DataFrame, Source)):
@@ -188,9 +188,7 @@ def _check_names(names: Sequence[str]) -> None:
 def _bucket_count(spark: SparkSession, keys: Sequence[str], buckets: int | None) -> int:
     if not keys:
         if buckets not in (None, 1):
-            raise OptionError(
-                f"aggregate: buckets={buckets} without key columns, one bucket holds it all: leave it out"
-            )
+            raise OptionError(f"aggregate: buckets={buckets} without key columns, there is one bucket: remove it")
         return 1
     return whole("buckets", str(buckets if buckets is not None else spark.conf.get(PARTITIONS)))
 

@@ -1,6 +1,6 @@
 """`async_map`: a coroutine over the event rows, many calls at a time, control rows in their place.
 
-Rule: everything that can be wrong with a call is told here, before a row is read. Calls are made within a task, over
+Rule: every fault of a call is an error here, before a row is read. Calls are made within a task, over
 its rows in order; nothing is shuffled and no state is held.
 """
 
@@ -87,7 +87,7 @@ def _results(frame: DataFrame, task: AsyncRows) -> DataFrame:
 
 
 def check_takes_rows(fn: Callable[..., object]) -> None:
-    """Refuse a coroutine that cannot be called with one table, or that cannot be sent to the workers."""
+    """Raise OptionError for a coroutine that cannot be called with one table, or cannot be sent to the workers."""
     try:
         inspect.signature(fn).bind(None)
     except TypeError as error:

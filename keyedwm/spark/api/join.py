@@ -1,7 +1,7 @@
 """`join`: two streams of in-band rows, matched by key and event time; each side keeps its own watermarks.
 `join_latest`: each row of a stream with the latest change of its key at or before it.
 
-Rule: everything that can be wrong with a call is told here, before a row is read. The plan is rows → rows by bucket
+Rule: every fault of a call is an error here, before a row is read. The plan is rows → rows by bucket
 (`stage_one`, for each side) → one group per bucket (`bucket`) → result columns (`unpack`).
 """
 

@@ -1,7 +1,7 @@
 """`kafka`: the source with its options as arguments, which editors complete and type checkers know.
 
 Rule: it knows no option by itself. Arguments are the options of the source in Python's spelling (`watermark_lag` is
-`watermarkLag`), and what they mean and refuse is the source's own parser's matter; a test compares both lists.
+`watermarkLag`). The source's own parser gives them their meaning and their errors; a test compares both lists.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Rows of a frame apart: `events`, `late_rows` and `on_time_rows`, `rejected` and `with_rejected`.
 
 Rule: each event row with a readable time is late or on time, by the coalesced watermark that its own batch is stamped
-with. Spark drops late rows by the watermark of two batches before, so none of those that are on time. Rejected are
-messages that no window took, of an aggregation with a store and `late="emit"`, and records that came back unread, of a
-source with `onBadEventTime=reject`.
+with. Spark drops late rows by the watermark of two batches before, so none of those that are on time. Rejected rows
+are messages that no window accepted (an aggregation with a store and `late="emit"`), and unreadable records (a source
+with `onBadEventTime=reject`).
 """
 
 from __future__ import annotations

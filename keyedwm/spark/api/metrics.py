@@ -1,7 +1,7 @@
 """`metrics`: the figures of a session's queries, exported to Prometheus or OpenTelemetry.
 
-Rule: an exporter that fails never ends a query. Sessions of one process that export to the same place share it; a call
-for a session that exports there already, as when a cell of a notebook is run again, takes the place of the one before.
+Rule: an exporter that fails never ends a query. Sessions of one process that export to the same place share it. A call
+for a session that exports there already replaces the call before, for example when a cell of a notebook runs again.
 """
 
 from __future__ import annotations

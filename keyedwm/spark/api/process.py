@@ -1,6 +1,6 @@
 """`process`: an operator of the user's own over in-band rows, with the guarantees of the package's operators.
 
-Rule: everything that can be wrong with a call is told here, before a row is read. The plan is that of `aggregate`: rows
+Rule: every fault of a call is an error here, before a row is read. The plan is that of `aggregate`: rows
 by bucket → one group per bucket, where the processor runs → result columns.
 """
 
@@ -192,6 +192,6 @@ def _takes_nothing(function: Callable[..., object]) -> bool:
         inspect.signature(function).bind()
     except TypeError:
         return False
-    except ValueError:  # what is compiled does not tell
+    except ValueError:  # compiled code has no signature
         return True
     return True

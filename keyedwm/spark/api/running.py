@@ -1,6 +1,6 @@
 """`running`: each row with the aggregates of all rows of its key up to it. `deduplicate`: each key once within a time.
 
-Rule: a wrong call is refused here, before a row is read. The query plan is that of `process`.
+Rule: a wrong call is an error here, before a row is read. The query plan is that of `process`.
 """
 
 from __future__ import annotations

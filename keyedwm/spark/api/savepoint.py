@@ -1,7 +1,7 @@
-"""`savepoint`: what a stopped query knows, read with Spark's own state reader and written down for another query.
+"""`savepoint`: the state of a stopped query, read with Spark's own state reader and written for another query.
 
-Rule: it reads the checkpoint and changes nothing there. What cannot move is refused in one sentence, before anything is
-written; the manifest comes last, so what was interrupted is no savepoint.
+Rule: it reads the checkpoint and changes nothing there. State that cannot move is an error in one sentence, before
+anything is written. The manifest comes last, so an interrupted call leaves no savepoint.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _READABLE = (2,)
 
 
 def savepoint(spark: SparkSession, checkpoint: str, target: str) -> Savepoint:
-    """Write what the stopped query of a checkpoint knows to `target`, from which other queries may go on.
+    """Write the state of a checkpoint's stopped query to `target`, from which other queries may continue.
 
     checkpoint, target: directories, or addresses that both Spark and pyarrow can reach. Raises InputError, OptionError
-    and FormatError in one sentence: the query is not stopped between two batches, holds what cannot move, or `target`
-    is taken.
+    and FormatError in one sentence: the query is not stopped between two batches, has state that cannot move, or
+    `target` is not empty.
     """
     require_session(spark, "savepoint")
     read, write = Files(checkpoint), Files(target)
@@ -57,7 +57,7 @@ def savepoint(spark: SparkSession, checkpoint: str, target: str) -> Savepoint:
     if len(operators) < len(pairs):
         raise OptionError(
             f"the checkpoint {checkpoint} has two operators of one name ({', '.join(sorted(operators))}), whose state "
-            f"cannot be told apart: name them differently in a new checkpoint"
+            f"cannot be separated: name them differently in a new checkpoint"
         )
     states = [state for _, state in pairs]
     if states:
@@ -132,7 +132,7 @@ def offsets_of(checkpoint: str) -> tuple[int, list[QueryOffset]]:
 
 
 def _check_free(target: Files) -> None:
-    """Refuse a place that holds something or cannot be written; what an interrupted savepoint left is written again."""
+    """Raise OptionError for a place that is not empty or not writable; replace an interrupted savepoint."""
     if barred := target.barred_by():
         raise OptionError(
             f"{target.place} cannot be written: {barred} is not a directory in which this user may write; name another"
@@ -147,7 +147,7 @@ def _check_free(target: Files) -> None:
 
 
 def _operators(spark: SparkSession, files: Files) -> list[tuple[int, str]]:
-    """The stateful operators of the query that hold buckets. Raises OptionError for those of others."""
+    """Return the stateful operators of the query that hold buckets; raise OptionError for third-party ones."""
     if files.names("state") is None:
         return []
     pairs = []
@@ -212,7 +212,7 @@ def _manifest(content: Mapping[str, Any]) -> dict[str, Any]:
 def _check_whole(
     first: Mapping[str, Any], ids: list[int], manifests: Mapping[int, Any], states: Mapping[int, Any], blobs: DataFrame
 ) -> None:
-    """Refuse state of which something is missing, or of which the buckets stand at different points."""
+    """Raise FormatError for incomplete state, or buckets that stand at different points."""
     from pyspark.sql import functions as F
 
     who = f"{kind_of(first.get('told'))} {first['name']}"

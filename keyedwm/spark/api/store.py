@@ -1,6 +1,6 @@
 """`aggregate(..., store=Store(...))`: windows that keep their messages (docs/reference/window-store.md).
 
-Rule: what a store cannot do together with the other arguments is refused here, before a row is read.
+Rule: arguments that a store cannot be combined with are errors here, before a row is read.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def window_function(
 
 
 def _check_needs_none(window: object, aggs: Mapping[str, Any]) -> None:
-    """Refuse windows and aggregates that are computed over kept messages."""
+    """Raise OptionError for windows and aggregates that are computed over kept messages."""
     for name, spec in aggs.items():
         if isinstance(spec, _OVER_MESSAGES):
             raise OptionError(
@@ -112,7 +112,7 @@ def _check_needs_none(window: object, aggs: Mapping[str, Any]) -> None:
 
 
 def check_store(store: object, settings: Mapping[str, Any], continue_from: str | None) -> None:
-    """Refuse what a store cannot do, or what there is none for; settings: as for a plan."""
+    """Raise OptionError for settings that a store cannot serve, or that need a store; settings: as for a plan."""
     window, aggs = settings["window"], dict(settings["aggregates"])
     if store is None:
         _check_needs_none(window, aggs)
@@ -139,7 +139,7 @@ _INSTEAD: dict[str, tuple[str, Callable[[Mapping[str, Any]], bool]]] = {
         lambda settings: not settings["lateness_ms"],
     ),
     "late_rule": (
-        "a message is late when every window that holds it is gone",
+        "a message is late when all its windows are gone",
         lambda settings: settings["late_rule"] is LateRule.WINDOW,
     ),
     "max_rows_per_batch": ("leave it out", lambda settings: settings["most_rows"] is None),
@@ -151,7 +151,7 @@ _INSTEAD: dict[str, tuple[str, Callable[[Mapping[str, Any]], bool]]] = {
 
 
 def check_one_source(df: DataFrame, window: object, caller: str) -> None:
-    """Refuse windows of rows over a union: two sources may read one partition, from different offsets on."""
+    """Raise OptionError for windows of rows over a union: two sources may read one partition."""
     if not isinstance(window, RowKind):
         return
     streams = streams_of(df)
@@ -199,7 +199,7 @@ def _store_plan(
 
 
 def _type(result: object) -> pa.DataType:
-    """Return the Arrow type, as Spark holds it, of one in Arrow, in Spark, or as text."""
+    """Return the Arrow type, as Spark stores it, of a type in Arrow, in Spark, or as text."""
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
     from pyspark.sql.types import DataType, StructType

@@ -26,7 +26,7 @@ def joined(
 ) -> DataFrame:
     """Return the results of a plan over the rows of both sides; buckets, name, savepoint: as they were given."""
     bucket_count = sides[LEFT].frame.sparkSession.conf.get(PARTITIONS) if buckets is None else buckets
-    count = whole("buckets", str(bucket_count)) if plan.left.on else 1  # without keys one bucket holds it all
+    count = whole("buckets", str(bucket_count)) if plan.left.on else 1  # without keys there is one bucket
     layout = BucketLayout(
         name=name or f"{'latest' if plan.latest else 'join'}-{plan.digest()[:6]}",
         ids=tuple(bucket_ids(count)),
@@ -74,7 +74,7 @@ def keys_of(on: object, caller: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def check_names(names: object, name: object, savepoint: object, caller: str) -> None:
-    """Refuse names of sides, of the join and of a savepoint that are none."""
+    """Raise OptionError for names of sides, of the join and of a savepoint that are none."""
     fits = isinstance(names, (tuple, list)) and len(names) == 2 and all(isinstance(one, str) and one for one in names)
     if not fits or names[0].lower() == names[1].lower():  # type: ignore[index]
         raise OptionError(

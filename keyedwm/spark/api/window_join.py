@@ -1,6 +1,6 @@
 """`window_join`: messages of two streams in one window with equal keys (docs/reference/window-join.md).
 
-Rule: everything that can be wrong with a call is told here, before a row is read. The plan is that of `aggregate` with
+Rule: every fault of a call is an error here, before a row is read. The plan is that of `aggregate` with
 a store: whole messages of both sides by bucket → one group per bucket, which joins them → result columns.
 """
 
@@ -206,8 +206,8 @@ def _bucket_count(frame: DataFrame, window: object, unbounded: str | None, bucke
     if isinstance(window, RowKind) and unbounded is not None:
         if buckets not in (None, 1):
             raise OptionError(
-                f"window_join: buckets={buckets} of windows of rows with an unbounded side, one bucket holds it all: "
-                "leave it out"
+                f"window_join: buckets={buckets} of windows of rows with an unbounded side, there is one bucket: "
+                "remove it"
             )
         return 1
     return whole("buckets", str(frame.sparkSession.conf.get(PARTITIONS) if buckets is None else buckets))

@@ -211,7 +211,7 @@ def checked_key_watermark(value: object, asked_by: str) -> PerKey | None:
 
 
 def window_key_watermark(value: object, window: object, store: Store | None) -> dict[str, PerKey]:
-    """Return the argument of a plan, none without one; refuse windows that keep messages, which have one watermark."""
+    """Return the argument of a plan, none without one; raise OptionError for windows that keep messages."""
     per_key = checked_key_watermark(value, "aggregate")
     if per_key is None:
         return {}

@@ -1,8 +1,8 @@
-"""Errors of a session's queries, left in their checkpoints: told by a listener, so whatever raised them.
+"""Errors of a session's queries, written into their checkpoints: a listener reports them, whatever raised them.
 
-Rule: the error is written by a thread of its own, since a listener waits for nobody, and one for which the end of the
-program waits: most programs end with the error of their query. Of a session of Spark Connect nothing is left: it does
-not know where a checkpoint is.
+Rule: a thread of its own writes the error, since a listener waits for nobody. The end of the program waits for this
+thread: most programs end with the error of their query. A session of Spark Connect writes nothing: it does not know
+where a checkpoint is.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Failures:
         return self._checkpoints.get(query_id)
 
     def terminated(self, query_id: str, exception: str | None) -> None:
-        """Leave the error, if the query ended with one. exception: as Spark tells it, with its stack."""
-        checkpoint = self._checkpoints.get(query_id)  # kept: Spark may have told of the next run's start before
+        """Write the error, if the query ended with one. exception: Spark's text, with its stack."""
+        checkpoint = self._checkpoints.get(query_id)  # kept: Spark may have reported the next run's start before
         if exception is not None and checkpoint is not None:
             text = reason(exception) or shortened(exception.splitlines()[0], MOST_WORDS)
             threading.Thread(target=leave_error, args=(Files(checkpoint), text)).start()

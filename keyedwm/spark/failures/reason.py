@@ -28,13 +28,13 @@ _BEHIND = re.compile(r"(?:[;,.]? *SQLSTATE: \w+|\n).*", re.DOTALL)
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)")
 _NOT_FOUND = re.compile(r"DATA_SOURCE_NOT_FOUND.*\bkeyedwm\b")
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '(?:keyedwm|pyspark_wm_source|pyspark_wm_sink)\b")
-# Before any Python runs, so that Spark and Java alone tell of it.
+# Before any Python runs, so that Spark and Java alone report it.
 _NO_PROGRAM = re.compile(r'Cannot run program "([^"]+)"')
 _NO_START = re.compile(r"Python worker failed to connect back")
 # What the worker itself said in `keyedwm.runtime.worker`, or where Spark names it.
 _HOST = re.compile(r"No module named 'keyedwm' on host (\S+)|\(TID \d+\) \((\S+) executor")
 _NOT_FOUND_REASON = (
-    "Spark did not find the format keyedwm, because the Python that it starts does not have this package "
+    "Spark did not find the format keyedwm: the Python that it starts does not have this package "
     f"[set PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON to {sys.executable} before Spark starts]"
 )
 
@@ -44,13 +44,14 @@ _MISSING_REASON = (
     "[install it on every worker, or ship the environment and name its Python in PYSPARK_PYTHON]"
 )
 _NO_PROGRAM_REASON = (
-    "{where} cannot run the Python {python!r} that Spark was told to start there "
+    "{where} cannot run the Python {python!r} that Spark should start there "
     "[set PYSPARK_PYTHON to a path that is right on the driver and on every worker; for a shipped environment name it "
     "in spark.archives, and link it beside the driver]"
 )
 _NO_START_REASON = (
     "Spark waited ten seconds for a Python process {where} to start, and gave up "
-    "[start the query again: nothing was lost; if it comes again, give that host less to do, or try its Python by hand]"
+    "[start the query again: nothing was lost; if it happens again, give that host less to do, or try its Python by "
+    "hand]"
 )
 
 

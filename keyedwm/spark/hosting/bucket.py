@@ -161,7 +161,7 @@ class Bucket(VersionChecked, StatefulProcessor):
             self._handle.registerTimer(manifest.timer_ms)
 
     def _owner(self) -> dict[str, Any]:
-        """Whose state it is; another's is refused."""
+        """Return the owner of the state; another owner's state is an error."""
         return {
             "version": NOTE_VERSION,
             "buckets": len(self._layout.ids),

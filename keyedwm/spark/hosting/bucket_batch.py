@@ -33,13 +33,17 @@ from keyedwm.spark.hosting.shared_tracker import SharedTracker
 if TYPE_CHECKING:
     import pandas as pd
 
-EMITTED = (
-    "results binary, control string, watermarks string, late_rows long, null_event_time_rows long, frames long, "
+_OF_BATCH = "results binary, control string, watermarks string, late_rows long, null_event_time_rows long, frames long"
+_OF_STORE = (
     "state_bytes long, bucket int, replayed_rows long, rejected_rows long, dropped_windows long, dropped_rows long, "
-    "dropped_bytes long, no_gap_rows long, keys long, keys_behind_ms long, keys_forgotten long, key string, "
-    "key_behind_ms long, key_dropped_rows long, rejected binary"
+    "dropped_bytes long, no_gap_rows long"
 )
-# A row of these that tells nothing.
+_OF_KEYS = (
+    "keys long, keys_behind_ms long, keys_forgotten long, key string, key_behind_ms long, key_dropped_rows long, "
+    "rejected binary"
+)
+EMITTED = f"{_OF_BATCH}, {_OF_STORE}, {_OF_KEYS}"
+# A row of these without content.
 _NOTHING: dict[str, Any] = dict.fromkeys((one.partition(" ")[0] for one in EMITTED.split(", ")), 0) | {
     "results": None, "control": "[]", "bucket": None, "keys_behind_ms": None, "key": None, "key_behind_ms": None,
     "key_dropped_rows": None, "rejected": None
@@ -89,11 +93,11 @@ class BucketLayout:
 
 @dataclass(slots=True)
 class BucketManifest:
-    """The state of a bucket beside its operator's state. blobs: name → bytes; emitted_ms: the last watermark told.
+    """The state of a bucket beside its operator's state. blobs: name → bytes; emitted_ms: the last watermark emitted.
 
     inbox: of the first input's first axis; inboxes: of the other axes and inputs, written where there are any. emitted:
-    the last watermark told of each axis of the result but the first, written where there is one. came_ms: the clock of
-    the last batch that brought something, written where a store has panes by the clock.
+    the last watermark emitted of each axis of the result but the first, written where there is one. came_ms: the clock
+    of the last batch that brought something, written where a store has panes by the clock.
     """
 
     inbox: Mapping[str, Any] | None = None
@@ -117,7 +121,7 @@ class BucketManifest:
         return cls(**{name: value[name] for name in cls.__slots__ if name in value or name not in added})
 
     def rises(self, axis: int, watermark_ms: int) -> bool:
-        """Take a watermark of the result; return whether it is above the last one told of its axis."""
+        """Advance a watermark of the result; return whether it is above the last one emitted of its axis."""
         before_ms = self.emitted.get(str(axis)) if axis else self.emitted_ms
         if before_ms is not None and watermark_ms <= before_ms:
             return False
@@ -174,7 +178,7 @@ class BucketBatch:
 
     @property
     def next_timer_ms(self) -> int | None:
-        """The time at which the operator must be told the wall-clock time, None if it need not."""
+        """Return the wall-clock time at which the operator needs a timer call, None without one."""
         return self._operator.next_timer_ms if self._timers is None else self._timers.due_ms
 
     @property
@@ -296,7 +300,7 @@ class BucketBatch:
 
     @property
     def _idle(self) -> bool:
-        """Whether all inputs are idle; one that has told nothing yet is not."""
+        """Return whether all inputs are idle; an input without control rows is not."""
         return all(axes[0].idle for axes in self._trackers)
 
     def _advance(self, number: int, watermarks_ms: Sequence[int | None]) -> Iterator[pd.DataFrame]:
@@ -305,7 +309,7 @@ class BucketBatch:
                 yield from self._results(self._operator.on_watermark(number, key, watermark_ms))
 
     def _tell_times(self, *, was_idle: bool) -> None:
-        """Tell what became true of the inputs together; a watermark wakes, so idle is told after it."""
+        """Emit the common state of the inputs; a watermark makes them active, so idle is emitted after it."""
         if was_idle and not self._idle:
             self._emit_control(ControlKind.ACTIVE)
         rises = False
@@ -317,7 +321,7 @@ class BucketBatch:
             self._emit_control(ControlKind.IDLE)
 
     def _barrier(self, at_least: int) -> Iterator[pd.DataFrame]:
-        """Tell one barrier a batch; ids go up by one, also in batches that only the clock made."""
+        """Emit one barrier a batch; ids increase by one, also in batches that only the clock made."""
         self.manifest.snapshot = at_least if self.manifest.snapshot is None else self.manifest.snapshot + 1
         yield from self._results(self._operator.on_barrier(self.manifest.snapshot))
         self._emit_control(ControlKind.BARRIER, snapshot=self.manifest.snapshot, channels=len(self._layout.ids))

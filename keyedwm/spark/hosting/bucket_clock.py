@@ -1,7 +1,7 @@
 """When all buckets of a store are woken by the clock: together, so that a batch of the clock has the barriers of all.
 
-Rule: the times follow from the plan's intervals and the clock of the batches, which are those of every bucket, and not
-from what a bucket holds. They end when all that came with the last batch must have been shown: an idle query rests.
+Rule: the times follow from the plan's intervals and the clock of the batches, which are the same in every bucket. A
+bucket's content does not change them. They end when all panes of the last batch must have fired: an idle query rests.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ class ProcessingTimers:
     due_ms: int | None
 
     def after_input(self, now_ms: int) -> ProcessingTimers:
-        """Return how they go on after a batch that brought something."""
+        """Return the timers after a batch with input."""
         runs = self.due_ms is not None and now_ms < self.due_ms
         return ProcessingTimers(self.intervals_ms, now_ms, self.due_ms if runs else self._next_ms(now_ms))
 
     def after_clock(self, now_ms: int) -> ProcessingTimers:
-        """Return how they go on after a batch that only the clock made."""
+        """Return the timers after a batch that only the clock made."""
         came_ms = now_ms if self.came_ms is None else self.came_ms
         rests = now_ms >= came_ms + max(self.intervals_ms)
         return ProcessingTimers(self.intervals_ms, came_ms, None if rests else self._next_ms(now_ms))

@@ -114,7 +114,7 @@ def take_over(
 def require_owner(
     kind: str, manifest: Mapping[str, Any], owner: Mapping[str, Any], plan_means: str, earlier: Sequence[str] = ()
 ) -> None:
-    """Refuse state that belongs to another version, plan or name.
+    """Raise an error for state of another version, plan or name.
 
     kind: what users call the operator. owner: entries of this bucket's manifest (`version`, `buckets`, `plan`,
     `name`, and `axis` where the operator follows one). plan_means: what may differ between two plans. earlier:

@@ -77,8 +77,8 @@ def build_results(
     savepoint: str | None,
     inputs: Iterable[DataFrame | Source],
 ) -> DataFrame:
-    """Return the results; savepoint: whose state goes on. inputs: what was shipped was made of them, so the results
-    give back the records that they do.
+    """Return the results. savepoint: the source of the first state. inputs: the frames that were shipped; the results
+    hand on their unreadable records.
     """
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema

@@ -111,7 +111,7 @@ class ChannelTracker:
         cuts = collect_cuts(rows)
         if not cuts:
             raise InputError(
-                f"{self._owner}: a batch came without barrier rows, which tell the channels: the source has "
+                f"{self._owner}: a batch came without barrier rows, which list the channels: the source has "
                 f"barriers=false, or rows where control is not null were filtered before this operator; {_KEEP_THEM}"
             )
         incomplete = first_incomplete(cuts)
@@ -177,7 +177,7 @@ class ChannelTracker:
                 self._planned[source] = max(ms, self._planned.get(source, ms))
         if self._is_united:
             return None
-        # A source whose last channel is gone flushes as well, and that is no promise of the one that goes on.
+        # A source whose last channel is gone flushes as well, and that is no promise of the source that continues.
         there = {None, *self._source.values()} if self._source else {source for source, _ in planned}
         return max((ms for source, ms in planned if ms is not None and source in there), default=None)
 
@@ -230,7 +230,7 @@ class ChannelTracker:
 
     @classmethod
     def restore(cls, owner: str, key: int, state: Mapping) -> ChannelTracker:
-        """Go on from a snapshot. Raises FormatError for one that `state` never returns."""
+        """Return a tracker in the state of a snapshot. Raises FormatError for a snapshot that `state` never returns."""
         it = cls(owner, key)
         try:
             coalesced = decode_channels(b64decode(state["channels"], validate=True))

@@ -1,6 +1,6 @@
 """The state that an operator continues from, and the batch that must come first: `continue_from=TARGET`.
 
-Rule: the first batch must be the one that follows the savepoint; any other is refused.
+Rule: the first batch must be the one that follows the savepoint; any other is an error.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ FOLLOWS = "follows"
 
 
 def operator_of(place: str, layout: BucketLayout) -> tuple[Savepoint, OperatorState]:
-    """Return a savepoint and whose state goes on. Raises OptionError and FormatError in one sentence."""
+    """Return a savepoint and the operator whose state continues. Raises OptionError and FormatError in one sentence."""
     savepoint = read_savepoint(f"{layout.kind}: continue_from", place)
     operator = _operator(savepoint, layout)
     followers = [other for other in savepoint.operators.values() if operator.name in other.sources]
     if followers and len(layout.ids) != len(operator.manifests) and _tells_apart(operator):
         raise OptionError(
-            f"{layout.who}: continue_from {place}: its buckets hold rows back and have told different watermarks, so "
-            f"in other buckets rows could be late for {followers[0].kind} {followers[0].name}, which follows them: "
+            f"{layout.who}: continue_from {place}: its buckets hold rows back and have emitted different watermarks, "
+            f"so in other buckets rows could be late for {followers[0].kind} {followers[0].name}, which follows them: "
             f"give buckets={len(operator.manifests)}"
         )
     if operator.name != layout.name and followers:
@@ -38,7 +38,7 @@ def operator_of(place: str, layout: BucketLayout) -> tuple[Savepoint, OperatorSt
 
 
 def _tells_apart(operator: OperatorState) -> bool:
-    """Whether buckets have told different watermarks."""
+    """Return whether buckets have emitted different watermarks."""
     watermarks = [(manifest.get("emitted_ms"), manifest.get("emitted", {})) for manifest in operator.manifests]
     return any(one != watermarks[0] for one in watermarks)
 
@@ -73,7 +73,7 @@ def follows_of(savepoint: Savepoint, operator: OperatorState) -> dict[str, int |
 
 
 def check_follows(who: str, follows: Mapping[str, int | None], rows: Iterable[ControlRow]) -> dict[str, int | None]:
-    """Refuse a first batch that does not come next after the savepoint.
+    """Raise InputError for a first batch that does not follow the savepoint.
 
     follows: source → the snapshot that must come next of it, None once it has come. Returns the same after these rows,
     nothing when all have come.

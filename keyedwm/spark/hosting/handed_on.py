@@ -1,7 +1,7 @@
 """The topics whose unreadable records a frame hands on in its column `rejected`, read from its analysed plan.
 
-Rule: a source with onBadEventTime=reject or onBadValue=reject gives each such record once, so frames that are put
-together must not hand on those of one topic twice. A frame hands them on as long as no projection leaves the column out
+Rule: a source with onBadEventTime=reject or onBadValue=reject gives each such record once, so united
+frames must not hand on the records of one topic twice. A frame hands them on as long as no projection drops the column
 and no filter its rows.
 """
 
@@ -57,9 +57,9 @@ def refuse_records_twice(frames: Sequence[DataFrame | Source], caller: str) -> N
         if twice is not None:
             raise OptionError(
                 f"{caller}: two frames hand on the unreadable records of topic {twice[1]} (column rejected), so each "
-                f"would come twice: operators hand them on by themselves, so leave rejected(...) of the same rows out, "
-                f"or let one of two sources only reject (onBadEventTime, onBadValue), or take the records out of one "
-                f'frame, with .where("rejected IS NULL").drop("rejected"), before its operator'
+                "would come twice: operators hand them on by themselves, so remove rejected(...) of the same rows; or "
+                "let one of two sources only reject (onBadEventTime, onBadValue); or drop the records from one frame, "
+                'with .where("rejected IS NULL").drop("rejected"), before its operator'
             )
         topics |= own
 

@@ -68,7 +68,7 @@ class Side:
         return ship_input(timed, self.side.shipped, ids, number)
 
     def _read(self, read: Source, number: int, buckets: int) -> DataFrame:
-        """The same rows, divided in the tasks that read them."""
+        """Return this side's rows, divided in the tasks that read them."""
         from pyspark_wm_source.options.side_stage import SideSpec
 
         side = self.side

@@ -1,7 +1,7 @@
 """The lineage of a frame, read from the text of its analysed plan.
 
-Rule: a mark on a frame must survive unions, views and columns that are dropped or renamed, so it is a node of the plan
-(an alias) and not a column.
+Rule: a mark on a frame must survive unions, views, and dropped or renamed columns. So it is a node of the plan (an
+alias), not a column.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def check_lineage(df: DataFrame, caller: str, *, takes_panes: bool = False) -> P
     if panes is not None and not takes_panes:
         raise OptionError(
             f"{caller}: the frame holds early or late panes of another operator, each with the whole total of its "
-            f"window, so rows in several panes would be counted several times: {panes.advice}"
+            f"window: rows in several panes would be counted several times: {panes.advice}"
         )
     return panes
 
@@ -96,7 +96,7 @@ def _warn_of_moved_times(nodes: Iterable[tuple[int, str]], caller: str) -> None:
                 before = renamed[before]
             if not before.startswith("event_time"):
                 warnings.warn(
-                    f"{caller}: the column {column!r} was computed anew, which moves rows and not the watermark, so "
+                    f"{caller}: the column {column!r} was computed again, which moves rows and not the watermark, so "
                     "they may be late or wait: let the source read event times (its option eventTime), which makes "
                     "the watermarks of them",
                     RuntimeWarning,
@@ -112,7 +112,7 @@ def _caller() -> int:
 
 
 def _above(nodes: Iterable[tuple[int, str]], kind: str) -> Iterator[tuple[int, str]]:
-    """The nodes from the top down to those of a kind, which are left out with all below."""
+    """Yield the nodes from the top down to those of a kind, without these and all below."""
     top_depth: int | None = None
     for depth, node in nodes:
         if top_depth is None or depth <= top_depth:

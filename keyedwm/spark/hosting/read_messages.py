@@ -103,7 +103,7 @@ def _field(text: str, names: Sequence[str], fields_by_name: Mapping[str, Field])
 
 
 def _check_distinguishable(read: Source, names: Sequence[str]) -> None:
-    """Refuse columns of messages that Spark takes for one."""
+    """Raise OptionError for columns of messages whose names are equal to Spark."""
     if read.spark.conf.get("spark.sql.caseSensitive") == "true":
         return
     known: dict[str, str] = {}
@@ -111,7 +111,7 @@ def _check_distinguishable(read: Source, names: Sequence[str]) -> None:
         other = known.setdefault(name.lower(), name)
         if other != name:
             raise OptionError(
-                f"aggregate: messages would have the columns {other!r} and {name!r}, which Spark does not tell apart: "
+                f"aggregate: messages would have the columns {other!r} and {name!r}, whose names are equal to Spark: "
                 "give a key another name, or load() the source and name its columns"
             )
 

@@ -46,7 +46,7 @@ def ship_rows(
     per_key = settings.get("key_watermark")
     if per_key is not None and per_key.slowest and not order:
         raise OptionError(
-            f"aggregate: key_watermark tells the partitions of a key apart, and the frame has not all of "
+            f"aggregate: key_watermark separates the partitions of a key, and the frame has not all of "
             f"{', '.join(ORDER)}: keep them as the source has them, or give per_key(..., partitions='fastest')"
         )
     schema = arrow_schema(columns_of(timed, [*columns, *order, TIME]))
@@ -98,7 +98,7 @@ def payload_columns(df: DataFrame) -> list[str]:
 
 
 def _is_watermark(df: DataFrame, column: str) -> bool:
-    """Whether a column holds the watermark of a time axis; others may have names that begin like one."""
+    """Return whether a column contains the watermark of a time axis; other columns may have names that begin alike."""
     axis = column.removeprefix(f"{WATERMARK}_")
     if axis == column:
         return column == WATERMARK
@@ -126,13 +126,13 @@ def timed_rows(df: DataFrame, axis: str) -> DataFrame:
 
 
 def columns_of(df: DataFrame, names: Sequence[str]) -> DataFrame:
-    """These columns, each once; a dot or a backtick in a name is that. Refuses one that is there twice."""
+    """Return these columns, each once; a dot or a backtick in a name is literal. Raise OptionError for a duplicate."""
     check_doubled(df, names)
     return df.select(*(f"`{name.replace('`', '``')}`" for name in dict.fromkeys(names)))
 
 
 def check_doubled(df: DataFrame, names: Iterable[str]) -> None:
-    """Refuse columns of which the frame has two, as after a join: Spark could not tell which is meant."""
+    """Raise OptionError for columns of which the frame has two, as after a join: the name is ambiguous."""
     spelled = str if df.sparkSession.conf.get("spark.sql.caseSensitive") == "true" else str.lower
     count = Counter(map(spelled, df.columns))
     for name in names:
@@ -157,7 +157,7 @@ def control_text(df: DataFrame) -> Column:
 
 
 def check_rows(df: DataFrame, axis: str, asked_by: str = "aggregate", *, takes_panes: bool = False) -> None:
-    """Refuse a frame without control rows and times, or whose rows cannot be added up, in one sentence."""
+    """Raise an error for a frame without control rows and times, or whose rows cannot be added up."""
     from pyspark.sql.pandas.types import from_arrow_type
 
     if not df.isStreaming:
@@ -188,7 +188,7 @@ def check_rows(df: DataFrame, axis: str, asked_by: str = "aggregate", *, takes_p
 
 
 def check_columns(df: DataFrame, columns: Sequence[str], asked_by: str = "aggregate") -> None:
-    """Refuse columns that the frame does not have."""
+    """Raise OptionError for columns that the frame does not have."""
     for column in columns:
         if column not in df.columns:
             hint = nearest(column, df.columns)
@@ -199,7 +199,7 @@ def check_columns(df: DataFrame, columns: Sequence[str], asked_by: str = "aggreg
 
 
 def check_free(columns: Iterable[str], asked_by: str) -> None:
-    """Refuse columns that are called as those which `timed_rows` adds: it would put its own in their place."""
+    """Raise OptionError for columns with the names that `timed_rows` adds: it would replace them."""
     reserved = next((column for column in columns if column.lower() in (TIME, CONTROL_TEXT)), None)
     if reserved is not None:
         raise OptionError(
@@ -208,14 +208,14 @@ def check_free(columns: Iterable[str], asked_by: str) -> None:
 
 
 def check_keys(df: DataFrame, keys: Sequence[str], asked_by: str = "aggregate") -> None:
-    """Refuse keys that the frame does not have, or that are not compared byte by byte."""
+    """Raise OptionError for keys that the frame does not have, or that are not compared byte by byte."""
     check_columns(df, keys, asked_by)
     for key in keys:
         check_collation(df, key, f"{asked_by}: the key {key!r}")
 
 
 def check_collation(df: DataFrame, column: str, expects: str) -> None:
-    """Refuse a key that Spark compares otherwise than byte by byte."""
+    """Raise OptionError for a key that Spark does not compare byte by byte."""
     collation = getattr(df.schema[column].dataType, "collation", "UTF8_BINARY")
     if collation != "UTF8_BINARY":
         raise OptionError(

@@ -1,9 +1,9 @@
-"""`held_windows`, `held_messages`: what the windows of a query with a store hold. `oldest_offsets`: where it must begin
-anew to hold that.
+"""`held_windows`, `held_messages`: the content of the windows of a query with a store. `oldest_offsets`: where a
+new query starts to read this content again.
 
 Rule: Spark's own state reader reads the checkpoint and changes nothing; the query may be stopped or run, the answer is
-that of its last committed batch. The offsets are kept elsewhere by a user who wants to be able to begin anew: with the
-checkpoint they would be lost, too.
+that of its last committed batch. A user who wants to restart stores the offsets elsewhere: with the checkpoint they
+would be lost, too.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Progress of a query's keyedwm sources, as values and in the log of the user's own program.
 
-Rule: batches are planned in a Python process that Spark starts, whose log the program does not see. What it says goes
-through Spark's progress, where PySpark makes one JSON text of it: it is read back here.
+Rule: batches are planned in a Python process that Spark starts, whose log the program does not see. Its facts go
+through Spark's progress, where PySpark makes one JSON text of them: this module parses the text.
 
-A status line says where a query stands: its watermark, who holds it and why, and the backlog. It comes at the first
-batch, once in an interval, and when the watermark has stood for a minute or moves again. Which partition is the slowest
-changes from batch to batch where all is well, so that alone makes no line.
+A status line has the watermark of a query, the partition that blocks it with the cause, and the backlog. It is due at
+the first batch, once in an interval, and when the watermark has stood for a minute or advances again. The slowest
+partition changes from batch to batch in a healthy query, so that alone makes no line.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class StatusLines:
         return f"{subject}: " + "; ".join([*_watermarks(facts, since_s, now_s), *_rest(facts)])
 
     def forget(self, query: str) -> None:
-        """Begin anew with a query that ended."""
+        """Forget a query that ended."""
         self._sources = {place: progress for place, progress in self._sources.items() if place[0] != query}
 
 
@@ -114,7 +114,7 @@ LOG = logging.getLogger("keyedwm.source")
 
 
 def source_progress(query: StreamingQuery) -> list[dict[str, Any]]:
-    """Return what each keyedwm source said in the query's last progress: log ends, watermarks, who holds them and why.
+    """Return the facts of each keyedwm source in the query's last progress: log ends, watermarks, what blocks them.
 
     The fields stand on the page of the source ("What you see"). Before the first progress of a start they are those of
     the batch that was committed last, without log ends; empty where there is none, or with Spark Connect.
@@ -130,7 +130,7 @@ def source_progress(query: StreamingQuery) -> list[dict[str, Any]]:
 
 
 def log_progress(spark: SparkSession, every: str = "5 minutes") -> StreamingQueryListener:
-    """Write to the logger `keyedwm.source`, level INFO, where each source stands: its watermark, who holds it and why.
+    """Write to the logger `keyedwm.source`, level INFO, the status of each source: its watermark, and what blocks it.
 
     A line comes at the first batch, once in `every`, and when the watermark has stood for a minute or moves again; what
     `source_progress` returns follows each batch at level DEBUG. For all queries of the session, those included that run

@@ -55,7 +55,7 @@ class _SessionSide(ListedInput):
         self._side = plan.sides[number]
 
     def windows(self, *, by_key: bool) -> pa.Table:  # noqa: ARG002 (a session is that of a key)
-        """See `Listed`."""
+        """Return the windows of this side, with the columns of `Listed.windows`."""
         prefix = topic_prefix(self._number)
         all_windows = self._operator.windows(*ALL, by_key=True)
         all_windows = all_windows.filter(pc.starts_with(all_windows["topic"], prefix))
@@ -71,7 +71,7 @@ class _SessionSide(ListedInput):
         )
 
     def messages(self) -> pa.Table:
-        """See `Listed`."""
+        """Return the messages of this side, with their own columns."""
         rows = super().messages()
         payloads = contiguous(rows.filter(pc.equal(rows["side"], self._number))[PAYLOAD[self._number]])
         return pa.Table.from_arrays(payloads.flatten(), schema=self._side.schema)

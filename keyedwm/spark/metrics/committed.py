@@ -1,6 +1,6 @@
 """The sources of a query as its last committed batch left them, from the checkpoint alone.
 
-Rule: a start that plans no batch tells no progress, so that is all there is to show of it; it only reads.
+Rule: a start that plans no batch has no progress, so the checkpoint is its only source of facts. It is only read.
 """
 
 from __future__ import annotations

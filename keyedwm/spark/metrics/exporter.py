@@ -1,4 +1,4 @@
-"""The exporters by name and their common contract, and the listener that tells them of a session's queries.
+"""The exporters by name and their common contract, and the listener that reports a session's queries to them.
 
 Rule: the listener works on Spark's listener thread and waits for nobody; a thread of its own reads the checkpoint.
 """

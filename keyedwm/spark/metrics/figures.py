@@ -88,7 +88,7 @@ class Figures:
         self._lock = threading.Lock()
 
     def started(self, query_id: str, run: str, name: str | None, session: int = 0) -> None:
-        """Take note of a run that begins. session: which listener tells; within one, active queries differ by name."""
+        """Add a run that begins. session: the number of its listener; within one, active queries differ by name."""
         with self._lock:
             query = self._of(query_id, run, name, session)
             if query.run != run:

@@ -1,7 +1,7 @@
 """The figures as instruments of OpenTelemetry: observable gauges and counters of one meter.
 
 Rule: the program sets up OpenTelemetry, its readers and exporters; we give it a meter. A provider neither forgets an
-instrument nor takes the callbacks of a second one, so each has one set, which tells all that is exported to it.
+instrument nor accepts the callbacks of a second one. So each provider has one set of instruments.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class _Instruments:
         return self._by_metric
 
     def forget_samples(self) -> None:
-        """Ask anew at the next reading."""
+        """Compute the samples again at the next reading."""
         self._until_s = 0.0
 
 
@@ -75,11 +75,11 @@ class OtelExporter:
         self._to.forget_samples()
 
     def changed(self) -> None:
-        """Let the next reading ask anew."""
+        """Let the next reading compute its samples again."""
         self._to.forget_samples()
 
     def close(self) -> None:
-        """Have nothing to tell from now on."""
+        """Report nothing from now on."""
         self._to.figures.remove(self._figures)
         self._to.forget_samples()
 

@@ -1,7 +1,7 @@
-"""Spark settings that our operators ask for (told, checked, never set behind the user's back), and queries in turn.
+"""Spark settings that our operators need (documented, checked, never set behind the user's back), and queries in turn.
 
 Rule: the next query starts when Spark has set up the sources of the one before. Spark 4.3 keeps one map of environment
-variables for all queries of a Python source, and each query writes in it as its source is set up. Two that write at
+variables for all queries of a Python source. Each query writes into it as its source is set up. Two that write at
 the same moment can break the map for the life of the JVM: every query then ends with "Task not serializable", caused
 by "Illegal size 5 of collection, expected 6".
 """

@@ -1,11 +1,11 @@
-"""The Python that Spark starts: the one that runs this session, if Spark can still be told.
+"""The Python that Spark starts: the one that runs this session, if it is not too late to set.
 
 Rule: Spark reads two environment variables when its JVM starts. It looks `format("keyedwm")` up with
 PYSPARK_DRIVER_PYTHON (else PYSPARK_PYTHON, else `python3`) and runs its workers with PYSPARK_PYTHON (else `python3`).
 Any other Python does not have this package, and Spark then says DATA_SOURCE_NOT_FOUND. So the import of `keyedwm.spark`
 sets what is unset, PYSPARK_DRIVER_PYTHON only where PYSPARK_PYTHON is not this very environment: workers read a source
-by the path that looked it up. Where the JVM runs already, a variable names another Python, or PYSPARK_PYTHON leads
-nowhere on this host, it warns in one sentence.
+by the path that looked it up. If the JVM runs already, a variable names another Python, or PYSPARK_PYTHON leads
+nowhere on this host, the import warns in one sentence.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ def test_a_python_that_spark_did_not_wait_for_is_no_loss():
     of_the_driver = reason(f"[STREAM_FAILED] Query [id = 1] terminated with exception: {spark}")
     assert of_the_driver == (
         "Spark waited ten seconds for a Python process of the driver to start, and gave up [start the query again: "
-        "nothing was lost; if it comes again, give that host less to do, or try its Python by hand]"
+        "nothing was lost; if it happens again, give that host less to do, or try its Python by hand]"
     )
 
 
