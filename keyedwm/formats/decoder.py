@@ -74,7 +74,7 @@ class Decoded:
 
     def names(self) -> dict[int, int | str]:
         """Return the id or the GUID of each schema, by its number here."""
-        numbers = np.unique(self.schema_ids[~np.isin(self.faults, WITHOUT_ID)]).tolist()
+        numbers = np.unique(self.schema_ids[~np.isin(self.faults, WITHOUT_ID)], return_index=True)[0].tolist()
         return {number: self.guids.get(number, number) for number in numbers}
 
     def called(self, row: int) -> str:

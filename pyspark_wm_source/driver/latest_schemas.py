@@ -1,6 +1,6 @@
 """The latest schemas of the topics that a query reads, asked for at its start to warn of paths that they do not have.
 
-Rule: they decide nothing. Records are read by the schemas that they name, and a registry that is away, slow or without
+Rule: they decide nothing. Records are read by the schemas that they name. A registry that is away, slow or without
 these subjects costs no time and no error: a thread of its own asks, once, with a short limit.
 """
 
@@ -56,19 +56,19 @@ def _ask(options: SourceOptions, formats: Sequence[ValueFormat], topics: Sequenc
             subject = f"{topic}-{one.column}"
             try:
                 latest = registry.latest(subject)
-                meant = [] if latest is None else list(_meant(one, latest.schema, requests))
+                corrections = [] if latest is None else list(_corrections(one, latest.schema, requests))
             except KeyedwmError as error:
                 _log.debug("the latest schema of subject %s is not checked: %s", subject, error.message)
                 continue
             prefix = prefix_of(one.column, one.name.language)
-            for request, path in meant:
+            for request, path in corrections:
                 _log.warning(
                     "the latest schema of subject %s has no %s:%s; did you mean %s:%s?",
                     subject, prefix, request.text, prefix, schema_path(path),
                 )  # fmt: skip
 
 
-def _meant(
+def _corrections(
     value_format: ValueFormat, schema: RegisteredSchema, requests: Sequence[Request]
 ) -> Iterator[tuple[Request, Sequence[str | int]]]:
     """Yield the paths that a schema does not have, each with the one that it is most like."""

@@ -141,7 +141,11 @@ class ValueReader:
         if problems:
             decoded = decoded.without(unknown, problems)
         fresh = decoded.schema_ids[(decoded.faults == Fault.UNKNOWN_SCHEMA) & ~unknown]
-        numbers = [int(number) for number in np.unique(fresh) if number in decoded.guids or may_exist(int(number))]
+        numbers = [
+            int(number)
+            for number in np.unique(fresh, return_index=True)[0]
+            if number in decoded.guids or may_exist(int(number))
+        ]
         if numbers:
             self._notes.add(names[number] for number in numbers)
         return decoded
