@@ -108,7 +108,7 @@ def test_overlaps_are_set_against_each_other_in_one_run_only(results):
     for side, rate in (("sliding-60", 250_000.0), ("sliding-600", 200_000.0)):
         sheet.add(side, Run(rate, rate, 1.5))
     sheet.finish()
-    assert "| our cost from 60:1 to 600:1 | at most 1.3x | 1.25x | met |" in page(results)
+    assert "| our cost from 60:1 to 600:1 | at most 1.3x | 1.25x | met, nothing warmed up, 1 round |" in page(results)
 
 
 def test_a_side_is_set_beside_another_one_round_by_round(results):
@@ -124,7 +124,7 @@ def test_a_side_is_set_beside_another_one_round_by_round(results):
     text = page(results)
     assert "| event time and four fields out of Avro, of Spark's from_avro | at least 3x | 8.00x | met" in text
     assert "| the same, of the same fields in JSON | at least 1.5x | 2.00x | met" in text
-    assert "| event time out of Avro costs | at most 15 % | 20.0 % | missed" in text
+    assert "| event time out of Avro costs | at most 15 % | 20.0 % | missed, nothing warmed up, 1 round |" in text
     assert "| event time out of Protobuf costs | at most 15 % | - | not measured" in text
 
 
