@@ -1,4 +1,4 @@
-"""Arrays, maps and whole records of Avro as JSON text, as Spark's `to_json(from_avro(...))` has them.
+"""Arrays, maps and whole records of Avro as JSON text, in the form of Spark's `to_json`.
 
 Rule: unions have no wrapper, a field of a record that is null is omitted, bytes are base64, times are ISO 8601,
 decimals are numbers. Numbers that JSON does not have are the texts "NaN", "Infinity" and "-Infinity".
