@@ -41,6 +41,8 @@ def check(seed: int) -> None:
     chance = random.Random(f"{seed} proto")
     messages = [_linked(chance) for _ in range(2)]
     requests = [_request(chance, chance.choice(messages)) for _ in range(chance.randint(1, 5))]
+    more = random.Random(f"{seed} texts")
+    requests += [Request(one.path, FieldType.STRING) for one in requests if more.random() < 0.4]
     programs = [compile_message(message, requests) for message in messages]
     which = np.array([chance.randrange(2) for _ in range(_VALUES)], np.int32)
     bodies = [_body(chance, messages[number]) for number in which]
