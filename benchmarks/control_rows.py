@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from benchmarks.measure import Sheet, how_many
 from keyedwm.core.control_row import ControlRow, channel_row, decode_rows, encode_rows
 from keyedwm.core.rows import ControlKind
-from keyedwm.operators.shipped_control import pack_control, unpack_control
+from keyedwm.operators.exchange_control import pack_control, unpack_control
 from keyedwm.spark.hosting.channel_tracker import ChannelTracker
 from keyedwm.spark.hosting.shared_tracker import SharedTracker
 

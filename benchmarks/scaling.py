@@ -37,9 +37,9 @@ from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.operators.aggregates import functions as agg
+from keyedwm.operators.exchange_control import pack_control
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SlidingWindow, WindowPlan
-from keyedwm.operators.shipped_control import pack_control
 from keyedwm.operators.state.blobs import packed
 from keyedwm.spark.hosting.channel_tracker import ChannelTracker
 from keyedwm.testing.admin import create_topic

@@ -23,7 +23,7 @@ from benchmarks.turns import in_turn
 from keyedwm.core.control_row import ControlRow
 from keyedwm.core.rows import ControlKind
 from keyedwm.operators.join.bounds import Bound
-from keyedwm.operators.join.plan import LEFT, RIGHT, Axis, JoinPlan, JoinSide
+from keyedwm.operators.join.plan import LEFT, RIGHT, Axis, JoinInputSpec, JoinPlan
 from keyedwm.operators.shuffle import shipped
 from keyedwm.operators.state.blobs import unpacked
 from keyedwm.spark.hosting.bucket import Bucket
@@ -39,7 +39,7 @@ SCHEMA = pa.schema([("k", pa.string()), ("value", pa.binary())])
 
 def plan_of() -> JoinPlan:
     """Rows of 100 bytes, matched by key within ten seconds."""
-    sides = [JoinSide(name, SCHEMA, ("k",), (Axis(name, 0),)) for name in ("left", "right")]
+    sides = [JoinInputSpec(name, SCHEMA, ("k",), (Axis(name, 0),)) for name in ("left", "right")]
     return JoinPlan(left=sides[LEFT], right=sides[RIGHT], bounds=(Bound(0, 0, 0, WITHIN_MS - 1),))
 
 

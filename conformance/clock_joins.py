@@ -18,9 +18,9 @@ from conformance.decided import EVERY_ROW
 from conformance.retold import samza
 from conformance.verdict import MATCH, Outcome, Verdict, fail, otherwise
 from keyedwm.operators.join.bounds import Bound
+from keyedwm.operators.join.exchange_side import key_hashes
 from keyedwm.operators.join.operator import JoinOperator
-from keyedwm.operators.join.plan import LEFT, RIGHT, Axis, JoinPlan, JoinSide
-from keyedwm.operators.join.shipped_side import key_hashes
+from keyedwm.operators.join.plan import LEFT, RIGHT, Axis, JoinInputSpec, JoinPlan
 from keyedwm.operators.state.store import MemoryStore
 
 _SIDES: Mapping[str, int] = {"left": LEFT, "right": RIGHT}
@@ -34,7 +34,7 @@ class _Join:
         ttl = config.get("ttl_ms")
         left_ms, right_ms = (config.get(f"{side}_ttl_ms", ttl) for side in _SIDES)
         sides = [
-            JoinSide(
+            JoinInputSpec(
                 side,
                 pa.schema([("key", pa.string()), (f"{side}_value", value), (f"{side}_number", pa.int64())]),
                 ("key",),

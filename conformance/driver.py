@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 
 from keyedwm.operators.frames.plan import WindowPlan
-from keyedwm.operators.keyed.key_census import KeyStanding
+from keyedwm.operators.keyed.key_census import KeyWatermarkSummary
 from keyedwm.operators.protocol import key_summary_of, operator_of
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.store import LIMITS, MemoryStore, StateLimits
@@ -34,7 +34,7 @@ class DrivenOperator:
         return self._operator.open_entries
 
     @property
-    def standing(self) -> KeyStanding | None:
+    def standing(self) -> KeyWatermarkSummary | None:
         """How the keys stand that have watermarks of their own."""
         return key_summary_of(self._operator)
 

@@ -24,7 +24,7 @@ from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.aggregates import functions as aggregates
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPlan
-from keyedwm.operators.panes import Timing
+from keyedwm.operators.panes import PaneTiming
 from keyedwm.operators.results import END, LAST, PANE, ROWS, START, WINDOW
 from keyedwm.operators.state.manifest import MANIFEST, manifest_of
 
@@ -218,7 +218,7 @@ def _shown(table: pa.Table) -> Results:
         own = pickle.loads(row["own"])  # noqa: S301  pickled above
         if row.get("built_in", own) != own:
             raise DisagreementError(f"the built-in aggregate says {row['built_in']}, the user's own {own}")
-        if row[PANE]["timing"] == Timing.EXPIRED.value:
+        if row[PANE]["timing"] == PaneTiming.EXPIRED.value:
             results.append(Late())
             continue
         start_ms, end_ms = ((row[WINDOW][edge] - _EPOCH) // timedelta(milliseconds=1) for edge in ("start", "end"))

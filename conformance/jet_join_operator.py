@@ -17,9 +17,9 @@ from conformance.verdict import MATCH, Verdict, fail, otherwise
 from keyedwm.core.coalescer import ChannelAdded, Coalescer, WatermarkAdvanced
 from keyedwm.core.errors import KeyedwmError, OptionError
 from keyedwm.operators.join.bounds import Bound
+from keyedwm.operators.join.exchange_side import HASH
 from keyedwm.operators.join.operator import JoinOperator
-from keyedwm.operators.join.plan import LEFT, RIGHT, Axis, How, JoinPlan, JoinSide
-from keyedwm.operators.join.shipped_side import HASH
+from keyedwm.operators.join.plan import LEFT, RIGHT, Axis, How, JoinInputSpec, JoinPlan
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.store import MemoryStore
 
@@ -49,7 +49,7 @@ class _Driven:
             {int(key): column for key, column in words[f"{side}_keys"].items()} for side in ("left", "right")
         ]
         sides = [
-            JoinSide(
+            JoinInputSpec(
                 name,
                 pa.schema([(f"c{at}", pa.int64()) for at in range(words[f"{name}_cols"])]),
                 (),

@@ -76,9 +76,9 @@ def arrow_schema(options: SourceOptions) -> pa.Schema:
     from keyedwm.arrow.schema import row_schema as arrow_row_schema
 
     if options.stage is not None:
-        from keyedwm.operators.shuffle import SHIPPED
+        from keyedwm.operators.shuffle import EXCHANGE_SCHEMA
 
-        return SHIPPED
+        return EXCHANGE_SCHEMA
     return arrow_row_schema(
         list(options.axes),
         headers=options.include_headers,

@@ -21,11 +21,11 @@ from keyedwm.arrow.instants import instant_text
 from keyedwm.cli.query.held_state import buckets_of, checkpoint_session, is_of_store, watermark_ms
 from keyedwm.core.errors import InputError
 from keyedwm.core.text import one_line, span_text
-from keyedwm.operators.keyed.key_census import MOST_SHOWN, KeyStanding, bounded, key_texts, ordered
+from keyedwm.operators.keyed.key_census import MOST_SHOWN, KeyWatermarkSummary, bounded, key_texts, ordered
+from keyedwm.operators.keyed.key_watermark_log import KEYS_LOG, OWN, logs_named
 from keyedwm.operators.keyed.key_watermarks import KeyWatermarks
-from keyedwm.operators.keyed.own_log import KEYS_LOG, OWN, logs_named
 from keyedwm.operators.keyed.per_key import Partitions, PerKey
-from keyedwm.operators.results import CHANNEL, HIDDEN
+from keyedwm.operators.results import CHANNEL, HIDDEN_PREFIX
 from keyedwm.operators.state.store import PART, logs_of
 from keyedwm.savepoint_files import Files, OperatorState
 
@@ -38,7 +38,7 @@ LOGS = (*logs_named(OWN), *logs_named(KEYS_LOG))
 
 @dataclass(frozen=True)
 class _ReadPlan:
-    """The plan, as far as its log tells; see `OwnersPlan`."""
+    """The plan, as far as its log tells; see `WatermarkKeyPlan`."""
 
     owner_fields: list[pa.Field]
     channel: tuple[str, ...]
@@ -49,7 +49,9 @@ class _ReadPlan:
         return tuple(field.name for field in self.owner_fields)
 
 
-def held_keys(description: Mapping[str, Any], state: Mapping[str, Any], blobs: Mapping[str, bytes]) -> KeyStanding:
+def held_keys(
+    description: Mapping[str, Any], state: Mapping[str, Any], blobs: Mapping[str, bytes]
+) -> KeyWatermarkSummary:
     """Return how the keys of a bucket stand. description: of the plan; state: the operator's; blobs: of `LOGS`."""
     given = description[KEY_WATERMARK]
     per_key = PerKey(**{**given, "partitions": Partitions(given["partitions"])})
@@ -58,9 +60,9 @@ def held_keys(description: Mapping[str, Any], state: Mapping[str, Any], blobs: M
     forgotten, dropped = census.get("forgotten", 0), ordered(census.get("dropped", {}).items())
     name = next(logs.names(""), None)
     if name is None:
-        return KeyStanding([], forgotten, [], dropped)
+        return KeyWatermarkSummary([], forgotten, [], dropped)
     schema = logs.read(name)[0].schema
-    fields = [field for field in schema if not field.name.startswith(HIDDEN)]
+    fields = [field for field in schema if not field.name.startswith(HIDDEN_PREFIX)]
     plan = _ReadPlan(fields, (CHANNEL,) if CHANNEL in schema.names else ())
     keys = KeyWatermarks(plan, per_key, logs, own, KEYS_LOG if name.startswith(KEYS_LOG) else OWN)
     keys.rise(state.get("watermark_ms"))
@@ -69,15 +71,15 @@ def held_keys(description: Mapping[str, Any], state: Mapping[str, Any], blobs: M
     by_ms, counts = np.unique(behind_ms, return_counts=True)
     slowest = np.argsort(-behind_ms, kind="stable")[:MOST_SHOWN]
     named = ordered(zip(key_texts(columns, slowest), behind_ms[slowest].tolist(), strict=True))
-    return KeyStanding(list(zip(by_ms.tolist(), counts.tolist(), strict=True)), forgotten, named, dropped)
+    return KeyWatermarkSummary(list(zip(by_ms.tolist(), counts.tolist(), strict=True)), forgotten, named, dropped)
 
 
-def together(each: Sequence[KeyStanding]) -> KeyStanding:
+def together(each: Sequence[KeyWatermarkSummary]) -> KeyWatermarkSummary:
     """Return how the keys of all buckets stand."""
     behind: Counter[int] = Counter()
     for one in each:
         behind.update(dict(one.behind))
-    return KeyStanding(
+    return KeyWatermarkSummary(
         sorted(behind.items()), sum(one.forgotten for one in each), ordered(key for one in each for key in one.slowest),
         ordered(bounded(dict(one.dropped_rows) for one in each).items()),
     )  # fmt: skip

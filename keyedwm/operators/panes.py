@@ -35,7 +35,7 @@ from keyedwm.core.errors import OptionError
 from keyedwm.operators.plan_checks import check_length
 
 
-class Timing(Enum):
+class PaneTiming(Enum):
     """Why a pane came."""
 
     EARLY = "early"
@@ -194,18 +194,18 @@ class PanePolicy:
     ) -> None:  # fmt: skip
         late = late or Late()
         self._early, self.late = early, late
-        self._by = {Timing.LATE: late.by, Timing.EARLY: EveryBy.CLOCK if early is None else early.by}
-        by_event, every_ms = self._by[Timing.EARLY] is EveryBy.EVENT, None if early is None else early.every_ms
-        began = state.get(Timing.EARLY.value) or (None, 0 if by_event else None)
-        known = state.get(Timing.LATE.value)
-        self._times: dict[Timing, PaneTimer | LateTimes] = {
-            Timing.LATE: LateTimes(late.every_ms, known or ())
+        self._by = {PaneTiming.LATE: late.by, PaneTiming.EARLY: EveryBy.CLOCK if early is None else early.by}
+        by_event, every_ms = self._by[PaneTiming.EARLY] is EveryBy.EVENT, None if early is None else early.every_ms
+        began = state.get(PaneTiming.EARLY.value) or (None, 0 if by_event else None)
+        known = state.get(PaneTiming.LATE.value)
+        self._times: dict[PaneTiming, PaneTimer | LateTimes] = {
+            PaneTiming.LATE: LateTimes(late.every_ms, known or ())
             if by_window
             else PaneTimer(late.every_ms, keeps_beat=False, state=known or (None, None)),
-            Timing.EARLY: PaneTimer(every_ms, keeps_beat=by_event or keeps_beat, state=began),
+            PaneTiming.EARLY: PaneTimer(every_ms, keeps_beat=by_event or keeps_beat, state=began),
         }
 
-    def waits(self, timing: Timing) -> bool:
+    def waits(self, timing: PaneTiming) -> bool:
         """Whether panes of a timing wait for a time."""
         return self._times[timing].every_ms is not None
 
@@ -215,7 +215,7 @@ class PanePolicy:
         due = [one.due_ms for timing, one in self._times.items() if self._by[timing] is EveryBy.CLOCK]
         return min((at for at in due if at is not None), default=None)
 
-    def begin(self, timing: Timing, now: Now, ends: Collection[int]) -> bool:
+    def begin(self, timing: PaneTiming, now: Now, ends: Collection[int]) -> bool:
         """Called when windows with these ends have news. Return whether it waits for a time, if that is known."""
         at = now.of(self._by[timing])
         if at is None or not self.waits(timing):
@@ -224,21 +224,21 @@ class PanePolicy:
             self._times[timing].begin(at, ends)
         return True
 
-    def fire_threshold(self, timing: Timing, *, waits: bool) -> int | None:
+    def fire_threshold(self, timing: PaneTiming, *, waits: bool) -> int | None:
         """Called when windows have news; waits: for a time.
 
         Return with how many unshown rows a window shows a pane at once, None if it does with none.
         """
-        if timing is Timing.EARLY:
+        if timing is PaneTiming.EARLY:
             return None if self._early is None else self._early.rows
         return self.late.rows if self.late.rows is not None else None if waits else 0
 
-    def due(self, by: EveryBy, now_ms: int) -> dict[Timing, WindowFilter]:
+    def due(self, by: EveryBy, now_ms: int) -> dict[PaneTiming, WindowFilter]:
         """Called when time of a kind has moved. Return which windows show their news, late ones first."""
         filters = {timing: times.due(now_ms) for timing, times in self._times.items() if self._by[timing] is by}
         return {timing: is_due for timing, is_due in filters.items() if is_due is not None}
 
-    def left(self, timing: Timing, ends: Collection[int]) -> None:
+    def left(self, timing: PaneTiming, ends: Collection[int]) -> None:
         """Called when news was shown: it is left of the windows with these ends alone."""
         self._times[timing].keep(ends)
 
@@ -247,7 +247,7 @@ class PanePolicy:
         return {timing.value: times.state() for timing, times in self._times.items() if self.waits(timing)}
 
 
-class PanesAgain(Enum):
+class AdditiveSetting(Enum):
     """The setting that makes results addable, by its word."""
 
     EARLY_OR_LATE = "panes"
@@ -262,10 +262,14 @@ class PanesAgain(Enum):
 
 _BY_HAND = "or take the last pane of each window and key from the column pane in a process(...)"
 _ADVICE = {
-    PanesAgain.EARLY_OR_LATE: (
+    AdditiveSetting.EARLY_OR_LATE: (
         "give the first aggregate accumulating=False, so that each pane holds new rows only, or leave its early and "
         "lateness out"
     ),
-    PanesAgain.STORE: f"give the first aggregate accumulating=False, so that each pane holds new rows only, {_BY_HAND}",
-    PanesAgain.WHOLE: "they cannot hold only what is new: take the last row of each window and key in a process(...)",
+    AdditiveSetting.STORE: (
+        f"give the first aggregate accumulating=False, so that each pane holds new rows only, {_BY_HAND}"
+    ),
+    AdditiveSetting.WHOLE: (
+        "they cannot hold only what is new: take the last row of each window and key in a process(...)"
+    ),
 }

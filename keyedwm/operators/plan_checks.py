@@ -9,7 +9,7 @@ import pyarrow as pa
 from keyedwm.config.validation import MS, number, set_fields
 from keyedwm.core.errors import OptionError
 from keyedwm.operators.aggregates.aggregate_function import column_type
-from keyedwm.operators.results import CONTROL, HIDDEN, PANE, WINDOW
+from keyedwm.operators.results import CONTROL, HIDDEN_PREFIX, PANE, WINDOW
 
 # Types that Arrow does not compare, hash or put in order, and what to do about a column of one.
 _NO_KEYS = (
@@ -68,10 +68,10 @@ def check_result_names(names: Sequence[str], *, has_aggregates: bool) -> None:
     for name in names:
         if not name.strip():
             raise OptionError(f"a result column is called {name!r}: a name is expected, such as 'orders'")
-        if name.lower() in (WINDOW, PANE, CONTROL) or name.startswith(HIDDEN):
+        if name.lower() in (WINDOW, PANE, CONTROL) or name.startswith(HIDDEN_PREFIX):
             raise OptionError(
                 f"a result column cannot be called {name!r}: {WINDOW}, {PANE}, {CONTROL} and names that begin with "
-                f"{HIDDEN} are taken; give it another name"
+                f"{HIDDEN_PREFIX} are taken; give it another name"
             )
     lower = [name.lower() for name in names]  # Spark does not tell names of another case apart
     doubled = sorted({name for name in names if lower.count(name.lower()) > 1})

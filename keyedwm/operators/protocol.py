@@ -20,15 +20,15 @@ from keyedwm.operators.frames.sliding import SlidingOperator
 from keyedwm.operators.join.latest_operator import LatestOperator
 from keyedwm.operators.join.operator import JoinOperator
 from keyedwm.operators.join.plan import JoinPlan
-from keyedwm.operators.keyed.key_census import KeyStanding
-from keyedwm.operators.messages.join.staged_join import StagedWindowJoin, StagedWindowJoinOperator
-from keyedwm.operators.messages.staged_store import StagedStore, StagedStoreOperator
+from keyedwm.operators.keyed.key_census import KeyWatermarkSummary
+from keyedwm.operators.messages.bucket_store import BucketStore, BucketStoreOperator
+from keyedwm.operators.messages.join.bucket_join import BucketWindowJoin, BucketWindowJoinOperator
 from keyedwm.operators.process.operator import PerKeyProcessOperator, ProcessOperator
 from keyedwm.operators.process.plan import ProcessPlan
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.store import BlobStore, StateChanges
 
-AnyPlan = WindowPlan | ProcessPlan | StagedStore | StagedWindowJoin | JoinPlan
+AnyPlan = WindowPlan | ProcessPlan | BucketStore | BucketWindowJoin | JoinPlan
 
 
 class Operator(Protocol):
@@ -93,7 +93,7 @@ def output_watermarks_ms(operator: OneAxis | ManyAxes, watermark_ms: int | None)
     return {} if kept_ms is None else {0: kept_ms}
 
 
-def key_summary_of(operator: OneAxis | ManyAxes) -> KeyStanding | None:
+def key_summary_of(operator: OneAxis | ManyAxes) -> KeyWatermarkSummary | None:
     """Return how the keys of an operator stand whose keys have watermarks of their own; of others None."""
     per_key = PerKeyOperator | PerKeySessionOperator | PerKeyProcessOperator
     return operator.key_summary() if isinstance(operator, per_key) else None
@@ -107,10 +107,10 @@ def operator_of(plan: AnyPlan, store: BlobStore) -> OneAxis | ManyAxes:
         if plan.key_watermark is not None:
             return PerKeyProcessOperator(plan, plan.key_watermark, store)
         return ProcessOperator(plan, store)
-    if isinstance(plan, StagedStore):
-        return StagedStoreOperator(plan, store)
-    if isinstance(plan, StagedWindowJoin):
-        return StagedWindowJoinOperator(plan, store)
+    if isinstance(plan, BucketStore):
+        return BucketStoreOperator(plan, store)
+    if isinstance(plan, BucketWindowJoin):
+        return BucketWindowJoinOperator(plan, store)
     return _frame_operator_of(plan, store)
 
 

@@ -12,7 +12,7 @@ from keyedwm.arrow.columns import Ints
 
 WINDOW, PANE, CONTROL = "window", "pane", "control"
 # A column whose name begins so is keyedwm's own.
-HIDDEN = "__"
+HIDDEN_PREFIX = "__"
 START, END, LAST, ROWS = "__start", "__end", "__last", "__rows"
 # The number that stands for the partition of a partial.
 CHANNEL = "__channel"

@@ -16,18 +16,18 @@ from keyedwm.arrow.columns import Ints
 from keyedwm.core.control_row import ControlRow
 from keyedwm.core.rows import REJECTED
 from keyedwm.operators.buckets import bucket_of
+from keyedwm.operators.exchange_control import pack_control
 from keyedwm.operators.frames.partials import combine_rows, rows_without_gap
 from keyedwm.operators.frames.plan import WindowPlan
-from keyedwm.operators.join.shipped_side import ShippedSide
-from keyedwm.operators.messages.shipped_messages import ShippedMessages
+from keyedwm.operators.join.exchange_side import ExchangeSide
+from keyedwm.operators.messages.exchange_messages import ExchangeMessages
 from keyedwm.operators.process.plan import ProcessInput
-from keyedwm.operators.shipped_control import pack_control
 from keyedwm.operators.state.blobs import packed
 
 # Columns that are added to every plan: the event time in ms, and the columns that order rows of equal event time.
 TIME = "__time"
 ORDER = ("topic", "partition", "offset")
-SHIPPED = pa.schema(
+EXCHANGE_SCHEMA = pa.schema(
     [
         pa.field("bucket", pa.int32()),
         pa.field("input", pa.int32()),
@@ -40,7 +40,7 @@ SHIPPED = pa.schema(
     ]
 )
 # What stage one must know of an input.
-ExchangeInput = WindowPlan | ProcessInput | ShippedMessages | ShippedSide
+ExchangeInput = WindowPlan | ProcessInput | ExchangeMessages | ExchangeSide
 # How many rows and bytes are combined at once.
 GROUP_ROWS = 1 << 20
 GROUP_BYTES = 1 << 27
@@ -56,7 +56,7 @@ def shipped(
     rejected: list[pa.Array] | None = None,
     input_number: int = 0,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows to be shuffled (`SHIPPED`).
+    """Yield the rows to be shuffled (`EXCHANGE_SCHEMA`).
 
     ids: of the buckets. task: its number. events: rows with the plan's columns. control: the task's control rows, and
     rejected: records that are no events, as values of the column `rejected`; both may come to light as the events are
@@ -112,12 +112,12 @@ def _rejected_row(rejected: list[pa.Array], ids: Sequence[int], part: int) -> It
 
 
 def _null_event_times(plan: ExchangeInput, rows: pa.Table) -> int:
-    return plan.null_event_times(rows) if isinstance(plan, ShippedSide) else rows.column(plan.time).null_count
+    return plan.null_event_times(rows) if isinstance(plan, ExchangeSide) else rows.column(plan.time).null_count
 
 
 def _buckets(plan: ExchangeInput, partials: pa.Table, count: int) -> Ints:
     """The number of the bucket of each row."""
-    if isinstance(plan, ShippedSide):
+    if isinstance(plan, ExchangeSide):
         return plan.buckets(partials, count)
     by = plan.owners if isinstance(plan, WindowPlan | ProcessInput) else plan.by
     return bucket_of([partials.column(name) for name in by], partials.num_rows, count)
@@ -186,4 +186,4 @@ def _rows(
         pa.array(no_gaps or [0] * count, pa.int64()),
         pa.nulls(count, pa.binary()) if rejected is None else pa.array(rejected, pa.binary()),
     ]
-    return pa.RecordBatch.from_arrays(arrays, schema=SHIPPED)
+    return pa.RecordBatch.from_arrays(arrays, schema=EXCHANGE_SCHEMA)

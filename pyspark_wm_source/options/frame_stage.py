@@ -18,7 +18,7 @@ from keyedwm.operators.aggregates.spec import AggregateSpec, aggregate_of
 from keyedwm.operators.frames.plan import FrameWindow, SessionWindow, SlidingWindow, WindowPlan
 from keyedwm.operators.frames.zoned import ZonedWindow
 from keyedwm.operators.keyed.per_key import Partitions, PerKey
-from keyedwm.operators.results import HIDDEN
+from keyedwm.operators.results import HIDDEN_PREFIX
 from keyedwm.operators.shuffle import ORDER, TIME
 from pyspark_wm_source.options.stage import STAGE, SourceColumns, Stage, StageSpec, axis_of, check_fields, is_whole
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from keyedwm.arrow.rows import Events, RowBuilder
 
 # Under names of their own: a result column may well be called `topic`.
-HIDDEN_ORDER = tuple(HIDDEN + name for name in ORDER)
+HIDDEN_ORDER = tuple(HIDDEN_PREFIX + name for name in ORDER)
 _TIME_FIELD = pa.field(TIME, pa.int64())
 
 
@@ -37,7 +37,7 @@ def plan_readers(
 
     by: result column → field. columns: those of the source. chosen: of them those that are fields themselves.
     """
-    fields = {name: Field(name.removeprefix(HIDDEN)) for name in HIDDEN_ORDER}
+    fields = {name: Field(name.removeprefix(HIDDEN_PREFIX)) for name in HIDDEN_ORDER}
     fields |= {name: field_of("by", text, columns.names, chosen) for name, text in by.items()}
     for text in [name for spec in aggregates for name in spec.inputs(())]:
         field = field_of("aggregates", text, columns.names, chosen)

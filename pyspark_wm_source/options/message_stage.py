@@ -14,7 +14,7 @@ from keyedwm.config.places import field_of
 from keyedwm.config.validation import wrong
 from keyedwm.core.places import Field
 from keyedwm.core.rows import EVENT_TIME
-from keyedwm.operators.messages.shipped_messages import ShippedMessages
+from keyedwm.operators.messages.exchange_messages import ExchangeMessages
 from pyspark_wm_source.options.stage import STAGE, SourceColumns, Stage, StageSpec, are_texts, axis_of, check_fields
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class MessageSpec(StageSpec):
         columns = {field.column for field in read.values()}
         return MessageStage(
             columns=pa.schema([field for field in source.every if field.name in columns]),
-            shipped=ShippedMessages(schema=message_schema(readers), by=self.by, time=time),
+            shipped=ExchangeMessages(schema=message_schema(readers), by=self.by, time=time),
             buckets=self.buckets,
             number=self.number,
             readers=tuple(readers.values()),

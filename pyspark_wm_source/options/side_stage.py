@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from keyedwm.arrow.schema import US_PER_MS, axis_column
 from keyedwm.config.validation import wrong
 from keyedwm.core.rows import EVENT_TIME
-from keyedwm.operators.join.plan import Axis, JoinSide
-from keyedwm.operators.join.shipped_side import ShippedSide
+from keyedwm.operators.join.exchange_side import ExchangeSide
+from keyedwm.operators.join.plan import Axis, JoinInputSpec
 from pyspark_wm_source.options.stage import (
     STAGE,
     SourceColumns,
@@ -71,7 +71,7 @@ class SideSpec(StageSpec):
         payload = pa.schema([known.field(name) for name in self.columns])
         return SideStage(
             columns=pa.schema([*payload, *(known.field(name) for name in times)]),
-            shipped=JoinSide(self.name, payload, self.on, axes).shipped,
+            shipped=JoinInputSpec(self.name, payload, self.on, axes).shipped,
             buckets=self.buckets,
             number=self.number,
         )
@@ -81,7 +81,7 @@ class SideSpec(StageSpec):
 class SideStage(Stage):
     """Whole rows of a side. columns: the side's, and behind them the event times as the source has them."""
 
-    shipped: ShippedSide
+    shipped: ExchangeSide
 
     def rows(self, events: Events, builder: RowBuilder) -> pa.RecordBatch:
         """Return the side's columns and event times in ms; a time that no timestamp can hold is null, as in rows."""

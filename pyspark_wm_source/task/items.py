@@ -72,8 +72,8 @@ def lay_out(items: Iterable[Item], builder: RowBuilder) -> Iterator[pa.RecordBat
 
 
 def run_stage(items: Iterable[Item], stage: Stage, builder: RowBuilder, task: int) -> Iterator[pa.RecordBatch]:
-    """Yield what the task ships to the operator's buckets (`SHIPPED`): its rows or partials, its control rows, and
-    rejected records. builder: of the stage's columns.
+    """Yield the rows that the task sends to the operator's buckets (`EXCHANGE_SCHEMA`): rows or partials, control rows,
+    and rejected records. builder: of the stage's columns.
     """
     control: list[ControlRow] = []
     rejected: list[pa.Array] = []

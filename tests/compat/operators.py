@@ -20,15 +20,15 @@ from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.frames.plan import RowGapWindow, SessionWindow, SlidingWindow, WindowPlan
 from keyedwm.operators.frames.zoned import ZonedWindow
 from keyedwm.operators.join.bounds import Bound
-from keyedwm.operators.join.plan import Axis, How, JoinPlan, JoinSide
+from keyedwm.operators.join.plan import Axis, How, JoinInputSpec, JoinPlan
 from keyedwm.operators.keyed.per_key import PerKey
+from keyedwm.operators.messages.bucket_store import BucketStore
 from keyedwm.operators.messages.functions import median
+from keyedwm.operators.messages.join.bucket_join import BucketWindowJoin
 from keyedwm.operators.messages.join.plan import WindowJoinPlan, WindowJoinSide
-from keyedwm.operators.messages.join.staged_join import StagedWindowJoin
 from keyedwm.operators.messages.on_demand import OnDemandWindow
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.messages.staged_store import StagedStore
 from keyedwm.operators.messages.windows import HoppingWindow, KeyRowWindow, RowWindow, session_rows
 from keyedwm.operators.plan_checks import FARTHEST_MS
 from keyedwm.operators.process.deduplicate import Deduplicate, DeduplicatePlan
@@ -108,23 +108,23 @@ def _held(**how: Any) -> ProcessPlan:
 
 
 def _join(*, latest: bool) -> JoinPlan:
-    left, right = (JoinSide(name, SCHEMA, ("k",), (Axis(name[0], 0),)) for name in ("left", "right"))
+    left, right = (JoinInputSpec(name, SCHEMA, ("k",), (Axis(name[0], 0),)) for name in ("left", "right"))
     low_ms, high_ms = (-FARTHEST_MS, 0) if latest else (-2_000, 3_000)
     how = How.LEFT if latest else How.FULL
     return JoinPlan(left=left, right=right, bounds=(Bound(0, 0, low_ms, high_ms),), how=how, latest=latest)
 
 
-def _store(window: Any, retention: Retention = KEPT, **how: Any) -> StagedStore:
+def _store(window: Any, retention: Retention = KEPT, **how: Any) -> BucketStore:
     aggregates = (("rows", agg.count()), ("middle", median("v")))
     plan = StorePlan(
         schema=SCHEMA, by=("k",), window=window, aggregates=aggregates, retention=retention, time="event_time", **how
     )
-    return StagedStore(plan=plan, late=LatePolicy.EMIT)
+    return BucketStore(plan=plan, late=LatePolicy.EMIT)
 
 
-def _window_join(window: Any, **how: Any) -> StagedWindowJoin:
+def _window_join(window: Any, **how: Any) -> BucketWindowJoin:
     left, right = (WindowJoinSide(name=name, schema=SCHEMA, on=("k",)) for name in ("left", "right"))
-    return StagedWindowJoin(plan=WindowJoinPlan(left=left, right=right, window=window, **{"retention": KEPT, **how}))
+    return BucketWindowJoin(plan=WindowJoinPlan(left=left, right=right, window=window, **{"retention": KEPT, **how}))
 
 
 FEW_MESSAGES = Retention(max_messages=40)

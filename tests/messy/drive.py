@@ -21,8 +21,8 @@ from keyedwm.operators.buckets import bucket_ids
 from keyedwm.operators.frames.rescale import FrameRescale
 from keyedwm.operators.join.plan import JoinPlan
 from keyedwm.operators.join.rescale import JoinRescale
-from keyedwm.operators.messages.join.staged_join import StagedWindowJoin
-from keyedwm.operators.messages.staged_store import StagedStore
+from keyedwm.operators.messages.bucket_store import BucketStore
+from keyedwm.operators.messages.join.bucket_join import BucketWindowJoin
 from keyedwm.operators.process.plan import ProcessPlan
 from keyedwm.operators.process.rescale import ProcessRescale
 from keyedwm.operators.state.manifest import MANIFEST
@@ -146,7 +146,7 @@ class Pipeline:
 
     @property
     def can_move(self) -> bool:
-        return not isinstance(self.plan, StagedStore | StagedWindowJoin)
+        return not isinstance(self.plan, BucketStore | BucketWindowJoin)
 
 
 def _batch_of(emitted: Sequence[pd.DataFrame]) -> pa.RecordBatch:

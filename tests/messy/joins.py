@@ -10,7 +10,7 @@ from typing import Any
 
 from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.join.bounds import Bound
-from keyedwm.operators.join.plan import LEFT, RIGHT, Axis, How, JoinPlan, JoinSide
+from keyedwm.operators.join.plan import LEFT, RIGHT, Axis, How, JoinInputSpec, JoinPlan
 from keyedwm.operators.plan_checks import FARTHEST_MS
 from tests.messy.drive import Pipeline
 from tests.messy.feed import Column, Feed, Row, random_columns, random_feed
@@ -43,9 +43,9 @@ class Shown:
     late: bool = False
 
 
-def side_of(feed: Feed, name: str) -> JoinSide:
+def side_of(feed: Feed, name: str) -> JoinInputSpec:
     """Without the record but a number of its own, by which rows are told apart."""
-    return JoinSide(name, feed.schema(), feed.by, (Axis(name, 0),))
+    return JoinInputSpec(name, feed.schema(), feed.by, (Axis(name, 0),))
 
 
 def same_key(feeds: tuple[Feed, Feed], left: Row, right: Row) -> bool:

@@ -15,11 +15,11 @@ import pyarrow as pa
 
 from keyedwm.core.window_rules import LatePolicy, Touching
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow
+from keyedwm.operators.messages.bucket_store import BucketStore
 from keyedwm.operators.messages.functions import window_function
 from keyedwm.operators.messages.on_demand import OnDemandWindow
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.messages.staged_store import StagedStore
 from keyedwm.operators.messages.windows import CompletedBy, HoppingWindow, KeyRowWindow, RowWindow
 from keyedwm.operators.panes import Early, EveryBy
 from tests.messy.conditions import random_where
@@ -75,7 +75,7 @@ def play(rng: random.Random) -> int:
     case = rng.choice([hopping, hopping, sessions, on_demand, offsets, key_rows])(rng, feed, wanted)
     late = rng.choice([LatePolicy.EMIT, LatePolicy.DROP])
     alone = not feed.keys or case.plan.full is CompletedBy.MESSAGE  # windows by messages follow those of their bucket
-    pipeline = Pipeline(StagedStore(plan=case.plan, late=late), 1 if alone else rng.choice([1, 2, 2, 3]))
+    pipeline = Pipeline(BucketStore(plan=case.plan, late=late), 1 if alone else rng.choice([1, 2, 2, 3]))
     rows = {(row.partition, row.offset): row for batch in feed.batches for row in batch.rows}
     compared = 0
     for number, batch in enumerate(feed.batches):

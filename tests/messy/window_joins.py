@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from keyedwm.operators.frames.plan import SlidingWindow
 from keyedwm.operators.join.plan import How
+from keyedwm.operators.messages.join.bucket_join import BucketWindowJoin
 from keyedwm.operators.messages.join.plan import LEFT, RIGHT, WindowJoinPlan, WindowJoinSide
-from keyedwm.operators.messages.join.staged_join import StagedWindowJoin
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.windows import HoppingWindow
 from tests.messy.drive import Pipeline
@@ -38,7 +38,7 @@ def play(rng: random.Random) -> int:
         retention=Retention(time_ms=window.size_ms + rng.choice([0, 2, 20]) * unit),
         how=How.INNER if unbounded else rng.choice([How.INNER, How.LEFT, How.RIGHT, How.FULL]),
     )  # fmt: skip
-    pipeline = Pipeline(StagedWindowJoin(plan=plan), rng.choice([1, 2, 2, 3]), others=1)
+    pipeline = Pipeline(BucketWindowJoin(plan=plan), rng.choice([1, 2, 2, 3]), others=1)
     model, labels = Alone(plan), {}
     shift = feeds[LEFT].base - feeds[LEFT].base % (window.size_ms * step)
     rows = tuple({row[2:]: row for batch in feed.batches for row in batch.rows} for feed in feeds)

@@ -15,8 +15,8 @@ import pyarrow as pa
 from keyedwm.core.errors import OptionError
 from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.join.bounds import Bound
-from keyedwm.operators.join.plan import LEFT, RIGHT, Axis, How, JoinPlan, JoinSide
-from keyedwm.operators.join.shipped_side import HASH, key_hashes
+from keyedwm.operators.join.exchange_side import HASH, key_hashes
+from keyedwm.operators.join.plan import LEFT, RIGHT, Axis, How, JoinInputSpec, JoinPlan
 from keyedwm.operators.protocol import ManyAxes, operator_of
 from keyedwm.operators.state.store import MemoryStore, StateLimits
 from tests.operators.laws.small import SMALL
@@ -58,7 +58,7 @@ def plan_of(
 ) -> JoinPlan:
     """A plan over SCHEMAS; axes: how many each side has, called l0, l1 and r0, r1."""
     sides = [
-        JoinSide(name, schema, tuple(on), tuple(Axis(f"{name[0]}{at}", at) for at in range(count)))
+        JoinInputSpec(name, schema, tuple(on), tuple(Axis(f"{name[0]}{at}", at) for at in range(count)))
         for name, schema, count in zip(("left", "right"), SCHEMAS, axes, strict=True)
     ]
     return JoinPlan(left=sides[0], right=sides[1], bounds=tuple(bounds), **settings)

@@ -19,14 +19,14 @@ from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, tumbling
 from keyedwm.operators.frames.zoned import ZonedWindow
 from keyedwm.operators.join.bounds import Bound
-from keyedwm.operators.join.plan import Axis, How, JoinPlan, JoinSide
+from keyedwm.operators.join.plan import Axis, How, JoinInputSpec, JoinPlan
 from keyedwm.operators.keyed.per_key import Partitions, PerKey
+from keyedwm.operators.messages.bucket_store import BucketStore
 from keyedwm.operators.messages.functions import median, window_function
+from keyedwm.operators.messages.join.bucket_join import BucketWindowJoin
 from keyedwm.operators.messages.join.plan import Emit, Keep, WindowJoinPlan, WindowJoinSide
-from keyedwm.operators.messages.join.staged_join import StagedWindowJoin
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.messages.staged_store import StagedStore
 from keyedwm.operators.messages.windows import CompletedBy, HoppingWindow
 from keyedwm.operators.panes import Early, EveryBy
 from keyedwm.operators.state.description import lines_of
@@ -38,23 +38,23 @@ HOPPING, KEPT = HoppingWindow(6_000, 4_000, 1_000), Retention(time_ms=30_000)
 DECIMAL = pa.schema([("k", pa.string()), ("d", pa.decimal128(10, 2)), ("t", pa.bool_()), ("event_time", pa.int64())])
 
 
-def _store(window: Any, **settings: Any) -> StagedStore:
+def _store(window: Any, **settings: Any) -> BucketStore:
     aggregates = (("all", agg.collect("n")), ("middle", median("n")), ("own", window_function(len, pa.int64(), 2)))
     plan = StorePlan(schema=compat.SCHEMA, by=("k",), window=window, aggregates=aggregates, retention=KEPT, **settings)
-    return StagedStore(plan=plan, late=LatePolicy.EMIT, read_from=("json:$.k",))
+    return BucketStore(plan=plan, late=LatePolicy.EMIT, read_from=("json:$.k",))
 
 
-def _window_join(window: Any, unbounded: str = "", **settings: Any) -> StagedWindowJoin:
+def _window_join(window: Any, unbounded: str = "", **settings: Any) -> BucketWindowJoin:
     sides = {
         name: WindowJoinSide(name=name, schema=compat.SCHEMA, on=("k",), unbounded=name == unbounded)
         for name in ("left", "right")
     }
-    return StagedWindowJoin(plan=WindowJoinPlan(**sides, window=window, retention=KEPT, **settings), read_from=("x",))
+    return BucketWindowJoin(plan=WindowJoinPlan(**sides, window=window, retention=KEPT, **settings), read_from=("x",))
 
 
 def _two_axes() -> JoinPlan:
-    left = JoinSide("left", joins.SCHEMAS[0], ("k",), (Axis("l0", 0), Axis("l1", 3)), read_from=("json:$.k",))
-    right = JoinSide("right", joins.SCHEMAS[1], ("k",), (Axis("r0", 0),))
+    left = JoinInputSpec("left", joins.SCHEMAS[0], ("k",), (Axis("l0", 0), Axis("l1", 3)), read_from=("json:$.k",))
+    right = JoinInputSpec("right", joins.SCHEMAS[1], ("k",), (Axis("r0", 0),))
     bounds = (Bound(0, 0, -5, 10), Bound(1, 0, 0, None))
     return JoinPlan(left=left, right=right, bounds=bounds, condition="v < w", late=LatePolicy.EMIT)
 

@@ -18,9 +18,9 @@ from keyedwm.operators.aggregates.distinct import ApproximateDistinct
 from keyedwm.operators.buckets import bucket_of
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SlidingWindow, WindowPlan
-from keyedwm.operators.join.shipped_side import ShippedSide
+from keyedwm.operators.join.exchange_side import ExchangeSide
 from keyedwm.operators.messages.channels import Channels
-from keyedwm.operators.messages.shipped_messages import ShippedMessages
+from keyedwm.operators.messages.exchange_messages import ExchangeMessages
 from keyedwm.operators.process.plan import ProcessInput
 from keyedwm.operators.protocol import operator_of
 from keyedwm.operators.shuffle import shipped
@@ -53,8 +53,8 @@ INPUTS = {
         schema=SCHEMA, by=("k",), window=SlidingWindow(10, 10), aggregates=(("n", agg.count()),), time="time"
     ),
     "process": ProcessInput(schema=SCHEMA, by=("k",), time="time"),
-    "store": ShippedMessages(schema=SCHEMA, by=("k",), time="time"),
-    "join": ShippedSide(schema=SCHEMA, by=("k",), times=("time",)),
+    "store": ExchangeMessages(schema=SCHEMA, by=("k",), time="time"),
+    "join": ExchangeSide(schema=SCHEMA, by=("k",), times=("time",)),
 }
 
 

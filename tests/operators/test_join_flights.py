@@ -11,7 +11,7 @@ import pytest
 
 from keyedwm.cli.demo.flights import data_file
 from keyedwm.operators.join.bounds import Bound
-from keyedwm.operators.join.plan import LEFT, RIGHT, Axis, How, JoinPlan, JoinSide
+from keyedwm.operators.join.plan import LEFT, RIGHT, Axis, How, JoinInputSpec, JoinPlan
 from keyedwm.operators.plan_checks import FARTHEST_MS
 from tests.operators.joins import Driven
 
@@ -43,7 +43,7 @@ def weather():
 
 def plan_of(bound: Bound, **settings) -> JoinPlan:
     sides = [
-        JoinSide(name, schema, ("origin",), (Axis(name, 0),))
+        JoinInputSpec(name, schema, ("origin",), (Axis(name, 0),))
         for name, schema in zip(("flights", "weather"), SCHEMAS, strict=True)
     ]
     return JoinPlan(left=sides[LEFT], right=sides[RIGHT], bounds=(bound,), how=How.LEFT, **settings)

@@ -8,12 +8,12 @@ import pytest
 
 from keyedwm.core.errors import OptionError
 from keyedwm.operators.frames.plan import SessionWindow
+from keyedwm.operators.messages.join.bucket_join import BucketWindowJoin
 from keyedwm.operators.messages.join.join_description import describe
 from keyedwm.operators.messages.join.join_description import plan_of as plan_from
-from keyedwm.operators.messages.join.staged_join import StagedWindowJoin
 from keyedwm.operators.messages.read_only_store import CHANNEL, EDGES, Listed
 from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.messages.timeline import LOWEST
+from keyedwm.operators.messages.window_buffer import LOWEST
 from keyedwm.operators.messages.windows import CompletedBy, HoppingWindow, RowWindow
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.savepoint_files import OperatorState
@@ -40,7 +40,7 @@ PLANS = {
 
 def listed_of(plan, number: int, store: MemoryStore) -> Listed:
     """A side as somebody opens it who has the description of the join and the blobs."""
-    return side_of(json.loads(json.dumps(StagedWindowJoin(plan=plan).description())), number, store)
+    return side_of(json.loads(json.dumps(BucketWindowJoin(plan=plan).description())), number, store)
 
 
 def messages_in(listed: Listed) -> list[Message]:
@@ -74,12 +74,12 @@ def test_the_windows_and_messages_of_a_side_are_those_that_the_join_holds(kind, 
             kept = messages_in(mine)
             counts = join.counts(called)
             assert len(kept) == counts.taken - counts.expired - counts.dropped_messages
-            channels, axes = join._operator.inputs[number].channels, join._operator.shape.sides[number].axes
+            channels, axes = join._operator.inputs[number].channels, join._operator.content.sides[number].axes
             first = dict(zip(channels.known, channels.first, strict=True))
             places = {key: at if plan.is_rows else 0 for at, key in enumerate(first)}
             dead = LOWEST  # the end of the last window that no side takes messages for
             if plan.both_windowed and not plan.is_rows:
-                dead = min(one.axes[0].floor if one.axes else LOWEST for one in join._operator.shape.sides)
+                dead = min(one.axes[0].floor if one.axes else LOWEST for one in join._operator.content.sides)
             expected: dict[tuple, list[int]] = {}
             for one in kept:
                 channel = one.topic, one.partition
@@ -155,7 +155,7 @@ def test_the_messages_of_a_session_join_have_the_columns_in_which_they_came():
 
 
 def test_a_side_that_there_is_not_is_refused():
-    description = StagedWindowJoin(plan=PLANS["tumbling"]).description()
+    description = BucketWindowJoin(plan=PLANS["tumbling"]).description()
     state = OperatorState(name="here", axis=0, digest="d", description=description, manifests=[{}], states=[{}])
     store = SavedStore("here", state, None)
     for wrong in (None, "orders"):

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from keyedwm.operators.join import shipped_side, side_buffer
+from keyedwm.operators.join import exchange_side, side_buffer
 from keyedwm.operators.join.bounds import Bound
 from keyedwm.operators.join.plan import LEFT, RIGHT, How, JoinPlan
 from keyedwm.operators.plan_checks import FARTHEST_MS
@@ -85,9 +85,9 @@ def test_each_row_meets_the_latest_change_at_or_before_it(first):
 
 def test_keys_of_equal_hash_are_compared(monkeypatch):
     monkeypatch.setattr(
-        "tests.operators.joins.key_hashes", lambda found, rows: shipped_side.key_hashes(found, rows) % 2
+        "tests.operators.joins.key_hashes", lambda found, rows: exchange_side.key_hashes(found, rows) % 2
     )
-    monkeypatch.setattr(side_buffer, "key_hashes", lambda found, rows: shipped_side.key_hashes(found, rows) % 2)
+    monkeypatch.setattr(side_buffer, "key_hashes", lambda found, rows: exchange_side.key_hashes(found, rows) % 2)
     for seed in range(20):
         check(seed)
 

@@ -10,11 +10,11 @@ import pytest
 from keyedwm.core.errors import FormatError, InputError, OptionError
 from keyedwm.core.window_rules import LatePolicy
 from keyedwm.expressions.condition import Condition
-from keyedwm.operators.join import shipped_side, side_buffer
+from keyedwm.operators.join import exchange_side, side_buffer
 from keyedwm.operators.join.bounds import Bound, TimeBounds
+from keyedwm.operators.join.exchange_side import same_keys
 from keyedwm.operators.join.operator import JoinOperator
-from keyedwm.operators.join.plan import LEFT, RIGHT, Axis, How, JoinPlan, JoinSide
-from keyedwm.operators.join.shipped_side import same_keys
+from keyedwm.operators.join.plan import LEFT, RIGHT, Axis, How, JoinInputSpec, JoinPlan
 from keyedwm.operators.state.store import MemoryStore, StateLimits
 from tests.operators.joins import SCHEMAS, Driven, Mark, Row, Rows, plan_of, table
 
@@ -22,8 +22,8 @@ TEN = (Bound(0, 0, 0, 10),)
 NAN = float("nan")
 
 
-def side(name: str, *, axis: str = "", on: tuple[str, ...] = ("k",), schema: pa.Schema = SCHEMAS[0]) -> JoinSide:
-    return JoinSide(name, schema, on, (Axis(axis or name, 0),))
+def side(name: str, *, axis: str = "", on: tuple[str, ...] = ("k",), schema: pa.Schema = SCHEMAS[0]) -> JoinInputSpec:
+    return JoinInputSpec(name, schema, on, (Axis(axis or name, 0),))
 
 
 WRONG = {
@@ -152,9 +152,9 @@ def test_late_rows_end_the_query_when_asked_for():
 
 
 def test_keys_of_equal_hash_are_compared(monkeypatch):
-    for module in (shipped_side, side_buffer):
+    for module in (exchange_side, side_buffer):
         monkeypatch.setattr(module, "key_hashes", lambda _, rows: pa.array([7] * rows, pa.int64()).to_numpy())
-    monkeypatch.setattr("tests.operators.joins.key_hashes", shipped_side.key_hashes)
+    monkeypatch.setattr("tests.operators.joins.key_hashes", exchange_side.key_hashes)
     driven = Driven(plan_of(TEN, how=How.LEFT), restarts=True)
     driven.step(Rows(LEFT, tuple(Row(key, 1, 1, (5,)) for key in ("a", "b"))))
     made = driven.step(Rows(RIGHT, (Row("b", 1, 2, (5,)), Row("c", 1, 3, (5,)))))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from keyedwm.operators.frames.frame_panes import FramePanes, Shown
-from keyedwm.operators.panes import Early, EveryBy, Late, LateTimes, Now, PanePolicy, PaneTimer, Timing
+from keyedwm.operators.frames.frame_panes import FiredCounts, FramePanes
+from keyedwm.operators.panes import Early, EveryBy, Late, LateTimes, Now, PanePolicy, PaneTimer, PaneTiming
 
 
 def policy(early: Early | None = None, lateness_ms: int = 0, *, accumulating: bool = True, **told) -> FramePanes:
@@ -17,8 +17,8 @@ def ints(*values: int) -> np.ndarray:
     return np.array(values, np.int64)
 
 
-def shown(panes, rows, on_time) -> Shown:
-    return Shown(ints(*panes), ints(*rows), ints(*on_time))
+def shown(panes, rows, on_time) -> FiredCounts:
+    return FiredCounts(ints(*panes), ints(*rows), ints(*on_time))
 
 
 def flags(*values: int) -> np.ndarray:
@@ -41,12 +41,12 @@ def test_a_window_is_shown_on_time_once_and_again_only_after_it_took_new_rows():
 
 
 @pytest.mark.parametrize(("accumulating", "rows"), [(True, [4, 5]), (False, [0, 0])])
-@pytest.mark.parametrize("timing", [Timing.EARLY, Timing.ON_TIME, Timing.LATE])
+@pytest.mark.parametrize("timing", [PaneTiming.EARLY, PaneTiming.ON_TIME, PaneTiming.LATE])
 def test_after_a_pane_nothing_is_unshown(accumulating, rows, timing):
     told = policy(Early(rows=1), accumulating=accumulating)
     after = told.fired(shown([0, 3], [1, 0], [0, 0]), ints(4, 5), timing)
     assert (after.panes.tolist(), after.rows.tolist()) == ([1, 4], rows)
-    assert after.on_time.tolist() == [int(timing is not Timing.EARLY)] * 2
+    assert after.on_time.tolist() == [int(timing is not PaneTiming.EARLY)] * 2
 
 
 def test_the_whole_of_merged_windows_has_the_unshown_rows_of_its_parts_and_its_panes_go_on():
@@ -74,8 +74,8 @@ def test_early_panes_by_event_time_are_due_at_multiples_of_the_interval():
 
 
 @pytest.mark.parametrize(("timing", "lateness_ms", "is_last"), [
-    (Timing.EARLY, 0, False), (Timing.ON_TIME, 0, True), (Timing.ON_TIME, 5, False), (Timing.LATE, 5, False),
-    (Timing.EXPIRED, 5, True),
+    (PaneTiming.EARLY, 0, False), (PaneTiming.ON_TIME, 0, True), (PaneTiming.ON_TIME, 5, False),
+    (PaneTiming.LATE, 5, False), (PaneTiming.EXPIRED, 5, True),
 ])  # fmt: skip
 def test_no_pane_follows_one_on_time_without_lateness(timing, lateness_ms, is_last):
     assert policy(Early(rows=1), lateness_ms).is_last(timing) is is_last
@@ -125,7 +125,7 @@ RULES = [  # early, late, and whether news waits, and of how many rows a pane co
 def test_early_and_late_panes_leave_at_once_by_rows_or_by_time(early, late, of_early, of_late, by_window):
     told = PanePolicy(early, late, {}, by_window=by_window)
     now, found = Now(100, 50), []
-    for timing in (Timing.EARLY, Timing.LATE):
+    for timing in (PaneTiming.EARLY, PaneTiming.LATE):
         waits = told.begin(timing, now, [20])
         found.append((waits, told.fire_threshold(timing, waits=waits)))
     assert found == [of_early, of_late]
@@ -134,26 +134,26 @@ def test_early_and_late_panes_leave_at_once_by_rows_or_by_time(early, late, of_e
 @pytest.mark.parametrize("by_window", [False, True])
 def test_panes_by_time_are_due_by_their_own_time_late_ones_first_and_after_a_restart(by_window):
     told = PanePolicy(Early(every_ms=10), Late(every_ms=7, by=EVENT), {}, by_window=by_window)
-    for timing in (Timing.EARLY, Timing.LATE):
+    for timing in (PaneTiming.EARLY, PaneTiming.LATE):
         told.begin(timing, Now(100, 50), [20])
     told = PanePolicy(Early(every_ms=10), Late(every_ms=7, by=EVENT), told.state(), by_window=by_window)
     assert told.next_timer_ms == 110
     assert [(by, at, list(told.due(by, at))) for by in (CLOCK, EVENT) for at in (56, 57, 109, 110)] == [
-        (CLOCK, 56, []), (CLOCK, 57, []), (CLOCK, 109, []), (CLOCK, 110, [Timing.EARLY]),
-        (EVENT, 56, []), *((EVENT, at, [Timing.LATE]) for at in (57, 109, 110)),
+        (CLOCK, 56, []), (CLOCK, 57, []), (CLOCK, 109, []), (CLOCK, 110, [PaneTiming.EARLY]),
+        (EVENT, 56, []), *((EVENT, at, [PaneTiming.LATE]) for at in (57, 109, 110)),
     ]  # fmt: skip
     both = PanePolicy(Early(every_ms=10), Late(every_ms=7), {}, by_window=by_window)
-    for timing in (Timing.EARLY, Timing.LATE):
+    for timing in (PaneTiming.EARLY, PaneTiming.LATE):
         both.begin(timing, Now(100, 50), [20])
-    assert list(both.due(CLOCK, 110)) == [Timing.LATE, Timing.EARLY]
-    both.left(Timing.LATE, ())
-    both.left(Timing.EARLY, [20])
-    assert list(both.due(CLOCK, 110)) == [Timing.EARLY]
+    assert list(both.due(CLOCK, 110)) == [PaneTiming.LATE, PaneTiming.EARLY]
+    both.left(PaneTiming.LATE, ())
+    both.left(PaneTiming.EARLY, [20])
+    assert list(both.due(CLOCK, 110)) == [PaneTiming.EARLY]
 
 
 def test_news_without_a_time_shows_late_panes_at_once_and_no_early_ones():
     told = PanePolicy(Early(every_ms=10), Late(every_ms=7), {})
-    assert not told.begin(Timing.LATE, Now(None, 50), [20])
-    assert told.fire_threshold(Timing.LATE, waits=False) == 0
-    assert told.fire_threshold(Timing.EARLY, waits=told.begin(Timing.EARLY, Now(None, 50), [20])) is None
+    assert not told.begin(PaneTiming.LATE, Now(None, 50), [20])
+    assert told.fire_threshold(PaneTiming.LATE, waits=False) == 0
+    assert told.fire_threshold(PaneTiming.EARLY, waits=told.begin(PaneTiming.EARLY, Now(None, 50), [20])) is None
     assert told.next_timer_ms is None

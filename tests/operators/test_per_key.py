@@ -19,7 +19,7 @@ from keyedwm.operators.buckets import bucket_of
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPlan
 from keyedwm.operators.keyed.key_census import SLOTS, key_texts
-from keyedwm.operators.keyed.own_log import idle_prefix
+from keyedwm.operators.keyed.key_watermark_log import idle_prefix
 from keyedwm.operators.keyed.per_key import Partitions, PerKey
 from keyedwm.operators.protocol import operator_of
 from keyedwm.operators.state.manifest import MANIFEST

@@ -15,7 +15,7 @@ from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.buckets import bucket_of
-from keyedwm.operators.keyed.key_census import MOST_SHOWN, KeyStanding
+from keyedwm.operators.keyed.key_census import MOST_SHOWN, KeyWatermarkSummary
 from keyedwm.operators.keyed.per_key import Partitions, PerKey
 from keyedwm.operators.process import running
 from keyedwm.operators.process.plan import ProcessInput, ProcessPlan
@@ -176,7 +176,7 @@ def rows_leave_by_their_keys(per_key, batches):
     assert listed(played).behind == sorted(played.behind.items()) == of.standing()[0]
 
 
-def listed(played: Played) -> KeyStanding:
+def listed(played: Played) -> KeyWatermarkSummary:
     """How the keys stand by somebody who only reads the state."""
     described = json.loads(json.dumps(played.plan.description()))
     of_keys = [

@@ -7,10 +7,10 @@ import json
 import pytest
 
 from keyedwm.core.errors import FormatError, OptionError
+from keyedwm.operators.messages.bucket_store import BucketStore
 from keyedwm.operators.messages.functions import median
 from keyedwm.operators.messages.read_only_store import listed_store
 from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.messages.staged_store import StagedStore
 from keyedwm.operators.messages.windows import CompletedBy, session_rows, tumbling_key_rows
 from keyedwm.operators.panes import Early
 from keyedwm.operators.state.store import MemoryStore
@@ -37,11 +37,11 @@ def test_what_is_held_is_told_from_the_blobs_alone():
     operator = WindowOperator(plan, store)
     operator.add_message(table(random_messages(3, 60)))
     operator.flush()
-    staged = StagedStore(plan=plan)
+    staged = BucketStore(plan=plan)
     listed = listed_store(json.loads(json.dumps(staged.description())), store)
     assert listed.windows(by_key=False) == operator.get_windows(0, 10**6, by_key=True)  # each is of one key
     assert staged.messages.by == ("topic", "partition")  # the offsets of all keys count
-    assert StagedStore(plan=plan_of(tumbling_key_rows(2))).messages.by == ("k",)
+    assert BucketStore(plan=plan_of(tumbling_key_rows(2))).messages.by == ("k",)
     with pytest.raises(FormatError, match="belongs to plan"):
         WindowOperator(plan_of(session_rows(51)), store)
 

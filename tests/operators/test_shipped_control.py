@@ -14,7 +14,7 @@ from keyedwm.core.control_row import ControlRow, channel_row, encode_rows
 from keyedwm.core.errors import InputError
 from keyedwm.core.rows import ControlKind
 from keyedwm.core.watermark import MAX_MS, MIN_MS
-from keyedwm.operators.shipped_control import pack_control, unpack_control
+from keyedwm.operators.exchange_control import pack_control, unpack_control
 from keyedwm.spark.hosting.channel_tracker import ChannelTracker
 
 SOURCE = "0123456789ab"

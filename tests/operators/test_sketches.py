@@ -18,7 +18,7 @@ from keyedwm.arrow.columns import values_at
 from keyedwm.core.errors import OptionError
 from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.aggregates.aggregate_function import Groups, RowOrder, Spans
-from keyedwm.operators.aggregates.sketches.spread import MOST
+from keyedwm.operators.aggregates.sketches.quantile_sketch import MOST
 from tests.operators.test_more_aggregates import one
 
 HLL_8 = datasketches.tgt_hll_type.HLL_8
@@ -168,10 +168,10 @@ def test_a_kll_sketch_takes_space_for_the_items_that_it_has_and_not_for_those_th
     program = (
         "import resource, numpy as np, pyarrow as pa\n"
         "from keyedwm.operators.aggregates.sketches.kll_sketch import KllSketch\n"
-        "from keyedwm.operators.aggregates.sketches.spread import Entries\n"
+        "from keyedwm.operators.aggregates.sketches.quantile_sketch import SketchItems\n"
         "few = np.arange(200_000)\n"
         "resource.setrlimit(resource.RLIMIT_DATA, (4 << 30, 4 << 30))\n"
-        "entries = Entries(few * 1.0, np.ones_like(few), np.arange(200_001), np.zeros_like(few))\n"
+        "entries = SketchItems(few * 1.0, np.ones_like(few), np.arange(200_001), np.zeros_like(few))\n"
         "assert len(KllSketch(65_535).results(entries)) == 200_000"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=300)

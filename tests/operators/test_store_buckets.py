@@ -13,9 +13,9 @@ from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.rows import REJECTED, ControlKind
 from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.frames.plan import SlidingWindow, tumbling
+from keyedwm.operators.messages.bucket_store import BucketStore
 from keyedwm.operators.messages.functions import median
 from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.messages.staged_store import StagedStore
 from keyedwm.operators.messages.windows import CompletedBy, HoppingWindow
 from keyedwm.operators.panes import Early
 from keyedwm.spark.hosting.stage_one import CONTROL_TEXT
@@ -29,7 +29,7 @@ WINDOWS = (HoppingWindow(10, 10), HoppingWindow(10, 3), HoppingWindow(4, 10, 1),
 class Buckets:
     """All buckets of a plan, driven by steps; every message goes to one of two tasks."""
 
-    def __init__(self, plan: StagedStore, buckets: int, *, tasks: int = 1, seed: str = "") -> None:
+    def __init__(self, plan: BucketStore, buckets: int, *, tasks: int = 1, seed: str = "") -> None:
         self._pipeline = Pipeline(plan, buckets)
         self._chance, self._tasks, self._snapshot = random.Random(seed), tasks, 0
         self.plan = plan
@@ -85,8 +85,8 @@ class Buckets:
         return panes, back
 
 
-def staged(window, late=LatePolicy.EMIT, **settings) -> StagedStore:
-    return StagedStore(plan=plan_of(window, **settings), late=late)
+def staged(window, late=LatePolicy.EMIT, **settings) -> BucketStore:
+    return BucketStore(plan=plan_of(window, **settings), late=late)
 
 
 def joined(steps: list[tuple]) -> list[tuple]:

@@ -15,10 +15,10 @@ from keyedwm.cli.inspect_state import _table
 from keyedwm.cli.query.held_state import summary
 from keyedwm.core.errors import OutOfTurnError
 from keyedwm.operators.frames.plan import SessionWindow
+from keyedwm.operators.messages.bucket_store import BucketStore
 from keyedwm.operators.messages.functions import window_function
 from keyedwm.operators.messages.read_only_store import Listed, listed_store
 from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.messages.staged_store import StagedStore
 from keyedwm.operators.messages.store_description import describe
 from keyedwm.operators.messages.store_description import plan_of as plan_from
 from keyedwm.operators.messages.windows import HoppingWindow, RowWindow, tumbling_key_rows
@@ -54,7 +54,7 @@ def kept_for(window) -> Retention:
 
 def opened(plan, store) -> Listed:
     """The store as somebody opens it who has its description and its blobs."""
-    return listed_store(json.loads(json.dumps(StagedStore(plan=plan).description())), store)
+    return listed_store(json.loads(json.dumps(BucketStore(plan=plan).description())), store)
 
 
 def rows_of(found: pa.Table) -> list[tuple]:
@@ -101,7 +101,7 @@ def test_the_notes_alone_tell_how_many_windows_messages_and_bytes_are_held(windo
     plan = plan_of(window, retention=kept_for(window))
     steps = cut(f"{seed} {window}", random_messages(f"{seed} {window}", 80), watermarks=True)
     operator, store = played(plan, steps, lambda _: True)
-    told, facts = StagedStore(plan=plan).description(), json.loads(store.get(MANIFEST))
+    told, facts = BucketStore(plan=plan).description(), json.loads(store.get(MANIFEST))
     found = summary(store.sizes, facts)
     windows = operator.get_windows(-(10**6), 10**6)
     ends = {(row["end"], *((row["topic"], row["partition"]) if plan.is_rows else ())) for row in windows.to_pylist()}

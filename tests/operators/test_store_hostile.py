@@ -13,7 +13,7 @@ from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.frames.plan import tumbling
 from keyedwm.operators.messages.grid import Grid
 from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.messages.timeline import HIGHEST, LOWEST
+from keyedwm.operators.messages.window_buffer import HIGHEST, LOWEST
 from keyedwm.operators.messages.windows import CompletedBy, hopping
 from keyedwm.windows import WindowOperator
 from tests.operators.stored import Message, plan_of, table
@@ -82,7 +82,7 @@ def test_the_ends_of_held_windows_are_those_of_their_slices(seed: int) -> None:
     window = hopping(size, chance.randint(1, size)) if chance.random() < 0.8 else tumbling(size)
     operator = operator_of(window, retention=Retention(time_ms=10_000))
     operator.add_message(at_times([chance.randint(-200, 200) for _ in range(chance.randint(1, 30))]))
-    axis = operator._operator.shape.timelines[0]
+    axis = operator._operator.content.timelines[0]
     all_ends = {end for start in axis.store.slices.tolist() for end in axis.grid.ends_of(start)}
     for _ in range(20):
         above, by = (

@@ -87,7 +87,7 @@ def adds_up(operator) -> None:
 
 
 def sides_add_up(operator) -> None:
-    all_counts = [one.account.counts for one in operator.inputs]
+    all_counts = [one.counter.counts for one in operator.inputs]
     for counts in all_counts:
         assert counts.given == counts.taken + counts.rejected + counts.replayed
     gone = sum(counts.expired + counts.dropped_messages for counts in all_counts)

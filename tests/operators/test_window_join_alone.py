@@ -9,8 +9,8 @@ from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.buckets import bucket_ids
 from keyedwm.operators.frames.plan import SlidingWindow, tumbling
 from keyedwm.operators.join.plan import How
+from keyedwm.operators.messages.join.bucket_join import BucketWindowJoin
 from keyedwm.operators.messages.join.plan import Keep
-from keyedwm.operators.messages.join.staged_join import StagedWindowJoin
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.windows import CompletedBy, HoppingWindow, tumbling_rows
 from keyedwm.spark.hosting.bucket_batch import BucketLayout
@@ -139,7 +139,7 @@ class Buckets:
 
     def __init__(self, plan, count: int, late: LatePolicy = LatePolicy.EMIT) -> None:
         layout = BucketLayout("joined", tuple(bucket_ids(count)), ((0,), (0,)), "window_join")
-        self._pipeline = TwoInputs(StagedWindowJoin(plan=plan, late=late), layout)
+        self._pipeline = TwoInputs(BucketWindowJoin(plan=plan, late=late), layout)
         self._snapshots, self._told = dict.fromkeys(NAMES, 0), {}
         self.rejected: tuple[list, list] = ([], [])
         self.marks: dict[str, int] = {}

@@ -14,13 +14,13 @@ from keyedwm.core.control_row import ControlRow
 from keyedwm.core.rows import ControlKind
 from keyedwm.operators.aggregates.functions import avg, count, last
 from keyedwm.operators.buckets import bucket_ids
+from keyedwm.operators.exchange_control import unpack_control
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPlan
+from keyedwm.operators.messages.bucket_store import BucketStore
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.messages.staged_store import StagedStore
 from keyedwm.operators.panes import Early
-from keyedwm.operators.shipped_control import unpack_control
 from keyedwm.operators.state.blobs import unpacked
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.spark.hosting.bucket_batch import STORED, BucketBatch, BucketLayout, BucketManifest
@@ -44,7 +44,7 @@ class Pipeline:
     def __init__(self, plan: WindowPlan, buckets: int) -> None:
         self.plan = plan
         self.layout = BucketLayout("hours", tuple(bucket_ids(buckets)), ((0,),))
-        self.ships = plan.messages if isinstance(plan, StagedStore) else plan
+        self.ships = plan.messages if isinstance(plan, BucketStore) else plan
         self.stage = StageOne(self.ships, self.layout.ids)
         self.unpack = Unpack.of(plan)
         self.state = {one: (BucketManifest(), MemoryStore()) for one in self.layout.ids}
@@ -196,7 +196,7 @@ def test_what_a_store_let_go_and_what_came_again_is_counted_in_its_batch():
     rows = [{"k": "a", "v": 1.0, "__time": at, "topic": "t", "partition": 0, "offset": at} for at in (1, 2, 11)]
     note, store, told = BucketManifest(), MemoryStore(), []
     for _ in range(2):
-        now = BucketBatch(StagedStore(plan=plan), layout, layout.ids[0], note, store)
+        now = BucketBatch(BucketStore(plan=plan), layout, layout.ids[0], note, store)
         barrier = ControlRow(kind=ControlKind.BARRIER, channel="t-0", offset=1, snapshot=0, channels=1)
         rows_now = pa.Table.from_pylist(rows, schema=schema)
         list(now.on_input(control=[[barrier]], rows=[[rows_now]], null_event_time_rows=0, now_ms=None))

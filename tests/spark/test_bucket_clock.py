@@ -11,10 +11,10 @@ from keyedwm.core.control_row import ControlRow, decode_rows
 from keyedwm.core.rows import ControlKind
 from keyedwm.operators.buckets import bucket_ids
 from keyedwm.operators.frames.plan import SessionWindow, tumbling
+from keyedwm.operators.messages.bucket_store import BucketStore
+from keyedwm.operators.messages.join.bucket_join import BucketWindowJoin
 from keyedwm.operators.messages.join.plan import WindowJoinPlan, WindowJoinSide
-from keyedwm.operators.messages.join.staged_join import StagedWindowJoin
 from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.messages.staged_store import StagedStore
 from keyedwm.operators.panes import Early
 from keyedwm.operators.state.blobs import unpacked
 from keyedwm.operators.state.store import MemoryStore
@@ -25,11 +25,11 @@ from tests.operators.stored import SCHEMA, Message, plan_of, table
 KEPT = {"retention": Retention(time_ms=1_000_000)}
 SIDES = {name: WindowJoinSide(name=name, schema=SCHEMA, on=("k",)) for name in ("left", "right")}
 PLANS = {
-    "early": StagedStore(plan=plan_of(tumbling(10_000), early=Early(every_ms=700), **KEPT)),
-    "late": StagedStore(plan=plan_of(tumbling(10_000), late_every_ms=900, **KEPT)),
-    "both": StagedStore(plan=plan_of(tumbling(10_000), early=Early(every_ms=400), late_every_ms=900, **KEPT)),
-    "session": StagedStore(plan=plan_of(SessionWindow(50), early=Early(every_ms=900), late_every_ms=300, **KEPT)),
-    "join": StagedWindowJoin(
+    "early": BucketStore(plan=plan_of(tumbling(10_000), early=Early(every_ms=700), **KEPT)),
+    "late": BucketStore(plan=plan_of(tumbling(10_000), late_every_ms=900, **KEPT)),
+    "both": BucketStore(plan=plan_of(tumbling(10_000), early=Early(every_ms=400), late_every_ms=900, **KEPT)),
+    "session": BucketStore(plan=plan_of(SessionWindow(50), early=Early(every_ms=900), late_every_ms=300, **KEPT)),
+    "join": BucketWindowJoin(
         plan=WindowJoinPlan(window=tumbling(10_000), early_every_ms=500, late_every_ms=800, **SIDES, **KEPT)
     ),
 }
@@ -39,7 +39,7 @@ class Buckets:
     """All buckets of a plan, each begun anew in each batch; the clock calls those whose timer is due, as Spark does."""
 
     def __init__(self, plan) -> None:
-        self.plan, self.inputs = plan, 2 if isinstance(plan, StagedWindowJoin) else 1
+        self.plan, self.inputs = plan, 2 if isinstance(plan, BucketWindowJoin) else 1
         self.layout = BucketLayout("panes", tuple(bucket_ids(3)), ((0,),) * self.inputs)
         self.state = {one: (BucketManifest(), MemoryStore()) for one in self.layout.ids}
         self.follower, self.snapshot = ChannelTracker("follower", 0), 0

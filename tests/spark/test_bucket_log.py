@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from keyedwm.operators.messages.bucket_store import BucketStore
 from keyedwm.operators.messages.retention import StoreCounts
-from keyedwm.operators.messages.staged_store import StagedStore
 from keyedwm.operators.messages.windows import HoppingWindow
 from keyedwm.spark.hosting import bucket
 from keyedwm.spark.hosting.bucket import Bucket
@@ -31,7 +31,7 @@ def test_late_rows_and_windows_that_go_for_a_limit_of_size_are_logged_with_the_a
 ):
     monkeypatch.setattr(bucket, "write_state", lambda *_: None)
     monkeypatch.setattr(Bucket, "_set_timer", lambda *_: None)
-    one = Bucket(StagedStore(plan=plan_of(HoppingWindow(10, 10))), BucketLayout("medians", (0,), ((0,),)))
+    one = Bucket(BucketStore(plan=plan_of(HoppingWindow(10, 10))), BucketLayout("medians", (0,), ((0,),)))
     one._manifest = one._blobs = None
     counted = StoreCounts(dropped_windows=dropped, dropped_messages=7 * dropped)
     batch = SimpleNamespace(

@@ -12,10 +12,10 @@ from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow
 from keyedwm.operators.join.bounds import Bound
 from keyedwm.operators.join.plan import How as Joined
+from keyedwm.operators.messages.bucket_store import BucketStore
+from keyedwm.operators.messages.join.bucket_join import BucketWindowJoin
 from keyedwm.operators.messages.join.plan import How, WindowJoinPlan, WindowJoinSide
-from keyedwm.operators.messages.join.staged_join import StagedWindowJoin
 from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.messages.staged_store import StagedStore
 from keyedwm.operators.messages.windows import HoppingWindow
 from keyedwm.operators.panes import Early
 from keyedwm.spark.hosting.bucket_state import require_owner
@@ -36,11 +36,11 @@ def windows(window=SlidingWindow(10, 10), aggregates=ROWS, **settings):  # noqa:
 
 
 def a_store(window=TEN, **settings):
-    return StagedStore(plan=stored.plan_of(window, **settings))
+    return BucketStore(plan=stored.plan_of(window, **settings))
 
 
 def a_join(window=TEN, **settings):
-    return StagedWindowJoin(plan=window_joins.plan_of(window, **settings))
+    return BucketWindowJoin(plan=window_joins.plan_of(window, **settings))
 
 
 def pairs(bounds=(Bound(0, 0, 0, 10),), **settings):  # noqa: B008
@@ -59,7 +59,7 @@ def sides(left=(), right=(), names=("a", "b")):
     schemas = [pa.schema([*stored.SCHEMA, *own]) for own in (left, right)]
     made = [WindowJoinSide(name=name, schema=own, on=("k",)) for name, own in zip(names, schemas, strict=True)]
     retention = Retention(time_ms=30)
-    return StagedWindowJoin(plan=WindowJoinPlan(left=made[0], right=made[1], window=TEN, retention=retention))
+    return BucketWindowJoin(plan=WindowJoinPlan(left=made[0], right=made[1], window=TEN, retention=retention))
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import json
 
 import pyarrow as pa
 
+from keyedwm.operators.exchange_control import unpack_control
 from keyedwm.operators.protocol import AnyPlan
-from keyedwm.operators.shipped_control import unpack_control
 from keyedwm.operators.state.blobs import unpacked
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.spark.hosting.bucket_batch import BucketBatch, BucketLayout, BucketManifest

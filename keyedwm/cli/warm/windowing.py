@@ -13,16 +13,16 @@ from keyedwm.core.rows import EVENT_TIME, ControlKind
 from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.aggregates import functions
 from keyedwm.operators.buckets import bucket_ids
+from keyedwm.operators.exchange_control import unpack_control
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPlan
 from keyedwm.operators.join.bounds import Bound
-from keyedwm.operators.join.plan import Axis, How, JoinPlan, JoinSide
+from keyedwm.operators.join.plan import Axis, How, JoinInputSpec, JoinPlan
 from keyedwm.operators.keyed.per_key import PerKey
 from keyedwm.operators.panes import Early
 from keyedwm.operators.plan_checks import FARTHEST_MS
 from keyedwm.operators.process.deduplicate import Deduplicate, DeduplicatePlan
 from keyedwm.operators.process.plan import ProcessInput, ProcessPlan
 from keyedwm.operators.protocol import AnyPlan
-from keyedwm.operators.shipped_control import unpack_control
 from keyedwm.operators.shuffle import ExchangeInput
 from keyedwm.operators.state.blobs import unpacked
 from keyedwm.operators.state.hashed_keys import HashedKeys, hash_of
@@ -183,7 +183,7 @@ def join_rows_once() -> None:
     """Join a few rows in three batches, the last of which forgets everything."""
     for on in (("text",), ("number",), ("text", "number")):
         sides = [
-            JoinSide(name, schema, on, (Axis(name, 0),))
+            JoinInputSpec(name, schema, on, (Axis(name, 0),))
             for name, schema in zip(("left", "right"), _SCHEMAS, strict=True)
         ]
         left, right = sides
@@ -198,7 +198,7 @@ def _play_join(plan: JoinPlan) -> None:
     play(plan, plan.inputs, lambda number, *control: _staged_side(plan.sides[number], number, *control))
 
 
-def _staged_side(side: JoinSide, number: int, batch: int, watermark_ms: int) -> list[pa.RecordBatch]:
+def _staged_side(side: JoinInputSpec, number: int, batch: int, watermark_ms: int) -> list[pa.RecordBatch]:
     """One task's rows of a side; some keys are null."""
     value = side.schema.names[2]
     rows = [

@@ -18,7 +18,7 @@ from keyedwm.operators.aggregates.aggregate_function import Groups, Spans
 from keyedwm.operators.frames.plan import FrameWindow, WindowPlan
 from keyedwm.operators.grouping import pair_groups
 from keyedwm.operators.kernels import closing_windows, sorted_by_number
-from keyedwm.operators.state.entries import Entries, merged, no_entries, over_spans, read_entries, table_of
+from keyedwm.operators.state.entries import Accumulators, merged, no_entries, over_spans, read_entries, table_of
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.operators.state.store import TableLogs
 
@@ -57,7 +57,7 @@ class FrameLog:
         """Return whether this is a log of a frame or block."""
         return log.startswith((FRAME, BLOCK))
 
-    def append(self, keys: KeyDictionary, entries: Entries, frames: Ints) -> None:
+    def append(self, keys: KeyDictionary, entries: Accumulators, frames: Ints) -> None:
         """Add entries to their frames."""
         if not len(entries):
             return
@@ -80,7 +80,7 @@ class FrameLog:
             self._drop([number])
             self.append(keys, rest, np.full(len(rest), number))
 
-    def closing(self, keys: KeyDictionary, low: int, high: int, limits: Limits) -> tuple[Entries, Ints]:
+    def closing(self, keys: KeyDictionary, low: int, high: int, limits: Limits) -> tuple[Accumulators, Ints]:
         """Return the totals of the windows with ends in `[low, high]` that hold something, and their ends.
 
         limits: the first and the last end of each key within them.
@@ -96,7 +96,7 @@ class FrameLog:
         ends, first, behind = closing_windows(entries.keys, frames[order], lows, highs, self._overlap)
         return over_spans(self._plan, entries, Spans(first, behind)), ends
 
-    def totals(self, keys: KeyDictionary, of_keys: Ints, ends: Ints) -> tuple[Entries, Ints]:
+    def totals(self, keys: KeyDictionary, of_keys: Ints, ends: Ints) -> tuple[Accumulators, Ints]:
         """Return the totals of those of these windows that hold something, and their ends: in another order."""
         closing = sorted_distinct(ends)
         numbers = np.array(sorted(self._frames), np.int64)
@@ -180,7 +180,7 @@ class FrameLog:
             if (length, first) in self._blocks:
                 yield self._block_name(length, first)
 
-    def _read(self, keys: KeyDictionary, logs: Sequence[tuple[int, str]]) -> tuple[Entries, Ints]:
+    def _read(self, keys: KeyDictionary, logs: Sequence[tuple[int, str]]) -> tuple[Accumulators, Ints]:
         """Return one entry for each (key, frame) of these logs, in order of frame, then key number."""
         tables = [(number, table) for number, name in logs for table in self._logs.read(name) if table.num_rows]
         if not tables:
@@ -190,7 +190,7 @@ class FrameLog:
         ids, distinct, occurring = pair_groups(frames, entries.keys, keys.count)
         return merged(self._plan, entries, Groups(ids, len(occurring)), occurring), distinct
 
-    def _read_known(self, keys: KeyDictionary, logs: Sequence[tuple[int, str]]) -> tuple[Entries, Ints]:
+    def _read_known(self, keys: KeyDictionary, logs: Sequence[tuple[int, str]]) -> tuple[Accumulators, Ints]:
         """Return the same, at least of the keys that have a number."""
         return self._read(keys, logs)
 
@@ -198,12 +198,12 @@ class FrameLog:
         """Return a dictionary of no keys."""
         return KeyDictionary(self._plan.key_fields)
 
-    def _entries(self, keys: KeyDictionary, tables: Sequence[pa.Table]) -> Entries:
+    def _entries(self, keys: KeyDictionary, tables: Sequence[pa.Table]) -> Accumulators:
         """Return the rows of these tables."""
         table = pa.concat_tables(tables)
         return read_entries(self._plan, keys.numbers(key_columns(self._plan.by, table), table.num_rows), table)
 
-    def _table(self, keys: KeyDictionary, entries: Entries) -> pa.Table:
+    def _table(self, keys: KeyDictionary, entries: Accumulators) -> pa.Table:
         """Return entries as they are written."""
         return table_of(self._plan, keys, entries)
 

@@ -8,7 +8,7 @@ Theory. Two ends of the operator decide which phase a window is in, and neither 
     gone            end <= kept              are expired              -
 
 `complete` follows the watermark, and `kept` lies the allowed lateness behind it. Of each window three numbers are known
-(`Shown`): how many panes it showed, of how many rows the last one told, and whether it was shown on time. So
+(`FiredCounts`): how many panes it showed, of how many rows the last one told, and whether it was shown on time. So
 `unshown = rows - shown.rows` decides by number of rows, and `unshown > 0` decides by time. Panes that accumulate leave
 the rows where they are and raise `shown.rows` to them. Panes that discard take the rows away and leave 0.
 
@@ -42,9 +42,9 @@ from keyedwm.operators.aggregates.aggregate_function import RowOrder, Spans
 from keyedwm.operators.frames.plan import WindowPlan
 from keyedwm.operators.frames.results import FrameOperator
 from keyedwm.operators.kernels import add_by_group, highest_by_group
-from keyedwm.operators.panes import Early, EveryBy, Now, PanePolicy, Timing
+from keyedwm.operators.panes import Early, EveryBy, Now, PanePolicy, PaneTiming
 from keyedwm.operators.results import Output
-from keyedwm.operators.state.entries import Entries, over_spans
+from keyedwm.operators.state.entries import Accumulators, over_spans
 from keyedwm.operators.state.manifest import MANIFEST, manifest_of, read_manifest
 from keyedwm.operators.state.store import BlobStore, StateChanges, TableLogs
 
@@ -52,22 +52,22 @@ ANY = (0,)  # some window has news
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class FiredCounts:
     """Rows and panes that some windows have shown, by window. rows: of the last pane; on_time: 1 once it was."""
 
     panes: Ints
     rows: Ints
     on_time: Ints
 
-    def take_rows(self, places: Ints) -> Shown:
+    def take_rows(self, places: Ints) -> FiredCounts:
         """Return those at these places."""
-        return Shown(self.panes[places], self.rows[places], self.on_time[places])
+        return FiredCounts(self.panes[places], self.rows[places], self.on_time[places])
 
 
-def all_shown(pieces: Sequence[Shown]) -> Shown:
+def all_fired(pieces: Sequence[FiredCounts]) -> FiredCounts:
     """Return those of some windows behind each other."""
     columns = zip(*((one.panes, one.rows, one.on_time) for one in pieces), strict=True)
-    return Shown(*map(np.concatenate, columns))
+    return FiredCounts(*map(np.concatenate, columns))
 
 
 class FramePanes(PanePolicy):
@@ -75,7 +75,7 @@ class FramePanes(PanePolicy):
 
     def __init__(self, early: Early | None, lateness_ms: int, *, accumulating: bool, state: Mapping[str, Any]) -> None:
         began = None if early is None else [state.get("due_ms"), 0 if early.by_event else None]
-        super().__init__(early, None, {Timing.EARLY.value: began}, keeps_beat=False)
+        super().__init__(early, None, {PaneTiming.EARLY.value: began}, keeps_beat=False)
         self._lateness_ms = lateness_ms
         self.has_panes = early is not None or lateness_ms > 0
         self.accumulating = accumulating or not self.has_panes
@@ -85,25 +85,27 @@ class FramePanes(PanePolicy):
     def on_rows(self, now_ms: int | None) -> None:
         """Called when a batch brings rows, before they are held: the clock's interval begins with the first batch."""
         if self._early is not None and self._early.by_clock:
-            self.begin(Timing.EARLY, Now(now_ms, 0), ANY)
+            self.begin(PaneTiming.EARLY, Now(now_ms, 0), ANY)
 
-    def on_merge(self, parts: Shown, windows: Ints, has_new: Flags) -> Shown:
+    def on_merge(self, parts: FiredCounts, windows: Ints, has_new: Flags) -> FiredCounts:
         """Called when windows become one. windows: the number of the one that each part is in, now or as a new one;
         has_new: which of them take new rows. Return the rows and panes shown of each.
         """
         count = len(has_new)
         on_time = highest_by_group(parts.on_time, windows, count)
         on_time[has_new] = 0
-        return Shown(highest_by_group(parts.panes, windows, count), add_by_group(parts.rows, windows, count), on_time)
+        return FiredCounts(
+            highest_by_group(parts.panes, windows, count), add_by_group(parts.rows, windows, count), on_time
+        )
 
     def at_once(self, unshown: Ints, is_complete: Flags) -> tuple[Flags, Flags]:
         """Called when new rows of windows are held. Return which windows show a late pane, and which an early one."""
-        enough = self.fire_threshold(Timing.EARLY, waits=False)
+        enough = self.fire_threshold(PaneTiming.EARLY, waits=False)
         if enough is None:
             return is_complete, np.zeros(len(unshown), bool)
         return is_complete, ~is_complete & (unshown >= enough)
 
-    def closed(self, fired_counts: Shown, is_complete: Flags) -> Flags:
+    def closed(self, fired_counts: FiredCounts, is_complete: Flags) -> Flags:
         """Called when the watermark has moved. Return which windows show their pane on time now."""
         return is_complete & (fired_counts.on_time == 0)
 
@@ -112,29 +114,29 @@ class FramePanes(PanePolicy):
         if not self.by_time or self._early is None or self._early.by is not by:
             return False
         now = Now(now_ms, now_ms)
-        self.begin(Timing.EARLY, now, ANY)
-        if Timing.EARLY not in self.due(by, now_ms):
+        self.begin(PaneTiming.EARLY, now, ANY)
+        if PaneTiming.EARLY not in self.due(by, now_ms):
             return False
-        self.left(Timing.EARLY, ())
-        self.begin(Timing.EARLY, now, ANY)
+        self.left(PaneTiming.EARLY, ())
+        self.begin(PaneTiming.EARLY, now, ANY)
         return True
 
-    def fired(self, fired_counts: Shown, rows: Ints, timing: Timing) -> Shown:
+    def fired(self, fired_counts: FiredCounts, rows: Ints, timing: PaneTiming) -> FiredCounts:
         """Called when a pane of each of some windows leaves. rows: they hold; return rows and panes shown then."""
         shown_rows = rows if self.accumulating else np.zeros(len(rows), np.int64)
-        return Shown(fired_counts.panes + 1, shown_rows, np.full(len(rows), int(timing is not Timing.EARLY)))
+        return FiredCounts(fired_counts.panes + 1, shown_rows, np.full(len(rows), int(timing is not PaneTiming.EARLY)))
 
-    def is_last(self, timing: Timing) -> bool:
+    def is_last(self, timing: PaneTiming) -> bool:
         """Whether no pane of a window follows one of this timing."""
-        return timing is Timing.EXPIRED or (timing is Timing.ON_TIME and not self._lateness_ms)
+        return timing is PaneTiming.EXPIRED or (timing is PaneTiming.ON_TIME and not self._lateness_ms)
 
     def state(self) -> dict[str, Any]:
         """Called when the state is written. Return the state for a later instance, ready for JSON."""
-        return {"due_ms": self._times[Timing.EARLY].due_ms}
+        return {"due_ms": self._times[PaneTiming.EARLY].due_ms}
 
 
-def neutral(plan: WindowPlan, keys: Ints) -> Entries:
-    """Entries of these keys that stand for no event."""
+def neutral(plan: WindowPlan, keys: Ints) -> Accumulators:
+    """Accumulators of these keys that stand for no event."""
     rows = RowOrder(
         np.zeros(len(keys), np.int64), tuple(pa.nulls(len(keys), inner.type) for inner in plan.order_fields)
     )
@@ -142,10 +144,10 @@ def neutral(plan: WindowPlan, keys: Ints) -> Entries:
         tuple(function.lift(spec.no_values(plan.schema, len(keys)), rows))
         for (_, spec), function in zip(plan.aggregates, plan.functions, strict=True)
     )
-    return Entries(keys, np.zeros(len(keys), np.int64), accumulators)
+    return Accumulators(keys, np.zeros(len(keys), np.int64), accumulators)
 
 
-def neutral_totals(plan: WindowPlan, keys: Ints) -> Entries:
+def neutral_totals(plan: WindowPlan, keys: Ints) -> Accumulators:
     """Totals of no event, as `over_spans` has totals: an aggregate may hold them otherwise than what is merged."""
     places = np.arange(len(keys))
     return over_spans(plan, neutral(plan, keys), Spans(places, places + 1))

@@ -16,9 +16,9 @@ from keyedwm.operators.frames.frame_log import FRAME, FrameLog
 from keyedwm.operators.frames.plan import FrameWindow, WindowPlan
 from keyedwm.operators.grouping import pair_groups
 from keyedwm.operators.kernels import closing_windows, sorted_by_number
+from keyedwm.operators.keyed.key_watermark_log import HASH
 from keyedwm.operators.keyed.key_watermarks import KeyWatermarks
-from keyedwm.operators.keyed.own_log import HASH
-from keyedwm.operators.state.entries import Entries, merged, no_entries, over_spans, read_entries, table_of
+from keyedwm.operators.state.entries import Accumulators, merged, no_entries, over_spans, read_entries, table_of
 from keyedwm.operators.state.hashed_keys import HashedKeys
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.operators.state.store import TableLogs
@@ -49,7 +49,9 @@ class OwnedFrameLog(FrameLog):
         """Return a dictionary for keys: that of the owners, where they are the keys."""
         return self._own.owners if self._owns_all else HashedKeys(self._plan.key_fields)
 
-    def closing_of(self, keys: HashedKeys, lows: Ints, highs: Ints, among: Collection[int]) -> tuple[Entries, Ints]:
+    def closing_of(
+        self, keys: HashedKeys, lows: Ints, highs: Ints, among: Collection[int]
+    ) -> tuple[Accumulators, Ints]:
         """Return the totals of windows of owners that hold something, and their ends; see `FrameLog.closing`.
 
         lows, highs: the first and the last end of each owner that close. among: the frames that can hold something.
@@ -87,7 +89,7 @@ class OwnedFrameLog(FrameLog):
 
     def _rows(
         self, keys: HashedKeys, logs: Sequence[tuple[int, str]], is_asked: Flags | None
-    ) -> tuple[Entries, Ints, Ints]:
+    ) -> tuple[Accumulators, Ints, Ints]:
         """Return the rows of known owners, their frames and owners; wanted: of which owners, None for all."""
         tables, frames, owners, numbers = [], [], [], []
         for number, name in logs:
@@ -104,11 +106,11 @@ class OwnedFrameLog(FrameLog):
         entries = read_entries(self._plan, np.concatenate(numbers), pa.concat_tables(tables))
         return entries, np.concatenate(frames), np.concatenate(owners)
 
-    def _grouped(self, keys: KeyDictionary, entries: Entries, frames: Ints) -> tuple[Entries, Ints]:
+    def _grouped(self, keys: KeyDictionary, entries: Accumulators, frames: Ints) -> tuple[Accumulators, Ints]:
         ids, distinct, occurring = pair_groups(frames, entries.keys, keys.count)
         return merged(self._plan, entries, Groups(ids, len(occurring)), occurring), distinct
 
-    def _read_known(self, keys: KeyDictionary, logs: Sequence[tuple[int, str]]) -> tuple[Entries, Ints]:
+    def _read_known(self, keys: KeyDictionary, logs: Sequence[tuple[int, str]]) -> tuple[Accumulators, Ints]:
         if keys is not self._own.owners:
             return self._read(keys, logs)
         entries, frames, _ = self._rows(self._own.owners, logs, None)
@@ -117,14 +119,14 @@ class OwnedFrameLog(FrameLog):
     def _dictionary(self) -> KeyDictionary:
         return HashedKeys(self._plan.key_fields)
 
-    def _entries(self, keys: KeyDictionary, tables: Sequence[pa.Table]) -> Entries:
+    def _entries(self, keys: KeyDictionary, tables: Sequence[pa.Table]) -> Accumulators:
         if not (self._owns_all and isinstance(keys, HashedKeys)):
             return super()._entries(keys, tables)
         table = pa.concat_tables(tables)
         numbers = keys.numbers(key_columns(self._plan.by, table), table.num_rows, ints(contiguous(table[HASH])))
         return read_entries(self._plan, numbers, table)
 
-    def _table(self, keys: KeyDictionary, entries: Entries) -> pa.Table:
+    def _table(self, keys: KeyDictionary, entries: Accumulators) -> pa.Table:
         table = table_of(self._plan, keys, entries)
         return table.append_column(HASH, pa.array(self._own.hashes(keys, self._plan.by, entries.keys)))
 

@@ -16,8 +16,8 @@ import pyarrow as pa
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints, sorted_distinct
 from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
 from keyedwm.operators.frames.session_table import SESSIONS, PanedSessions, SessionTable, all_of
+from keyedwm.operators.keyed.key_watermark_log import HASH
 from keyedwm.operators.keyed.key_watermarks import KeyWatermarks
-from keyedwm.operators.keyed.own_log import HASH
 from keyedwm.operators.results import END
 from keyedwm.operators.state.hashed_keys import HashedKeys
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns

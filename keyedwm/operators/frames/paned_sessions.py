@@ -20,9 +20,9 @@ from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
 from keyedwm.operators.frames.results import Panes, outputs
 from keyedwm.operators.frames.session_parts import closed_ms, expired, joined_runs, lowered_ms
 from keyedwm.operators.frames.session_table import PanedSessions, SessionTable, all_of, new_sessions
-from keyedwm.operators.panes import EveryBy, Timing
+from keyedwm.operators.panes import EveryBy, PaneTiming
 from keyedwm.operators.results import END, LAST, START, Output
-from keyedwm.operators.state.entries import Entries, joined, merged, read_entries
+from keyedwm.operators.state.entries import Accumulators, joined, merged, read_entries
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.operators.state.store import BlobStore, StateChanges
 
@@ -75,22 +75,24 @@ class PanedSessionOperator(PanedOperator):
         is_gone = self._closed(sessions, self._plan.lateness_ms)
         is_closing = self._policy.closed(sessions.fired_counts, self._closed(sessions, 0))
         changed = np.flatnonzero(is_closing | is_gone)
-        shown_sessions = self._after(sessions.where(is_closing & ~is_gone), Timing.ON_TIME)
+        shown_sessions = self._after(sessions.where(is_closing & ~is_gone), PaneTiming.ON_TIME)
         self._table.replace(changed, shown_sessions, _rest(len(sessions), changed))
         closed = sessions.where(is_closing)
         if self._left is not None:
             self._left = max(0, self._left - len(closed))
         closed = closed.take_rows(np.lexsort((closed.starts, closed.ends)))
         for at in range(0, len(closed), _PIECE_ROWS):  # before keys get other numbers
-            yield from self._emit(closed.take_rows(np.arange(at, min(at + _PIECE_ROWS, len(closed)))), Timing.ON_TIME)
+            yield from self._emit(
+                closed.take_rows(np.arange(at, min(at + _PIECE_ROWS, len(closed)))), PaneTiming.ON_TIME
+            )
 
     def _show_early(self) -> Iterator[Output]:
         """Yield early panes of the open sessions with unshown rows."""
         sessions = self._table.sessions
         places = np.flatnonzero((sessions.not_fired > 0) & ~self._closed(sessions, 0))
         early = sessions.take_rows(places)
-        self._table.replace(places, self._after(early, Timing.EARLY), _rest(len(sessions), places))
-        yield from self._emit(early, Timing.EARLY)
+        self._table.replace(places, self._after(early, PaneTiming.EARLY), _rest(len(sessions), places))
+        yield from self._emit(early, PaneTiming.EARLY)
 
     def on_end(self) -> Iterator[Output]:
         """Close every session, and keep nothing."""
@@ -98,7 +100,7 @@ class PanedSessionOperator(PanedOperator):
         nothing = np.empty(0, np.int64)
         self._table.replace(np.arange(len(sessions)), sessions.take_rows(nothing), nothing)
         yield from self._emit(
-            sessions.where(self._policy.closed(sessions.fired_counts, np.ones(len(sessions), bool))), Timing.ON_TIME
+            sessions.where(self._policy.closed(sessions.fired_counts, np.ones(len(sessions), bool))), PaneTiming.ON_TIME
         )
 
     def _drained(self) -> StateChanges:
@@ -147,7 +149,7 @@ class PanedSessionOperator(PanedOperator):
         fired_counts = self._policy.on_merge(before.fired_counts, ids[: len(before)], is_new)
         return PanedSessions(self._merged(entries, Groups(ids, len(low)), keys), low, high, fired_counts), is_new
 
-    def _merged(self, entries: Entries, groups: Groups, keys: Ints) -> Entries:
+    def _merged(self, entries: Accumulators, groups: Groups, keys: Ints) -> Accumulators:
         """Accumulators by group; fully shown entries take no part where panes discard."""
         if self._policy.accumulating:
             return merged(self._plan, entries, groups, keys)
@@ -163,13 +165,13 @@ class PanedSessionOperator(PanedOperator):
         new = self._table.sessions.take_rows(places)
         is_late, is_early = self._policy.at_once(new.not_fired, self._closed(new, 0))
         late, early = new.where(is_late), new.where(is_early)
-        shown_sessions = all_of([self._after(late, Timing.LATE), self._after(early, Timing.EARLY)])
+        shown_sessions = all_of([self._after(late, PaneTiming.LATE), self._after(early, PaneTiming.EARLY)])
         changed = np.concatenate([places[is_late], places[is_early]])
         self._table.replace(changed, shown_sessions, _rest(len(self._table.sessions), changed))
-        yield from self._emit(late, Timing.LATE)
-        yield from self._emit(early, Timing.EARLY)
+        yield from self._emit(late, PaneTiming.LATE)
+        yield from self._emit(early, PaneTiming.EARLY)
 
-    def _after(self, sessions: PanedSessions, timing: Timing) -> PanedSessions:
+    def _after(self, sessions: PanedSessions, timing: PaneTiming) -> PanedSessions:
         """Return sessions as they are held when a pane of each has left."""
         fired_counts = self._policy.fired(sessions.fired_counts, sessions.entries.rows, timing)
         entries = sessions.entries if self._policy.accumulating else neutral(self._plan, sessions.entries.keys)
@@ -177,12 +179,12 @@ class PanedSessionOperator(PanedOperator):
 
     def _expired(self, late: PanedSessions) -> Iterator[Output]:
         self.late_rows += int(late.entries.rows.sum())
-        yield from expired(self._plan, self._keys, self._as_panes(late, Timing.EXPIRED), self.watermark_ms)
+        yield from expired(self._plan, self._keys, self._as_panes(late, PaneTiming.EXPIRED), self.watermark_ms)
 
-    def _emit(self, sessions: PanedSessions, timing: Timing) -> Iterator[Output]:
+    def _emit(self, sessions: PanedSessions, timing: PaneTiming) -> Iterator[Output]:
         yield from outputs(self._plan, self._keys, self._as_panes(sessions, timing))
 
-    def _as_panes(self, sessions: PanedSessions, timing: Timing) -> Panes:
+    def _as_panes(self, sessions: PanedSessions, timing: PaneTiming) -> Panes:
         return Panes(
             sessions.entries,
             sessions.starts,

@@ -20,7 +20,7 @@ from keyedwm.operators.frames.paned_sessions import PanedSessionOperator
 from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
 from keyedwm.operators.frames.session_parts import closed_ms
 from keyedwm.operators.frames.session_table import PanedSessions
-from keyedwm.operators.keyed.key_census import KeyStanding
+from keyedwm.operators.keyed.key_census import KeyWatermarkSummary
 from keyedwm.operators.keyed.key_watermarks import NEVER, KeyWatermarks
 from keyedwm.operators.keyed.per_key import PerKey
 from keyedwm.operators.results import CHANNEL, LAST, Output
@@ -86,7 +86,7 @@ class PerKeySessionOperator(PanedSessionOperator):
         yield from super().on_end()
         self._own.end()
 
-    def key_summary(self) -> KeyStanding:
+    def key_summary(self) -> KeyWatermarkSummary:
         """Return how the keys stand at the end of a batch."""
         return self._own.key_summary()
 

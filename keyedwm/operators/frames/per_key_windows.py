@@ -21,11 +21,11 @@ from keyedwm.core.window_rules import LateRule
 from keyedwm.operators.frames.owned_frames import OwnedFrameLog
 from keyedwm.operators.frames.plan import FrameWindow, WindowPlan
 from keyedwm.operators.frames.sliding import SlidingOperator
-from keyedwm.operators.keyed.key_census import KeyStanding
+from keyedwm.operators.keyed.key_census import KeyWatermarkSummary
 from keyedwm.operators.keyed.key_watermarks import NEVER, KeyWatermarks
 from keyedwm.operators.keyed.per_key import PerKey
 from keyedwm.operators.results import CHANNEL, LAST, START, Output
-from keyedwm.operators.state.entries import Entries
+from keyedwm.operators.state.entries import Accumulators
 from keyedwm.operators.state.key_dictionary import KeyDictionary
 from keyedwm.operators.state.manifest import read_manifest
 from keyedwm.operators.state.store import BlobStore
@@ -103,7 +103,7 @@ class PerKeyOperator(SlidingOperator):
         yield from super().on_end()
         self._own.end()
 
-    def key_summary(self) -> KeyStanding:
+    def key_summary(self) -> KeyWatermarkSummary:
         """Return how the keys stand at the end of a batch."""
         return self._own.key_summary()
 
@@ -138,7 +138,7 @@ class PerKeyOperator(SlidingOperator):
             return ints(contiguous(partials[LAST])) < self._times
         return super()._late(keys, numbers, frames, partials)
 
-    def _expired(self, keys: KeyDictionary, entries: Entries, frames: Ints) -> Iterator[Output]:
+    def _expired(self, keys: KeyDictionary, entries: Accumulators, frames: Ints) -> Iterator[Output]:
         self._own.count_dropped(self._own.of_keys(keys, self._plan.by, entries.keys), entries.rows)
         return super()._expired(keys, entries, frames)
 

@@ -25,7 +25,7 @@ from keyedwm.operators.frames.digest_v1 import digest_v1
 from keyedwm.operators.frames.zoned import ZonedWindow
 from keyedwm.operators.kernels import frames_of
 from keyedwm.operators.keyed.per_key import PerKey
-from keyedwm.operators.panes import Early, PanesAgain
+from keyedwm.operators.panes import AdditiveSetting, Early
 from keyedwm.operators.plan_checks import (
     check_aggregation,
     check_gap_column,
@@ -193,9 +193,9 @@ class WindowPlan:
         return self.early is not None or self.lateness_ms > 0
 
     @property
-    def panes_again(self) -> PanesAgain | None:
+    def panes_again(self) -> AdditiveSetting | None:
         """Why results cannot be added up, None if they can."""
-        return PanesAgain.EARLY_OR_LATE if self.has_panes and self.accumulating else None
+        return AdditiveSetting.EARLY_OR_LATE if self.has_panes and self.accumulating else None
 
     @property
     def by_clock(self) -> bool:

@@ -25,13 +25,13 @@ from keyedwm.operators.frames.plan import WindowPlan
 from keyedwm.operators.frames.session_log import DUE, REST, YOUNG
 from keyedwm.operators.frames.session_parts import NEVER, SLICE
 from keyedwm.operators.frames.session_table import SESSIONS
+from keyedwm.operators.keyed.key_watermark_log import is_own
 from keyedwm.operators.keyed.key_watermarks import rescaled_state
-from keyedwm.operators.keyed.own_log import is_own
-from keyedwm.operators.results import END, HIDDEN, ROWS
+from keyedwm.operators.results import END, HIDDEN_PREFIX, ROWS
 from keyedwm.operators.state.blobs import read_stored
-from keyedwm.operators.state.cut import BlobPiece, Rescale, cut_table, rows_by_log
 from keyedwm.operators.state.description import lines_of
 from keyedwm.operators.state.manifest import manifest_of
+from keyedwm.operators.state.rescale_pieces import BlobPiece, Rescale, cut_table, rows_by_log
 from keyedwm.operators.state.store import PART
 
 _REMEDY = "go back to what it was, or start from a new checkpoint"
@@ -182,11 +182,11 @@ _PARTS = {
 
 
 def _column(place: int, inner: str) -> str:
-    return f"{HIDDEN}{place}_{inner}"
+    return f"{HIDDEN_PREFIX}{place}_{inner}"
 
 
 def _is_accumulator(name: str) -> bool:
-    return name.removeprefix(HIDDEN).partition("_")[0].isdigit() and name.startswith(HIDDEN)
+    return name.removeprefix(HIDDEN_PREFIX).partition("_")[0].isdigit() and name.startswith(HIDDEN_PREFIX)
 
 
 def _setting_text(description: Mapping[str, Any]) -> str:

@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import Ints
 from keyedwm.operators.frames.plan import WindowPlan
-from keyedwm.operators.panes import Timing
+from keyedwm.operators.panes import PaneTiming
 from keyedwm.operators.results import PANE_TYPE, WINDOW_TYPE, Output, QuietOperator, instants
-from keyedwm.operators.state.entries import Entries, finished
+from keyedwm.operators.state.entries import Accumulators, finished
 from keyedwm.operators.state.key_dictionary import KeyDictionary
 
 
@@ -21,10 +21,10 @@ from keyedwm.operators.state.key_dictionary import KeyDictionary
 class Panes:
     """Panes of one timing: an entry, an interval and a pane index each."""
 
-    entries: Entries
+    entries: Accumulators
     starts_ms: Ints
     ends_ms: Ints
-    timing: Timing
+    timing: PaneTiming
     index: Ints
     last: bool
 

@@ -21,7 +21,7 @@ from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
 from keyedwm.operators.frames.session_parts import (
     NEVER,
     SLICE,
-    Runs,
+    MergedSessions,
     SessionParts,
     all_parts,
     closed_ms,
@@ -121,7 +121,7 @@ class SessionLog:
         is_due_key[due.entries.keys] = True
         young = self._read_young()
         parts = all_parts(self._plan, [due, young.where(_flags(is_due_key, young.entries.keys))])
-        runs = Runs(self._plan, self._window, parts)
+        runs = MergedSessions(self._plan, self._window, parts)
         is_due = np.arange(len(parts)) < len(due)
         is_closed = runs.ends[runs.ids] <= closed
         self.append(runs.merged(is_due & ~is_closed))  # as wide as what came: they go on together
@@ -147,7 +147,7 @@ class SessionLog:
         young = all_parts(self._plan, [self._read_young(), *self._read_due()])
         rest = all_parts(self._plan, list(self._read_rest(range(self._shards))))
         parts = all_parts(self._plan, [rest, young])
-        runs = Runs(self._plan, self._window, parts)
+        runs = MergedSessions(self._plan, self._window, parts)
         time_ms = lowered_ms(self._window, runs.ends, time_ms, most)
         closed = closed_ms(self._window, time_ms)
         limits = self._logs.limits
@@ -228,7 +228,7 @@ class SessionLog:
         parts = read_parts(self._plan, keys, pa.concat_tables(tables))
         if log.startswith(REST):
             parts = parts.where(parts.ends > self._horizon_ms)
-        runs = Runs(self._plan, self._window, parts)
+        runs = MergedSessions(self._plan, self._window, parts)
         return parts_table(self._plan, keys, runs.merged(np.ones(len(parts), bool)))
 
     def _table(self, parts: SessionParts) -> pa.Table:

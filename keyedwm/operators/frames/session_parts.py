@@ -43,7 +43,7 @@ from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
 from keyedwm.operators.frames.results import Panes, outputs
 from keyedwm.operators.kernels import count_by_group, sorted_by_number
 from keyedwm.operators.results import END, START, Output, late_sentence
-from keyedwm.operators.state.entries import Entries, joined, merged, no_entries, read_entries, table_of
+from keyedwm.operators.state.entries import Accumulators, joined, merged, no_entries, read_entries, table_of
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.runtime.compiled import compiled
 
@@ -88,7 +88,7 @@ SLICE = "sessions-"
 class SessionParts:
     """Sessions or parts of them, row by row; every interval is `[start, end)`."""
 
-    entries: Entries
+    entries: Accumulators
     starts: Ints
     ends: Ints
 
@@ -139,7 +139,7 @@ def parts_table(plan: WindowPlan, keys: KeyDictionary, parts: SessionParts) -> p
     return table.append_column(START, pa.array(parts.starts)).append_column(END, pa.array(parts.ends))
 
 
-class Runs:
+class MergedSessions:
     """Parts merged into sessions: the session of each part, and the interval of each session."""
 
     def __init__(self, plan: WindowPlan, window: SessionWindow, parts: SessionParts) -> None:

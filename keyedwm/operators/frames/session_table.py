@@ -14,30 +14,30 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
-from keyedwm.operators.frames.frame_panes import Shown, all_shown
+from keyedwm.operators.frames.frame_panes import FiredCounts, all_fired
 from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
 from keyedwm.operators.frames.session_parts import SLICE, joined_runs
-from keyedwm.operators.results import END, HIDDEN, START
-from keyedwm.operators.state.entries import Entries, joined, no_entries, read_entries, table_of
+from keyedwm.operators.results import END, HIDDEN_PREFIX, START
+from keyedwm.operators.state.entries import Accumulators, joined, no_entries, read_entries, table_of
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.operators.state.keyed_log import newest
 from keyedwm.operators.state.store import StateChanges, TableLogs
 
 SESSIONS = "sessions"
-# The columns of `Shown`: on time, panes, rows.
-_FIRED = tuple(f"{HIDDEN}{name}" for name in ("shown", "panes", "told_rows"))
+# The columns of `FiredCounts`: on time, panes, rows.
+_FIRED = tuple(f"{HIDDEN_PREFIX}{name}" for name in ("shown", "panes", "told_rows"))
 # Written for 0.2.0, which asked for it; it follows from the others.
-_HAS_NEWS = f"{HIDDEN}touched"
+_HAS_NEWS = f"{HIDDEN_PREFIX}touched"
 
 
 @dataclass(frozen=True, slots=True)
 class PanedSessions:
     """Sessions, row by row: an entry, an interval, and what panes showed of it."""
 
-    entries: Entries
+    entries: Accumulators
     starts: Ints
     ends: Ints
-    fired_counts: Shown
+    fired_counts: FiredCounts
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -58,9 +58,9 @@ class PanedSessions:
         return self.take_rows(np.flatnonzero(flags))
 
 
-def new_sessions(entries: Entries, starts: Ints, ends: Ints) -> PanedSessions:
+def new_sessions(entries: Accumulators, starts: Ints, ends: Ints) -> PanedSessions:
     """Return sessions of which no pane has told."""
-    return PanedSessions(entries, starts, ends, Shown(*(np.zeros(len(entries), np.int64) for _ in range(3))))
+    return PanedSessions(entries, starts, ends, FiredCounts(*(np.zeros(len(entries), np.int64) for _ in range(3))))
 
 
 def all_of(pieces: Sequence[PanedSessions]) -> PanedSessions:
@@ -69,7 +69,7 @@ def all_of(pieces: Sequence[PanedSessions]) -> PanedSessions:
         joined([piece.entries for piece in pieces]),
         np.concatenate([piece.starts for piece in pieces]),
         np.concatenate([piece.ends for piece in pieces]),
-        all_shown([piece.fired_counts for piece in pieces]),
+        all_fired([piece.fired_counts for piece in pieces]),
     )
 
 
@@ -123,7 +123,7 @@ class SessionTable:
     def renumber(self, renumbered: Ints) -> None:
         """Follow a compaction of the keys."""
         entries = self.sessions.entries
-        entries = Entries(renumbered[entries.keys], entries.rows, entries.accumulators)
+        entries = Accumulators(renumbered[entries.keys], entries.rows, entries.accumulators)
         self._sessions = replace(self.sessions, entries=entries)
 
     def drain(self, gone_ms: int) -> StateChanges:
@@ -163,7 +163,9 @@ class SessionTable:
     def _newest_of(self, numbers: Ints, table: pa.Table) -> PanedSessions:
         """The same of rows of keys with these numbers."""
         starts, ends, on_time, panes, last_rows = (ints(contiguous(table[name])) for name in (START, END, *_FIRED))
-        rows = PanedSessions(read_entries(self._plan, numbers, table), starts, ends, Shown(panes, last_rows, on_time))
+        rows = PanedSessions(
+            read_entries(self._plan, numbers, table), starts, ends, FiredCounts(panes, last_rows, on_time)
+        )
         rows = rows.where(rows.ends > self._gone_ms)
         ids, _, _ = joined_runs(self._window, rows.entries.keys, rows.starts, rows.ends)
         return rows.take_rows(newest([ids]))

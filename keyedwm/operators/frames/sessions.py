@@ -16,8 +16,15 @@ from keyedwm.core.window_rules import LateRule
 from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
 from keyedwm.operators.frames.results import FrameOperator, Panes, outputs
 from keyedwm.operators.frames.session_log import SessionLog
-from keyedwm.operators.frames.session_parts import Runs, SessionParts, all_parts, closed_ms, expired, read_parts
-from keyedwm.operators.panes import Timing
+from keyedwm.operators.frames.session_parts import (
+    MergedSessions,
+    SessionParts,
+    all_parts,
+    closed_ms,
+    expired,
+    read_parts,
+)
+from keyedwm.operators.panes import PaneTiming
 from keyedwm.operators.results import LAST, Output
 from keyedwm.operators.state.manifest import MANIFEST, manifest_of, read_manifest
 from keyedwm.operators.state.store import BlobStore, StateChanges
@@ -84,27 +91,27 @@ class SessionOperator(FrameOperator):
         closing = closing.take_rows(np.lexsort((closing.starts, closing.ends)))
         for at in range(0, len(closing), _PIECE_ROWS):
             piece = closing.take_rows(np.arange(at, min(at + _PIECE_ROWS, len(closing))))
-            yield from outputs(self._plan, self._log.keys, _panes(piece, Timing.ON_TIME))
+            yield from outputs(self._plan, self._log.keys, _panes(piece, PaneTiming.ON_TIME))
 
     def _whole(self, new: SessionParts) -> SessionParts:
         """Join the runs of several tasks."""
-        return Runs(self._plan, self._window, new).merged(np.ones(len(new), bool))
+        return MergedSessions(self._plan, self._window, new).merged(np.ones(len(new), bool))
 
     def _session_ends(self, new: SessionParts) -> Ints:
         """Return for each new run the end of the session that it makes with the held ones."""
         parts = self._log.of_keys(new.entries.keys)
-        runs = Runs(self._plan, self._window, all_parts(self._plan, [parts, new]))
+        runs = MergedSessions(self._plan, self._window, all_parts(self._plan, [parts, new]))
         return runs.ends[runs.ids[len(parts) :]]
 
     def _expired(self, late: SessionParts) -> Iterator[Output]:
         self.late_rows += int(late.entries.rows.sum())
-        yield from expired(self._plan, self._log.keys, _panes(late, Timing.EXPIRED), self.watermark_ms)
+        yield from expired(self._plan, self._log.keys, _panes(late, PaneTiming.EXPIRED), self.watermark_ms)
 
 
-def _panes(parts: SessionParts, timing: Timing) -> Panes:
+def _panes(parts: SessionParts, timing: PaneTiming) -> Panes:
     return Panes(parts.entries, parts.starts, parts.ends, timing, np.zeros(len(parts), np.int64), last=True)
 
 
 def _as_wide(new: SessionParts, ends: Ints) -> SessionParts:
-    """Runs that reach to the end of their session: no part of an open session ends where it would be closed."""
+    """Return runs extended to the end of their session: no part of an open session ends where it would be closed."""
     return SessionParts(new.entries, new.starts, ends)

@@ -17,13 +17,13 @@ from keyedwm.core.errors import InputError
 from keyedwm.core.window_rules import LatePolicy, LateRule
 from keyedwm.operators.aggregates.aggregate_function import Groups
 from keyedwm.operators.frames.frame_log import FrameLog, Limits
-from keyedwm.operators.frames.frame_panes import PanedOperator, Shown, neutral_totals
+from keyedwm.operators.frames.frame_panes import FiredCounts, PanedOperator, neutral_totals
 from keyedwm.operators.frames.plan import FrameWindow, WindowPlan
 from keyedwm.operators.frames.results import Panes, outputs
 from keyedwm.operators.grouping import pair_groups
-from keyedwm.operators.panes import EveryBy, Timing
+from keyedwm.operators.panes import EveryBy, PaneTiming
 from keyedwm.operators.results import LAST, ROWS, START, Output, late_sentence
-from keyedwm.operators.state.entries import Entries, joined, merged, no_entries, read_entries
+from keyedwm.operators.state.entries import Accumulators, joined, merged, no_entries, read_entries
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.operators.state.keyed_log import PairLog, Pairs
 from keyedwm.operators.state.pane_log import PaneLog
@@ -39,9 +39,9 @@ PIECE_ROWS = 200_000
 class Windows:
     """Windows that hold something: their totals, their ends, and what panes showed of them."""
 
-    totals: Entries
+    totals: Accumulators
     ends: Ints
-    fired_counts: Shown
+    fired_counts: FiredCounts
 
     @property
     def not_fired(self) -> Ints:
@@ -107,7 +107,7 @@ class SlidingOperator(PanedOperator):
             changed, ends = self._windows_of(keys, pairs.keys, self._window.read_noted(pairs.bounds))
             is_open = ends > self._closed_ends(keys, changed)
             windows = self._windows_at(keys, changed[is_open], ends[is_open])
-            yield from self._emit(keys, windows.where(windows.not_fired > 0), Timing.EARLY)
+            yield from self._emit(keys, windows.where(windows.not_fired > 0), PaneTiming.EARLY)
 
     def on_end(self) -> Iterator[Output]:
         """Close every window, and keep nothing."""
@@ -166,7 +166,7 @@ class SlidingOperator(PanedOperator):
         behind = self._frames_each if self._plan.late_rule is LateRule.WINDOW else 1
         return frames + behind <= self._kept_ends(keys, numbers)
 
-    def _expired(self, keys: KeyDictionary, entries: Entries, frames: Ints) -> Iterator[Output]:
+    def _expired(self, keys: KeyDictionary, entries: Accumulators, frames: Ints) -> Iterator[Output]:
         """Drop, emit or refuse late rows; each is emitted with the last window that would have taken it."""
         rows = int(entries.rows.sum())
         self.late_rows += rows
@@ -175,14 +175,14 @@ class SlidingOperator(PanedOperator):
             raise InputError(late_sentence(rows, first_ms, self.watermark_ms, per_key=per_key))
         if self._plan.late is LatePolicy.EMIT:
             whole, ends = self._grouped(keys, entries, frames + self._frames_each)
-            yield from self._outputs(keys, whole, ends, Timing.EXPIRED, np.zeros(len(ends), np.int64))
+            yield from self._outputs(keys, whole, ends, PaneTiming.EXPIRED, np.zeros(len(ends), np.int64))
 
-    def _grouped(self, keys: KeyDictionary, entries: Entries, numbers: Ints) -> tuple[Entries, Ints]:
+    def _grouped(self, keys: KeyDictionary, entries: Accumulators, numbers: Ints) -> tuple[Accumulators, Ints]:
         """Return one entry for each (key, number of a frame or end)."""
         ids, distinct, occurring = pair_groups(numbers, entries.keys, keys.count)
         return merged(self._plan, entries, Groups(ids, len(occurring)), occurring), distinct
 
-    def _into_windows(self, keys: KeyDictionary, entries: Entries, frames: Ints) -> tuple[Entries, Ints]:
+    def _into_windows(self, keys: KeyDictionary, entries: Accumulators, frames: Ints) -> tuple[Accumulators, Ints]:
         """Return the entries once for each window that takes them."""
         places = np.repeat(np.arange(len(frames)), self._frames_each)
         windows = frames[places] + np.tile(np.arange(self._frames_each), len(frames))
@@ -216,8 +216,8 @@ class SlidingOperator(PanedOperator):
         windows = self._windows_at(keys, changed[may_show], ends[may_show])
         is_closed = windows.ends <= self._closed_ends(keys, windows.totals.keys)
         late, early = self._policy.at_once(windows.not_fired, is_closed)
-        yield from self._emit(keys, windows.where(late), Timing.LATE)
-        yield from self._emit(keys, windows.where(early), Timing.EARLY)
+        yield from self._emit(keys, windows.where(late), PaneTiming.LATE)
+        yield from self._emit(keys, windows.where(early), PaneTiming.EARLY)
 
     def _windows_at(self, keys: KeyDictionary, numbers: Ints, ends: Ints) -> Windows:
         """Return those of these windows that hold something."""
@@ -225,11 +225,13 @@ class SlidingOperator(PanedOperator):
             return self._with_shown(keys, no_entries(self._plan), ends)
         return self._with_shown(keys, *self._frames.totals(keys, numbers, ends))
 
-    def _with_shown(self, keys: KeyDictionary, totals: Entries, ends: Ints) -> Windows:
+    def _with_shown(self, keys: KeyDictionary, totals: Accumulators, ends: Ints) -> Windows:
         if not self._policy.has_panes:
-            return Windows(totals, ends, Shown(*[np.zeros(len(ends), np.int64)] * 3))
+            return Windows(totals, ends, FiredCounts(*[np.zeros(len(ends), np.int64)] * 3))
         is_closed = ends <= self._closed_ends(keys, totals.keys)
-        return Windows(totals, ends, Shown(*self._panes.emitted(keys, totals.keys, ends), is_closed.astype(np.int64)))
+        return Windows(
+            totals, ends, FiredCounts(*self._panes.emitted(keys, totals.keys, ends), is_closed.astype(np.int64))
+        )
 
     def _close(self, time_ms: int) -> Generator[Output, None, int | None]:
         """Close the windows that end by then, so many at a time that memory is bounded; return the watermark reached.
@@ -279,7 +281,7 @@ class SlidingOperator(PanedOperator):
         yield from self._on_time(keys, low, high, self._limits, totals, ends)
 
     def _on_time(  # noqa: PLR0917  of one call, cut in two
-        self, keys: KeyDictionary, low: int, high: int, limits: Limits, totals: Entries, ends: Ints
+        self, keys: KeyDictionary, low: int, high: int, limits: Limits, totals: Accumulators, ends: Ints
     ) -> Iterator[Output]:
         """Yield the on-time panes of these windows, and of those in `[low, high]` that are empty since an early one."""
         if not self._policy.accumulating and self._plan.early is not None:
@@ -293,9 +295,9 @@ class SlidingOperator(PanedOperator):
             empty = ~np.isin(ids[: len(known)], ids[len(known) :])
             totals = joined([totals, neutral_totals(self._plan, known[empty])])
             ends = np.concatenate([ends, known_ends[empty]])
-        yield from self._emit(keys, self._with_shown(keys, totals, ends), Timing.ON_TIME)
+        yield from self._emit(keys, self._with_shown(keys, totals, ends), PaneTiming.ON_TIME)
 
-    def _emit(self, keys: KeyDictionary, windows: Windows, timing: Timing) -> Iterator[Output]:
+    def _emit(self, keys: KeyDictionary, windows: Windows, timing: PaneTiming) -> Iterator[Output]:
         """Yield each window's next pane."""
         totals, ends, fired_counts = windows.totals, windows.ends, windows.fired_counts
         if self._policy.has_panes and len(ends):
@@ -306,7 +308,7 @@ class SlidingOperator(PanedOperator):
         yield from self._outputs(keys, totals, ends, timing, fired_counts.panes)
 
     def _outputs(
-        self, keys: KeyDictionary, totals: Entries, ends: Ints, timing: Timing, index: Ints
+        self, keys: KeyDictionary, totals: Accumulators, ends: Ints, timing: PaneTiming, index: Ints
     ) -> Iterator[Output]:
         starts_ms, ends_ms = self._window.starts_of(ends - self._frames_each), self._window.starts_of(ends)
         panes = Panes(totals, starts_ms, ends_ms, timing, index, self._policy.is_last(timing))

@@ -103,7 +103,7 @@ class ZoneFrames:
 
     @cached_property
     def _runs(self) -> tuple[list[tuple[int, int, int]], list[int]]:
-        """Runs of frames of equal length, as start, length and count, and the number of the first of each."""
+        """MergedSessions of frames of equal length, as start, length and count, and the number of the first of each."""
         runs = list(self._find_runs())
         start, step, _ = runs[-1]
         runs[-1] = (start, step, 1 << 62)

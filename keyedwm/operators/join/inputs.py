@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 from keyedwm.arrow.columns import Flags, Ints, contiguous
 from keyedwm.core.errors import InputError
 from keyedwm.core.window_rules import LatePolicy
+from keyedwm.operators.join.exchange_side import HASH
 from keyedwm.operators.join.plan import LATE, LEFT, TIMESTAMP, JoinPlan
-from keyedwm.operators.join.shipped_side import HASH
 from keyedwm.operators.results import Output, QuietOperator, late_sentence
 from keyedwm.operators.state.manifest import ManifestFormat
 

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
+from keyedwm.operators.join.exchange_side import HASH, same_keys
 from keyedwm.operators.join.inputs import (
     FORMAT,
     PIECE_ROWS,
@@ -26,8 +27,7 @@ from keyedwm.operators.join.inputs import (
     pairs,
 )
 from keyedwm.operators.join.kernels import hash_groups, ranges_of
-from keyedwm.operators.join.plan import LEFT, RIGHT, JoinPlan, JoinSide
-from keyedwm.operators.join.shipped_side import HASH, same_keys
+from keyedwm.operators.join.plan import LEFT, RIGHT, JoinInputSpec, JoinPlan
 from keyedwm.operators.join.side_buffer import SideBuffer, SidePiece
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.blobs import read_stored, stored
@@ -43,7 +43,7 @@ _COMPRESSION = "zstd"
 class ChangeTable:
     """The changes of one operator."""
 
-    def __init__(self, side: JoinSide, store: BlobStore, state: Sequence[Any]) -> None:
+    def __init__(self, side: JoinInputSpec, store: BlobStore, state: Sequence[Any]) -> None:
         """state: as `state` told them."""
         self._side, self._store, self._limits = side, store, limits_of(store)
         self._blobs: dict[int, int] = dict(state[0]) if state else {}

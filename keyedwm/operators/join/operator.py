@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous
 from keyedwm.operators.join.bounds import UNBOUNDED, Bound, JoinHorizons
+from keyedwm.operators.join.exchange_side import same_keys
 from keyedwm.operators.join.inputs import (
     FORMAT,
     JoinBase,
@@ -26,7 +27,6 @@ from keyedwm.operators.join.inputs import (
 )
 from keyedwm.operators.join.kernels import hash_groups, pairs_from, ranges_of
 from keyedwm.operators.join.plan import LEFT, RIGHT, JoinPlan
-from keyedwm.operators.join.shipped_side import same_keys
 from keyedwm.operators.join.side_buffer import SideBuffer, SidePiece
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.manifest import MANIFEST

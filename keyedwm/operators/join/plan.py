@@ -19,8 +19,8 @@ from keyedwm.core.watermark import MAX_KEY
 from keyedwm.core.window_rules import LatePolicy
 from keyedwm.expressions.condition import Condition
 from keyedwm.operators.join.bounds import Bound, TimeBounds
-from keyedwm.operators.join.shipped_side import HASH, ShippedSide, can_be_key, hash_is_key
-from keyedwm.operators.results import HIDDEN
+from keyedwm.operators.join.exchange_side import HASH, ExchangeSide, can_be_key, hash_is_key
+from keyedwm.operators.results import HIDDEN_PREFIX
 from keyedwm.operators.state.description import digest_of, typed
 
 LEFT, RIGHT = 0, 1
@@ -57,7 +57,7 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class JoinSide:
+class JoinInputSpec:
     """One side: its name, its columns without event times, which of them are keys, and its time axes.
 
     read_from: where columns are read, where their names do not say it.
@@ -92,13 +92,13 @@ class JoinSide:
     @property
     def times(self) -> list[str]:
         """The hidden columns with the event times in ms, by axis."""
-        return [f"{HIDDEN}time{number}" for number in range(len(self.axes))]
+        return [f"{HIDDEN_PREFIX}time{number}" for number in range(len(self.axes))]
 
     @property
-    def shipped(self) -> ShippedSide:
+    def shipped(self) -> ExchangeSide:
         """The side as stage one needs it."""
         times = [pa.field(name, _MILLIS) for name in self.times]
-        return ShippedSide(schema=pa.schema([*self.schema, *times]), by=self.on, times=self.times)
+        return ExchangeSide(schema=pa.schema([*self.schema, *times]), by=self.on, times=self.times)
 
     @property
     def exchange_schema(self) -> pa.Schema:
@@ -116,8 +116,8 @@ class JoinPlan:
     latest: the right side's rows are changes, of which each left row meets the latest one at or before it.
     """
 
-    left: JoinSide
-    right: JoinSide
+    left: JoinInputSpec
+    right: JoinInputSpec
     bounds: tuple[Bound, ...]
     how: How = How.INNER
     condition: str | None = None
@@ -138,12 +138,12 @@ class JoinPlan:
         object.__setattr__(self, "matches", condition)
 
     @property
-    def sides(self) -> tuple[JoinSide, JoinSide]:
+    def sides(self) -> tuple[JoinInputSpec, JoinInputSpec]:
         """Left and right."""
         return self.left, self.right
 
     @property
-    def inputs(self) -> list[ShippedSide]:
+    def inputs(self) -> list[ExchangeSide]:
         """The inputs of stage one, left and right."""
         return [side.shipped for side in self.sides]
 
@@ -297,9 +297,11 @@ class JoinPlan:
         if doubled:
             raise OptionError(f"join: the result would have two columns called {doubled[0]!r}: rename one before")
         columns = [name for side in self.sides for name in side.schema.names]
-        reserved = sorted({CONTROL} & set(names)) or [name for name in (*names, *columns) if name.startswith(HIDDEN)]
+        reserved = sorted({CONTROL} & set(names)) or [
+            name for name in (*names, *columns) if name.startswith(HIDDEN_PREFIX)
+        ]
         if reserved:
             raise OptionError(
-                f"join: a column cannot be called {reserved[0]!r}: {CONTROL} and names that begin with {HIDDEN} are "
-                f"taken; rename it before"
+                f"join: a column cannot be called {reserved[0]!r}: {CONTROL} and names that begin with "
+                f"{HIDDEN_PREFIX} are taken; rename it before"
             )

@@ -17,14 +17,14 @@ import numpy as np
 from keyedwm.arrow.columns import Ints, sorted_distinct
 from keyedwm.core.errors import FormatError, OptionError
 from keyedwm.operators.join.bounds import JoinHorizons
+from keyedwm.operators.join.exchange_side import HASH, bucket_numbers
 from keyedwm.operators.join.inputs import FORMAT
 from keyedwm.operators.join.latest_operator import CHANGES
 from keyedwm.operators.join.plan import LEFT, RIGHT, JoinPlan
-from keyedwm.operators.join.shipped_side import HASH, bucket_numbers
 from keyedwm.operators.join.side_buffer import COMPRESSION, MATCHED, LimitsOf, SidePiece, Slice, matched_rows
 from keyedwm.operators.state.blobs import read_stored, sealed, stored
-from keyedwm.operators.state.cut import BlobPiece, Rescale
 from keyedwm.operators.state.manifest import ManifestFormat
+from keyedwm.operators.state.rescale_pieces import BlobPiece, Rescale
 
 _SIDES = {"left": LEFT, "right": RIGHT, "waiting": LEFT, CHANGES: RIGHT}
 

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints, sorted_distinct
-from keyedwm.operators.join.plan import JoinSide
-from keyedwm.operators.join.shipped_side import HASH, key_hashes
+from keyedwm.operators.join.exchange_side import HASH, key_hashes
+from keyedwm.operators.join.plan import JoinInputSpec
 from keyedwm.operators.state.blobs import read_stored, sealed, stored, unsealed
 from keyedwm.operators.state.store import BlobStore, StateChanges, limits_of
 
@@ -39,7 +39,7 @@ class SidePiece:
     matched: Flags
 
     @classmethod
-    def of(cls, side: JoinSide, table: pa.Table, matched: Flags | None = None) -> SidePiece:
+    def of(cls, side: JoinInputSpec, table: pa.Table, matched: Flags | None = None) -> SidePiece:
         """Return the piece of a table; nothing is matched unless it is said."""
         table = table.combine_chunks()
         times = [ints(contiguous(table[name])) for name in side.times]
@@ -99,7 +99,7 @@ class SideBuffer:
 
     def __init__(
         self,
-        side: JoinSide,
+        side: JoinInputSpec,
         prefix: str,
         store: BlobStore,
         state: Sequence[Any],
@@ -257,6 +257,6 @@ def _below(times: Sequence[int], limits: LimitsOf) -> bool:
     return any(limit_ms is not None and ms < limit_ms for ms, limit_ms in zip(times, limits, strict=True))
 
 
-def _concat(side: JoinSide, pieces: Sequence[SidePiece]) -> SidePiece:
+def _concat(side: JoinInputSpec, pieces: Sequence[SidePiece]) -> SidePiece:
     table = pa.concat_tables([piece.table for piece in pieces])
     return SidePiece.of(side, table, np.concatenate([piece.matched for piece in pieces]))

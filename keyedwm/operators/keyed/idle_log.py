@@ -1,4 +1,4 @@
-"""Entries of when keys may become idle, so that a batch reads the watermarks of those that do.
+"""Accumulators of when keys may become idle, so that a batch reads the watermarks of those that do.
 
 Rule: a key that is not idle has an entry at a W at which it may be idle, or before. Rows that come of it move no entry:
 when W reaches the entry, the key is idle, or has another entry where it will be. So a key is written about once for
@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Ints, contiguous, ints, sorted_distinct
-from keyedwm.operators.keyed.own_log import DUE, HASH, OwnersPlan, idle_prefix
+from keyedwm.operators.keyed.key_watermark_log import DUE, HASH, WatermarkKeyPlan, idle_prefix
 from keyedwm.operators.state.hashed_keys import HashedKeys
 from keyedwm.operators.state.store import TableLogs
 
@@ -26,7 +26,9 @@ _SLICES = 16
 class IdleLog:
     """The entries of one bucket."""
 
-    def __init__(self, plan: OwnersPlan, idle_ms: int, logs: TableLogs, state: Mapping[str, Any], name: str) -> None:
+    def __init__(
+        self, plan: WatermarkKeyPlan, idle_ms: int, logs: TableLogs, state: Mapping[str, Any], name: str
+    ) -> None:
         """state: as `state` gave it. name: of the first log of watermarks."""
         self._by, self._fields = plan.owners, plan.owner_fields
         self._logs, self._prefix = logs, idle_prefix(name)

@@ -27,7 +27,7 @@ _NULL = "null"
 
 
 @dataclass(frozen=True, slots=True)
-class KeyStanding:
+class KeyWatermarkSummary:
     """The figures of the keys of a bucket. behind: how far behind W, in ms, and how many keys, from the least on;
     those at W or above it are behind by 0. slowest: keys and by how much they are behind W, the most first.
     dropped: keys and how many of their rows were dropped, the most first.
@@ -102,7 +102,7 @@ class KeyCensus:
         self._batch_dropped.update(dropped_rows)
         self._dropped_rows = bounded([self._dropped_rows, dropped_rows])
 
-    def batch(self, front_ms: int) -> KeyStanding:
+    def batch(self, front_ms: int) -> KeyWatermarkSummary:
         """Return how the keys stand; slowest and dropped of this batch."""
         behind = Counter[int]()
         for slot, count in self._slots.items():
@@ -110,7 +110,7 @@ class KeyCensus:
         by_distance = sorted((by_ms, count) for by_ms, count in behind.items() if count > 0)
         dropped_rows = ordered(self._batch_dropped.items())
         slow = [(key, max(0, front_ms + turned_ms)) for key, turned_ms in self._slowest]  # W rises behind the rows
-        return KeyStanding(by_distance, self._batch_forgotten, ordered(slow), dropped_rows)
+        return KeyWatermarkSummary(by_distance, self._batch_forgotten, ordered(slow), dropped_rows)
 
 
 def slowest(own: Ints) -> Ints:

@@ -15,10 +15,18 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import Column, Flags, Ints, contiguous, ints, sorted_distinct
 from keyedwm.operators.keyed.idle_log import IdleLog
-from keyedwm.operators.keyed.key_census import KeyCensus, KeyStanding, slowest
-from keyedwm.operators.keyed.own_log import DUE, HASH, OWN, OwnersPlan, OwnLog, OwnRows, is_own
-from keyedwm.operators.keyed.owner_slots import NEVER, OwnerSlots
+from keyedwm.operators.keyed.key_census import KeyCensus, KeyWatermarkSummary, slowest
+from keyedwm.operators.keyed.key_watermark_log import (
+    DUE,
+    HASH,
+    OWN,
+    KeyWatermarkLog,
+    KeyWatermarkRows,
+    WatermarkKeyPlan,
+    is_own,
+)
 from keyedwm.operators.keyed.per_key import PerKey
+from keyedwm.operators.keyed.watermark_key_slots import NEVER, WatermarkKeySlots
 from keyedwm.operators.state.hashed_keys import HashedKeys, by_hash, hash_of
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.operators.state.store import TableLogs
@@ -33,15 +41,15 @@ class KeyWatermarks:
     """Owners by number, and of each that was asked for: its watermark, its highest event time, and W when rows came."""
 
     def __init__(
-        self, plan: OwnersPlan, per_key: PerKey, logs: TableLogs, state: Mapping[str, Any], log: str = OWN
+        self, plan: WatermarkKeyPlan, per_key: PerKey, logs: TableLogs, state: Mapping[str, Any], log: str = OWN
     ) -> None:
         """log: the name of the first log of watermarks."""
         self._by, self._name = plan.owners, log
-        self._log = OwnLog(plan, per_key, logs, log)
+        self._log = KeyWatermarkLog(plan, per_key, logs, log)
         self._lag_ms, self._behind_ms, self._idle_ms = per_key.lag_ms, per_key.behind_ms, per_key.idle_ms
         self.owners = HashedKeys(plan.owner_fields)
         self._known = 0  # owners with a number below this one were looked up
-        self._slots = OwnerSlots()
+        self._slots = WatermarkKeySlots()
         self._mapped: tuple[KeyDictionary, Ints] | None = None  # the owner of each key that was asked for last
         self._own, self._last_w_ms = _NONE, _NONE
         self._floor_ms = self._front_ms = NEVER
@@ -74,7 +82,7 @@ class KeyWatermarks:
                 self._census.count_move(_NONE, self.live_keys()[1], self._floor_ms)
         return self._census
 
-    def key_summary(self) -> KeyStanding:
+    def key_summary(self) -> KeyWatermarkSummary:
         """Return how the keys stand at the end of a batch."""
         return self.census.batch(self._front_ms)
 
@@ -230,7 +238,7 @@ class KeyWatermarks:
         self._write(self._flags(owners))
 
     def merge(self, tables: Sequence[pa.Table]) -> pa.Table:
-        """Merge parts of a log, see `OwnLog.merge`."""
+        """Merge parts of a log, see `KeyWatermarkLog.merge`."""
         if DUE in tables[0].column_names:
             return pa.concat_tables(tables)
         return self._log.merge(tables)
@@ -293,7 +301,7 @@ class KeyWatermarks:
         slots = self._slots
         slot_numbers = np.flatnonzero(has_rows[slots.owners])
         owners = slots.owners[slot_numbers]
-        rows = OwnRows(
+        rows = KeyWatermarkRows(
             owners, slots.channels[slot_numbers], slots.highs[slot_numbers], self._own[owners], self._last_w_ms[owners]
         )
         self._log.write(self.owners, rows, slots.is_single[slot_numbers], has_rows)

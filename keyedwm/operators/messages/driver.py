@@ -3,7 +3,7 @@
 Rule: it has the calls of the operator protocol and knows no clock. Every message that comes is stored, rejected with a
 reason, or known as a replay: the counts add up. Limits of size are applied when time moves and at the end of a batch
 (`on_barrier`), never among the messages of one, so they do not depend on how a batch was cut. What differs between
-kinds of window is the shape's (`shape.MessageShape`).
+kinds of window is the shape's (`shape.WindowContent`).
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.operators.messages import listing
-from keyedwm.operators.messages.account import Account, Input
 from keyedwm.operators.messages.arguments import Edge
 from keyedwm.operators.messages.channels import Channels
+from keyedwm.operators.messages.contents import content_of
+from keyedwm.operators.messages.message_counter import Input, MessageCounter
 from keyedwm.operators.messages.messages import MessageLayout
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import Retention, StoreCounts
-from keyedwm.operators.messages.shape import MessageShape, Offsets, ShapeContext
-from keyedwm.operators.messages.shapes import shape_of
 from keyedwm.operators.messages.store_description import FORMAT, describe
+from keyedwm.operators.messages.window_content import ContentContext, Offsets, WindowContent
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.description import digest_of
 from keyedwm.operators.state.manifest import MANIFEST, ManifestFormat
@@ -33,14 +33,14 @@ from keyedwm.operators.state.store import BlobStore, StateChanges, TableLogs
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parts:
+class OperatorParts:
     """The parts of an operator. shape: builds its windows, of what it shares with the driver and of the state.
 
     columns: of the messages of each input, or of all inputs together, which then share their channels. inputs: how
     many there are. manifest, digest: of its state, and of the plan.
     """
 
-    shape: Callable[[ShapeContext, Mapping[str, Any]], MessageShape]
+    content: Callable[[ContentContext, Mapping[str, Any]], WindowContent]
     columns: Sequence[MessageLayout]
     retention: Retention
     manifest: ManifestFormat
@@ -50,8 +50,8 @@ class Parts:
 
 def message_operator(plan: StorePlan, store: BlobStore) -> MessageOperator:
     """Return the operator of a plan; `store` is the state that it goes on from."""
-    parts = Parts(
-        shape=partial(shape_of(plan), plan), columns=[plan], retention=plan.retention,
+    parts = OperatorParts(
+        content=partial(content_of(plan), plan), columns=[plan], retention=plan.retention,
         manifest=FORMAT, digest=digest_of(describe(plan)),
     )  # fmt: skip
     return MessageOperator(parts, store)
@@ -60,7 +60,7 @@ def message_operator(plan: StorePlan, store: BlobStore) -> MessageOperator:
 class MessageOperator:
     """Windows over messages that are kept; `store` is the state that it goes on from. See `protocol.Operator`."""
 
-    def __init__(self, parts: Parts, store: BlobStore) -> None:
+    def __init__(self, parts: OperatorParts, store: BlobStore) -> None:
         self._parts = parts
         state = parts.manifest.read(parts.digest, store)
         self._logs = TableLogs(store, manifest=MANIFEST, state=state)
@@ -70,49 +70,49 @@ class MessageOperator:
         for number, counts in enumerate(state.get("accounts", [{}] * parts.inputs)):
             at = min(number, len(parts.columns) - 1)
             columns = parts.columns[at]
-            self.inputs.append(Input(number, columns, self.channels[at], Account(columns, counts)))
-        self.shape = parts.shape(ShapeContext(self.inputs, self._logs), state)
+            self.inputs.append(Input(number, columns, self.channels[at], MessageCounter(columns, counts)))
+        self.content = parts.content(ContentContext(self.inputs, self._logs), state)
 
     @property
     def counts(self) -> StoreCounts:
         """The counts of all messages since the store was new, of all inputs together."""
-        return StoreCounts.together(one.account.counts for one in self.inputs)
+        return StoreCounts.together(one.counter.counts for one in self.inputs)
 
     @property
     def late_rows(self) -> int:
         """The number of messages that came outside the retention since this instance was built."""
-        return sum(one.account.late_rows for one in self.inputs)
+        return sum(one.counter.late_rows for one in self.inputs)
 
     @property
     def open_entries(self) -> int:
         """The number of messages that are held."""
-        return self.shape.message_count()
+        return self.content.message_count()
 
     @property
     def next_timer_ms(self) -> int | None:
         """The time at which panes by the clock are due, None if nothing is pending."""
-        return self.shape.next_due()
+        return self.content.next_due()
 
     def output_watermark_ms(self, watermark_ms: int) -> int:
         """Return the watermark that results keep: late panes come as long as their window is kept."""
-        return self.shape.output_watermark_ms(watermark_ms)
+        return self.content.output_watermark_ms(watermark_ms)
 
     def rejected(self, input_number: int = 0) -> pa.Table:
         """Return the messages of an input that were rejected since the last call, as they came, with the reason."""
-        return self.shape.rejected(input_number, self.inputs[input_number].account.rejected())
+        return self.content.rejected(input_number, self.inputs[input_number].counter.rejected())
 
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
         """Take messages; those seen before change nothing. now_ms: wall-clock time, for panes by the clock."""
-        rows = self.shape.validated(input_number, rows)
+        rows = self.content.validated(input_number, rows)
         if rows.num_rows:
-            messages = self.inputs[input_number].fresh(rows, of_time=self.shape.of_time)
+            messages = self.inputs[input_number].fresh(rows, of_time=self.content.of_time)
             if len(messages):
-                yield from self.shape.open(messages, now_ms)
+                yield from self.content.open(messages, now_ms)
 
     def on_watermark(self, input_number: int, _key: int, time_ms: int) -> Iterator[Output]:
         """Take the watermark of an input: it completes windows, and lets those go that are kept no longer."""
-        if self.shape.of_time:
-            yield from self.shape.due(time_ms, input_number)
+        if self.content.of_time:
+            yield from self.content.due(time_ms, input_number)
             yield from self.on_barrier(0)
 
     def on_idle(self, _input_number: int) -> Iterator[Output]:
@@ -121,23 +121,23 @@ class MessageOperator:
 
     def on_barrier(self, _snapshot: int) -> Iterator[Output]:
         """A batch has ended: what is beyond the limits of size goes, the oldest windows first."""
-        return self.shape.shrink() if self._parts.retention.has_sizes else iter(())
+        return self.content.shrink() if self._parts.retention.has_sizes else iter(())
 
     def on_timer(self, now_ms: int) -> Iterator[Output]:
         """Yield the panes that are due by the clock."""
-        return self.shape.fire(now_ms)
+        return self.content.fire(now_ms)
 
     def on_end(self) -> Iterator[Output]:
         """The input has ended: every window is complete, and nothing is kept."""
-        return self.shape.end()
+        return self.content.end()
 
     def drain(self) -> StateChanges:
         """Return the changes of the state since the last call."""
-        self.shape.compact()
-        changes = self._logs.drain(self.shape.merge)
+        self.content.compact()
+        changes = self._logs.drain(self.content.merge)
         state = {
-            **self._logs.state(), "channels": [one.state() for one in self.channels], **self.shape.state(),
-            "accounts": [one.account.state() for one in self.inputs],
+            **self._logs.state(), "channels": [one.state() for one in self.channels], **self.content.state(),
+            "accounts": [one.counter.state() for one in self.inputs],
         }  # fmt: skip
         return StateChanges(
             {**changes.written, MANIFEST: self._parts.manifest.write(self._parts.digest, state)}, changes.removed
@@ -149,24 +149,24 @@ class MessageOperator:
         by_key: and for each key. Windows that belong to a key are listed so anyway.
         """
         one = self.inputs[input_number]
-        listings = self.shape.of_input(input_number).windows(start, end, by_key=by_key)
+        listings = self.content.of_input(input_number).windows(start, end, by_key=by_key)
         tables = [listing.table(one.columns, one.channels, by_key=by_key) for listing in listings]
         return pa.concat_tables([listing.windows_schema(one.columns, by_key=by_key).empty_table(), *tables])
 
     def messages(self, edges: tuple[Edge, Edge], equal: Mapping[str, Any], input_number: int = 0) -> pa.Table:
         """Return the held messages in this closed range whose columns have these values, in order."""
         one = self.inputs[input_number]
-        rows = self.shape.of_input(input_number).read(*listing.numbers_of(edges))
+        rows = self.content.of_input(input_number).read(*listing.numbers_of(edges))
         return listing.select_messages(one.columns, one.channels, rows, edges, equal)
 
     def next_offsets(self, input_number: int = 0) -> Offsets:
         """Return for each channel the offset below which all is known."""
         channels = self.inputs[input_number].channels
-        return self.shape.offsets_of(input_number, dict(zip(channels.known, channels.next, strict=True)))
+        return self.content.offsets_of(input_number, dict(zip(channels.known, channels.next, strict=True)))
 
     def oldest_offsets(self, input_number: int = 0) -> Offsets:
         """Return for each channel where its records must be read from to have all that is held again."""
         channels = self.inputs[input_number].channels
         oldest = np.array(channels.next, np.int64)
-        np.minimum.at(oldest, *self.shape.of_input(input_number).oldest())
-        return self.shape.offsets_of(input_number, dict(zip(channels.known, oldest.tolist(), strict=True)))
+        np.minimum.at(oldest, *self.content.of_input(input_number).oldest())
+        return self.content.offsets_of(input_number, dict(zip(channels.known, oldest.tolist(), strict=True)))

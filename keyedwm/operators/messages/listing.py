@@ -22,7 +22,7 @@ from keyedwm.operators.messages.channels import Channels
 from keyedwm.operators.messages.grid import Grid
 from keyedwm.operators.messages.messages import MessageLayout, MessageStore, in_order, message_bytes, places
 from keyedwm.operators.messages.results import key_numbers
-from keyedwm.operators.messages.timeline import LOWEST
+from keyedwm.operators.messages.window_buffer import LOWEST
 from keyedwm.operators.state.key_dictionary import KeyDictionary
 
 _COUNTS = ("first_offset", "last_offset", "messages", "bytes")
@@ -46,8 +46,8 @@ def shown_name(key: str, listed: Sequence[str]) -> str:
     return f"key_{key}" if key.lower() in listed else key
 
 
-class ListedTimeline(Protocol):
-    """Windows on an axis, with the messages that are held for them; see `timeline.Timeline`."""
+class ListedBuffer(Protocol):
+    """Windows on an axis, with the messages that are held for them; see `timeline.WindowBuffer`."""
 
     @property
     def grid(self) -> Grid:
@@ -94,7 +94,7 @@ class Listing:
 
 
 def windows(
-    plan: MessageLayout, channels: Channels, axis: ListedTimeline, start: int, end: int, *, by_key: bool
+    plan: MessageLayout, channels: Channels, axis: ListedBuffer, start: int, end: int, *, by_key: bool
 ) -> Listing:
     """Return the windows that overlap `[start, end]` and hold a message: one row for each channel (and key)."""
     keys = KeyDictionary(plan.key_fields)
@@ -112,7 +112,7 @@ def windows(
 
 def _listed(
     channels: Channels,
-    axis: ListedTimeline,
+    axis: ListedBuffer,
     columns: list[Ints],
     *,
     keys: KeyDictionary,

@@ -30,10 +30,10 @@ from keyedwm.operators.panes import Early, EveryBy, Late
 from keyedwm.operators.plan_checks import (
     check_aggregation,
 )
-from keyedwm.operators.results import HIDDEN, PANE, PANE_TYPE, WINDOW, WINDOW_TYPE
+from keyedwm.operators.results import HIDDEN_PREFIX, PANE, PANE_TYPE, WINDOW, WINDOW_TYPE
 
 # Beside the columns of a message, where panes hold what is new: the number of the call that brought it.
-ARRIVAL = f"{HIDDEN}arrival"
+ARRIVAL = f"{HIDDEN_PREFIX}arrival"
 ROWS_WINDOW_TYPE = pa.struct([("first_offset", pa.int64()), ("last_offset", pa.int64())])
 
 

@@ -16,7 +16,7 @@ from keyedwm.operators.messages.channels import Channels
 from keyedwm.operators.messages.functions import WindowRows, computed
 from keyedwm.operators.messages.messages import MessageLayout, places
 from keyedwm.operators.messages.plan import ARRIVAL, ROWS_WINDOW_TYPE, StorePlan
-from keyedwm.operators.panes import Timing
+from keyedwm.operators.panes import PaneTiming
 from keyedwm.operators.results import PANE_TYPE, WINDOW_TYPE, Output, instants
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 
@@ -77,7 +77,7 @@ def panes(
     edges: tuple[Ints, Ints],
     *,
     channels: Sequence[pa.Array] = (),
-    timing: Timing,
+    timing: PaneTiming,
     index: Ints,
     last: bool = False,
 ) -> Output:

@@ -32,7 +32,7 @@ INDEX = "sessions"  # the log
 
 
 @dataclass(frozen=True, slots=True)
-class Parts(KeyedRows):
+class SessionFragments(KeyedRows):
     """Of each session what lies on one channel: offsets, messages and their bytes; channels by number.
 
     shown_messages: how many of the messages the last pane held. panes: how many panes the whole session has had.
@@ -110,23 +110,23 @@ class Sessions:
         return np.where(holds, owners, -1)
 
 
-class OpenSessions(KeyedLog[Parts]):
+class OpenSessions(KeyedLog[SessionFragments]):
     """The sessions that are held."""
 
     def __init__(self, by: Sequence[pa.Field], logs: TableLogs, name: str, keys: KeyDictionary | None = None) -> None:
         """name: of the log. keys: the numbers of another log to share."""
-        super().__init__(Parts, by, logs, name, keys)
+        super().__init__(SessionFragments, by, logs, name, keys)
 
     @property
-    def parts(self) -> Parts:
+    def parts(self) -> SessionFragments:
         """The parts of all sessions, in order of key, start and channel."""
         return self.rows
 
-    def _know(self, rows: Parts) -> None:
+    def _know(self, rows: SessionFragments) -> None:
         super()._know(rows)
         self.sessions = rows.sessions()
 
-    def replace(self, is_old: Flags, new_parts: Parts) -> Ints:
+    def replace(self, is_old: Flags, new_parts: SessionFragments) -> Ints:
         """Hold these parts of whole sessions in the place of others; return the places of their sessions, ascending."""
         left, rest = self.parts.take_rows(is_old), self.parts.take_rows(~is_old)
         none = np.zeros(len(left), np.int64)
@@ -149,7 +149,9 @@ class OpenSessions(KeyedLog[Parts]):
         self.change(places, replace(parts, shown_messages=parts.rows, panes=parts.panes + 1))
 
 
-def joined(fresh: Parts, old: Parts, runs: tuple[Ints, Ints, Ints]) -> tuple[Parts, Flags]:
+def joined(
+    fresh: SessionFragments, old: SessionFragments, runs: tuple[Ints, Ints, Ints]
+) -> tuple[SessionFragments, Flags]:
     """Return the sessions that fresh messages make with old ones, and which old parts they take in.
 
     runs: of both together, fresh ones first: the session of each, and the sessions' starts and ends.
@@ -166,7 +168,7 @@ def joined(fresh: Parts, old: Parts, runs: tuple[Ints, Ints, Ints]) -> tuple[Par
     begins[1:] = (np.diff(ids) != 0) | (np.diff(both.channels) != 0)
     group, heads = np.cumsum(begins) - 1, np.flatnonzero(begins)
     count, of = len(heads), ids[heads]
-    new_parts = Parts(
+    new_parts = SessionFragments(
         both.keys[heads], both.channels[heads], starts[of], ends[of], lowest_by_group(both.first, group, count),
         highest_by_group(both.last, group, count), add_by_group(both.rows, group, count),
         add_by_group(both.sizes, group, count), add_by_group(both.shown_messages, group, count), panes[of],

@@ -14,10 +14,10 @@ from typing import Any, NoReturn
 import pyarrow as pa
 
 from keyedwm.core.errors import OutOfTurnError
+from keyedwm.operators.messages.contents import KINDS
 from keyedwm.operators.messages.functions import FullState
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import MOST, Retention
-from keyedwm.operators.messages.shapes import KINDS
 from keyedwm.operators.messages.windows import AnyWindow, CompletedBy, WindowKind, kind_of
 from keyedwm.operators.panes import Early, EveryBy
 from keyedwm.operators.plan_checks import FARTHEST_MS

@@ -21,7 +21,7 @@ from keyedwm.core.errors import OptionError
 from keyedwm.core.rows import EVENT_TIME
 from keyedwm.operators.kernels import pass_within
 from keyedwm.operators.plan_checks import check_key_columns, check_length, check_named_once
-from keyedwm.operators.process.passed_keys import NEVER, STATE_COLUMNS, Passed, PassedKeys
+from keyedwm.operators.process.passed_keys import NEVER, STATE_COLUMNS, PassedKeys, PassedRows
 from keyedwm.operators.process.processor import Processor
 from keyedwm.operators.process.running_state import RECORD
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
@@ -95,7 +95,7 @@ class Deduplicate(Processor):
         PassedKeys(self.state, self._fields).forget(time_ms - self._plan.within_ms)
         yield from ()
 
-    def _passing(self, keys: list[pa.Array], times: Ints, earlier: Passed) -> Flags:
+    def _passing(self, keys: list[pa.Array], times: Ints, earlier: PassedRows) -> Flags:
         """Return which rows pass. earlier: the rows of these keys that passed before."""
         rows, within_ms = len(times), self._plan.within_ms
         dictionary = KeyDictionary(self._fields)

@@ -17,9 +17,9 @@ import pyarrow as pa
 from keyedwm.arrow.columns import Ints, contiguous, ints, sorted_distinct
 from keyedwm.arrow.hashing import hashed_rows
 from keyedwm.core.errors import InputError
-from keyedwm.operators.keyed.key_census import KeyStanding
+from keyedwm.operators.keyed.key_census import KeyWatermarkSummary
+from keyedwm.operators.keyed.key_watermark_log import KEYS_LOG, is_own
 from keyedwm.operators.keyed.key_watermarks import NEVER, KeyWatermarks
-from keyedwm.operators.keyed.own_log import KEYS_LOG, is_own
 from keyedwm.operators.keyed.per_key import PerKey
 from keyedwm.operators.process.plan import ProcessPlan
 from keyedwm.operators.process.processor import KEY_WATERMARK, RISEN, ProcessState, joined
@@ -205,7 +205,7 @@ class PerKeyProcessOperator(ProcessOperator):
         """The number of rows that the processor holds."""
         return sum(rows for log, rows in self._logs.rows.items() if not is_own(log, KEYS_LOG))
 
-    def key_summary(self) -> KeyStanding:
+    def key_summary(self) -> KeyWatermarkSummary:
         """Return how the keys stand at the end of a batch."""
         return self._own.key_summary()
 

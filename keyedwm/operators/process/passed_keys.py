@@ -28,7 +28,7 @@ _BITS, _ALL_BITS = 4, 64
 _SLICES = 8
 
 
-class Passed(NamedTuple):
+class PassedRows(NamedTuple):
     """Rows that passed: their keys, as `key_columns` gives them, and event times."""
 
     keys: list[pa.Array]
@@ -60,12 +60,12 @@ class PassedKeys:
         self._names = [field.name for field in fields]
         self._fields = fields
 
-    def near(self, keys: Sequence[pa.Array], times: Ints, within_ms: int) -> Passed:
+    def near(self, keys: Sequence[pa.Array], times: Ints, within_ms: int) -> PassedRows:
         """Return rows that passed within `within_ms` of these rows, and perhaps further rows of their keys."""
         hashes, in_order = sorted_distinct(hashed_rows(keys, len(times)).view(np.int64)), np.sort(times)
         tables = [self._of(log, hashes) for log in self._logs() if _in_reach(log, in_order, within_ms)]
         table = pa.concat_tables([self._empty(), *tables])
-        return Passed(key_columns(self._names, table), ints(contiguous(table[_MS])))
+        return PassedRows(key_columns(self._names, table), ints(contiguous(table[_MS])))
 
     def add(self, rows: pa.Table, times: Ints, within_ms: int, from_ms: int) -> None:
         """Hold rows that passed; from_ms: the watermark, or the first of their times where there is none."""

@@ -15,7 +15,7 @@ from keyedwm.core.errors import OptionError
 from keyedwm.operators.keyed.per_key import PerKey
 from keyedwm.operators.plan_checks import check_key_type, check_named_once
 from keyedwm.operators.process.processor import KEY_WATERMARK, RISEN, Processor
-from keyedwm.operators.results import HIDDEN
+from keyedwm.operators.results import HIDDEN_PREFIX
 from keyedwm.operators.state.description import described, digest_of, typed
 
 # The columns that tell the partition of a row.
@@ -140,11 +140,11 @@ def check_per_key(inputs: Sequence[ProcessInput], per_key: PerKey) -> None:
             f"process: key_watermark tells the partitions of a key apart, and the frame has no column {missing[0]!r}: "
             "keep topic and partition as the source has them, or give per_key(..., partitions='fastest')"
         )
-    reserved_key = next((name for name in only.owners if name.startswith(HIDDEN)), None)
+    reserved_key = next((name for name in only.owners if name.startswith(HIDDEN_PREFIX)), None)
     if reserved_key is not None:
         raise OptionError(
             f"process: with key_watermark a key column cannot be called {reserved_key!r}: names that begin with "
-            f"{HIDDEN} are taken by the state of each key; rename it"
+            f"{HIDDEN_PREFIX} are taken by the state of each key; rename it"
         )
     reserved = next((name for name in (KEY_WATERMARK, *(set(RISEN) & set(only.owners))) if name in names), None)
     if reserved is not None:

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from keyedwm.core.errors import FormatError, InputError
-from keyedwm.operators.keyed.own_log import KEYS_LOG, is_own
+from keyedwm.operators.keyed.key_watermark_log import KEYS_LOG, is_own
 from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import StateLimits, TableLogs
 

@@ -21,8 +21,8 @@ from keyedwm.operators.keyed.key_watermarks import rescaled_state
 from keyedwm.operators.process.operator import KEYS_STATE
 from keyedwm.operators.process.plan import ProcessPlan
 from keyedwm.operators.state.blobs import read_stored
-from keyedwm.operators.state.cut import BlobPiece, Rescale, cut_table, rows_by_log
 from keyedwm.operators.state.manifest import manifest_of
+from keyedwm.operators.state.rescale_pieces import BlobPiece, Rescale, cut_table, rows_by_log
 from keyedwm.operators.state.store import PART
 
 

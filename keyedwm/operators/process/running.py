@@ -23,7 +23,7 @@ from keyedwm.operators.grouping import row_groups
 from keyedwm.operators.process.processor import KEY_WATERMARK, RISEN, Processor
 from keyedwm.operators.process.running_state import RECORD, WITHIN, Elements, RunningKeys, RunningPlan
 from keyedwm.operators.results import late_sentence
-from keyedwm.operators.state.entries import Entries
+from keyedwm.operators.state.entries import Accumulators
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 
 VERSION = 2  # of the state: until 1, rows of one record were in order of their values
@@ -151,7 +151,7 @@ class Running(Processor):
         ]
         numbers = keys.numbers(key_columns(plan.by, rows), rows.num_rows)
         ones = np.ones(rows.num_rows, np.int64)
-        results = keys.go_on(Elements(Entries(numbers, ones, tuple(map(tuple, lifted))), times))
+        results = keys.go_on(Elements(Accumulators(numbers, ones, tuple(map(tuple, lifted))), times))
         columns = [*(rows[name] for name in plan.result_schema.names[: -len(results)]), *results, rows[plan.time]]
         return pa.table(columns, [*plan.result_schema.names, EVENT_TIME])
 

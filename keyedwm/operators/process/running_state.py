@@ -21,9 +21,9 @@ from keyedwm.operators.aggregates.kept_values import ListAggregate, TopN
 from keyedwm.operators.aggregates.spec import AggregateSpec
 from keyedwm.operators.kernels import add_by_span
 from keyedwm.operators.plan_checks import check_key_columns, check_length, check_named_once, check_result_names
-from keyedwm.operators.results import HIDDEN
+from keyedwm.operators.results import HIDDEN_PREFIX
 from keyedwm.operators.state.entries import (
-    Entries,
+    Accumulators,
     accumulator_fields,
     joined,
     merged,
@@ -36,7 +36,7 @@ from keyedwm.operators.state.keyed_log import newest
 
 RECORD = ("topic", "partition", "offset")
 # A column beside those of the plan: the number of a row among those of one record, as explode makes them.
-WITHIN = f"{HIDDEN}within"
+WITHIN = f"{HIDDEN_PREFIX}within"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,14 +106,14 @@ class RunningPlan:
         return f"running aggregates {aggregates}"
 
 
-_LAST = f"{HIDDEN}last"
+_LAST = f"{HIDDEN_PREFIX}last"
 
 
 @dataclass(frozen=True, slots=True)
 class Elements:
     """Rows, or what is known of keys: an entry and the last event time in ms of each."""
 
-    entries: Entries
+    entries: Accumulators
     times: Ints
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""Entries: what is held of many keys, as columns, in memory and as a table.
+"""Accumulators: what is held of many keys, as columns, in memory and as a table.
 
 Rule: entries are values. A table of entries holds the by columns themselves, so it can be read without the operator.
 """
@@ -15,7 +15,7 @@ import pyarrow as pa
 from keyedwm.arrow.columns import Column, Ints, concat, contiguous, empty, from_arrow, ints, to_arrow, values_at
 from keyedwm.operators.aggregates.aggregate_function import AggregateFunction, Groups, Spans
 from keyedwm.operators.kernels import add_by_group, add_by_span
-from keyedwm.operators.results import HIDDEN, ROWS
+from keyedwm.operators.results import HIDDEN_PREFIX, ROWS
 from keyedwm.operators.state.key_dictionary import KeyDictionary
 
 
@@ -38,14 +38,14 @@ class Accumulating(Protocol):
 def accumulator_fields(functions: Sequence[AggregateFunction]) -> list[pa.Field]:
     """Return the hidden columns that hold the accumulators of aggregates, one after the other."""
     return [
-        inner.with_name(f"{HIDDEN}{number}_{inner.name}")
+        inner.with_name(f"{HIDDEN_PREFIX}{number}_{inner.name}")
         for number, function in enumerate(functions)
         for inner in function.fields
     ]
 
 
 @dataclass(frozen=True, slots=True)
-class Entries:
+class Accumulators:
     """Keys by number, how many events each entry stands for, and the accumulators of each aggregate."""
 
     keys: Ints
@@ -55,9 +55,9 @@ class Entries:
     def __len__(self) -> int:
         return len(self.keys)
 
-    def take_rows(self, places: Ints) -> Entries:
+    def take_rows(self, places: Ints) -> Accumulators:
         """The entries at these places."""
-        return Entries(
+        return Accumulators(
             self.keys[places],
             self.rows[places],
             tuple(tuple(values_at(column, places) for column in columns) for columns in self.accumulators),
@@ -68,30 +68,30 @@ class Entries:
         return [self.rows, *(column for columns in self.accumulators for column in columns)]
 
 
-def read_entries(plan: Accumulating, keys: Ints, table: pa.Table) -> Entries:
+def read_entries(plan: Accumulating, keys: Ints, table: pa.Table) -> Accumulators:
     """The entries of partials whose keys are these."""
     outer = iter(plan.accumulator_fields)
     accumulators = tuple(
         tuple(from_arrow(field, table[field.name]) for _, field in zip(function.fields, outer, strict=False))
         for function in plan.functions
     )
-    return Entries(keys, ints(contiguous(table[ROWS])), accumulators)
+    return Accumulators(keys, ints(contiguous(table[ROWS])), accumulators)
 
 
-def no_entries(plan: Accumulating) -> Entries:
+def no_entries(plan: Accumulating) -> Accumulators:
     """None."""
-    return Entries(
+    return Accumulators(
         np.empty(0, np.int64),
         np.empty(0, np.int64),
         tuple(tuple(empty(inner) for inner in function.fields) for function in plan.functions),
     )
 
 
-def joined(pieces: Sequence[Entries]) -> Entries:
+def joined(pieces: Sequence[Accumulators]) -> Accumulators:
     """All entries of some pieces, in order."""
     if len(pieces) == 1:
         return pieces[0]
-    return Entries(
+    return Accumulators(
         np.concatenate([piece.keys for piece in pieces]),
         np.concatenate([piece.rows for piece in pieces]),
         tuple(
@@ -101,25 +101,25 @@ def joined(pieces: Sequence[Entries]) -> Entries:
     )
 
 
-def merged(plan: Accumulating, entries: Entries, groups: Groups, keys: Ints) -> Entries:
+def merged(plan: Accumulating, entries: Accumulators, groups: Groups, keys: Ints) -> Accumulators:
     """One entry for each group; `keys` are the groups' keys."""
     accumulators = tuple(
         tuple(function.merge(columns, groups))
         for function, columns in zip(plan.functions, entries.accumulators, strict=True)
     )
-    return Entries(keys, add_by_group(entries.rows, groups.ids, groups.count), accumulators)
+    return Accumulators(keys, add_by_group(entries.rows, groups.ids, groups.count), accumulators)
 
 
-def over_spans(plan: Accumulating, entries: Entries, spans: Spans) -> Entries:
+def over_spans(plan: Accumulating, entries: Accumulators, spans: Spans) -> Accumulators:
     """One entry for each run of entries of one key."""
     accumulators = tuple(
         tuple(function.spans(columns, spans))
         for function, columns in zip(plan.functions, entries.accumulators, strict=True)
     )
-    return Entries(entries.keys[spans.first], add_by_span(entries.rows, spans.first, spans.behind), accumulators)
+    return Accumulators(entries.keys[spans.first], add_by_span(entries.rows, spans.first, spans.behind), accumulators)
 
 
-def finished(plan: Accumulating, entries: Entries) -> list[pa.Array]:
+def finished(plan: Accumulating, entries: Accumulators) -> list[pa.Array]:
     """The aggregates' results."""
     return [
         function.finish(columns, entries.rows)
@@ -127,8 +127,8 @@ def finished(plan: Accumulating, entries: Entries) -> list[pa.Array]:
     ]
 
 
-def table_of(plan: Accumulating, keys: KeyDictionary, entries: Entries) -> pa.Table:
-    """Entries as a table: by columns, rows, accumulators."""
+def table_of(plan: Accumulating, keys: KeyDictionary, entries: Accumulators) -> pa.Table:
+    """Accumulators as a table: by columns, rows, accumulators."""
     schema = pa.schema([*plan.key_fields, pa.field(ROWS, pa.int64()), *plan.accumulator_fields])
     columns = [*keys.columns(entries.keys), *(to_arrow(column) for column in entries.columns())]
     return pa.Table.from_arrays(columns, schema=schema)

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
-from keyedwm.operators.results import HIDDEN
+from keyedwm.operators.results import HIDDEN_PREFIX
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.operators.state.store import TableLogs
 
@@ -91,7 +91,7 @@ class KeyedTables(Generic[_Rows]):
 
     def __init__(self, of: type[_Rows], by: Sequence[pa.Field], names: Sequence[str] | None = None) -> None:
         self._of, self._by = of, [field.name for field in by]
-        self._names = [f"{HIDDEN}{one.name}" for one in fields(of)[1:]] if names is None else list(names)
+        self._names = [f"{HIDDEN_PREFIX}{one.name}" for one in fields(of)[1:]] if names is None else list(names)
         self._schema = pa.schema([*by, *((name, pa.int64()) for name in self._names)])
 
     def rows(self, keys: KeyDictionary, tables: Sequence[pa.Table]) -> _Rows:

@@ -19,8 +19,8 @@ from keyedwm.operators.buckets import bucket_ids
 from keyedwm.operators.frames.plan import FrameWindow, SessionWindow, SlidingWindow, WindowPlan
 from keyedwm.operators.frames.zoned import ZonedWindow
 from keyedwm.operators.keyed.per_key import PerKey
+from keyedwm.operators.messages.bucket_store import BucketStore
 from keyedwm.operators.messages.functions import WindowFunction
-from keyedwm.operators.messages.staged_store import StagedStore
 from keyedwm.operators.messages.windows import WindowKind
 from keyedwm.operators.panes import Early
 from keyedwm.operators.shuffle import ORDER, TIME
@@ -122,7 +122,7 @@ def _shipped(
     ids: Sequence[int],
     *,
     store: Store | None,
-) -> tuple[DataFrame, WindowPlan | StagedStore, int]:
+) -> tuple[DataFrame, WindowPlan | BucketStore, int]:
     """The shipped rows, the plan, and the watermark key of the axis."""
     if isinstance(by, Mapping) and not isinstance(df, Source):
         raise OptionError(f"aggregate: by={dict(by)!r} names fields of a source, this is a frame: rename its columns")
@@ -193,8 +193,8 @@ def _bucket_count(spark: SparkSession, keys: Sequence[str], buckets: int | None)
     return whole("buckets", str(buckets if buckets is not None else spark.conf.get(PARTITIONS)))
 
 
-def _name(plan: WindowPlan | StagedStore) -> str:
-    if isinstance(plan, StagedStore):
+def _name(plan: WindowPlan | BucketStore) -> str:
+    if isinstance(plan, BucketStore):
         return f"store-{plan.digest()[:6]}"
     kind = "session" if isinstance(plan.window, SessionWindow) else "window"
     return f"{kind}-{plan.digest()[:6]}"

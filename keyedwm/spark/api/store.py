@@ -19,10 +19,10 @@ from keyedwm.core.window_rules import LateRule
 from keyedwm.operators.aggregates.functions import check_aggregate
 from keyedwm.operators.frames.zoned import refuse_zoned
 from keyedwm.operators.messages import functions
+from keyedwm.operators.messages.bucket_store import BucketStore
 from keyedwm.operators.messages.functions import QuantileSpec, WindowFunction
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.messages.staged_store import StagedStore
 from keyedwm.operators.messages.windows import CompletedBy, RowKind, WindowKind
 from keyedwm.operators.panes import EveryBy
 from keyedwm.spark.arguments import check_sendable
@@ -164,7 +164,7 @@ def check_one_source(df: DataFrame, window: object, caller: str) -> None:
 
 def ship_messages(
     df: DataFrame | Source, settings: Mapping[str, Any], axis: str, ids: Sequence[int]
-) -> tuple[DataFrame, StagedStore, int]:
+) -> tuple[DataFrame, BucketStore, int]:
     """Return the shipped rows, the plan, and the watermark key of the axis; settings: as for a plan."""
     frame = df.load() if isinstance(df, Source) else df
     check_rows(frame, axis)
@@ -185,7 +185,7 @@ def ship_messages(
 
 def _store_plan(
     schema: pa.Schema, keys: tuple[str, ...], settings: Mapping[str, Any], axis: str, buckets: int
-) -> StagedStore:
+) -> BucketStore:
     """The plan of one of so many buckets; settings: as for a plan."""
     store: Store = settings["store"]
     plan = StorePlan(
@@ -195,7 +195,7 @@ def _store_plan(
         early=settings["early"], late_every_ms=store.late_every_ms(), late_rows=store.late_count(),
         late_by=choice("late_by", store.late_by, EveryBy), accumulating=settings["accumulating"],
     )  # fmt: skip
-    return StagedStore(plan=plan, late=settings["late"])
+    return BucketStore(plan=plan, late=settings["late"])
 
 
 def _type(result: object) -> pa.DataType:

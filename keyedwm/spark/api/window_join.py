@@ -18,8 +18,8 @@ from keyedwm.operators.buckets import bucket_ids
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow
 from keyedwm.operators.frames.zoned import refuse_zoned
 from keyedwm.operators.join.plan import HOW_INSTEAD, How
+from keyedwm.operators.messages.join.bucket_join import BucketWindowJoin
 from keyedwm.operators.messages.join.plan import LEFT, OUTER, RIGHT, Emit, Keep, WindowJoinPlan, WindowJoinSide
-from keyedwm.operators.messages.join.staged_join import StagedWindowJoin
 from keyedwm.operators.messages.windows import CompletedBy, HoppingWindow, RowKind, RowWindow
 from keyedwm.operators.panes import Early, EveryBy
 from keyedwm.spark.api.store import Store, check_one_source
@@ -95,7 +95,7 @@ def window_join(
         late_every_ms=store.late_every_ms(), early_every_ms=_early_every_ms(early),
     )  # fmt: skip
     _check_columns(plan)
-    spec = StagedWindowJoin(plan=plan, late=policy, read_from=_read_from(streams, names))
+    spec = BucketWindowJoin(plan=plan, late=policy, read_from=_read_from(streams, names))
     followed = tuple((axis_key(frames[at], axes[at], _who(names[at])),) for at in (LEFT, RIGHT))
     layout = BucketLayout(name or f"window-join-{spec.digest()[:6]}", tuple(ids), followed, _ASKED_BY, _called(names))
     return build_results(_shipped(streams, spec, axes, layout.ids), spec, layout, None, streams)
@@ -115,7 +115,7 @@ def _called(names: tuple[str, str]) -> tuple[str, ...]:
 
 
 def _shipped(
-    streams: Sequence[DataFrame | Source], spec: StagedWindowJoin, axes: tuple[str, str], ids: Sequence[int]
+    streams: Sequence[DataFrame | Source], spec: BucketWindowJoin, axes: tuple[str, str], ids: Sequence[int]
 ) -> DataFrame:
     """The shipped rows of both sides."""
     each = []

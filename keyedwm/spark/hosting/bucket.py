@@ -15,13 +15,13 @@ import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from keyedwm.core.control_row import ControlRow
+from keyedwm.operators.exchange_control import unpack_control
 from keyedwm.operators.frames.plan import WindowPlan
 from keyedwm.operators.join.plan import JoinPlan
-from keyedwm.operators.messages.join.staged_join import StagedWindowJoin
-from keyedwm.operators.messages.staged_store import StagedStore
+from keyedwm.operators.messages.bucket_store import BucketStore
+from keyedwm.operators.messages.join.bucket_join import BucketWindowJoin
 from keyedwm.operators.process.plan import ProcessPlan
 from keyedwm.operators.protocol import AnyPlan
-from keyedwm.operators.shipped_control import unpack_control
 from keyedwm.operators.state.blobs import unpacked
 from keyedwm.runtime.worker import VersionChecked, freeze_gc
 from keyedwm.spark.hosting.bucket_batch import BucketBatch, BucketLayout, BucketManifest
@@ -47,9 +47,9 @@ _NO_CLOCK = -1
 _MEANS: dict[type, str] = {
     WindowPlan: "windows, aggregates, keys or panes",
     ProcessPlan: "columns, keys, or the processor's name or version",
-    StagedStore: "windows, aggregates, keys, panes, or the messages' columns",
+    BucketStore: "windows, aggregates, keys, panes, or the messages' columns",
     JoinPlan: "on, how, time bounds, condition, columns, names of the sides or late",
-    StagedWindowJoin: "windows, on, how, keep, full, early, late_every, unbounded, names, or the messages' columns",
+    BucketWindowJoin: "windows, on, how, keep, full, early, late_every, unbounded, names, or the messages' columns",
 }
 
 

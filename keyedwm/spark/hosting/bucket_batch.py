@@ -17,11 +17,11 @@ import pyarrow as pa
 
 from keyedwm.core.control_row import ControlRow, encode_rows
 from keyedwm.core.rows import ControlKind
-from keyedwm.operators.keyed.key_census import KeyStanding
-from keyedwm.operators.messages.join.staged_join import StagedWindowJoin
+from keyedwm.operators.keyed.key_census import KeyWatermarkSummary
+from keyedwm.operators.messages.bucket_operator import BucketOperator
+from keyedwm.operators.messages.bucket_store import BucketStore
+from keyedwm.operators.messages.join.bucket_join import BucketWindowJoin
 from keyedwm.operators.messages.retention import StoreCounts
-from keyedwm.operators.messages.staged_operator import StagedOperator
-from keyedwm.operators.messages.staged_store import StagedStore
 from keyedwm.operators.protocol import AnyPlan, key_summary_of, operator_of, output_watermarks_ms
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.blobs import packed
@@ -132,7 +132,7 @@ class BucketManifest:
         return True
 
 
-def _of_keys(summary: KeyStanding) -> Iterator[dict[str, Any]]:
+def _of_keys(summary: KeyWatermarkSummary) -> Iterator[dict[str, Any]]:
     """Yield the values of a row for each number of keys so far behind W, and for each key that is named."""
     yield {"keys_forgotten": summary.forgotten}
     yield from ({"keys_behind_ms": by_ms, "keys": keys} for by_ms, keys in summary.behind)
@@ -161,7 +161,7 @@ class BucketBatch:
             for who, keys in zip(layout.inputs, layout.axes, strict=True)
         ]
         self._operator = operator_of(plan, store)
-        intervals_ms = plan.clock_ms if isinstance(plan, (StagedStore, StagedWindowJoin)) else ()
+        intervals_ms = plan.clock_ms if isinstance(plan, (BucketStore, BucketWindowJoin)) else ()
         self._timers = ProcessingTimers(intervals_ms, manifest.came_ms, manifest.timer_ms) if intervals_ms else None
         self._control: list[ControlRow] = []
         self._null_event_time_rows = self._no_gap_rows = 0
@@ -174,7 +174,7 @@ class BucketBatch:
     @property
     def store_counts(self) -> StoreCounts:
         """The counts of the messages of windows that keep them, in this batch."""
-        return self._operator.batch_counts if isinstance(self._operator, StagedOperator) else StoreCounts()
+        return self._operator.batch_counts if isinstance(self._operator, BucketOperator) else StoreCounts()
 
     @property
     def next_timer_ms(self) -> int | None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from keyedwm.operators.frames.plan import RowGapWindow, WindowPlan
 from keyedwm.operators.join.plan import JoinPlan
 from keyedwm.operators.keyed.key_census import MOST_SHOWN
-from keyedwm.operators.messages.join.staged_join import StagedWindowJoin
-from keyedwm.operators.messages.staged_store import StagedStore
+from keyedwm.operators.messages.bucket_store import BucketStore
+from keyedwm.operators.messages.join.bucket_join import BucketWindowJoin
 from keyedwm.operators.process.plan import ProcessPlan
 from keyedwm.operators.protocol import AnyPlan
 from keyedwm.runtime.compiled import say_if_first
@@ -93,7 +93,7 @@ def build_results(
     if len(inputs) > 1:
         refuse_records_twice(inputs, layout.kind)
     begin = state = None
-    if savepoint is not None and not isinstance(plan, StagedStore | StagedWindowJoin):  # no store moves
+    if savepoint is not None and not isinstance(plan, BucketStore | BucketWindowJoin):  # no store moves
         begin = rescaled(savepoint, plan, layout)
         state = initial_state(shipped.sparkSession, savepoint, begin, layout)
     mode = "ProcessingTime" if plan.by_clock else "None"
@@ -101,7 +101,7 @@ def build_results(
         Bucket(plan, layout, begin), EMITTED, "append", mode, initialState=state
     )
     observed = [F.sum(column).alias(metric) for metric, column in _METRICS[layout.kind].items()]
-    if isinstance(plan, StagedStore | StagedWindowJoin):
+    if isinstance(plan, BucketStore | BucketWindowJoin):
         observed += [F.sum(column).alias(column) for column in STORED]
     if isinstance(plan, WindowPlan) and isinstance(plan.window, RowGapWindow):
         observed.append(F.sum("no_gap_rows").alias("no_gap_rows"))

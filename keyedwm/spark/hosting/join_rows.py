@@ -10,10 +10,10 @@ from keyedwm.arrow.schema import CONTROL_TYPE, axis_column
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.rows import AXIS_KEY, CONTROL, EVENT_TIME, REJECTED, VALUE, WATERMARK
 from keyedwm.core.text import nearest
-from keyedwm.operators.join.plan import LEFT, RIGHT, Axis, JoinSide
-from keyedwm.operators.panes import PanesAgain
-from keyedwm.operators.results import HIDDEN
-from keyedwm.operators.shuffle import SHIPPED
+from keyedwm.operators.join.plan import LEFT, RIGHT, Axis, JoinInputSpec
+from keyedwm.operators.panes import AdditiveSetting
+from keyedwm.operators.results import HIDDEN_PREFIX
+from keyedwm.operators.shuffle import EXCHANGE_SCHEMA
 from keyedwm.spark.hosting.lineage import check_lineage
 from keyedwm.spark.hosting.source_description import Source, fields_read
 from keyedwm.spark.hosting.stage_one import CONTROL_TEXT, SharedStageOne, StageOne
@@ -40,10 +40,10 @@ class Side:
     """
 
     frame: DataFrame
-    side: JoinSide
+    side: JoinInputSpec
     axes: tuple[str, ...]
     read: Source | None = None
-    panes: PanesAgain | None = None
+    panes: AdditiveSetting | None = None
 
     @property
     def only_axis(self) -> str:
@@ -84,14 +84,18 @@ def shipped_rows(sides: Sequence[Side], ids: Sequence[int]) -> DataFrame:
         return left.shipped(LEFT, ids).union(right.shipped(RIGHT, ids))
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    times = {axis: f"{HIDDEN}time{number}" for number, axis in enumerate(dict.fromkeys([*left.axes, *right.axes]))}
+    times = {
+        axis: f"{HIDDEN_PREFIX}time{number}" for number, axis in enumerate(dict.fromkeys([*left.axes, *right.axes]))
+    }
     timed = _timed(left.frame, times)
     each = [(*one.side.schema.names, *(times[axis] for axis in one.axes)) for one in sides]
     back = [REJECTED] if rejected_type(left.frame) else []
     names = list(dict.fromkeys([*each[LEFT], *each[RIGHT], *back, CONTROL_TEXT]))
     stages = tuple(StageOne(one.side.shipped, tuple(ids), number) for number, one in enumerate(sides))
     places = tuple(tuple(map(names.index, of_side)) for of_side in each)
-    return unnamed(timed, names).mapInArrow(SharedStageOne(stages, places, bool(back)), from_arrow_schema(SHIPPED))
+    return unnamed(timed, names).mapInArrow(
+        SharedStageOne(stages, places, bool(back)), from_arrow_schema(EXCHANGE_SCHEMA)
+    )
 
 
 def _timed(frame: DataFrame, times: Mapping[str, str]) -> DataFrame:
@@ -132,11 +136,11 @@ def side_of(
     )
     for axis in side_axes:
         _check_axis(frame, axis, called)
-    side = JoinSide(called, arrow_schema(payload), tuple(on), axes, () if read is None else fields_read(read))
+    side = JoinInputSpec(called, arrow_schema(payload), tuple(on), axes, () if read is None else fields_read(read))
     return Side(frame, side, tuple(side_axes), read, panes)
 
 
-def _check_rows(frame: DataFrame, called: str, *, takes_panes: bool) -> PanesAgain | None:
+def _check_rows(frame: DataFrame, called: str, *, takes_panes: bool) -> AdditiveSetting | None:
     from pyspark.sql.pandas.types import from_arrow_type
 
     if not frame.isStreaming:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from keyedwm.core.errors import InputError, OptionError
-from keyedwm.operators.panes import PanesAgain
+from keyedwm.operators.panes import AdditiveSetting
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -32,14 +32,14 @@ _AS_EVENT_TIME = re.compile(r"(\S+) AS (event_time)#\d+")
 _SPARKS_WATERMARK = re.compile(r"EventTimeWatermark [0-9a-f-]+, ([^#]+)#\d+: \w+, (.+)")
 
 
-def marked(results: DataFrame, panes: PanesAgain | None) -> DataFrame:
+def marked(results: DataFrame, panes: AdditiveSetting | None) -> DataFrame:
     """Return results whose rows are known as panes that repeat what earlier ones held, or None as results of their own,
     whatever they were made of.
     """
     return results.alias(f"{_MARK}{_RESULTS if panes is None else panes.value}")
 
 
-def check_lineage(df: DataFrame, caller: str, *, takes_panes: bool = False) -> PanesAgain | None:
+def check_lineage(df: DataFrame, caller: str, *, takes_panes: bool = False) -> AdditiveSetting | None:
     """Return why rows of a frame cannot be added up, None if they can.
 
     Raises OptionError if they cannot and the operator would (unless it takes_panes), or if a watermark of Spark's own
@@ -58,7 +58,7 @@ def check_lineage(df: DataFrame, caller: str, *, takes_panes: bool = False) -> P
     return panes
 
 
-def panes_of(df: DataFrame) -> PanesAgain | None:
+def panes_of(df: DataFrame) -> AdditiveSetting | None:
     """Return why rows of a frame cannot be added up, None if they can."""
     return _panes_of(nodes_of(df))
 
@@ -79,9 +79,9 @@ def refuse_several_rows(df: DataFrame, caller: str) -> None:
         )
 
 
-def _panes_of(nodes: Iterable[tuple[int, str]]) -> PanesAgain | None:
+def _panes_of(nodes: Iterable[tuple[int, str]]) -> AdditiveSetting | None:
     """Return the mark nearest to the top, where no results of their own lie above it."""
-    by_mark = {f"SubqueryAlias {_MARK}{one.value}": one for one in PanesAgain}
+    by_mark = {f"SubqueryAlias {_MARK}{one.value}": one for one in AdditiveSetting}
     above = _above(nodes, f"SubqueryAlias {_MARK}{_RESULTS}")
     return next((by_mark[node] for _, node in above if node in by_mark), None)
 

@@ -20,8 +20,8 @@ from keyedwm.operators.join.plan import JoinPlan
 from keyedwm.operators.join.rescale import JoinRescale
 from keyedwm.operators.process.plan import ProcessPlan
 from keyedwm.operators.process.rescale import ProcessRescale
-from keyedwm.operators.state.cut import Rescale
 from keyedwm.operators.state.manifest import MANIFEST
+from keyedwm.operators.state.rescale_pieces import Rescale
 from keyedwm.savepoint_files import STATE, Files, OperatorState, check_blobs
 from keyedwm.spark.hosting.bucket_batch import BucketLayout, BucketManifest
 from keyedwm.spark.hosting.continue_from import follows_of, operator_of

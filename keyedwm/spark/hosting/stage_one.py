@@ -35,7 +35,7 @@ class StageOne(VersionChecked):
     has_rejected: bool = False
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows to be shuffled (`SHIPPED`)."""
+        """Yield the rows to be shuffled (`EXCHANGE_SCHEMA`)."""
         control: list[ControlRow] = []
         rejected: list[pa.Array] = []
         places = range(len(self.plan.columns))
@@ -66,7 +66,7 @@ class SharedStageOne(VersionChecked):
     has_rejected: bool = False
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows to be shuffled (`SHIPPED`), of all inputs."""
+        """Yield the rows to be shuffled (`EXCHANGE_SCHEMA`), of all inputs."""
         control: list[ControlRow] = []
         rejected: list[pa.Array] = []
         inputs = {stage.input_number: stage.plan for stage in self.stages}

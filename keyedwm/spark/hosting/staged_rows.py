@@ -18,7 +18,7 @@ from keyedwm.core.rows import AXIS_KEY, CONTROL, CONTROL_FIELDS, CONTROL_FIELDS_
 from keyedwm.core.text import nearest
 from keyedwm.operators.frames.plan import RowGapWindow, WindowPlan
 from keyedwm.operators.plan_checks import not_a_gap
-from keyedwm.operators.shuffle import ORDER, SHIPPED, TIME, ExchangeInput
+from keyedwm.operators.shuffle import EXCHANGE_SCHEMA, ORDER, TIME, ExchangeInput
 from keyedwm.spark.hosting.lineage import check_lineage, refuse_several_rows
 from keyedwm.spark.hosting.source_description import Source
 from keyedwm.spark.hosting.stage_one import CONTROL_TEXT, StageOne
@@ -68,7 +68,7 @@ def ship_input(timed: DataFrame, exchange_input: ExchangeInput, ids: Sequence[in
 
     back = [REJECTED] if rejected_type(timed) else []
     rows = unnamed(timed, [*exchange_input.columns, *back, CONTROL_TEXT])
-    return rows.mapInArrow(StageOne(exchange_input, tuple(ids), number, bool(back)), from_arrow_schema(SHIPPED))
+    return rows.mapInArrow(StageOne(exchange_input, tuple(ids), number, bool(back)), from_arrow_schema(EXCHANGE_SCHEMA))
 
 
 def unnamed(df: DataFrame, names: Sequence[str]) -> DataFrame:

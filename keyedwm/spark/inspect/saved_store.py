@@ -18,7 +18,7 @@ from keyedwm.core.errors import InputError, OptionError
 from keyedwm.operators.messages import listing
 from keyedwm.operators.messages.join.join_description import WINDOW_JOIN, plan_of
 from keyedwm.operators.messages.join.plan import WindowJoinPlan
-from keyedwm.operators.messages.join.session_shape import PAYLOAD, topic_prefix
+from keyedwm.operators.messages.join.session_content import PAYLOAD, topic_prefix
 from keyedwm.operators.messages.join.window_join import join_operator
 from keyedwm.operators.messages.read_only_store import (
     ALL,

@@ -18,7 +18,7 @@ from tests.operators.stored import KEEP_ALL, Message, table, told
 Place = tuple[str | None, str, int]
 
 
-class KeyedRowsShape(ScalarModel):
+class KeyedRowsContent(ScalarModel):
     """What both have in common: `held` gives the messages of each key and channel."""
 
     is_ordered = False
@@ -75,7 +75,7 @@ class KeyedRowsShape(ScalarModel):
 
 
 @dataclass
-class KeyRowModel(KeyedRowsShape):
+class KeyRowModel(KeyedRowsContent):
     """All that ever came of each key on each channel, since it was last dropped."""
 
     window: KeyRowWindow
@@ -127,7 +127,7 @@ class KeyRowModel(KeyedRowsShape):
 
 
 @dataclass
-class SessionRowModel(KeyedRowsShape):
+class SessionRowModel(KeyedRowsContent):
     """All messages that are held; sessions are found anew each time."""
 
     between: int

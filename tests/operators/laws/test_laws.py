@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from keyedwm.operators.messages.shapes import SHAPES
+from keyedwm.operators.messages.contents import SHAPES
 from keyedwm.operators.messages.windows import kind_of
 from tests.operators.laws import laws
 from tests.operators.laws.cases import every_case

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from keyedwm.arrow.columns import Ints
 from keyedwm.operators.aggregates.sketches.binaries import binaries, fixed, ragged
-from keyedwm.operators.aggregates.sketches.spread import Entries, Spread
+from keyedwm.operators.aggregates.sketches.quantile_sketch import QuantileSketch, SketchItems
 from keyedwm.runtime.compiled import compiled
 
 _FAMILY, _LEAST = 15, 8  # a level holds at least so many items
@@ -29,13 +29,13 @@ _SIZES = np.dtype([("n", "<u8"), ("least_k", "<u2"), ("levels", "u1"), ("unused"
 
 
 @dataclass(frozen=True)
-class KllSketch(Spread):
+class KllSketch(QuantileSketch):
     """The spread as a KLL sketch."""
 
     k: int
     result = pa.binary()
 
-    def results(self, entries: Entries) -> pa.Array:
+    def results(self, entries: SketchItems) -> pa.Array:
         """Return the sketches, compact."""
         counts = np.diff(np.append(0, np.cumsum(entries.counts))[entries.borders])
         items, item_counts, levels, level_counts = _laid_out(

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.operators.aggregates.sketches.spread import Entries, Spread
+from keyedwm.operators.aggregates.sketches.quantile_sketch import QuantileSketch, SketchItems
 
 
 @dataclass(frozen=True)
-class ApproximateQuantile(Spread):
+class ApproximateQuantile(QuantileSketch):
     """The lowest value to which at least this share of all values is equal or below, as Spark's `approx_percentile`."""
 
     share: float
     result = pa.float64()
 
-    def results(self, entries: Entries) -> pa.Array:
+    def results(self, entries: SketchItems) -> pa.Array:
         """Return the values; null without any. NaN is above every number."""
         before = np.append(0, np.cumsum(entries.counts))[entries.borders]
         numbers = np.diff(before)

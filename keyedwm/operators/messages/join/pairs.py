@@ -18,7 +18,7 @@ from keyedwm.arrow.columns import Flags, Ints, contiguous
 from keyedwm.operators.join.kernels import hash_groups, pairs_from, ranges_of
 from keyedwm.operators.messages.join.plan import LEFT, RIGHT, Keep, WindowJoinPlan
 from keyedwm.operators.messages.plan import ROWS_WINDOW_TYPE
-from keyedwm.operators.panes import Timing
+from keyedwm.operators.panes import PaneTiming
 from keyedwm.operators.results import WINDOW_TYPE, Output, instants, no_times
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 
@@ -147,7 +147,13 @@ def one_pair_per_key(plan: WindowJoinPlan, left: SideMessages, right: SideMessag
 
 
 def laid_out_window(
-    plan: WindowJoinPlan, left: SideMessages, right: SideMessages, pairs: tuple[Ints, Ints], *, end: int, timing: Timing
+    plan: WindowJoinPlan,
+    left: SideMessages,
+    right: SideMessages,
+    pairs: tuple[Ints, Ints],
+    *,
+    end: int,
+    timing: PaneTiming,
 ) -> Output:
     """Return pairs of one window as rows of the result, in order of the right message and of the left one."""
     at_left, at_right = pairs
@@ -157,7 +163,9 @@ def laid_out_window(
     return laid_out_rows(plan, (left, right), places, _edges(plan, ends), pa.repeat(timing.value, count))
 
 
-def laid_out_alone(plan: WindowJoinPlan, number: int, messages: SideMessages, at: Ints, *, timing: Timing) -> Output:
+def laid_out_alone(
+    plan: WindowJoinPlan, number: int, messages: SideMessages, at: Ints, *, timing: PaneTiming
+) -> Output:
     """Return messages of a side that met none, each with the first window that holds it, by window and in order."""
     ends = plan.grid().first_ends(messages.at[at])
     order = np.lexsort((messages.order[at], ends))
@@ -194,7 +202,7 @@ def _laid_out(plan: WindowJoinPlan, left: SideMessages, right: SideMessages, at_
     ordered_places, sides = (at_left[order], at_right[order]), (left, right)
     ends = ends[order] + sides[windowed].first[ordered_places[windowed]]
     late = left.late[ordered_places[LEFT]] | right.late[ordered_places[RIGHT]]
-    timing = pc.if_else(pa.array(late), Timing.LATE.value, Timing.EARLY.value)
+    timing = pc.if_else(pa.array(late), PaneTiming.LATE.value, PaneTiming.EARLY.value)
     return laid_out_rows(plan, sides, ordered_places, _edges(plan, ends), timing)
 
 

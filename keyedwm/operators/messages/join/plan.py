@@ -19,8 +19,8 @@ from keyedwm.core.rows import REASON
 from keyedwm.core.text import short_repr
 from keyedwm.operators.aggregates.aggregate_function import column_type
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow
+from keyedwm.operators.join.exchange_side import can_be_key
 from keyedwm.operators.join.plan import How
-from keyedwm.operators.join.shipped_side import can_be_key
 from keyedwm.operators.messages.arguments import check_gap, check_record, check_retention
 from keyedwm.operators.messages.grid import Grid
 from keyedwm.operators.messages.plan import ROWS_WINDOW_TYPE
@@ -35,7 +35,7 @@ from keyedwm.operators.messages.windows import (
 )
 from keyedwm.operators.panes import Early
 from keyedwm.operators.plan_checks import check_length, check_time_column
-from keyedwm.operators.results import HIDDEN, WINDOW, WINDOW_TYPE
+from keyedwm.operators.results import HIDDEN_PREFIX, WINDOW, WINDOW_TYPE
 
 LEFT, RIGHT = 0, 1
 # The sides whose messages come alone where they meet none.
@@ -105,7 +105,7 @@ class WindowJoinSide:
 
 
 @dataclass(frozen=True)
-class SideColumns:
+class JoinInputColumns:
     """The messages of a side; see `messages.MessageLayout`."""
 
     side: WindowJoinSide
@@ -284,9 +284,9 @@ class WindowJoinPlan:
         return Grid(grid.size, grid.size, grid.origin) if self.sides[number].unbounded else grid
 
     @property
-    def columns_of_sides(self) -> list[SideColumns]:
+    def columns_of_sides(self) -> list[JoinInputColumns]:
         """The columns of the messages of left and right."""
-        return [SideColumns(side, self.is_rows) for side in self.sides]
+        return [JoinInputColumns(side, self.is_rows) for side in self.sides]
 
     @cached_property
     def shared(self) -> dict[str, str]:
@@ -383,10 +383,10 @@ class WindowJoinPlan:
     def _check_result(self) -> None:
         names = [one.name.lower() for one, _, _ in self.columns]
         for name in names:
-            if name in (WINDOW, TIMING) or name.startswith(HIDDEN):
+            if name in (WINDOW, TIMING) or name.startswith(HIDDEN_PREFIX):
                 raise OptionError(
                     f"a column of a pair cannot be called {name!r}: {WINDOW}, {TIMING} and names that begin with "
-                    f"{HIDDEN} are taken; rename it"
+                    f"{HIDDEN_PREFIX} are taken; rename it"
                 )
         doubled = sorted({name for name in names if names.count(name) > 1})
         if doubled:

@@ -15,50 +15,50 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints, sorted_distinct
 from keyedwm.operators.messages import listing
-from keyedwm.operators.messages.account import Input, Messages
 from keyedwm.operators.messages.grid import Grid
-from keyedwm.operators.messages.join.join_timeline import JoinTimeline
+from keyedwm.operators.messages.join.join_window_buffer import JoinWindowBuffer
 from keyedwm.operators.messages.join.pairs import SideMessages
 from keyedwm.operators.messages.join.plan import WindowJoinPlan
 from keyedwm.operators.messages.listing import Listing
+from keyedwm.operators.messages.message_counter import Input, Messages
 from keyedwm.operators.messages.messages import MessageStore, places
 from keyedwm.operators.messages.plan import Reason
-from keyedwm.operators.messages.timeline import LOWEST, horizons_before
+from keyedwm.operators.messages.window_buffer import LOWEST, horizons_before
 from keyedwm.operators.messages.windows import CompletedBy
-from keyedwm.operators.panes import Timing
+from keyedwm.operators.panes import PaneTiming
 from keyedwm.operators.state.store import TableLogs
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class AcceptedRows:
     """Messages that are taken, all of one axis. late: which came to a complete window."""
 
-    axis: JoinTimeline
+    axis: JoinWindowBuffer
     messages: Messages
     late: Flags
 
-    def filter(self, flags: Flags) -> Taken:
+    def filter(self, flags: Flags) -> AcceptedRows:
         """Return some of them."""
-        return Taken(self.axis, self.messages.filter(flags), self.late[flags])
+        return AcceptedRows(self.axis, self.messages.filter(flags), self.late[flags])
 
 
-class SideState:
+class JoinInputState:
     """A side of a plan, whose messages come from an input; states: of all axes by their places, as `state` gave it."""
 
     def __init__(self, plan: WindowJoinPlan, of: Input, logs: TableLogs, states: Mapping[str, Any]) -> None:
         self._plan, self._number, self._logs, self._states = plan, of.number, logs, states
-        self._side, self.columns, self.channels, self.account = (
+        self._side, self.columns, self.channels, self.counter = (
             plan.sides[of.number],
             of.columns,
             of.channels,
-            of.account,
+            of.counter,
         )
-        self.axes: dict[int, JoinTimeline] = {}
+        self.axes: dict[int, JoinWindowBuffer] = {}
         for place in map(int, states):
             if place % 2 == of.number:
                 self._axis(place // 2)
 
-    def places(self) -> Iterator[tuple[int, JoinTimeline]]:
+    def places(self) -> Iterator[tuple[int, JoinWindowBuffer]]:
         """Yield the axes by their places in the state, in which those of left and right alternate."""
         for channel, axis in self.axes.items():
             yield 2 * channel + self._number, axis
@@ -69,7 +69,7 @@ class SideState:
         totals = [axis.store.totals for axis in self.axes.values()]
         return sum(messages for messages, _ in totals), sum(size for _, size in totals)
 
-    def accept_messages(self, messages: Messages) -> Iterator[Taken]:
+    def accept_messages(self, messages: Messages) -> Iterator[AcceptedRows]:
         """Yield the messages that a window takes, axis by axis; reject the others."""
         if self._plan.is_rows:
             for number in sorted_distinct(messages.channels).tolist():
@@ -99,10 +99,10 @@ class SideState:
         return SideMessages(rows, at - first, first, partitions, ranks, late)
 
     def visible(self, at: Ints | None) -> pa.Table:
-        """Return the held messages that do not wait; see `JoinTimeline.visible`."""
+        """Return the held messages that do not wait; see `JoinWindowBuffer.visible`."""
         return self._together([axis.visible(at) for axis in self.axes.values()])
 
-    def waiting(self, timing: Timing, filter_ends: Callable[[JoinTimeline, Ints], Flags]) -> pa.Table:
+    def waiting(self, timing: PaneTiming, filter_ends: Callable[[JoinWindowBuffer, Ints], Flags]) -> pa.Table:
         """Return the messages that wait to be shown, those that are meant."""
         axes = [axis for axis in self.axes.values() if axis.waits(timing)]
         return self._together([axis.waiting(timing, filter_ends(axis, axis.waiting_for(timing))) for axis in axes])
@@ -110,35 +110,35 @@ class SideState:
     def _together(self, tables: list[pa.Table]) -> pa.Table:
         return pa.concat_tables([self._side.schema.empty_table(), *tables])
 
-    def _axis(self, channel: int) -> JoinTimeline:
+    def _axis(self, channel: int) -> JoinWindowBuffer:
         """Return the axis of event time (0), or that of a channel."""
         if channel not in self.axes:
             place = 2 * channel + self._number
-            self.axes[channel] = JoinTimeline(
+            self.axes[channel] = JoinWindowBuffer(
                 self._plan, self.columns, self.channels, self._logs, place=place,
                 first=self.channels.first[channel] if self._plan.is_rows else 0, state=self._states.get(str(place), {}),
             )  # fmt: skip
         return self.axes[channel]
 
-    def _admitted(self, axis: JoinTimeline, messages: Messages) -> Taken:
+    def _admitted(self, axis: JoinWindowBuffer, messages: Messages) -> AcceptedRows:
         """Return the messages that a window takes, and let them move the horizon where they do."""
         at, moves = messages.at, self._plan.full is CompletedBy.MESSAGE and not self._plan.is_rows
         horizons = horizons_before(at, axis.horizon) if moves else np.full(len(at), axis.horizon)
         gap = axis.grid.in_a_gap(at)
         expired = (axis.grid.last_ends(at) <= axis.floors(horizons)) & ~gap
         late = np.zeros(len(at), bool) if self._side.unbounded else axis.grid.first_ends(at) <= horizons
-        admitted = self.account.admit(messages, {Reason.GAP: gap, Reason.RETENTION: expired})
+        admitted = self.counter.admit(messages, {Reason.GAP: gap, Reason.RETENTION: expired})
         if moves:
             axis.advance(int(at.max()))
-        return Taken(axis, admitted, late[~gap & ~expired])
+        return AcceptedRows(axis, admitted, late[~gap & ~expired])
 
 
 @dataclass(frozen=True, slots=True)
-class HeldSide:
-    """The messages of a side, for listings; see `shape.Held`."""
+class BufferedInput:
+    """The messages of a side, for listings; see `shape.BufferedMessages`."""
 
     plan: WindowJoinPlan
-    sides: Sequence[SideState]
+    sides: Sequence[JoinInputState]
     number: int
 
     def windows(self, start: int, end: int, *, by_key: bool) -> Iterator[Listing]:
@@ -168,7 +168,7 @@ class HeldSide:
             np.concatenate([none, *(index.first for index in indexes)]),
         )
 
-    def _floor(self, axis: JoinTimeline) -> int:
+    def _floor(self, axis: JoinWindowBuffer) -> int:
         """Return the end of the last window that is gone: its slices are, or no side takes messages for it."""
         expired = (
             axis.expired_before

@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from keyedwm.config.validation import expect
 from keyedwm.operators.messages.arguments import whole_ms
-from keyedwm.operators.messages.driver import MessageOperator, Parts
-from keyedwm.operators.messages.join.grid_shape import JoinedGrids
+from keyedwm.operators.messages.driver import MessageOperator, OperatorParts
+from keyedwm.operators.messages.join.grid_content import JoinedGrids
 from keyedwm.operators.messages.join.join_description import FORMAT, describe
 from keyedwm.operators.messages.join.plan import WindowJoinPlan
-from keyedwm.operators.messages.join.session_shape import JoinedSessions, plan_of_both
+from keyedwm.operators.messages.join.session_content import JoinedSessions, plan_of_both
 from keyedwm.operators.messages.retention import StoreCounts
 from keyedwm.operators.messages.window_operator import StandaloneOperator
 from keyedwm.operators.state.description import digest_of
@@ -24,8 +24,8 @@ from keyedwm.operators.state.store import BlobStore, MemoryStore
 
 def join_operator(plan: WindowJoinPlan, store: BlobStore) -> MessageOperator:
     """Return the operator of a plan; `store` is the state that it goes on from."""
-    parts = Parts(
-        shape=partial(JoinedSessions if plan.is_sessions else JoinedGrids, plan),
+    parts = OperatorParts(
+        content=partial(JoinedSessions if plan.is_sessions else JoinedGrids, plan),
         columns=[plan_of_both(plan)] if plan.is_sessions else plan.columns_of_sides,
         retention=plan.retention, inputs=len(plan.sides), manifest=FORMAT,
         digest=digest_of(describe(plan)),
@@ -59,7 +59,7 @@ class WindowJoin(StandaloneOperator[WindowJoinPlan]):
 
     def counts(self, side: str) -> StoreCounts:
         """Return the counts of all messages of a side since the store was new."""
-        return self._operator.inputs[self.plan.number_of(side)].account.counts
+        return self._operator.inputs[self.plan.number_of(side)].counter.counts
 
     def next_offsets(self, side: str) -> dict[tuple[str, int], int]:
         """Return for each topic and partition of a side the offset below which all is known."""

@@ -16,20 +16,20 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints, sorted_distinct
-from keyedwm.operators.messages.account import Messages
 from keyedwm.operators.messages.channels import Channels
 from keyedwm.operators.messages.grid import Grid
 from keyedwm.operators.messages.join.plan import WindowJoinPlan
+from keyedwm.operators.messages.message_counter import Messages
 from keyedwm.operators.messages.messages import MessageLayout, MessageStore
-from keyedwm.operators.messages.timeline import HIGHEST, LOWEST
+from keyedwm.operators.messages.window_buffer import HIGHEST, LOWEST
 from keyedwm.operators.messages.windows import CompletedBy
-from keyedwm.operators.panes import Timing
+from keyedwm.operators.panes import PaneTiming
 from keyedwm.operators.state.store import TableLogs
 
 _WAITING = pa.schema([("slice", pa.int64()), ("channel", pa.int64()), ("offset", pa.int64())])
 
 
-class JoinTimeline:
+class JoinWindowBuffer:
     """The messages of a side on an axis. place: its number in the state. first: where offsets are counted from."""
 
     def __init__(
@@ -105,7 +105,7 @@ class JoinTimeline:
         first_start = int(grid.last_end_by(floor)) + grid.step - grid.size
         return int(grid.last_starts(np.array(first_start - grid.size))) + grid.step
 
-    def buffer_messages(self, messages: Messages, waits: Mapping[Timing, Flags]) -> None:
+    def buffer_messages(self, messages: Messages, waits: Mapping[PaneTiming, Flags]) -> None:
         """Store messages; waits: which of them are to be shown later, early or late."""
         rows, numbers, slices = messages.rows, messages.channels, self.grid.slices(messages.at)
         self.store.add(rows, messages.at, numbers, slices)
@@ -115,21 +115,21 @@ class JoinTimeline:
                 table = pa.Table.from_arrays([pa.array(column) for column in columns], schema=_WAITING)
                 self._logs.append(self._log(timing), table)
 
-    def waits(self, timing: Timing) -> bool:
+    def waits(self, timing: PaneTiming) -> bool:
         """Whether any message waits to be shown."""
         return self._logs.rows.get(self._log(timing), 0) > 0
 
-    def waiting_for(self, timing: Timing) -> Ints:
+    def waiting_for(self, timing: PaneTiming) -> Ints:
         """Return of each message that waits the end of the first window that holds it."""
         return self.grid.first_ends(self._waiting([timing])[0])
 
-    def waiting(self, timing: Timing, is_due: Flags) -> pa.Table:
+    def waiting(self, timing: PaneTiming, is_due: Flags) -> pa.Table:
         """Return the messages that wait to be shown; meant: which of them, as `waiting_for` tells of them."""
         slices, numbers, offsets = (column[is_due] for column in self._waiting([timing]))
         rows = self.store.read_slices(sorted_distinct(slices))
         return rows.filter(pa.array(self.among(rows, numbers, offsets)))
 
-    def clear_waiting(self, timing: Timing, is_shown: Flags) -> None:
+    def clear_waiting(self, timing: PaneTiming, is_shown: Flags) -> None:
         """These messages do not wait any more."""
         if is_shown.all():
             self._logs.drop(self._log(timing))
@@ -148,7 +148,7 @@ class JoinTimeline:
             high = np.searchsorted(at, slices - self.first + 2 * self.grid.size)
             slices = slices[low < high]
         rows = self.store.read_slices(slices)
-        _, numbers, offsets = self._waiting([Timing.EARLY, Timing.LATE])
+        _, numbers, offsets = self._waiting([PaneTiming.EARLY, PaneTiming.LATE])
         return rows.filter(pa.array(~self.among(rows, numbers, offsets))) if len(numbers) else rows
 
     def forget(self, before: int) -> tuple[int, int]:
@@ -169,14 +169,14 @@ class JoinTimeline:
 
     def merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
         """Merge parts of a log of this axis."""
-        if log in {self._log(timing) for timing in (Timing.EARLY, Timing.LATE)}:
+        if log in {self._log(timing) for timing in (PaneTiming.EARLY, PaneTiming.LATE)}:
             return pa.concat_tables(tables)
         return self.store.merge(log, tables)
 
-    def _log(self, timing: Timing) -> str:
+    def _log(self, timing: PaneTiming) -> str:
         return f"{timing.value}-{self._place}"
 
-    def _waiting(self, timings: Sequence[Timing]) -> list[Ints]:
+    def _waiting(self, timings: Sequence[PaneTiming]) -> list[Ints]:
         tables = [table for timing in timings for table in self._logs.read(self._log(timing))]
         table = pa.concat_tables([_WAITING.empty_table(), *tables])
         return [ints(contiguous(column)) for column in table.columns]
@@ -192,30 +192,30 @@ class JoinTimeline:
 
 
 # Which messages of an axis are meant, by the ends of the first windows that hold them.
-Waiting: TypeAlias = Callable[[JoinTimeline, Ints], Flags]
+Waiting: TypeAlias = Callable[[JoinWindowBuffer, Ints], Flags]
 
 
-def all_of_them(_axis: JoinTimeline, ends: Ints) -> Flags:
+def all_of_them(_axis: JoinWindowBuffer, ends: Ints) -> Flags:
     """Every message is meant."""
     return np.ones(len(ends), np.bool_)
 
 
-def of_full_windows(axis: JoinTimeline, ends: Ints) -> Flags:
+def of_full_windows(axis: JoinWindowBuffer, ends: Ints) -> Flags:
     """The messages of windows that are full on their side are meant."""
     return ends <= axis.full
 
 
-def reaching_back(size: int, before: int) -> Mapping[Timing, Waiting]:
+def reaching_back(size: int, before: int) -> Mapping[PaneTiming, Waiting]:
     """Messages of which a window begins before this place, so that they could pair with a message before it.
 
     size: of the windows, which are of time and the same on both sides.
     """
 
-    def may_reach(_axis: JoinTimeline, ends: Ints) -> Flags:
+    def may_reach(_axis: JoinWindowBuffer, ends: Ints) -> Flags:
         return ends - size < before
 
-    return {Timing.EARLY: may_reach, Timing.LATE: may_reach}
+    return {PaneTiming.EARLY: may_reach, PaneTiming.LATE: may_reach}
 
 
-EVERYTHING: Mapping[Timing, Waiting] = {Timing.EARLY: all_of_them, Timing.LATE: all_of_them}
-FULL: Mapping[Timing, Waiting] = {Timing.EARLY: of_full_windows}
+EVERYTHING: Mapping[PaneTiming, Waiting] = {PaneTiming.EARLY: all_of_them, PaneTiming.LATE: all_of_them}
+FULL: Mapping[PaneTiming, Waiting] = {PaneTiming.EARLY: of_full_windows}

@@ -1,4 +1,4 @@
-"""Account of the messages of a store: counts that add up, and the rejected messages with their reasons.
+"""MessageCounter of the messages of a store: counts that add up, and the rejected messages with their reasons.
 
 Rule: each message that comes is a replay, rejected or taken. A taken message is held until it is released, or rejected
 later, where no window was opened for it.
@@ -51,7 +51,7 @@ class Messages:
         return Messages(rows, self.at[span], self.channels[span], self.input_number)
 
 
-class Account:
+class MessageCounter:
     """The counts since the store was new, and the messages that were rejected since the last call."""
 
     def __init__(self, plan: MessageLayout, state: Mapping[str, int]) -> None:
@@ -124,7 +124,7 @@ class Input:
     number: int
     columns: MessageLayout
     channels: Channels
-    account: Account
+    counter: MessageCounter
 
     def validated(self, rows: pa.Table, *, of_time: bool) -> pa.Table:
         """Return messages in their columns; raise InputError if they do not fit. of_time: they lie by event time."""
@@ -138,11 +138,11 @@ class Input:
         """Return the messages that came for the first time; count the others, and reject those without a time."""
         numbers = self.channels.numbers(rows)
         fresh = self.channels.fresh(rows, numbers)
-        self.account.count_input(rows.num_rows, len(fresh))
+        self.counter.count_input(rows.num_rows, len(fresh))
         rows, numbers = rows.take(pa.array(fresh)), numbers[fresh]
         if of_time and rows[self.columns.time].null_count:
             missing = pc.is_null(rows[self.columns.time])
-            self.account.reject(rows.filter(missing), Reason.NO_TIME)
+            self.counter.reject(rows.filter(missing), Reason.NO_TIME)
             with_time = np.flatnonzero(~missing.to_numpy())
             rows, numbers = rows.take(pa.array(with_time)), numbers[with_time]
         return Messages(rows, places(self.columns, rows), numbers, self.number)

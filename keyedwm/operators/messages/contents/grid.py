@@ -1,7 +1,7 @@
 """Windows on a grid: of event time for all channels together, or of the offsets of each channel.
 
-Rule: a `Timeline` holds the messages of each line. The watermark, or the messages themselves, move its horizon, as the
-plan says; windows of offsets always follow their messages.
+Rule: a `WindowBuffer` holds the messages of each line. The watermark, or the messages themselves, move its horizon, as
+the plan says; windows of offsets always follow their messages.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import Ints, sorted_distinct
 from keyedwm.operators.messages import listing
-from keyedwm.operators.messages.account import Messages
 from keyedwm.operators.messages.grid import Grid
 from keyedwm.operators.messages.listing import Listing
+from keyedwm.operators.messages.message_counter import Messages
 from keyedwm.operators.messages.messages import MessageStore
 from keyedwm.operators.messages.plan import Reason, StorePlan
-from keyedwm.operators.messages.shape import ShapeContext, StoreShape
-from keyedwm.operators.messages.timeline import HIGHEST, LOWEST, Timeline, horizons_before
+from keyedwm.operators.messages.window_buffer import HIGHEST, LOWEST, WindowBuffer, horizons_before
+from keyedwm.operators.messages.window_content import ContentContext, StoreContent
 from keyedwm.operators.messages.windows import CompletedBy, HoppingWindow, RowWindow
 from keyedwm.operators.results import Output
 
 
-class GridShape(StoreShape, windows=HoppingWindow):
+class GridContent(StoreContent, windows=HoppingWindow):
     """Windows of event time: one timeline, whose number is 0."""
 
-    def __init__(self, plan: StorePlan, context: ShapeContext, state: Mapping[str, Any]) -> None:
+    def __init__(self, plan: StorePlan, context: ContentContext, state: Mapping[str, Any]) -> None:
         super().__init__(plan, context, state)
         self._states: dict[str, Any] = state.get("axes", {})
-        self.timelines: dict[int, Timeline] = {}
+        self.timelines: dict[int, WindowBuffer] = {}
         for number in self._states:
             self._timeline(int(number))
 
@@ -121,9 +121,9 @@ class GridShape(StoreShape, windows=HoppingWindow):
             np.concatenate([none, *(index.first for index in indexes)]),
         )
 
-    def _timeline(self, number: int) -> Timeline:
+    def _timeline(self, number: int) -> WindowBuffer:
         if number not in self.timelines:
-            self.timelines[number] = Timeline(
+            self.timelines[number] = WindowBuffer(
                 self._plan, self._grid(number), self.channels, self._logs, place=number,
                 state=self._states.get(str(number), {}),
             )  # fmt: skip
@@ -133,7 +133,7 @@ class GridShape(StoreShape, windows=HoppingWindow):
         """Return the windows of a timeline."""
         return self._plan.kind_as(HoppingWindow).grid()
 
-    def _take_in_turn(self, timeline: Timeline, messages: Messages, now_ms: int | None) -> Iterator[Output]:
+    def _take_in_turn(self, timeline: WindowBuffer, messages: Messages, now_ms: int | None) -> Iterator[Output]:
         """Hold messages that move the horizon: a window goes before the message comes that would still reach it."""
         known_ahead = not self.of_time and self._plan.full is CompletedBy.WATERMARK
         while len(messages):
@@ -143,23 +143,23 @@ class GridShape(StoreShape, windows=HoppingWindow):
             yield from timeline.buffer_messages(self._admitted(timeline, now, horizons), now_ms)
             yield from self._advance(timeline, int(now.at.max()) + known_ahead)
 
-    def _admitted(self, timeline: Timeline, messages: Messages, horizons: Ints) -> Messages:
+    def _admitted(self, timeline: WindowBuffer, messages: Messages, horizons: Ints) -> Messages:
         """Return the messages that a window takes; horizons: that each of them met."""
         gap = timeline.grid.in_a_gap(messages.at)
         expired = timeline.expired(messages.at, horizons) & ~gap
-        return self._account.admit(messages, {Reason.GAP: gap, Reason.RETENTION: expired})
+        return self._counter.admit(messages, {Reason.GAP: gap, Reason.RETENTION: expired})
 
-    def _advance(self, timeline: Timeline, horizon: int) -> Iterator[Output]:
+    def _advance(self, timeline: WindowBuffer, horizon: int) -> Iterator[Output]:
         yield from timeline.advance(horizon)
         kept_for = self._plan.retention.time_ms
         if kept_for is not None:
             yield from self._release(timeline, horizon - kept_for)
 
-    def _release(self, timeline: Timeline, last: int, *, over_limit: bool = False) -> Iterator[Output]:
+    def _release(self, timeline: WindowBuffer, last: int, *, over_limit: bool = False) -> Iterator[Output]:
         yield from timeline.expire(last)
-        self._account.release(*timeline.forgotten(), 1, over_limit=over_limit)
+        self._counter.release(*timeline.forgotten(), 1, over_limit=over_limit)
 
-    def _over_retention(self) -> Timeline | None:
+    def _over_retention(self) -> WindowBuffer | None:
         """Return the timeline whose oldest window must go: it has too many, or there is too much and it holds most."""
         limits, holding = self._plan.retention, [one for one in self.timelines.values() if len(one.store.slices)]
         for timeline in holding:
@@ -171,7 +171,7 @@ class GridShape(StoreShape, windows=HoppingWindow):
         return None
 
 
-class RowGridShape(GridShape, windows=RowWindow):
+class RowGridContent(GridContent, windows=RowWindow):
     """Windows of offsets: each channel is a timeline, which begins with the first offset that was read of it."""
 
     of_time = False

@@ -20,7 +20,7 @@ from keyedwm.core.rows import REJECTED
 from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.messages.driver import MessageOperator
 from keyedwm.operators.messages.retention import StoreCounts
-from keyedwm.operators.panes import PanesAgain
+from keyedwm.operators.panes import AdditiveSetting
 from keyedwm.operators.plan_checks import FARTHEST_MS
 from keyedwm.operators.results import Output, no_times
 from keyedwm.operators.state.description import digest_of
@@ -28,7 +28,7 @@ from keyedwm.operators.state.store import StateChanges
 
 
 @dataclass(frozen=True, kw_only=True)
-class StagedPlan(ABC):
+class BucketPlan(ABC):
     """A plan as stage one and the buckets need it. late: what becomes of messages that no window takes."""
 
     plan: Any
@@ -63,7 +63,7 @@ class StagedPlan(ABC):
 
     @property
     @abstractmethod
-    def panes_again(self) -> PanesAgain | None:
+    def panes_again(self) -> AdditiveSetting | None:
         """Why results cannot be added up, None if they can."""
 
     @property
@@ -76,7 +76,7 @@ class StagedPlan(ABC):
         """Return the plan's description: what decides whose state it is."""
 
 
-class StagedOperator(ABC):
+class BucketOperator(ABC):
     """Passes each call to the operator over kept messages, and lays out its results as rows (`_leaving`)."""
 
     def __init__(self, operator: MessageOperator) -> None:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from keyedwm.operators.messages.plan import StorePlan
-from keyedwm.operators.messages.shape import StoreShape
-from keyedwm.operators.messages.shapes import (  # noqa: F401 (a new kind of window is a line here)
+from keyedwm.operators.messages.contents import (  # noqa: F401 (a new kind of window is a line here)
     grid,
     on_demand,
     rows_of_key,
     session,
     session_rows,
 )
+from keyedwm.operators.messages.plan import StorePlan
+from keyedwm.operators.messages.window_content import StoreContent
 
-SHAPES = StoreShape.of_windows
+SHAPES = StoreContent.of_windows
 KINDS = {kind.called: kind for kind in SHAPES}
 
 
-def shape_of(plan: StorePlan) -> type[StoreShape]:
+def content_of(plan: StorePlan) -> type[StoreContent]:
     """Return the shape of a plan's windows."""
     return SHAPES[type(plan.kind)]

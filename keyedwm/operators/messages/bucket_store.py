@@ -12,37 +12,37 @@ from typing import Any
 import pyarrow as pa
 
 from keyedwm.core.window_rules import LatePolicy
+from keyedwm.operators.messages.bucket_operator import BucketOperator, BucketPlan
 from keyedwm.operators.messages.driver import message_operator
+from keyedwm.operators.messages.exchange_messages import ExchangeMessages
 from keyedwm.operators.messages.plan import StorePlan
-from keyedwm.operators.messages.shipped_messages import ShippedMessages
-from keyedwm.operators.messages.staged_operator import StagedOperator, StagedPlan
 from keyedwm.operators.messages.store_description import describe
-from keyedwm.operators.panes import PanesAgain
+from keyedwm.operators.panes import AdditiveSetting
 from keyedwm.operators.results import Output, no_times
 from keyedwm.operators.state.store import BlobStore
 
 
 @dataclass(frozen=True, kw_only=True)
-class StagedStore(StagedPlan):
-    """See `StagedPlan`. read_from: where keys are read, where their columns' names do not say it."""
+class BucketStore(BucketPlan):
+    """See `BucketPlan`. read_from: where keys are read, where their columns' names do not say it."""
 
     plan: StorePlan
     read_from: tuple[str, ...] = ()
 
     @property
-    def messages(self) -> ShippedMessages:
+    def messages(self) -> ExchangeMessages:
         """The messages, spread by key, or by the channel whose offsets windows count."""
         plan = self.plan
         by = plan.kind.spread_by(plan.by, plan.record)
-        return ShippedMessages(schema=plan.schema, by=by, time=plan.time)
+        return ExchangeMessages(schema=plan.schema, by=by, time=plan.time)
 
     @property
-    def panes_again(self) -> PanesAgain | None:
+    def panes_again(self) -> AdditiveSetting | None:
         """Why results cannot be added up, None if they can: messages come late wherever windows are of time."""
         plan = self.plan
         if not plan.accumulating or (plan.is_rows and plan.early is None):
             return None
-        return PanesAgain.STORE if plan.kind.can_discard else PanesAgain.WHOLE
+        return AdditiveSetting.STORE if plan.kind.can_discard else AdditiveSetting.WHOLE
 
     @property
     def _rejected_schema(self) -> pa.Schema:
@@ -53,10 +53,10 @@ class StagedStore(StagedPlan):
         return {**describe(self.plan), "read_from": list(self.read_from)}
 
 
-class StagedStoreOperator(StagedOperator):
+class BucketStoreOperator(BucketOperator):
     """A store behind the operator protocol; see `protocol.Operator`."""
 
-    def __init__(self, plan: StagedStore, store: BlobStore) -> None:
+    def __init__(self, plan: BucketStore, store: BlobStore) -> None:
         self._plan = plan
         super().__init__(message_operator(plan.plan, store))
 

@@ -2,7 +2,7 @@
 
 Rule: a shape decides which windows there are, what they hold and when they are complete. It knows no replays, it is
 given messages that fit the plan and have an event time where that counts, and it says once what becomes of each: it
-admits or rejects a message (`Account.admit`), and releases one that it held (`Account.release`).
+admits or rejects a message (`MessageCounter.admit`), and releases one that it held (`MessageCounter.release`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Protocol
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Ints
-from keyedwm.operators.messages.account import Input, Messages
 from keyedwm.operators.messages.listing import Listing
+from keyedwm.operators.messages.message_counter import Input, Messages
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.windows import WindowKind
 from keyedwm.operators.results import Output
@@ -24,7 +24,7 @@ from keyedwm.operators.state.store import TableLogs
 
 
 @dataclass(frozen=True, slots=True)
-class ShapeContext:
+class ContentContext:
     """The parts that a shape shares with the driver."""
 
     inputs: Sequence[Input]
@@ -34,7 +34,7 @@ class ShapeContext:
 Offsets = dict[tuple[str, int], int]  # of topics and partitions
 
 
-class Held(Protocol):
+class BufferedMessages(Protocol):
     """The messages and windows of an input, for listings."""
 
     def windows(self, start: int, end: int, *, by_key: bool) -> Iterator[Listing]:
@@ -50,13 +50,13 @@ class Held(Protocol):
         """
 
 
-class MessageShape(ABC):
+class WindowContent(ABC):
     """Windows of one kind."""
 
     # Whether messages lie by event time; else by offset, so that no watermark says anything of them.
     of_time: bool = True
 
-    def __init__(self, context: ShapeContext) -> None:
+    def __init__(self, context: ContentContext) -> None:
         self._inputs, self._logs = context.inputs, context.logs
 
     def validated(self, input_number: int, rows: pa.Table) -> pa.Table:
@@ -115,7 +115,7 @@ class MessageShape(ABC):
         """Called when state is written: return the state for a later instance beside the logs, ready for JSON."""
 
     @abstractmethod
-    def of_input(self, number: int) -> Held:
+    def of_input(self, number: int) -> BufferedMessages:
         """Called for a listing: return the held messages of an input."""
 
     def rejected(self, _input_number: int, rows: pa.Table) -> pa.Table:
@@ -127,36 +127,36 @@ class MessageShape(ABC):
         return offsets
 
 
-class StoreShape(MessageShape):
+class StoreContent(WindowContent):
     """Windows of one kind, of a plan with one input. state: as `state` of an earlier instance gave it, empty first.
 
-    A shape is defined with the windows that have it: `class OnDemandShape(StoreShape, windows=OnDemandWindow)`.
+    A shape is defined with the windows that have it: `class OnDemandContent(StoreContent, windows=OnDemandWindow)`.
     """
 
-    of_windows: ClassVar[dict[type[WindowKind], type[StoreShape]]] = {}  # those of the files in `shapes`
+    of_windows: ClassVar[dict[type[WindowKind], type[StoreContent]]] = {}  # those of the files in `shapes`
 
     def __init_subclass__(cls, *, windows: type[WindowKind] | None = None) -> None:
         super().__init_subclass__()
         if windows is not None:
             cls.of_windows[windows] = cls
 
-    def __init__(self, plan: StorePlan, context: ShapeContext, state: Mapping[str, Any]) -> None:
+    def __init__(self, plan: StorePlan, context: ContentContext, state: Mapping[str, Any]) -> None:
         del state
         super().__init__(context)
-        self._plan, self.channels, self._account = plan, context.inputs[0].channels, context.inputs[0].account
+        self._plan, self.channels, self._counter = plan, context.inputs[0].channels, context.inputs[0].counter
 
-    def of_input(self, _number: int) -> Held:
+    def of_input(self, _number: int) -> BufferedMessages:
         """All that is held."""
         return self
 
     @abstractmethod
     def windows(self, start: int, end: int, *, by_key: bool) -> Iterator[Listing]:
-        """See Held."""
+        """See BufferedMessages."""
 
     @abstractmethod
     def read(self, low: int, high: int) -> pa.Table:
-        """See Held."""
+        """See BufferedMessages."""
 
     @abstractmethod
     def oldest(self) -> tuple[Ints, Ints]:
-        """See Held."""
+        """See BufferedMessages."""

@@ -16,24 +16,24 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, sorted_distinct
 from keyedwm.operators.frames.session_parts import NEVER, closed_ms, joined_runs
-from keyedwm.operators.messages.account import Messages
 from keyedwm.operators.messages.functions import WindowRows
 from keyedwm.operators.messages.listing import Listing
+from keyedwm.operators.messages.message_counter import Messages
 from keyedwm.operators.messages.messages import message_bytes, places
 from keyedwm.operators.messages.plan import Reason, StorePlan
 from keyedwm.operators.messages.results import KeyedMessages, panes, pieces
-from keyedwm.operators.messages.sessions import INDEX, OpenSessions, Parts, SessionMessages, Sessions, joined
-from keyedwm.operators.messages.shape import ShapeContext, StoreShape
-from keyedwm.operators.messages.timeline import HIGHEST, LOWEST
+from keyedwm.operators.messages.sessions import INDEX, OpenSessions, SessionFragments, SessionMessages, Sessions, joined
+from keyedwm.operators.messages.window_buffer import HIGHEST, LOWEST
+from keyedwm.operators.messages.window_content import ContentContext, StoreContent
 from keyedwm.operators.messages.windows import SessionKind
-from keyedwm.operators.panes import EveryBy, Now, PanePolicy, Timing
+from keyedwm.operators.panes import EveryBy, Now, PanePolicy, PaneTiming
 from keyedwm.operators.results import Output
 
 
-class SessionShape(StoreShape, windows=SessionKind):
+class SessionContent(StoreContent, windows=SessionKind):
     """Of each session its edges and counts, and its messages in slices of event time."""
 
-    def __init__(self, plan: StorePlan, context: ShapeContext, state: Mapping[str, Any]) -> None:
+    def __init__(self, plan: StorePlan, context: ContentContext, state: Mapping[str, Any]) -> None:
         super().__init__(plan, context, state)
         plan = self._plan
         self._window = plan.kind_as(SessionKind).window
@@ -47,7 +47,7 @@ class SessionShape(StoreShape, windows=SessionKind):
     def open(self, messages: Messages, now_ms: int | None) -> Iterator[Output]:
         """Hold messages in the sessions that they form with the held messages."""
         outside = messages.at + self._window.gap_ms <= self._floor
-        messages = self._inputs[messages.input_number].account.admit(messages, {Reason.RETENTION: outside})
+        messages = self._inputs[messages.input_number].counter.admit(messages, {Reason.RETENTION: outside})
         if len(messages):
             yield from self._buffer_messages(messages, now_ms)
 
@@ -85,7 +85,7 @@ class SessionShape(StoreShape, windows=SessionKind):
                 )
         if last >= 0:
             unfinished = (sessions.ends <= ends[last]) & (sessions.ends > self._complete)
-            yield from self._show(np.flatnonzero(unfinished), Timing.EARLY, last=True)
+            yield from self._show(np.flatnonzero(unfinished), PaneTiming.EARLY, last=True)
             yield from self._release(int(ends[last]), over_limit=True)
 
     def end(self) -> Iterator[Output]:
@@ -152,7 +152,9 @@ class SessionShape(StoreShape, windows=SessionKind):
         self._messages.add(rows, at)
         one, none = np.ones(len(at), np.int64), np.zeros(len(at), np.int64)
         ends = at + self._window.gap_ms
-        fresh = Parts(keys, messages.channels, at, ends, offsets, offsets, one, self._bytes(rows), none, none)
+        fresh = SessionFragments(
+            keys, messages.channels, at, ends, offsets, offsets, one, self._bytes(rows), none, none
+        )
         is_near = np.isin(self._open.parts.keys, sorted_distinct(keys))
         near = self._open.parts.take_rows(is_near)
         both = fresh.with_others(near)
@@ -162,7 +164,7 @@ class SessionShape(StoreShape, windows=SessionKind):
         is_late, not_fired = self._is_complete()[changed], self._not_fired()[changed]
         now = Now(now_ms, LOWEST if self._watermark_ms is None else self._watermark_ms)
         # Numbers of sessions hold while none begins or goes, and panes only mark them.
-        for timing, of_timing in ((Timing.LATE, is_late), (Timing.EARLY, ~is_late)):
+        for timing, of_timing in ((PaneTiming.LATE, is_late), (PaneTiming.EARLY, ~is_late)):
             enough = self._policy.fire_threshold(timing, waits=self._policy.begin(timing, now, changed[of_timing]))
             if enough is not None:
                 yield from self._show(changed[of_timing][not_fired[of_timing] >= enough], timing)
@@ -171,7 +173,7 @@ class SessionShape(StoreShape, windows=SessionKind):
         """Show the sessions that have news, if that is due by time of a kind: complete ones, or open ones."""
         for timing in self._policy.due(by, at):
             self._policy.left(timing, ())
-            is_meant = self._is_complete() if timing is Timing.LATE else ~self._is_complete()
+            is_meant = self._is_complete() if timing is PaneTiming.LATE else ~self._is_complete()
             yield from self._show(np.flatnonzero(self._has_news() & is_meant), timing)
 
     def _advance(self, complete: int) -> Iterator[Output]:
@@ -179,7 +181,7 @@ class SessionShape(StoreShape, windows=SessionKind):
         if complete > self._complete:
             ends = self._open.sessions.ends
             before, self._complete = self._complete, complete
-            yield from self._show(np.flatnonzero((ends > before) & (ends <= complete)), Timing.ON_TIME)
+            yield from self._show(np.flatnonzero((ends > before) & (ends <= complete)), PaneTiming.ON_TIME)
 
     def _release(self, last: int, *, over_limit: bool = False) -> Iterator[Output]:
         """Release the sessions that end by then; yield what was pending of them."""
@@ -188,17 +190,17 @@ class SessionShape(StoreShape, windows=SessionKind):
         self._floor = last
         is_expired = self._open.sessions.ends <= last
         if is_expired.any():
-            yield from self._show(np.flatnonzero(is_expired & self._is_complete() & self._has_news()), Timing.LATE)
+            yield from self._show(np.flatnonzero(is_expired & self._is_complete() & self._has_news()), PaneTiming.LATE)
             places_of = np.flatnonzero(self._open.parts_of(np.flatnonzero(is_expired)))
             leaving = self._open.parts.take_rows(places_of)
             for one, input_parts in zip(self._inputs, self._by_input(leaving), strict=True):
-                one.account.release(
+                one.counter.release(
                     input_parts.rows.sum(), input_parts.sizes.sum(), len(input_parts.sessions()), over_limit=over_limit
                 )
             self._know(places_of, leaving.take_rows(places_of[:0]))
         self._messages.tidy(self._open, self._floor)
 
-    def _know(self, old_places: Ints, new_parts: Parts) -> Ints:
+    def _know(self, old_places: Ints, new_parts: SessionFragments) -> Ints:
         """Hold these parts in the place of others, told by their places; return the sessions that they make."""
         flags = np.zeros(len(self._open.parts), np.bool_)
         flags[old_places] = True
@@ -213,7 +215,7 @@ class SessionShape(StoreShape, windows=SessionKind):
     def _has_news(self) -> Flags:
         return self._not_fired() > 0
 
-    def _show(self, places_of: Ints, timing: Timing, *, last: bool = False) -> Iterator[Output]:
+    def _show(self, places_of: Ints, timing: PaneTiming, *, last: bool = False) -> Iterator[Output]:
         """Yield a pane of each of these sessions, in order of end, start and key, a million messages at a time."""
         if not len(places_of):
             return
@@ -224,7 +226,7 @@ class SessionShape(StoreShape, windows=SessionKind):
         for piece in pieces(np.arange(len(sessions)), sessions.rows, self._logs.limits.piece_rows):
             yield from self._panes(sessions.take_rows(piece), timing, last=last)
 
-    def _panes(self, sessions: Sessions, timing: Timing, *, last: bool) -> Iterator[Output]:
+    def _panes(self, sessions: Sessions, timing: PaneTiming, *, last: bool) -> Iterator[Output]:
         by_key = np.lexsort((sessions.starts, sessions.keys))
         rows, owners = self._messages.of(self._open, sessions.take_rows(by_key))
         owners = by_key[owners]
@@ -245,7 +247,7 @@ class SessionShape(StoreShape, windows=SessionKind):
         """Return the logs of small rows, and what they hold."""
         return {INDEX: self._open}
 
-    def _by_input(self, parts: Parts) -> list[Parts]:
+    def _by_input(self, parts: SessionFragments) -> list[SessionFragments]:
         """Return the parts of each input."""
         return [parts]
 

@@ -15,22 +15,22 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints
 from keyedwm.operators.kernels import add_by_group
-from keyedwm.operators.messages.account import Messages
+from keyedwm.operators.messages.contents.of_keys import MESSAGES, KeyedRowsContent
 from keyedwm.operators.messages.key_rows import KeyPlaces, channels_of
+from keyedwm.operators.messages.message_counter import Messages
 from keyedwm.operators.messages.messages import message_bytes
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.results import pieces
-from keyedwm.operators.messages.shape import ShapeContext
-from keyedwm.operators.messages.shapes.of_keys import MESSAGES, KeyedRowsShape
+from keyedwm.operators.messages.window_content import ContentContext
 from keyedwm.operators.messages.windows import SessionRowWindow
-from keyedwm.operators.panes import Timing
+from keyedwm.operators.panes import PaneTiming
 from keyedwm.operators.results import Output
 
 
-class RowSessionShape(KeyedRowsShape, windows=SessionRowWindow):
+class RowSessionContent(KeyedRowsContent, windows=SessionRowWindow):
     """A session that is not over holds all messages of its key that came since it began."""
 
-    def __init__(self, plan: StorePlan, context: ShapeContext, state: Mapping[str, Any]) -> None:
+    def __init__(self, plan: StorePlan, context: ContentContext, state: Mapping[str, Any]) -> None:
         super().__init__(plan, context, state)
         self._reach = self._plan.kind_as(SessionRowWindow).between + 1
 
@@ -49,9 +49,9 @@ class RowSessionShape(KeyedRowsShape, windows=SessionRowWindow):
         ended = self._idle_and_over(before.codes)
         ended |= np.isin(self._open.rows.codes, before.codes[(before.counts > 0) & (~goes_on | over[first_run])])
         ended_rows = self._buffered_messages(self._open.rows.take_rows(ended))
-        self._account.admit(messages, {})
-        self._account.release(ended_rows.num_rows + over[run].sum())
-        yield from self._show(pa.concat_tables([ended_rows, rows.filter(pa.array(over[run]))]), Timing.ON_TIME)
+        self._counter.admit(messages, {})
+        self._counter.release(ended_rows.num_rows + over[run].sum())
+        yield from self._show(pa.concat_tables([ended_rows, rows.filter(pa.array(over[run]))]), PaneTiming.ON_TIME)
         self._forget(self._open.rows.take_rows(ended))
         self._buffer_messages(messages.filter(~over[run]), codes[~over[run]])
 
@@ -64,11 +64,11 @@ class RowSessionShape(KeyedRowsShape, windows=SessionRowWindow):
         return np.sign(counts)
 
     def known(self, counts: Ints) -> Ints:
-        """See KeyedRowsShape."""
+        """See KeyedRowsContent."""
         return counts
 
-    def show_open(self, places: KeyPlaces, timing: Timing, *, last: bool = False) -> Iterator[Output]:
-        """See KeyedRowsShape."""
+    def show_open(self, places: KeyPlaces, timing: PaneTiming, *, last: bool = False) -> Iterator[Output]:
+        """See KeyedRowsContent."""
         yield from self._show(self._buffered_messages(places), timing, last=last)
 
     def _buffer_messages(self, messages: Messages, codes: Ints) -> None:
@@ -85,7 +85,7 @@ class RowSessionShape(KeyedRowsShape, windows=SessionRowWindow):
         self._know(before, counts, (first, last, before.sizes + add_by_group(message_bytes(rows), ids, len(heads))))
         self._logs.append(MESSAGES, rows)
 
-    def _show(self, rows: pa.Table, timing: Timing, *, last: bool = False) -> Iterator[Output]:
+    def _show(self, rows: pa.Table, timing: PaneTiming, *, last: bool = False) -> Iterator[Output]:
         """Show whole sessions, in order of channel and last offset."""
         messages, codes = self._of_held(rows)
         offsets = messages.at

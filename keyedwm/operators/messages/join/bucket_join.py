@@ -12,12 +12,12 @@ import pyarrow as pa
 from keyedwm.core.errors import OptionError
 from keyedwm.core.rows import REASON
 from keyedwm.core.window_rules import LatePolicy
+from keyedwm.operators.messages.bucket_operator import BucketOperator, BucketPlan
+from keyedwm.operators.messages.exchange_messages import ExchangeMessages
 from keyedwm.operators.messages.join.join_description import describe
 from keyedwm.operators.messages.join.plan import LEFT, Emit, Keep, WindowJoinPlan
 from keyedwm.operators.messages.join.window_join import join_operator
-from keyedwm.operators.messages.shipped_messages import ShippedMessages
-from keyedwm.operators.messages.staged_operator import StagedOperator, StagedPlan
-from keyedwm.operators.panes import PanesAgain
+from keyedwm.operators.panes import AdditiveSetting
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.store import BlobStore
 
@@ -25,8 +25,8 @@ SIDE = "side"
 
 
 @dataclass(frozen=True, kw_only=True)
-class StagedWindowJoin(StagedPlan):
-    """See `StagedPlan`. read_from: where columns are read, where their names do not say it."""
+class BucketWindowJoin(BucketPlan):
+    """See `BucketPlan`. read_from: where columns are read, where their names do not say it."""
 
     plan: WindowJoinPlan
     read_from: tuple[str, ...] = ()
@@ -41,10 +41,10 @@ class StagedWindowJoin(StagedPlan):
         super().__post_init__()
 
     @property
-    def inputs(self) -> list[ShippedMessages]:
+    def inputs(self) -> list[ExchangeMessages]:
         """The messages of left and right, spread by what is joined on, or for windows of rows by partition."""
         return [
-            ShippedMessages(schema=side.schema, by=(side.partition,) if self.plan.is_rows else side.on, time=side.time)
+            ExchangeMessages(schema=side.schema, by=(side.partition,) if self.plan.is_rows else side.on, time=side.time)
             for side in self.plan.sides
         ]
 
@@ -68,10 +68,10 @@ class StagedWindowJoin(StagedPlan):
         return columns
 
     @property
-    def panes_again(self) -> PanesAgain | None:
+    def panes_again(self) -> AdditiveSetting | None:
         """Why rows cannot be added up, None if they can: a window with one row tells it again when it changes."""
         again = self.plan.keep is not Keep.ALL or self.plan.emit is Emit.RUNNING
-        return PanesAgain.WHOLE if again else None
+        return AdditiveSetting.WHOLE if again else None
 
     @property
     def _rejected_schema(self) -> pa.Schema:
@@ -92,10 +92,10 @@ class StagedWindowJoin(StagedPlan):
         return describe(self.plan) | ({"read_from": list(self.read_from)} if self.read_from else {})
 
 
-class StagedWindowJoinOperator(StagedOperator):
+class BucketWindowJoinOperator(BucketOperator):
     """A join of windows behind the operator protocol; see `protocol.Operator`."""
 
-    def __init__(self, plan: StagedWindowJoin, store: BlobStore) -> None:
+    def __init__(self, plan: BucketWindowJoin, store: BlobStore) -> None:
         self._plan = plan
         super().__init__(join_operator(plan.plan, store))
 

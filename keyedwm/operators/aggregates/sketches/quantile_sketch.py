@@ -30,7 +30,7 @@ _SIGN = np.uint64(1 << 63)
 
 
 @dataclass(frozen=True)
-class Entries:
+class SketchItems:
     """Of each window the values in order and how often each came; borders: of the windows. nans: counts of NaNs."""
 
     values: NDArray[np.float64]
@@ -39,7 +39,7 @@ class Entries:
     nans: Ints
 
 
-class Spread(AggregateFunction):
+class QuantileSketch(AggregateFunction):
     """Accumulators are values, counts, the number of dropped bits and the number of NaNs."""
 
     fields = (
@@ -78,10 +78,10 @@ class Spread(AggregateFunction):
         codes, counts, dropped_bits, nans = columns
         borders = np.append(0, np.cumsum(lengths(codes)))
         values = _values(codes.flatten().to_numpy(), borders, dropped_bits)
-        return self.results(Entries(values, counts.flatten().to_numpy(), borders, nans))
+        return self.results(SketchItems(values, counts.flatten().to_numpy(), borders, nans))
 
     @abstractmethod
-    def results(self, entries: Entries) -> pa.Array:
+    def results(self, entries: SketchItems) -> pa.Array:
         """Return the result of each window."""
 
 

@@ -15,7 +15,7 @@ NEVER = -(2**54)
 _NONE = np.empty(0, np.int64)
 
 
-class OwnerSlots:
+class WatermarkKeySlots:
     """Slots by number, in the order in which they were seen."""
 
     def __init__(self) -> None:

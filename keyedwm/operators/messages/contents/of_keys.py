@@ -17,25 +17,25 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints
-from keyedwm.operators.messages.account import Messages
 from keyedwm.operators.messages.functions import WindowRows
 from keyedwm.operators.messages.key_rows import KeyPlaces, OpenKeys, channels_of, keys_of
 from keyedwm.operators.messages.listing import Listing
+from keyedwm.operators.messages.message_counter import Messages
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.results import KeyedMessages, panes
-from keyedwm.operators.messages.shape import ShapeContext, StoreShape
-from keyedwm.operators.panes import Timing
+from keyedwm.operators.messages.window_content import ContentContext, StoreContent
+from keyedwm.operators.panes import PaneTiming
 from keyedwm.operators.results import Output
 
 MESSAGES, OPEN = "messages-keys", "open-keys"
 
 
-class KeyedRowsShape(StoreShape):
+class KeyedRowsContent(StoreContent):
     """Of each key and channel, how many messages came, and those that windows which are not complete need."""
 
     of_time = False
 
-    def __init__(self, plan: StorePlan, context: ShapeContext, state: Mapping[str, Any]) -> None:
+    def __init__(self, plan: StorePlan, context: ContentContext, state: Mapping[str, Any]) -> None:
         super().__init__(plan, context, state)
         self._open = OpenKeys(self._plan.key_fields, self._logs, OPEN)
 
@@ -52,7 +52,7 @@ class KeyedRowsShape(StoreShape):
         """Return the counts that must be known, 0 of keys that go on as new ones do."""
 
     @abstractmethod
-    def show_open(self, places: KeyPlaces, timing: Timing, *, last: bool = False) -> Iterator[Output]:
+    def show_open(self, places: KeyPlaces, timing: PaneTiming, *, last: bool = False) -> Iterator[Output]:
         """Show the windows of these keys that hold a message and are not complete."""
 
     def shrink(self) -> Iterator[Output]:
@@ -69,16 +69,16 @@ class KeyedRowsShape(StoreShape):
                 is_over_limit |= int(sizes.sum()) - np.cumsum(sizes[order]) + sizes[order] > most
         dropped_keys = places.take_rows(np.sort(order[is_over_limit & (message_counts[order] > 0)]))
         if len(dropped_keys.codes):
-            yield from self.show_open(dropped_keys, Timing.EARLY, last=True)
+            yield from self.show_open(dropped_keys, PaneTiming.EARLY, last=True)
             self._forget(dropped_keys)
             messages, windows = self.needed_messages(dropped_keys.counts), self.open_windows(dropped_keys.counts)
-            self._account.release(messages.sum(), dropped_keys.sizes.sum(), windows.sum(), over_limit=True)
+            self._counter.release(messages.sum(), dropped_keys.sizes.sum(), windows.sum(), over_limit=True)
 
     def end(self) -> Iterator[Output]:
         """Show the windows that hold a message; forget all keys."""
         places = self._open.rows
-        self._account.release(self.message_count())
-        yield from self.show_open(places.take_rows(self.needed_messages(places.counts) > 0), Timing.ON_TIME)
+        self._counter.release(self.message_count())
+        yield from self.show_open(places.take_rows(self.needed_messages(places.counts) > 0), PaneTiming.ON_TIME)
         self._forget(places)
 
     def message_count(self) -> int:
@@ -150,7 +150,7 @@ class KeyedRowsShape(StoreShape):
             self._know(places, none, (none, none, none))
 
     def _panes(
-        self, messages: Messages, spans: tuple[Ints, Ints], codes: Ints, timing: Timing, *, last: bool
+        self, messages: Messages, spans: tuple[Ints, Ints], codes: Ints, timing: PaneTiming, *, last: bool
     ) -> Output:
         """Return a pane of each span of messages; spans: where they begin, and how many they are."""
         heads, sizes = spans

@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 from keyedwm.arrow.columns import Ints, contiguous, ints, millis
 from keyedwm.core.rows import REASON
 from keyedwm.operators.aggregates.functions import count
-from keyedwm.operators.messages.account import Messages
 from keyedwm.operators.messages.arguments import validate_messages, validate_times
+from keyedwm.operators.messages.contents.session import SessionContent
 from keyedwm.operators.messages.join.pairs import NONE, SideMessages, laid_out_rows
 from keyedwm.operators.messages.join.plan import LEFT, RIGHT, Emit, Keep, WindowJoinPlan, WindowJoinSide
 from keyedwm.operators.messages.join.session_pairs import (
@@ -31,13 +31,13 @@ from keyedwm.operators.messages.join.session_pairs import (
     turns,
     unmatched_places,
 )
+from keyedwm.operators.messages.message_counter import Messages
 from keyedwm.operators.messages.messages import message_bytes, places
 from keyedwm.operators.messages.plan import StorePlan
-from keyedwm.operators.messages.sessions import OpenSessions, Parts, Sessions
-from keyedwm.operators.messages.shape import Offsets, ShapeContext
-from keyedwm.operators.messages.shapes.session import SessionShape
-from keyedwm.operators.messages.timeline import LOWEST
-from keyedwm.operators.panes import Timing
+from keyedwm.operators.messages.sessions import OpenSessions, SessionFragments, Sessions
+from keyedwm.operators.messages.window_buffer import LOWEST
+from keyedwm.operators.messages.window_content import ContentContext, Offsets
+from keyedwm.operators.panes import PaneTiming
 from keyedwm.operators.results import Output
 
 SPANS = "spans"
@@ -46,10 +46,10 @@ PAYLOAD, TIME, RECORD = ("left", "right"), "at", ("topic", "partition", "offset"
 _UNKEYED = "alone"  # of a message without a key: which it is
 
 
-class JoinedSessions(SessionShape):
+class JoinedSessions(SessionContent):
     """Sessions of the messages of both sides, each with its side and whole in a column of its own."""
 
-    def __init__(self, plan: WindowJoinPlan, context: ShapeContext, state: Mapping[str, Any]) -> None:
+    def __init__(self, plan: WindowJoinPlan, context: ContentContext, state: Mapping[str, Any]) -> None:
         super().__init__(plan_of_both(plan), context, state)
         self._join = plan
         self.watermarks_ms: list[int | None] = state.get("watermarks_ms", [None, None])
@@ -114,7 +114,7 @@ class JoinedSessions(SessionShape):
 
     def _input_count(self) -> int:
         """Return how many messages came so far: the arrival of a call's messages is one higher, or counts on."""
-        return sum(one.account.counts.given for one in self._inputs)
+        return sum(one.counter.counts.given for one in self._inputs)
 
     def _buffer_messages(self, messages: Messages, now_ms: int | None) -> Iterator[Output]:
         if not self._by_message:
@@ -123,7 +123,7 @@ class JoinedSessions(SessionShape):
         rows = messages.rows
         for places_of in in_turn(self._open.numbers(rows), ints(contiguous(rows["arrival"]))):
             yield from super()._buffer_messages(messages.take_rows(places_of), now_ms)
-            yield from self._show(np.flatnonzero(self._has_news() & ~self._is_complete()), Timing.EARLY)
+            yield from self._show(np.flatnonzero(self._has_news() & ~self._is_complete()), PaneTiming.EARLY)
 
     def _release(self, last: int, *, over_limit: bool = False) -> Iterator[Output]:
         yield from super()._release(last, over_limit=over_limit)
@@ -132,8 +132,8 @@ class JoinedSessions(SessionShape):
         if left.any():
             self._spans.replace(left, spans.take_rows(spans.keys[:0]))
 
-    def _panes(self, sessions: Sessions, timing: Timing, *, last: bool) -> Iterator[Output]:
-        if self._by_message and (last or timing is Timing.ON_TIME):
+    def _panes(self, sessions: Sessions, timing: PaneTiming, *, last: bool) -> Iterator[Output]:
+        if self._by_message and (last or timing is PaneTiming.ON_TIME):
             return  # all was said with the messages
         by_key = np.lexsort((sessions.starts, sessions.keys))
         rows, owners = self._messages.of(self._open, sessions.take_rows(by_key))
@@ -185,7 +185,7 @@ class JoinedSessions(SessionShape):
         messages: tuple[SideMessages, SideMessages],
         members: Sequence[Members],
         pairs: tuple[Ints, Ints],
-        timing: Timing,
+        timing: PaneTiming,
     ) -> Output:
         (at_left, at_right), (left, right) = pairs, members
         of = np.where(
@@ -219,11 +219,13 @@ class JoinedSessions(SessionShape):
         by_key = np.lexsort((sessions.starts, sessions.keys))
         inside = sessions.take_rows(by_key).owners(spans.keys, spans.starts) != NONE
         none, one = np.zeros(len(sessions), np.int64), np.ones(len(sessions), np.int64)
-        new_spans = Parts(sessions.keys, none, sessions.starts, sessions.ends, none, lasts, one, none, none, none)
+        new_spans = SessionFragments(
+            sessions.keys, none, sessions.starts, sessions.ends, none, lasts, one, none, none, none
+        )
         self._spans.replace(inside, new_spans)
 
     def state(self) -> dict[str, Any]:
-        """See StoreShape; with the watermark of each side."""
+        """See StoreContent; with the watermark of each side."""
         return {**super().state(), "watermarks_ms": self.watermarks_ms}
 
     def _tables(self) -> dict[str, OpenSessions]:
@@ -239,7 +241,7 @@ class JoinedSessions(SessionShape):
                 sizes[own_places] = message_bytes(pa.Table.from_arrays(whole, schema=side.schema))
         return sizes
 
-    def _by_input(self, parts: Parts) -> list[Parts]:
+    def _by_input(self, parts: SessionFragments) -> list[SessionFragments]:
         of_right = np.array([topic.startswith(topic_prefix(RIGHT)) for topic, _ in self.channels.known], np.bool_)[
             parts.channels
         ]

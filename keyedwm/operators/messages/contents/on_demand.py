@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, sorted_distinct
-from keyedwm.operators.messages.account import Messages
 from keyedwm.operators.messages.functions import WindowRows
 from keyedwm.operators.messages.listing import Listing
+from keyedwm.operators.messages.message_counter import Messages
 from keyedwm.operators.messages.messages import MessageStore, in_order, places
 from keyedwm.operators.messages.on_demand import OnDemandWindow
 from keyedwm.operators.messages.opened_windows import (
@@ -32,16 +32,16 @@ from keyedwm.operators.messages.opened_windows import (
 )
 from keyedwm.operators.messages.plan import Reason, StorePlan
 from keyedwm.operators.messages.results import KeyedMessages, panes, pieces
-from keyedwm.operators.messages.shape import ShapeContext, StoreShape
-from keyedwm.operators.messages.timeline import HIGHEST, LOWEST
-from keyedwm.operators.panes import Timing
+from keyedwm.operators.messages.window_buffer import HIGHEST, LOWEST
+from keyedwm.operators.messages.window_content import ContentContext, StoreContent
+from keyedwm.operators.panes import PaneTiming
 from keyedwm.operators.results import Output
 
 
-class OnDemandShape(StoreShape, windows=OnDemandWindow):
+class OnDemandContent(StoreContent, windows=OnDemandWindow):
     """The windows that were opened, and all messages from which one that opens a window may still come."""
 
-    def __init__(self, plan: StorePlan, context: ShapeContext, state: Mapping[str, Any]) -> None:
+    def __init__(self, plan: StorePlan, context: ContentContext, state: Mapping[str, Any]) -> None:
         super().__init__(plan, context, state)
         plan = self._plan
         window = plan.kind_as(OnDemandWindow)
@@ -62,7 +62,7 @@ class OnDemandShape(StoreShape, windows=OnDemandWindow):
 
     def open(self, messages: Messages, _now_ms: int | None) -> Iterator[Output]:
         """Hold messages, open their windows, and show complete windows with new messages."""
-        messages = self._account.admit(messages, {Reason.RETENTION: messages.at <= self._border})
+        messages = self._counter.admit(messages, {Reason.RETENTION: messages.at <= self._border})
         if not len(messages):
             return
         rows, at, is_opener = messages.rows, messages.at, self._opens(messages.rows)
@@ -72,14 +72,14 @@ class OnDemandShape(StoreShape, windows=OnDemandWindow):
         order, windows = np.lexsort((at, keys)), self._opened.rows
         ends = windows.starts + self._size
         first, behind = spans(windows.keys, windows.starts, ends, keys[order], at[order])
-        yield from self._show(np.flatnonzero((behind > first) & (ends <= self._watermark_ms)), Timing.LATE)
+        yield from self._show(np.flatnonzero((behind > first) & (ends <= self._watermark_ms)), PaneTiming.LATE)
 
     def due(self, watermark_ms: int, _input_number: int = 0) -> Iterator[Output]:
         """Complete windows, and reject what waited for a window in vain."""
         before = self._watermark_ms
         if watermark_ms > before:
             self._watermark_ms, ends = watermark_ms, self._opened.rows.starts + self._size
-            yield from self._show(np.flatnonzero((ends > before) & (ends <= watermark_ms)), Timing.ON_TIME)
+            yield from self._show(np.flatnonzero((ends > before) & (ends <= watermark_ms)), PaneTiming.ON_TIME)
         if self._due_border() > self._border:
             self._border = self._due_border()
             self._release()
@@ -160,10 +160,10 @@ class OnDemandShape(StoreShape, windows=OnDemandWindow):
                 ordered.keys, ordered.at - self._size + 1, ordered.at + 1, windows.keys, windows.starts
             )
             unclaimed = ordered.rows.filter(pa.array(begin == behind))
-            self._account.give_back(in_order(self._plan, self.channels, unclaimed), Reason.GAP)
+            self._counter.give_back(in_order(self._plan, self.channels, unclaimed), Reason.GAP)
             returned += unclaimed.num_rows
         released, _ = self._messages.forget(first)
-        self._account.release(released - returned)
+        self._counter.release(released - returned)
         self._opened.forget(self._opened.rows.starts < first - self._size)
 
     def _read(self, low: int, high: int) -> pa.Table:
@@ -178,7 +178,7 @@ class OnDemandShape(StoreShape, windows=OnDemandWindow):
             rows, keys = rows.filter(pa.array(is_asked)), keys[is_asked]
         return in_key_order(rows, places(self._plan, rows), keys, self.channels)
 
-    def _show(self, places: Ints, timing: Timing) -> Iterator[Output]:
+    def _show(self, places: Ints, timing: PaneTiming) -> Iterator[Output]:
         """Yield a pane of each of these windows, in order of end and key, those of a slice together."""
         windows = self._opened.rows.take_rows(places)
         if not len(windows):
@@ -195,7 +195,7 @@ class OnDemandShape(StoreShape, windows=OnDemandWindow):
             for piece in pieces(np.arange(len(in_slice)), behind - first, self._logs.limits.piece_rows):
                 yield self._panes(in_slice.take_rows(piece), messages, (first[piece], behind[piece]), timing)
 
-    def _panes(self, windows: Opened, messages: OrderedMessages, of: tuple[Ints, Ints], timing: Timing) -> Output:
+    def _panes(self, windows: Opened, messages: OrderedMessages, of: tuple[Ints, Ints], timing: PaneTiming) -> Output:
         """Return the panes of windows; of: where the messages of each begin and end."""
         sizes, ends = of[1] - of[0], windows.starts + self._size
         member = ranges(of[0], sizes)

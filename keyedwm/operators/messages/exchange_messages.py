@@ -8,7 +8,7 @@ import pyarrow as pa
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ShippedMessages:
+class ExchangeMessages:
     """`schema`: of the messages. `by`: the columns by which they are spread. `time`: the one with the event time."""
 
     schema: pa.Schema

@@ -15,15 +15,15 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints
-from keyedwm.operators.messages.account import Messages
+from keyedwm.operators.messages.contents.of_keys import MESSAGES, KeyedRowsContent
 from keyedwm.operators.messages.key_rows import KeyPlaces, channels_of
+from keyedwm.operators.messages.message_counter import Messages
 from keyedwm.operators.messages.messages import message_bytes
 from keyedwm.operators.messages.plan import Reason, StorePlan
 from keyedwm.operators.messages.results import pieces
-from keyedwm.operators.messages.shape import ShapeContext
-from keyedwm.operators.messages.shapes.of_keys import MESSAGES, KeyedRowsShape
+from keyedwm.operators.messages.window_content import ContentContext
 from keyedwm.operators.messages.windows import CompletedBy, KeyRowWindow
-from keyedwm.operators.panes import Timing
+from keyedwm.operators.panes import PaneTiming
 from keyedwm.operators.results import Output
 
 
@@ -67,24 +67,24 @@ class KeyGrid:
         return np.where(as_new, 0, counts)
 
 
-class KeyRowsShape(KeyedRowsShape, windows=KeyRowWindow):
+class KeyRowsContent(KeyedRowsContent, windows=KeyRowWindow):
     """So many messages of a key, and again at every step."""
 
-    def __init__(self, plan: StorePlan, context: ShapeContext, state: Mapping[str, Any]) -> None:
+    def __init__(self, plan: StorePlan, context: ContentContext, state: Mapping[str, Any]) -> None:
         super().__init__(plan, context, state)
         window = self._plan.kind_as(KeyRowWindow)
         self._grid = KeyGrid(window.size, window.step, known_ahead=self._plan.full is CompletedBy.WATERMARK)
 
     def needed_messages(self, counts: Ints) -> Ints:
-        """See KeyedRowsShape."""
+        """See KeyedRowsContent."""
         return self._grid.needed_messages(counts)
 
     def open_windows(self, counts: Ints) -> Ints:
-        """See KeyedRowsShape."""
+        """See KeyedRowsContent."""
         return self._grid.open_windows(counts)
 
     def known(self, counts: Ints) -> Ints:
-        """See KeyedRowsShape."""
+        """See KeyedRowsContent."""
         return self._grid.forgotten(counts)
 
     def open(self, messages: Messages, _now_ms: int | None) -> Iterator[Output]:
@@ -97,7 +97,7 @@ class KeyRowsShape(KeyedRowsShape, windows=KeyRowWindow):
         counts, group = before.counts + many, np.repeat(np.arange(len(heads)), many)
         at = np.arange(len(codes)) - (heads - before.counts)[group]
         gap = self._grid.in_a_gap(at)
-        admitted = self._account.admit(messages, {Reason.GAP: gap})
+        admitted = self._counter.admit(messages, {Reason.GAP: gap})
         begin = np.maximum(self._grid.first_starts(counts), 0)
         completes = self._grid.first_starts(counts) > self._grid.first_starts(before.counts)
         fresh = messages.rows.filter(pa.array(~gap & completes[group]))
@@ -106,12 +106,12 @@ class KeyRowsShape(KeyedRowsShape, windows=KeyRowWindow):
         new_rows = messages.rows.filter(pa.array(live))
         held_before = self._grid.needed_messages(before.counts).sum()
         held_now = self._grid.needed_messages(counts).sum()
-        self._account.release(len(admitted) + held_before - held_now)
+        self._counter.release(len(admitted) + held_before - held_now)
         self._know(before, counts, self._grown(before, counts, new_rows, offsets[live], group[live]))
         if new_rows.num_rows:
             self._logs.append(MESSAGES, new_rows)
 
-    def show_open(self, places: KeyPlaces, timing: Timing, *, last: bool = False) -> Iterator[Output]:
+    def show_open(self, places: KeyPlaces, timing: PaneTiming, *, last: bool = False) -> Iterator[Output]:
         """Show the windows of these keys that hold a message and are not complete."""
         starts, number = self._grid.first_starts(places.counts), self._grid.open_windows(places.counts)
         rows = self._buffered_messages(places)
@@ -153,10 +153,10 @@ class KeyRowsShape(KeyedRowsShape, windows=KeyRowWindow):
         rows = pa.concat_tables([self._buffered_messages(before), fresh])
         starts = self._grid.first_starts(before.counts)
         number = (self._grid.first_starts(counts) - starts) // self._grid.step
-        yield from self._show(before, rows, starts, number, ends=counts, timing=Timing.ON_TIME)
+        yield from self._show(before, rows, starts, number, ends=counts, timing=PaneTiming.ON_TIME)
 
     def _show(
-        self, before: KeyPlaces, rows: pa.Table, starts: Ints, number: Ints, *, ends: Ints, timing: Timing,
+        self, before: KeyPlaces, rows: pa.Table, starts: Ints, number: Ints, *, ends: Ints, timing: PaneTiming,
         last: bool = False,
     ) -> Iterator[Output]:  # fmt: skip
         """Show so many windows of each key from these starts on; ends: behind the last place of the key's messages."""

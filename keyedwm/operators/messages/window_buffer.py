@@ -32,14 +32,14 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, sorted_distinct
 from keyedwm.operators.frames.plan import SlidingWindow
-from keyedwm.operators.messages.account import Messages
 from keyedwm.operators.messages.channels import Channels
 from keyedwm.operators.messages.grid import Grid
+from keyedwm.operators.messages.message_counter import Messages
 from keyedwm.operators.messages.messages import MessageStore
 from keyedwm.operators.messages.pending_panes import PendingPanes
 from keyedwm.operators.messages.plan import ARRIVAL, StorePlan
 from keyedwm.operators.messages.results import key_numbers, keyed, panes
-from keyedwm.operators.panes import EveryBy, Now, PanePolicy, Timing
+from keyedwm.operators.panes import EveryBy, Now, PanePolicy, PaneTiming
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.key_dictionary import KeyDictionary
 from keyedwm.operators.state.pane_log import PaneLog
@@ -51,7 +51,7 @@ _FIRST_LOOK = 256
 _PANES = "panes-"
 
 
-class Timeline:
+class WindowBuffer:
     """The windows of one line, and the messages that are held for them.
 
     place: its number among those of the operator, of windows of rows that of the channel.
@@ -78,8 +78,8 @@ class Timeline:
         self._policy = PanePolicy(plan.early, plan.late, state, by_window=True)
         self._pending = {
             timing: PendingPanes(plan, f"{timing.value}-{place}", logs)
-            for timing in (Timing.LATE, Timing.EARLY)
-            if self._policy.waits(timing) or (timing is Timing.LATE and plan.late_rows is not None)
+            for timing in (PaneTiming.LATE, PaneTiming.EARLY)
+            if self._policy.waits(timing) or (timing is PaneTiming.LATE and plan.late_rows is not None)
         }
 
     def state(self) -> dict[str, Any]:
@@ -133,7 +133,7 @@ class Timeline:
         self.store.add(self._numbered(rows), at, messages.channels, slices)
         late, open_ = self._changed(numbers, slices)
         now = Now(now_ms, self._horizon_and_floor()[0])
-        for timing, changed in ((Timing.LATE, late), (Timing.EARLY, open_)):
+        for timing, changed in ((PaneTiming.LATE, late), (PaneTiming.EARLY, open_)):
             waits, is_timed = self._policy.begin(timing, now, changed), self._policy.waits(timing)
             if timing in self._pending and (waits or not is_timed):
                 self._pending[timing].add(keys, changed)
@@ -156,7 +156,7 @@ class Timeline:
         for end in self.held_ends(max(before, floor), horizon):
             self.horizon = end
             keys = KeyDictionary(self._plan.key_fields)
-            yield from self._emit(keys, end, self._read(end), Timing.ON_TIME)
+            yield from self._emit(keys, end, self._read(end), PaneTiming.ON_TIME)
         self.horizon = horizon
         yield from self._show_due(EveryBy.EVENT, horizon)
 
@@ -166,10 +166,10 @@ class Timeline:
         if self.floor is not None and last <= self.floor:
             return
         keys = KeyDictionary(self._plan.key_fields)
-        if Timing.LATE in self._pending:
-            leaving, left = self._pending[Timing.LATE].pop_due(keys, lambda ends: ends <= last)
-            self._policy.left(Timing.LATE, left)
-            yield from self._show(keys, leaving, Timing.LATE, enough=int(self._plan.late_rows is not None))
+        if PaneTiming.LATE in self._pending:
+            leaving, left = self._pending[PaneTiming.LATE].pop_due(keys, lambda ends: ends <= last)
+            self._policy.left(PaneTiming.LATE, left)
+            yield from self._show(keys, leaving, PaneTiming.LATE, enough=int(self._plan.late_rows is not None))
         self.floor = last
         self._panes.forget((last - self._ends.offset_ms) // self._ends.slide_ms)
 
@@ -181,7 +181,9 @@ class Timeline:
     def show_unfinished(self, end: int) -> Iterator[Output]:
         """Yield the last pane of a window that must go before it is complete."""
         if self.horizon is None or end > self.horizon:
-            yield from self._emit(KeyDictionary(self._plan.key_fields), end, self._read(end), Timing.EARLY, last=True)
+            yield from self._emit(
+                KeyDictionary(self._plan.key_fields), end, self._read(end), PaneTiming.EARLY, last=True
+            )
 
     def on_timer(self, now_ms: int) -> Iterator[Output]:
         """Yield the panes that are due by the clock."""
@@ -194,7 +196,7 @@ class Timeline:
             keys = KeyDictionary(self._plan.key_fields)
             due, left = self._pending[timing].pop_due(keys, is_due)
             self._policy.left(timing, left)
-            is_late = timing is Timing.LATE
+            is_late = timing is PaneTiming.LATE
             due_keys = {end: numbers for end, numbers in due.items() if end > floor and (is_late or end > horizon)}
             yield from self._show(keys, due_keys, timing)
 
@@ -260,7 +262,7 @@ class Timeline:
         return next(merged), next(merged)
 
     def _show(
-        self, keys: KeyDictionary, changed: Mapping[int, Ints], timing: Timing, enough: int = 0
+        self, keys: KeyDictionary, changed: Mapping[int, Ints], timing: PaneTiming, enough: int = 0
     ) -> Iterator[Output]:
         """Yield a pane for these keys of windows; enough: only those with so many messages more than the last one."""
         for end, numbers_here in sorted(changed.items()):
@@ -269,7 +271,7 @@ class Timeline:
             yield from self._emit(keys, end, rows.filter(pa.array(is_changed)), timing, enough=enough)
 
     def _emit(
-        self, keys: KeyDictionary, end: int, rows: pa.Table, timing: Timing, *, enough: int = 0, last: bool = False
+        self, keys: KeyDictionary, end: int, rows: pa.Table, timing: PaneTiming, *, enough: int = 0, last: bool = False
     ) -> Iterator[Output]:
         if not rows.num_rows:
             return
@@ -281,7 +283,7 @@ class Timeline:
         if not self._plan.accumulating:  # the mark is an arrival; complete windows speak without news, too
             marks = np.full_like(marks, self._arrivals)
             messages, before = messages.since(before), np.zeros_like(before)
-            enough = max(enough, int(not last and timing is not Timing.ON_TIME))
+            enough = max(enough, int(not last and timing is not PaneTiming.ON_TIME))
         if enough:
             due = np.flatnonzero(messages.counts - before >= enough)
             messages, ends, index, marks = messages.take_groups(due), ends[due], index[due], marks[due]

@@ -17,18 +17,18 @@ import pyarrow.compute as pc
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
 from keyedwm.operators.grouping import pair_groups
-from keyedwm.operators.keyed.owner_slots import NEVER
 from keyedwm.operators.keyed.per_key import PerKey
-from keyedwm.operators.results import CHANNEL, HIDDEN
+from keyedwm.operators.keyed.watermark_key_slots import NEVER
+from keyedwm.operators.results import CHANNEL, HIDDEN_PREFIX
 from keyedwm.operators.state.hashed_keys import HashedKeys
 from keyedwm.operators.state.key_dictionary import key_columns
 from keyedwm.operators.state.store import TableLogs
 
 OWN, _SEVERAL = "own", "-several"
 KEYS_LOG = "__own"  # of a processor, which does not see it
-HASH = f"{HIDDEN}hash"
-DUE = f"{HIDDEN}due"
-_HIGH, _OWN, _LAST_W = (f"{HIDDEN}{name}" for name in ("high", "own", "seen"))
+HASH = f"{HIDDEN_PREFIX}hash"
+DUE = f"{HIDDEN_PREFIX}due"
+_HIGH, _OWN, _LAST_W = (f"{HIDDEN_PREFIX}{name}" for name in ("high", "own", "seen"))
 
 
 def logs_named(name: str = OWN) -> tuple[str, str]:
@@ -46,7 +46,7 @@ def idle_prefix(name: str = OWN) -> str:
     return f"{name}-idle@"
 
 
-class OwnersPlan(Protocol):
+class WatermarkKeyPlan(Protocol):
     """The plan of an operator whose keys have watermarks of their own."""
 
     @property
@@ -63,7 +63,7 @@ class OwnersPlan(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class OwnRows:
+class KeyWatermarkRows:
     """Rows by the number of their owner; own: NEVER where it follows from the highest event time."""
 
     owners: Ints
@@ -75,15 +75,15 @@ class OwnRows:
     def __len__(self) -> int:
         return len(self.owners)
 
-    def take_rows(self, places: Ints | Flags) -> OwnRows:
+    def take_rows(self, places: Ints | Flags) -> KeyWatermarkRows:
         """Return some of the rows."""
-        return OwnRows(*(getattr(self, name)[places] for name in self.__slots__))
+        return KeyWatermarkRows(*(getattr(self, name)[places] for name in self.__slots__))
 
 
-class OwnLog:
+class KeyWatermarkLog:
     """The rows of one bucket."""
 
-    def __init__(self, plan: OwnersPlan, per_key: PerKey, logs: TableLogs, name: str = OWN) -> None:
+    def __init__(self, plan: WatermarkKeyPlan, per_key: PerKey, logs: TableLogs, name: str = OWN) -> None:
         self._one, self._several = name, f"{name}{_SEVERAL}"
         self._by = plan.owners
         self._fields = plan.owner_fields
@@ -98,7 +98,7 @@ class OwnLog:
         """The number of rows that are held."""
         return sum(self._logs.rows.get(log, 0) for log in (self._one, self._several))
 
-    def find(self, owners: HashedKeys, first: int) -> OwnRows:
+    def find(self, owners: HashedKeys, first: int) -> KeyWatermarkRows:
         """Return the rows of the owners with a number from `first` on; several of an owner and partition may come."""
         parts = [self._no_rows()]
         for table in self._tables():
@@ -108,7 +108,7 @@ class OwnLog:
                 self._lookups.append((table, rows, numbers))
         return self._alive(_joined(parts))
 
-    def every(self, owners: HashedKeys) -> OwnRows:
+    def every(self, owners: HashedKeys) -> KeyWatermarkRows:
         """Return all rows; their owners are numbered."""
         parts = [self._no_rows()]
         for table in self._tables():
@@ -117,7 +117,7 @@ class OwnLog:
             parts.append(self._read(table, numbers))
         return self._alive(_joined(parts))
 
-    def write(self, owners: HashedKeys, rows: OwnRows, is_single: Flags, has_rows: Flags) -> None:
+    def write(self, owners: HashedKeys, rows: KeyWatermarkRows, is_single: Flags, has_rows: Flags) -> None:
         """Add rows, all of those of touched owners. is_single: which of them are the only one of their owner."""
         alive = np.maximum(rows.own, rows.highs - self._lag_ms) > self.floor_ms
         follows = is_single & (rows.own == rows.highs - self._lag_ms) & (not self._has_idle)
@@ -188,19 +188,19 @@ class OwnLog:
         for table in tables:
             self._logs.append(log, table)
 
-    def _alive(self, rows: OwnRows) -> OwnRows:
+    def _alive(self, rows: KeyWatermarkRows) -> KeyWatermarkRows:
         alive = np.maximum(rows.own, rows.highs - self._lag_ms) > self.floor_ms
         return rows if alive.all() else rows.take_rows(alive)
 
-    def _read(self, table: pa.Table, owners: Ints) -> OwnRows:
+    def _read(self, table: pa.Table, owners: Ints) -> KeyWatermarkRows:
         def column(name: str, missing: Ints) -> Ints:
             return ints(contiguous(table[name])) if name in table.column_names else missing
 
         highs, nothing = ints(contiguous(table[_HIGH])), np.full(table.num_rows, NEVER)
         channels, own = column(CHANNEL, np.zeros(table.num_rows, np.int64)), column(_OWN, highs - self._lag_ms)
-        return OwnRows(owners, channels, highs, own, column(_LAST_W, nothing))
+        return KeyWatermarkRows(owners, channels, highs, own, column(_LAST_W, nothing))
 
-    def _table(self, log: str, owners: HashedKeys, rows: OwnRows) -> pa.Table:
+    def _table(self, log: str, owners: HashedKeys, rows: KeyWatermarkRows) -> pa.Table:
         columns = {HASH: pa.array(owners.hashes[rows.owners]), _HIGH: pa.array(rows.highs)}
         if self._has_channel:
             columns[CHANNEL] = _few_values(rows.channels)
@@ -213,15 +213,17 @@ class OwnLog:
             table = table.append_column(name, values)
         return table
 
-    def _no_rows(self) -> OwnRows:
-        return OwnRows(*(np.empty(0, np.int64) for _ in OwnRows.__slots__))
+    def _no_rows(self) -> KeyWatermarkRows:
+        return KeyWatermarkRows(*(np.empty(0, np.int64) for _ in KeyWatermarkRows.__slots__))
 
 
-def _joined(parts: Sequence[OwnRows]) -> OwnRows:
+def _joined(parts: Sequence[KeyWatermarkRows]) -> KeyWatermarkRows:
     parts = [part for part in parts if len(part)] or list(parts[:1])
     if len(parts) == 1:
         return parts[0]
-    return OwnRows(*(np.concatenate([getattr(part, name) for part in parts]) for name in OwnRows.__slots__))
+    return KeyWatermarkRows(
+        *(np.concatenate([getattr(part, name) for part in parts]) for name in KeyWatermarkRows.__slots__)
+    )
 
 
 def _few_values(values: Ints) -> pa.Array:

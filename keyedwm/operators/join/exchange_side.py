@@ -65,7 +65,7 @@ def same_keys(left: Sequence[pa.Array], right: Sequence[pa.Array], pairs: int) -
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ShippedSide:
+class ExchangeSide:
     """One input. schema: of its rows, which end with their event times in ms. by: key columns. times: the columns with
     the event times, one for each axis.
     """

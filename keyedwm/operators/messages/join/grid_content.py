@@ -16,8 +16,13 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, sorted_distinct
-from keyedwm.operators.messages.account import Messages
-from keyedwm.operators.messages.join.join_timeline import EVERYTHING, FULL, JoinTimeline, Waiting, reaching_back
+from keyedwm.operators.messages.join.join_window_buffer import (
+    EVERYTHING,
+    FULL,
+    JoinWindowBuffer,
+    Waiting,
+    reaching_back,
+)
 from keyedwm.operators.messages.join.pairs import (
     SideMessages,
     laid_out,
@@ -27,22 +32,23 @@ from keyedwm.operators.messages.join.pairs import (
     one_pair_per_key,
 )
 from keyedwm.operators.messages.join.plan import LEFT, RIGHT, Keep, WindowJoinPlan
-from keyedwm.operators.messages.join.side import HeldSide, SideState, Taken
+from keyedwm.operators.messages.join.side import AcceptedRows, BufferedInput, JoinInputState
+from keyedwm.operators.messages.message_counter import Messages
 from keyedwm.operators.messages.messages import MessageStore
-from keyedwm.operators.messages.shape import MessageShape, ShapeContext
-from keyedwm.operators.messages.timeline import HIGHEST, LOWEST
-from keyedwm.operators.panes import EveryBy, Late, Now, PanePolicy, Timing, WindowFilter
+from keyedwm.operators.messages.window_buffer import HIGHEST, LOWEST
+from keyedwm.operators.messages.window_content import ContentContext, WindowContent
+from keyedwm.operators.panes import EveryBy, Late, Now, PanePolicy, PaneTiming, WindowFilter
 from keyedwm.operators.results import Output
 
 
-class JoinedGrids(MessageShape):
+class JoinedGrids(WindowContent):
     """Two inputs whose windows are joined."""
 
-    def __init__(self, plan: WindowJoinPlan, context: ShapeContext, state: Mapping[str, Any]) -> None:
+    def __init__(self, plan: WindowJoinPlan, context: ContentContext, state: Mapping[str, Any]) -> None:
         super().__init__(context)
         self._plan, self.of_time = plan, not plan.is_rows
         axes = state.get("axes", {})
-        self.sides = [SideState(plan, one, context.logs, axes) for one in context.inputs]
+        self.sides = [JoinInputState(plan, one, context.logs, axes) for one in context.inputs]
         self._policy = PanePolicy(plan.early, Late(every_ms=plan.late_every_ms), state.get("due", {}), by_window=True)
         self._full: int = state.get("full", LOWEST)  # windows that end by then have spoken
 
@@ -81,9 +87,9 @@ class JoinedGrids(MessageShape):
             side, axis = fullest
             end = axis.oldest()[1]
             yield from self._show_waiting(self._may_match(end - axis.grid.size + axis.grid.step))
-            yield from self._fire_up_to(end, Timing.EARLY)
+            yield from self._fire_up_to(end, PaneTiming.EARLY)
             messages, size = axis.drop(end)
-            side.account.release(messages, size, 1, over_limit=True)
+            side.counter.release(messages, size, 1, over_limit=True)
             yield from self._forget()
 
     def end(self) -> Iterator[Output]:
@@ -92,7 +98,7 @@ class JoinedGrids(MessageShape):
         yield from self._fire_up_to(HIGHEST)
         for side in self.sides:
             for axis in side.axes.values():
-                side.account.release(axis.forget(HIGHEST)[0])
+                side.counter.release(axis.forget(HIGHEST)[0])
                 axis.floor = HIGHEST
 
     def output_watermark_ms(self, watermark_ms: int) -> int:
@@ -120,18 +126,18 @@ class JoinedGrids(MessageShape):
         axes = {str(place): axis.state() for side in self.sides for place, axis in side.places()}
         return {"axes": axes, "due": self._policy.state(), **({} if self._full == LOWEST else {"full": self._full})}
 
-    def of_input(self, number: int) -> HeldSide:
+    def of_input(self, number: int) -> BufferedInput:
         """The messages of a side."""
-        return HeldSide(self._plan, self.sides, number)
+        return BufferedInput(self._plan, self.sides, number)
 
-    def _all_axes(self) -> list[JoinTimeline]:
+    def _all_axes(self) -> list[JoinWindowBuffer]:
         return [axis for side in self.sides for axis in side.axes.values()]
 
-    def _axes(self) -> list[JoinTimeline | None]:
+    def _axes(self) -> list[JoinWindowBuffer | None]:
         """Return the axis of event time of each side, where it has come to one."""
         return [side.axes.get(0) for side in self.sides]
 
-    def _add(self, number: int, accepted: Taken, now_ms: int | None) -> Iterator[Output]:
+    def _add(self, number: int, accepted: AcceptedRows, now_ms: int | None) -> Iterator[Output]:
         """Join what is due at once with what is held, then hold it."""
         axis, at = accepted.axis, accepted.messages.at
         expired = self._expired_before(number, axis)
@@ -139,27 +145,27 @@ class JoinedGrids(MessageShape):
         if not stays.all():
             yield from self._show_waiting(self._may_match(expired))  # what is not held meets them now or never
         waits = {
-            Timing.EARLY: ~accepted.late & stays & self._policy.waits(Timing.EARLY),
-            Timing.LATE: accepted.late & stays & self._policy.waits(Timing.LATE),
+            PaneTiming.EARLY: ~accepted.late & stays & self._policy.waits(PaneTiming.EARLY),
+            PaneTiming.LATE: accepted.late & stays & self._policy.waits(PaneTiming.LATE),
         }
-        at_once = accepted.filter(~(waits[Timing.EARLY] | waits[Timing.LATE]))
+        at_once = accepted.filter(~(waits[PaneTiming.EARLY] | waits[PaneTiming.LATE]))
         new = [side.schema.empty_table() for side in self._plan.sides]
         new[number] = at_once.messages.rows
         late = [np.zeros(table.num_rows, bool) for table in new]
         late[number] = at_once.late
         yield from self._show(new, late)
         buffered = accepted.messages.filter(stays)
-        self.sides[number].account.release(len(at) - len(buffered))  # nothing to come would meet the others
+        self.sides[number].counter.release(len(at) - len(buffered))  # nothing to come would meet the others
         if len(buffered):
             axis.buffer_messages(buffered, {kind: flags[stays] for kind, flags in waits.items()})
         for kind, flags in waits.items():
             self._policy.begin(kind, Now(now_ms, LOWEST), sorted_distinct(axis.grid.first_ends(at[flags])).tolist())
 
-    def _buffer(self, number: int, accepted: Taken) -> Iterator[Output]:
+    def _buffer(self, number: int, accepted: AcceptedRows) -> Iterator[Output]:
         """Hold messages; windows that have their row give another one where it changes."""
         axis = accepted.axis
         buffered = accepted.messages.filter(axis.grid.slices(accepted.messages.at) >= axis.expired_before)
-        self.sides[number].account.release(len(accepted.messages) - len(buffered))
+        self.sides[number].counter.release(len(accepted.messages) - len(buffered))
         if not len(buffered):
             return
         axis.buffer_messages(buffered, {})
@@ -172,14 +178,14 @@ class JoinedGrids(MessageShape):
             return axis.among(sides[number].rows, buffered.channels, offsets)
 
         for end in sorted(end for end in changed_ends if end <= self._full):
-            yield from self._window(end, Timing.LATE, is_new, number)
+            yield from self._window(end, PaneTiming.LATE, is_new, number)
 
     def _horizon(self) -> int:
         """Return how far both sides have come."""
         horizons = [max((axis.horizon for axis in side.axes.values()), default=LOWEST) for side in self.sides]
         return min(horizons)
 
-    def _fire_up_to(self, horizon: int, timing: Timing = Timing.ON_TIME) -> Iterator[Output]:
+    def _fire_up_to(self, horizon: int, timing: PaneTiming = PaneTiming.ON_TIME) -> Iterator[Output]:
         """Show, up to this horizon of both sides, a row of each window (`keep`) or the messages without a partner."""
         if not self._plan.by_window or horizon <= self._full:
             return
@@ -202,7 +208,7 @@ class JoinedGrids(MessageShape):
                     ends.update(range(low, high + 1, axis.grid.step))
         return sorted(ends)
 
-    def _emit_unmatched(self, number: int, horizon: int, timing: Timing) -> Iterator[Output]:
+    def _emit_unmatched(self, number: int, horizon: int, timing: PaneTiming) -> Iterator[Output]:
         """Give the messages of a side whose last window ends by then, and that met nothing."""
         axis, other = self.sides[number].axes.get(0), self.sides[1 - number]
         if axis is None:
@@ -216,14 +222,14 @@ class JoinedGrids(MessageShape):
         unmatched = np.setdiff1d(np.arange(rows.num_rows), matches(self._plan, *sides).matched_places(number))
         yield from self._give_alone(number, own_messages, unmatched, timing)
 
-    def _give_alone(self, number: int, messages: SideMessages, at: Ints, timing: Timing) -> Iterator[Output]:
+    def _give_alone(self, number: int, messages: SideMessages, at: Ints, timing: PaneTiming) -> Iterator[Output]:
         if len(at):
             yield laid_out_alone(self._plan, number, messages, at, timing=timing)
 
     def _window(
         self,
         end: int,
-        timing: Timing,
+        timing: PaneTiming,
         is_new: Callable[[Sequence[SideMessages]], Flags] | None = None,
         number: int = LEFT,
     ) -> Iterator[Output]:
@@ -249,7 +255,7 @@ class JoinedGrids(MessageShape):
         if self._plan.early_every_ms is not None and any(axis.fills() for axis in self._all_axes()):
             yield from self._show_waiting(FULL)
 
-    def _show_waiting(self, which: Mapping[Timing, Waiting]) -> Iterator[Output]:
+    def _show_waiting(self, which: Mapping[PaneTiming, Waiting]) -> Iterator[Output]:
         """Show messages that wait: of which kinds, and of each which are meant."""
         kinds = [kind for kind in which if any(axis.waits(kind) for axis in self._all_axes())]
         if not kinds:
@@ -258,7 +264,7 @@ class JoinedGrids(MessageShape):
         for side in self.sides:
             tables = [side.waiting(kind, which[kind]) for kind in kinds]
             new.append(pa.concat_tables(tables))
-            flags = [np.full(one.num_rows, kind is Timing.LATE) for kind, one in zip(kinds, tables, strict=True)]
+            flags = [np.full(one.num_rows, kind is PaneTiming.LATE) for kind, one in zip(kinds, tables, strict=True)]
             late.append(np.concatenate(flags))
         yield from self._show(new, late)
         for kind in kinds:
@@ -296,9 +302,9 @@ class JoinedGrids(MessageShape):
             matched_places = np.concatenate([one.matched_places(number) for one in pairs])
             messages, places = both[number], np.setdiff1d(np.arange(counts[number]), matched_places)
             is_over = self._plan.grid().last_ends(messages.at[places]) <= self._full
-            yield from self._give_alone(number, messages, places[is_over], Timing.LATE)
+            yield from self._give_alone(number, messages, places[is_over], PaneTiming.LATE)
 
-    def _expired_before(self, number: int, axis: JoinTimeline) -> int:
+    def _expired_before(self, number: int, axis: JoinWindowBuffer) -> int:
         """Return the first slice of an axis that is still of use."""
         if not self._plan.both_windowed or self._plan.is_rows:
             return max(axis.expired_before, axis.outlived())
@@ -307,7 +313,7 @@ class JoinedGrids(MessageShape):
             floor = min(floor, self._full)
         return max(axis.expired_before, axis.out_of_reach(floor))
 
-    def _may_match(self, before: int) -> Mapping[Timing, Waiting]:
+    def _may_match(self, before: int) -> Mapping[PaneTiming, Waiting]:
         """Return which waiting messages could meet one before this place: of rows and unbounded sides any."""
         if not self._plan.both_windowed or self._plan.is_rows:
             return EVERYTHING
@@ -325,9 +331,9 @@ class JoinedGrids(MessageShape):
         if some:
             yield from self._show_waiting(self._may_match(max(some)))
         for side, axis, before in leaving:
-            side.account.release(axis.forget(before)[0])
+            side.counter.release(axis.forget(before)[0])
 
-    def _over_retention(self) -> tuple[SideState, JoinTimeline] | None:
+    def _over_retention(self) -> tuple[JoinInputState, JoinWindowBuffer] | None:
         """Return the axis that must give a window: too many of its own, or else the oldest (of rows the fullest)."""
         limits = self._plan.retention
         totals = [side.totals for side in self.sides]
@@ -345,6 +351,6 @@ class JoinedGrids(MessageShape):
         return min(axes, key=lambda one: one[1].oldest()[1])
 
 
-def _by_ends(is_due: WindowFilter, _axis: JoinTimeline, ends: Ints) -> Flags:
+def _by_ends(is_due: WindowFilter, _axis: JoinWindowBuffer, ends: Ints) -> Flags:
     """Whether messages are meant, by the ends of the first windows that hold them."""
     return is_due(ends)
