@@ -7,6 +7,7 @@ import argparse
 import pytest
 
 from keyedwm.cli import demo
+from keyedwm.core.errors import OptionError
 
 
 def played(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, int]:
@@ -35,3 +36,17 @@ def test_two_lengths_at_once_are_refused(monkeypatch, capsys, words):
     with pytest.raises(SystemExit):
         played(monkeypatch, *words)
     assert "not allowed with argument" in capsys.readouterr().err
+
+
+def test_values_are_json_unless_avro_is_asked_for_and_devices_have_none(monkeypatch):
+    from keyedwm.cli.demo import show
+
+    parser = argparse.ArgumentParser()
+    demo.add_arguments(parser)
+    asked = []
+    monkeypatch.setattr(show, "show", lambda **arguments: asked.append(arguments["is_avro"]) or 0)
+    for words in ([], ["--format", "avro"]):
+        assert demo.run(parser.parse_args(words)) == 0
+    assert asked == [False, True]
+    with pytest.raises(OptionError, match="--format avro: the events of --devices have no values"):
+        demo.run(parser.parse_args(["--format", "avro", "--devices"]))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
+import json
 import sys
 
+import fastavro
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from keyedwm.cli.demo.flights import HOUR_MS, ORIGINS, MissingError, in_arrival_order, read_flights
-from keyedwm.cli.demo.load import CLOSING_KEY, as_kafka, closing, steps
+from keyedwm.cli.demo.as_avro import SCHEMA, AvroTopic
+from keyedwm.cli.demo.flights import HOUR_MS, ORIGINS, Flights, MissingError, in_arrival_order, read_flights
+from keyedwm.cli.demo.load import CLOSING_KEY, as_kafka, as_written, closing, steps
 from keyedwm.core.errors import InputError
 
 SIX_HOURS_MS = 6 * HOUR_MS
@@ -112,6 +116,21 @@ def test_the_closing_record_of_each_partition_is_its_last_and_beyond_every_lag(y
 
 def test_kafka_gets_event_time_as_the_timestamp():
     flights = in_arrival_order(departed(("LGA", 60_000, 1), ("EWR", 120_000, -1)))
-    sent = as_kafka(flights)
+    sent = as_kafka(as_written(flights, None))
     assert {own: table["timestamp"].to_pylist() for own, table in sent.items()} == {0: [120_000], 2: [60_000]}
     assert sent[0].column_names == ["key", "value", "timestamp"]
+
+
+def test_flights_as_avro_have_their_event_time_in_the_value_and_are_stamped_when_they_reach_kafka():
+    flights = in_arrival_order(departed(("LGA", 60_000, 1)))
+    played = pa.concat_tables([flights.table, closing(flights).flights.table])
+    written = as_written(Flights(played), AvroTopic("http://127.0.0.1:9", 7))
+    values = written["value"].to_pylist()
+    assert {value[:5] for value in values} == {b"\0\0\0\0\7"}
+    read = [fastavro.schemaless_reader(io.BytesIO(value[5:]), json.loads(SCHEMA), None) for value in values]
+    assert read[0] | {"departs": None} == {
+        "carrier": "UA", "flight": 7, "tailnum": "", "dest": "SFO", "dep_delay": 1.0, "departs": None,
+    }  # fmt: skip
+    assert [round(one["departs"].timestamp() * 1_000) for one in read] == played["event_ms"].to_pylist()
+    assert written["timestamp_ms"].to_pylist() == played["reach_ms"].to_pylist()
+    assert written["timestamp_ms"][0].as_py() == 120_000

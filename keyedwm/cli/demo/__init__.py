@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from keyedwm.core.errors import OptionError
+
 HELP = "count real flights with keyedwm and with Spark's own watermark"
 EXAMPLE = "keyedwm demo --days 4 --steps 96"
 PAGE = "docs/tutorial/lost-rows.md"
@@ -19,7 +21,7 @@ DEVICES, DEVICE_STEPS = 10_000, 12
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """--days, --year or --devices, --steps and --out."""
+    """--days, --year or --devices, --steps, --format and --out."""
     played = parser.add_mutually_exclusive_group()
     played.add_argument("--days", type=int, default=DAYS, help="number of days of 2013 (default: %(default)s)")
     played.add_argument("--year", action="store_true", help=f"all of 2013, in {YEAR_STEPS} steps unless --steps is set")
@@ -27,6 +29,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=int, help=steps)
     late = "instead of flights: N devices (default: %(const)s), of which 5 %% upload up to a day late"
     played.add_argument("--devices", type=int, nargs="?", const=DEVICES, metavar="N", help=late)
+    parser.add_argument(
+        "--format", choices=("json", "avro"), default="json",
+        help="values of the flights: JSON, and event times in the record's timestamp, or Avro with event times in the "
+        "value, behind a schema registry (needs Java 21 or newer) (default: %(default)s)",
+    )  # fmt: skip
     parser.add_argument(
         "--out",
         type=Path,
@@ -37,6 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the demo."""
+    is_avro = args.format == "avro"
+    if args.devices is not None and is_avro:
+        raise OptionError("--format avro: the events of --devices have no values: leave one of the two out")
     if args.devices is not None:
         from keyedwm.cli.demo.show_devices import show_devices
 
@@ -46,4 +56,5 @@ def run(args: argparse.Namespace) -> int:
     from keyedwm.cli.demo.show import show
 
     days, step_count = (YEAR, YEAR_STEPS) if args.year else (args.days, STEPS)
-    return show(days=days, step_count=step_count if args.steps is None else args.steps, out=args.out)
+    steps_played = step_count if args.steps is None else args.steps
+    return show(days=days, step_count=steps_played, out=args.out, is_avro=is_avro)

@@ -1,7 +1,8 @@
 """Plays the flights into a topic, one step of simulated time after the other.
 
 Rule: a step holds what reached Kafka in its span, and nothing else decides where a record goes. Kafka keeps the event
-time as the record's timestamp (CreateTime). Partitions get equal spans of time, not equal numbers of records.
+time as the record's timestamp (CreateTime), but with Avro, where the event time stands in the value. Partitions get
+equal spans of time, not equal numbers of records.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from keyedwm.cli.demo.as_avro import AvroTopic
 from keyedwm.cli.demo.flights import BEGIN_MS, DAY_MS, ORIGINS, Flights
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.cluster import Cluster
@@ -59,36 +61,43 @@ def closing(flights: Flights) -> Step:
 
 
 class Topic:
-    """A topic with one partition per origin, and the one producer that writes to it."""
+    """A topic with one partition per origin, and the one producer that writes to it. avro: of its values, if any."""
 
-    def __init__(self, cluster: Cluster, name: str) -> None:
-        self.name = name
+    def __init__(self, cluster: Cluster, name: str, avro: AvroTopic | None = None) -> None:
+        self.name, self.avro = name, avro
         self._sender = Sender(cluster, new_producer(cluster))
 
     def write(self, step: Step) -> None:
         """Writes a step and waits until every record is acknowledged."""
-        self._sender.send(self.name, as_kafka(step.flights))
+        self._sender.send(self.name, as_kafka(as_written(step.flights, self.avro)))
 
 
 @contextmanager
-def new_topic(bootstrap: str, name: str) -> Iterator[Topic]:
+def new_topic(bootstrap: str, name: str, avro: AvroTopic | None = None) -> Iterator[Topic]:
     """The topic, for the time of the `with`: afterwards it is gone, also from a broker that stays."""
     cluster = Cluster.connect(ClientConfig.from_options({"bootstrap.servers": bootstrap}))
     try:
         create_topic(cluster, name, len(ORIGINS), _KEEP)
         try:
-            yield Topic(cluster, name)
+            yield Topic(cluster, name, avro)
         finally:
             delete_topic(cluster, name)
     finally:
         cluster.close()
 
 
-def as_kafka(flights: Flights) -> Mapping[int, pa.Table]:
+def as_written(flights: Flights, avro: AvroTopic | None) -> pa.Table:
+    """The records with their timestamps in `timestamp_ms`: event times, or with Avro when they reach Kafka."""
+    if avro is None:
+        return flights.table.rename_columns({"event_ms": "timestamp_ms"})
+    return avro.encoded(flights).table.rename_columns({"reach_ms": "timestamp_ms"})
+
+
+def as_kafka(written: pa.Table) -> Mapping[int, pa.Table]:
     """The records by partition, with the columns that the wire takes."""
-    by_partition = {own: flights.of(own).table for own in range(len(ORIGINS))}
+    by_partition = {own: Flights(written).of(own).table for own in range(len(ORIGINS))}
     return {
-        own: mine.select(["key", "value", "event_ms"]).rename_columns(["key", "value", "timestamp"])
+        own: mine.select(["key", "value", "timestamp_ms"]).rename_columns(["key", "value", "timestamp"])
         for own, mine in by_partition.items()
         if len(mine)
     }

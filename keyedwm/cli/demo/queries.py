@@ -1,7 +1,7 @@
 """The three queries of the demo, side by side on one topic.
 
 Rule: native and keyedwm differ in what their names say and in nothing else: the same topic, lag, trigger, windows and
-target. This file is what a user would write.
+target. Of Avro values each reads the event time with its own decoder. This file is what a user would write.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from keyedwm.cli.demo.as_avro import AvroTopic, decoded_by_spark
 from keyedwm.cli.demo.exact import COUNTS
 from keyedwm.spark import start_in_turn, with_watermark
 
@@ -31,20 +32,21 @@ NATIVE, KEYEDWM, EVENTS = "native", "keyedwm", "events"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queries:
-    """Starts the queries; `home`: directory of tables and checkpoints."""
+    """Starts the queries; `home`: directory of tables and checkpoints. avro: of the values, None for JSON."""
 
     spark: SparkSession
     bootstrap: str
     topic: str
     home: Path
     native_kafka: bool
+    avro: AvroTopic | None = None
 
     @contextmanager
     def running(self) -> Iterator[Mapping[str, StreamingQuery]]:
         """All three, for the time of the `with`."""
         try:
             writers = {
-                NATIVE: self._write(NATIVE, hourly(self._native_rows(), "timestamp")),
+                NATIVE: self._write(NATIVE, self._native_counts()),
                 KEYEDWM: self._write(KEYEDWM, hourly(with_watermark(self._rows()), "event_time")),
                 EVENTS: self._write(EVENTS, self._rows(), snapshot="barrier"),
             }
@@ -53,17 +55,24 @@ class Queries:
             for query in self.spark.streams.active:
                 query.stop()
 
-    def _native_rows(self) -> DataFrame:
-        """As people write it today; without Spark's connector on our plain event rows."""
+    def _native_counts(self) -> DataFrame:
+        """As people write it today; without Spark's connectors on our plain event rows."""
         if self.native_kafka:
-            return self._read("kafka").withWatermark("timestamp", LAG)
-        return self._read("keyedwm", emitControl="false").withWatermark("timestamp", LAG)
+            rows = self._read("kafka")
+            rows, time = (rows, "timestamp") if self.avro is None else (decoded_by_spark(rows), "departs")
+        else:
+            rows = self._read("keyedwm", emitControl="false", **self._format())
+            time = "timestamp" if self.avro is None else "event_time"
+        return hourly(rows.withWatermark(time, LAG), time)
+
+    def _format(self) -> Mapping[str, str]:
+        return {} if self.avro is None else self.avro.options()
 
     def _rows(self) -> DataFrame:
         """Keyedwm's rows. Simulated time flies: 60 s without records, the default idleTimeout, can be months of it, and
         no feed of the demo falls silent, so idleness is off.
         """
-        return self._read("keyedwm", watermarkLag=LAG, idleTimeout="none")
+        return self._read("keyedwm", watermarkLag=LAG, idleTimeout="none", **self._format())
 
     def _read(self, source: str, **options: str) -> DataFrame:
         return (

@@ -23,16 +23,18 @@ from pyspark.errors import StreamingQueryException
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from keyedwm.cli.demo.as_avro import AvroTopic
 from keyedwm.cli.demo.drive import Trace, drive, rows_in, seconds
 from keyedwm.cli.demo.exact import difference, exact_counts, late_behind_own_watermark
 from keyedwm.cli.demo.flights import BEGIN_MS, DAY_MS, Flights, MissingError, check_days, read_flights
-from keyedwm.cli.demo.load import Step, closing, new_topic, steps
+from keyedwm.cli.demo.load import Step, as_written, closing, new_topic, steps
 from keyedwm.cli.demo.queries import EVENTS, KEYEDWM, LAG_MS, NATIVE, Queries, read_counts, read_events
 from keyedwm.cli.demo.report import EXACT, Figures, as_json, as_table, broken_promise, unlike_input
 from keyedwm.cli.demo.session import session
 from keyedwm.core.errors import KeyedwmError, OptionError, UnavailableError
 from keyedwm.testing.broker import broker
-from keyedwm.testing.ivy import spark_kafka_connector_jars
+from keyedwm.testing.ivy import spark_avro_jars, spark_kafka_connector_jars
+from keyedwm.testing.registry import registry
 
 _LINES = 10  # of progress, where stdout is no terminal
 
@@ -47,10 +49,11 @@ class Run:
     events: pa.Table
     rows_in: Mapping[str, int]
     seconds: Mapping[str, float]
+    avro: AvroTopic | None
 
 
-def show(*, days: int, step_count: int, out: Path) -> int:
-    """Runs the demo; 1 and one sentence if keyedwm broke its promise."""
+def show(*, days: int, step_count: int, out: Path, is_avro: bool = False) -> int:
+    """Runs the demo; 1 and one sentence if keyedwm broke its promise. is_avro: values are Avro, else JSON."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if step_count < 1:
         raise OptionError(f"--steps {step_count}: at least 1 is expected")
@@ -65,7 +68,7 @@ def show(*, days: int, step_count: int, out: Path) -> int:
         "origin, each in order of arrival; JFK's feed reaches Kafka 6 hours after the others; lag 3 hours"
     )
     try:
-        ran = _run(plan, last, console)
+        ran = _run(plan, last, console, is_avro=is_avro)
     except StreamingQueryException as error:
         out.mkdir(parents=True, exist_ok=True)
         (out / "demo.log").write_text(str(error))
@@ -80,16 +83,18 @@ def show(*, days: int, step_count: int, out: Path) -> int:
     return code
 
 
-def _run(plan: list[Step], last: Step, console: Console) -> Run:
-    jars = native_connector(console)
+def _run(plan: list[Step], last: Step, console: Console, *, is_avro: bool) -> Run:
+    jars = native_connector(console, is_avro=is_avro)
     console.print("starting Kafka and Spark: half a minute, the first time longer")
     temporary_directory = tempfile.TemporaryDirectory(prefix="keyedwm-demo-", ignore_cleanup_errors=True)
-    with temporary_directory as temporary, broker() as kafka:
+    name = f"keyedwm-demo-{uuid.uuid4().hex[:8]}"
+    with temporary_directory as temporary, broker() as kafka, _avro_topic(name, console, is_avro=is_avro) as avro:
         console.print(kafka.describe())
         home = Path(temporary)
-        name = f"keyedwm-demo-{uuid.uuid4().hex[:8]}"
-        with session(home / "spark", jars) as spark, new_topic(kafka.bootstrap, name) as topic:
-            queries = Queries(spark=spark, bootstrap=kafka.bootstrap, topic=name, home=home, native_kafka=bool(jars))
+        with session(home / "spark", jars) as spark, new_topic(kafka.bootstrap, name, avro) as topic:
+            queries = Queries(
+                spark=spark, bootstrap=kafka.bootstrap, topic=name, home=home, native_kafka=bool(jars), avro=avro
+            )
             with queries.running() as running, _progress(plan, console) as tell:
                 trace = drive(plan, last, topic, running, tell)
                 return Run(
@@ -99,7 +104,19 @@ def _run(plan: list[Step], last: Step, console: Console) -> Run:
                     events=read_events(queries.table(EVENTS)),
                     rows_in={name: rows_in(query) for name, query in running.items()},
                     seconds={name: seconds(query) for name, query in running.items()},
+                    avro=avro,
                 )
+
+
+@contextmanager
+def _avro_topic(name: str, console: Console, *, is_avro: bool) -> Iterator[AvroTopic | None]:
+    """The schema of a topic in a registry that runs for the time of the `with`; None for JSON."""
+    if not is_avro:
+        yield None
+        return
+    with registry() as running:
+        console.print(running.describe())
+        yield AvroTopic.registered(running.url, name)
 
 
 def reason(said: str) -> str:
@@ -108,14 +125,15 @@ def reason(said: str) -> str:
     return (raised or said.splitlines())[0]
 
 
-def native_connector(console: Console) -> list[Path]:
-    """The jars of Spark's own Kafka connector; none where they cannot be fetched."""
+def native_connector(console: Console, *, is_avro: bool = False) -> list[Path]:
+    """The jars of Spark's own Kafka connector, and of its Avro; none where they cannot be fetched."""
     try:
-        jars = spark_kafka_connector_jars()
+        jars = [*spark_kafka_connector_jars(), *(spark_avro_jars() if is_avro else ())]
     except UnavailableError as error:
         console.print(f'native: withWatermark on the plain event rows of format("keyedwm"), since {error.message}')
         return []
-    console.print('native: withWatermark on format("kafka"), Spark\'s own connector')
+    values = " and from_avro(substring(value, 6), SCHEMA)" if is_avro else ""
+    console.print(f'native: withWatermark on format("kafka"){values}, Spark\'s own connector')
     return jars
 
 
@@ -149,7 +167,7 @@ def judge(flights: Flights, last: Step, ran: Run, out: Path, console: Console) -
     draw(drawing, out / "demo.png")
     draw_rows(drawing, out / "demo-rows.png")
     console.print(as_table(figures))
-    produced = pa.concat_tables([flights.table, last.flights.table]).rename_columns({"event_ms": "timestamp_ms"})
+    produced = as_written(Flights(pa.concat_tables([flights.table, last.flights.table])), ran.avro)
     wrong = [
         sentence
         for sentence in (broken_promise(flights, late, found[KEYEDWM]), unlike_input(produced, ran.events))
