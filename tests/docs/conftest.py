@@ -56,8 +56,15 @@ def store_of_keys() -> Iterator[str]:
 
 
 @pytest.fixture
-def schema_registry() -> Iterator[str]:
-    """The address of a registry without schemas."""
+def schema_registry(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The address of a real registry where there can be one, else of ours."""
+    try:
+        url = request.getfixturevalue("real_registry")
+    except pytest.skip.Exception:
+        url = None
+    if url is not None:
+        yield url
+        return
     with fake_registry() as running:
         yield running.url
 

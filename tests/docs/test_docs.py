@@ -51,7 +51,7 @@ def test_the_code_of_a_page_runs(
     cluster.close()
     topics |= {
         name: f"{topic}-{name}"
-        for name in ("site-visits", "page-visits", "placed", "shipments", "clean", "dead-letters")
+        for name in ("site-visits", "page-visits", "placed", "shipments", "clean", "dead-letters", "avro-orders")
     }  # pages create them
     names = {"spark": spark}
     database = request.getfixturevalue("postgres").address if "import psycopg" in page.read_text() else ""
@@ -65,6 +65,7 @@ def test_the_code_of_a_page_runs(
             block.replace("localhost:9092", kafka.bootstrap)
             .replace("0.0.0.0:9464", "127.0.0.1:0")
             .replace("postgresql://localhost/shop", database)
+            .replace("http://localhost:8081/apis/ccompat/v7", registry)
             .replace("http://localhost:8081", registry)
             .replace("http://localhost:8123", store)
             .replace("http://localhost:9200", store)

@@ -56,6 +56,7 @@ def printed(path: Path, arguments: list[str], monkeypatch: pytest.MonkeyPatch) -
 def test_an_example_prints_what_its_docstring_says(path, request, spark, monkeypatch):
     needs_kafka = "HOST:PORT" in path.read_text()
     arguments = [request.getfixturevalue("kafka").bootstrap] if needs_kafka else []
+    arguments += [request.getfixturevalue("schema_registry")] if "HOST:PORT REGISTRY" in path.read_text() else []
     assert printed(path, arguments, monkeypatch) == said(path)
 
 
