@@ -306,8 +306,3 @@ def spark_avro_jars() -> list[Path]:
 def spark_kafka_connector_jars() -> list[Path]:
     """Jars to name in `spark.jars`; raises UnavailableError when the registry cannot be reached."""
     return fetch_jars("spark-kafka-connector", ARTIFACTS, transitive=False)
-
-
-def spark_avro_jars() -> list[Path]:
-    """Jars of `from_avro`, likewise; what they need beside is in Spark."""
-    return fetch_jars("spark-avro", ("org.apache.spark:spark-avro_2.13:4.2.0",), transitive=False)

@@ -31,8 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     played.add_argument("--devices", type=int, nargs="?", const=DEVICES, metavar="N", help=late)
     parser.add_argument(
         "--format", choices=("json", "avro"), default="json",
-        help="values of the flights: JSON, and event times in the record's timestamp, or Avro with event times in the "
-        "value, behind a schema registry (needs Java 21 or newer) (default: %(default)s)",
+        help="values of the flights. With avro the event time is a field, behind a schema registry, which needs Java "
+        "21 or newer (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
         "--out",

@@ -1,7 +1,7 @@
 """The demo's flights as Avro behind a Schema Registry (`keyedwm demo --format avro`).
 
-Rule: the event time stands in the value alone. The record's timestamp is the time when the record reaches Kafka, as a
-producer writes it, so a reader that goes by that counts in the wrong hours.
+Rule: the event time stands in the value alone. The record's timestamp is the time when the record reaches Kafka, so
+a reader that goes by the timestamp counts in the wrong hours.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class AvroTopic:
     @classmethod
     def registered(cls, url: str, topic: str) -> AvroTopic:
         """Register the schema for the values of a topic."""
-        registry = Registry(RegistryConfig.from_options(_reached(url)))
+        registry = Registry(RegistryConfig.from_options(_registry_options(url)))
         return cls(url, registry.register(f"{topic}-value", SchemaKind.AVRO, SCHEMA))
 
     def options(self) -> Mapping[str, str]:
         """Return the options of the source that read the event time out of the values."""
-        return {**_reached(self.url), "value.format": "avro-confluent", "eventTime": "avro:$.departs"}
+        return {**_registry_options(self.url), "value.format": "avro-confluent", "eventTime": "avro:$.departs"}
 
     def encoded(self, flights: Flights) -> Flights:
         """Return the flights with values of Avro in place of JSON."""
@@ -73,5 +73,5 @@ def decoded_by_spark(rows: DataFrame) -> DataFrame:
     return rows.withColumn("departs", from_avro(body, SCHEMA)["departs"])
 
 
-def _reached(url: str) -> dict[str, str]:
+def _registry_options(url: str) -> dict[str, str]:
     return {"schemaRegistry.url": url, "schemaRegistry.cache": "none"}

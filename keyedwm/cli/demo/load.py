@@ -93,9 +93,9 @@ def as_written(flights: Flights, avro: AvroTopic | None) -> pa.Table:
     return avro.encoded(flights).table.rename_columns({"reach_ms": "timestamp_ms"})
 
 
-def as_kafka(written: pa.Table) -> Mapping[int, pa.Table]:
+def as_kafka(records: pa.Table) -> Mapping[int, pa.Table]:
     """The records by partition, with the columns that the wire takes."""
-    by_partition = {own: Flights(written).of(own).table for own in range(len(ORIGINS))}
+    by_partition = {own: Flights(records).of(own).table for own in range(len(ORIGINS))}
     return {
         own: mine.select(["key", "value", "timestamp_ms"]).rename_columns(["key", "value", "timestamp"])
         for own, mine in by_partition.items()
