@@ -24,6 +24,7 @@ from keyedwm.cli.query.target import in_order, lowest_of_channels
 from keyedwm.config.secrets import refuse_login_in
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.text import one_line
+from keyedwm.formats.faults import Fault
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.savepoint_files import Files
 from pyspark_wm_sink.batch.record import Record
@@ -79,12 +80,15 @@ def _summary(planned: QueryOffset, key: int) -> str:
 
 
 def _table(planned: QueryOffset) -> Table:
+    has_bad_values = any(channel.counts.bad_values for channel in planned.channels.values())
     table = Table(
         "channel", "next offset", "status", "watermark", "last news", "null event times", "late events",
+        *(["bad values"] if has_bad_values else []),
         title=f"Channels at the start of batch {planned.batch} of the source",
     )  # fmt: skip
     for tp, channel in sorted(planned.channels.items()):
-        table.add_row(*_row(tp, channel))
+        by_reason = "\n".join(f"{Fault(fault).label} {count}" for fault, count in channel.counts.bad_values)
+        table.add_row(*_row(tp, channel), *([by_reason or "0"] if has_bad_values else []))
     return table
 
 

@@ -8,6 +8,8 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from keyedwm.cli import watch
 from keyedwm.cli.main import main
 from keyedwm.cli.plot.read import histories_of
@@ -19,6 +21,7 @@ from keyedwm.cli.watch.table import page
 from keyedwm.cli.watch.view import FIRST_VIEW, Sort, View, pressed
 from keyedwm.core.axis import Counts
 from keyedwm.core.watermark import Status
+from keyedwm.formats.faults import Fault
 from keyedwm.kafka.client.values import TopicPartition
 from pyspark_wm_source.values.holding import Cause
 from tests.cli.planted import T_MS, A, B, Planted, shown
@@ -280,3 +283,22 @@ def test_the_page_shows_what_the_view_shows():
     said = [line.rstrip() for line in shown(picture(2), before=picture(0)).splitlines()]
     page = (Path(__file__).parents[2] / "docs" / "how-to" / "watch.md").read_text()
     assert said == page.partition("```text\n")[2].partition("\n```")[0].splitlines()
+
+
+@pytest.mark.parametrize(("name", "place"), [("avro-confluent", "avro"), ("protobuf-confluent", "proto")])
+def test_a_query_of_values_with_a_schema_is_watched_and_inspected_while_its_registry_is_away(
+    monkeypatch, tmp_path, capsys, name, place
+):
+    options = {
+        "value.format": name, "schemaRegistry.url": "http://127.0.0.1:9", "schemaRegistry.cache": "none",
+        "eventTime": f"{place}:$.at", "columns": f"{place}:$.shop, event_time", "onBadValue": "null",
+    }  # fmt: skip
+    it = Planted(monkeypatch, tmp_path, {A: Log.of(10), B: Log.of(5)}, idleTimeout="none", **options)
+    it.plan()
+    it.driver.run_tasks({A: T_MS + 50_000, B: T_MS + 20_000}, Counts(bad_values=((Fault.CUT, 2),)))
+    assert "bad values 4: cut 4" in shown(it.picture())
+    it.plan()
+    assert main(["watch", str(it.directory), "--once"]) == 0
+    assert "bad values 4: cut 4" in capsys.readouterr().out
+    assert main(["inspect", str(it.directory)]) == 0
+    assert capsys.readouterr().out.count("cut 2") == 2

@@ -29,8 +29,8 @@ EXAMPLE = (
 )
 PAGE = "docs/how-to/choose-lag.md"
 _RECORDS, _LOSS, _WINDOW = "1000000", "0.1", "1 hour"
-# Of options that say how to reach the cluster, and how values are read.
-_PREFIXES = ("kafka.", "value.", "schemaregistry.")
+# Of options that say how to reach the cluster, and how keys and values are read.
+_PREFIXES = ("kafka.", "key.", "value.", "schemaregistry.")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--event-time", metavar="PLACE", help="as the source's option eventTime (default: timestamp)")
     parser.add_argument("--unit", help="as the source's option eventTimeUnit (default: ms)")
-    parser.add_argument("--key", metavar="FIELD", help="the data key: key, key:$.a or json:$.a")
+    parser.add_argument("--key", metavar="FIELD", help="the data key: key, key:$.a, json:$.a, avro:$.a or proto:$.a")
     parser.add_argument(
         "--loss", default=_LOSS, metavar="PERCENT", help=f"percentage of records that may be late (default: {_LOSS})"
     )
