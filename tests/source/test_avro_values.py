@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -14,11 +15,13 @@ from keyedwm.arrow.places import FieldColumns
 from keyedwm.arrow.rows import RowBuilder
 from keyedwm.arrow.schema import HEADERS_TYPE
 from keyedwm.core.axis import Counts
+from keyedwm.core.coalescer import CommonState
 from keyedwm.core.errors import InputError, KeyedwmError, OptionError, UnavailableError
 from keyedwm.formats.avro_fingerprint import fingerprint
 from keyedwm.formats.faults import Fault
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.records.read import Records
+from pyspark_wm_source.driver import recover_state
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.reader import arrow_schema
 from pyspark_wm_source.task import decoding
@@ -26,6 +29,7 @@ from pyspark_wm_source.task.filtering import filtered
 from pyspark_wm_source.task.items import lay_out
 from pyspark_wm_source.task.scan import _event_run, counted_columns, decoded_fields, policy_run, wanted_columns
 from pyspark_wm_source.task.unknown_ids import Notes
+from pyspark_wm_source.values.offsets import QueryOffset
 from pyspark_wm_source.values.ranges import ChannelRange
 from tests.formats.avro_laws import framed
 from tests.formats.generated_avro import number, text
@@ -178,6 +182,24 @@ def test_a_recovery_read_moves_the_watermark_as_the_task_did(registry, on_bad):
     assert state.axes[0].emitted_ms == SECOND_MS + 5_000
     assert state.counts == Counts(bad=2, bad_values=((Fault.NO_HEAD, 1), (Fault.CUT, 2)))
     assert [row["amount"] for row in rows] == [0.5, None, None, None, None]
+
+
+def test_the_planner_counts_bad_values_as_the_task_did_where_it_reads_a_range_again(registry, monkeypatch):
+    id_ = registry.add("orders-value", ORDER)
+    options = parse(registry, eventTime="avro:$.ts", columns="avro:$.amount::double, event_time", onBadValue="null")
+    values = [order(id_, 1), order(id_, 2)[:-1], b"{}"]
+    _, state = _read(options, values)
+    records = Records(
+        3, None, pa.array(values, pa.binary()), None, np.arange(3) + 100, np.full(3, SECOND_MS), np.zeros(3, np.int32),
+        103,
+    )  # fmt: skip
+    task = ChannelRange(channel=TopicPartition("orders", 3), start=100, end=103, counts=Counts(), axes={})
+    monkeypatch.setattr(recover_state, "fetch", lambda *_: [SimpleNamespace(which=0, records=records, done=True)])
+    end = QueryOffset(batch=0, group="g", state_key="00", now_ms=SECOND_MS, coalesced=CommonState())
+    recovery = recover_state.Recovery(None, [task], options, end)
+    assert recovery.advance(None)
+    assert recovery.results()[task.channel] == state
+    assert state.counts.bad_values == ((Fault.NO_HEAD, 1), (Fault.CUT, 1))
 
 
 def test_a_registry_that_does_not_answer_fails_the_task_and_the_next_read_finds_the_same(registry):
