@@ -33,7 +33,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType({
     "warm": "keyedwm.cli.warm",
     "watch": "keyedwm.cli.watch",
 })  # fmt: skip
-CUT = 1
+OUTPUT_CLOSED = 1
 WRONG = 2
 INTERRUPTED = 130
 _OUTPUT_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)  # files of ours say so themselves
@@ -41,9 +41,9 @@ _OUTPUT_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)  # files of ours say s
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and gives its exit code."""
-    words = list(sys.argv[1:] if argv is None else argv)
+    arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        args = _parser(words[0] if words else None).parse_args(words)
+        args = _parser(arguments[0] if arguments else None).parse_args(arguments)
         code: int = args.run(args)
         sys.stdout.flush()  # here, and not when Python ends: what is buffered may have nowhere to go
         return code
@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return WRONG
     except BrokenPipeError:  # the reader, such as `head`, has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python writes the rest when it ends
-        return CUT
+        return OUTPUT_CLOSED
     except OSError as error:
         if error.errno not in _OUTPUT_IS_FULL:
             raise
@@ -63,13 +63,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
 
 
-def _parser(wanted: str | None) -> argparse.ArgumentParser:
+def _parser(command_name: str | None) -> argparse.ArgumentParser:
     """Knows every command by its HELP, but the arguments of the wanted one only: the others stay unimported."""
     parser = argparse.ArgumentParser(
         prog="keyedwm", description="Per-partition watermarks for Spark Structured Streaming on Kafka."
     )
     parser.add_argument("--version", action="version", version=f"keyedwm {__version__}")
-    names = [name for name in COMMANDS if name == wanted] or list(COMMANDS)
+    names = [name for name in COMMANDS if name == command_name] or list(COMMANDS)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name in names:
         module: ModuleType = import_module(COMMANDS[name])

@@ -84,7 +84,7 @@ def _batches(log: Path) -> list[int]:
     return [int(path.name) for path in log.iterdir() if path.name.isascii() and path.name.isdecimal()]
 
 
-def offsets_of(checkpoint: Path, batch: int, wanted: int | None) -> Offsets:
+def offsets_of(checkpoint: Path, batch: int, source: int | None) -> Offsets:
     """Return the next offsets of a batch's Kafka source, in the shape of startingOffsets."""
     path = checkpoint / "offsets" / str(batch)
     try:
@@ -93,18 +93,18 @@ def offsets_of(checkpoint: Path, batch: int, wanted: int | None) -> Offsets:
         raise FormatError(f"{path} cannot be read as an offset log of Spark: {error}") from error
     if version != _VERSION:
         raise FormatError(f"{path} has version {version!r}; this command reads {_VERSION} only")
-    found = {number: _kafka_offsets(line) for number, line in enumerate(lines)}
+    by_number = {number: _kafka_offsets(line) for number, line in enumerate(lines)}
     if any(_is_ours(line) for line in lines):
         raise InputError(f"{checkpoint} belongs to a query of keyedwm already: start it with its own checkpoint")
-    kafka = {number: offsets for number, offsets in found.items() if offsets}
-    if wanted is None and len(kafka) == 1:
+    kafka = {number: offsets for number, offsets in by_number.items() if offsets}
+    if source is None and len(kafka) == 1:
         return next(iter(kafka.values()))
-    if wanted is not None and kafka.get(wanted):
-        return kafka[wanted]
-    shown = "; ".join(f"{number} ({', '.join(sorted(offsets))})" for number, offsets in kafka.items()) or "none"
-    if wanted is not None:
-        raise OptionError(f"--source {wanted}: {path} has no Kafka offsets of that number; it has those of: {shown}")
-    raise InputError(f"{path} holds {len(kafka)} sources with Kafka offsets: {shown}; choose one with --source")
+    if source is not None and kafka.get(source):
+        return kafka[source]
+    listing = "; ".join(f"{number} ({', '.join(sorted(offsets))})" for number, offsets in kafka.items()) or "none"
+    if source is not None:
+        raise OptionError(f"--source {source}: {path} has no Kafka offsets of that number; it has those of: {listing}")
+    raise InputError(f"{path} holds {len(kafka)} sources with Kafka offsets: {listing}; choose one with --source")
 
 
 def _parsed(line: str) -> Any:

@@ -34,9 +34,12 @@ def run(args: argparse.Namespace) -> int:
     session_settings(args.conf)
     check_places(args.checkpoint, args.target)  # both before Spark starts, which takes seconds
     with checkpoint_session(args.conf) as spark:
-        made = savepoint(spark, args.checkpoint, args.target)
-    print(f"{args.target}: savepoint of {args.checkpoint} after batch {made.batch}, {len(made.sources)} sources")
-    for name, operator in sorted(made.operators.items()):
+        written_savepoint = savepoint(spark, args.checkpoint, args.target)
+    print(
+        f"{args.target}: savepoint of {args.checkpoint} after batch {written_savepoint.batch}, "
+        f"{len(written_savepoint.sources)} sources"
+    )
+    for name, operator in sorted(written_savepoint.operators.items()):
         size = sum(sum(manifest["blobs"].values()) for manifest in operator.manifests)
         print(f"{operator.kind} {name}: {len(operator.manifests)} buckets, {size} bytes")
     return 0

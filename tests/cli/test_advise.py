@@ -65,7 +65,9 @@ def test_late_and_dropped_rows_are_those_of_a_loop(case, seed):
     group = chance.integers(0, int(chance.integers(1, 12)), 200)
     found = losses_of(event, group, window_ms=25)
     for lag in (0, 1, 5, 24, 25, 60, 400):
-        assert (found.late(lag), found.dropped(lag)) == model(event.tolist(), group.tolist(), lag, 25), f"seed {seed}"
+        assert (found.late(lag), found.dropped_count(lag)) == model(event.tolist(), group.tolist(), lag, 25), (
+            f"seed {seed}"
+        )
 
 
 @pytest.mark.parametrize("case", range(20))
@@ -79,7 +81,7 @@ def test_the_least_lag_leaves_so_many_late_and_a_second_less_leaves_more(case, s
 
 def test_rows_without_one_before_them_are_never_late():
     found = losses_of([9, 5, 1], [0, 1, 2])
-    assert (found.rows, found.late(0), found.dropped(0), found.least_lag_ms(0)) == (3, 0, 0, 0)
+    assert (found.rows, found.late(0), found.dropped_count(0), found.least_lag_ms(0)) == (3, 0, 0, 0)
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +102,7 @@ def test_a_year_of_flights_loses_what_was_counted_elsewhere(way, flights):
     found = losses_of(event, group)
     for expected in VECTOR["expect"]:
         lag_ms = expected["bound_min"] * MINUTE_MS
-        assert {"late": found.late(lag_ms), "dropped": found.dropped(lag_ms)} == expected[way]
+        assert {"late": found.late(lag_ms), "dropped": found.dropped_count(lag_ms)} == expected[way]
 
 
 def test_a_record_without_a_usable_timestamp_arrives_with_the_one_before():
@@ -144,13 +146,18 @@ def sample(partition, arrival, event, *, fate=None, keys=None, begin_ms=0, parti
 def test_a_time_that_looks_wrong_is_counted_and_makes_no_other_late():
     fate = [TimeFate.SOUND, TimeFate.FUTURE, TimeFate.SOUND, TimeFate.LONG_AGO]
     found = advice_of(sample([0] * 4, [1, 2, 3, 4], [10, 10**12, 20, 0], fate=fate), "t", 0, HOUR_MS)
-    assert (found.records, found.counted, found.fates[TimeFate.FUTURE], found.fates[TimeFate.LONG_AGO]) == (4, 2, 1, 1)
+    assert (found.records, found.record_count, found.fates[TimeFate.FUTURE], found.fates[TimeFate.LONG_AGO]) == (
+        4,
+        2,
+        1,
+        1,
+    )
     assert (found.ways[ONE].late(0), found.lag_ms) == (0, 0)
 
 
 def test_records_before_all_partitions_are_complete_move_watermarks_and_are_not_counted():
     found = advice_of(sample([0, 1, 0, 1], [1, 5, 6, 7], [50, 10, 40, 20], begin_ms=5), "t", 0, HOUR_MS)
-    assert found.counted == 3
+    assert found.record_count == 3
     assert (found.ways[ONE].late(0), found.ways[PER_PARTITION].late(0)) == (3, 1)
 
 

@@ -22,7 +22,7 @@ from keyedwm.cli.query.picture import as_json
 from keyedwm.cli.query.reader import QueryReader
 from keyedwm.cli.query.tables import Reach
 from keyedwm.cli.query.target import target_of
-from keyedwm.cli.watch.given import given_of
+from keyedwm.cli.watch.arguments import given_of
 from keyedwm.core.errors import InputError, UnavailableError
 from keyedwm.core.watermark import Status
 from keyedwm.kafka.client.values import TopicPartition

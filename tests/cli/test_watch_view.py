@@ -204,7 +204,7 @@ def test_keys_sort_filter_and_turn_pages(thousand):
     partitions = thousand.source().partitions
     view = pressed(FIRST_VIEW, b"sssss", 10)
     assert view.sort is Sort.NAME
-    assert [one.channel.partition for one in view.chosen(partitions)[:3]] == [0, 1, 2]
+    assert [one.channel.partition for one in view.selected(partitions)[:3]] == [0, 1, 2]
     assert pressed(view, b"S", 10).sort is Sort.SILENT
     view = pressed(view, b"\x1b[6~\x1b[B\x1b[B\x1b[A", 10)
     assert view.window(1_000, 10) == slice(11, 21)
@@ -212,7 +212,7 @@ def test_keys_sort_filter_and_turn_pages(thousand):
     assert pressed(view, b"\x1b[H", 10).first == 0
     view = pressed(view, b"/-61\x7f1x\x7f", 10)
     assert (view.needle, view.is_typing) == ("-61", True)
-    assert [one.channel.partition for one in view.chosen(partitions)] == [61, *range(610, 620)]
+    assert [one.channel.partition for one in view.selected(partitions)] == [61, *range(610, 620)]
     assert pressed(view, b"q", 10).needle == "-61q"
     kept = pressed(view, b"\r", 10)
     assert (kept.needle, kept.is_typing) == ("-61", False)
@@ -236,7 +236,7 @@ def test_idle_partitions_can_be_left_out(monkeypatch, tmp_path):
     it.plan()
     it.driver.run_tasks({A: T_MS + 1})
     partitions = it.source().partitions
-    assert [one.channel for one in pressed(FIRST_VIEW, b"a", 10).chosen(partitions)] == [A]
+    assert [one.channel for one in pressed(FIRST_VIEW, b"a", 10).selected(partitions)] == [A]
 
 
 def test_the_page_shows_what_the_view_shows():

@@ -21,7 +21,7 @@ from keyedwm.core.text import short_repr
 from keyedwm.kafka.client.values import check_topics
 
 if TYPE_CHECKING:
-    from keyedwm.cli.advise.read import Tell
+    from keyedwm.cli.advise.read import OnProgress
 
 HELP = "show the late records of each watermarkLag, and recommend options"
 EXAMPLE = (
@@ -112,7 +112,7 @@ def _percent(text: str) -> float:
 
 
 @contextmanager
-def _progress() -> Iterator[Tell]:
+def _progress() -> Iterator[OnProgress]:
     """Yield a function that is told how far the reading is; on a terminal there is a bar."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

@@ -63,7 +63,7 @@ class Advice:
     """All that is said of a sample; counted: the records of the losses, `ways` has them by the kind of watermark."""
 
     records: int
-    counted: int
+    record_count: int
     begin_ms: int
     end_ms: int
     appended: bool
@@ -85,7 +85,7 @@ class Advice:
 
     def share(self, count: int) -> float:
         """Return the part of the counted records."""
-        return count / self.counted
+        return count / self.record_count
 
 
 def advice_of(sample: Sample, topic: str, share: float, window_ms: int) -> Advice:
@@ -97,14 +97,14 @@ def advice_of(sample: Sample, topic: str, share: float, window_ms: int) -> Advic
         where = "set --event-time and --unit to where and how the event time is written"
         hints = (*sample.hints, *zone_sentences(dict(sample.zones)), where)
         raise InputError(f"topic {topic}: none of {len(sound)} records has an event time to advise from; {hints[0]}")
-    event, partition, counted = rows.event_ms[sound], rows.partition[sound], counted_all[sound]
+    event, partition, selection = rows.event_ms[sound], rows.partition[sound], counted_all[sound]
     of_all = highest_before(event, np.zeros(len(event), np.int64))
     own = highest_before(event, partition)
     ways = {ONE: of_all, PER_PARTITION: own}
     if rows.keys is not None:
         ways[PER_KEY] = highest_before(event, rows.keys[sound])
-    losses = {name: Losses.of(event, before, counted, window_ms) for name, before in ways.items()}
-    most_late = int(share * np.count_nonzero(counted))
+    losses = {name: Losses.of(event, before, selection, window_ms) for name, before in ways.items()}
+    most_late = int(share * np.count_nonzero(selection))
     lag_ms = losses[PER_PARTITION].least_lag_ms(most_late)
     # A partition is idle without records of any kind; only those with a sound time can tell what that cost.
     silence = silences(rows.arrival_ms, rows.partition, rows.begin_ms)
@@ -112,7 +112,7 @@ def advice_of(sample: Sample, topic: str, share: float, window_ms: int) -> Advic
     behind = np.maximum(of_all, event) - highest_so_far(event, partition)
     return Advice(
         records=len(sound),
-        counted=int(np.count_nonzero(counted)),
+        record_count=int(np.count_nonzero(selection)),
         begin_ms=rows.begin_ms,
         end_ms=int(rows.arrival_ms[-1]),
         appended=rows.appended,
@@ -125,16 +125,16 @@ def advice_of(sample: Sample, topic: str, share: float, window_ms: int) -> Advic
         partitions=tuple(_figures(rows, silence, sound, behind)),
         most_late=most_late,
         lag_ms=lag_ms,
-        idle=_idle(flow, counted, lag_ms, most_late),
+        idle=_idle(flow, selection, lag_ms, most_late),
     )
 
 
-def _idle(flow: Flow, counted: NDArray[np.bool_], lag_ms: int, most_late: int) -> Idle:
+def _idle(flow: Flow, selection: NDArray[np.bool_], lag_ms: int, most_late: int) -> Idle:
     without = late_with_idleness(flow, lag_ms, int(flow.silence_ms.max()))
     for timeout_ms in TIMEOUTS_MS:
-        late = int(np.count_nonzero(late_with_idleness(flow, lag_ms, timeout_ms) & ~without & counted))
+        late = int(np.count_nonzero(late_with_idleness(flow, lag_ms, timeout_ms) & ~without & selection))
         if late <= most_late:
-            longer = int(np.count_nonzero((flow.silence_ms > timeout_ms) & counted))
+            longer = int(np.count_nonzero((flow.silence_ms > timeout_ms) & selection))
             return Idle(timeout_ms=timeout_ms, silences=longer, late=late)
     return Idle(timeout_ms=None, silences=0, late=0)
 
@@ -146,22 +146,22 @@ def _figures(
     everything, readable = _rows_by_partition(rows.partition), _rows_by_partition(rows.partition[sound])
     event, end_ms = rows.event_ms[sound], int(rows.arrival_ms[-1])
     nothing = np.empty(0, np.int64)
-    found = []
+    figures = []
     for number in rows.partitions:
-        mine, timed = everything.get(number, nothing), readable.get(number, nothing)
+        own, timed = everything.get(number, nothing), readable.get(number, nothing)
         top = int(event[timed].max()) if len(timed) else None
-        found.append(
+        figures.append(
             PartitionFigures(
                 partition=number,
-                records=len(mine),
+                records=len(own),
                 highest_event_ms=top,
                 behind_ms=None if top is None else highest - top,
                 median_behind_ms=int(np.median(behind[timed])) if len(timed) else None,
-                longest_silence_ms=int(silence[mine].max()) if len(mine) else None,
-                silent_at_end_ms=end_ms - int(rows.arrival_ms[mine].max()) if len(mine) else None,
+                longest_silence_ms=int(silence[own].max()) if len(own) else None,
+                silent_at_end_ms=end_ms - int(rows.arrival_ms[own].max()) if len(own) else None,
             )
         )
-    return found
+    return figures
 
 
 def _rows_by_partition(partition: Numbers) -> dict[int, Numbers]:

@@ -44,18 +44,18 @@ class Losses:
     closed_ms: Numbers
 
     @classmethod
-    def of(cls, event_ms: Numbers, before_ms: Numbers, counted: NDArray[np.bool_], window_ms: int) -> Losses:
+    def of(cls, event_ms: Numbers, before_ms: Numbers, selection: NDArray[np.bool_], window_ms: int) -> Losses:
         """before_ms: the highest event time before each record, NEVER where there is none."""
-        known = counted & (before_ms != NEVER)
+        known = selection & (before_ms != NEVER)
         event, before = event_ms[known], before_ms[known]
         end = event - event % window_ms + window_ms
-        return cls(int(np.count_nonzero(counted)), np.sort(before - event), np.sort(before - end))
+        return cls(int(np.count_nonzero(selection)), np.sort(before - event), np.sort(before - end))
 
     def late(self, lag_ms: int) -> int:
         """The number of records that are late with this lag."""
         return len(self.ahead_ms) - int(np.searchsorted(self.ahead_ms, lag_ms, "right"))
 
-    def dropped(self, lag_ms: int) -> int:
+    def dropped_count(self, lag_ms: int) -> int:
         """The number of records that come after their window's end with this lag."""
         return len(self.closed_ms) - int(np.searchsorted(self.closed_ms, lag_ms, "left"))
 
@@ -86,9 +86,9 @@ def _running(values: Numbers, group: Numbers, *, inclusive: bool) -> Numbers:
     top = distinct[np.maximum.accumulate(rank + base) - base]
     if not inclusive:
         top = np.where(first, NEVER, np.r_[NEVER, top[:-1]])
-    found = np.empty_like(top)
-    found[order] = top
-    return found
+    result = np.empty_like(top)
+    result[order] = top
+    return result
 
 
 def arrivals(timestamp_ms: Numbers, partition: Numbers, now_ms: int) -> Numbers:
@@ -148,8 +148,8 @@ def zone_of(event_ms: Numbers, timestamp_ms: Numbers) -> int | None:
     values, counts = np.unique(offset[near], return_counts=True)
     if not len(values) or counts.max() < _NEARLY_ALL * len(ahead):
         return None
-    found = int(values[counts.argmax()])
-    return found or None
+    offset_ms = int(values[counts.argmax()])
+    return offset_ms or None
 
 
 def zones_of(event_ms: Numbers, timestamp_ms: Numbers, partition: Numbers) -> dict[int, int]:
@@ -158,8 +158,8 @@ def zones_of(event_ms: Numbers, timestamp_ms: Numbers, partition: Numbers) -> di
         return {}
     numbers, first = np.unique(partition, return_index=True)
     each = zip(numbers.tolist(), np.split(event_ms, first[1:]), np.split(timestamp_ms, first[1:]), strict=True)
-    found = {number: zone_of(events, timestamps) for number, events, timestamps in each}
-    return {number: offset for number, offset in found.items() if offset is not None}
+    offsets = {number: zone_of(events, timestamps) for number, events, timestamps in each}
+    return {number: offset for number, offset in offsets.items() if offset is not None}
 
 
 def zone_sentences(zones: Mapping[int, int]) -> Iterator[str]:

@@ -78,10 +78,10 @@ class Sample:
     zones: tuple[tuple[int, int], ...] = ()
 
 
-Tell = Callable[[int, int], None]  # offsets read, and all that there are to read
+OnProgress = Callable[[int, int], None]  # offsets read, and all that there are to read
 
 
-def read_sample(options: SourceOptions, records: int, key: Field | None, tell: Tell) -> Sample:
+def read_sample(options: SourceOptions, records: int, key: Field | None, on_progress: OnProgress) -> Sample:
     """Read the newest records; raises InputError if there are none, and the client's errors."""
     now_ms = time.time_ns() // 1_000_000
     with closing(Cluster.connect(options.client)) as cluster:
@@ -91,7 +91,7 @@ def read_sample(options: SourceOptions, records: int, key: Field | None, tell: T
         first = {tp: min(offset, ends[tp]) for tp, offset in cluster.earliest(channels).items()}
         starts = newest(first, ends, records)
         ranges = [ChannelRange(channel=tp, start=starts[tp], end=ends[tp], counts=Counts(), axes={}) for tp in channels]
-        parts = _parts(cluster, ranges, options, key, (now_ms, tell))
+        parts = _parts(cluster, ranges, options, key, (now_ms, on_progress))
     topic = channels[0].topic
     if not parts:
         raise InputError(f"topic {topic} has no record in its {len(channels)} partitions: nothing to advise from")
@@ -105,8 +105,8 @@ def newest(
     starts, left = {}, records
     by_size = sorted(first, key=lambda tp: ends[tp] - first[tp])
     for number, tp in enumerate(by_size):
-        mine = min(ends[tp] - first[tp], left // (len(by_size) - number))
-        starts[tp], left = ends[tp] - mine, left - mine
+        share = min(ends[tp] - first[tp], left // (len(by_size) - number))
+        starts[tp], left = ends[tp] - share, left - share
     return starts
 
 
@@ -122,19 +122,23 @@ class _Part:
 
 
 def _parts(
-    cluster: Cluster, ranges: Sequence[ChannelRange], options: SourceOptions, key: Field | None, how: tuple[int, Tell]
+    cluster: Cluster,
+    ranges: Sequence[ChannelRange],
+    options: SourceOptions,
+    key: Field | None,
+    how: tuple[int, OnProgress],
 ) -> list[_Part]:
-    now_ms, tell = how
+    now_ms, on_progress = how
     columns = set() if key is None else {key.column}
-    wanted = wanted_columns(columns, options)
+    selection = wanted_columns(columns, options)
     at, total = [r.start for r in ranges], sum(r.end - r.start for r in ranges)
     judges = [_Judge(r.channel, options, key, now_ms) for r in ranges]
     field = None if key is None else FieldReader(key, _COLUMNS)
     parts = []
-    tell(0, total)
-    for which, records, _ in fetch(cluster, ranges, wanted, options.client.isolation, by_option(options)):
+    on_progress(0, total)
+    for which, records, _ in fetch(cluster, ranges, selection, options.client.isolation, by_option(options)):
         at[which] = records.next_offset
-        tell(sum(at) - sum(r.start for r in ranges), total)
+        on_progress(sum(at) - sum(r.start for r in ranges), total)
         if records.count:
             parts.append(judges[which].part(records, field))
     return sorted(parts, key=lambda part: part.partition)  # stable: the order of offsets stays
@@ -166,9 +170,9 @@ class _Judge:
             may = may_have_time(self._spec, records)
             if may is not None:
                 fate[~may] = TimeFate.TOMBSTONE
-        _, moving = self._guard.judge(records, {self._name: times}).moving[self._name]
-        if moving is not None:
-            fate[(fate == TimeFate.SOUND) & ~moving] = TimeFate.FUTURE
+        _, is_timely = self._guard.judge(records, {self._name: times}).moving[self._name]
+        if is_timely is not None:
+            fate[(fate == TimeFate.SOUND) & ~is_timely] = TimeFate.FUTURE
         long_past = (
             (fate == TimeFate.SOUND) & (ms >= 0) & (ms < _YEAR_1971_MS) & (records.timestamp_ms >= _YEAR_1990_MS)
         )
@@ -198,17 +202,17 @@ def _batch(records: Records) -> pa.RecordBatch:
     )
 
 
-def _sample(parts: Sequence[_Part], channels: Sequence[TopicPartition], cut: set[int], now_ms: int) -> Sample:
+def _sample(parts: Sequence[_Part], channels: Sequence[TopicPartition], cut_off: set[int], now_ms: int) -> Sample:
     partition = np.concatenate([np.full(len(part.fate), part.partition, np.int64) for part in parts])
     event_ms, timestamp_ms = (np.concatenate([getattr(part, name) for part in parts]) for name in _TIMES)
     arrival_ms = arrivals(timestamp_ms, partition, now_ms)
     first = np.flatnonzero(np.r_[True, np.diff(partition) != 0])
     # What a partition lost before its first record here is unknown: counting begins where all are complete.
-    complete = [int(arrival_ms[row]) for row in first if int(partition[row]) in cut]
+    complete = [int(arrival_ms[row]) for row in first if int(partition[row]) in cut_off]
     keys = None
     if parts[0].key is not None:
-        found = pa.chunked_array([part.key for part in parts]).combine_chunks()
-        keys = found.dictionary_encode(null_encoding="encode").indices.to_numpy().astype(np.int64)
+        key_column = pa.chunked_array([part.key for part in parts]).combine_chunks()
+        keys = key_column.dictionary_encode(null_encoding="encode").indices.to_numpy().astype(np.int64)
     fate = np.concatenate([part.fate for part in parts])
     has_time = (fate == TimeFate.SOUND) | (fate == TimeFate.FUTURE)
     return Sample(

@@ -43,12 +43,12 @@ class AdviceRequest:
 def options_of(advice: Advice, request: AdviceRequest) -> dict[str, str]:
     """Return the options of the source to set."""
     timeout = advice.idle.timeout_ms
-    found = {
+    options = {
         **request.event_time,
         "watermarkLag": _span(advice.lag_ms),
         "idleTimeout": "none" if timeout is None else span_text(timeout),
     }
-    return found | ({"maxEventTimeAhead": AHEAD} if advice.fates[TimeFate.FUTURE] else {})
+    return options | ({"maxEventTimeAhead": AHEAD} if advice.fates[TimeFate.FUTURE] else {})
 
 
 def as_json(advice: Advice, request: AdviceRequest) -> str:
@@ -56,7 +56,7 @@ def as_json(advice: Advice, request: AdviceRequest) -> str:
     return json.dumps({
         "topic": request.topic,
         "records": advice.records,
-        "counted": advice.counted,
+        "counted": advice.record_count,
         "begin_ms": advice.begin_ms,
         "end_ms": advice.end_ms,
         "arrival": "LogAppendTime" if advice.appended else "CreateTime",
@@ -67,7 +67,7 @@ def as_json(advice: Advice, request: AdviceRequest) -> str:
         "zones": [{"partition": number, "ahead_ms": ahead_ms} for number, ahead_ms in advice.zones],
         "lags": [
             {"lag_ms": lag} | {
-                _name(way): {"late": losses.late(lag), "dropped": losses.dropped(lag)}
+                _name(way): {"late": losses.late(lag), "dropped": losses.dropped_count(lag)}
                 for way, losses in advice.ways.items()
             }
             for lag in LAGS_MS
@@ -108,9 +108,9 @@ def warnings_of(advice: Advice, request: AdviceRequest) -> Iterator[str]:
         )
     # None of n records late: the true share is below 3/n in 95 of 100 cases (the rule of three).
     least = math.ceil(_RULE_OF_THREE / (request.share / 100)) if request.share else 0
-    if advice.counted < least:
+    if advice.record_count < least:
         yield (
-            f"warning: {advice.counted:,} records are too few to tell a share of {request.share:.3g} %: at least "
+            f"warning: {advice.record_count:,} records are too few to tell a share of {request.share:.3g} %: at least "
             f"{least:,} are needed"
         )
 
@@ -118,7 +118,8 @@ def warnings_of(advice: Advice, request: AdviceRequest) -> Iterator[str]:
 def _about(advice: Advice, request: AdviceRequest) -> Iterator[str]:
     yield (
         f"topic {request.topic}: the newest {advice.records:,} records of {len(advice.partitions)} partitions, arrived "
-        f"from {iso_text(advice.begin_ms)} to {iso_text(advice.end_ms)}; {advice.counted:,} of them are counted below"
+        f"from {iso_text(advice.begin_ms)} to {iso_text(advice.end_ms)}; {advice.record_count:,} of them are counted "
+        "below"
     )
     stamped = "brokers stamped them (LogAppendTime)" if advice.appended else "producers stamped them (CreateTime)"
     yield f"order of arrival: by offset within a partition, by record timestamp across partitions; {stamped}"
@@ -143,7 +144,7 @@ def _losses(advice: Advice, request: AdviceRequest) -> Table:
         table.add_column(f"{_HEADS[way]}: late", justify="right")
         table.add_column("dropped", justify="right")
     for lag_ms in LAGS_MS:
-        counts = ((losses.late(lag_ms), losses.dropped(lag_ms)) for losses in advice.ways.values())
+        counts = ((losses.late(lag_ms), losses.dropped_count(lag_ms)) for losses in advice.ways.values())
         cells = (f"{count:,} {100 * advice.share(count):.3g}%" for pair in counts for count in pair)
         table.add_row(_span(lag_ms), *cells)
     return table
@@ -177,8 +178,8 @@ def _conclusions(advice: Advice, request: AdviceRequest) -> Iterator[str]:
         f"{_span(losses.least_lag_ms(advice.most_late))} with {_HEADS[way]}" for way, losses in advice.ways.items()
     )
     yield (
-        f"watermarkLag {_span(advice.lag_ms)} leaves {_counted(advice, advice.late)} of the records late behind their "
-        "own partition's watermark; the query's watermark is the lowest of these, so no more are late"
+        f"watermarkLag {_span(advice.lag_ms)} leaves {_count_text(advice, advice.late)} of the records late behind "
+        "their own partition's watermark; the query's watermark is the lowest of these, so no more are late"
     )
     idle = advice.idle
     if idle.timeout_ms is None:
@@ -189,14 +190,14 @@ def _conclusions(advice: Advice, request: AdviceRequest) -> Iterator[str]:
     else:
         yield (
             f"idleTimeout {span_text(idle.timeout_ms)}: {idle.silences:,} silences of a partition were longer, after "
-            f"which at most {_counted(advice, idle.late)} of the records come late; a partition that falls silent for "
-            "good holds the others for that long"
+            f"which at most {_count_text(advice, idle.late)} of the records come late; a partition that falls silent "
+            "for good holds the others for that long"
         )
     yield from warnings_of(advice, request)
     yield "options of the source:"
 
 
-def _counted(advice: Advice, count: int) -> str:
+def _count_text(advice: Advice, count: int) -> str:
     return f"{count:,} ({100 * advice.share(count):.3g} %)"
 
 

@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     for finding in findings:
         print(finding.line(), flush=True)
     if options:
-        for finding in cluster.looked(options, args.topic, args.target, args.group):
+        for finding in cluster.findings_of(options, args.topic, args.target, args.group):
             print(finding.line(), flush=True)
             findings.append(finding)
     if schemas:
@@ -89,5 +89,5 @@ def _defaults(variables: dict[str, str]) -> dict[str, str]:
     path = Path(home or "", "spark-defaults.conf")
     if not home or not path.is_file():
         return {}
-    words = (line.split(None, 1) for line in path.read_text(encoding="utf-8").splitlines())
-    return {pair[0]: pair[1].strip() for pair in words if len(pair) == 2 and not pair[0].startswith("#")}
+    pairs = (line.split(None, 1) for line in path.read_text(encoding="utf-8").splitlines())
+    return {pair[0]: pair[1].strip() for pair in pairs if len(pair) == 2 and not pair[0].startswith("#")}

@@ -30,12 +30,12 @@ _NO_LEADER = -1
 def advertised(cluster: Cluster) -> Iterator[Finding]:
     """Check that each broker can be reached where it says that it is."""
     for node, host, port in cluster.connection.advertised:
-        found, why = f"advertised as {host}:{port}", _not_reached(cluster, host, port)
+        address, why = f"advertised as {host}:{port}", _not_reached(cluster, host, port)
         if why is None:
-            yield ok(f"broker {node}", f"{found}, which answers")
+            yield ok(f"broker {node}", f"{address}, which answers")
         else:
             yield fail(
-                f"broker {node}", f"the bootstrap address answers, and this broker is {found}, which {why}",
+                f"broker {node}", f"the bootstrap address answers, and this broker is {address}, which {why}",
                 "set advertised.listeners of the broker to an address that the driver and all workers reach",
             )  # fmt: skip
 
@@ -59,7 +59,7 @@ def _not_reached(cluster: Cluster, host: str, port: int) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    what: str
+    subject: str
     topic: str
     factor: str
     without: str
@@ -79,25 +79,25 @@ def coordinator(cluster: Cluster, kind: _Kind) -> Finding:
     """Check that groups or transactions have a coordinator: the leader of a partition of Kafka's own topic."""
     try:
         leaders = _leaders(cluster, kind.topic)
-        count, wanted = len(cluster.connection.advertised), None if leaders else _factor(cluster, kind.factor)
+        count, replicas = len(cluster.connection.advertised), None if leaders else _factor(cluster, kind.factor)
     except KeyedwmError as error:
-        return fail(kind.what, error.message, error.advice)
+        return fail(kind.subject, error.message, error.advice)
     if _NO_LEADER in leaders:
-        gone = f"{leaders.count(_NO_LEADER)} of {len(leaders)} partitions of {kind.topic} have no leader"
-        return fail(kind.what, f"{gone}: {kind.without}", "start the brokers that are down")
-    if wanted is not None and wanted > count:
-        cannot = f"{kind.topic} cannot be made, as {kind.factor} is {wanted} and there are {count} brokers"
-        return fail(kind.what, f"{cannot}: {kind.without}", f"set {kind.factor} of the brokers to {count} at most")
-    found = f"{kind.topic} has {len(leaders)} partitions"
-    return ok(kind.what, found if leaders else f"brokers make {kind.topic} for the first query that needs it")
+        problem = f"{leaders.count(_NO_LEADER)} of {len(leaders)} partitions of {kind.topic} have no leader"
+        return fail(kind.subject, f"{problem}: {kind.without}", "start the brokers that are down")
+    if replicas is not None and replicas > count:
+        cannot = f"{kind.topic} cannot be made, as {kind.factor} is {replicas} and there are {count} brokers"
+        return fail(kind.subject, f"{cannot}: {kind.without}", f"set {kind.factor} of the brokers to {count} at most")
+    count_text = f"{kind.topic} has {len(leaders)} partitions"
+    return ok(kind.subject, count_text if leaders else f"brokers make {kind.topic} for the first query that needs it")
 
 
 def _leaders(cluster: Cluster, topic: str) -> list[int]:
     topics = [MetadataRequest.MetadataRequestTopic(name=topic)]
     request = MetadataRequest(topics=topics, allow_auto_topic_creation=False, max_version=12)
     answer = call_with_retries(cluster.connection, None, request, f"reading the partitions of {topic}")
-    found = [one for one in answer.topics if one.name == topic and Code.of(one.error_code) is Code.NONE]
-    return [part.leader_id for one in found for part in one.partitions]
+    entries = [one for one in answer.topics if one.name == topic and Code.of(one.error_code) is Code.NONE]
+    return [part.leader_id for one in entries for part in one.partitions]
 
 
 def _factor(cluster: Cluster, name: str) -> int | None:

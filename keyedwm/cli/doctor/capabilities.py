@@ -14,18 +14,18 @@ from keyedwm.kafka.requests.versions import LOSSES, Use
 _FIX = "use brokers that offer newer requests, or do without: docs/reference/versions.md"
 
 
-def capabilities(offered: Mapping[int, int], uses: Mapping[Use, bool]) -> Iterator[Finding]:
+def capabilities(api_versions: Mapping[int, int], uses: Mapping[Use, bool]) -> Iterator[Finding]:
     """Check each use and each of its checks; uses: whether the query needs it.
 
-    offered: the newest version of each request, by API key.
+    api_versions: the newest version of each request, by API key.
     """
     for use, is_needed in uses.items():
-        absent = versions.absent_sentence(use, offered)
+        absent = versions.absent_sentence(use, api_versions)
         if absent is not None:
             yield fail(use.value, absent, _FIX) if is_needed else warn(use.value, absent, _FIX)
             continue
-        lost = versions.losses(use, offered)
+        losses = versions.losses(use, api_versions)
         yield ok(use.value, "all requests that it needs are offered")
         for check in dict.fromkeys(loss.check for loss in LOSSES if loss.use is use):
-            found = [loss.consequence for loss in lost if loss.check == check]
-            yield warn(check, "; ".join(found), _FIX) if found else ok(check, "works with these brokers")
+            consequences = [loss.consequence for loss in losses if loss.check == check]
+            yield warn(check, "; ".join(consequences), _FIX) if consequences else ok(check, "works with these brokers")

@@ -27,7 +27,7 @@ _LIMIT_MS = 10_000
 _DAY_MS = 86_400_000
 _AHEAD_MS = 10_000
 _SETTINGS = ("retention.ms", "cleanup.policy", "message.timestamp.type", "max.message.bytes")
-_OURS = ("groupIdPrefix", "transactionalIdPrefix")
+_SINK_OPTIONS = ("groupIdPrefix", "transactionalIdPrefix")
 
 
 def look(
@@ -37,13 +37,13 @@ def look(
 
     topics, targets: what the query reads and writes. group: its consumer group, None for the one that the options give.
     """
-    others = [name for name in options if not name.lower().startswith(("kafka.", *map(str.lower, _OURS)))]
+    others = [name for name in options if not name.lower().startswith(("kafka.", *map(str.lower, _SINK_OPTIONS)))]
     settings = {name.lower(): value for name, value in options.items()}
-    group_prefix, id_prefix = (settings.pop(name.lower(), None) for name in _OURS)
+    group_prefix, id_prefix = (settings.pop(name.lower(), None) for name in _SINK_OPTIONS)
     if others:
-        known = f"kafka.* options, {' and '.join(_OURS)} are expected"
-        meant = others[0].lower() in KNOWN
-        fix = f"did you mean kafka.{others[0].lower()}?" if meant else "leave it out"
+        known = f"kafka.* options, {' and '.join(_SINK_OPTIONS)} are expected"
+        is_property = others[0].lower() in KNOWN
+        fix = f"did you mean kafka.{others[0].lower()}?" if is_property else "leave it out"
         yield fail("options", f"{others[0]} does not concern the cluster; {known}", fix)
         return
     kafka = {name.removeprefix("kafka."): value for name, value in settings.items()}
@@ -60,29 +60,29 @@ def look(
         return
     with closing(cluster):
         yield version(config, cluster.connection.broker_version)
-        offered = cluster.connection.api_versions
+        api_versions = cluster.connection.api_versions
         uses = {Use.SOURCE: bool(topics or not targets), Use.SINK: bool(targets), Use.EXACTLY_ONCE: bool(targets)}
-        yield from capabilities(offered, uses)
-        if missing(Use.SOURCE, offered):
+        yield from capabilities(api_versions, uses)
+        if missing(Use.SOURCE, api_versions):
             return
-        reached = list(brokers.advertised(cluster))
-        yield from reached
-        if reached and all(finding.fails for finding in reached):
+        findings = list(brokers.advertised(cluster))
+        yield from findings
+        if findings and all(finding.fails for finding in findings):
             return  # all other requests go there
         if topics or group:
             yield brokers.coordinator(cluster, brokers.GROUPS)
-        if targets and not missing(Use.EXACTLY_ONCE, offered):
+        if targets and not missing(Use.EXACTLY_ONCE, api_versions):
             yield brokers.coordinator(cluster, brokers.TRANSACTIONS)
         for topic in topics:
             yield from _topic(cluster, topic)
         if topics or group:
             group_id = group or kafka.get("group.id") or f"{group_prefix or 'keyedwm'}-doctor"
             yield rights.on_group(cluster, group_id)
-        for topic in targets if not missing(Use.EXACTLY_ONCE, offered) else ():
+        for topic in targets if not missing(Use.EXACTLY_ONCE, api_versions) else ():
             yield from rights.on_target(cluster, topic, id_prefix)
 
 
-def looked(options: Mapping[str, str], *checks: Any) -> Iterator[Finding]:
+def findings_of(options: Mapping[str, str], *checks: Any) -> Iterator[Finding]:
     """As `look`; an error between the checks is the last finding, and does not hide those before it."""
     try:
         yield from look(options, *checks)
@@ -90,49 +90,49 @@ def looked(options: Mapping[str, str], *checks: Any) -> Iterator[Finding]:
         yield fail("cluster", error.message, error.advice)
 
 
-def version(config: ClientConfig, found: Sequence[int]) -> Finding:
+def version(config: ClientConfig, numbers: Sequence[int]) -> Finding:
     """Name the version of the broker that answered, which no broker says: it follows from the requests it knows."""
     answer = f"answers at {config.addresses} with {config.security.protocol.value}"
-    return ok("broker", f"{answer}, requests as of Kafka {'.'.join(map(str, found))}")
+    return ok("broker", f"{answer}, requests as of Kafka {'.'.join(map(str, numbers))}")
 
 
 def unreachable(error: KeyedwmError) -> Finding:
     """Say why no broker answered."""
-    found, _, setting = error.message.partition(": set ")
+    problem, _, setting = error.message.partition(": set ")
     if setting and isinstance(error, OptionError):
-        return fail("broker", found, f"set {setting}")
-    found, _, checks = error.message.partition("): check ")
+        return fail("broker", problem, f"set {setting}")
+    problem, _, checks = error.message.partition("): check ")
     if checks:
-        return fail("broker", f"{found})", f"check {checks}; is a broker running there?")
+        return fail("broker", f"{problem})", f"check {checks}; is a broker running there?")
     return fail("broker", error.message, error.advice)
 
 
 def _topic(cluster: Cluster, topic: str) -> Iterator[Finding]:
-    what = f"topic {topic}"
+    subject = f"topic {topic}"
     try:
         partitions = cluster.partitions([topic])[topic]
         places = [(topic, number) for number in partitions]
         first, last = cluster.earliest(places), cluster.latest(places)
     except KeyedwmError as error:
         yield rights.unreadable(
-            cluster, topic, what, error, "create it, or give this user the right to DESCRIBE and READ it"
+            cluster, topic, subject, error, "create it, or give this user the right to DESCRIBE and READ it"
         )
         return
-    yield ok(what, f"{len(partitions)} partitions, {sum(last.values()) - sum(first.values())} offsets")
+    yield ok(subject, f"{len(partitions)} partitions, {sum(last.values()) - sum(first.values())} offsets")
     yield rights.on_source_topic(cluster, topic)
-    yield clocks(what, cluster.by_timestamp(dict.fromkeys(places, time.time_ns() // 1_000_000 + _AHEAD_MS)))
-    yield from settings_of_topic(what, _described(cluster, topic))
+    yield clocks(subject, cluster.by_timestamp(dict.fromkeys(places, time.time_ns() // 1_000_000 + _AHEAD_MS)))
+    yield from settings_of_topic(subject, _described(cluster, topic))
 
 
-def clocks(what: str, ahead: Mapping[TopicPartition, int | None]) -> Finding:
+def clocks(subject: str, ahead: Mapping[TopicPartition, int | None]) -> Finding:
     """Check for records that are stamped later than now; `ahead`: the first such offset of each partition."""
-    found = [f"{tp} at offset {offset}" for tp, offset in sorted(ahead.items()) if offset is not None]
-    if not found:
-        return ok(what, f"no record is stamped more than {_AHEAD_MS // 1_000} s ahead of this machine's clock")
+    places = [f"{tp} at offset {offset}" for tp, offset in sorted(ahead.items()) if offset is not None]
+    if not places:
+        return ok(subject, f"no record is stamped more than {_AHEAD_MS // 1_000} s ahead of this machine's clock")
     return warn(
-        what,
+        subject,
         f"clocks are apart: records are stamped more than {_AHEAD_MS // 1_000} s ahead of this machine's clock "
-        f"({', '.join(found)})",
+        f"({', '.join(places)})",
         "synchronise the clocks of producers, brokers and this machine (NTP); with eventTime=timestamp, and with "
         "policies that follow the clock, watermarks are wrong by as much",
     )  # fmt: skip
@@ -153,29 +153,29 @@ def _described(cluster: Cluster, topic: str) -> dict[str, str | None] | None:
     return {setting.name: setting.value for setting in sound[0].configs} if sound else None
 
 
-def settings_of_topic(what: str, found: Mapping[str, str | None] | None) -> Iterator[Finding]:
+def settings_of_topic(subject: str, settings: Mapping[str, str | None] | None) -> Iterator[Finding]:
     """Check the settings of a topic that lose records, times or messages; one that is no number is not told."""
-    if found is None:
+    if settings is None:
         yield warn(
-            what, "its settings cannot be read", "give this user DESCRIBE_CONFIGS on the topic, or ask its owner"
+            subject, "its settings cannot be read", "give this user DESCRIBE_CONFIGS on the topic, or ask its owner"
         )
         return
-    retention_ms = number_of(found.get("retention.ms"))
+    retention_ms = number_of(settings.get("retention.ms"))
     if retention_ms is not None and retention_ms < _DAY_MS:
         yield warn(
-            what, f"records are deleted after {retention_ms} ms (retention.ms)",
+            subject, f"records are deleted after {retention_ms} ms (retention.ms)",
             "keep them longer than a query may be down, or failOnDataLoss fails it",
         )  # fmt: skip
-    if "compact" in (found.get("cleanup.policy") or ""):
+    if "compact" in (settings.get("cleanup.policy") or ""):
         yield warn(
-            what, "cleanup.policy=compact removes older records of a key",
+            subject, "cleanup.policy=compact removes older records of a key",
             "read it only where the newest value of a key is enough",
         )  # fmt: skip
-    if found.get("message.timestamp.type") == "LogAppendTime":
+    if settings.get("message.timestamp.type") == "LogAppendTime":
         yield warn(
-            what, "message.timestamp.type=LogAppendTime: timestamps are those of arrival",
+            subject, "message.timestamp.type=LogAppendTime: timestamps are those of arrival",
             "set eventTime to a field of the record (json:$.a.b, avro:$.a.b, proto:$.a.b, key:$.a or header:NAME)",
         )  # fmt: skip
-    largest = number_of(found.get("max.message.bytes"))
+    largest = number_of(settings.get("max.message.bytes"))
     answer = "is not told" if largest is None else f"is {largest} bytes"
-    yield ok(what, f"the largest batch it takes {answer}")
+    yield ok(subject, f"the largest batch it takes {answer}")

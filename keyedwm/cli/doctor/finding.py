@@ -19,13 +19,13 @@ class Finding:
     """A thing that was looked at, and its state; `fix` says what to do unless all is well."""
 
     verdict: Verdict
-    what: str
-    found: str
+    subject: str
+    state: str
     fix: str = ""
 
     def __post_init__(self) -> None:
         if bool(self.fix) == (self.verdict is Verdict.OK):
-            raise ValueError(f"{self.what}: a fix stands beside a warning or a failure, and nowhere else")
+            raise ValueError(f"{self.subject}: a fix stands beside a warning or a failure, and nowhere else")
 
     @property
     def fails(self) -> bool:
@@ -34,20 +34,20 @@ class Finding:
 
     def line(self) -> str:
         """Return the verdict, what was looked at, what was found and the fix."""
-        line = f"{self.verdict.value:<4}  {self.what}: {self.found}"
+        line = f"{self.verdict.value:<4}  {self.subject}: {self.state}"
         return f"{line} -> {self.fix}" if self.fix else line
 
 
-def ok(what: str, found: str) -> Finding:
+def ok(subject: str, state: str) -> Finding:
     """All is well."""
-    return Finding(Verdict.OK, what, found)
+    return Finding(Verdict.OK, subject, state)
 
 
-def warn(what: str, found: str, fix: str) -> Finding:
+def warn(subject: str, state: str, fix: str) -> Finding:
     """A query runs, and something will hurt."""
-    return Finding(Verdict.WARN, what, found, fix)
+    return Finding(Verdict.WARN, subject, state, fix)
 
 
-def fail(what: str, found: str, fix: str) -> Finding:
+def fail(subject: str, state: str, fix: str) -> Finding:
     """A query will not run."""
-    return Finding(Verdict.FAIL, what, found, fix)
+    return Finding(Verdict.FAIL, subject, state, fix)

@@ -26,11 +26,11 @@ _MANY_PARTITIONS = 64
 
 def look(variables: Mapping[str, str]) -> Iterator[Finding]:
     """Check Python, Java, the packages, the Python that Spark will start, and the cache of compiled code."""
-    found = ".".join(map(str, sys.version_info[:3]))
+    python = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info >= _LEAST_PYTHON:
-        yield ok("Python", f"{found} at {sys.executable}")
+        yield ok("Python", f"{python} at {sys.executable}")
     else:
-        yield fail("Python", found, "install Python 3.10 or newer")
+        yield fail("Python", python, "install Python 3.10 or newer")
     yield java()
     yield ok("keyedwm", keyedwm.__version__)
     yield from packages()
@@ -44,8 +44,8 @@ def java() -> Finding:
     try:
         path = find_java()
     except JavaError as error:
-        found, _, fix = error.message.partition(": install ")
-        return fail("Java", found, f"install {fix or 'Java 17 or 21'}")
+        problem, _, fix = error.message.partition(": install ")
+        return fail("Java", problem, f"install {fix or 'Java 17 or 21'}")
     return ok("Java", f"{java_version(path)} at {path}")
 
 
@@ -54,25 +54,25 @@ def packages() -> Iterator[Finding]:
     right = []
     for text in requires("keyedwm") or []:
         need, _, marker = (part.strip() for part in text.partition(";"))
-        named = _NEED.match(need.replace(" ", ""))
-        if marker or named is None:
+        match = _NEED.match(need.replace(" ", ""))
+        if marker or match is None:
             continue
-        name, bounds = named.groups()
+        name, bounds = match.groups()
         try:
-            found = version(name)
+            installed = version(name)
         except PackageNotFoundError:
             yield fail(name, "not installed", f"pip install '{need}'")
             continue
-        if meets(found, bounds):
-            right.append(f"{name} {found}")
+        if meets(installed, bounds):
+            right.append(f"{name} {installed}")
         else:
-            yield fail(name, f"{found}, {bounds} is expected", f"pip install '{need}'")
+            yield fail(name, f"{installed}, {bounds} is expected", f"pip install '{need}'")
     yield ok("packages", ", ".join(sorted(right)))
 
 
-def meets(found: str, bounds: str) -> bool:
+def meets(installed: str, bounds: str) -> bool:
     """Whether a version lies within bounds such as `>=2.2,<3`."""
-    have = _numbers(found)
+    have = _numbers(installed)
     for sign, text in _BOUND.findall(bounds):
         bound = _numbers(text)
         least = max(len(have), len(bound))
@@ -95,21 +95,21 @@ def interpreter(variables: Mapping[str, str]) -> Finding:
         warnings.simplefilter("ignore", RuntimeWarning)
         from keyedwm.spark.setup.interpreter import LOOKUP, WORKERS, complaint
     sentence = complaint(variables.get, too_late=False)
-    what = "Python of Spark"
+    subject = "Python of Spark"
     if sentence is None:
-        return ok(what, "the one that keyedwm is installed in")
-    found, _, fix = sentence.partition(": ")
+        return ok(subject, "the one that keyedwm is installed in")
+    problem, _, fix = sentence.partition(": ")
     if WORKERS in variables or LOOKUP in variables:
-        return fail(what, found, fix)
+        return fail(subject, problem, fix)
     return warn(
-        what, f"{WORKERS} is unset, so spark-submit and the pyspark shell start another Python",
+        subject, f"{WORKERS} is unset, so spark-submit and the pyspark shell start another Python",
         f"export {WORKERS}={sys.executable}, or import keyedwm.spark before a script creates its session",
     )  # fmt: skip
 
 
 def lookup() -> Finding:
     """Check that Spark's search for formats gets past an archive on the path (issue 121342 of CPython, in 3.13)."""
-    what = 'search for format("keyedwm")'
+    subject = 'search for format("keyedwm")'
     with TemporaryDirectory() as directory:
         archive = Path(directory) / "archive.zip"
         with ZipFile(archive, "w") as file:
@@ -120,24 +120,24 @@ def lookup() -> Finding:
             list(pkgutil.iter_importer_modules(importer))  # type: ignore[attr-defined]
         except KeyError:
             return warn(
-                what, "this Python cannot list an archive such as pyspark.zip, so load() says DATA_SOURCE_NOT_FOUND",
+                subject, "this Python cannot list an archive such as pyspark.zip, so load() says DATA_SOURCE_NOT_FOUND",
                 "from pyspark_wm_source import DefaultSource; spark.dataSource.register(DefaultSource)",
             )  # fmt: skip
-    return ok(what, "gets past archives on the path")
+    return ok(subject, "gets past archives on the path")
 
 
 def cache(variables: Mapping[str, str]) -> Finding:
     """Check that compiled code can be kept, in a directory that only this user can write."""
-    what = "cache of compiled code"
+    subject = "cache of compiled code"
     fix = "set NUMBA_CACHE_DIR to a directory of this user with mode 0700, on the workers too"
     refused = []
     for place in compiled.places(variables):
         why = private_dirs.unsafe(place)
         if why is None:
-            return ok(what, str(place))
+            return ok(subject, str(place))
         refused.append(f"{place} {why}")
     return warn(
-        what,
+        subject,
         f"{'; '.join(refused) or private_dirs.NO_PLACE}, so every worker process compiles anew (some seconds)",
         fix,
     )
@@ -159,12 +159,12 @@ def look_at_settings(conf: Mapping[str, str]) -> Iterator[Finding]:
     if provider and provider.endswith("RocksDBStateStoreProvider"):
         yield ok("state store", "RocksDB")
     else:
-        found = f"{PROVIDER} is {provider or 'not set'}, and keyedwm.spark.aggregate needs RocksDB"
-        yield warn("state store", found, f"set {PROVIDER}={ROCKSDB}, as recommended_conf() does")
+        state = f"{PROVIDER} is {provider or 'not set'}, and keyedwm.spark.aggregate needs RocksDB"
+        yield warn("state store", state, f"set {PROVIDER}={ROCKSDB}, as recommended_conf() does")
     partitions = conf.get(PARTITIONS, "200")
     if partitions.isascii() and partitions.isdecimal() and int(partitions) <= _MANY_PARTITIONS:
         yield ok("shuffle partitions", partitions)
     else:
-        found = f"{PARTITIONS} is {partitions}{'' if PARTITIONS in conf else ' (the default)'}"
+        state = f"{PARTITIONS} is {partitions}{'' if PARTITIONS in conf else ' (the default)'}"
         fix = "set it to about the number of cores before the first run: the checkpoint keeps it"
-        yield warn("shuffle partitions", found, fix)
+        yield warn("shuffle partitions", state, fix)

@@ -80,23 +80,23 @@ def may_write_transactions(connection: Connection, transactional_id: str) -> boo
 
 def on_source_topic(cluster: Cluster, topic: str) -> Finding:
     """Check what a source needs of a topic that it reads."""
-    what = f"rights on {topic}"
+    subject = f"rights on {topic}"
     allowed = allowed_on_topic(cluster.connection, topic)
     if allowed is None:
-        return _untold(what)
+        return _untold(subject)
     if Operation.READ not in allowed:
-        return fail(what, "this user may not read it", f"grant READ on topic {topic}")
-    return ok(what, "may be read")
+        return fail(subject, "this user may not read it", f"grant READ on topic {topic}")
+    return ok(subject, "may be read")
 
 
-def unreadable(cluster: Cluster, topic: str, what: str, error: KeyedwmError, otherwise: str) -> Finding:
+def unreadable(cluster: Cluster, topic: str, subject: str, error: KeyedwmError, otherwise: str) -> Finding:
     """Say why a topic cannot be looked at, and which one was likely meant; otherwise: the fix where brokers answer."""
     if isinstance(error, UnavailableError):
-        return fail(what, error.message, error.advice)
+        return fail(subject, error.message, error.advice)
     if isinstance(error, UnknownTopicError):
-        meant = with_nearest(cluster, [topic]) or error
-        return fail(what, meant.message.partition(": ")[2], otherwise)
-    return fail(what, error.message, otherwise)
+        cause = with_nearest(cluster, [topic]) or error
+        return fail(subject, cause.message.partition(": ")[2], otherwise)
+    return fail(subject, error.message, otherwise)
 
 
 def on_group(cluster: Cluster, group: str) -> Finding:
@@ -115,19 +115,19 @@ def on_target(cluster: Cluster, topic: str, id_prefix: str | None) -> Iterator[F
 
     id_prefix: transactionalIdPrefix, None where it is not set and ids begin with the query's id.
     """
-    what = f"target {topic}"
+    subject = f"target {topic}"
     try:
         partitions = cluster.partitions([topic])[topic]
     except KeyedwmError as error:
-        yield unreadable(cluster, topic, what, error, f"create it, or grant WRITE on topic {topic}")
+        yield unreadable(cluster, topic, subject, error, f"create it, or grant WRITE on topic {topic}")
         return
     allowed = allowed_on_topic(cluster.connection, topic)
     if allowed is None:
-        yield _untold(what)
+        yield _untold(subject)
     elif Operation.WRITE not in allowed:
-        yield fail(what, "this user may not write to it", f"grant WRITE on topic {topic}")
+        yield fail(subject, "this user may not write to it", f"grant WRITE on topic {topic}")
     else:
-        yield ok(what, f"{len(partitions)} partitions, may be written")
+        yield ok(subject, f"{len(partitions)} partitions, may be written")
     yield _transactions(cluster, id_prefix)
     yield from _optional(cluster, topic, allowed, id_prefix)
 
@@ -169,8 +169,8 @@ def _optional(
         yield ok("transactionTimeout", f"brokers allow {longest_ms} ms at most")
 
 
-def _untold(what: str) -> Finding:
-    return warn(what, "the broker does not say what this user may do", "ask its owner for the rights of the query")
+def _untold(subject: str) -> Finding:
+    return warn(subject, "the broker does not say what this user may do", "ask its owner for the rights of the query")
 
 
 def _unused(id_prefix: str | None) -> str:

@@ -16,7 +16,7 @@ from keyedwm.registry.options import NO_CACHE, RegistryConfig
 
 _LIMIT_MS = 10_000
 _FREE = "NONE"
-_WHAT = "schema registry"
+_REGISTRY = "schema registry"
 
 
 def look(options: Mapping[str, str], topics: Sequence[str]) -> Iterator[Finding]:
@@ -30,29 +30,29 @@ def look(options: Mapping[str, str], topics: Sequence[str]) -> Iterator[Finding]
     registry = Registry(replace(config, cache=NO_CACHE, timeout_ms=min(_LIMIT_MS, config.timeout_ms)))
     try:
         registry.reach()
-        yield ok(_WHAT, f"answers at {config}")
+        yield ok(_REGISTRY, f"answers at {config}")
         for topic in topics:
             yield from _subject(registry, f"{topic}-value")
     except KeyedwmError as error:
-        yield fail(_WHAT, error.message, error.advice)
+        yield fail(_REGISTRY, error.message, error.advice)
 
 
 def _subject(registry: Registry, subject: str) -> Iterator[Finding]:
-    what = f"subject {subject}"
+    title = f"subject {subject}"
     newest = registry.latest(subject)
     if newest is None:
         near = nearest(subject, registry.subjects(), similarity=0.8)
         yield warn(
-            what, "the schema registry has no such subject" + (f"; there is {near}" if near else ""),
+            title, "the schema registry has no such subject" + (f"; there is {near}" if near else ""),
             "register a schema, or write a first value, unless the producers name their subjects otherwise",
         )  # fmt: skip
         return
-    yield ok(what, f"version {newest.version} is schema {newest.schema.schema_id}, {newest.schema.kind.value}")
+    yield ok(title, f"version {newest.version} is schema {newest.schema.schema_id}, {newest.schema.kind.value}")
     level = registry.compatibility(subject)
     if level == _FREE:
         yield warn(
-            what, "its compatibility is NONE: a writer may register a schema without the fields that a query reads",
+            title, "its compatibility is NONE: a writer may register a schema without the fields that a query reads",
             "set it to BACKWARD or stricter",
         )  # fmt: skip
     elif level is not None:
-        yield ok(what, f"its compatibility is {level}")
+        yield ok(title, f"its compatibility is {level}")

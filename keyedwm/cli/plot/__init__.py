@@ -66,12 +66,12 @@ def run(args: argparse.Namespace) -> int:
 
     from keyedwm.cli.plot.read import histories_of
 
-    found = histories_of(args.path, reach, batches).slowest(partitions)
+    histories = histories_of(args.path, reach, batches).slowest(partitions)
     try:
-        _write(found, out)
+        _write(histories, out)
     except OSError as error:
         raise UnavailableError(f"-o {out} cannot be written: {words_of(error)}") from error
-    print(printable(f"{out}: {found.summary()}"))
+    print(printable(f"{out}: {histories.summary()}"))
     return 0
 
 
@@ -88,12 +88,12 @@ def _writable(name: str) -> Path:
     return out
 
 
-def _write(found: Histories, out: Path) -> None:
+def _write(histories: Histories, out: Path) -> None:
     if out.suffix.lower() == _PAGE:
         from keyedwm.cli.plot.page import page_of
 
-        out.write_text(page_of(found), encoding="utf-8")
+        out.write_text(page_of(histories), encoding="utf-8")
         return
     from keyedwm.cli.plot.image import draw
 
-    draw(found, out)
+    draw(histories, out)

@@ -88,8 +88,8 @@ class History:
         Partitions that never had a watermark are the slowest.
         """
         ranked = sorted(self.tracks, key=lambda one: (one.last_ms is not None, one.last_ms or 0))[:most]
-        kept = {one.name for one in ranked}
-        tracks = tuple(one for one in self.tracks if one.name in kept)
+        names = {one.name for one in ranked}
+        tracks = tuple(one for one in self.tracks if one.name in names)
         return replace(self, tracks=tracks, left_out=self.left_out + len(self.tracks) - len(tracks))
 
 

@@ -27,15 +27,15 @@ _MOST_CHARACTERS = 28
 _LINES_HEIGHT, _BARS_HEIGHT, _IDLE_HEIGHT, _LEAST_HEIGHT = 5.0, 1.2, 0.16, 0.5  # inches
 
 
-def draw(found: Histories, out: Path) -> None:
+def draw(histories: Histories, out: Path) -> None:
     """Write the picture; the format is that of the file's ending."""
-    heights = [height for one in found.each for height in _heights(one)]
+    heights = [height for one in histories.each for height in _heights(one)]
     # Names of others are no formulas; texts of an SVG stay texts.
     with rc_context({"text.parse_math": False, "svg.fonttype": "none", "svg.hashsalt": "keyedwm"}):
         figure = Figure(figsize=(13, sum(heights) + 1), dpi=110, layout="constrained")
         panels = iter(np.atleast_1d(figure.subplots(len(heights), 1, height_ratios=heights)))
-        figure.suptitle(printable(found.title), fontsize="medium")
-        for one in found.each:
+        figure.suptitle(printable(histories.title), fontsize="medium")
+        for one in histories.each:
             _history(one, [next(panels) for _ in _heights(one)])
         figure.savefig(out, metadata={"Date": None} if out.suffix.lower() == ".svg" else None)
 
@@ -85,11 +85,11 @@ class Line:
             zorder=self.height,
         )  # fmt: skip
         known = np.concatenate(([False], ~np.isnan(values), [False]))
-        alone = known[1:-1] & ~known[:-2] & ~known[2:]
-        if alone.any():
+        is_isolated = known[1:-1] & ~known[:-2] & ~known[2:]
+        if is_isolated.any():
             panel.plot(
-                at[alone], values[alone], "o", color=self.colour, markersize=self.width + 4, zorder=self.height,
-                clip_on=False,
+                at[is_isolated], values[is_isolated], "o", color=self.colour, markersize=self.width + 4,
+                zorder=self.height, clip_on=False,
             )  # fmt: skip
 
 
@@ -119,15 +119,15 @@ def _watermarks(panel: Axes, one: History) -> None:
 
 
 def _idle(panel: Axes, one: History) -> None:
-    shown = one.idle_tracks()
+    tracks = one.idle_tracks()
     numbers = {track.name: number for number, track in enumerate(one.tracks)}
-    for row, track in enumerate(shown):
+    for row, track in enumerate(tracks):
         bars = [(begin / _DAY_MS, (end - begin) / _DAY_MS) for begin, end in spells(track.idle, one.at_ms)]
         panel.broken_barh(bars, (row - 0.4, 0.8), color=_colour(numbers[track.name]))
     panel.set_yticks(
-        range(len(shown)), [f"…{track.name[-12:]}" if len(track.name) > 13 else track.name for track in shown]
+        range(len(tracks)), [f"…{track.name[-12:]}" if len(track.name) > 13 else track.name for track in tracks]
     )
-    panel.set_ylim(len(shown) - 0.5, -0.5)
+    panel.set_ylim(len(tracks) - 0.5, -0.5)
     panel.tick_params(axis="y", labelsize="small")
     panel.set_title("Idle partitions", loc="left", fontsize="medium")
 

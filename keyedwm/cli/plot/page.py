@@ -18,9 +18,9 @@ _PACKAGE = "keyedwm.cli.plot"
 _ESCAPED = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 
 
-def page_of(found: Histories) -> str:
+def page_of(histories: Histories) -> str:
     """Return the page."""
-    text = json.dumps(_as_json(found), separators=(",", ":"), ensure_ascii=False).translate(_ESCAPED)
+    text = json.dumps(_as_json(histories), separators=(",", ":"), ensure_ascii=False).translate(_ESCAPED)
     page = _asset("page.html")
     for name, content in (("STYLE", _asset("page.css")), ("CODE", _asset("page.js")), ("FIGURES", text)):
         page = page.replace(f"/*{name}*/", content, 1)
@@ -31,11 +31,11 @@ def _asset(name: str) -> str:
     return (files(_PACKAGE) / name).read_text(encoding="utf-8")
 
 
-def _as_json(found: Histories) -> dict[str, Any]:
+def _as_json(histories: Histories) -> dict[str, Any]:
     return {
-        "title": printable(found.title),
-        "about": found.about,
-        "charts": [_chart(one) for one in found.each],
+        "title": printable(histories.title),
+        "about": histories.about,
+        "charts": [_chart(one) for one in histories.each],
     }
 
 

@@ -41,12 +41,12 @@ def histories_of(path: str, reach: Reach, most: int) -> Histories:
             )
         if (directory is not None or is_address(path)) and is_checkpoint(Files(path)):
             return _of_checkpoint(Files(path), most)
-    found = table_at(path, reach, most)
-    if found is None:
-        what = "no table of that catalog" if reach.catalog else "neither the checkpoint of a query nor a Delta table"
-        raise InputError(f"{path} is {what}")
-    require_records(path, reach, found)
-    histories = tuple(_of_records([one for one in found.records if one.at_ms is not None]))
+    table = table_at(path, reach, most)
+    if table is None:
+        problem = "no table of that catalog" if reach.catalog else "neither the checkpoint of a query nor a Delta table"
+        raise InputError(f"{path} is {problem}")
+    require_records(path, reach, table)
+    histories = tuple(_of_records([one for one in table.records if one.at_ms is not None]))
     if not histories:
         raise InputError(f"the {reach.kind} {path} holds records of batch writes only: that of a query is expected")
     about = "Each point is a commit of the table, at its time; watermarks are those of its snapshot."
@@ -55,8 +55,8 @@ def histories_of(path: str, reach: Reach, most: int) -> Histories:
 
 def _of_checkpoint(files: Files, most: int) -> Histories:
     planned_of(files)  # it says what the checkpoint lacks
-    found = [(number, planned_before(files, number)) for number in planned_numbers(files)[-most:]]
-    batches = {number: sources for number, sources in found if sources is not None}
+    numbered = [(number, planned_before(files, number)) for number in planned_numbers(files)[-most:]]
+    batches = {number: sources for number, sources in numbered if sources is not None}
     planned_ms, committed_ms = files.times_ms(OFFSETS), files.times_ms(COMMITS)
     published = _published(files)
     histories = []
@@ -83,7 +83,7 @@ def _of_checkpoint(files: Files, most: int) -> Histories:
             for number, one in offsets.items()
         )
         bars = [
-            *_counted(list(offsets.values())),
+            *_bars(list(offsets.values())),
             *([_rows_of(published, offsets)] if published else []),
             Bars(title="Duration of each batch", unit=Unit.MS, values=durations),
         ]
@@ -129,7 +129,7 @@ _COUNTS: Mapping[str, Callable[[Counts], int]] = {
 }
 
 
-def _counted(planned: Sequence[QueryOffset]) -> Iterator[Bars]:
+def _bars(planned: Sequence[QueryOffset]) -> Iterator[Bars]:
     """Yield what each batch read, and what of it was late; other counts where there was any."""
     read = tuple(sum(channel.read for channel in one.channels.values()) for one in planned)
     yield Bars(title="Offsets read by each batch", unit=Unit.OFFSETS, values=read)

@@ -28,12 +28,12 @@ def slowest_of(numbers: Sequence[int], watermarks_ms: Mapping[int, Iterable[int 
     return min(numbers, key=lambda number: [(ms is not None, ms or 0) for ms in watermarks_ms[number]])
 
 
-def title_of(numbers: Sequence[int], topics: Iterable[str], shown: int | None = None) -> str:
+def title_of(numbers: Sequence[int], topics: Iterable[str], slowest: int | None = None) -> str:
     """Name sources that are alike by their numbers and topics. shown: the one that stands for them."""
     topics = sorted(set(topics))
     of = f" ({listed(topics, _MOST_TOPICS)})" if topics else ""
     if len(numbers) == 1:
         return f"source {numbers[0]}{of}"
     *first, last = map(str, numbers)
-    which = "" if shown is None else f" read the same; the slowest, source {shown}, is shown"
+    which = "" if slowest is None else f" read the same; the slowest, source {slowest}, is shown"
     return f"sources {', '.join(first)} and {last}{of}{which}"

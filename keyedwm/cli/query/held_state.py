@@ -97,9 +97,9 @@ def summary(blobs: Mapping[str, int], state: Mapping[str, Any]) -> Summary:
         return Summary(frames=None, rows=rows_held, size_bytes=size_bytes, oldest_ms=oldest_ms)
     if "accounts" in state:  # a join's of windows: what was taken of either side, less what has gone
         counts = state["accounts"]
-        gone = sum(one.get(name, 0) for one in counts for name in ("expired", "dropped_messages"))
-        taken = sum(one.get("taken", 0) for one in counts)
-        return Summary(frames=None, rows=taken - gone, size_bytes=size_bytes, oldest_ms=None)
+        removed = sum(one.get(name, 0) for one in counts for name in ("expired", "dropped_messages"))
+        accepted = sum(one.get("taken", 0) for one in counts)
+        return Summary(frames=None, rows=accepted - removed, size_bytes=size_bytes, oldest_ms=None)
     rows_held = sum(count for name, count in rows.items() if name.startswith(FRAME))
     return Summary(frames=len(starts), rows=rows_held, size_bytes=size_bytes, oldest_ms=min(starts, default=None))
 
@@ -132,17 +132,17 @@ def watermark_ms(description: Mapping[str, Any], state: Mapping[str, Any]) -> in
 
 def picture_of(operator: OperatorState) -> OperatorPicture:
     """Sum an operator up over its buckets."""
-    held = buckets_of(operator)
-    windows = [one.frames for one in held if one.frames is not None]
+    buckets = buckets_of(operator)
+    windows = [one.frames for one in buckets if one.frames is not None]
     has_windows = bool(windows) and operator.kind == "aggregate"
-    sizes = [one.size_bytes for one in held]
+    sizes = [one.size_bytes for one in buckets]
     description = operator.description or {}
     watermarks = [watermark_ms(description, one) for one in operator.states]
     return OperatorPicture(
-        kind=operator.kind, name=operator.name, buckets=len(held), windows=max(windows) if has_windows else None,
-        rows=sum(one.rows for one in held), state_bytes=sum(sizes), largest=sizes.index(max(sizes)),
+        kind=operator.kind, name=operator.name, buckets=len(buckets), windows=max(windows) if has_windows else None,
+        rows=sum(one.rows for one in buckets), state_bytes=sum(sizes), largest=sizes.index(max(sizes)),
         largest_bytes=max(sizes),
-        oldest_ms=min((one.oldest_ms for one in held if one.oldest_ms is not None), default=None),
+        oldest_ms=min((one.oldest_ms for one in buckets if one.oldest_ms is not None), default=None),
         watermark_ms=min((ms for ms in watermarks if ms is not None), default=None),
     )  # fmt: skip
 
@@ -150,10 +150,10 @@ def picture_of(operator: OperatorState) -> OperatorPicture:
 def read_state(read: Operators, files: Files, now_ms: int) -> StatePicture:
     """Read all operators; none is no error, and what cannot be read now is said in the picture."""
     try:
-        held: Sequence[OperatorState] = ()
+        operators: Sequence[OperatorState] = ()
         if files.names(STATE) is not None:
-            held = [operator for operator, _ in read(files)]
-        return StatePicture(taken_ms=now_ms, operators=tuple(map(picture_of, held)), trouble=None)
+            operators = [operator for operator, _ in read(files)]
+        return StatePicture(taken_ms=now_ms, operators=tuple(map(picture_of, operators)), trouble=None)
     except KeyedwmError as error:  # the query goes on meanwhile, and deletes states that it no longer needs
         return StatePicture(taken_ms=now_ms, operators=(), trouble=error.message)
 

@@ -70,18 +70,18 @@ def unmoved_since(files: Files, batch: PlannedBatch, source: int, key: int) -> Q
 
     The log keeps some batches only (spark.sql.streaming.minBatchesToRetain), so it may be older than that.
     """
-    found = batch.sources[source]
-    watermark_ms = found.watermark_ms(key)
+    oldest = batch.sources[source]
+    watermark_ms = oldest.watermark_ms(key)
     numbers = [number for number in planned_numbers(files) if number < batch.number]
     first, last = 0, len(numbers)
     while first < last:  # a watermark never goes back, so the batches with this one are the last ones
         middle = (first + last) // 2
         older = _older(files, numbers[middle], source)
         if older is not None and older.channels and older.watermark_ms(key) == watermark_ms:
-            found, last = older, middle
+            oldest, last = older, middle
         else:
             first = middle + 1
-    return found
+    return oldest
 
 
 def _older(files: Files, number: int, source: int) -> QueryOffset | None:
@@ -104,5 +104,5 @@ def _sources(files: Files, number: int) -> Mapping[int, QueryOffset]:
     text = files.read(name)
     if text is None:
         raise FormatError(f"{files.place}/{name} has gone while it was read: look again")
-    found = sources_of(text, f"{files.place}/{name}")
-    return {source: planned for source, planned in found if planned is not None}
+    pairs = sources_of(text, f"{files.place}/{name}")
+    return {source: planned for source, planned in pairs if planned is not None}

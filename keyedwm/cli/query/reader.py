@@ -83,8 +83,8 @@ def not_begun(files: Files) -> str | None:
 def planned_of(files: Files) -> PlannedBatch:
     """Return the newest planned batch of a query. Raises InputError where there is none with a source of keyedwm."""
     if not is_checkpoint(files):
-        what = not_begun(files) or f"{files.place} is no checkpoint"
-        raise InputError(f"{what}: the checkpointLocation of a query is expected")
+        problem = not_begun(files) or f"{files.place} is no checkpoint"
+        raise InputError(f"{problem}: the checkpointLocation of a query is expected")
     newest = newest_planned(files)
     if newest is None:
         raise InputError(not_begun(files) or f"the query of {files.place} has planned no batch yet")

@@ -37,14 +37,14 @@ _NO_SILENCE = (Cause.BACKLOG, Cause.PARTITION_GONE, Cause.BROKER_AWAY, Cause.NOT
 def record_times(cluster: Cluster, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """Return the timestamp (ms) of the record at each offset, as far as it can be read."""
     ranges = [OffsetRange(tp.topic, tp.partition, offset, offset + 1) for tp, offset in offsets.items()]
-    wanted, found = ColumnSelection(key=False, value=False), {}
+    selection, times = ColumnSelection(key=False, value=False), {}
     try:
-        for chunk in read_ranges(cluster, ranges, wanted, Isolation.READ_UNCOMMITTED, stall_ms=_STALL_MS):
+        for chunk in read_ranges(cluster, ranges, selection, Isolation.READ_UNCOMMITTED, stall_ms=_STALL_MS):
             if chunk.records.count:
-                found[chunk.tp] = int(chunk.records.timestamp_ms[0])
+                times[chunk.tp] = int(chunk.records.timestamp_ms[0])
     except KeyedwmError:  # records that retention has deleted since, or a broker that went away: the picture stands
-        return found
-    return found
+        return times
+    return times
 
 
 _MOST_TIMED = 32  # of how many partitions a picture reads a record for its time, those with the lowest watermarks
@@ -135,11 +135,11 @@ class SourceReader:
         return None if timeout is None else timeout.ms
 
     def _holder(
-        self, held: tuple[TopicPartition, Channel], then: Channel | None, key: int, ends: Ends | None,
+        self, holder: tuple[TopicPartition, Channel], then: Channel | None, key: int, ends: Ends | None,
         timeout_ms: int | None,
     ) -> Holder:  # fmt: skip
         """Say why a channel holds a watermark. then: the channel when the watermark moved last."""
-        tp, channel = held
+        tp, channel = holder
         cause = self.unasked if ends is None else Cause.PARTITION_GONE
         if ends is not None and tp in ends.high:
             cause = cause_of(

@@ -76,32 +76,32 @@ class TableTarget:
         )  # fmt: skip
 
 
-def target_of(files: Files, given: str | None, reach: Reach) -> Target | None:
+def target_of(files: Files, target_name: str | None, reach: Reach) -> Target | None:
     """Return where a query publishes: the place that is given, or the ledger in its checkpoint.
 
     Raises InputError for a place that is neither a ledger nor a table.
     """
-    if given is None:
+    if target_name is None:
         ledger = ledger_of(files)
         return None if ledger is None else LedgerTarget(ledger, files.below(PACKAGE_DIRECTORY))
     if reach.catalog:
-        if table_at(given, reach, 1) is None:
-            raise InputError(f"--target {given}: there is no such table in the catalog")
-        return TableTarget(given, reach, _query_id(files))
-    place = Files(given)
-    directory = local_directory(given)
+        if table_at(target_name, reach, 1) is None:
+            raise InputError(f"--target {target_name}: there is no such table in the catalog")
+        return TableTarget(target_name, reach, _query_id(files))
+    place = Files(target_name)
+    directory = local_directory(target_name)
     if not reach.storage and (directory is None or directory.is_dir()):
         names = place.names() or ()
         if any(name.endswith((".decided.json", ".published.json")) or name == "run.json" for name in names):
-            return LedgerTarget(Ledger(given if directory is None else directory), place)
+            return LedgerTarget(Ledger(target_name if directory is None else directory), place)
     if directory is not None and not directory.exists():
         raise InputError(
-            f"--target {given} does not exist: the Delta table or the ledger of the query is expected, or the name of "
-            f"an Iceberg table and its --catalog"
+            f"--target {target_name} does not exist: the Delta table or the ledger of the query is expected, or the "
+            "name of an Iceberg table and its --catalog"
         )
-    if table_at(given, reach, 1) is None:
-        raise InputError(f"--target {given} is neither a Delta table nor a ledger")
-    return TableTarget(given, reach, _query_id(files))
+    if table_at(target_name, reach, 1) is None:
+        raise InputError(f"--target {target_name} is neither a Delta table nor a ledger")
+    return TableTarget(target_name, reach, _query_id(files))
 
 
 def ledger_of(files: Files) -> Ledger | None:

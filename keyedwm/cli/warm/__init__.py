@@ -27,8 +27,8 @@ def run(args: argparse.Namespace) -> int:  # noqa: ARG001  every command has thi
 
     print(f"for {sys.prefix} (Python {sys.version.split()[0]})", flush=True)
     byte_code.import_all()
-    made, there = byte_code.compile_all()
-    print(f"byte code: {made} modules compiled, {there} were", flush=True)
+    compiled_count, there = byte_code.compile_all()
+    print(f"byte code: {compiled_count} modules compiled, {there} were", flush=True)
     directory = cache_directory()
     if directory is None:
         print("FAIL: no directory that compiled code may be kept in, see the warning: each process compiles again")

@@ -37,15 +37,15 @@ def compile_all() -> tuple[int, int]:
 
     A module in a directory that this user may not write to is passed over, as Python itself does.
     """
-    made = there = 0
+    compiled_count = there = 0
     for source in sorted(_sources()):
         cached = Path(importlib.util.cache_from_source(source))
         stamp = cached.stat().st_mtime_ns if cached.exists() else None
         compileall.compile_file(source, quiet=2)
         if cached.exists():
             same = cached.stat().st_mtime_ns == stamp
-            made, there = made + (not same), there + same
-    return made, there
+            compiled_count, there = compiled_count + (not same), there + same
+    return compiled_count, there
 
 
 def _sources() -> set[str]:

@@ -100,8 +100,8 @@ _FORMATS: tuple[tuple[dict[str, str], bytes], ...] = (
 
 def read_values_once() -> None:
     """Read event times and columns of values that have a schema."""
-    for given, value in _FORMATS:
-        options = SourceOptions.parse(_OPTIONS | given)
+    for value_options, value in _FORMATS:
+        options = SourceOptions.parse(_OPTIONS | value_options)
         task = ChannelRange(channel=_CHANNEL, start=0, end=_ROWS, counts=Counts(), axes={})
         run = policy_run(task, options, {"": 0}, 1_767_225_600_000, {}, columns=options.chosen.fields)
         raw = b"".join(
@@ -122,10 +122,10 @@ def read_records_once() -> None:
         schema = row_schema(list(options.axes), headers=True, control=True)
         for _ in pack(lay_out(_items(options, schema), RowBuilder(schema, {"": 0}))):
             pass
-    staged = SourceOptions.parse({**_OPTIONS, **_STAGE.as_options(), "includeHeaders": "false"})
-    if staged.stage is not None:
-        builder = RowBuilder(staged.stage.columns, {"": 0})
-        for _ in run_stage(_items(staged, staged.stage.columns), staged.stage, builder, 0):
+    stage_options = SourceOptions.parse({**_OPTIONS, **_STAGE.as_options(), "includeHeaders": "false"})
+    if stage_options.stage is not None:
+        builder = RowBuilder(stage_options.stage.columns, {"": 0})
+        for _ in run_stage(_items(stage_options, stage_options.stage.columns), stage_options.stage, builder, 0):
             pass
     old = struct.pack(">qiIBBqii", 0, 22, 0, 1, 0, 0, -1, -1)  # a message of format 1
     packed = gzip.compress(old)
@@ -143,14 +143,14 @@ def read_records_once() -> None:
 
 def write_records_once() -> None:
     """Choose partitions, encode, and hash rows as the sinks do."""
-    written = _columns()
-    partition_of(written.key, _ROWS, 3, 0)
-    for batch in encode(written, codec=Codec.LZ4):
+    columns = _columns()
+    partition_of(columns.key, _ROWS, 3, 0)
+    for batch in encode(columns, codec=Codec.LZ4):
         find_batches(_CHANNEL, batch.data, 0)
     content_sum(
         pa.table({
-            "key": written.key, "value": written.value, "headers": written.headers,
-            "at": pa.array(written.timestamp_ms).cast(pa.timestamp("ms")),
+            "key": columns.key, "value": columns.value, "headers": columns.headers,
+            "at": pa.array(columns.timestamp_ms).cast(pa.timestamp("ms")),
         })
     )  # fmt: skip
 

@@ -22,12 +22,12 @@ from keyedwm.cli.query.picture import Picture, as_json
 from keyedwm.cli.query.reader import QueryReader, not_begun, planned_of
 from keyedwm.cli.query.target import target_of
 from keyedwm.cli.query.topic import TopicPicture, topic_picture
-from keyedwm.cli.watch.given import Given, add_arguments, given_of
+from keyedwm.cli.watch.arguments import WatchArguments, add_arguments, given_of
 from keyedwm.cli.watch.live import show_live
 from keyedwm.cli.watch.table import layout, page
+from keyedwm.cli.watch.texts import line, whole
 from keyedwm.cli.watch.topic_table import topic_layout, topic_page
 from keyedwm.cli.watch.view import WAITING_FOOT, View
-from keyedwm.cli.watch.words import line, whole
 from keyedwm.core.errors import OptionError, UnavailableError
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.savepoint_files import Files
@@ -45,21 +45,21 @@ _FETCH_BYTES = 64 << 10  # a picture reads single records only, for their times
 
 def run(args: argparse.Namespace) -> int:
     """Print a picture, or show them until `q`; raises InputError, OptionError or UnavailableError with one sentence."""
-    given = given_of(args)
+    arguments = given_of(args)
     out = PlainConsole.open()
-    if not given.once and not out.is_terminal:
+    if not arguments.once and not out.is_terminal:
         raise OptionError("the output is no terminal: give --once to print one picture, or --once --json")
-    if not given.once and out.is_dumb_terminal:  # the view would stay empty
+    if not arguments.once and out.is_dumb_terminal:  # the view would stay empty
         raise OptionError("this terminal cannot be drawn on (TERM=dumb): give --once to print one picture")
-    if given.topic is not None:
-        _watch_topic(out, given, given.topic)
+    if arguments.topic is not None:
+        _watch_topic(out, arguments, arguments.topic)
     else:
-        _watch_query(out, given, Files(given.checkpoint))
+        _watch_query(out, arguments, Files(arguments.checkpoint))
     return 0
 
 
-def _watch_topic(out: PlainConsole, given: Given, topic: str) -> None:
-    with _connected(given, [topic]) as (cluster, options):
+def _watch_topic(out: PlainConsole, arguments: WatchArguments, topic: str) -> None:
+    with _connected(arguments, [topic]) as (cluster, options):
 
         def look() -> TopicPicture:
             return topic_picture(cluster, options, topic, _now_ms())
@@ -68,8 +68,8 @@ def _watch_topic(out: PlainConsole, given: Given, topic: str) -> None:
             return topic_page(picture, before, width=out.width, height=out.height, view=view)
 
         first = look()
-        if given.once:
-            _print(out, given, first, topic_layout(first, width=out.width))
+        if arguments.once:
+            _print(out, arguments, first, topic_layout(first, width=out.width))
             return
         last = [first]
 
@@ -80,69 +80,71 @@ def _watch_topic(out: PlainConsole, given: Given, topic: str) -> None:
                 last[0] = replace(last[0], trouble=error.message)
             return last[0]
 
-        show_live(out, first, look_again, given.every_s, lay)
+        show_live(out, first, look_again, arguments.every_s, lay)
 
 
-def _watch_query(out: PlainConsole, given: Given, files: Files) -> None:
-    if not given.once and not _await_batch(out, given, files):
+def _watch_query(out: PlainConsole, arguments: WatchArguments, files: Files) -> None:
+    if not arguments.once and not _await_batch(out, arguments, files):
         return
-    with _reader(files, given) as reader, _state(files, given) as state:
+    with _reader(files, arguments) as reader, _state(files, arguments) as state:
 
         def lay(picture: Picture, before: Picture | None, view: View) -> tuple[RenderableType, int]:
             return page(picture, before, width=out.width, height=out.height, view=view)
 
         first = replace(reader.picture(_now_ms()), state=state())
-        if given.once:
-            _print(out, given, first, layout(first, width=out.width))
+        if arguments.once:
+            _print(out, arguments, first, layout(first, width=out.width))
         else:
-            show_live(out, first, lambda: replace(_look(reader), state=state()), given.every_s, lay)
+            show_live(out, first, lambda: replace(_look(reader), state=state()), arguments.every_s, lay)
 
 
-def _await_batch(out: PlainConsole, given: Given, files: Files) -> bool:
+def _await_batch(out: PlainConsole, arguments: WatchArguments, files: Files) -> bool:
     """Show what is waited for until the query has planned a batch; False if the user ended it before."""
 
     def look() -> str:
         return not_begun(files) or ""
 
     def lay(why: str, _before: str | None, _view: View) -> tuple[RenderableType, int]:
-        waits = f"{why}; waiting for the first batch of its query, a look every {given.every_s:g} s"
+        waits = f"{why}; waiting for the first batch of its query, a look every {arguments.every_s:g} s"
         return Group(*whole(waits, out.width), line(WAITING_FOOT)), 0
 
     first = look()
-    return not first or show_live(out, first, look, given.every_s, lay, is_over=lambda why: not why)
+    return not first or show_live(out, first, look, arguments.every_s, lay, is_over=lambda why: not why)
 
 
-def _print(out: PlainConsole, given: Given, picture: Picture | TopicPicture, shown: RenderableType) -> None:
-    if given.json:
+def _print(
+    out: PlainConsole, arguments: WatchArguments, picture: Picture | TopicPicture, layout_text: RenderableType
+) -> None:
+    if arguments.json:
         print(json.dumps(as_json(picture)))
     else:
-        out.print(shown)
+        out.print(layout_text)
 
 
-def _state(files: Files, given: Given) -> AbstractContextManager[Newest]:
-    if not given.state:
+def _state(files: Files, arguments: WatchArguments) -> AbstractContextManager[Newest]:
+    if not arguments.state:
         return nullcontext(lambda: None)
     planned_of(files)  # what the checkpoint lacks is said before Spark starts
-    return state_reader(files, _now_ms, live=not given.once)
+    return state_reader(files, _now_ms, live=not arguments.once)
 
 
 @contextmanager
-def _reader(files: Files, given: Given) -> Iterator[QueryReader]:
+def _reader(files: Files, arguments: WatchArguments) -> Iterator[QueryReader]:
     """Connect, if there is a broker; the topics are those of the checkpoint."""
-    newest = newest_planned(files) if given.options else None
+    newest = newest_planned(files) if arguments.options else None
     topics = sorted({tp.topic for one in newest.sources.values() for tp in one.channels}) if newest else []
-    target = target_of(files, given.target, given.reach)
+    target = target_of(files, arguments.target, arguments.reach)
     if not topics:
         yield QueryReader(files, target=target)  # it says what the checkpoint lacks
         return
-    with _connected(given, topics) as (cluster, options):
-        timeout = IdleTimeout(options.idle_timeout_ms) if given.has_idle_timeout else None
+    with _connected(arguments, topics) as (cluster, options):
+        timeout = IdleTimeout(options.idle_timeout_ms) if arguments.has_idle_timeout else None
         yield QueryReader(files, cluster, options, timeout, target)
 
 
 @contextmanager
-def _connected(given: Given, topics: list[str]) -> Iterator[tuple[Cluster, SourceOptions]]:
-    parsed = SourceOptions.parse({"subscribe": ",".join(topics), **given.options})
+def _connected(arguments: WatchArguments, topics: list[str]) -> Iterator[tuple[Cluster, SourceOptions]]:
+    parsed = SourceOptions.parse({"subscribe": ",".join(topics), **arguments.options})
     config = replace(
         parsed.client, api_timeout_ms=min(_LIMIT_MS, parsed.client.api_timeout_ms),
         request_timeout_ms=min(_LIMIT_MS, parsed.client.request_timeout_ms), fetch_bytes=_FETCH_BYTES,

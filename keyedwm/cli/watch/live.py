@@ -43,8 +43,8 @@ def show_live(
         while True:
             until_s = time.monotonic() + every_s
             while (left_s := until_s - time.monotonic()) > 0:
-                shown, rows = lay(picture, before, view)
-                live.update(shown, refresh=True)
+                content, rows = lay(picture, before, view)
+                live.update(content, refresh=True)
                 typed = wait(left_s)
                 if typed is not None:
                     view = pressed(view, typed, rows)
@@ -61,12 +61,12 @@ def _keys() -> Iterator[Callable[[float], bytes | None]]:
     if not sys.stdin.isatty():
         yield _only_wait
         return
-    found = termios.tcgetattr(sys.stdin)
+    terminal_mode = termios.tcgetattr(sys.stdin)
     tty.setcbreak(sys.stdin)
     try:
         yield _typed
     finally:
-        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, found)
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, terminal_mode)
 
 
 def _only_wait(seconds: float) -> None:

@@ -24,8 +24,7 @@ from keyedwm.cli.query.picture import (
     WatermarkPicture,
 )
 from keyedwm.cli.query.tables import DELTA
-from keyedwm.cli.watch.view import FIRST_VIEW, View
-from keyedwm.cli.watch.words import (
+from keyedwm.cli.watch.texts import (
     UNKNOWN,
     against_clock,
     ago,
@@ -37,6 +36,7 @@ from keyedwm.cli.watch.words import (
     span,
     whole,
 )
+from keyedwm.cli.watch.view import FIRST_VIEW, View
 from keyedwm.core.watermark import Status
 from keyedwm.kafka.client.values import TopicPartition
 from pyspark_wm_source.values.holding import Cause
@@ -82,30 +82,34 @@ def page(
 
     With several sources each gets its share of the height.
     """
-    sources = _shown(picture)
+    sources = _slowest(picture)
     heads = [_query_lines(picture, width), *(_source_lines(source, picture, width) for source in sources)]
     heads.append(state_lines(picture))
     count = len(sources)
-    used = sum(map(len, heads)) + 2 * count + 1  # the head of each table, which part of it is shown, and the keys
+    lines_used = sum(map(len, heads)) + 2 * count + 1  # the head of each table, which part of it is shown, and the keys
     keys = max((len(one.watermarks) for one in sources), default=1)  # a row has a line for each
-    rows = max(_LEAST_ROWS, (height - used) // (count * keys))
-    shown = _laid_out(picture, before, width=width, view=view, rows=rows)
-    return Group(shown, line(view.foot())), rows
+    rows = max(_LEAST_ROWS, (height - lines_used) // (count * keys))
+    content = _laid_out(picture, before, width=width, view=view, rows=rows)
+    return Group(content, line(view.foot())), rows
 
 
 def _laid_out(
     picture: Picture, before: Picture | None, *, width: int, view: View, rows: int | None
 ) -> RenderableType:  # fmt: skip
     parts: list[RenderableType] = [*_query_lines(picture, width), *state_lines(picture)]
-    for source in _shown(picture):
-        chosen = view.chosen(source.partitions)
-        window = view.window(len(chosen), len(chosen) if rows is None else rows)
+    for source in _slowest(picture):
+        partitions = view.selected(source.partitions)
+        window = view.window(len(partitions), len(partitions) if rows is None else rows)
         rates = _rates(source, picture, before)
         parts += _source_lines(source, picture, width)
-        parts.append(_table(chosen[window], picture.taken_ms, rates, width))
-        if len(chosen[window]) < len(source.partitions):
-            of = f"{len(chosen)} of {len(source.partitions)}" if len(chosen) < len(source.partitions) else len(chosen)
-            last = window.start + len(chosen[window])
+        parts.append(_table(partitions[window], picture.taken_ms, rates, width))
+        if len(partitions[window]) < len(source.partitions):
+            of = (
+                f"{len(partitions)} of {len(source.partitions)}"
+                if len(partitions) < len(source.partitions)
+                else len(partitions)
+            )
+            last = window.start + len(partitions[window])
             parts.append(line(f"partitions {min(window.start + 1, last)} to {last} of {of}, {view.sort.value} first"))
     return Group(*parts)
 
@@ -158,17 +162,17 @@ def _published(picture: Picture, width: int) -> list[Text]:
     if one is None:
         return []
     snapshot = "" if one.snapshot is None else f" with snapshot {one.snapshot}"
-    what = f"{'published' if one.is_published else 'decided'} batch {one.batch}{snapshot}"
+    state = f"{'published' if one.is_published else 'decided'} batch {one.batch}{snapshot}"
     word = "version" if one.kind == DELTA else "table snapshot"
     version = "" if one.version is None else f", {word} {one.version}"
-    return [line(f"{one.kind}: {what}, {one.rows} rows{version}, {ago(one.at_ms, picture.taken_ms)}")]
+    return [line(f"{one.kind}: {state}, {one.rows} rows{version}, {ago(one.at_ms, picture.taken_ms)}")]
 
 
-def _shown(picture: Picture) -> list[SourcePicture]:
+def _slowest(picture: Picture) -> list[SourcePicture]:
     """Return of the sources that are alike the slowest."""
     watermarks_ms = {one.source: one.lowest_ms() for one in picture.sources}
-    shown = {slowest_of(one.alike, watermarks_ms) for one in picture.sources}
-    return [one for one in picture.sources if one.source in shown]
+    numbers = {slowest_of(one.alike, watermarks_ms) for one in picture.sources}
+    return [one for one in picture.sources if one.source in numbers]
 
 
 def _source_lines(source: SourcePicture, picture: Picture, width: int) -> list[Text]:
@@ -200,11 +204,11 @@ def _source_lines(source: SourcePicture, picture: Picture, width: int) -> list[T
     if source.coordinator:
         lines += whole(f"the consumer group cannot be read: {source.coordinator}", width)
     for watermark in source.watermarks:
-        lines += _held(watermark, taken_ms, width)
+        lines += _watermark_lines(watermark, taken_ms, width)
     return lines
 
 
-def _held(watermark: WatermarkPicture, taken_ms: int, width: int) -> list[Text]:
+def _watermark_lines(watermark: WatermarkPicture, taken_ms: int, width: int) -> list[Text]:
     """Say a watermark in a line, and of each cause who holds it, with the cause whole: it is what one looks for."""
     name = f"watermark {watermark.key}" if watermark.key else "watermark"
     unmoved = f", unmoved for {span(max(taken_ms - watermark.unmoved_since_ms, 0))}"

@@ -10,8 +10,8 @@ from rich.text import Text
 
 from keyedwm.arrow.instants import time_text
 from keyedwm.cli.query.topic import EndPicture, TopicPicture
+from keyedwm.cli.watch.texts import UNKNOWN, against_clock, line, name_of, second_text, span, whole
 from keyedwm.cli.watch.view import View
-from keyedwm.cli.watch.words import UNKNOWN, against_clock, line, name_of, second_text, span, whole
 from keyedwm.core.text import listed
 
 _NAME = 30
@@ -26,12 +26,14 @@ def topic_layout(picture: TopicPicture, before: TopicPicture | None = None, *, w
 
     rows: of partitions, from `first` on; None: all.
     """
-    chosen = [one for one in picture.partitions if needle.lower() in str(one.channel).lower()]
-    begin = 0 if rows is None else max(min(first, len(chosen) - rows), 0)
-    page = chosen[begin:] if rows is None else chosen[begin : begin + rows]
+    partitions = [one for one in picture.partitions if needle.lower() in str(one.channel).lower()]
+    begin = 0 if rows is None else max(min(first, len(partitions) - rows), 0)
+    page = partitions[begin:] if rows is None else partitions[begin : begin + rows]
     parts: list[RenderableType] = [*_head(picture, width), _table(page, picture, before)]
     if len(page) < len(picture.partitions):
-        parts.append(line(f"partitions {min(begin + 1, begin + len(page))} to {begin + len(page)} of {len(chosen)}"))
+        parts.append(
+            line(f"partitions {min(begin + 1, begin + len(page))} to {begin + len(page)} of {len(partitions)}")
+        )
     return Group(*parts)
 
 
@@ -40,11 +42,11 @@ def topic_page(
 ) -> tuple[RenderableType, int]:
     """Lay a picture out in so many lines, the keys in the last of them; return how many partitions it has room for."""
     rows = max(_LEAST_ROWS, height - len(_head(picture, width)) - 3)
-    shown = topic_layout(picture, before, width=width, rows=rows, first=view.first, needle=view.needle)
+    content = topic_layout(picture, before, width=width, rows=rows, first=view.first, needle=view.needle)
     keys = (
         f"filter: {view.needle}_   Enter: keep   Esc: none" if view.is_typing else "q end  / filter  ↑↓ PgUp PgDn Home"
     )
-    return Group(shown, line(keys)), rows
+    return Group(content, line(keys)), rows
 
 
 def _head(picture: TopicPicture, width: int) -> list[Text]:

@@ -71,14 +71,14 @@ class View:
     first: int = 0
     is_over: bool = False
 
-    def chosen(self, partitions: Sequence[PartitionPicture]) -> list[PartitionPicture]:
+    def selected(self, partitions: Sequence[PartitionPicture]) -> list[PartitionPicture]:
         """Return the partitions that are looked at, in order."""
         needle = self.needle.lower()
-        found = [
+        matches = [
             one for one in partitions
             if needle in str(one.channel).lower() and not (self.actives and one.status is Status.IDLE)
         ]  # fmt: skip
-        return sorted(found, key=self.sort.key())
+        return sorted(matches, key=self.sort.key())
 
     def window(self, count: int, rows: int) -> slice:
         """Return which of so many partitions stand in so many rows; the last page is full."""
@@ -109,19 +109,19 @@ def pressed(view: View, typed: bytes, rows: int) -> View:
 
 def _keys(typed: bytes) -> list[Key | str]:
     """Cut what a terminal sent into keys; sequences that are none of ours are left out."""
-    found: list[Key | str] = []
+    keys: list[Key | str] = []
     while typed:
         longest = max((key for key in Key if typed.startswith(key.value)), key=lambda key: len(key.value), default=None)
         if longest is Key.ESCAPE and len(typed) > 1 and typed[1:2] in {b"[", b"O"}:  # of another key
             end = next((n for n in range(2, len(typed)) if 0x40 <= typed[n] <= 0x7E), len(typed) - 1)
             typed = typed[end + 1 :]
         elif longest is not None:
-            found.append(longest)
+            keys.append(longest)
             typed = typed[len(longest.value) :]
         else:
-            found.append(chr(typed[0]))
+            keys.append(chr(typed[0]))
             typed = typed[1:]
-    return found
+    return keys
 
 
 def _typed(view: View, key: Key | str) -> View:

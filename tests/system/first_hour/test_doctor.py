@@ -126,7 +126,7 @@ def test_a_cache_that_others_can_write_is_warned_of(tmp_path):
     )
     (tmp_path / "file").touch()
     assert "cannot be made" in machine.cache({"NUMBA_CACHE_DIR": str(tmp_path / "file" / "below")}).line()
-    assert machine.cache({"XDG_CACHE_HOME": str(tmp_path)}).found == str(tmp_path / "keyedwm" / "compiled")
+    assert machine.cache({"XDG_CACHE_HOME": str(tmp_path)}).state == str(tmp_path / "keyedwm" / "compiled")
 
 
 def test_a_python_that_cannot_list_an_archive_is_told_how_to_name_the_source(monkeypatch):

@@ -37,8 +37,8 @@ def name_of(channel: TopicPartition, width: int) -> str:
 
 def second_text(time_ms: int | None) -> str:
     """Show a time to the second, in 19 characters; outside of the calendar as milliseconds."""
-    shown = time_text(time_ms)
-    return shown[:19].replace("T", " ") if shown.endswith("Z") else shown
+    text = time_text(time_ms)
+    return text[:19].replace("T", " ") if text.endswith("Z") else text
 
 
 def ago(time_ms: int | None, now_ms: int) -> str:

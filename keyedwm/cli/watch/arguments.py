@@ -14,11 +14,11 @@ from keyedwm.kafka.client.values import check_topics
 
 _EVERY_S = 2.0
 _IDLE_TIMEOUT = "idletimeout"
-_OURS = ("statesecret", _IDLE_TIMEOUT)
+_WATCH_OPTIONS = ("statesecret", _IDLE_TIMEOUT)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Given:
+class WatchArguments:
     """The command's arguments. checkpoint: empty for a topic. options: of the source, empty without a broker."""
 
     checkpoint: str
@@ -66,12 +66,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def given_of(args: argparse.Namespace) -> Given:
+def given_of(args: argparse.Namespace) -> WatchArguments:
     """Check everything. Raises OptionError."""
     _check_words(args)
     options = pairs_of("--option", args.option, "kafka.security.protocol=SASL_SSL")
     for name in options:
-        if not name.lower().startswith("kafka.") and name.lower() not in _OURS:
+        if not name.lower().startswith("kafka.") and name.lower() not in _WATCH_OPTIONS:
             raise OptionError(f"--option {name}: kafka.* options, stateSecret and idleTimeout are expected")
     if args.bootstrap:
         options["kafka.bootstrap.servers"] = args.bootstrap
@@ -81,7 +81,7 @@ def given_of(args: argparse.Namespace) -> Given:
     if reach.is_given and args.target is None:
         which = "--catalog" if reach.catalog else "--storage"
         raise OptionError(f"{which} needs --target: the {reach.kind} that it leads to is expected")
-    return Given(
+    return WatchArguments(
         checkpoint=args.checkpoint or "", topic=args.topic, options=options, target=args.target, reach=reach,
         once=args.once, json=args.json, state=args.state, every_s=args.every,
     )  # fmt: skip
