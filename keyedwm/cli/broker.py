@@ -1,4 +1,4 @@
-"""`keyedwm broker`: a real Kafka, and a schema registry if one is asked for, until they are told to stop.
+"""`keyedwm broker`: a real Kafka, and a schema registry if one is asked for, until Ctrl-C.
 
 Rule: the addresses go to stdout, each alone on its line, for scripts; everything for people goes to stderr.
 """

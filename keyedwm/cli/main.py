@@ -2,8 +2,9 @@
 
 Rule: a command is a module with HELP, EXAMPLE, PAGE, add_arguments(parser) and run(args) -> int, imported only when it
 is asked for. PAGE is the page of the documentation that shows EXAMPLE.
-Exit codes: what `run` returns (0, or 1 for findings), 1 if the reader of the output left, 2 for an error of ours or a
-wrong command line, 130 after Ctrl-C.
+
+Exit codes: what `run` returns (0, or 1 for findings); 1 if the reader of the output left; 2 for an error of ours or a
+wrong command line; 130 after Ctrl-C.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`keyedwm migrate CHECKPOINT`: the `startingOffsets` that continue a query of Spark's own Kafka source.
 
 Rule: it only reads the checkpoint, and counts a batch only if its commit is there. The JSON goes to stdout, alone on
-its line; everything for people goes to stderr. A checkpoint that it does not understand is refused.
+its line; everything for people goes to stderr. A checkpoint that it does not understand is an error.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
           f"checkpointLocation", file=sys.stderr)  # fmt: skip
     if unfinished:
         print(
-            f"batch {batch + 1} was planned and not committed: what it wrote already comes again; to avoid that, let "
+            f"batch {batch + 1} was planned and not committed: its rows are written again; to avoid that, let "
             f"the old query finish it first",
             file=sys.stderr,
         )
@@ -76,7 +76,7 @@ def committed_batch(checkpoint: Path) -> tuple[int, bool]:
             raise InputError(f"{checkpoint} has no directory {name}: the checkpointLocation of a query is expected")
     planned, committed = (_batches(checkpoint / name) for name in ("offsets", "commits"))
     if not committed:
-        raise InputError(f"the query of {checkpoint} has committed no batch: start anew with its own startingOffsets")
+        raise InputError(f"the query of {checkpoint} has committed no batch: start again with its own startingOffsets")
     return max(committed), bool(planned) and max(planned) > max(committed)
 
 

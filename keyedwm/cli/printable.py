@@ -13,7 +13,7 @@ _WIDE = 160  # columns where there is no terminal to ask
 
 
 class PlainConsole(Console):
-    """A console for texts of others: neither their control characters nor what rich takes for markup has an effect."""
+    """A console for foreign texts: neither their control characters nor rich's markup in them has an effect."""
 
     @classmethod
     def open(cls) -> PlainConsole:

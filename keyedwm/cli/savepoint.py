@@ -1,4 +1,4 @@
-"""`keyedwm savepoint CHECKPOINT TARGET`: what a stopped query knows, written down for another one to go on from.
+"""`keyedwm savepoint CHECKPOINT TARGET`: the state of a stopped query, written for another query to continue from.
 
 Rule: it changes nothing in the checkpoint; what cannot move is one sentence and exit code 2.
 """

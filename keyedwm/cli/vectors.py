@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Replay, print, and tell by the exit code (1: a vector failed). Raises OptionError outside of a checkout."""
+    """Replay, print, and return the exit code (1: a vector failed). Raises OptionError outside of a checkout."""
     try:
         replay = import_module("conformance.replay")
     except ModuleNotFoundError as error:

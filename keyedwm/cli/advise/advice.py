@@ -1,6 +1,6 @@
 """A sample's figures as one value: losses by lag, what each partition did, and the options that follow from them.
 
-Rule: event times that look wrong are counted and take no part in the losses: one of them would decide all others.
+Rule: event times that look wrong are counted and ignored in the losses: one of them would decide all others.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ONE, PER_PARTITION, PER_KEY = "one watermark", "per partition", "per key"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionFigures:
-    """One partition; None where no record of it can tell.
+    """One partition; None without a record that decides.
 
     behind_ms: how far its highest event time is below the highest of all, at the end. median_behind_ms: the same over
     its records. longest_silence_ms: between two records. silent_at_end_ms: since its last one, until the sample's last.
@@ -60,7 +60,7 @@ class Idle:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Advice:
-    """All that is said of a sample; counted: the records of the losses, `ways` has them by the kind of watermark."""
+    """The figures of a sample. record_count: the records of the losses; ways: the losses by the kind of watermark."""
 
     records: int
     record_count: int
@@ -106,7 +106,7 @@ def advice_of(sample: Sample, topic: str, share: float, window_ms: int) -> Advic
     losses = {name: Losses.of(event, before, selection, window_ms) for name, before in ways.items()}
     most_late = int(share * np.count_nonzero(selection))
     lag_ms = losses[PER_PARTITION].least_lag_ms(most_late)
-    # A partition is idle without records of any kind; only those with a sound time can tell what that cost.
+    # A partition is idle without records of any kind; only records with a sound time show the cost.
     silence = silences(rows.arrival_ms, rows.partition, rows.begin_ms)
     flow = Flow(event, partition, silences(rows.arrival_ms[sound], partition, rows.begin_ms), of_all, own)
     behind = np.maximum(of_all, event) - highest_so_far(event, partition)

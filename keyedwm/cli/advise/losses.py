@@ -1,12 +1,11 @@
 """The records of a sample that each lag would have cost, and for how long its partitions were silent.
 
-Rule: whole columns, numbers only. A record is late if its event time is below the watermark just before it, which is
-the highest event time so far less the lag: of all records (Spark's one watermark), of its partition, or of its key. It
-is dropped if its window ended at or before that watermark. So records are in the order of arrival here.
+Rule: whole columns, numbers only. A record is late if its event time is below the watermark just before it. That
+watermark is the highest event time so far less the lag: of all records (Spark's one watermark), of its partition, or of
+its key. The record is dropped if its window ended at or before that watermark. So records are in the order of arrival.
 
-The zone of local times that were written without it, and are read as UTC, is told by what nearly all records of a
-partition have in common: their event times are the same whole number of half hours away from the records' timestamps,
-less a short way to Kafka.
+Local times without a zone are read as UTC. Nearly all records of a partition then show the zone: their event times are
+the same whole number of half hours away from the records' timestamps, less a short way to Kafka.
 """
 
 from __future__ import annotations

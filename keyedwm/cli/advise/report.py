@@ -110,8 +110,8 @@ def warnings_of(advice: Advice, request: AdviceRequest) -> Iterator[str]:
     least = math.ceil(_RULE_OF_THREE / (request.share / 100)) if request.share else 0
     if advice.record_count < least:
         yield (
-            f"warning: {advice.record_count:,} records are too few to tell a share of {request.share:.3g} %: at least "
-            f"{least:,} are needed"
+            f"warning: {advice.record_count:,} records are too few to decide a share of {request.share:.3g} %: at "
+            f"least {least:,} are needed"
         )
 
 
@@ -131,7 +131,7 @@ def _about(advice: Advice, request: AdviceRequest) -> Iterator[str]:
         )
     for fate, sentence in _WRONG.items():
         if advice.fates[fate]:
-            yield f"event times {sentence}: {advice.fates[fate]:,}; they take no part in the figures"
+            yield f"event times {sentence}: {advice.fates[fate]:,}; the figures ignore them"
     yield from advice.hints[:1]
     yield from zone_sentences(dict(advice.zones))
 
@@ -184,14 +184,14 @@ def _conclusions(advice: Advice, request: AdviceRequest) -> Iterator[str]:
     idle = advice.idle
     if idle.timeout_ms is None:
         yield (
-            "idleTimeout none: after silences even of a day, partitions came back with records that would be late; a "
-            "partition that falls silent for good then holds the others until it has a record"
+            "idleTimeout none: after silences even of a day, partitions came back with records that would be late: a "
+            "partition that falls silent for good then blocks the others until it has a record"
         )
     else:
         yield (
             f"idleTimeout {span_text(idle.timeout_ms)}: {idle.silences:,} silences of a partition were longer, after "
             f"which at most {_count_text(advice, idle.late)} of the records come late; a partition that falls silent "
-            "for good holds the others for that long"
+            "for good blocks the others for that long"
         )
     yield from warnings_of(advice, request)
     yield "options of the source:"

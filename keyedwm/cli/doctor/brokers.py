@@ -47,7 +47,7 @@ def _not_reached(cluster: Cluster, host: str, port: int) -> str | None:
         return "does not resolve"
     except TimeoutError:
         return f"did not answer within {_PATIENCE_S} s"
-    except (OSError, OverflowError, ValueError) as error:  # no name and no port at all, as a broker may tell them
+    except (OSError, OverflowError, ValueError) as error:  # no name and no port at all: a broker may advertise such
         return f"cannot be reached ({error})"
     tls = cluster.config.security.protocol.tls
     if tls and speaks_tls(host, port) is not True:
@@ -101,7 +101,7 @@ def _leaders(cluster: Cluster, topic: str) -> list[int]:
 
 
 def _factor(cluster: Cluster, name: str) -> int | None:
-    """The number of replicas that brokers make of their own topic; None if that is not told."""
+    """Return the number of replicas that brokers make of their own topic; None if unknown."""
     for node, _, _ in cluster.connection.advertised[:1]:
         resource = DescribeConfigsRequest.DescribeConfigsResource(
             resource_type=_BROKER, resource_name=str(node), configuration_keys=[name]

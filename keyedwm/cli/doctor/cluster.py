@@ -154,7 +154,7 @@ def _described(cluster: Cluster, topic: str) -> dict[str, str | None] | None:
 
 
 def settings_of_topic(subject: str, settings: Mapping[str, str | None] | None) -> Iterator[Finding]:
-    """Check the settings of a topic that lose records, times or messages; one that is no number is not told."""
+    """Check the settings of a topic that lose records, times or messages; ignore one that is no number."""
     if settings is None:
         yield warn(
             subject, "its settings cannot be read", "give this user DESCRIBE_CONFIGS on the topic, or ask its owner"

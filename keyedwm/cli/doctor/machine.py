@@ -138,7 +138,7 @@ def cache(variables: Mapping[str, str]) -> Finding:
         refused.append(f"{place} {why}")
     return warn(
         subject,
-        f"{'; '.join(refused) or private_dirs.NO_PLACE}, so every worker process compiles anew (some seconds)",
+        f"{'; '.join(refused) or private_dirs.NO_PLACE}, so every worker process compiles again (some seconds)",
         fix,
     )
 

@@ -1,10 +1,10 @@
 """The rights that a query needs: the table "ACLs" of docs/how-to/rights-and-secrets.md, asked of the cluster.
 
 Rule: a right without which a query ends is a failure; one without which it works otherwise is a warning that says how.
-Nothing is changed by asking: a broker checks the rights of a request before anything else, so each question is a
-request that cannot succeed (a member that is in no group, a transaction that does not exist), sent to any broker, and
-only a refusal for lack of rights says no. Neither a group nor Kafka's own topics are created, as asking for a
-coordinator would. A broker without an authorizer allows everything.
+Questions change nothing: a broker checks the rights of a request before anything else. So each question is a request
+that cannot succeed (a member of no group, a transaction that does not exist), sent to any broker. Only an error for
+lack of rights means no. Neither a group nor Kafka's own topics are created, as a request for a coordinator would. A
+broker without an authorizer allows everything.
 """
 
 from __future__ import annotations

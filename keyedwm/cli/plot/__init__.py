@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _writable(name: str) -> Path:
-    """Refuse a name that says no format, or one that cannot be drawn here, before anything is read."""
+    """Raise OptionError for a name without a format that can be drawn here, before anything is read."""
     out = Path(name)
     ending = out.suffix.lower()
     if ending != _PAGE and ending not in _PICTURES:

@@ -1,7 +1,7 @@
 """The picture: the panels of the page, drawn by matplotlib as PNG or SVG.
 
-Rule: nothing is smoothed; a watermark holds until the next batch tells another. Colours are those of Okabe and Ito,
-which colour-blind people can tell apart.
+Rule: nothing is smoothed; a watermark is drawn until the next batch reports another. Colours are those of Okabe and
+Ito, which colour-blind people can distinguish.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LINES_HEIGHT, _BARS_HEIGHT, _IDLE_HEIGHT, _LEAST_HEIGHT = 5.0, 1.2, 0.16, 0.5  
 def draw(histories: Histories, out: Path) -> None:
     """Write the picture; the format is that of the file's ending."""
     heights = [height for one in histories.each for height in _heights(one)]
-    # Names of others are no formulas; texts of an SVG stay texts.
+    # Foreign names are no formulas; texts of an SVG stay texts.
     with rc_context({"text.parse_math": False, "svg.fonttype": "none", "svg.hashsalt": "keyedwm"}):
         figure = Figure(figsize=(13, sum(heights) + 1), dpi=110, layout="constrained")
         panels = iter(np.atleast_1d(figure.subplots(len(heights), 1, height_ratios=heights)))
@@ -148,7 +148,7 @@ def _colour(number: int) -> str:
 
 
 def _times(ms: Column) -> NDArray[np.float64]:
-    """Times in ms since 1970 in matplotlib's unit: days since 1970; those outside of the calendar are left out."""
+    """Return times in ms since 1970 in matplotlib's unit, days since 1970; drop those outside of the calendar."""
     days = np.array([np.nan if one is None else one / _DAY_MS for one in ms], np.float64)
     days[np.abs(days) > 700_000] = np.nan
     return days

@@ -171,7 +171,7 @@ def _rows_of(published: Mapping[int, Record], batches: Mapping[int, QueryOffset]
 
 
 def _of_records(records: Sequence[Published]) -> Iterator[History]:
-    """Yield a history for each query and watermark key that the table's records tell of."""
+    """Yield a history for each query and watermark key in the table's records."""
     for query in sorted({one.record.query for one in records if one.record.query is not None}):
         own = [one for one in records if one.record.query == query and one.record.batch is not None]
         keys = {

@@ -1,4 +1,4 @@
-"""Sources of a query told apart by their topics; those that read the same are put together.
+"""Sources of a query by their topics; sources that read the same are one group.
 
 Rule: Spark makes a source of its own for each use of a frame, so a topic with three uses has three sources in the log.
 They plan for themselves, so their batches may end at other offsets; the records and the watermark options are the same.

@@ -154,7 +154,7 @@ def read_state(read: Operators, files: Files, now_ms: int) -> StatePicture:
         if files.names(STATE) is not None:
             operators = [operator for operator, _ in read(files)]
         return StatePicture(taken_ms=now_ms, operators=tuple(map(picture_of, operators)), trouble=None)
-    except KeyedwmError as error:  # the query goes on meanwhile, and deletes states that it no longer needs
+    except KeyedwmError as error:  # the query runs meanwhile, and deletes states that it no longer needs
         return StatePicture(taken_ms=now_ms, operators=(), trouble=error.message)
 
 

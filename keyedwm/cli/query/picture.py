@@ -1,4 +1,4 @@
-"""A frozen picture of a query: where its partitions stand, the watermark, who holds it and why.
+"""A frozen picture of a query: the positions of its partitions, the watermark, and the partitions that block it.
 
 Rule: values only; a table, a live view and JSON show the same picture. Times are epoch milliseconds, None is not known.
 """
@@ -60,7 +60,7 @@ class Holder:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WatermarkPicture:
-    """The coalesced watermark of a key, and all that hold it.
+    """The coalesced watermark of a key, and all channels that block it.
 
     unmoved_since_ms: when the oldest batch in the log with this watermark was planned.
     """

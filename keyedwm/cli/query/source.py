@@ -163,7 +163,7 @@ def _after(channel: Channel, state: CommittedState | None, is_committed: bool) -
 
 
 def _coalesced(planned: QueryOffset, current: Channels) -> Mapping[int, int]:
-    """Return the watermarks that the planner has told, or will tell from the same states."""
+    """Return the watermarks that the planner has emitted, or will emit from the same states."""
     changes: list[Change] = []
     for tp, channel in current.items():
         advances = list(advances_of(str(tp), planned.channels[tp], channel.axes))
@@ -183,7 +183,7 @@ def _ends(cluster: Cluster, planned: QueryOffset) -> Ends:
     high = cluster.latest(known, Isolation.READ_UNCOMMITTED)
     stable = cluster.latest(known, Isolation.READ_COMMITTED)
     newest_ms: Mapping[TopicPartition, int | None] = {}
-    with suppress(OptionError):  # brokers before Kafka 3.0 do not tell it
+    with suppress(OptionError):  # brokers before Kafka 3.0 do not report it
         newest_ms = cluster.newest_times(known)
     return Ends(stable, {tp: max(end, stable[tp]) for tp, end in high.items()}, newest_ms)
 

@@ -34,7 +34,7 @@ class Reach:
 
     @property
     def is_given(self) -> bool:
-        """Whether anything was said of it: a checkpoint and a ledger are reached without."""
+        """Return whether any option was set: a checkpoint and a ledger need none."""
         return bool(self.storage or self.catalog)
 
 

@@ -1,6 +1,6 @@
 """The last batch that a query has published: from the ledger of a Kafka target, or from the records in a table.
 
-Rule: it only reads. A table has the records of several queries; that of this query is told by its id in the checkpoint.
+Rule: it only reads. A table has the records of several queries; the id in the checkpoint selects this query's records.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class LedgerTarget:
     files: Files
 
     def newest(self) -> Publication | None:
-        """As in Target."""
+        """Return the newest entry of the ledger as a publication."""
         entry = self.ledger.newest()
         if entry is None:
             return None
@@ -59,7 +59,7 @@ class TableTarget:
     query: str | None
 
     def newest(self) -> Publication | None:
-        """As in Target."""
+        """Return the newest record of the query in the table as a publication."""
         table = table_at(self.path, self.reach, _MOST_COMMITS)
         if table is None:  # it was there when the command began
             raise InputError(f"there is no {self.reach.kind} {self.path} any more")

@@ -30,7 +30,7 @@ class EndPicture:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TopicPicture:
-    """All partitions, those with the oldest newest record first; are_times_known: brokers before Kafka 3.0 tell none.
+    """All partitions, those with the oldest newest record first; are_times_known: false before Kafka 3.0.
 
     trouble: why the broker did not answer since, as long as it does not.
     """

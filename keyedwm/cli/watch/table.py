@@ -63,7 +63,7 @@ def _operator_line(one: OperatorPicture, when: str) -> str:
 
 
 _MOST_NAMED = 3
-_WIDE = 120  # columns, from which on a row has more than what tells why the watermark waits
+_WIDE = 120  # columns, from which on a row has more than the cause of the watermark's wait
 _WIDE_NAME, _NARROW_NAME = 40, 22
 _LEAST_ROWS = 3
 _S = 1_000
@@ -209,7 +209,7 @@ def _source_lines(source: SourcePicture, picture: Picture, width: int) -> list[T
 
 
 def _watermark_lines(watermark: WatermarkPicture, taken_ms: int, width: int) -> list[Text]:
-    """Say a watermark in a line, and of each cause who holds it, with the cause whole: it is what one looks for."""
+    """Return a watermark in a line, and a line for each cause with its partitions; the cause is never cut."""
     name = f"watermark {watermark.key}" if watermark.key else "watermark"
     unmoved = f", unmoved for {span(max(taken_ms - watermark.unmoved_since_ms, 0))}"
     lines = [

@@ -58,7 +58,7 @@ def _head(picture: TopicPicture, width: int) -> list[Text]:
     if picture.trouble is not None:
         lines += whole(f"the broker does not answer: {picture.trouble}", width)
     if not picture.are_times_known:
-        return [*lines, line("  the brokers do not tell timestamps (Kafka 3.0 and later do)")]
+        return [*lines, line("  the brokers do not report timestamps (Kafka 3.0 and later do)")]
     known = [one.newest_ms for one in picture.partitions if one.newest_ms is not None]
     lowest = None if len(known) < len(picture.partitions) else min(known)
     highest = max(known, default=None)

@@ -108,7 +108,7 @@ def pressed(view: View, typed: bytes, rows: int) -> View:
 
 
 def _keys(typed: bytes) -> list[Key | str]:
-    """Cut what a terminal sent into keys; sequences that are none of ours are left out."""
+    """Cut what a terminal sent into keys; ignore unknown sequences."""
     keys: list[Key | str] = []
     while typed:
         longest = max((key for key in Key if typed.startswith(key.value)), key=lambda key: len(key.value), default=None)

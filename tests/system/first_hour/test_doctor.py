@@ -119,7 +119,7 @@ def test_spark_without_the_variable_is_warned_of_and_another_python_is_a_failure
 def test_a_cache_that_others_can_write_is_warned_of(tmp_path):
     tmp_path.chmod(0o777)
     told = machine.cache({"NUMBA_CACHE_DIR": str(tmp_path)}).line()
-    assert "may be written by others (mode 0777), so every worker process compiles anew" in told
+    assert "may be written by others (mode 0777), so every worker process compiles again" in told
     tmp_path.chmod(0o700)
     assert machine.cache({"NUMBA_CACHE_DIR": str(tmp_path)}) == Finding(
         Verdict.OK, "cache of compiled code", str(tmp_path)
