@@ -29,7 +29,7 @@ from tests.support.fake_registry import FakeRegistry, fake_registry
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-BATCH, BATCHES = 100_000, 25
+BATCH, BATCHES = 250_000, 10
 FORMATS = {"avro": "avro-confluent", "proto": "protobuf-confluent"}
 SPARK, PRUNED = "spark, from_avro", "spark, from_avro of five fields"
 OURS = {"avro": AVRO, "proto": PROTO, "json": JSON}
