@@ -127,10 +127,13 @@ class ValueReader:
         registry = self._format.registry
         if self._notes is None or registry is None:
             return decoded
+        pieces = self._notes.pieces()
+        if not any(piece.names for piece in pieces) and not (decoded.faults == Fault.UNKNOWN_SCHEMA).any():
+            return decoded
         ids = decoded.names()
         names = {number: f"{self._format.column[0]}{name}" for number, name in ids.items()}
         unknown, problems = np.zeros(len(decoded.faults), np.bool_), dict[int, Problem]()
-        for start, end, noted in self._notes.pieces():
+        for start, end, noted in pieces:
             numbers = [number for number, name in names.items() if name in noted]
             if numbers:
                 within = (records.offset >= start) & (records.offset < end)
