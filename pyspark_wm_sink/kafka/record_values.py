@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import to_arrow_type
-from pyspark.sql.types import IntegerType, StringType, StructType, TimestampType
+from pyspark.sql.types import IntegerType, LongType, StringType, StructType, TimestampType
 
 from keyedwm.arrow.columns import valid_texts
 from keyedwm.core.errors import InputError
@@ -32,6 +32,7 @@ from pyspark_wm_sink.options.record_format import SideFormat
 _MAKERS = {
     SchemaKind.AVRO: avro_schema_of, SchemaKind.JSON: json_schema_of, SchemaKind.PROTOBUF: proto_schema_of,
 }  # fmt: skip
+_OF_RECORDS = {"offset": LongType, "timestamp": TimestampType, "timestampType": IntegerType}
 _SINKS = (KEY, VALUE, HEADERS, "topic", "partition")
 
 
@@ -139,10 +140,9 @@ def _is_of_source(schema: StructType, name: str) -> bool:
         return has_control(schema)
     if name == REJECTED:
         return isinstance(kind, (StructType, StringType))
-    if name == "offset":
-        return has_offsets(schema)
-    if name in ("timestamp", "timestampType"):
-        return "timestampType" in schema.fieldNames() and isinstance(kind, (TimestampType, IntegerType))
+    if name in _OF_RECORDS:  # its frames are often without the partition, or without the type of the timestamp
+        is_frame = has_control(schema) or has_offsets(schema) or "timestampType" in schema.fieldNames()
+        return is_frame and isinstance(kind, _OF_RECORDS[name])
     is_time = is_event_time(name) or name == WATERMARK or name.startswith(f"{WATERMARK}_")
     return is_time and isinstance(kind, TimestampType)
 

@@ -72,6 +72,11 @@ def plain(writer: SideWriter, value: bytes | None) -> dict | None:
 def test_the_columns_of_the_source_and_of_the_sink_are_no_fields() -> None:
     rows = row_schema(("",), headers=True, control=True)
     assert field_columns(from_arrow_schema(rows)) == ()
+    for name in ("partition", "timestampType", "topic"):  # as people drop them
+        rest = rows.remove(rows.get_field_index(name))
+        assert field_columns(from_arrow_schema(rest)) == ()
+    alone = pa.schema([("offset", pa.int64()), ("timestamp", pa.timestamp("us", "UTC"))])
+    assert field_columns(from_arrow_schema(alone)) == ("offset", "timestamp")
     own = pa.schema([("offset", pa.string()), ("timestamp", pa.timestamp("us", "UTC")), ("event_time", pa.string())])
     assert field_columns(from_arrow_schema(own)) == ("offset", "timestamp", "event_time")
     (side,) = formats("http://localhost:9").sides
