@@ -74,7 +74,7 @@ class ProtoTexts(TextWriter):
             try:
                 message.ParseFromString(data[start[row] : stop[row]].tobytes())
                 text = self._text(message)
-            except DecodeError:
+            except (DecodeError, UnicodeDecodeError):  # proto2 finds out with the text itself
                 faults[row], text = Fault.CUT, None
             if text is not None and len(text) > MOST_BYTES:
                 faults[row], text = Fault.TOO_LONG, None
@@ -115,7 +115,8 @@ def _single(field: FieldDescriptor, value: Any) -> Any:  # noqa: PLR0911 (a tabl
         symbol = field.enum_type.values_by_number.get(value)
         return value if symbol is None else symbol.name
     if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
+        is_text = field.type == FieldDescriptor.TYPE_STRING  # of proto2, and no UTF-8
+        return value.decode("utf-8", "replace") if is_text else base64.b64encode(value).decode()
     if not isinstance(value, float):
         return value
     if math.isnan(value):

@@ -52,11 +52,11 @@ def check(seed: int) -> None:
         message = GetMessageClass(messages[which[row]])()
         try:
             message.ParseFromString(body)
-        except DecodeError:
+            rights = [expected(message, request) for request in requests]
+        except (DecodeError, UnicodeDecodeError):  # texts of proto2 are looked at when they are asked for
             continue
         assert found.faults[row] == Fault.NONE, (seed, row)
-        for request, column in zip(requests, columns, strict=True):
-            right = expected(message, request)
+        for request, column, right in zip(requests, columns, rights, strict=True):
             assert right == shown(column, row), (seed, row, request, shown(column, row), right, body)
 
 
@@ -77,11 +77,11 @@ class Parts:
         if text is None or self._is_absent:
             return text is None and self._is_absent
         try:
-            MessageToDict(self._whole)
+            right = MessageToDict(self._whole)
         except (Error, ValueError):
             return True  # ProtoJSON has no form for a time out of range
-        again = ParseDict({self._name: json.loads(str(text))}, type(self._whole)())
-        return again.SerializeToString(deterministic=True) == self._whole.SerializeToString(deterministic=True)
+        # As texts: a number that is none has one form there, whatever its bits.
+        return MessageToDict(ParseDict({self._name: json.loads(str(text))}, type(self._whole)())) == right
 
     __hash__ = None  # type: ignore[assignment]
 

@@ -107,6 +107,12 @@ def test_damage_that_the_loop_passes_over_is_a_fault_where_a_text_is_asked_for()
     assert (found.faults.tolist(), found.columns[1].to_pylist()) == ([Fault.CUT], [None])
 
 
+def test_bytes_of_a_text_in_a_list_that_are_no_utf_8_are_replaced() -> None:
+    source = 'syntax = "proto2"; message M { repeated string names = 1; }'
+    found = decoded(Texts(source), [framed(1, b"\0", b"\x0a\x01\xff")], Request(("names",), TEXT))
+    assert (found.bad, found.columns[0].to_pylist()) == (None, ['["\ufffd"]'])
+
+
 def test_a_misspelt_path_is_named_with_the_one_that_is_there(caplog: pytest.LogCaptureFixture) -> None:
     values = [framed(1, b"\0", b"\x0a\x04Oslo")] * 3
     found = decoded(Texts(ORDERS), values, Request(("shpo",), TEXT), Request(("at", "second"), FieldType.BIGINT))
