@@ -48,7 +48,7 @@ from pyspark_wm_sink.batch.task import Task
 from pyspark_wm_sink.kafka.publish import KafkaPublication, publish_to_kafka
 from pyspark_wm_sink.kafka.stage import KafkaStagePlan, stage
 from pyspark_wm_sink.options.sink_options import SnapshotMode
-from pyspark_wm_source.driver.plan import Rules, Seen, plan
+from pyspark_wm_source.driver.plan import BrokerAnswers, Rules, plan
 from pyspark_wm_source.reader import row_schema, stream_reader
 from pyspark_wm_source.values.offsets import Channel, QueryOffset
 from pyspark_wm_source.values.ranges import RangeResult
@@ -127,7 +127,7 @@ def driver(channels: int) -> Iterator[Cost]:
     )  # fmt: skip
     axes = {0: AxisState((START_MS + 8 * SECOND_MS,), START_MS + 8 * SECOND_MS)}
     after = dict.fromkeys(places, RangeResult(next_offset=1_000_007, counts=Counts(), axes=axes))
-    seen = Seen(ends=dict.fromkeys(places, 1_000_008), begins={}, requested_ms=START_MS, now_ms=START_MS)
+    seen = BrokerAnswers(ends=dict.fromkeys(places, 1_000_008), begins={}, requested_ms=START_MS, now_ms=START_MS)
     rules = Rules(guarantee=Guarantee.EXACTLY_ONCE, idleness=Idleness(60_000), max_offsets=None)
     planned = plan(start, after, seen, rules)
     text = json.dumps(planned.to_json())

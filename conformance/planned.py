@@ -22,7 +22,7 @@ from keyedwm.core.policy import FixedLag
 from keyedwm.core.throttle import NoThrottle
 from keyedwm.core.watermark import Guarantee, IdleMarker, Watermark
 from keyedwm.kafka.client.values import TopicPartition
-from pyspark_wm_source.driver.plan import Rules, Seen, plan
+from pyspark_wm_source.driver.plan import BrokerAnswers, Rules, plan
 from pyspark_wm_source.values.offsets import NOT_STARTED, QueryOffset
 from pyspark_wm_source.values.ranges import RangeResult
 
@@ -96,7 +96,7 @@ class PlannedMapper(Mapper):
 
     def _plan(self, now_ms: int) -> None:
         begins = {where: 0 for where in self._ends if where not in self._offset.channels}
-        seen = Seen(ends=dict(self._ends), begins=begins, requested_ms=now_ms, now_ms=now_ms)
+        seen = BrokerAnswers(ends=dict(self._ends), begins=begins, requested_ms=now_ms, now_ms=now_ms)
         self._offset = plan(self._offset, self._after, seen, self._rules)
 
     def _output(self, before: QueryOffset) -> list[Output]:

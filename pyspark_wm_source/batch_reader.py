@@ -18,7 +18,7 @@ from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.requests.cluster import shared
 from keyedwm.runtime.worker import VersionChecked
 from pyspark_wm_source.driver.resolve_offsets import assigned, resolve
-from pyspark_wm_source.driver.splits import cut, groups_of, parts_of
+from pyspark_wm_source.driver.splits import equal_ranges, groups_of, parts_of
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.options.start_offsets import EARLIEST, LATEST
 from pyspark_wm_source.task.scan import scan
@@ -90,5 +90,5 @@ def _ranges(
             raise OptionError(
                 f"{tp} would be read from offset {first[tp]} to {last[tp]}: its start lies behind its end"
             )
-        for part, (start, end) in enumerate(cut(first[tp], last[tp], count)):
+        for part, (start, end) in enumerate(equal_ranges(first[tp], last[tp], count)):
             yield ChannelRange(channel=tp, start=start, end=end, counts=Counts(), axes={}, part=part, parts=count)

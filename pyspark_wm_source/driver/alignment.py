@@ -35,7 +35,7 @@ Span = tuple[int, int]
 class BarrierPosition:
     """A barrier, and the offset behind it."""
 
-    cut: UpstreamBarrier
+    barrier: UpstreamBarrier
     end: int
 
 
@@ -62,42 +62,42 @@ class Aligner:
         self._without: dict[TopicPartition, Span] = {}
         # Channel → the last control record that does not count, and why.
         self._refused: dict[TopicPartition, tuple[int, str]] = {}
-        self._kept: tuple[Mapping[TopicPartition, ChannelPosition], dict[TopicPartition, int]] | None = None
+        self._last_ends: tuple[Mapping[TopicPartition, ChannelPosition], dict[TopicPartition, int]] | None = None
 
     def ends(self, channels: Mapping[TopicPartition, ChannelPosition], limit: int | None) -> dict[TopicPartition, int]:
         """Return where each channel's range ends: behind a barrier, or where it stands.
 
         limit: how many offsets are expected at most; a snapshot is not cut, so it can be more.
         """
-        if self._kept is not None and self._kept[0] == channels:
-            return self._kept[1]
+        if self._last_ends is not None and self._last_ends[0] == channels:
+            return self._last_ends[1]
         shares = shared_out({tp: max(c.end - c.position, 0) for tp, c in channels.items()}, limit)
-        found = self._candidates(channels, shares)
+        candidates = self._candidates(channels, shares)
         ends = {tp: channel.position for tp, channel in channels.items()}
         for topic in sorted({tp.topic for tp in channels}):
             own = {tp: channel for tp, channel in channels.items() if tp.topic == topic}
-            ends |= self._of_topic(own, {tp: found[tp] for tp in own if tp in found})
-        self._kept = (dict(channels), ends)
+            ends |= self._of_topic(own, {tp: candidates[tp] for tp in own if tp in candidates})
+        self._last_ends = (dict(channels), ends)
         return ends
 
     def _candidates(
         self, channels: Mapping[TopicPartition, ChannelPosition], shares: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, BarrierPosition]:
         """The newest barrier within each channel's share, else the next one behind it."""
-        found: dict[TopicPartition, BarrierPosition] = {}
+        candidates: dict[TopicPartition, BarrierPosition] = {}
         spans = {tp: (c.position, c.position + shares[tp]) for tp, c in channels.items() if c.position < c.end}
         while spans:
-            found |= self._newest(spans, channels)
+            candidates |= self._newest(spans, channels)
             spans = {
                 tp: (high, min(channels[tp].end, high + 2 * (high - channels[tp].position)))
                 for tp, (_, high) in spans.items()
-                if tp not in found and high < channels[tp].end
+                if tp not in candidates and high < channels[tp].end
             }
-        for tp, at in found.items():
+        for tp, at in candidates.items():
             last = channels[tp].barrier
             if last is not None:
-                check_query(last, at.cut, place(tp, at.end - 1))
-        return found
+                check_query(last, at.barrier, place(tp, at.end - 1))
+        return candidates
 
     def _newest(
         self, spans: Mapping[TopicPartition, Span], channels: Mapping[TopicPartition, ChannelPosition]
@@ -109,9 +109,9 @@ class Aligner:
             if channels[tp].end < last:  # the log was truncated or recreated
                 first, last = low, low
             left[tp] = (min(last, high), high) if first <= low < last else (low, high)
-        found = newest_barriers(self._cluster, left, self._counting(channels))
-        self._without |= {tp: span for tp, span in spans.items() if tp not in found}
-        return found
+        newest = newest_barriers(self._cluster, left, self._counting(channels))
+        self._without |= {tp: span for tp, span in spans.items() if tp not in newest}
+        return newest
 
     def _counting(
         self, channels: Mapping[TopicPartition, ChannelPosition], at_most: int | None = None
@@ -121,13 +121,13 @@ class Aligner:
         return BarrierFilter(control_authors=self._control_authors, last=last, at_most=at_most, refused=self._refused)
 
     def _of_topic(
-        self, channels: Mapping[TopicPartition, ChannelPosition], found: dict[TopicPartition, BarrierPosition]
+        self, channels: Mapping[TopicPartition, ChannelPosition], candidates: dict[TopicPartition, BarrierPosition]
     ) -> dict[TopicPartition, int]:
         """The ends behind the newest snapshot whose barrier every channel shows."""
         newest: dict[TopicPartition, int] = {}
         for tp, channel in sorted(channels.items()):
-            if tp in found:
-                newest[tp] = found[tp].cut.snapshot
+            if tp in candidates:
+                newest[tp] = candidates[tp].barrier.snapshot
             elif channel.barrier is not None:
                 newest[tp] = channel.barrier.snapshot
             elif channel.position < channel.end or channel.is_ahead:
@@ -136,8 +136,8 @@ class Aligner:
                 )
                 return {}
         snapshot, ahead = align(newest)
-        aligned = {tp: at for tp, at in found.items() if tp not in ahead}
-        waiting = {tp: (channels[tp].position, at.end) for tp, at in found.items() if tp in ahead}
+        aligned = {tp: at for tp, at in candidates.items() if tp not in ahead}
+        waiting = {tp: (channels[tp].position, at.end) for tp, at in candidates.items() if tp in ahead}
         if waiting and snapshot is not None:
             aligned |= newest_barriers(self._cluster, waiting, self._counting(channels, snapshot))
         return {tp: at.end for tp, at in aligned.items()}
@@ -165,46 +165,52 @@ class BarrierFilter:
     def cut_of(self, record: ControlRecord, tp: TopicPartition) -> UpstreamBarrier | None:
         """The barrier that a record holds, None if it holds none or does not count."""
         why = self.control_authors.refusal(record, tp)
-        cut = None if why else decode_cut(record.header, record.value, place(tp, record.offset))
+        barrier = None if why else decode_cut(record.header, record.value, place(tp, record.offset))
         last = self.last.get(tp)
-        if cut is not None and last is not None:
-            why = of_another(last, cut)
+        if barrier is not None and last is not None:
+            why = of_another(last, barrier)
         if why is not None:
             self.refused[tp] = max(self.refused.get(tp, (-1, "")), (record.offset, why))
             return None
-        too_new = cut is not None and self.at_most is not None and cut.snapshot > self.at_most
-        return None if too_new or (cut is not None and last is not None and cut.snapshot <= last.snapshot) else cut
+        too_new = barrier is not None and self.at_most is not None and barrier.snapshot > self.at_most
+        return (
+            None
+            if too_new or (barrier is not None and last is not None and barrier.snapshot <= last.snapshot)
+            else barrier
+        )
 
 
 def newest_barriers(
     cluster: Cluster, spans: Mapping[TopicPartition, Span], counting: BarrierFilter
 ) -> dict[TopicPartition, BarrierPosition]:
     """Return the newest barrier that counts in each span [low, high); looks backwards."""
-    found: dict[TopicPartition, BarrierPosition] = {}
+    newest: dict[TopicPartition, BarrierPosition] = {}
     width = _FIRST_LOOK
     left = {tp: span for tp, span in spans.items() if span[0] < span[1]}
     while left:
         looks = {tp: (max(low, high - width), high) for tp, (low, high) in left.items()}
-        found |= _newest_in(cluster, looks, counting)
-        left = {tp: (left[tp][0], first) for tp, (first, _) in looks.items() if tp not in found and first > left[tp][0]}
+        newest |= _newest_in(cluster, looks, counting)
+        left = {
+            tp: (left[tp][0], first) for tp, (first, _) in looks.items() if tp not in newest and first > left[tp][0]
+        }
         width *= _GROWTH
-    return found
+    return newest
 
 
 def _newest_in(
     cluster: Cluster, looks: dict[TopicPartition, Span], counting: BarrierFilter
 ) -> dict[TopicPartition, BarrierPosition]:
     """The barrier of the highest snapshot; if it stands there again, the first one."""
-    found: dict[TopicPartition, BarrierPosition] = {}
+    newest: dict[TopicPartition, BarrierPosition] = {}
     while True:
         ranges = [OffsetRange(tp.topic, tp.partition, low, high) for tp, (low, high) in sorted(looks.items())]
         try:
             for part in read_ranges(cluster, ranges, _BARRIERS, Isolation.READ_COMMITTED):
                 for record in part.records.control_records:
                     tp = part.tp
-                    cut = counting.cut_of(record, tp)
-                    if cut is not None and (tp not in found or cut.snapshot > found[tp].cut.snapshot):
-                        found[tp] = BarrierPosition(cut, record.offset + 1)
+                    barrier = counting.cut_of(record, tp)
+                    if barrier is not None and (tp not in newest or barrier.snapshot > newest[tp].barrier.snapshot):
+                        newest[tp] = BarrierPosition(barrier, record.offset + 1)
         except OffsetOutOfRangeError as error:
             tp = TopicPartition(error.topic, error.partition)
             low, high = looks[tp]
@@ -213,4 +219,4 @@ def _newest_in(
             # What is gone holds no barrier any more; whether that is a loss is judged where rows are read.
             looks = {**looks, tp: (error.earliest, high)}
             continue
-        return found
+        return newest

@@ -27,7 +27,7 @@ class Assignment:
     channels: tuple[TopicPartition, ...]
     topic_ids: Mapping[str, str] = field(default_factory=dict)
 
-    def gone(self, known: Collection[TopicPartition]) -> list[TopicPartition]:
+    def missing_of(self, known: Collection[TopicPartition]) -> list[TopicPartition]:
         """Return the known channels that are not there any more, in order."""
         return sorted(set(known) - set(self.channels))
 
@@ -41,25 +41,25 @@ class Assigner:
 
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
-        self._kept: tuple[float, Assignment] | None = None
+        self._last: tuple[float, Assignment] | None = None
 
     def forget(self) -> None:
         """Ask again next time."""
-        self._kept = None
+        self._last = None
 
     def current(self, cluster: Cluster, known: Collection[TopicPartition], known_ids: Mapping[str, str]) -> Assignment:
         """Return the partitions of the cluster; an answer that contradicts `known` was given several times."""
         now_s = time.monotonic()
-        if self._kept is not None and now_s - self._kept[0] <= _AGE_S:
-            return self._kept[1]
-        found = self._ask(cluster)
+        if self._last is not None and now_s - self._last[0] <= _AGE_S:
+            return self._last[1]
+        assignment = self._ask(cluster)
         for pause_s in _PAUSES_S:
-            if not found.gone(known) and not found.recreated(known_ids):
+            if not assignment.missing_of(known) and not assignment.recreated(known_ids):
                 break
             time.sleep(pause_s)
-            found = self._ask(cluster)
-        self._kept = (time.monotonic(), found)
-        return found
+            assignment = self._ask(cluster)
+        self._last = (time.monotonic(), assignment)
+        return assignment
 
     def _ask(self, cluster: Cluster) -> Assignment:
         channels = assigned(cluster, self._topics, running=True)

@@ -46,9 +46,9 @@ class Limits:
             now_ms=now_ms,
         )
 
-    def beyond(self, axes: Mapping[int, AxisState]) -> dict[int, int]:
+    def keys_ahead(self, axes: Mapping[int, AxisState]) -> dict[int, int]:
         """Return the watermarks of a channel that are beyond: key → ms."""
-        found = {}
+        by_key = {}
         for key in self.limits_ms.keys() & axes.keys():
             state = axes[key]
             if isinstance(state.policy, PropagatedState):
@@ -56,8 +56,8 @@ class Limits:
             current_ms = self.configs[key].policy.build(state.policy).current(self.now_ms)
             highest_ms = max((ms for ms in (state.emitted_ms, current_ms) if ms is not None), default=None)
             if highest_ms is not None and highest_ms > self.limits_ms[key]:
-                found[key] = highest_ms
-        return found
+                by_key[key] = highest_ms
+        return by_key
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,16 +82,16 @@ class FutureWatermarks:
         if self._is_done:
             return same
         limits = Limits.of(self._options, max(now_ms, start.now_ms))
-        beyond = _beyond(start, after, limits)
+        ahead = _channels_ahead(start, after, limits)
         # `top` is never below the watermark that was emitted.
         coalesced = {key: ms for key, ms in start.coalesced.top.items() if ms > limits.limits_ms.get(key, ms)}
-        if not beyond and not coalesced:
+        if not ahead and not coalesced:
             return same
         resets = self._options.on_future_watermark is OnFutureWatermark.RESET
         if not self._is_told:
-            LOG.warning("%s", _sentence(list(beyond), [coalesced, *beyond.values()], limits.now_ms, resets=resets))
+            LOG.warning("%s", _sentence(list(ahead), [coalesced, *ahead.values()], limits.now_ms, resets=resets))
         self._is_told = True
-        return _reset(start, after, limits, beyond) if resets else same
+        return _reset(start, after, limits, ahead) if resets else same
 
     def planned(self) -> None:
         """Note that a batch was planned: what comes later is kept from the watermarks by the reading tasks."""
@@ -99,13 +99,13 @@ class FutureWatermarks:
 
 
 def _reset(
-    start: QueryOffset, after: Results, limits: Limits, beyond: Mapping[TopicPartition, Mapping[int, int]]
+    start: QueryOffset, after: Results, limits: Limits, ahead: Mapping[TopicPartition, Mapping[int, int]]
 ) -> Corrected:
     """Let the channels begin anew that are beyond, on these keys; the coalesced watermark follows from the others."""
-    channels = {tp: replace(one, axes=_left(one.axes, beyond.get(tp, ()))) for tp, one in start.channels.items()}
-    retired = {tp: replace(one, axes=_left(one.axes, limits.beyond(one.axes))) for tp, one in start.retired.items()}
+    channels = {tp: replace(one, axes=_left(one.axes, ahead.get(tp, ()))) for tp, one in start.channels.items()}
+    retired = {tp: replace(one, axes=_left(one.axes, limits.keys_ahead(one.axes))) for tp, one in start.retired.items()}
     results = dict(after)
-    for tp, keys in beyond.items():
+    for tp, keys in ahead.items():
         one = start.channels[tp]
         result = after.get(tp) or RangeResult(next_offset=one.next_offset, counts=one.counts, axes=one.axes)
         # As after a loss: a reset row tells those who follow the rows that the next watermark is lower.
@@ -119,10 +119,10 @@ def _reset(
     return Corrected(start=start, after=results, is_changed=True)
 
 
-def _beyond(start: QueryOffset, after: Results, limits: Limits) -> dict[TopicPartition, dict[int, int]]:
+def _channels_ahead(start: QueryOffset, after: Results, limits: Limits) -> dict[TopicPartition, dict[int, int]]:
     axes = {tp: after[tp].axes if tp in after else one.axes for tp, one in start.channels.items()}
-    found = {tp: limits.beyond(of_channel) for tp, of_channel in axes.items()}
-    return {tp: watermarks for tp, watermarks in found.items() if watermarks}
+    by_channel = {tp: limits.keys_ahead(of_channel) for tp, of_channel in axes.items()}
+    return {tp: watermarks for tp, watermarks in by_channel.items() if watermarks}
 
 
 def _left(axes: Mapping[int, AxisState], keys: Collection[int]) -> dict[int, AxisState]:
@@ -150,17 +150,17 @@ def _sentence(
     channels: Sequence[TopicPartition], watermarks: Sequence[Mapping[int, int]], now_ms: int, *, resets: bool
 ) -> str:
     highest_ms = max(ms for by_key in watermarks for ms in by_key.values())
-    found = (
+    problem = (
         f"{listed(channels) if channels else 'all partitions'}: the watermark is up to {instant_text(highest_ms)}, "
         f"while the clock is at {instant_text(now_ms)}, so event times of today are late"
     )
     if not resets:
         return (
-            f"{found}; onFutureWatermark=reset lets these partitions begin anew without reading a record again, and "
+            f"{problem}; onFutureWatermark=reset lets these partitions begin anew without reading a record again, and "
             f"maxEventTimeAhead=none is right where such event times are"
         )
     return (
-        f"{found}; as onFutureWatermark=reset says, these partitions begin anew with their next event times; windows, "
-        f"joins and other operators with state keep the watermark that they have, so a query with such needs a new "
-        f"checkpoint with continueFrom=SAVEPOINT as well"
+        f"{problem}; as onFutureWatermark=reset says, these partitions begin anew with their next event times; "
+        "windows, joins and other operators with state keep the watermark that they have, so a query with such needs a "
+        "new checkpoint with continueFrom=SAVEPOINT as well"
     )

@@ -41,7 +41,7 @@ class ShortLog(NamedTuple):
         return LogTruncatedError(f"{ends}: the log was truncated, as by an unclean leader election")
 
 
-def gone(channels: Sequence[TopicPartition]) -> DataLossError:
+def missing_channels(channels: Sequence[TopicPartition]) -> DataLossError:
     """Return the error for partitions that the cluster does not have any more."""
     return DataLossError(
         f"{', '.join(map(str, channels))} is gone: the topic was deleted, or this client may not see it"
@@ -58,7 +58,9 @@ def check_frozen(cluster: Cluster, end: QueryOffset) -> None:
     present = cluster.partitions({tp.topic for tp in end.channels}, missing_ok=True)
     missing = [tp for tp in sorted(end.channels) if tp.partition not in present.get(tp.topic, ())]
     ids = {topic: cluster.metadata.topic_id(topic) for topic in present}
-    if cause := _recreated(ids, end.topic_ids) or (gone(missing) if missing else _shrunk(cluster, end, ids)):
+    if cause := _recreated(ids, end.topic_ids) or (
+        missing_channels(missing) if missing else _shrunk(cluster, end, ids)
+    ):
         raise FrozenEndError(f"{cause.message}; Trigger.AvailableNow had planned to read more")
 
 

@@ -39,7 +39,7 @@ CLOCK_BATCH_MS = 1_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Seen:
+class BrokerAnswers:
     """The broker's answers: log end per channel, requested at `requested_ms` and there by `now_ms`.
 
     begins: where each channel that the last offset does not have begins. high: high watermarks, where they may lie
@@ -108,31 +108,33 @@ class Rules:
         return max(lulls) if lulls and len(lulls) == len(policies) else None
 
 
-def plan(start: QueryOffset, after: Mapping[TopicPartition, RangeResult], seen: Seen, rules: Rules) -> QueryOffset:
+def plan(
+    start: QueryOffset, after: Mapping[TopicPartition, RangeResult], answers: BrokerAnswers, rules: Rules
+) -> QueryOffset:
     """Return the offset that ends the next batch.
 
     after: the state of every channel that the batch ending at `start` read, once it was read.
     """
-    now_ms = max(seen.now_ms, start.now_ms)
-    positions = {tp: position_of(start, seen, tp) for tp in sorted(seen.ends)}
-    shares = shared_out({tp: seen.ends[tp] - position for tp, position in positions.items()}, rules.max_offsets)
-    changes: list[Change] = [ChannelRemoved(str(tp)) for tp in sorted(start.channels) if tp not in seen.ends]
+    now_ms = max(answers.now_ms, start.now_ms)
+    positions = {tp: position_of(start, answers, tp) for tp in sorted(answers.ends)}
+    shares = shared_out({tp: answers.ends[tp] - position for tp, position in positions.items()}, rules.max_offsets)
+    changes: list[Change] = [ChannelRemoved(str(tp)) for tp in sorted(start.channels) if tp not in answers.ends]
     channels: dict[TopicPartition, Channel] = {}
     for tp, position in positions.items():
         name, before = str(tp), start.channels.get(tp)
         if before is None:
             changes.append(ChannelAdded(name))
-        behind = seen.ends[tp] > position
+        behind = answers.ends[tp] > position
         known = before or start.retired.get(tp)
-        counts, axes, cut, lost = _state(known, after.get(tp))
+        counts, axes, is_partial, losses = _state(known, after.get(tp))
         # Idle means caught up with the high watermark: records of an open transaction are still to come (rule 10).
-        awaited = behind or (seen.uncommitted(tp) > 0 and not rules.propagate)
-        status = _status(before, axes, rules, awaited=awaited, requested_ms=seen.requested_ms)
+        awaited = behind or (answers.uncommitted(tp) > 0 and not rules.propagate)
+        status = _status(before, axes, rules, awaited=awaited, requested_ms=answers.requested_ms)
         announced: tuple[int, ...] = ()
         # Idle takes a channel out of the minimum, not out of time: its policy goes on with the clock.
-        if cut or (rules.clocked and not behind):
-            axes, announced = _run_policies(axes, rules.axes if cut else rules.clocked, now_ms)
-        resets = (0 if known is None else known.resets) + lost
+        if is_partial or (rules.clocked and not behind):
+            axes, announced = _run_policies(axes, rules.axes if is_partial else rules.clocked, now_ms)
+        resets = (0 if known is None else known.resets) + losses
         if resets > (0 if before is None else before.resets):
             # Operators and sinks have a watermark that nobody knows any more: they get the one that counts now.
             announced = tuple(sorted(key for key, axis in axes.items() if axis.emitted_ms is not None))
@@ -149,18 +151,18 @@ def plan(start: QueryOffset, after: Mapping[TopicPartition, RangeResult], seen: 
             status=status,
             # Of a clock that is behind the one before (set back, or another driver's) silence counts from its own now:
             # a time that is still to come would keep the channel from being idle for as long.
-            since_ms=seen.now_ms if awaited or before is None else min(before.since_ms, seen.now_ms),
+            since_ms=answers.now_ms if awaited or before is None else min(before.since_ms, answers.now_ms),
             counts=counts,
             axes=axes,
             announced=announced,
             resets=resets,
-            leader_epoch=seen.leader_epochs.get(tp),
+            leader_epoch=answers.leader_epochs.get(tp),
         )
     coalescer = Coalescer.restore(coalescer_state(start), guarantee=rules.guarantee, retention_ms=rules.retention_ms)
     coalescer.step(changes, now_ms)
-    retired = _retired(start, after, seen, now_ms)
+    retired = _retired(start, after, answers, now_ms)
     topics = {tp.topic for tp in (*channels, *retired)}
-    ids = {topic: one for topic, one in {**start.topic_ids, **seen.topic_ids}.items() if topic in topics}
+    ids = {topic: one for topic, one in {**start.topic_ids, **answers.topic_ids}.items() if topic in topics}
     return replace(
         start, batch=start.batch + 1, now_ms=now_ms, coalesced=coalescer.common(), channels=channels, begins={},
         limits=rules.limits, settings=rules.settings, ahead_ms=rules.ahead_ms, topic_ids=ids, retired=retired,
@@ -198,20 +200,20 @@ def shared_out(backlog: Mapping[TopicPartition, int], limit: int | None) -> dict
 
 
 def _retired(
-    start: QueryOffset, after: Mapping[TopicPartition, RangeResult], seen: Seen, now_ms: int
+    start: QueryOffset, after: Mapping[TopicPartition, RangeResult], answers: BrokerAnswers, now_ms: int
 ) -> dict[TopicPartition, RetiredChannel]:
     """Where the channels stood that are missed now, and those missed for less than a day."""
     recent = {tp: one for tp, one in start.retired.items() if now_ms - one.missed_ms < RETIRED_KEPT_MS}
-    retired = {tp: one for tp, one in recent.items() if tp not in seen.ends}
+    retired = {tp: one for tp, one in recent.items() if tp not in answers.ends}
     for tp, channel in start.channels.items():
-        if tp not in seen.ends:
-            counts, axes, _, lost = _state(channel, after.get(tp))
+        if tp not in answers.ends:
+            counts, axes, _, losses = _state(channel, after.get(tp))
             retired[tp] = RetiredChannel(
                 missed_ms=now_ms,
                 next_offset=channel.next_offset,
                 counts=counts,
                 axes=axes,
-                resets=channel.resets + lost,
+                resets=channel.resets + losses,
                 leader_epoch=channel.leader_epoch,
             )
     return retired
@@ -225,12 +227,12 @@ def _states(offset: QueryOffset) -> dict[TopicPartition, tuple[Counts, Mapping[i
     return {tp: (c.counts, c.axes) for tp, c in offset.channels.items()}
 
 
-def position_of(start: QueryOffset, seen: Seen, tp: TopicPartition) -> int:
+def position_of(start: QueryOffset, answers: BrokerAnswers, tp: TopicPartition) -> int:
     """Where the channel goes on; at the end of a log that is shorter than what was read, if losses are accepted."""
-    if tp in seen.restarts:
-        return min(seen.restarts[tp], seen.ends[tp])
+    if tp in answers.restarts:
+        return min(answers.restarts[tp], answers.ends[tp])
     before = start.channels.get(tp)
-    return min(seen.begins[tp] if before is None else before.next_offset, seen.ends[tp])
+    return min(answers.begins[tp] if before is None else before.next_offset, answers.ends[tp])
 
 
 def _state(
@@ -289,6 +291,6 @@ def coalescer_state(start: QueryOffset) -> CoalescerState:
     """Return the state of the coalescer as of the batch's start."""
     channels = {}
     for tp, channel in start.channels.items():
-        sent = {key: axis.emitted_ms for key, axis in channel.axes.items() if axis.emitted_ms is not None}
-        channels[str(tp)] = (channel.status, sent)
+        emitted = {key: axis.emitted_ms for key, axis in channel.axes.items() if axis.emitted_ms is not None}
+        channels[str(tp)] = (channel.status, emitted)
     return CoalescerState(channels=channels, common=start.coalesced)

@@ -26,8 +26,8 @@ from pyspark_wm_source.driver.alignment import Aligner, ChannelPosition
 from pyspark_wm_source.driver.assignment import Assigner, Assignment
 from pyspark_wm_source.driver.changed_settings import are_changed, carried_on
 from pyspark_wm_source.driver.future_watermarks import FutureWatermarks
-from pyspark_wm_source.driver.lost_logs import ShortLog, check_frozen, gone
-from pyspark_wm_source.driver.plan import Rules, Seen, plan, position_of, worth_a_batch
+from pyspark_wm_source.driver.lost_logs import ShortLog, check_frozen, missing_channels
+from pyspark_wm_source.driver.plan import BrokerAnswers, Rules, plan, position_of, worth_a_batch
 from pyspark_wm_source.driver.recover_state import StateLoader
 from pyspark_wm_source.driver.report import barriers_again, describe, nothing_selected
 from pyspark_wm_source.driver.resolve_offsets import assigned, continued, resolve
@@ -55,7 +55,7 @@ class Planner:
         self._rows = ControlSettings.of(options)
         self._states = StateLoader(options)
         self._read_lately: list[tuple[Mapping[str, Any], QueryOffset]] = []
-        self._frozen: Seen | None = None
+        self._frozen: BrokerAnswers | None = None
         self._freeze = False
         self._closed = False
         self._warned_of_settings = False
@@ -100,27 +100,27 @@ class Planner:
 
     def next(self, start_json: dict[str, Any], *, once: bool) -> dict[str, Any]:
         """Return the end of the next batch, or `start_json` itself if there is nothing to tell."""
-        found = self._read(start_json)
-        self._tell_changed_settings(found)
-        start = carried_on(found, self._options)
+        offset = self._read(start_json)
+        self._tell_changed_settings(offset)
+        start = carried_on(offset, self._options)
         after = self._states.load_states(self._cluster, start, at_once=once or self._freeze)
         if after is None:
             self._progress = {**(self._progress or {}), "recovery": self._states.recovery_progress()}
             return start_json
-        seen = self._look(start)
+        answers = self._look(start)
         options = self._options
         limit = None if once else options.max_offsets
         if options.aligned:
-            seen, limit = replace(seen, ends=self._aligned(start, after, seen, limit)), None
-        corrected = self._future_watermarks.corrected(start, after, seen.now_ms)
+            answers, limit = replace(answers, ends=self._aligned(start, after, answers, limit)), None
+        corrected = self._future_watermarks.corrected(start, after, answers.now_ms)
         start, after = corrected.start, corrected.after
-        planned = plan(start, after, seen, Rules.of(options, limit))
-        if options.continue_from is not None and found == self._initial:
+        planned = plan(start, after, answers, Rules.of(options, limit))
+        if options.continue_from is not None and offset == self._initial:
             # A query that goes on from a savepoint has its own group, and nobody has followed its rows so far.
             planned = replace(planned, group=self._group, told_ms={})
         planned = replace(planned, outage=self._states.outage.why, idle_timeout=IdleTimeout(options.idle_timeout_ms))
         self._progress = describe(
-            planned, seen, self._ends or {}, self._states.recovered,
+            planned, answers, self._ends or {}, self._states.recovered,
             sets_idle=options.idle_timeout_ms is not None, before=start.channels,
         )  # fmt: skip
         self._tell_nothing_selected(planned)
@@ -147,9 +147,11 @@ class Planner:
         end = self._read(end_json)
         if self._frozen is not None:
             check_frozen(self._cluster, end)
-        cut = splits(self._read(start_json), carried_on(end, self._options), self._rows, self._options.limits)
+        tasks = splits(self._read(start_json), carried_on(end, self._options), self._rows, self._options.limits)
         # Tasks leave their states in the group; where its coordinator is away, each would wait for it.
-        return [replace(split, group="") for split in cut] if self._states.outage.is_paused(time.monotonic()) else cut
+        return (
+            [replace(split, group="") for split in tasks] if self._states.outage.is_paused(time.monotonic()) else tasks
+        )
 
     def _read(self, offset_json: Mapping[str, Any]) -> QueryOffset:
         """Read an offset back, unless it is known: with thousands of channels that takes a while."""
@@ -176,7 +178,7 @@ class Planner:
         waited_ms = (time.monotonic() - self._read_planned_at_s) * 1_000
         return waiting < smallest and waited_ms < self._options.max_trigger_delay_ms
 
-    def _look(self, start: QueryOffset) -> Seen:
+    def _look(self, start: QueryOffset) -> BrokerAnswers:
         """Ask for log ends; the two clock readings frame the answer."""
         requested_ms = self._now_ms()
         if self._frozen is not None:
@@ -190,9 +192,9 @@ class Planner:
             }
             return replace(self._frozen, now_ms=requested_ms, restarts=restarts)
         known = start.begins if start.batch == NOT_STARTED else start.channels
-        there, found = self._log_ends(start, known)
-        ends = {tp: end.offset for tp, end in found.items()}
-        epochs: Epochs = {tp: end.leader_epoch for tp, end in found.items()}
+        there, log_ends = self._log_ends(start, known)
+        ends = {tp: end.offset for tp, end in log_ends.items()}
+        epochs: Epochs = {tp: end.leader_epoch for tp, end in log_ends.items()}
         high = ends
         if self._options.client.isolation is Isolation.READ_COMMITTED:
             high = self._cluster.latest(there.channels, Isolation.READ_UNCOMMITTED)
@@ -201,7 +203,7 @@ class Planner:
         begins, restarts = self._begins(start, there, ends)
         epochs = not_behind(epochs, start, restarts)
         restarts = self._truncated(start, epochs, restarts) | restarts
-        seen = Seen(
+        answers = BrokerAnswers(
             ends=self._checked(start, ends, restarts, there),
             begins=begins,
             requested_ms=requested_ms,
@@ -212,8 +214,8 @@ class Planner:
             leader_epochs=epochs,
         )
         if self._freeze:
-            self._frozen = seen
-        return seen
+            self._frozen = answers
+        return answers
 
     def _log_ends(
         self, start: QueryOffset, known: Collection[TopicPartition]
@@ -221,41 +223,41 @@ class Planner:
         """Ask for the channels and their log ends; twice if the second answer contradicts the first one."""
         there = self._assignment(start, known)
         try:
-            found = self._cluster.log_ends(there.channels)
+            ends = self._cluster.log_ends(there.channels)
         except UnknownTopicError:
-            found = None  # a topic was deleted between the two questions
-        if found is None or any(end.offset < _stands_at(start, tp) for tp, end in found.items()):
+            ends = None  # a topic was deleted between the two questions
+        if ends is None or any(end.offset < _stands_at(start, tp) for tp, end in ends.items()):
             # The assignment may be a second old, and a topic may have been recreated since.
             self._assigner.forget()
             there = self._assignment(start, known)
-            found = self._cluster.log_ends(there.channels)
-        return there, found
+            ends = self._cluster.log_ends(there.channels)
+        return there, ends
 
     def _aligned(
-        self, start: QueryOffset, after: Mapping[TopicPartition, RangeResult], seen: Seen, limit: int | None
+        self, start: QueryOffset, after: Mapping[TopicPartition, RangeResult], answers: BrokerAnswers, limit: int | None
     ) -> dict[TopicPartition, int]:
         """Where the batch ends: behind barriers, never in the middle of a snapshot."""
-        if self._aligner is None or seen.restarts:
+        if self._aligner is None or answers.restarts:
             self._aligner = Aligner(self._cluster, self._options.control_authors)
         channels = {}
-        for tp, end in seen.ends.items():
+        for tp, end in answers.ends.items():
             before = start.channels.get(tp)
             axes = after[tp].axes if tp in after else {} if before is None else before.axes
             channels[tp] = ChannelPosition(
-                position=position_of(start, seen, tp), end=end, barrier=last_barrier(axes),
-                is_ahead=seen.uncommitted(tp) > 0,
+                position=position_of(start, answers, tp), end=end, barrier=last_barrier(axes),
+                is_ahead=answers.uncommitted(tp) > 0,
             )  # fmt: skip
         return self._aligner.ends(channels, limit)
 
     def _assignment(self, start: QueryOffset, known: Collection[TopicPartition]) -> Assignment:
         there = self._assigner.current(self._cluster, known, start.topic_ids)
-        left_out = [tp for tp in there.gone(known) if not self._options.topics.selects(tp)]
+        left_out = [tp for tp in there.missing_of(known) if not self._options.topics.selects(tp)]
         if left_out:
             self._leave_out(left_out)
-        if missing := sorted(set(there.gone(known)) - set(left_out)):
-            self._lost(gone(missing))
+        if missing := sorted(set(there.missing_of(known)) - set(left_out)):
+            self._stop_on_loss(missing_channels(missing))
         for topic in there.recreated(start.topic_ids):
-            self._lost(TopicRecreatedError.of(topic, start.topic_ids[topic], there.topic_ids[topic]))
+            self._stop_on_loss(TopicRecreatedError.of(topic, start.topic_ids[topic], there.topic_ids[topic]))
         return there
 
     def _tell_changed_settings(self, start: QueryOffset) -> None:
@@ -282,15 +284,15 @@ class Planner:
     def _leave_out(self, left_out: Sequence[TopicPartition]) -> None:
         """Refuse options that do not select a channel of the checkpoint: nothing was lost, the options changed."""
         option = self._options.topics.option
-        what = (
+        problem = (
             f"the checkpoint reads {', '.join(map(str, left_out))}, and the option {option} does not select it any more"
         )
         if self._options.fail_on_data_loss:
             raise OptionError(
-                f"{what}: select it again, start anew with another checkpointLocation, or leave it out with "
+                f"{problem}: select it again, start anew with another checkpointLocation, or leave it out with "
                 f"failOnDataLoss=false"
             )
-        LOG.warning("%s: it is left out (failOnDataLoss=false)", what)
+        LOG.warning("%s: it is left out (failOnDataLoss=false)", problem)
 
     def _begins(
         self, start: QueryOffset, there: Assignment, ends: Mapping[TopicPartition, int]
@@ -309,14 +311,16 @@ class Planner:
         firsts = self._cluster.earliest([*new, *again]) if new or again else {}
         for tp in new:
             if firsts[tp] > 0 and tp.topic not in recreated:
-                lost = offsets_text(0, firsts[tp])
-                self._lost(
-                    DataLossError(f"{tp} appeared while the query ran, and its log does not hold {lost} any more")
+                missing_offsets = offsets_text(0, firsts[tp])
+                self._stop_on_loss(
+                    DataLossError(
+                        f"{tp} appeared while the query ran, and its log does not hold {missing_offsets} any more"
+                    )
                 )
         for tp, position in back.items():
             if tp not in new and ends[tp] < position:
                 ids = start.topic_ids.get(tp.topic), there.topic_ids.get(tp.topic)
-                self._lost(ShortLog(tp, ends[tp], position, *ids).error())
+                self._stop_on_loss(ShortLog(tp, ends[tp], position, *ids).error())
         return begins | back | {tp: firsts[tp] for tp in new}, {tp: firsts[tp] for tp in again}
 
     def _truncated(
@@ -325,7 +329,7 @@ class Planner:
         """Refuse logs that lost records which were read; else say where they go on."""
         truncated = {}
         for tp, position, epoch, end in self._truncations.find(self._cluster, start, epochs, recreated):
-            self._lost(LogTruncatedError.of(tp, position, epoch, end))
+            self._stop_on_loss(LogTruncatedError.of(tp, position, epoch, end))
             truncated[tp] = end
         return truncated
 
@@ -364,10 +368,10 @@ class Planner:
             at = _stands_at(start, tp)
             if tp in start.channels:
                 ids = start.topic_ids.get(tp.topic), there.topic_ids.get(tp.topic)
-                self._lost(ShortLog(tp, checked[tp], at, *ids).error())
+                self._stop_on_loss(ShortLog(tp, checked[tp], at, *ids).error())
             else:
                 holds = offsets_text(self._cluster.earliest([tp])[tp], checked[tp])
-                self._lost(StartBeyondEndError(
+                self._stop_on_loss(StartBeyondEndError(
                     f"option {self._options.start.option_name or 'startingOffsets'}: {tp} is to start at offset {at}, "
                     f"and its log holds {holds}"
                 ))  # fmt: skip
@@ -378,7 +382,7 @@ class Planner:
         clock = self._options.test_clock
         return time.time_ns() // 1_000_000 if clock is None else int(Path(clock).read_text())
 
-    def _lost(self, error: DataLossError) -> None:
+    def _stop_on_loss(self, error: DataLossError) -> None:
         if self._options.fail_on_data_loss:
             raise error
         LOG.warning("%s; going on (failOnDataLoss=false)", error.message)

@@ -20,7 +20,7 @@ from keyedwm.kafka.client.errors import GroupAccessError
 from keyedwm.kafka.client.values import Committed, TopicPartition
 from keyedwm.kafka.requests.cluster import Cluster
 from pyspark_wm_source.driver.changed_settings import are_changed, carried_axes
-from pyspark_wm_source.driver.splits import cut, parts_by_channel
+from pyspark_wm_source.driver.splits import equal_ranges, parts_by_channel
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.task.fetching import fetch
 from pyspark_wm_source.task.scan import counted_columns, policy_run, wanted_columns
@@ -57,8 +57,8 @@ class Recovery:
         self._left = {index: task.end - task.start for index, task in enumerate(ranges)}
         self._ends = [task.end for task in ranges]
         self._missing = dict(self._left)
-        wanted = wanted_columns(columns or set(), options)
-        self._chunks = iter(fetch(cluster, ranges, wanted, options.client.isolation, self._pass_over))
+        selection = wanted_columns(columns or set(), options)
+        self._chunks = iter(fetch(cluster, ranges, selection, options.client.isolation, self._pass_over))
 
     def advance(self, until_s: float | None) -> bool:
         """Read on until the time (of the monotonic clock); true once everything was read."""
@@ -101,7 +101,7 @@ def _notes(
     parts = [
         replace(one, start=first, end=last, part=part, parts=count[one.channel])
         for one in ranges
-        for part, (first, last) in enumerate(cut(one.start, one.end, count[one.channel]))
+        for part, (first, last) in enumerate(equal_ranges(one.start, one.end, count[one.channel]))
     ]
     key = options.state_key(end.state_key)
     unknown = UnknownIds(cluster, group_of_notes(end.group), end.batch, parts, key, writes=False)
@@ -117,7 +117,7 @@ class StateLoader:
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._kept: tuple[tuple[str, int], Mapping[TopicPartition, RangeResult]] | None = None
+        self._last: tuple[tuple[str, int], Mapping[TopicPartition, RangeResult]] | None = None
         self._recovery: tuple[tuple[str, int], Mapping[TopicPartition, RangeResult], Recovery] | None = None
         self._warned = False
         self._warned_of_copy = False
@@ -132,15 +132,17 @@ class StateLoader:
         None while a recovery read goes on: each call reads for some seconds, unless `at_once` it must be finished.
         """
         which = (end.group, end.batch)
-        if self._kept is not None and self._kept[0] == which:
-            return self._kept[1]
-        moved = dict(end.moved())
+        if self._last is not None and self._last[0] == which:
+            return self._last[1]
+        with_news = dict(end.moved())
         parts = parts_by_channel(end)
         if self._recovery is None or self._recovery[0] != which:
-            states: Mapping[TopicPartition, RangeResult] = self._committed(cluster, end, moved, parts) if moved else {}
-            lacking = [_whole(tp, channel, end) for tp, channel in moved.items() if tp not in states]
+            states: Mapping[TopicPartition, RangeResult] = (
+                self._committed(cluster, end, with_news, parts) if with_news else {}
+            )
+            lacking = [_whole(tp, channel, end) for tp, channel in with_news.items() if tp not in states]
             if not lacking:
-                self._kept = which, states
+                self._last = which, states
                 return states
             self.recovered += len(lacking)
             offsets = sum(one.end - one.start for one in lacking)
@@ -151,13 +153,13 @@ class StateLoader:
         if not recovery.advance(None if at_once else time.monotonic() + slice_s):
             LOG.debug("recovery read of batch %d goes on: %s", end.batch, recovery.progress())
             return None
-        found = recovery.results()
+        results = recovery.results()
         if are_changed(end, self._options):
             # Other watermarks than these may have been sent in that batch: a reset lets operators forget them.
-            found = {tp: replace(one, lossy=True) for tp, one in found.items()}
+            results = {tp: replace(one, lossy=True) for tp, one in results.items()}
         complete = {**states}
-        complete |= {tp: _unemitted(moved[tp], one) if parts[tp] > 1 else one for tp, one in found.items()}
-        self._kept, self._recovery = (which, complete), None
+        complete |= {tp: _unemitted(with_news[tp], one) if parts[tp] > 1 else one for tp, one in results.items()}
+        self._last, self._recovery = (which, complete), None
         return complete
 
     def recovery_progress(self) -> dict[str, int]:
@@ -165,18 +167,18 @@ class StateLoader:
         return {} if self._recovery is None else self._recovery[2].progress()
 
     def _committed(
-        self, cluster: Cluster, end: QueryOffset, moved: Mapping[TopicPartition, Channel], parts: Mapping
+        self, cluster: Cluster, end: QueryOffset, with_news: Mapping[TopicPartition, Channel], parts: Mapping
     ) -> dict[TopicPartition, RangeResult]:
         """States by channel where every part of it left one; what was read whole, as nearly all is, is one part."""
-        whole = {tp: channel.next_offset for tp, channel in moved.items() if parts[tp] == 1}
+        whole = {tp: channel.next_offset for tp, channel in with_news.items() if parts[tp] == 1}
         states = {
             tp: RangeResult(next_offset=whole[tp], counts=state.counts, axes=state.axes)
             for tp, state in self._ask(cluster, end, end.group, whole).items()
         }
         expected: dict[str, dict[TopicPartition, int]] = {}
-        found: dict[TopicPartition, list[CommittedState]] = {tp: [] for tp in moved if tp not in whole}
-        for tp in found:
-            for part, (_, last) in enumerate(cut(moved[tp].start, moved[tp].next_offset, parts[tp])):
+        by_channel: dict[TopicPartition, list[CommittedState]] = {tp: [] for tp in with_news if tp not in whole}
+        for tp in by_channel:
+            for part, (_, last) in enumerate(equal_ranges(with_news[tp].start, with_news[tp].next_offset, parts[tp])):
                 expected.setdefault(part_group(end.group, part, parts[tp]), {})[tp] = last
         if are_changed(end, self._options):  # what another policy has left of parts cannot be joined
             expected = {}
@@ -184,8 +186,10 @@ class StateLoader:
             states = {tp: replace(states[tp], axes=axes) for tp, axes in changed.items()}
         for group, positions in expected.items():
             for tp, state in self._ask(cluster, end, group, positions).items():
-                found[tp].append(state)
-        return states | {tp: self._joined(moved[tp], own) for tp, own in found.items() if len(own) == parts[tp]}
+                by_channel[tp].append(state)
+        return states | {
+            tp: self._joined(with_news[tp], own) for tp, own in by_channel.items() if len(own) == parts[tp]
+        }
 
     def _ask(
         self, cluster: Cluster, end: QueryOffset, group: str, expected: Mapping[TopicPartition, int]

@@ -17,7 +17,7 @@ from keyedwm.core.axis import Counts
 from keyedwm.core.watermark import Status
 from keyedwm.formats.faults import Fault
 from keyedwm.kafka.client.values import TopicPartition
-from pyspark_wm_source.driver.plan import Seen
+from pyspark_wm_source.driver.plan import BrokerAnswers
 from pyspark_wm_source.options.start_offsets import Topics
 from pyspark_wm_source.task.propagated import last_barrier
 from pyspark_wm_source.values.holding import Cause, cause_of, emitted_ms, holders_of, keys_of, unreadable_since
@@ -28,7 +28,7 @@ _MOST_NAMED = 5
 
 def describe(
     planned: QueryOffset,
-    seen: Seen,
+    answers: BrokerAnswers,
     ends: Mapping[TopicPartition, int],
     recovered: int,
     *,
@@ -49,7 +49,7 @@ def describe(
     """
     return {
         "offsets": as_spark_offsets(ends),
-        **_described(planned, _Holders(planned, seen, ends, before, sets_idle)),
+        **_described(planned, _Holders(planned, answers, ends, before, sets_idle)),
         "backlog": sum(max(ends.get(tp, 0) - c.next_offset, 0) for tp, c in planned.channels.items()),
         "recovery_reads": recovered,
     }
@@ -69,14 +69,14 @@ def _described(planned: QueryOffset, holders: _Holders) -> dict[str, Any]:
     return {
         "batch": planned.batch,
         "reads": sum(channel.read for channel in planned.channels.values()),
-        "watermark": {str(key): _shown(planned.watermark_ms(key)) for key in keys},
+        "watermark": {str(key): _time_text(planned.watermark_ms(key)) for key in keys},
         "held_by": {str(key): holders.sentence(key) for key in keys},
         "causes": {str(key): holders.causes(key) for key in keys},
         "idle": sum(channel.status is Status.IDLE for channel in planned.channels.values()),
-        "bad_event_times": _counted(planned, lambda counts: counts.bad),
-        "late_events": _counted(planned, lambda counts: counts.late),
-        "future_event_times": _counted(planned, lambda counts: counts.future),
-        "control_records": _counted(planned, lambda counts: counts.control),
+        "bad_event_times": _counts_by_topic(planned, lambda counts: counts.bad),
+        "late_events": _counts_by_topic(planned, lambda counts: counts.late),
+        "future_event_times": _counts_by_topic(planned, lambda counts: counts.future),
+        "control_records": _counts_by_topic(planned, lambda counts: counts.control),
         "bad_values": _bad_values(planned),
         "resets": as_spark_offsets({tp: c.resets for tp, c in planned.channels.items() if c.resets}),
         **({"coordinator": planned.outage} if planned.outage else {}),
@@ -99,7 +99,7 @@ def barriers_again(planned: QueryOffset) -> dict[str, dict[str, int]]:
     return as_spark_offsets({tp: last.repeated for tp, last in barriers.items() if last is not None and last.repeated})
 
 
-def _counted(planned: QueryOffset, count: Callable[[Counts], int]) -> dict[str, dict[str, int]]:
+def _counts_by_topic(planned: QueryOffset, count: Callable[[Counts], int]) -> dict[str, dict[str, int]]:
     return as_spark_offsets({tp: n for tp, c in planned.channels.items() if (n := count(c.counts))})
 
 
@@ -113,7 +113,7 @@ def _bad_values(planned: QueryOffset) -> dict[str, dict[str, dict[str, int]]]:
     }
 
 
-def _shown(time_ms: int | None) -> str | None:
+def _time_text(time_ms: int | None) -> str | None:
     """Show a time in ISO, or in ms where the calendar does not reach."""
     return None if time_ms is None else iso_text(time_ms) or f"{time_ms} ms"
 
@@ -126,7 +126,7 @@ class _Holders:
     """
 
     planned: QueryOffset
-    seen: Seen | None
+    answers: BrokerAnswers | None
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     before: Mapping[TopicPartition, Channel] = field(default_factory=dict)
     sets_idle: bool = False
@@ -146,10 +146,10 @@ class _Holders:
         return dict(sorted(causes.items()))
 
     def _cause(self, tp: TopicPartition, key: int, *, becomes_idle: bool = False) -> Cause:
-        if self.seen is None:
+        if self.answers is None:
             return Cause.NOT_ASKED
         return cause_of(
-            self.planned.channels[tp], key, backlog=self._backlog(tp), uncommitted=self.seen.uncommitted(tp),
+            self.planned.channels[tp], key, backlog=self._backlog(tp), uncommitted=self.answers.uncommitted(tp),
             unreadable=self._unreadable(tp, key), becomes_idle=becomes_idle,
         )  # fmt: skip
 
@@ -163,7 +163,7 @@ class _Holders:
     def _sentence(self, tp: TopicPartition, key: int) -> str:
         channel = self.planned.channels[tp]
         lowest_ms = emitted_ms(channel, key)
-        at = "without a watermark" if lowest_ms is None else f"at {_shown(lowest_ms)}"
+        at = "without a watermark" if lowest_ms is None else f"at {_time_text(lowest_ms)}"
         match self._cause(tp, key):
             case Cause.BACKLOG:
                 why = f"backlog {self._backlog(tp)}"
@@ -171,10 +171,10 @@ class _Holders:
                 why = f"none of its {channel.counts.bad} event times could be read"
             case Cause.UNREADABLE:
                 why = f"none of the {self._unreadable(tp, key)} event times of the batch before could be read"
-            case Cause.OPEN_TRANSACTION if self.seen is not None:
-                why = f"{self.seen.uncommitted(tp)} records of open transactions"
+            case Cause.OPEN_TRANSACTION if self.answers is not None:
+                why = f"{self.answers.uncommitted(tp)} records of open transactions"
             case Cause.NOT_ASKED as cause:
                 why = cause.value
             case _:
-                why = f"no record since {_shown(channel.since_ms)}"
+                why = f"no record since {_time_text(channel.since_ms)}"
         return f"{tp} {at}: {why}"

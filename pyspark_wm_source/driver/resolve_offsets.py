@@ -26,19 +26,21 @@ def assigned(cluster: Cluster, topics: Topics, *, running: bool) -> tuple[TopicP
     cluster.warn_of_losses(Use.SOURCE)
     names = topics.select(cluster.topics() if topics.pattern is not None else ())
     try:
-        found = cluster.partitions(names, missing_ok=running or topics.pattern is not None)
+        by_topic = cluster.partitions(names, missing_ok=running or topics.pattern is not None)
     except UnknownTopicError as error:
         raise with_nearest(cluster, names) or error from error
     if topics.assigned is not None and not running:
         for topic, partitions in topics.assigned.items():
-            if missing := sorted(set(partitions) - set(found[topic])):
-                raise OptionError(f"option assign: topic {topic} has no partition {missing[0]}; it has {found[topic]}")
-    wanted = topics.assigned
+            if missing := sorted(set(partitions) - set(by_topic[topic])):
+                raise OptionError(
+                    f"option assign: topic {topic} has no partition {missing[0]}; it has {by_topic[topic]}"
+                )
+    selection = topics.assigned
     return tuple(
         TopicPartition(topic, partition)
-        for topic in sorted(found)
-        for partition in found[topic]
-        if wanted is None or partition in wanted[topic]
+        for topic in sorted(by_topic)
+        for partition in by_topic[topic]
+        if selection is None or partition in selection[topic]
     )
 
 
@@ -49,8 +51,8 @@ def with_nearest(cluster: Cluster, names: Sequence[str]) -> UnknownTopicError | 
     except KeyedwmError:
         return None  # the list is a courtesy: what is told instead is that the topic does not exist
     missing = [name for name in names if name not in known]
-    meant = nearest(missing[0], set(known) - INTERNAL_TOPICS) if missing else None
-    return None if meant is None else UnknownTopicError.of(missing[0], meant)
+    neighbour = nearest(missing[0], set(known) - INTERNAL_TOPICS) if missing else None
+    return None if neighbour is None else UnknownTopicError.of(missing[0], neighbour)
 
 
 def resolve(
@@ -63,27 +65,27 @@ def resolve(
         listed = _listed(f"{bound.side}OffsetsByTimestamp", bound.timestamps_ms, channels)
         return _by_timestamp(cluster, bound, listed)
     if bound.offsets is None:
-        wanted = dict.fromkeys(channels, default if bound.word is None else bound.word)
+        bounds = dict.fromkeys(channels, default if bound.word is None else bound.word)
     else:
-        wanted = _listed(f"{bound.side}Offsets", bound.offsets, channels)
-    earliest = [tp for tp in channels if wanted[tp] == EARLIEST]
-    latest = [tp for tp in channels if wanted[tp] == LATEST]
+        bounds = _listed(f"{bound.side}Offsets", bound.offsets, channels)
+    earliest = [tp for tp in channels if bounds[tp] == EARLIEST]
+    latest = [tp for tp in channels if bounds[tp] == LATEST]
     resolved = {**cluster.earliest(earliest), **cluster.latest(latest)} if earliest or latest else {}
-    return {tp: resolved.get(tp, wanted[tp]) for tp in channels}
+    return {tp: resolved.get(tp, bounds[tp]) for tp in channels}
 
 
 def _by_timestamp(
     cluster: Cluster, bound: OffsetBound, timestamps_ms: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    found = cluster.by_timestamp({(tp.topic, tp.partition): ms for tp, ms in timestamps_ms.items()})
-    lacking = sorted(tp for tp, offset in found.items() if offset is None)
+    offsets = cluster.by_timestamp({(tp.topic, tp.partition): ms for tp, ms in timestamps_ms.items()})
+    lacking = sorted(tp for tp, offset in offsets.items() if offset is None)
     if lacking and bound.no_match is NoMatch.ERROR:
         raise OptionError(
             f"{lacking[0]} has no record at or after the starting timestamp {timestamps_ms[lacking[0]]} ms; "
             "choose an earlier one, or startingOffsetsByTimestampStrategy=latest"
         )
     ends = cluster.latest(lacking) if lacking else {}
-    return {tp: ends[tp] if offset is None else offset for tp, offset in found.items()}
+    return {tp: ends[tp] if offset is None else offset for tp, offset in offsets.items()}
 
 
 def _listed(
@@ -92,8 +94,8 @@ def _listed(
     listed = {TopicPartition(t, p): value for t, partitions in offsets.items() for p, value in partitions.items()}
     if set(listed) != set(channels):
         missing, extra = sorted(set(channels) - set(listed)), sorted(set(listed) - set(channels))
-        shown = [*(f"{tp} is missing" for tp in missing[:3]), *(f"{tp} is not read" for tp in extra[:3])]
-        raise OptionError(f"option {name}: it must name exactly the partitions that are read; {', '.join(shown)}")
+        problems = [*(f"{tp} is missing" for tp in missing[:3]), *(f"{tp} is not read" for tp in extra[:3])]
+        raise OptionError(f"option {name}: it must name exactly the partitions that are read; {', '.join(problems)}")
     return listed
 
 
@@ -101,12 +103,12 @@ def continued(place: str, topics: Topics) -> QueryOffset:
     """Return the offset of the savepoint's source that reads these topics. Raises OptionError if there is not one."""
     savepoint = read_savepoint("option continueFrom", place)
     sources = [QueryOffset.from_json(source) for source in savepoint.sources]
-    mine = [offset for offset in sources if all(topics.selects(tp) for tp in offset.channels)]
-    if len(mine) == 1:
-        return mine[0]
+    own = [offset for offset in sources if all(topics.selects(tp) for tp in offset.channels)]
+    if len(own) == 1:
+        return own[0]
     topics_of_sources = "; ".join(", ".join(sorted({tp.topic for tp in offset.channels})) for offset in sources)
-    found = "no source" if not mine else f"{len(mine)} sources"
+    count_text = "no source" if not own else f"{len(own)} sources"
     raise OptionError(
-        f"option continueFrom: {found} of the savepoint {place} read the topics that {topics.option} selects here; its "
-        f"sources read: {topics_of_sources or 'nothing'}"
+        f"option continueFrom: {count_text} of the savepoint {place} read the topics that {topics.option} selects "
+        f"here; its sources read: {topics_of_sources or 'nothing'}"
     )

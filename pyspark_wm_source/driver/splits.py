@@ -65,8 +65,8 @@ def splits(start: QueryOffset, end: QueryOffset, rows: ControlSettings, limits: 
 
 def parts_by_channel(end: QueryOffset) -> dict[TopicPartition, int]:
     """Return into how many parts the range of each channel with news is cut."""
-    moved = dict(end.moved())
-    return dict(zip(moved, parts_of([channel.read for channel in moved.values()], end.limits), strict=True))
+    with_news = dict(end.moved())
+    return dict(zip(with_news, parts_of([channel.read for channel in with_news.values()], end.limits), strict=True))
 
 
 def _ranges(start: QueryOffset, end: QueryOffset) -> Iterator[ChannelRange]:
@@ -75,7 +75,7 @@ def _ranges(start: QueryOffset, end: QueryOffset) -> Iterator[ChannelRange]:
     for tp, channel in end.moved():
         opening = _opening(channel) if channel.announced else ()
         whole = parts[tp] == 1
-        for part, (first, last) in enumerate(cut(channel.start, channel.next_offset, parts[tp])):
+        for part, (first, last) in enumerate(equal_ranges(channel.start, channel.next_offset, parts[tp])):
             yield ChannelRange(
                 channel=tp,
                 start=first,
@@ -137,8 +137,8 @@ def _coalesced_rows(start: QueryOffset, end: QueryOffset) -> Iterator[ControlRow
         told_ms = end.told_ms.get(key)
         if ms != start.watermark_ms(key) and (told_ms is None or ms > told_ms):
             yield ControlRow(kind=ControlKind.WATERMARK, key=key, watermark_ms=ms, source=end.source)
-    moved = end.coalesced.emitted != start.coalesced.emitted
-    if end.coalesced.idle_spell and (moved or not start.coalesced.idle_spell):
+    has_advanced = end.coalesced.emitted != start.coalesced.emitted
+    if end.coalesced.idle_spell and (has_advanced or not start.coalesced.idle_spell):
         yield ControlRow(kind=ControlKind.IDLE, source=end.source)
 
 
@@ -178,14 +178,14 @@ def parts_of(sizes: Sequence[int], limits: CutLimits) -> list[int]:
     pieces = [size / count for size, count in zip(sizes, parts, strict=True)]
     small = [_share(piece, sum(sizes), least_tasks) == 1 for piece in pieces]
     large_total = sum(size for size, whole in zip(sizes, small, strict=True) if not whole)
-    wanted = max(least_tasks - sum(count for count, whole in zip(parts, small, strict=True) if whole), 1)
+    task_count = max(least_tasks - sum(count for count, whole in zip(parts, small, strict=True) if whole), 1)
     return [
-        count if whole else min(size, count * _share(piece, large_total, wanted))
+        count if whole else min(size, count * _share(piece, large_total, task_count))
         for size, count, piece, whole in zip(sizes, parts, pieces, small, strict=True)
     ]
 
 
-def cut(start: int, end: int, parts: int) -> list[tuple[int, int]]:
+def equal_ranges(start: int, end: int, parts: int) -> list[tuple[int, int]]:
     """Cut [start, end) into `parts` nearly equal ranges; the last ones take what does not divide."""
     if parts == 1:
         return [(start, end)]

@@ -41,8 +41,8 @@ def sources_of(text: str, file: str) -> Iterator[tuple[int, QueryOffset | None]]
             if line.startswith("{"):  # offsets of others need not be JSON
                 raise DamagedError(f"{file} is damaged: the line of source {number}: {words_of(error)}") from error
             parsed = None
-        ours = isinstance(parsed, dict) and _MARK in parsed
+        is_own = isinstance(parsed, dict) and _MARK in parsed
         try:
-            yield number, QueryOffset.from_json(parsed) if ours else None
+            yield number, QueryOffset.from_json(parsed) if is_own else None
         except FormatError as error:
             raise type(error)(f"{file}: {error.message}") from error

@@ -32,6 +32,6 @@ class ControlAuthors:
         """Say why a control record does not count, None if it does. The code is checked before the value is parsed."""
         if self.secret is not None and not is_genuine(record.value, self.secret, record.header, *channel):
             return "it has no code, or one that option controlSecret does not make for this partition"
-        if self.query is not None and (found := query_of(record.value)) != self.query:
-            return f"it is of query {short_repr(found or '')}, option propagateFrom names {short_repr(self.query)}"
+        if self.query is not None and (query := query_of(record.value)) != self.query:
+            return f"it is of query {short_repr(query or '')}, option propagateFrom names {short_repr(self.query)}"
         return None

@@ -192,32 +192,34 @@ class QueryOffset:
         return {"retired_epochs": as_spark_offsets(known)} if known else {}
 
     @staticmethod
-    def from_json(found: Mapping[str, Any]) -> QueryOffset:
+    def from_json(content: Mapping[str, Any]) -> QueryOffset:
         """Read an offset back; a version that is not ours is refused and nothing is touched."""
-        version = found.get("version")
+        version = content.get("version")
         if version not in _READ_VERSIONS or type(version) is not int:
             raise FormatError(
                 f"the checkpoint's offset has version {short_repr(version)}; this keyedwm reads versions "
                 f"{_READ_VERSIONS[0]} to {OFFSET_VERSION}"
             )
         try:
-            return QueryOffset._from_fields(found)
+            return QueryOffset._from_fields(content)
         except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
             raise DamagedError(
                 f"the checkpoint's offset of version {version} is damaged: {error_text(error)}"
             ) from error
 
     @staticmethod
-    def _from_fields(found: Mapping[str, Any]) -> QueryOffset:
-        started = found["batch"] != NOT_STARTED
-        is_old = found["version"] == _WITHOUT_RESETS
-        future = from_spark_offsets(found["future"] if found["version"] == _WITHOUT_AHEAD else found.get("future", {}))
-        bad_values = _read_bad_values(found["bad_values"] if found["version"] == OFFSET_VERSION else {})
-        resets = {} if is_old else from_spark_offsets(found["resets"])
+    def _from_fields(content: Mapping[str, Any]) -> QueryOffset:
+        started = content["batch"] != NOT_STARTED
+        is_old = content["version"] == _WITHOUT_RESETS
+        future = from_spark_offsets(
+            content["future"] if content["version"] == _WITHOUT_AHEAD else content.get("future", {})
+        )
+        bad_values = _read_bad_values(content["bad_values"] if content["version"] == OFFSET_VERSION else {})
+        resets = {} if is_old else from_spark_offsets(content["resets"])
         channels = {}
-        for topic, partitions in found["offsets"].items() if started else ():
+        for topic, partitions in content["offsets"].items() if started else ():
             for partition, next_offset in partitions.items():
-                read, status, since_ms, bad, late, control, *more = found["channels"][topic][partition]
+                read, status, since_ms, bad, late, control, *more = content["channels"][topic][partition]
                 leader_epoch, announced, *axes = (None, *more) if is_old else more
                 tp = TopicPartition(topic, int(partition))
                 channels[tp] = Channel(
@@ -232,51 +234,51 @@ class QueryOffset:
                     leader_epoch=leader_epoch,
                 )
         retired = {}
-        epochs = from_spark_offsets(found.get("retired_epochs", {}))
-        for topic, partitions in found["retired"].items():
+        epochs = from_spark_offsets(content.get("retired_epochs", {}))
+        for topic, partitions in content["retired"].items():
             for partition, (missed_ms, next_offset, bad, late, control, *more) in partitions.items():
-                lost, *axes = (0, *more) if is_old else more
+                reset_count, *axes = (0, *more) if is_old else more
                 tp = TopicPartition(topic, int(partition))
                 retired[tp] = RetiredChannel(
-                    resets=lost,
+                    resets=reset_count,
                     leader_epoch=epochs.get(tp),
                     missed_ms=whole_number(missed_ms, "the time when a partition was missed"),
                     next_offset=whole_number(next_offset, "the next offset of a partition that is away"),
                     counts=_read_counts((bad, late, control, future.get(tp, 0)), bad_values.get(tp, ())),
                     axes=_read_axes(axes),
                 )
-        least_tasks, most_records = found["limits"]
+        least_tasks, most_records = content["limits"]
         return QueryOffset(
-            batch=whole_number(found["batch"], "its batch"),
-            group=found["group"],
-            state_key=found["state_key"],
-            settings=found["settings"],
+            batch=whole_number(content["batch"], "its batch"),
+            group=content["group"],
+            state_key=content["state_key"],
+            settings=content["settings"],
             limits=CutLimits(least_tasks=least_tasks, most_records=most_records),
-            now_ms=whole_number(found["now_ms"], "its clock reading"),
-            coalesced=CommonState.from_json(found["coalesced"]),
+            now_ms=whole_number(content["now_ms"], "its clock reading"),
+            coalesced=CommonState.from_json(content["coalesced"]),
             channels=channels,
-            begins={} if started else from_spark_offsets(found["offsets"]),
-            topic_ids=dict(found["topic_ids"]),
+            begins={} if started else from_spark_offsets(content["offsets"]),
+            topic_ids=dict(content["topic_ids"]),
             retired=retired,
-            outage=str(found.get("outage", "")),
-            idle_timeout=_read_idle_timeout(found),
-            ahead_ms=_read_by_key(found.get("ahead", ()), "how far an event time may be ahead"),
-            told_ms=_read_by_key(found.get("told", ()), "a watermark that was reset"),
+            outage=str(content.get("outage", "")),
+            idle_timeout=_read_idle_timeout(content),
+            ahead_ms=_read_by_key(content.get("ahead", ()), "how far an event time may be ahead"),
+            told_ms=_read_by_key(content.get("told", ()), "a watermark that was reset"),
         )
 
 
-def _read_idle_timeout(found: Mapping[str, Any]) -> IdleTimeout | None:
-    if "idle_timeout_ms" not in found:
+def _read_idle_timeout(content: Mapping[str, Any]) -> IdleTimeout | None:
+    if "idle_timeout_ms" not in content:
         return None
-    return IdleTimeout(whole_number_or_none(found["idle_timeout_ms"], "its idle timeout"))
+    return IdleTimeout(whole_number_or_none(content["idle_timeout_ms"], "its idle timeout"))
 
 
 def _by_key(times_ms: Mapping[int, int]) -> list[list[int]]:
     return [[key, times_ms[key]] for key in sorted(times_ms)]
 
 
-def _read_by_key(pairs: Iterable[tuple[object, object]], what: str) -> dict[int, int]:
-    return {whole_number(key, "the key of a watermark"): whole_number(ms, what) for key, ms in pairs}
+def _read_by_key(pairs: Iterable[tuple[object, object]], subject: str) -> dict[int, int]:
+    return {whole_number(key, "the key of a watermark"): whole_number(ms, subject) for key, ms in pairs}
 
 
 def _counts(counts: Counts) -> tuple[int, int, int]:

@@ -36,7 +36,7 @@ from keyedwm.spark.hosting.bucket_batch import BucketManifest
 from pyspark_wm_sink.batch.record import ChannelRecord, Record
 from pyspark_wm_sink.iceberg import table as iceberg
 from pyspark_wm_sink.kafka.ledger import Entry, Ledger, RunHistory
-from pyspark_wm_source.driver.plan import Rules, Seen, plan
+from pyspark_wm_source.driver.plan import BrokerAnswers, Rules, plan
 from pyspark_wm_source.values.offsets import Channel, CutLimits, QueryOffset, RetiredChannel
 from pyspark_wm_source.values.ranges import RangeResult
 from tests.compat import operators
@@ -108,7 +108,7 @@ def start_offset() -> QueryOffset:
 def next_offset(start: QueryOffset, after: CommittedState) -> dict[str, Any]:
     """What is planned on top of an offset and the state that its task committed."""
     tps = [TopicPartition("t", number) for number in range(3)]
-    seen = Seen(
+    seen = BrokerAnswers(
         ends={tps[0]: 55, tps[1]: 7, tps[2]: 20}, begins={tps[2]: 12}, requested_ms=2_000, now_ms=2_010,
         topic_ids=start.topic_ids,
     )  # fmt: skip

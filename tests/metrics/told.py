@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-from pyspark_wm_source.driver.plan import Seen
+from pyspark_wm_source.driver.plan import BrokerAnswers
 from pyspark_wm_source.driver.report import describe
 from tests.source.plans import Simulation, tp
 
@@ -42,7 +42,7 @@ class Told:
             planned = before
         known = {p: len(log) for p, log in self.simulation.logs.items()} if ends is None else ends
         log_ends = {tp(p): end for p, end in known.items()}
-        seen = Seen(ends=log_ends, begins={}, requested_ms=planned.now_ms, now_ms=planned.now_ms)
+        seen = BrokerAnswers(ends=log_ends, begins={}, requested_ms=planned.now_ms, now_ms=planned.now_ms)
         facts = describe(planned, seen, log_ends, 0, sets_idle=self.simulation.idle_timeout_ms is not None)
         self.number += 1
         return StreamingQueryProgress.fromJson({

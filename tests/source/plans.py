@@ -15,7 +15,7 @@ from keyedwm.core.policy import FixedLag, Policy
 from keyedwm.core.throttle import Throttle, ThrottleByBatch
 from keyedwm.core.watermark import Guarantee, Status
 from keyedwm.kafka.client.values import TopicPartition
-from pyspark_wm_source.driver.plan import Rules, Seen, plan, worth_a_batch
+from pyspark_wm_source.driver.plan import BrokerAnswers, Rules, plan, worth_a_batch
 from pyspark_wm_source.options.axes import TimeAxis
 from pyspark_wm_source.values.offsets import NOT_STARTED, QueryOffset
 from pyspark_wm_source.values.ranges import RangeResult
@@ -58,7 +58,7 @@ class Simulation:
         shown = (
             {tp(p): len(log) for p, log in self.logs.items()} if ends is None else {tp(p): e for p, e in ends.items()}
         )
-        seen = Seen(
+        seen = BrokerAnswers(
             ends=shown, begins={t: self.offset.begins.get(t, 0) for t in shown}, requested_ms=self.now_ms,
             now_ms=self.now_ms + took_ms,
         )  # fmt: skip

@@ -13,7 +13,7 @@ from keyedwm.core.watermark import Status
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.savepoint_files import Files, Savepoint, write_savepoint
 from pyspark_wm_source.driver.future_watermarks import FutureWatermarks, Limits
-from pyspark_wm_source.driver.plan import Rules, Seen, plan
+from pyspark_wm_source.driver.plan import BrokerAnswers, Rules, plan
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.values.offsets import Channel, QueryOffset, RetiredChannel
 from pyspark_wm_source.values.ranges import RangeResult
@@ -56,7 +56,7 @@ def test_those_in_the_future_begin_anew_and_the_others_decide():
     assert {tp: one.axes for tp, one in found.start.channels.items()} == {A: channel(RIGHT_MS).axes, B: {}, C: {}}
     assert (found.start.coalesced, found.start.told_ms) == (CommonState(top={0: RIGHT_MS}), {0: YEAR_3000_MS})
     assert [one.axes for one in found.start.retired.values()] == [{}]
-    seen = Seen(ends=dict.fromkeys((A, B, C), 10), begins={}, requested_ms=NOW_MS, now_ms=NOW_MS)
+    seen = BrokerAnswers(ends=dict.fromkeys((A, B, C), 10), begins={}, requested_ms=NOW_MS, now_ms=NOW_MS)
     planned = plan(found.start, found.after, seen, Rules.of(SourceOptions.parse(RESET), None))
     assert {tp: one.resets for tp, one in planned.channels.items()} == {A: 0, B: 1, C: 1}
     assert planned.channels[C].counts == Counts(late=3)
@@ -84,13 +84,13 @@ def test_a_coalesced_watermark_that_nobody_has_any_more_goes_too():
 )  # fmt: skip
 def test_how_far_ahead_is_too_far(limit, watermark_ms, beyond):
     limits = Limits.of(SourceOptions.parse({**BASE, **limit}), NOW_MS)
-    assert limits.beyond(channel(watermark_ms).axes) == ({0: watermark_ms} if beyond else {})
+    assert limits.keys_ahead(channel(watermark_ms).axes) == ({0: watermark_ms} if beyond else {})
 
 
 def test_a_watermark_that_the_policy_has_not_sent_yet_counts_and_a_propagated_one_does_not():
     limits = Limits.of(SourceOptions.parse(BASE), NOW_MS)
-    assert limits.beyond({0: AxisState((YEAR_3000_MS,), RIGHT_MS)}) == {0: YEAR_3000_MS}
-    assert limits.beyond({0: AxisState(PropagatedState(1, 2), YEAR_3000_MS)}) == {}
+    assert limits.keys_ahead({0: AxisState((YEAR_3000_MS,), RIGHT_MS)}) == {0: YEAR_3000_MS}
+    assert limits.keys_ahead({0: AxisState(PropagatedState(1, 2), YEAR_3000_MS)}) == {}
 
 
 def test_each_axis_has_its_own():

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keyedwm.testing.broker import Broker
-from pyspark_wm_source.driver.splits import cut, parts_of
+from pyspark_wm_source.driver.splits import equal_ranges, parts_of
 from pyspark_wm_source.values.offsets import CutLimits
 from tests.tools import Record, Stream, cluster_at, controls, events, produce
 
@@ -23,7 +23,7 @@ POLICIES = [
 
 @given(start=st.integers(0, 10**12), size=st.integers(1, 10**9), parts=st.integers(1, 50))
 def test_parts_follow_each_other_without_a_gap(start: int, size: int, parts: int) -> None:
-    ranges = cut(start, start + size, parts)
+    ranges = equal_ranges(start, start + size, parts)
     assert [first for first, _ in ranges] == [start, *(last for _, last in ranges[:-1])]
     assert ranges[-1][1] == start + size
     sizes = [last - first for first, last in ranges]

@@ -15,7 +15,7 @@ from keyedwm.core.policy import LagAndLull, RealTimeLag
 from keyedwm.core.throttle import ThrottleByBatch
 from keyedwm.core.watermark import Guarantee
 from keyedwm.testing.broker import Broker
-from pyspark_wm_source.driver.plan import Rules, Seen, plan, worth_a_batch
+from pyspark_wm_source.driver.plan import BrokerAnswers, Rules, plan, worth_a_batch
 from pyspark_wm_source.driver.splits import ControlSettings, splits
 from pyspark_wm_source.values.offsets import NOT_STARTED, QueryOffset
 from tests.source.plans import tp
@@ -119,7 +119,7 @@ def test_a_real_time_watermark_moves_while_nothing_is_read() -> None:
     start = begun(2)
     told = []
     for now_ms in (1_000, 1_000, 2_000):
-        seen = Seen(ends={tp(0): 0, tp(1): 0}, begins=start.begins, requested_ms=now_ms, now_ms=now_ms)
+        seen = BrokerAnswers(ends={tp(0): 0, tp(1): 0}, begins=start.begins, requested_ms=now_ms, now_ms=now_ms)
         planned = plan(start, {}, seen, rules(config))
         told.append(planned.watermark_ms(0) if worth_a_batch(start, planned) else None)
         wanted = ControlSettings(axes={"": 0}, control=True, barriers=False)
@@ -133,6 +133,6 @@ def test_a_backlog_is_no_lull() -> None:
     config = AxisConfig(key=0, policy=LagAndLull(0, 10), throttle=ThrottleByBatch())
     start = begun(1)
     planned = plan(
-        start, {}, Seen(ends={tp(0): 5}, begins=start.begins, requested_ms=10**6, now_ms=10**6), rules(config)
+        start, {}, BrokerAnswers(ends={tp(0): 5}, begins=start.begins, requested_ms=10**6, now_ms=10**6), rules(config)
     )
     assert planned.channels[tp(0)].announced == ()

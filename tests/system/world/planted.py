@@ -245,7 +245,7 @@ BUGS = (
     Bug("what was processed is needed again", "pyspark_wm_source.driver.recover_state:Recovery._pass_over", _raised),
     Bug("a recreated topic goes on where the old one ended", "pyspark_wm_source.driver.assignment:Assignment.recreated",
         _constant([])),
-    Bug("an open transaction counts as idleness", f"{_PLAN}:Seen.uncommitted", _constant(0)),
+    Bug("an open transaction counts as idleness", f"{_PLAN}:BrokerAnswers.uncommitted", _constant(0)),
     Bug("a backlog does not keep a channel from being idle", f"{_PLAN}:_status", _always_active),
     Bug("an idle channel never wakes", f"{_PLAN}:_status", _stays_idle),
     Bug("one stale answer is a deleted partition", "pyspark_wm_source.driver.assignment:_PAUSES_S", lambda _: ()),
