@@ -22,7 +22,7 @@ _PAUSES_S = (0.1, 0.2, 0.4, 1.0, 2.0)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Assignment:
-    """The channels to read, and the id of each topic as far as the cluster tells it."""
+    """The channels to read, and the id of each topic if the cluster has ids."""
 
     channels: tuple[TopicPartition, ...]
     topic_ids: Mapping[str, str] = field(default_factory=dict)

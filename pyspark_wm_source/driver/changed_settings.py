@@ -1,4 +1,4 @@
-"""Changed watermark settings on a checkpoint or a savepoint: each axis goes on from its last watermark.
+"""Changed watermark settings on a checkpoint or a savepoint: each axis continues from its last watermark.
 
 Rule: the last watermark that was sent is the only part of a policy's state that all policies share. It is the floor of
 the new policy. The settings' fingerprint in the offset decides this, so a batch that is run again agrees.
@@ -40,13 +40,13 @@ def carried_on(offset: QueryOffset, options: SourceOptions) -> QueryOffset:
 
 
 def carried_axes(axes: Mapping[int, AxisState], options: SourceOptions, now_ms: int) -> dict[int, AxisState]:
-    """Return the state of each axis that there is now, going on from its last watermark. now_ms: of the batch."""
+    """Return the state of each current axis, continued from its last watermark. now_ms: of the batch."""
     carried = {}
     for axis in options.axes.values():
         state = axes.get(axis.config.key)
         if state is None:
             continue
-        # Where one of the two sides is propagated, the option is refused by its name.
+        # Where one of the two sides is propagated, the option is an error by its name.
         if not isinstance(state.policy, PropagatedState) and not options.propagate:
             state = replace(state, policy=state_from(axis.config.policy, state.emitted_ms, now_ms))
         carried[axis.config.key] = state

@@ -1,4 +1,4 @@
-"""Watermarks that stand too far ahead when a query starts: one warning, or each such partition begins anew.
+"""Watermarks that stand too far ahead when a query starts: one warning, or a reset of each such partition.
 
 Rule: decided once in a process, by the planning clock, and written into the offset that is planned: a batch that is run
 again has the watermarks of that offset. What is corrected are the states of the source alone: operators keep theirs.
@@ -101,14 +101,14 @@ class FutureWatermarks:
 def _reset(
     start: QueryOffset, after: Results, limits: Limits, ahead: Mapping[TopicPartition, Mapping[int, int]]
 ) -> Corrected:
-    """Let the channels begin anew that are beyond, on these keys; the coalesced watermark follows from the others."""
+    """Reset the channels that are ahead, on these keys; the coalesced watermark follows from the others."""
     channels = {tp: replace(one, axes=_left(one.axes, ahead.get(tp, ()))) for tp, one in start.channels.items()}
     retired = {tp: replace(one, axes=_left(one.axes, limits.keys_ahead(one.axes))) for tp, one in start.retired.items()}
     results = dict(after)
     for tp, keys in ahead.items():
         one = start.channels[tp]
         result = after.get(tp) or RangeResult(next_offset=one.next_offset, counts=one.counts, axes=one.axes)
-        # As after a loss: a reset row tells those who follow the rows that the next watermark is lower.
+        # As after a loss: a reset row announces to operators that the next watermark is lower.
         results[tp] = replace(result, axes=_left(result.axes, keys), lossy=True)
     common = _common(start.coalesced, channels, limits)
     told_ms = dict(start.told_ms)
@@ -156,11 +156,11 @@ def _sentence(
     )
     if not resets:
         return (
-            f"{problem}; onFutureWatermark=reset lets these partitions begin anew without reading a record again, and "
+            f"{problem}; onFutureWatermark=reset lets these partitions restart without reading a record again, and "
             f"maxEventTimeAhead=none is right where such event times are"
         )
     return (
-        f"{problem}; as onFutureWatermark=reset says, these partitions begin anew with their next event times; "
-        "windows, joins and other operators with state keep the watermark that they have, so a query with such needs a "
-        "new checkpoint with continueFrom=SAVEPOINT as well"
+        f"{problem}; by onFutureWatermark=reset, these partitions restart with their next event times; "
+        "windows, joins and other operators with state keep their watermark: a query with such operators needs a new "
+        "checkpoint with continueFrom=SAVEPOINT as well"
     )

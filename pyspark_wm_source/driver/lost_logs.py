@@ -1,7 +1,7 @@
 """Why a query cannot read on: partitions that are gone, topics that were recreated, logs that were truncated.
 
-Rule: a cause is stated only if it is known. The topic's id tells a recreated topic from a truncated log; without topic
-ids (brokers before Kafka 3.1) both are possible.
+Rule: a cause is stated only if it is known. The topic's id separates a recreated topic from a truncated log; without
+topic ids (brokers before Kafka 3.1) both are possible.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ def plan(
         awaited = behind or (answers.uncommitted(tp) > 0 and not rules.propagate)
         status = _status(before, axes, rules, awaited=awaited, requested_ms=answers.requested_ms)
         announced: tuple[int, ...] = ()
-        # Idle takes a channel out of the minimum, not out of time: its policy goes on with the clock.
+        # Idle takes a channel out of the minimum, not out of time: its policy follows the clock.
         if is_partial or (rules.clocked and not behind):
             axes, announced = _run_policies(axes, rules.axes if is_partial else rules.clocked, now_ms)
         resets = (0 if known is None else known.resets) + losses
@@ -142,7 +142,7 @@ def plan(
         changes += advances
         was_idle = before is not None and before.status is Status.IDLE
         if status is Status.IDLE and (advances or not was_idle):
-            changes.append(ChannelWentIdle(name))  # a watermark wakes (rule 3), so idle is told again after it
+            changes.append(ChannelWentIdle(name))  # a watermark makes it active (rule 3): idle comes after it
         elif status is Status.ACTIVE and was_idle:
             changes.append(ChannelWoken(name))
         channels[tp] = Channel(
@@ -228,7 +228,7 @@ def _states(offset: QueryOffset) -> dict[TopicPartition, tuple[Counts, Mapping[i
 
 
 def position_of(start: QueryOffset, answers: BrokerAnswers, tp: TopicPartition) -> int:
-    """Where the channel goes on; at the end of a log that is shorter than what was read, if losses are accepted."""
+    """Return the channel's next offset; the end of a log that became shorter, if losses are accepted."""
     if tp in answers.restarts:
         return min(answers.restarts[tp], answers.ends[tp])
     before = start.channels.get(tp)

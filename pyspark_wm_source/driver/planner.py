@@ -99,7 +99,7 @@ class Planner:
         return self._initial
 
     def next(self, start_json: dict[str, Any], *, once: bool) -> dict[str, Any]:
-        """Return the end of the next batch, or `start_json` itself if there is nothing to tell."""
+        """Return the end of the next batch, or `start_json` itself without a change."""
         offset = self._read(start_json)
         self._tell_changed_settings(offset)
         start = carried_on(offset, self._options)
@@ -116,7 +116,7 @@ class Planner:
         start, after = corrected.start, corrected.after
         planned = plan(start, after, answers, Rules.of(options, limit))
         if options.continue_from is not None and offset == self._initial:
-            # A query that goes on from a savepoint has its own group, and nobody has followed its rows so far.
+            # A query that continues from a savepoint has its own group, and nobody has followed its rows so far.
             planned = replace(planned, group=self._group, told_ms={})
         planned = replace(planned, outage=self._states.outage.why, idle_timeout=IdleTimeout(options.idle_timeout_ms))
         self._progress = describe(
@@ -266,10 +266,10 @@ class Planner:
             return
         self._warned_of_settings = True
         LOG.warning(
-            "the watermark settings (eventTime, watermarkPolicy, lags, propagate or guarantee) are not those that "
-            "batch %d of this checkpoint was planned with: the new ones count from this start on, from the last "
-            "watermark of each partition, and no watermark goes back, so a larger lag shows only when event times "
-            "have passed it; start anew with another checkpointLocation to apply them to all records",
+            "the watermark settings (eventTime, watermarkPolicy, lags, propagate or guarantee) are not those of "
+            "batch %d of this checkpoint: the new ones count from this start on, from the last "
+            "watermark of each partition; no watermark goes back, so a larger lag shows only when event times have "
+            "passed it; start again with another checkpointLocation to apply them to all records",
             start.batch,
         )
 
@@ -282,17 +282,17 @@ class Planner:
         self._progress = {**(self._progress or {}), **({"nothing_selected": why} if why else {})}
 
     def _leave_out(self, left_out: Sequence[TopicPartition]) -> None:
-        """Refuse options that do not select a channel of the checkpoint: nothing was lost, the options changed."""
+        """Raise OptionError for options that do not select a channel of the checkpoint: the options changed."""
         option = self._options.topics.option
         problem = (
             f"the checkpoint reads {', '.join(map(str, left_out))}, and the option {option} does not select it any more"
         )
         if self._options.fail_on_data_loss:
             raise OptionError(
-                f"{problem}: select it again, start anew with another checkpointLocation, or leave it out with "
+                f"{problem}: select it again, start again with another checkpointLocation, or ignore it with "
                 f"failOnDataLoss=false"
             )
-        LOG.warning("%s: it is left out (failOnDataLoss=false)", problem)
+        LOG.warning("%s: it is ignored (failOnDataLoss=false)", problem)
 
     def _begins(
         self, start: QueryOffset, there: Assignment, ends: Mapping[TopicPartition, int]
@@ -326,7 +326,7 @@ class Planner:
     def _truncated(
         self, start: QueryOffset, epochs: Epochs, recreated: Collection[TopicPartition]
     ) -> dict[TopicPartition, int]:
-        """Refuse logs that lost records which were read; else say where they go on."""
+        """Raise DataLossError for logs that lost records which were read; else return where they continue."""
         truncated = {}
         for tp, position, epoch, end in self._truncations.find(self._cluster, start, epochs, recreated):
             self._stop_on_loss(LogTruncatedError.of(tp, position, epoch, end))
@@ -334,7 +334,7 @@ class Planner:
         return truncated
 
     def _check_group(self, group: str, channels: Sequence[TopicPartition]) -> None:
-        """Refuse a group that another application commits to: its positions would be overwritten."""
+        """Raise OptionError for a group that another application commits to: its positions would be overwritten."""
         try:
             committed = self._cluster.fetch_offsets(group, channels, timeout_ms=STATE_TIMEOUT_MS)
         except KeyedwmError as error:
@@ -355,7 +355,7 @@ class Planner:
         restarts: Mapping[TopicPartition, int],
         there: Assignment,
     ) -> dict[TopicPartition, int]:
-        """Refuse (or, with failOnDataLoss=false, note) log ends that lie before where the query stands."""
+        """Raise DataLossError for log ends below the query's positions (with failOnDataLoss=false: warn)."""
         checked = dict(ends)
         for attempt in range(_END_ATTEMPTS):
             behind = sorted(tp for tp, end in checked.items() if tp not in restarts and end < _stands_at(start, tp))
@@ -385,7 +385,7 @@ class Planner:
     def _stop_on_loss(self, error: DataLossError) -> None:
         if self._options.fail_on_data_loss:
             raise error
-        LOG.warning("%s; going on (failOnDataLoss=false)", error.message)
+        LOG.warning("%s; the query continues (failOnDataLoss=false)", error.message)
 
 
 def _stands_at(start: QueryOffset, tp: TopicPartition) -> int:

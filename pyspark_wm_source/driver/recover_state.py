@@ -88,7 +88,7 @@ class Recovery:
     @staticmethod
     def _pass_over(error: KeyedwmError) -> None:
         LOG.warning(
-            "recovery read: %s; the watermark goes on from the state before it, and a reset row says that it may be "
+            "recovery read: %s; the watermark continues from the state before it, and a reset row says that it may be "
             "lower than it was", error.message,
         )  # fmt: skip
 
@@ -151,7 +151,7 @@ class StateLoader:
         _, states, recovery = self._recovery
         slice_s = self._options.limits.recovery_slice_s
         if not recovery.advance(None if at_once else time.monotonic() + slice_s):
-            LOG.debug("recovery read of batch %d goes on: %s", end.batch, recovery.progress())
+            LOG.debug("recovery read of batch %d continues: %s", end.batch, recovery.progress())
             return None
         results = recovery.results()
         if are_changed(end, self._options):
@@ -163,7 +163,7 @@ class StateLoader:
         return complete
 
     def recovery_progress(self) -> dict[str, int]:
-        """Return what the recovery read that goes on has left to read."""
+        """Return what the running recovery read has left to read."""
         return {} if self._recovery is None else self._recovery[2].progress()
 
     def _committed(
@@ -226,13 +226,13 @@ class StateLoader:
     def _state_at(
         self, end: QueryOffset, group: str, tp: TopicPartition, position: Committed, resets: int
     ) -> CommittedState | None:
-        """The state in a committed position, if it is of this batch and of a channel that began anew that often."""
+        """The state in a committed position, if it is of this batch and of a channel with that many resets."""
         place = state_place(group, tp, position.next_offset, end.settings, resets)
         state = try_decode(position.metadata, self._options.state_key(end.state_key), place)
         return state if state is not None and state.snapshot_id == end.batch else None
 
     def _is_of_copy(self, end: QueryOffset, group: str, tp: TopicPartition, position: Committed) -> bool:
-        """Whether the state was left by a query with our key whose channel began anew at other times than ours."""
+        """Whether the state was left by a query with our key whose channel was reset at other times than ours."""
         return any(self._state_at(end, group, tp, position, other) for other in range(_MOST_RESETS_OF_COPY))
 
     def _tell_copy(self, group: str, tp: TopicPartition, batch: int) -> None:

@@ -1,4 +1,4 @@
-"""The progress of a planned batch: which partition holds the watermark and why, which are idle, what was unreadable.
+"""The progress of a planned batch: the partition that blocks the watermark, the cause, idle partitions, bad values.
 
 Rule: derived from the offset and the one before it alone, so the same facts stand in Spark's progress,
 in the log line and in `inspect`.
@@ -94,7 +94,7 @@ def nothing_selected(planned: QueryOffset, topics: Topics) -> str:
 
 
 def barriers_again(planned: QueryOffset) -> dict[str, dict[str, int]]:
-    """Count, as above, the barriers from upstream that came again and were ignored (with `propagate` only)."""
+    """Count, as above, the duplicate barriers from upstream that were ignored (with `propagate` only)."""
     barriers = {tp: last_barrier(channel.axes) for tp, channel in planned.channels.items()}
     return as_spark_offsets({tp: last.repeated for tp, last in barriers.items() if last is not None and last.repeated})
 

@@ -1,8 +1,8 @@
 """Where channels begin (and, for a batch read, end): by the broker's answers, or at the end of a stopped query.
 
-Rule: nothing is guessed: a start that names other partitions than the topic has, or a timestamp without a record, is an
-error that says so. A source that goes on from a savepoint plans its first batch as the stopped query would have planned
-its next one: from the same offset, with the states that its tasks left. Only the consumer group is a new one, so that
+Rule: nothing is guessed. A start that names other partitions than the topic has, or a timestamp without a record, is an
+error. A source that continues from a savepoint plans its first batch as the stopped query would have planned its next
+one: from the same offset, with the states that its tasks left. Only the consumer group is a new one, so that
 the savepoint can be continued again.
 """
 
@@ -49,7 +49,7 @@ def with_nearest(cluster: Cluster, names: Sequence[str]) -> UnknownTopicError | 
     try:
         known = cluster.topics()
     except KeyedwmError:
-        return None  # the list is a courtesy: what is told instead is that the topic does not exist
+        return None  # the list is a courtesy: the error is then that the topic does not exist
     missing = [name for name in names if name not in known]
     neighbour = nearest(missing[0], set(known) - INTERNAL_TOPICS) if missing else None
     return None if neighbour is None else UnknownTopicError.of(missing[0], neighbour)

@@ -1,8 +1,8 @@
 """Logs that lost records which were read, though they may be as long again: an unclean leader election (KIP-320).
 
-Rule: only a change of leaders can truncate a log, so only then it is asked where the epoch of the last planning ends in
-the log as it is now. A position behind that end has read what is gone. The epoch of a planning is at least that of
-every record before the position, so a log that lost nothing is never taken for a truncated one.
+Rule: only a change of leaders can truncate a log. Only then the planner asks where the epoch of the last planning ends
+in the present log. A position behind that end has read lost records. The epoch of a planning is at least that
+of every record before the position. So a log that lost nothing never counts as truncated.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Spark's own logs in a checkpoint, as far as a source of keyedwm is told of there.
+"""Spark's own logs in a checkpoint, as far as they describe a source of keyedwm.
 
 Rule: it only reads. The newest planned batch is the highest number under `offsets`, the newest committed one under
 `commits`; a file of `offsets` has a version, the batch's settings, and then a line for each source.
@@ -38,7 +38,7 @@ def sources_of(text: str, file: str) -> Iterator[tuple[int, QueryOffset | None]]
         try:
             parsed = parse_json(line)
         except ValueError as error:
-            if line.startswith("{"):  # offsets of others need not be JSON
+            if line.startswith("{"):  # third-party offsets need not be JSON
                 raise DamagedError(f"{file} is damaged: the line of source {number}: {words_of(error)}") from error
             parsed = None
         is_own = isinstance(parsed, dict) and _MARK in parsed

@@ -14,7 +14,7 @@ from pyspark_wm_source.values.offsets import Channel
 
 
 class Cause(Enum):
-    """The reason why a channel that holds the watermark does not move."""
+    """The reason why a channel that blocks the watermark does not advance."""
 
     BACKLOG = "backlog"
     OPEN_TRANSACTION = "open transaction"

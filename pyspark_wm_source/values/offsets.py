@@ -1,15 +1,15 @@
 """The offset in Spark's offset log: everything that decided a batch (docs/design/state.md), as JSON, version 4 to 7.
 
 Rule: a batch can be read again from its end offset alone. `offsets` are Spark's own (topic → partition → next offset).
-An entry of `channels` is [offsets read in this batch, status, ms of the last news, bad event times, late events,
-records skipped as control records, leader epoch, keys whose watermark the planner itself moved, axes ...]; an axis is
-[key, last emitted watermark, kind of state, its numbers ...] as of the START of the batch. An entry of `retired` is [ms
-when it was missed, next offset, counts as above, resets, axes ...], `retired_epochs` are their leader epochs, where
-they are known. `resets` counts how often a channel's state was lost. Version 5, written where event times were too far
-ahead, has `future`, the count of these. Version 6 has `ahead`, how far event times may be ahead: [[key, ms] ...],
-`future` where there are any, and `told` where a coalesced watermark was reset. Version 7, written where values with a
-schema were bad, has `bad_values`, [[number of the reason, count] ...]. One canonical form: Spark compares strings.
-Version 3, without leader epochs and resets, is read, too.
+An entry of `channels` is: offsets read in this batch, status, ms of the last change, bad event times, late events,
+control records skipped, leader epoch, keys that the planner advanced itself, axes. An axis is [key, last emitted
+watermark, kind of state, its numbers ...] as of the START of the batch. An entry of `retired` is [ms when it was
+missed, next offset, counts as above, resets, axes ...]. `retired_epochs` are their leader epochs, if known. `resets`
+counts how often a channel's state was lost. Version 5, written where event times were too far ahead, has `future`, the
+count of these. Version 6 has `ahead`, how far event times may be ahead: [[key, ms] ...]. It has `future` if there are
+any, and `told` if a coalesced watermark was reset. Version 7, written where values with a schema were bad, has
+`bad_values`, [[number of the reason, count] ...]. One canonical form: Spark compares strings. Version 3, without leader
+epochs and resets, is read, too.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ class QueryOffset:
 
     @staticmethod
     def from_json(content: Mapping[str, Any]) -> QueryOffset:
-        """Read an offset back; a version that is not ours is refused and nothing is touched."""
+        """Read an offset back; raise FormatError for an unknown version, before anything changes."""
         version = content.get("version")
         if version not in _READ_VERSIONS or type(version) is not int:
             raise FormatError(
@@ -310,7 +310,7 @@ def _read_axes(axes: Iterable[Sequence[Any]]) -> dict[int, AxisState]:
 
 
 def state_place(group: str, tp: TopicPartition, next_offset: int, settings: str, resets: int = 0) -> str:
-    """Name the place that a committed state belongs to: another one's is refused.
+    """Return the place that a committed state belongs to; a state of another place is an error.
 
     resets: how often the channel's state was lost before the batch. A copy of the checkpoint shares group and key, and
     may begin a channel anew whose state the original still has.

@@ -130,7 +130,7 @@ def test_a_topic_that_is_left_out_is_no_deletion_where_losses_are_accepted(drive
     d.options = SourceOptions.parse(assigned)
     d.restart()
     assert d.plan()
-    assert "the checkpoint reads t-1, and the option assign does not select it any more: it is left out" in caplog.text
+    assert "the checkpoint reads t-1, and the option assign does not select it any more: it is ignored" in caplog.text
     assert "deleted" not in caplog.text
 
 

@@ -61,7 +61,8 @@ def in_file(path: Path) -> list[tuple[int, Place]]:
         if docstring and _EMPTY.match(text.strip()):
             found.append((line, Place("empty docstring", 0, text.strip())))
         if _SENTENCE.search(text) and not ("\n" in text and _NAMES.fullmatch(text)):
-            plain = _DOUBLE.sub("float64", text).replace(" [", ". ")  # a cure in brackets is a sentence of its own
+            plain = _DOUBLE.sub("float64", text)
+            plain = plain if docstring else plain.replace(" [", ". ")  # a cure in brackets is a sentence of its own
             found += [(line, place) for place in places(plain) if place.kind != "long paragraph"]
     return found
 

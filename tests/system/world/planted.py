@@ -250,7 +250,7 @@ BUGS = (
     Bug("an idle channel never wakes", f"{_PLAN}:_status", _stays_idle),
     Bug("one stale answer is a deleted partition", "pyspark_wm_source.driver.assignment:_PAUSES_S", lambda _: ()),
     Bug("the coalesced watermark is too high", "pyspark_wm_source.driver.planner:plan", _result(_higher)),
-    Bug("the last record of a range is passed over", "pyspark_wm_source.driver.splits:cut",
+    Bug("the last record of a range is passed over", "pyspark_wm_source.driver.splits:equal_ranges",
         lambda right: lambda start, end, parts: right(start, max(end - 1, start), parts)),
     Bug("a channel's watermark is above its promise", "keyedwm.arrow.axis:AxisRun.end",
         _result(lambda ms: None if ms is None else ms + 1_500)),
