@@ -1,15 +1,15 @@
 """The offset in Spark's offset log: everything that decided a batch (docs/design/state.md), as JSON, version 4 to 7.
 
 Rule: a batch can be read again from its end offset alone. `offsets` are Spark's own (topic → partition → next offset).
-An entry of `channels` is: offsets read in this batch, status, ms of the last change, bad event times, late events,
-control records skipped, leader epoch, keys that the planner advanced itself, axes. An axis is [key, last emitted
-watermark, kind of state, its numbers ...] as of the START of the batch. An entry of `retired` is [ms when it was
-missed, next offset, counts as above, resets, axes ...]. `retired_epochs` are their leader epochs, if known. `resets`
-counts how often a channel's state was lost. Version 5, written where event times were too far ahead, has `future`, the
-count of these. Version 6 has `ahead`, how far event times may be ahead: [[key, ms] ...]. It has `future` if there are
-any, and `told` if a coalesced watermark was reset. Version 7, written where values with a schema were bad, has
-`bad_values`, [[number of the reason, count] ...]. One canonical form: Spark compares strings. Version 3, without leader
-epochs and resets, is read, too.
+An entry of `channels` is an array. It begins with the offsets read in this batch, the status, and the ms of the last
+change. Then follow bad event times, late events, control records skipped, the leader epoch, and the keys that the
+planner advanced itself. Last are the axes: [key, last emitted watermark, kind of state, its numbers ...] as of the
+START of the batch. An entry of `retired` is [ms when it was missed, next offset, counts as above, resets, axes ...].
+`retired_epochs` are their leader epochs, if known. `resets` counts how often a channel's state was lost. Version 5,
+written where event times were too far ahead, has `future`, the count of these. Version 6 has `ahead`, how far event
+times may be ahead: [[key, ms] ...]. It has `future` if there are any, and `told` if a coalesced watermark was reset.
+Version 7, written where values with a schema were bad, has `bad_values`, [[number of the reason, count] ...]. One
+canonical form: Spark compares strings. Version 3, without leader epochs and resets, is read, too.
 """
 
 from __future__ import annotations
