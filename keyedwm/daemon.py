@@ -87,8 +87,8 @@ def _steps(modules: tuple[str, ...]) -> Iterator[None]:
 def forget_archives_of_spark() -> None:
     """Drop what Python keeps of Spark's own archives on its path, of which the largest has 6,000 files.
 
-    The first task of each worker puts a directory on the path, so PySpark lets Python look anew into all that it keeps:
-    each worker read the lists of files in these archives again, which never change while Spark runs. Those of users do.
+    The first task of each worker puts a directory on the path, so PySpark lets Python refresh all that it keeps: each
+    worker read the lists of files in these archives again, which never change while Spark runs. Those of users do.
     """
     homes = _homes()
     for entry, finder in list(sys.path_importer_cache.items()):

@@ -66,7 +66,7 @@ def refuse_unknown(
 ) -> None:
     """Raise OptionError for the first option (in name order) that is not known, with the nearest known name.
 
-    kafka: properties, in lower case, that are options only with `kafka.` in front. instead: names of others, in lower
+    kafka: properties, in lower case, that are options only with `kafka.` in front. instead: foreign names, in lower
     case, and the known name of the same thing.
     """
     names, options = list(known), list(options)

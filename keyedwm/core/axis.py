@@ -44,8 +44,8 @@ PolicyState = tuple[int, ...]
 class PropagatedState:
     """The last barrier that a channel of a `propagate=true` read has shown, in place of a policy's state.
 
-    query: a number made of the upstream query's id. repeated: how many barriers came again and were ignored
-    (at-least-once). idle: whether all upstream channels were idle.
+    query: a number made of the upstream query's id. repeated: how many duplicate barriers were ignored (at-least-once).
+    idle: whether all upstream channels were idle.
     """
 
     query: int
@@ -115,7 +115,7 @@ class AxisState:
 def concatenate(config: AxisConfig, first: AxisState, then: AxisState) -> AxisState:
     """The state after two consecutive ranges of rows, the second run on its own from a neutral state.
 
-    What the second sent on its own does not count: nobody was told, and `end` sends what is due.
+    Watermarks that the second emitted on its own do not count: they left no task, and `end` emits those that are due.
     """
     numbers = config.policy.concatenate(first.policy_state(), then.policy_state())
     return AxisState(policy=numbers, emitted_ms=first.emitted_ms)

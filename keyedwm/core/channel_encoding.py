@@ -98,8 +98,8 @@ def _read_body(body: bytes, version: int) -> CoalescerState:
 
 
 def _steps(known: Sequence[int]) -> tuple[int, int, int, bytes]:
-    """Times as the least of them, the step that all distances to it are multiples of, the bytes of a number of steps,
-    and these numbers: the lowest bytes of all, then the next ones.
+    """Return times as four parts. They are the least time, the step of which all distances to it are multiples, the
+    bytes of a number of steps, and these numbers: the lowest bytes of all, then the next ones.
     """
     lowest = min(known)
     distances = [time_ms - lowest for time_ms in known]

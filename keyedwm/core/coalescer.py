@@ -121,8 +121,8 @@ class CoalescerState:
 class Coalescer:
     """The coalesced watermark of each key over a changing set of channels.
 
-    After an error the coalescer is left as it was by the single steps; a `step` of many changes may have applied
-    those before the refused one. Raises RegressionError for a watermark that does not increase (exactly-once only),
+    After an error the coalescer is left as it was by the single steps; a `step` of many changes may have applied those
+    before the wrong one. Raises RegressionError for a watermark that does not increase (exactly-once only),
     OutOfTurnError for a change that the channel's status does not allow.
     """
 

@@ -45,7 +45,7 @@ class ControlRow:
 
     channel: None for the driver's own rows about all channels. offset: of the record it stands before, or the next
     offset. channels: how many channels must deliver this barrier; 0, without a channel, is the whole snapshot of a
-    source that has none. source: id of the source or operator that tells it, the same after a restart; None in rows of
+    source that has none. source: id of the source or operator that emits it, the same after a restart; None in rows of
     format version 1.
     """
 

@@ -27,8 +27,10 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Between(Generic[T]):
-    """A control row. stands_for: rows of the same one say the same of a later time (a watermark's channel and key), so
-    that of two right behind each other the second is enough; None for a row that must not be left out.
+    """A control row.
+
+    stands_for: what it is about (a watermark's channel and key). Of two adjacent rows about the same the second is
+    enough; None for a row that must not be dropped.
     """
 
     row: T

@@ -71,6 +71,6 @@ class SchemaLookup(Protocol):
     def schema(self, schema_id: int) -> RegisteredSchema:
         """Return the schema of an id.
 
-        Raises UnknownSchemaError if there is none, which is final for the id, and a kind of UnavailableError for every
-        fault of the registry's, after which the same id is asked for again.
+        Raises UnknownSchemaError if there is none, which is final for the id. Raises a kind of UnavailableError for
+        every fault of the registry's: the same id is then requested again.
         """

@@ -63,8 +63,8 @@ class Condition:
     ) -> Condition:
         """Return the condition of a text; each side is its name and its columns, a single one needs no name.
 
-        Raises OptionError, in one sentence, for what cannot be read, for a column that is not there or on both sides,
-        and for types that cannot be compared.
+        Raises OptionError, in one sentence: for a text that cannot be parsed, for a column that is missing or on both
+        sides, for types that cannot be compared.
         """
         if not isinstance(text, str):
             example = "left.v < right.w" if len(sides) > 1 else "v > 0"

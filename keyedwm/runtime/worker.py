@@ -133,7 +133,7 @@ arrived = worker.arrived
 class VersionChecked:
     """Base of what Spark pickles for its executors.
 
-    One without keyedwm, or with another version of it, refuses it in one sentence that names the host.
+    An executor without keyedwm, or with another version of it, raises an error that names the host.
     """
 
     __slots__ = ()

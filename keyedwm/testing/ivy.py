@@ -147,7 +147,7 @@ def fetch_jars(
 def fetch_archive(name: str, coordinate: str, *, hashes: Mapping[str, str] = HASHES) -> Path:
     """The directory with what is in a tar archive; coordinate: `group:artifact:version:classifier:tar.gz`.
 
-    Checked and refused as jars are.
+    Checked as jars are.
     """
 
     def fill(home: Path) -> None:

@@ -245,7 +245,7 @@ def free_ports(count: int) -> list[int]:
     """Ports that nobody listened on a moment ago, all different.
 
     Not from the range that the kernel gives to outgoing connections: while the broker is down, a client that tries to
-    reach it would sooner or later be given that very port and hold it.
+    reach it would sooner or later get that very port and keep it.
     """
     ports: set[int] = set()
     while len(ports) < count:

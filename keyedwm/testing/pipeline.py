@@ -39,8 +39,9 @@ class Result:
     """The outcome of one step, in all micro-batches that it led to.
 
     rows: results, a dict each, without control rows and rejected messages. rejected: messages that no window took.
-    watermark: the coalesced watermark behind the step, None before the first one. held_by: who holds it and why, in one
-    sentence. idle: how many partitions are idle. progress: of each source, as `keyedwm.spark.source_progress` gives it.
+    watermark: the coalesced watermark behind the step, None before the first one. held_by: the partitions that block
+    the watermark and the cause, in one sentence. idle: how many partitions are idle. progress: of each source, as
+    `keyedwm.spark.source_progress` gives it.
     """
 
     rows: list[dict[str, Any]]

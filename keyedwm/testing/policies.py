@@ -27,8 +27,8 @@ def check_policy(policy: Policy, *, seeds: int = 100, first_seed: int = 0) -> No
     """Check the laws of `keyedwm.core.policy.Policy` by random runs; raises AssertionError naming law and seed.
 
     - monotone: while the clock does not go back, neither does the watermark;
-    - cut-independent: the highest event of a batch says what all of its events say, a snapshot holds all that the next
-      answer depends on, and two ranges that were run on their own concatenate to the whole;
+    - cut-independent: the highest event of a batch has the effect of all of its events. A snapshot has all that the
+      next answer depends on. Two ranges that were run on their own concatenate to the whole;
     - `event_lag_ms`: right after an event the watermark is what it was, or the event less the lag if that is higher;
     - small: a snapshot is a tuple of whole numbers of 64 bits, and fits into a broker's 4,096 bytes after 5,000
       batches.

@@ -61,7 +61,7 @@ class Aligner:
         # Channel → a span that was looked through and holds no barrier.
         self._without: dict[TopicPartition, Span] = {}
         # Channel → the last control record that does not count, and why.
-        self._refused: dict[TopicPartition, tuple[int, str]] = {}
+        self._rejected: dict[TopicPartition, tuple[int, str]] = {}
         self._last_ends: tuple[Mapping[TopicPartition, ChannelPosition], dict[TopicPartition, int]] | None = None
 
     def ends(self, channels: Mapping[TopicPartition, ChannelPosition], limit: int | None) -> dict[TopicPartition, int]:
@@ -118,7 +118,7 @@ class Aligner:
     ) -> BarrierFilter:
         """Behind a barrier only later ones of its query count, where anybody may copy a record that counts."""
         last = {tp: c.barrier for tp, c in channels.items() if c.barrier is not None and self._control_authors.proven}
-        return BarrierFilter(control_authors=self._control_authors, last=last, at_most=at_most, refused=self._refused)
+        return BarrierFilter(control_authors=self._control_authors, last=last, at_most=at_most, rejected=self._rejected)
 
     def _of_topic(
         self, channels: Mapping[TopicPartition, ChannelPosition], candidates: dict[TopicPartition, BarrierPosition]
@@ -144,8 +144,8 @@ class Aligner:
 
     def _why(self, tp: TopicPartition) -> str:
         """Why no barrier was found."""
-        if tp in self._refused:
-            offset, why = self._refused[tp]
+        if tp in self._rejected:
+            offset, why = self._rejected[tp]
             return f"the control record at offset {offset} does not count, {why}"
         return "the topic holds none for them yet; with propagate=true it must be written with controlRows=inline"
 
@@ -154,13 +154,13 @@ class Aligner:
 class BarrierFilter:
     """The barriers that count: of these authors, of a snapshot up to `at_most`, and later than the last one read.
 
-    refused: takes, by channel, the control record with the highest offset that does not count, and why.
+    rejected: collects, by channel, the control record with the highest offset that does not count, and why.
     """
 
     control_authors: ControlAuthors
     last: Mapping[TopicPartition, PropagatedState]
     at_most: int | None
-    refused: dict[TopicPartition, tuple[int, str]]
+    rejected: dict[TopicPartition, tuple[int, str]]
 
     def cut_of(self, record: ControlRecord, tp: TopicPartition) -> UpstreamBarrier | None:
         """The barrier that a record holds, None if it holds none or does not count."""
@@ -170,7 +170,7 @@ class BarrierFilter:
         if barrier is not None and last is not None:
             why = of_another(last, barrier)
         if why is not None:
-            self.refused[tp] = max(self.refused.get(tp, (-1, "")), (record.offset, why))
+            self.rejected[tp] = max(self.rejected.get(tp, (-1, "")), (record.offset, why))
             return None
         too_new = barrier is not None and self.at_most is not None and barrier.snapshot > self.at_most
         return (

@@ -299,8 +299,8 @@ class Planner:
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
         """Where channels begin that the last offset does not have, and where those of recreated topics begin again.
 
-        New partitions are read from their beginning, whatever startingOffsets says (Spark's rule). One that was away
-        for a while goes on where it stood.
+        New partitions are read from their beginning, whatever startingOffsets says (Spark's rule). A partition that was
+        absent for a while continues at its position.
         """
         known = start.begins if start.batch == NOT_STARTED else start.channels
         recreated = set(there.recreated(start.topic_ids))

@@ -36,9 +36,9 @@ _MOST_RESETS_OF_COPY = 16  # a copy that has lost its states more often is not n
 class Recovery:
     """Reads ranges again for the states at their ends (the recovery read); keeps no rows.
 
-    What was processed is not required again: a record that is gone or damaged by now is passed over, and the state goes
-    on from the one at the range's start. A result is `lossy` unless every offset of its range showed a record: of those
-    without one nothing tells whether it was a transaction's marker or a record that compaction has removed since.
+    What was processed is not required again: a record that is gone or damaged by now is skipped, and the state
+    continues from the one at the range's start. A result is `lossy` unless every offset of its range showed a record:
+    an offset without one may be a transaction's marker, or a record that compaction has removed since.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class StateLoader:
     ) -> Mapping[TopicPartition, RangeResult] | None:
         """Return the state of every channel that the batch ending at `end` read, once it was read.
 
-        None while a recovery read goes on: each call reads for some seconds, unless `at_once` it must be finished.
+        None while a recovery read runs: each call reads for some seconds, unless `at_once` it must be finished.
         """
         which = (end.group, end.batch)
         if self._last is not None and self._last[0] == which:

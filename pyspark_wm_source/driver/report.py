@@ -39,13 +39,13 @@ def describe(
 
     watermark: the coalesced one of each key; held_by: of each key the slowest active channels and what each waits for,
     in one sentence that names five of them and counts the rest; causes: of each key how many of them wait for the same,
-    by `Cause`. backlog: offsets that this batch leaves up to the log ends. sets_idle: an idle timeout is set.
-    before: the channels of the batch before, by which it is told that none of the event times read since was readable.
-    bad_event_times, late_events: since the query's first batch, up to the batch before this one, of each partition that
-    has any; control_records: likewise, those with the reserved header that are neither rows nor read. resets: how often
-    a partition's state was lost with records. future_event_times: likewise, those beyond `maxEventTimeAhead`.
-    bad_values: reason → values with a schema that could not be read, likewise.
-    recovery_reads: ranges that this process read a second time. coordinator: why the group's did not answer.
+    by `Cause`. backlog: offsets that this batch leaves up to the log ends. sets_idle: an idle timeout is set. before:
+    the channels of the batch before; they show that none of the event times read since was readable. bad_event_times,
+    late_events: since the query's first batch, up to the batch before this one, of each partition that has any;
+    control_records: likewise, those with the reserved header that are neither rows nor read. resets: how often a
+    partition's state was lost with records. future_event_times: likewise, those beyond `maxEventTimeAhead`. bad_values:
+    reason → values with a schema that could not be read, likewise. recovery_reads: ranges that this process read a
+    second time. coordinator: why the group's did not answer.
     """
     return {
         "offsets": as_spark_offsets(ends),

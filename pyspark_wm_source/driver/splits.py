@@ -129,9 +129,10 @@ def _reset(start: QueryOffset, tp: TopicPartition, channel: Channel) -> bool:
 def _coalesced_rows(start: QueryOffset, end: QueryOffset) -> Iterator[ControlRow]:
     """The driver's own rows: a coalesced watermark that moved, and the marker of an idle spell that began.
 
-    Rows tell no coalesced watermark below one that was told: who follows them takes none back.
+    Rows contain no coalesced watermark below an earlier one: operators accept no decrease.
 
-    A flush that moves with the clock begins a spell anew: a watermark wakes, so idle is told again after it.
+    A flush that moves with the clock starts a new spell: a watermark makes the channels active, so idle is emitted
+    again after it.
     """
     for key, ms in sorted(end.coalesced.emitted.items()):
         told_ms = end.told_ms.get(key)

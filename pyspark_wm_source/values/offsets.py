@@ -45,9 +45,9 @@ _T = TypeVar("_T")
 class Channel:
     """A channel in one batch; its range is [next_offset - read, next_offset), axes: key → state at its start.
 
-    announced: keys of the watermarks that the planner itself moved or tells again: by the clock, after a range read in
-    parts, after a loss. resets: how often its state was lost with its records since the query began; it is told in the
-    batch that counts one more. leader_epoch: of the leader that gave the log end, None where it was not told.
+    announced: keys of the watermarks that the planner itself moved or emits again: by the clock, after a range read in
+    parts, after a loss. resets: how often its state was lost with its records since the query began; a reset row stands
+    in the batch that counts one more. leader_epoch: of the leader that gave the log end, None if unknown.
     """
 
     next_offset: int
@@ -103,10 +103,10 @@ class QueryOffset:
     Before the first batch it is NOT_STARTED, and `begins` (empty later) says where each channel begins. state_key: what
     committed states are authenticated with, in hex; Spark's progress shows it, so the option stateSecret is mixed in.
     settings: the fingerprint of the watermark settings that the batch was planned with. topic_ids: of the topics of its
-    channels, where the cluster told them. outage: why the group's coordinator could not be asked, which decides
-    nothing; who looks into the checkpoint reads it. So is idle_timeout, None where an earlier version planned.
-    ahead_ms: watermark key → how far an event time may be ahead without being kept from moving the watermark. told_ms:
-    watermark key → the coalesced watermark that rows have told before it was reset; no row tells a lower one.
+    channels, if the cluster has ids. outage: why the group's coordinator could not be asked, which decides nothing; who
+    looks into the checkpoint reads it. So is idle_timeout, None where an earlier version planned. ahead_ms: watermark
+    key → how far an event time may be ahead without being kept from moving the watermark. told_ms: watermark key → the
+    coalesced watermark that rows contained before it was reset; no row has a lower one.
     """
 
     batch: int
@@ -313,7 +313,7 @@ def state_place(group: str, tp: TopicPartition, next_offset: int, settings: str,
     """Return the place that a committed state belongs to; a state of another place is an error.
 
     resets: how often the channel's state was lost before the batch. A copy of the checkpoint shares group and key, and
-    may begin a channel anew whose state the original still has.
+    may reset a channel whose state the original still has.
     """
     return f"{group} {tp} {next_offset} {settings}" + (f" resets {resets}" if resets else "")
 

@@ -89,7 +89,7 @@ def test_a_partition_that_stays_away_fails_the_query(driver):
 def test_watermark_settings_that_changed_on_a_checkpoint_are_told_once_with_what_they_change(driver, caplog):
     d = driver({A: Log.of(5)}, watermarkLag="1 second")
     started(d)
-    told = "are not those that batch"
+    told = "are not those of batch"
     d.restart()
     d.cluster.logs[A] = Log.of(6)
     assert d.plan()

@@ -60,9 +60,9 @@ class Sample:
 
     partitions: all that the topic has. begin_ms: from when on no partition's records are cut off. keys: numbers that
     stand for the keys, None if there was no question of keys. appended: whether brokers stamped the arrival.
-    stamped_by_event: whether timestamps are event times, so that nothing tells the arrival. hints: sentences about the
-    option eventTimeUnit. zones: partitions whose event times look like those of another zone,
-    and how far ahead of UTC (ms).
+    stamped_by_event: whether timestamps are event times, so that the arrival is unknown. hints: sentences about the
+    option eventTimeUnit. zones: partitions whose event times look like those of another zone, and how far ahead of UTC
+    (ms).
     """
 
     partitions: tuple[int, ...]

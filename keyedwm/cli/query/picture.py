@@ -46,10 +46,10 @@ class PartitionPicture:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Holder:
-    """A partition that holds a watermark.
+    """A partition that blocks a watermark.
 
     since_ms: when it last had records to come, of unreadable ones when its watermark moved last, as far as the log
-    tells; None for a backlog, or where nobody could look.
+    shows; None for a backlog, or where nobody could look.
     """
 
     channel: TopicPartition

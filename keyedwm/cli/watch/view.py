@@ -61,7 +61,7 @@ class Key(Enum):
 class View:
     """needle: the text that names of partitions have, is_typing: it is being typed. first: rows that are scrolled over.
 
-    actives: idle partitions are left out. is_over: the view was ended.
+    actives: idle partitions are hidden. is_over: the view was ended.
     """
 
     sort: Sort = Sort.SLOWEST

@@ -222,7 +222,8 @@ class LimitedConnection(KafkaConnection):
     def send_request(self, request: Any, request_timeout_ms: float | None = None) -> Future:
         """Send a request; one to a broker that throttles, or whose socket is full, waits for the end of that.
 
-        kafka-python refuses such a request: its caller would look for another leader, and be throttled for that again.
+        kafka-python raises an error for such a request: its caller would look for another leader, and be throttled for
+        that again.
         """
         if not self.connected or not self.paused or self._reauth.is_reauthenticating:
             return super().send_request(request, request_timeout_ms=request_timeout_ms)

@@ -91,7 +91,7 @@ def read_records(
     """Yield the records with span[0] <= offset < span[1], some MB at a time.
 
     At least one Records comes, perhaps without rows. Control batches and the batches of the aborted transactions
-    (producer id, first offset) are left out. limits: of what is decoded at once.
+    (producer id, first offset) are skipped. limits: of what is decoded at once.
     """
     finish = min(batches.next_offset, span[1])
     row_numbers = visible(batches, span, aborted)

@@ -76,14 +76,14 @@ class Cluster:
     def partitions(self, topics: Iterable[str], *, missing_ok: bool = False) -> dict[str, tuple[int, ...]]:
         """Partition numbers by topic, fresh from the cluster.
 
-        A topic that does not exist raises UnknownTopicError, or is left out if `missing_ok`.
+        A topic that does not exist raises UnknownTopicError, or is absent if `missing_ok`.
         """
         return self.metadata.partitions(topics, missing_ok=missing_ok)
 
     def topic_ids(self, topics: Iterable[str], *, missing_ok: bool = False) -> dict[str, UUID]:
         """Topic ids by name, fresh from the cluster: a topic that was deleted and recreated has another id.
 
-        A topic of a broker older than topic ids (Kafka 3.1) is left out; `missing_ok` as for `partitions`.
+        A topic of a broker older than topic ids (Kafka 3.1) is absent; `missing_ok` as for `partitions`.
         """
         return self.metadata.topic_ids(topics, missing_ok=missing_ok)
 

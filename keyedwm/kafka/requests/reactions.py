@@ -99,7 +99,7 @@ _BY_REQUEST: Mapping[tuple[Api, Code], Reaction] = {
 def reaction(api: int, number: int) -> Reaction:
     """Return the reaction to an error code in the answer to a request, by its API key.
 
-    A setting that cannot be read is unknown, whatever the error: work goes on without it (DescribeConfigs).
+    A setting that cannot be read is unknown, whatever the error: work continues without it (DescribeConfigs).
     """
     code = Code.of(number)
     if code is Code.NONE or api == Api.DESCRIBE_CONFIGS:

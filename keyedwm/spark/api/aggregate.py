@@ -72,11 +72,11 @@ def aggregate(
     metrics. max_rows_per_batch: about so many windows of all keys close in one batch at most, the others in the next
     ones; the result's watermark follows what has left. By default all that a watermark closes leaves in its batch.
     continue_from: a savepoint, whose windows are open at the start of a new checkpoint. store: keep the messages of
-    windows, and compute each result anew over all of them (docs/reference/window-store.md). key_watermark: windows of a
-    key close by a watermark of its own (`keyedwm.spark.per_key`).
+    windows, and compute each result again over all of them (docs/reference/window-store.md). key_watermark: windows of
+    a key close by a watermark of its own (`keyedwm.spark.per_key`).
 
     Returns the `by` columns, `window`, one column per aggregate, `pane`, and `event_time` (the window's last
-    millisecond), `watermark`, `control` as the source has them, so that results can be sunk or aggregated again.
+    millisecond). `watermark` and `control` are as the source has them, so that results can be sunk or aggregated again.
     Raises OptionError and InputError for what is wrong with the call, in one sentence.
     """
     keys = _keys(by)

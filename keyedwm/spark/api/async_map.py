@@ -39,10 +39,10 @@ def async_map(
 ) -> DataFrame:
     """Run a coroutine over the event rows of `df`, with several calls at a time in each task.
 
-    df: rows of the keyedwm source, or of an operator, control rows included. fn: `async def fn(rows)`, which takes an
-    Arrow table with the columns of `df` but for watermarks and `control`, and returns one with the columns of `schema`
-    and the event times; others in it are left out. An object with `async def __call__` is one of each task, and its
-    `async def aclose` ends with the task. schema: of the result, as an Arrow schema or as Spark's text of one.
+    df: rows of the keyedwm source, or of an operator, control rows included. fn: `async def fn(rows)`, which gets an
+    Arrow table with the columns of `df` but for watermarks and `control`. It returns a table with the columns of
+    `schema` and the event times; further columns are dropped. An object with `async def __call__` is one of each task,
+    and its `async def aclose` ends with the task. schema: of the result, as an Arrow schema or as Spark's text of one.
     ordered: rows keep their order, and no control row is overtaken; otherwise results leave as they come, and a control
     row after all that were before it. capacity: how many calls at most are in flight in a task. timeout: of a call.
     rows_per_call: how many rows a call gets at most.

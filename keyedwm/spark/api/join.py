@@ -44,19 +44,19 @@ def join(
     """Join the event rows of two streams that have equal keys and event times close to each other.
 
     left, right: rows of the keyedwm source, of an aggregate or of another join, control rows included; or a
-    `keyedwm.spark.source`. on: key columns, or left column → right column; null equals nothing. within: the least and
-    the most that the right row's event time is after the left row's, such as `("-5 minutes", "1 hour")`, when each side
-    has one time axis. bounds: the same for pairs of axes, such as `{("ordered", "shipped"): ("0 seconds", "1 hour")}`;
-    an end may be None, but both directions must be bounded by some pair. how: `inner`, `left`, `right`, `full`,
-    `left_semi` or `left_anti`. condition: the text of a further comparison of columns. late: what becomes of rows below
-    their own side's watermark (`drop`, `emit`, `fail`). names: of the sides, for a time axis without a name and for
-    columns of equal names. buckets: how many groups the keys are spread over, by default spark.sql.shuffle.partitions;
-    fixed in a checkpoint. name: of the result's channels (`NAME#BUCKET`) and metrics. continue_from: a savepoint, of
-    which the state of the join of that name, or of the only one, goes on.
+    `keyedwm.spark.source`. on: key columns, or left column → right column; null equals nothing. within: how much later
+    the right row's event time is than the left row's, at least and at most, when each side has one time axis. An
+    example is `("-5 minutes", "1 hour")`. bounds: the same for pairs of axes, such as `{("ordered", "shipped"): ("0
+    seconds", "1 hour")}`; an end may be None, but both directions must be bounded by some pair. how: `inner`, `left`,
+    `right`, `full`, `left_semi` or `left_anti`. condition: the text of a further comparison of columns. late: what
+    becomes of rows below their own side's watermark (`drop`, `emit`, `fail`). names: of the sides, for a time axis
+    without a name and for columns of equal names. buckets: how many groups the keys are spread over, by default
+    spark.sql.shuffle.partitions; fixed in a checkpoint. name: of the result's channels (`NAME#BUCKET`) and metrics.
+    continue_from: a savepoint; the join continues from the state of the join of that name, or of the only one.
 
     Returns the key columns, the other columns of both sides, `event_time_AXIS` of every axis, `watermark_AXIS` of every
-    axis that some bound points at, and `control`, so that results can be joined, aggregated or sunk. With `late="emit"`
-    also `late`. Raises OptionError and InputError for what is wrong with the call, in one sentence.
+    axis that some bound points at, and `control`. So results can be joined, aggregated or sunk. With `late="emit"` also
+    `late`. Raises OptionError and InputError for what is wrong with the call, in one sentence.
     """
     check_names(names, name, continue_from, "join")
     kind = choice("how", how, How, HOW_INSTEAD)

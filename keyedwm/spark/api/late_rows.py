@@ -30,8 +30,8 @@ def events(df: DataFrame) -> DataFrame:
     """Return one row for each record, as `format("kafka")` does: no control rows and no column `control`, and none of
     the records that came back unread, which `rejected` returns.
 
-    For counts, `foreachBatch` and sinks of others. `aggregate` and the keyedwm sink follow the control rows: give them
-    the source's own rows. Raises OptionError if `df` is no frame.
+    For counts, `foreachBatch` and third-party sinks. `aggregate` and the keyedwm sink follow the control rows: give
+    them the source's own rows. Raises OptionError if `df` is no frame.
     """
     require_frame(df, "events")
     for column in (*([CONTROL] if CONTROL in df.columns else []), *([REJECTED] if rejected_type(df) else [])):
@@ -150,7 +150,7 @@ def with_rejected(results: DataFrame, *records: DataFrame) -> DataFrame:
 
     One query then writes both, to two places with the sink's option `errorsTo`: what was made of one source is of the
     same batch, so that counts add up. Results of an operator over a source with `onBadEventTime=reject` have the
-    unreadable records already: `rejected` of the same rows is refused beside them. Raises OptionError and InputError,
+    unreadable records already: `rejected` of the same rows is an error beside them. Raises OptionError and InputError,
     in one sentence.
     """
     from pyspark.sql import functions as F

@@ -69,12 +69,12 @@ def process(
     schema: of what it emits, beside `event_time`, as an Arrow schema or as Spark's text of one. axis: the time axis,
     when several are configured, or a list with one for each input. buckets: how many groups the keys are spread over,
     by default spark.sql.shuffle.partitions; fixed in a checkpoint. name: of the result's channels (`NAME#BUCKET`) and
-    metrics. continue_from: a savepoint, of which the state of the processor of that name, or of the only one, goes on.
-    key_watermark: keys have watermarks of their own (`keyedwm.spark.per_key`), by which rows of one input are late, and
-    which the processor is told by `on_key_watermark`.
+    metrics. continue_from: a savepoint; the processor continues from the state of the processor of that name, or of the
+    only one. key_watermark: keys have watermarks of their own (`keyedwm.spark.per_key`), by which rows of one input are
+    late; `on_key_watermark` gives them to the processor.
 
     Returns the schema's columns, `event_time`, `watermark` and `control`, so that results can be sunk, aggregated or
-    processed again. Rows without an event time are left out and counted. Raises OptionError and InputError for what is
+    processed again. Rows without an event time are dropped and counted. Raises OptionError and InputError for what is
     wrong with the call, in one sentence.
     """
     frames = _frames(inputs)

@@ -49,14 +49,14 @@ def running(
 
     df: rows of the keyedwm source with `topic`, `partition` and `offset`, which order rows of equal event time, and the
     control rows. by: key columns, none for all rows together. aggs: result column → aggregate; those that keep every
-    value, as collect or median, are refused. keep: behind so long a gap in the event times of a key its aggregates
-    begin anew, and its state is forgotten; without it every key is remembered. late: what becomes of rows below the
-    watermark, `drop` or `fail`. axis, buckets, name, continue_from: as for `process`.
-    key_watermark: rows wait for, and are late by, the watermark of their key (`keyedwm.spark.per_key`).
+    value, as collect or median, are errors. keep: after so long a gap in the event times of a key its aggregates
+    restart, and its state is forgotten; without it every key is kept. late: what becomes of rows below the watermark,
+    `drop` or `fail`. axis, buckets, name, continue_from: as for `process`. key_watermark: rows wait for, and are late
+    by, the watermark of their key (`keyedwm.spark.per_key`).
 
-    A row leaves when the watermark has passed it. Returns the columns of `df` and one for each aggregate, with
-    `event_time`, `watermark` and `control` as the source has them, so that results can be sunk, aggregated or joined
-    again. Raises OptionError and InputError for what is wrong with the call, in one sentence.
+    A row leaves when the watermark has passed it. Returns the columns of `df` and one for each aggregate. `event_time`,
+    `watermark` and `control` are as the source has them, so that results can be sunk, aggregated or joined again.
+    Raises OptionError and InputError for what is wrong with the call, in one sentence.
     """
     frame = frame_of(df, "df", "running")
     keys = (by,) if isinstance(by, str) else by
@@ -103,16 +103,16 @@ def deduplicate(
 ) -> DataFrame:
     """Return the rows of `df` without duplicates: rows whose values in `on` equal those of a row that passed.
 
-    df: rows of the keyedwm source with the control rows. on: key columns; null is equal to null. within: how far from a
-    row that passed, before or behind it in event time, a row of its key is a duplicate (one hour, if not given); a key
-    is held until the watermark is so far above it. It may change between starts. axis, buckets, name, continue_from: as
-    for `process`.
+    df: rows of the keyedwm source with the control rows. on: key columns; null is equal to null. within: the distance
+    in event time, to either side of a row that passed, in which a row of its key is a duplicate (default: one hour). A
+    key is kept until the watermark is so far above it. It may change between starts. axis, buckets, name,
+    continue_from: as for `process`.
 
     The first row of a key passes at once; rows of a batch are taken in the order of topic, partition and offset, where
-    the frame has these columns. Rows below the watermark are left out and counted (`late_rows`), and so are rows
-    without an event time (`null_event_time_rows`). Returns the columns of `df`, with `event_time`, `watermark` and
-    `control` as the source has them, so that results can be sunk, aggregated or joined. Raises OptionError and
-    InputError for what is wrong with the call, in one sentence.
+    the frame has these columns. Rows below the watermark are dropped and counted (`late_rows`), and so are rows without
+    an event time (`null_event_time_rows`). Returns the columns of `df`, with `event_time`, `watermark` and `control` as
+    the source has them, so that results can be sunk, aggregated or joined. Raises OptionError and InputError for what
+    is wrong with the call, in one sentence.
     """
     frame = frame_of(df, "df", "deduplicate")
     keys = (on,) if isinstance(on, str) else on

@@ -45,7 +45,7 @@ class Store:
     """How long the messages of windows are kept; at least one limit is given, and the first that is reached counts.
 
     retention: so long after its end, in event time, a window takes late messages. max_windows: so many windows that
-    hold a message. max_messages, max_bytes: of all messages of the query, bytes as Arrow holds them; each bucket has an
+    hold a message. max_messages, max_bytes: of all messages of the query, bytes as Arrow counts; each bucket has an
     equal share. full: what completes a window, the `watermark` or the first `message` past its end. late_every: late
     messages are shown together, so long after the first of them, by the wall `clock` or, with late_by, by `event` time;
     late_rows: after so many of a key and window, what is left then when the window goes. At once without either.
@@ -91,7 +91,7 @@ def window_function(
 
     The messages come in order of event time, topic, partition and offset; it returns one value. result: its type, in
     Arrow or Spark, or as Spark's text of one (`double`). version: to be raised when the function computes something
-    else; a checkpoint of another version is refused.
+    else; a checkpoint of another version is an error.
     """
     aggregate = functions.window_function(function, _type(result), version)
     check_sendable(function, f"window_function: {getattr(function, '__qualname__', function)}")

@@ -28,9 +28,9 @@ def with_watermark(df: DataFrame, axis: str = "") -> DataFrame:
 
     window, session_window, stream-stream join, dropDuplicates(WithinWatermark) and transformWithState on the result all
     follow the keyedwm source's watermark. Control rows end here; the columns `control` (null) and `event_time` stay,
-    `watermark` becomes Spark's own, and records that came back unread (the column `rejected`) are left out: `rejected`
-    takes them. axis: the time axis to follow, when several are configured.
-    Raises OptionError if `df` is no frame, InputError if it lacks the source's columns.
+    `watermark` becomes Spark's own, and records that came back unread (the column `rejected`) are dropped: `rejected`
+    returns them. axis: the time axis to follow, when several are configured. Raises OptionError if `df` is no frame,
+    InputError if it lacks the source's columns.
     """
     return followed(df, axis, delay_ms=0, keep=None, caller="with_watermark")
 

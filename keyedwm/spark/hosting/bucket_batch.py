@@ -257,8 +257,10 @@ class BucketBatch:
         return changes
 
     def last_rows(self) -> pd.DataFrame:
-        """Return the row of `EMITTED` with the control rows and the metrics, which alone names the bucket, and rows of
-        how its keys stand, where they have watermarks of their own.
+        """Return the last rows of `EMITTED`.
+
+        The first has the control rows and the metrics, and alone names the bucket. Keys with watermarks of their own
+        have rows of their progress behind it.
         """
         counts, summary = self.store_counts, key_summary_of(self._operator)
         last = {

@@ -33,8 +33,8 @@ _SPARKS_WATERMARK = re.compile(r"EventTimeWatermark [0-9a-f-]+, ([^#]+)#\d+: \w+
 
 
 def marked(results: DataFrame, panes: AdditiveSetting | None) -> DataFrame:
-    """Return results whose rows are known as panes that repeat what earlier ones held, or None as results of their own,
-    whatever they were made of.
+    """Mark results. panes: why their panes repeat totals of earlier ones; None for results of their own, whatever their
+    input was.
     """
     return results.alias(f"{_MARK}{_RESULTS if panes is None else panes.value}")
 
@@ -42,9 +42,9 @@ def marked(results: DataFrame, panes: AdditiveSetting | None) -> DataFrame:
 def check_lineage(df: DataFrame, caller: str, *, takes_panes: bool = False) -> AdditiveSetting | None:
     """Return why rows of a frame cannot be added up, None if they can.
 
-    Raises OptionError if they cannot and the operator would (unless it takes_panes), or if a watermark of Spark's own
-    was asked for, which ours does not follow; InputError if `with_watermark` left the control rows out. Warns of event
-    times that were computed anew: the source's watermarks know the old ones.
+    Raises OptionError if they cannot and the operator would (unless it takes_panes), or if the query has a watermark of
+    Spark's own. Raises InputError if `with_watermark` dropped the control rows. Warns of event times that were computed
+    again: the source's watermarks know the old ones.
     """
     nodes = nodes_of(df)
     _warn_of_moved_times(nodes, caller)

@@ -55,7 +55,7 @@ class RescaledState:
         """Return the manifest with which a new bucket begins.
 
         Followers of the operator do not know a new channel: the first batch passes its watermarks on. A channel that
-        they know goes on from what it told, which differs from bucket to bucket where a processor holds rows back.
+        they know continues from its last watermark, which differs between buckets if a processor holds rows back.
         """
         manifest = self.manifests[0]
         number = layout.ids.index(bucket)

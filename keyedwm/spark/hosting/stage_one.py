@@ -81,8 +81,10 @@ class SharedStageOne(VersionChecked):
 def _events(
     batches: Iterable[pa.RecordBatch], control: list[ControlRow], rejected: list[pa.Array] | None
 ) -> Iterator[pa.Table]:
-    """The event rows; those with a control text, in the last column, are added to `control`, and rejected records, in
-    the column before it, to `rejected`, None where there is no such column.
+    """Return the event rows.
+
+    Rows with a control text, in the last column, are added to `control`. Rejected records, in the column before it, are
+    added to `rejected`, which is None without such a column.
     """
     for rows in grouped(batches, GROUP_ROWS, GROUP_BYTES):
         texts = rows.column(rows.num_columns - 1)

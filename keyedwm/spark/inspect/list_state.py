@@ -90,15 +90,15 @@ def held_messages(
 
 
 def oldest_offsets(spark: SparkSession, checkpoint: str, name: str | None = None, *, side: str | None = None) -> str:
-    """Return the `startingOffsets` with which a query in a new checkpoint comes to hold what this one holds.
+    """Return the `startingOffsets` with which a query in a new checkpoint reads the content of this store again.
 
     Of each partition the offset of the oldest message that its store holds, or the next one to be read; of windows that
     count rows the first one that was read, since they are counted from there. The new query may have another number of
-    buckets, other aggregates or other windows. It speaks of windows that were gone once more, with what is left of
-    them, and of a `window_join` it takes messages again that came too late for windows which the other side keeps.
-    checkpoint: of a query that has stopped between two batches. name: of the aggregate, if the query has several with a
-    store. side: of a `window_join` the side whose windows are meant; both are if it is left out, where they agree on
-    one offset for each partition. Raises InputError, OptionError and FormatError in one sentence.
+    buckets, other aggregates or other windows. It emits windows again that were gone, with the rest of their messages.
+    A `window_join` accepts messages again that were too late for windows which the other side keeps. checkpoint: of a
+    query that has stopped between two batches. name: of the aggregate, if the query has several with a store. side: of
+    a `window_join` the side whose windows are meant; without it both are, if they agree on one offset for each
+    partition. Raises InputError, OptionError and FormatError in one sentence.
     """
     require_session(spark, "oldest_offsets")
     offsets: dict[tuple[str, int], int] = {}

@@ -135,9 +135,9 @@ class Figures:
                 query.last_event_s = self._clock_s()
 
     def terminated(self, query_id: str, run: str, *, failed: bool) -> None:
-        """Take note of the end of a run; its figures stay, and its delays stand still.
+        """Record the end of a run; its figures stay, and its delays stand still.
 
-        Spark may tell the start of the next run before it.
+        Spark may report the start of the next run before it.
         """
         with self._lock:
             query = self._queries.get(self._label(query_id) or "")
@@ -163,7 +163,7 @@ class Figures:
     def _of(self, query_id: str, run: str, name: str | None, session: int) -> _Query:
         """Return the query, which goes to the end of the order; one that had its name before is forgotten.
 
-        Only a start changes its run: Spark may tell the last batches of a run later than the next start.
+        Only a start changes its run: Spark may report the last batches of a run later than the next start.
         """
         label = self._label(query_id) or name or query_id
         query = self._queries.get(label)

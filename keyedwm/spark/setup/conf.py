@@ -33,13 +33,12 @@ def recommended_conf(cores: int = 4, *, local_checkpoint: bool = False) -> Mappi
     """Return the settings for a session that runs keyedwm; give them to the builder before the query starts.
 
     cores: how many tasks run at once. The state store provider is required by Spark's transformWithState; the others
-    save time: one bucket a core, small state commits, no reading of what is overwritten to count the rows of the
-    state, Arrow batches large enough to be worth a call. The last one of these
-    switches off a limit in bytes for which Spark measures the whole batch after every row it hands to Python, a third
-    of what our sink costs the JVM; rows of a megabyte want the limit back, or a lower maxRecordsPerBatch.
-    local_checkpoint: every checkpoint of the session lies on a disk of the machine that runs driver and tasks. Spark
-    then asks Hadoop's FileSystem about its files and not FileContext, which starts a process for each question. It is
-    wrong on HDFS: a task that runs again could leave the older file in its place. Raises OptionError
+    save time: one bucket a core, small state commits, no count of the rows of the state, large Arrow batches. The last
+    setting switches off a limit in bytes: for it Spark measures the whole batch after every row that it hands to
+    Python. That is a third of our sink's cost in the JVM. Rows of a megabyte need the limit, or a lower
+    maxRecordsPerBatch. local_checkpoint: every checkpoint of the session lies on a disk of the machine that runs driver
+    and tasks. Spark then asks Hadoop's FileSystem about its files and not FileContext, which starts a process for each
+    question. It is wrong on HDFS: a task that runs again could leave the older file in its place. Raises OptionError
     for a value of another kind.
     """
     if not isinstance(cores, int) or isinstance(cores, bool) or cores < 1:

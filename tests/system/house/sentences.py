@@ -12,6 +12,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from inspect import cleandoc
 from pathlib import Path
 
 from tests.docs.style import Place, places
@@ -42,7 +43,7 @@ def texts(path: Path) -> Iterator[tuple[int, str, bool]]:
                 | ast.AsyncFunctionDef(body=[ast.Expr(value=ast.Constant() as doc), *_])
             ):
                 docs.add(id(doc))
-                yield doc.lineno, str(doc.value), True
+                yield doc.lineno, cleandoc(str(doc.value)), True  # indented lines would count as code
             case ast.JoinedStr(values=values):
                 docs.update(map(id, values))
                 text = "".join(str(part.value) if isinstance(part, ast.Constant) else "code" for part in values)
