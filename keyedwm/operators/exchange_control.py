@@ -11,14 +11,14 @@ every channel's fact, without what a bucket never asks for:
 - No offsets. Within a batch of a source, or of an operator, a channel's rows come as reset, active, rising watermarks,
   idle, barrier (docs/design/rows.md): their kinds are their order.
 - No names of channels: `TOPIC-PARTITION` and `NAME#BUCKET` are numbers behind a prefix, and runs of them.
-- No texts for each row. Channels that say the same kinds with the same snapshot are one group, which has its channels
-  and one column for each watermark: how many steps above the least one, as planes of bits. So a watermark takes the
-  logarithm of the spread, in steps of the throttle, and equal ones nothing. All is compressed once in a task.
+- No texts for each row. Channels with the same kinds and the same snapshot are one group, which has its channels and
+  one column for each watermark: how many steps above the least one, as planes of bits. So a watermark takes the
+  logarithm of the spread, in steps of the throttle. A task compresses all of it once.
 
-A row stays a text of its own where this does not hold: rows about all channels, rows of format version 1 and of
-tables (they name no source, and a batch may hold several snapshots), channels whose offsets order them otherwise,
-channels with a name of another form. A bucket reads `ControlRow`s again and knows nothing of this form; it lives for
-the length of a shuffle and is never stored.
+A row stays a text of its own where this does not hold: rows about all channels; rows of format version 1 and of tables,
+which name no source and may have several snapshots in a batch; channels whose offsets order them otherwise; channels
+with a name of another form. A bucket reads `ControlRow`s again and knows nothing of this form; it lives for the length
+of a shuffle and is never stored.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from keyedwm.core.channel_names import numbers_of, runs_of, split_name
 from keyedwm.core.control_row import ControlRow, decode_rows, encode_rows
 from keyedwm.core.rows import ORDER, ControlKind
 
-# Of so many tasks; of a batch with more a bucket reads all anew.
+# Of so many tasks; of a batch with more tasks each bucket decodes all of them.
 _CACHED_TASKS = 32
 
 

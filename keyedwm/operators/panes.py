@@ -1,23 +1,23 @@
 """When a window shows a pane: early, on time or late. One policy for windows over frames, sessions and kept messages.
 
 Theory. A window is open, then complete, then gone. An open one may show early panes, it shows its pane on time once,
-and a complete one shows late panes. A row is unshown until a pane of its window told of it, and only windows with
-unshown rows show early and late panes: so no pane is a repetition, and an idle query does not spin. Early and late
+and a complete one shows late panes. A row is unshown until a pane of its window reported it. Only windows with
+unshown rows show early and late panes. So no pane is a repetition, and an idle query does not spin. Early and late
 panes leave by one of three rules:
 
     at once      when rows came, in the same call
     by rows      when rows came, of the windows that have so many unshown ones
     by time      at a time of the wall clock, or of event time: the watermark, or what completes windows in its place
 
-Early panes by time leave at the same times for all windows: of kept messages at the multiples of the interval from the
-first news of all (a beat), of frames an interval after the last ones, by event time at its multiples. Late panes by
-time leave an interval after the first news: of each window, whatever other windows have, or of all windows together
-where windows move (sessions).
+Early panes by time leave at the same times for all windows. Windows of kept messages show them at the multiples of the
+interval from the first unshown row of all (a beat). Windows over frames show them an interval after the last ones, by
+event time at its multiples. Late panes by time leave an interval after the first unshown row of a window. Sessions
+move, so all their windows share this interval.
 
-A shape asks with rows: `begin` says whether they wait for a time, and `enough` how many unshown ones show a pane at
-once. With time it asks which windows are `due`, shows them, and says of which windows news is `left`. Windows over
-frames know the numbers of their rows: what they ask beside stands in `frames/frame_panes.py`. The phases of windows of
-kept messages stand in `messages/timeline.py`.
+A window's operator calls the policy with rows: `begin` returns whether they wait for a time, and `fire_threshold` how
+many unshown rows fire a pane at once. With time the operator asks which windows are `due`, shows them, and reports the
+windows with unshown rows that are `left`. Windows over frames know the numbers of their rows: their further calls stand
+in `frames/frame_panes.py`. The phases of windows of kept messages stand in `messages/window_buffer.py`.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def check_result_names(names: Sequence[str], *, has_aggregates: bool) -> None:
                 f"a result column cannot be called {name!r}: {WINDOW}, {PANE}, {CONTROL} and names that begin with "
                 f"{HIDDEN_PREFIX} are taken; give it another name"
             )
-    lower = [name.lower() for name in names]  # Spark does not tell names of another case apart
+    lower = [name.lower() for name in names]  # Spark ignores the case of names
     doubled = sorted({name for name in names if lower.count(name.lower()) > 1})
     if doubled:
         raise OptionError(f"the result would have two columns called {doubled[0]!r}; name one of them differently")

@@ -1,7 +1,7 @@
 """The protocol of a stateful operator: the calls of its host (a bucket, a test, a program), and its answers.
 
 Rule: an operator knows no clock and no Spark. Every call answers with the outputs that became true, piece by piece; the
-caller must draw all of them before it calls again. `drain` returns what a later instance needs to go on.
+caller must draw all of them before it calls again. `drain` returns the state that a later instance continues.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ class Operator(Protocol):
         """The wall-clock time at which `on_timer` must be called, None if it need not be."""
 
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
-        """Take rows or partials of an input; now_ms: wall-clock time, None where nothing depends on it."""
+        """Process rows or partials of an input; now_ms: wall-clock time, None where nothing depends on it."""
 
     def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:
-        """Take the watermark of an input and watermark key; one that does not increase has no effect."""
+        """Process the watermark of an input and watermark key; one that does not increase has no effect."""
 
     def on_idle(self, input_number: int) -> Iterator[Output]:
         """All channels of an input are idle; the watermark that was flushed came before."""
 
     def on_barrier(self, snapshot: int) -> Iterator[Output]:
-        """All that belongs to this snapshot was taken."""
+        """All rows of this snapshot were processed."""
 
     def on_timer(self, now_ms: int) -> Iterator[Output]:
         """Wall-clock time has come to `now_ms`."""
@@ -94,7 +94,7 @@ def output_watermarks_ms(operator: OneAxis | ManyAxes, watermark_ms: int | None)
 
 
 def key_summary_of(operator: OneAxis | ManyAxes) -> KeyWatermarkSummary | None:
-    """Return how the keys of an operator stand whose keys have watermarks of their own; of others None."""
+    """Return the summary of an operator whose keys have watermarks of their own; None for other operators."""
     per_key = PerKeyOperator | PerKeySessionOperator | PerKeyProcessOperator
     return operator.key_summary() if isinstance(operator, per_key) else None
 

@@ -23,7 +23,7 @@ PANE_TYPE = pa.struct([("timing", pa.string()), ("index", pa.int32()), ("last", 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Rows that leave an operator, and their event times; None where the rows hold them, one for each axis."""
+    """Rows that leave an operator, and their event times; None where the rows have a column of them for each axis."""
 
     rows: pa.Table
     event_ms: Ints | None
@@ -36,7 +36,7 @@ class QuietOperator:
 
     @property
     def next_timer_ms(self) -> int | None:
-        """No clock matters."""
+        """Results do not depend on processing time."""
         return None
 
     def on_idle(self, input_number: int) -> Iterator[Output]:  # noqa: ARG002
@@ -44,7 +44,7 @@ class QuietOperator:
         return iter(())
 
     def on_barrier(self, snapshot: int) -> Iterator[Output]:  # noqa: ARG002
-        """Yield nothing: what is held stays so over a barrier."""
+        """Yield nothing: a barrier changes no state."""
         return iter(())
 
     def on_timer(self, now_ms: int) -> Iterator[Output]:  # noqa: ARG002

@@ -149,7 +149,7 @@ def _pieces(
 def _control(
     control: Sequence[ControlRow], ids: Sequence[int], part: int, left_out: tuple[int, int], input_number: int
 ) -> pa.RecordBatch:
-    """One row for each bucket, with all control rows; the first also counts the rows that were left out.
+    """One row for each bucket, with all control rows; the first also counts the rows that were dropped.
 
     left_out: rows without an event time, and those without a gap.
     """

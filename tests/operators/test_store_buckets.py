@@ -172,7 +172,7 @@ def test_late_rows_of_a_batch_are_counted_once_and_without_emit_none_comes_back(
 def test_with_late_fail_a_message_outside_the_retention_ends_the_query_in_one_sentence():
     buckets = Buckets(staged(tumbling(10), late=LatePolicy.FAIL, retention=Retention(time_ms=10)), 1)
     buckets.batch([("x", 1, None, "t", 0, 0)], 1_000)
-    with pytest.raises(InputError, match="1 messages came when all windows that hold them were gone: allow a longer"):
+    with pytest.raises(InputError, match="1 messages came when all their windows were gone: allow a longer"):
         buckets.batch([("x", 1, 5, "t", 0, 1)])
 
 

@@ -126,7 +126,7 @@ def test_messages_that_no_window_takes_end_the_query_where_that_is_asked_for():
     plan = plan_of(tumbling(10), retention=Retention(time_ms=10))
     buckets = Buckets(plan, 1, LatePolicy.FAIL)
     buckets.step("watermark", "left", 100)
-    with pytest.raises(InputError, match="1 messages came when all windows that hold them were gone"):
+    with pytest.raises(InputError, match="1 messages came when all their windows were gone"):
         buckets.step("add_message", "left", steps_of((0, 5)))
 
 

@@ -1,4 +1,4 @@
-"""The function that computes an aggregate over a column of a known type, or the sentence that refuses it."""
+"""The function that computes an aggregate over a column of a known type, or the sentence of the error."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _avg(name: str, kind: pa.DataType, _order: tuple[pa.DataType, ...]) -> Aggre
 
 
 def _measured(name: str, kind: pa.DataType, function: str) -> None:
-    """Refuse what cannot be taken for floats."""
+    """Raise OptionError unless values can be read as floats."""
     types = pa.types
     if not (types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)):
         raise OptionError(f"{function}({name}) needs numbers, not {kind}; cast the column")
@@ -83,7 +83,7 @@ def _moments(function: str) -> Callable[[str, pa.DataType, tuple[pa.DataType, ..
 
 
 def _hashed(name: str, kind: pa.DataType, function: str) -> None:
-    """Refuse values for which sketches of others have no hash."""
+    """Raise OptionError for values that third-party sketches do not hash."""
     if not murmur.takes(kind):
         raise OptionError(
             f"{function}({name}) needs whole numbers, floats, text or bytes, not {kind}; cast the column to bigint or "
@@ -144,7 +144,7 @@ def collect_of(name: str, kind: pa.DataType, order: tuple[pa.DataType, ...]) -> 
 def _check_ties(name: str, kind: pa.DataType, order: tuple[pa.DataType, ...]) -> None:
     if not is_sortable(kind) and not order:
         raise OptionError(
-            f"values of {name!r} are of type {kind}, which has no order, so rows of the same event time need order "
+            f"values of {name!r} are of type {kind}, which has no order: rows of the same event time need order "
             "columns (for example topic, partition, offset)"
         )
 

@@ -115,7 +115,7 @@ def _ratio(above: Digits, below: Digits) -> float:
     divisor = _shifted(divisor, shift)[:-1]
     shifted = _shifted(dividend, shift)
     numbers = np.zeros(divisor.shape[0] + _DIGITS, np.int64)
-    more = numbers.shape[0] - shifted.shape[0]  # zeros below, or digits that only tell whether there is a rest
+    more = numbers.shape[0] - shifted.shape[0]  # zeros below, or digits that only show whether there is a rest
     rest = np.int64(0)
     for place in range(shifted.shape[0]):
         if place + more >= 0:
@@ -214,7 +214,7 @@ def _rounded(digits: Ints, exponent: int, rest: bool) -> float:
     lead = digits.shape[0] - 1
     while lead > 0 and digits[lead] == 0:
         lead -= 1
-    window = digits[lead]  # 62 leading bits, the last of which also tells whether anything is behind it
+    window = digits[lead]  # 62 leading bits, the last of which also shows whether any bit behind it is set
     exponent += 32 * lead
     odd = rest
     for place in range(lead - 1, -1, -1):

@@ -1,9 +1,9 @@
 """Exact sums of numbers and of products of two: whatever their sizes, no digit is lost.
 
-Rule: a sum is a list of 32-bit digits: first the position of the lowest one (in units of 32 bits), then the digits from
-the lowest up, of which the last has the sign (two's complement). Digits that say nothing are left out, so equal sums
-have equal bits and are as long as the numbers need: an empty list is 0, and one number alone stands for a sum that
-holds an infinity or a NaN. Sums can be subtracted, so sliding windows deduct.
+Rule: a sum is a list of 32-bit digits. The list begins with the position of the lowest digit, in units of 32 bits. The
+digits follow from the lowest up, and the last has the sign (two's complement). Digits without information are omitted,
+so equal sums have equal bits. An empty list is 0, and one number alone is a sum with an infinity or a NaN. Sums can be
+subtracted, so sliding windows deduct.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The text by which state of keyedwm 0.2.0 knows a user's function; only such state is still compared with it.
 
 Rule: a function is its byte-code, constants, names, defaults, closure and the globals it reads, recursively. A value
-whose changes cannot be noticed is refused. Another Python may compile a function to other byte-code, so state that is
-written now knows a user's functions by their version.
+whose changes cannot be noticed raises ValueError. Another Python may compile a function to other byte-code, so state
+that is written now knows a user's functions by their version.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PLAIN = (
 
 
 def fingerprint(function: Callable) -> str:
-    """Return a short text for this function; raise ValueError where 0.2.0 refused it."""
+    """Return a short text for this function; raise ValueError where 0.2.0 raised an error."""
     digest = hashlib.sha256()
     for piece in _Walk().pieces(function):
         digest.update(f"{len(piece)}:{piece}".encode())

@@ -2,8 +2,8 @@
 """Reproducible sums of floating-point numbers: the result has the same bits in every order and grouping of additions.
 
 Rule: a number is split at fixed bit positions (every 32 bits of the exponent range) into integers, and integers are
-summed, which is exact. Only the four highest positions that occur are kept, so a sum is off by less than
-`rows * 2**-32` units in the last place of its largest number; then it is rounded once. Infinities and NaN are flags.
+summed, which is exact. Only the four highest positions that occur are stored. So the error of a sum is less than `rows
+* 2**-32` units in the last place of its largest number. Then the sum is rounded once. Infinities and NaN are flags.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ def _rounded(accumulators: Ints) -> NDArray[np.float64]:
         length = 0
         while digits[lead] >> length:
             length += 1
-        # 62 leading bits, the last of which also tells whether anything is behind it
+        # 62 leading bits, the last of which also shows whether any bit behind it is set
         below = 64 - (62 - length)
         window = digits[lead] << (62 - length)
         window |= digits[lead + 1] << (30 - length) if length <= 30 else digits[lead + 1] >> (length - 30)

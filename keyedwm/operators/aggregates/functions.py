@@ -2,8 +2,8 @@
 """The aggregates a user can ask for.
 
 Rule: an aggregate is a value that names its input column. The column's type decides how it is computed; an unsupported
-type is refused. Nulls are ignored, except by first and last; so several inputs can be aggregated together as a union of
-their rows in which the other inputs' columns are null.
+type is rejected with an error. Nulls are ignored, except by first and last; so several inputs can be aggregated
+together as a union of their rows in which the other inputs' columns are null.
 """
 
 from __future__ import annotations
@@ -205,19 +205,19 @@ class Aggregate:
                 raise OptionError(f"Aggregate({self.column!r}): {name}={function!r}: a function is expected")
 
     def inputs(self, _names: Sequence[str]) -> tuple[str, ...]:
-        """See AggregateSpec."""
+        """Return the name of the column."""
         return (self.column,)
 
     def values_of(self, batch: pa.RecordBatch | pa.Table, _schema: pa.Schema) -> pa.Array | None:
-        """See AggregateSpec."""
+        """Return the values of the column."""
         return contiguous(batch[self.column])
 
     def no_values(self, schema: pa.Schema, count: int) -> pa.Array | None:
-        """See AggregateSpec."""
+        """Return so many nulls of the column's type."""
         return pa.nulls(count, column_type(schema, self.column))
 
     def bind(self, schema: pa.Schema, order: tuple[str, ...]) -> AggregateFunction:
-        """See AggregateSpec."""
+        """Return the function for the column's type; raise OptionError if it cannot run in two stages."""
         value_type = column_type(schema, self.column)
         if self.single_stage:
             functions = core.AccumulatorFunctions(self.create, self.accumulate, _cannot, None, self.finish)
@@ -232,11 +232,11 @@ class Aggregate:
         return CombinableAggregate(functions, self.result)
 
     def describe(self) -> str:
-        """See AggregateSpec."""
+        """Return the column, the version and the result type, for the plan's digest."""
         return f"Aggregate({self.column}: version {self.version}; {self.result}; {self.single_stage})"
 
     def describe_by_code(self) -> str:
-        """Return the text that keyedwm 0.2.0 put into its plan's digest; raise ValueError where it refused one."""
+        """Return the text that keyedwm 0.2.0 put into its plan's digest; raise ValueError where it raised an error."""
         arguments = [
             f"{name} {fingerprint(function)}" for name in _FUNCTIONS if (function := getattr(self, name)) is not None
         ]

@@ -1,10 +1,9 @@
 # ruff: noqa: ARG002  every aggregate function has the same signatures
 """Aggregates that keep values: all of them as a list, quantiles, the highest few, and maps.
 
-Rule: what is kept are parallel lists, put into order when they are read, by event time, order columns and value, so
-the order of arrival never matters. Lists,
-quantiles and maps keep every value: their state grows with the events. A list has no nulls, and is ordered by event
-time, then by the plan's order columns, then by the value.
+Rule: an accumulator is parallel lists. They are sorted when they are read: by event time, then by the plan's order
+columns, then by the value. So the order of arrival never matters. Lists, quantiles and maps keep every value: their
+state grows with the events. A list has no nulls.
 """
 
 from __future__ import annotations
@@ -119,7 +118,7 @@ class Quantile(ListAggregate):
 class TopN(ListAggregate):
     """The values of the rows with the highest `by`, the highest first; of equal ones the earlier row.
 
-    Input values are structs of the value and of what it is ordered by; a null there takes no part.
+    Input values are structs of the value and of what it is ordered by; a null there is ignored.
     """
 
     value: pa.DataType
@@ -169,7 +168,7 @@ class TopN(ListAggregate):
 class MapOf(ListAggregate):
     """A map: of each key the value (or null) of its last row; keys are sorted.
 
-    Input values are structs of key and value; a null key takes no part.
+    Input values are structs of key and value; a null key is ignored.
     """
 
     key: pa.DataType

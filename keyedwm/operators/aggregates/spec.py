@@ -72,12 +72,12 @@ class Spec:
         return self.second is None and self.argument is None and self.where is None
 
     def inputs(self, names: Sequence[str]) -> tuple[str, ...]:
-        """See AggregateSpec."""
+        """Return both columns, then those of `where=` among these names, each once."""
         condition_columns = () if self.where is None else columns_named(self.where, names, self._of)
         return tuple(dict.fromkeys(one for one in (self.column, self.second, *condition_columns) if one is not None))
 
     def values_of(self, batch: pa.RecordBatch | pa.Table, schema: pa.Schema) -> pa.Array | None:
-        """See AggregateSpec."""
+        """Return the values of the columns, null where `where=` is not true; None for a count of rows."""
         values = [contiguous(batch[name]) for name in (self.column, self.second) if name is not None]
         if self.where is None:
             return _paired(values) if values else None
@@ -88,14 +88,14 @@ class Spec:
         return _paired([pc.if_else(holds, one, pa.scalar(None, one.type)) for one in values])
 
     def no_values(self, schema: pa.Schema, count: int) -> pa.Array | None:
-        """See AggregateSpec."""
+        """Return so many nulls of the columns' types; None for a count of rows."""
         names = [name for name in (self.column, self.second) if name is not None]
         if names:
             return _paired([pa.nulls(count, column_type(schema, name)) for name in names])
         return None if self.where is None else pa.nulls(count, pa.bool_())
 
     def bind(self, schema: pa.Schema, order: tuple[str, ...]) -> AggregateFunction:
-        """See AggregateSpec."""
+        """Return the function for the columns' types; raise OptionError if there is no such column or function."""
         if self.where is not None:
             _condition(self.where, schema, self._of)
         if self.column is None:

@@ -103,9 +103,9 @@ def _as_python(values: pa.Array, rows: RowOrder | None = None) -> list:
         return values.to_pylist()
     except (OverflowError, ValueError) as error:
         raise InputError(
-            f"an aggregate of the user's own takes values of type {values.type}, and one{_place_of(values, rows)} lies "
-            f"beyond the years 1 to 9999, which Python's dates and times can hold ({error}): leave such rows out, or "
-            f"hand the aggregate a number, such as unix_micros(column)"
+            f"a user's own aggregate reads values of type {values.type}, and one{_place_of(values, rows)} lies "
+            f"beyond the years 1 to 9999 of Python ({error}): filter such rows, or pass a number, such as "
+            "unix_micros(column)"
         ) from error
 
 

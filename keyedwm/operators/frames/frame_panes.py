@@ -8,7 +8,7 @@ Theory. Two ends of the operator decide which phase a window is in, and neither 
     gone            end <= kept              are expired              -
 
 `complete` follows the watermark, and `kept` lies the allowed lateness behind it. Of each window three numbers are known
-(`FiredCounts`): how many panes it showed, of how many rows the last one told, and whether it was shown on time. So
+(`FiredCounts`): how many panes it fired, how many rows the last pane reported, and whether it fired on time. So
 `unshown = rows - shown.rows` decides by number of rows, and `unshown > 0` decides by time. Panes that accumulate leave
 the rows where they are and raise `shown.rows` to them. Panes that discard take the rows away and leave 0.
 
@@ -21,8 +21,8 @@ together: a batch that only the clock makes must have the barriers of all. When 
 unshown rows shows a pane, whatever batches brought the rows. With `key_watermark` each key has a `complete` of its
 own: see `per_key_windows.py`.
 
-The calls of a batch: `on_rows` and `on_merge` while rows are taken, `at_once` when they are held, `closed` when the
-watermark has moved, `beats` for early panes by time, `fired` for panes that leave, `state` when state is written.
+The calls of a batch: `on_rows` and `on_merge` while rows are read, `at_once` when they are stored. Then `closed` after
+a watermark, `beats` for early panes by time, `fired` for panes that leave, and `state` when state is written.
 
 Neutral entries stand for no event: what a window holds before its first row, or once a pane showed all of it.
 """
@@ -136,7 +136,7 @@ class FramePanes(PanePolicy):
 
 
 def neutral(plan: WindowPlan, keys: Ints) -> Accumulators:
-    """Accumulators of these keys that stand for no event."""
+    """Return accumulators of no event for these keys."""
     rows = RowOrder(
         np.zeros(len(keys), np.int64), tuple(pa.nulls(len(keys), inner.type) for inner in plan.order_fields)
     )
@@ -148,7 +148,7 @@ def neutral(plan: WindowPlan, keys: Ints) -> Accumulators:
 
 
 def neutral_totals(plan: WindowPlan, keys: Ints) -> Accumulators:
-    """Totals of no event, as `over_spans` has totals: an aggregate may hold them otherwise than what is merged."""
+    """Return totals of no event, as `over_spans` returns totals: their form may differ from that of accumulators."""
     places = np.arange(len(keys))
     return over_spans(plan, neutral(plan, keys), Spans(places, places + 1))
 

@@ -63,7 +63,7 @@ class OwnedFrameLog(FrameLog):
         begins = np.flatnonzero(np.diff(first_frames, prepend=first_frames[:1] - 1))
         counts = np.diff(begins, append=len(first_frames))
         self.closed_rows = dict(zip(first_frames[begins].tolist(), counts.tolist(), strict=True))
-        if not len(entries):  # totals all the same: an aggregate may hold them otherwise than what is merged
+        if not len(entries):  # totals all the same: their form may differ from that of accumulators
             return over_spans(self._plan, entries, Spans(_NONE, _NONE)), _NONE
         of_keys = self._own.of_keys(keys, self._plan.by, np.arange(keys.count))
         lows, highs = (_filled(one, self._own.count, nothing) for one, nothing in ((lows, 1), (highs, 0)))
@@ -78,7 +78,7 @@ class OwnedFrameLog(FrameLog):
         self._drop([number])
 
     def keep(self, number: int, is_kept: Callable[[KeyDictionary, Ints], Flags]) -> None:
-        """Write a frame anew with those of its entries that are kept, by the numbers of their keys."""
+        """Rewrite a frame with the entries that are kept, by the numbers of their keys."""
         keys = self.dictionary()
         entries, _ = self._read(keys, [(number, self._name(number))])
         rest = entries.take_rows(np.flatnonzero(is_kept(keys, entries.keys)))

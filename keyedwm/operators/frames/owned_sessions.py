@@ -2,7 +2,7 @@
 
 Rule: a batch loads the sessions of the owners that it asks for, found by that hash, and of no others. A session that
 the floor closes is found by its end: the rows between the floor before and the one now name the owners to load. The
-log is written anew when half of its rows tell nothing any more.
+log is rewritten when half of its rows are dead.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from keyedwm.operators.state.store import StateChanges, TableLogs
 
 # Before every end of a session, and one that no session has.
 _FIRST, _LAST = -(2**62), 2**62
-# Fewer rows that tell nothing are not worth writing the log anew.
+# Fewer dead rows are not worth rewriting the log.
 _FEW_ROWS = 1 << 10
 
 
@@ -46,7 +46,7 @@ class OwnedSessionTable(SessionTable):
         super().__init__(plan, window, keys, logs, gone_ms)
         self._own, self._is_gone = own, is_gone
         self._owns_all = plan.owners == plan.by
-        self._dead: int = state.get("dead_rows", 0)  # about so many rows of the log tell nothing
+        self._dead: int = state.get("dead_rows", 0)  # about so many rows of the log are of closed or older sessions
         self._first_end: int = state.get("first_end", _FIRST)  # no session at rest ends before
         self._loaded: Flags = np.empty(0, np.bool_)  # by owner
         self._rest()
@@ -57,7 +57,7 @@ class OwnedSessionTable(SessionTable):
 
     @property
     def entries(self) -> int:
-        """The number of rows that are held, without rows that tell nothing."""
+        """The number of rows that are held, without dead rows."""
         return max(0, self._logs.rows.get(SESSIONS, 0) - self._dead)
 
     def load(self, owners: Ints) -> None:
@@ -126,7 +126,7 @@ class OwnedSessionTable(SessionTable):
         self._sessions, self._changed = self._none(), np.empty(0, np.bool_)
         self._loaded = np.empty(0, np.bool_)
         self._loaded_rows: dict[int, list[Ints]] = {}  # table of the log → rows that were loaded
-        self._at_rest = 0  # how many of the sessions that were loaded a row of the log tells of
+        self._at_rest = 0  # how many of the loaded sessions have a row in the log
 
     def _add_loaded(self, sessions: PanedSessions) -> None:
         sessions = sessions.where(~self._is_gone(sessions))

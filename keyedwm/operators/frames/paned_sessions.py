@@ -150,7 +150,7 @@ class PanedSessionOperator(PanedOperator):
         return PanedSessions(self._merged(entries, Groups(ids, len(low)), keys), low, high, fired_counts), is_new
 
     def _merged(self, entries: Accumulators, groups: Groups, keys: Ints) -> Accumulators:
-        """Accumulators by group; fully shown entries take no part where panes discard."""
+        """Merge accumulators by group; where panes discard, entries without unshown rows are ignored."""
         if self._policy.accumulating:
             return merged(self._plan, entries, groups, keys)
         full = np.flatnonzero(entries.rows)

@@ -1,6 +1,6 @@
 """Stage one: rows are combined into partials, one for each key and frame, or for each key and session of the batch.
 
-Rule: stage one knows no watermark and holds no state. Rows without an event time belong to no window and are left out.
+Rule: stage one knows no watermark and holds no state. Rows without an event time belong to no window and are dropped.
 Partials are ordered by frame (or by start). Rows that are judged row by row are not combined, and keep their order.
 """
 
@@ -113,7 +113,7 @@ def _gaps(window: RowGapWindow, batch: pa.RecordBatch | pa.Table) -> pa.Array:
 
 
 def _gaps_ms(plan: WindowPlan, window: SessionWindow, batch: pa.RecordBatch | pa.Table) -> Ints | int:
-    """Return how long a session goes on behind each row; raise InputError where that is out of reach."""
+    """Return how long a session lasts behind each row; raise InputError where that is out of reach."""
     if not isinstance(window, RowGapWindow):
         return window.gap_ms
     gaps = ints(_gaps(window, batch))

@@ -2,7 +2,7 @@
 
 Rule: as with windows (`per_key_windows`): the operator of sessions is driven with `W - behind`, and a batch closes the
 sessions that the watermarks of its keys have passed. It holds the sessions of these keys alone. Rows of a closed one
-stay in the log until it is written anew; when they are read, the key's watermark tells that they are gone.
+stay in the log until it is rewritten; a reader knows by the key's watermark that they are closed.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Rule: the operator of windows is driven with `W - behind`, below which everything is closed for every key. Beside that,
 a batch closes windows of the keys that it touches: those whose end their own watermark has passed. What is closed of a
 key follows from that watermark, so no window leaves twice, and nothing is noted for it. A frame of which most rows
-are of closed windows is written anew without them.
+are of closed windows is rewritten without them.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ class PerKeyOperator(SlidingOperator):
         return numbers[np.cumsum(steps)[:-1] > 0].tolist()
 
     def _look_over(self, last: int) -> None:
-        """Write frames anew of which most entries belong to closed windows alone; last: the highest end not kept."""
+        """Rewrite frames of which most entries belong to closed windows alone; last: the highest end not kept."""
         for frame, closed in list(self._closed_rows.items()):
             behind, row_count = frame + self._overlap, self._frames.rows_of(frame)
             if behind > last or 2 * closed < row_count:

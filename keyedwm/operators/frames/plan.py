@@ -169,7 +169,7 @@ class WindowPlan:
             if isinstance(self.window, RowGapWindow) and self.key_watermark.idle_ms is not None:
                 raise OptionError(
                     f"per_key: idle with a gap of each row ({self.window.gap_column!r}): how long a key has "
-                    "sessions does not follow from its last row, so leave idle out, or take one gap"
+                    "sessions does not follow from its last row, so omit idle, or take one gap"
                 )
         functions = tuple(spec.bind(self.schema, self.order) for _, spec in self.aggregates)
         object.__setattr__(self, "functions", functions)
@@ -209,12 +209,12 @@ class WindowPlan:
 
     @property
     def owner_fields(self) -> list[pa.Field]:
-        """The same with their types."""
+        """The key columns that own a watermark, with their Arrow types."""
         return [self.schema.field(name) for name in self.owners]
 
     @property
     def channel(self) -> tuple[str, ...]:
-        """The columns that tell the partition of a row, where a key's watermark tells partitions apart."""
+        """The columns with the partition of a row, where a key's watermark follows its slowest partition."""
         return self.order[:-1] if self.key_watermark is not None and self.key_watermark.slowest else ()
 
     @property
@@ -309,7 +309,7 @@ class WindowPlan:
             return ()
         try:
             return (self._digest_of([described_by_code(spec) for _, spec in self.aggregates]),)
-        except ValueError:  # 0.2.0 refused such functions, so it left no state of them
+        except ValueError:  # 0.2.0 rejected such functions, so there is no state of them
             return ()
 
     def _digest_of(self, texts: Sequence[str]) -> str:

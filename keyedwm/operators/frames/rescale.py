@@ -1,7 +1,7 @@
-"""State of a stopped query, cut anew for other buckets and for a plan with aggregates added or removed.
+"""State of a stopped query, cut for other buckets and for a plan with aggregates added or removed.
 
 Rule: values in, values out. Nothing is merged: every table is cut by the buckets of its keys and keeps its place in its
-log, so what a key holds, and in which order, is as it was. Dead parts of sessions are left out, and merged blocks of
+log. So the rows of a key, and their order, are as before. Dead parts of sessions are dropped, and merged blocks of
 frames, which the frames hold, too.
 """
 

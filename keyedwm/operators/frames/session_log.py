@@ -124,7 +124,7 @@ class SessionLog:
         runs = MergedSessions(self._plan, self._window, parts)
         is_due = np.arange(len(parts)) < len(due)
         is_closed = runs.ends[runs.ids] <= closed
-        self.append(runs.merged(is_due & ~is_closed))  # as wide as what came: they go on together
+        self.append(runs.merged(is_due & ~is_closed))  # as wide as the new runs, which extend them
         self._pass(closed)
         return runs.merged(is_due & is_closed), time_ms
 

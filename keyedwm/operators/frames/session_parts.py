@@ -10,9 +10,9 @@ what hangs together, and its interval is the union of its parts:
     task 2        [--d----b---)                     d ends where b begins
     merged    [-------a-------)      [--c--)        two sessions
 
-1. Parts are values. A union does not depend on order or grouping, so the runs of a task, the parts in the state and
-   sessions themselves are merged by the same function, as often as it is convenient, and their accumulators with them.
-   Parts of one session may lie apart in the state, until the watermark comes to the end that they have together.
+1. Parts are values. A union does not depend on order or grouping. So one function merges the runs of a task, the parts
+   in the state and sessions, with their accumulators, at any time. Parts of one session may lie apart in the state,
+   until the watermark reaches the end of the session.
 2. One sweep merges them: in order of key, then start, an interval belongs to the session before it unless it starts
    beyond the highest end so far. It is the highest and not the last one: an interval may cover shorter ones behind it.
 3. A part may be wider than its own events, never wider than its session. So a part that was merged with others, and
@@ -23,7 +23,7 @@ what hangs together, and its interval is the union of its parts:
 5. Held sessions are never closed. So a run that closes as a whole took in no held one, and all of it is late; and a run
    that is not closed by itself is not late, whatever it meets.
 
-Parts stand in memory and as a table, an entry and an interval each. What is said of closing and of late rows is for
+Parts stand in memory and as a table, an entry and an interval each. The rules of closing and of late rows hold for
 sessions with panes and without.
 """
 
@@ -80,7 +80,7 @@ def _joined(keys: Ints, starts: Ints, ends: Ints, order: Ints, touching: bool) -
     return ids, low[:count].copy(), high[:count].copy()
 
 
-# Version 2 and before held sessions in slices of their ends; the name tells where a slice begins.
+# Version 2 and before stored sessions in slices of their ends; the name has the beginning of a slice.
 SLICE = "sessions-"
 
 
@@ -110,7 +110,7 @@ class SessionParts:
 
 
 def no_parts(plan: WindowPlan) -> SessionParts:
-    """None."""
+    """Return session fragments without rows."""
     return SessionParts(no_entries(plan), np.empty(0, np.int64), np.empty(0, np.int64))
 
 
@@ -185,7 +185,7 @@ def lowered_ms(window: SessionWindow, ends: Ints, time_ms: int, most: int | None
 
 
 def expired(plan: WindowPlan, keys: KeyDictionary, late: Panes, watermark_ms: int | None) -> Iterator[Output]:
-    """Drop, emit or refuse late rows, as the plan says; late: how they are emitted."""
+    """Drop, emit or reject late rows, as the plan says; late: how they are emitted."""
     rows = int(late.entries.rows.sum())
     if rows and plan.late is LatePolicy.FAIL:
         per_key = plan.key_watermark is not None

@@ -2,7 +2,7 @@
 
 Rule: of the rows of one session the newest counts, and it is as wide as all before it. A session that is gone is not
 written again: its rows end where nothing is taken any more. Panes by count and late panes ask what a session holds, so
-the log is read when rows come; it is written anew when more than half of it is old.
+the log is read when rows come; it is rewritten when more than half of it is old.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class PanedSessions:
 
 
 def new_sessions(entries: Accumulators, starts: Ints, ends: Ints) -> PanedSessions:
-    """Return sessions of which no pane has told."""
+    """Return sessions that no pane has reported."""
     return PanedSessions(entries, starts, ends, FiredCounts(*(np.zeros(len(entries), np.int64) for _ in range(3))))
 
 
@@ -161,7 +161,7 @@ class SessionTable:
         return new_sessions(no_entries(self._plan), np.empty(0, np.int64), np.empty(0, np.int64))
 
     def _newest_of(self, numbers: Ints, table: pa.Table) -> PanedSessions:
-        """The same of rows of keys with these numbers."""
+        """Return of each session in a table, oldest row first, the last row; numbers: of the rows' keys."""
         starts, ends, on_time, panes, last_rows = (ints(contiguous(table[name])) for name in (START, END, *_FIRED))
         rows = PanedSessions(
             read_entries(self._plan, numbers, table), starts, ends, FiredCounts(panes, last_rows, on_time)

@@ -157,7 +157,7 @@ class SlidingOperator(PanedOperator):
         return np.full(len(numbers), self._kept_end())
 
     def _limits(self, keys: KeyDictionary, low: int, high: int) -> tuple[Ints, Ints]:
-        """See `Limits`."""
+        """Return for each key the first and the last end that close, the same for all keys."""
         return np.full(keys.count, low), np.full(keys.count, high)
 
     def _late(self, keys: KeyDictionary, numbers: Ints, frames: Ints, partials: pa.Table) -> Flags:
@@ -167,7 +167,7 @@ class SlidingOperator(PanedOperator):
         return frames + behind <= self._kept_ends(keys, numbers)
 
     def _expired(self, keys: KeyDictionary, entries: Accumulators, frames: Ints) -> Iterator[Output]:
-        """Drop, emit or refuse late rows; each is emitted with the last window that would have taken it."""
+        """Drop, emit or reject late rows; each is emitted with the last window that would have held it."""
         rows = int(entries.rows.sum())
         self.late_rows += rows
         if self._plan.late is LatePolicy.FAIL:

@@ -244,7 +244,7 @@ class ZonedWindow:
         return self.frames.start(frame)
 
     def noted(self, frames: Ints) -> Ints:
-        """Return the names of frames in the state: their starts, since new rules number later ones anew."""
+        """Return the names of frames in the state: their starts, since new rules change the numbers of later frames."""
         return self.starts_of(frames)
 
     def read_noted(self, noted: Ints) -> Ints:

@@ -1,7 +1,7 @@
 """Time bounds between the axes of two sides: what a match must obey, and what may be forgotten because of it.
 
 Rule: axes are numbered, the left side's first. `least[a][b] = c` stands for "in every match, time b >= time a + c";
-bounds follow from one another (b >= a + c and d >= b + e give d >= a + c + e), so the table is closed over all axes.
+one bound follows from others: b >= a + c and d >= b + e give d >= a + c + e. So the table is closed over all axes.
 """
 
 from __future__ import annotations

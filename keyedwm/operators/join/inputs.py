@@ -90,7 +90,7 @@ class Inputs:
         return self._plan.first_axis(side) + axis
 
     def _on_time(self, side: int, rows: pa.Table) -> Leaving:
-        """Drop, emit or refuse late rows; return the others."""
+        """Drop, emit or reject late rows; return the other rows."""
         late = np.zeros(rows.num_rows, bool)
         for name, watermark_ms in self._watermarks(side):
             late |= _flags(pc.less(rows[name], watermark_ms))

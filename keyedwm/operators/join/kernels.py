@@ -84,7 +84,7 @@ def ranges_of(groups: tuple[Ints, Ints, Ints], times: Ints, hashes: Ints, low: I
 
 @compiled
 def pairs_from(first: Ints, behind: Ints, row: int, skipped: int, most: int) -> tuple[Ints, Ints, int, int]:
-    """Return up to so many (row, place in its range) pairs, and where to go on: row, and how many of it were taken."""
+    """Return up to `most` (row, place in its range) pairs, and where to continue: row, and its pairs so far."""
     rows, places = np.empty(most, np.int64), np.empty(most, np.int64)
     count = 0
     while row < first.shape[0] and count < most:

@@ -1,12 +1,12 @@
 """Each row with the latest change of its key at or before its event time (a join with a versioned table).
 
 Rule: a row waits until the changes' watermark is above its event time, as only then no change that counts can come. A
-change is held as long as a row that waits or is still to come can meet it, so of each key at least the latest one. The
-calls are those of `keyedwm.operators.protocol.Operator`: rows are input 0, changes input 1.
+change is stored as long as a waiting or later row can match it. So at least the latest change of each key is stored.
+The calls are those of `keyedwm.operators.protocol.Operator`: rows are input 0, changes input 1.
 
 Of changes of one key and event time the one that came last counts, so each has its place in the order of arrival. A
 limit says that no row below it comes any more: of the changes at or below it the latest one of each key is kept. What
-is superseded is cleared away when the table has doubled, so each change is rewritten a few times at most.
+is superseded is removed when the table has grown to twice its size, so each change is rewritten a few times at most.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ChangeTable:
     """The changes of one operator."""
 
     def __init__(self, side: JoinInputSpec, store: BlobStore, state: Sequence[Any]) -> None:
-        """state: as `state` told them."""
+        """state: as `state` returned it."""
         self._side, self._store, self._limits = side, store, limits_of(store)
         self._blobs: dict[int, int] = dict(state[0]) if state else {}
         self._next, self._arrived, self._cleared = map(int, state[1:] or (0, 0, 0))
@@ -88,8 +88,9 @@ class ChangeTable:
         return changes.table, latest_places
 
     def drain(self, limit_ms: int | None) -> StateChanges:
-        """Write what came since the last call, with the small blobs if there are many; or, when the rows have doubled,
-        everything without what the limit supersedes.
+        """Write the changes since the last call, with the small blobs if there are many.
+
+        When there are twice as many rows as after the last cleaning, write all rows that the limit does not supersede.
         """
         blobs: dict[str, bytes] = {}
         if self.rows > 2 * self._cleared + self._limits.few_changes:

@@ -269,8 +269,8 @@ class JoinPlan:
         doubled = sorted({name for name in names if names.count(name) > 1})
         if doubled:
             raise OptionError(
-                f"join: both sides have a time axis called {doubled[0]!r}, the result could not tell them apart: "
-                f"rename event_time_{doubled[0]} and watermark_{doubled[0]} of one side, or give other "
+                f"join: both sides have a time axis called {doubled[0]!r}, and each axis of the result needs its own "
+                f"name: rename event_time_{doubled[0]} and watermark_{doubled[0]} of one side, or give other "
                 f"names=(..., ...) to sides whose axis has no name"
             )
         if len(names) > MAX_KEY:

@@ -1,7 +1,7 @@
 """State of a stopped join, for the buckets of another query.
 
 Rule: values in, values out. Held rows and changes are cut by the new buckets of their keys; they keep whether they were
-matched, and in which order they came. Rows that nothing to come can match have left already, and are left out.
+matched, and in which order they came. Rows that nothing to come can match have left already, and are dropped.
 """
 
 from __future__ import annotations

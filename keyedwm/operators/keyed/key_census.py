@@ -1,8 +1,9 @@
 """How the keys of one bucket stand, counted as they move: held, behind W, forgotten, and the rows dropped of each.
 
-Rule: a batch costs the keys that it brings. Keys are counted by slots of their own watermark, each a hundredth part of
-`behind` wide, so a key is counted as held until the whole slot is below `W - behind`. Dropped rows are known by key for
-a bounded number of keys, of each never too many: the keys with the fewest make room for others (Misra and Gries 1982).
+Rule: the cost of a batch is that of its keys. Keys are counted by slots of their own watermark, each a hundredth part
+of `behind` wide. So a key counts as held until the whole slot is below `W - behind`. Dropped rows are counted by key
+for a bounded number of keys, of each never too many: the keys with the fewest make room for others (Misra and Gries
+1982).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The watermarks of keys at rest: a row for each owner and partition, in logs of the operator's state.
 
 Rule: every number of a row only rises, so of several rows of an owner and partition all may be read, and the highest
-count. An owner of one partition has its watermark from its highest event time; where there are several partitions, or
-idle keys, a row tells it. A row that the floor has reached tells nothing.
+count. An owner of one partition has its watermark from its highest event time; with several partitions, or
+idle keys, a row has it. A row that the floor has reached is ignored.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def is_own(log: str, name: str = OWN) -> bool:
 
 
 def idle_prefix(name: str = OWN) -> str:
-    """Return how the names of logs begin that tell when keys may be idle; name: of the first log of watermarks."""
+    """Return the prefix of the logs with the times at which keys may be idle; name: of the first log of watermarks."""
     return f"{name}-idle@"
 
 
@@ -55,11 +55,11 @@ class WatermarkKeyPlan(Protocol):
 
     @property
     def owner_fields(self) -> list[pa.Field]:
-        """The same with their types."""
+        """The key columns that own a watermark, with their Arrow types."""
 
     @property
     def channel(self) -> tuple[str, ...]:
-        """The columns that tell the partition of a row, none where partitions are not told apart."""
+        """The columns with the partition of a row, none where all partitions count as one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ class KeyWatermarkLog:
         return [contiguous(table[name]) for name in self._by]
 
     def _add(self, log: str, new: list[pa.Table], has_rows: Flags) -> None:
-        """Append rows, or write the log anew if at least half of it is behind them."""
+        """Append rows, or rewrite the log if the new rows replace at least half of it."""
         old_rows: dict[int, list[Ints]] = {id(table): [] for table in self._logs.read(log)}
         for table, rows, numbers in self._lookups:
             if id(table) in old_rows:  # else it was merged with others

@@ -1,8 +1,8 @@
 """The watermarks that keys have of their own: how far each has come.
 
-Rule: what counts of a key is the higher of its own watermark and the floor (`W - behind`), so a key that the floor has
-reached means nothing and is forgotten, sooner or later, without a trace. A batch finds the rows of the keys that it
-asks for by their hash (`own_log`), and writes those that it changed.
+Rule: the effective watermark of a key is the higher of its own watermark and the floor (`W - behind`). So a key that
+the floor has reached needs no row, and its rows are removed later. A batch finds the rows of its keys by their hash
+(`key_watermark_log`), and writes those that it changed.
 """
 
 from __future__ import annotations

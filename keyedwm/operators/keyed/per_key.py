@@ -52,7 +52,7 @@ class PerKey:
                 "would ever have a watermark of its own that counts: behind must be the longer one"
             )
         if self.idle_ms is not None and self.idle_ms < 1:
-            raise OptionError(f"per_key: idle is {self.idle_ms} ms, it must be 1 or more, or left out")
+            raise OptionError(f"per_key: idle is {self.idle_ms} ms, it must be 1 or more; without idle no key is idle")
         if self.by is not None and not self.by:
             raise OptionError(
                 "per_key: by=() leaves no key that could own a watermark: name a key column, or leave it out"
@@ -62,7 +62,7 @@ class PerKey:
 
     @property
     def slowest(self) -> bool:
-        """Whether partitions are told apart."""
+        """Whether a watermark follows the slowest partition of its key."""
         return self.partitions is Partitions.SLOWEST
 
     def check_plan(self, by: tuple[str, ...], lateness_ms: int, most_rows: int | None) -> None:

@@ -167,7 +167,7 @@ def validate_times(name: str, at: Ints) -> None:
 
 
 def check_gap(window: object) -> None:
-    """Refuse sessions with a gap of each row: messages wait for a gap that all of them have."""
+    """Raise OptionError for sessions with a gap of each row: messages wait for a gap that all of them have."""
     if isinstance(window, RowGapWindow):
         raise OptionError(
             f"session(gap_column={window.gap_column!r}): sessions that keep their messages have one gap: give "
@@ -176,7 +176,7 @@ def check_gap(window: object) -> None:
 
 
 def check_record(schema: pa.Schema, record: tuple[str, str, str]) -> None:
-    """Refuse columns that cannot tell messages apart; record: topic, partition and offset."""
+    """Raise OptionError for columns that cannot identify a message; record: topic, partition and offset."""
     topic = column_type(schema, record[0])
     if not (pa.types.is_string(topic) or pa.types.is_large_string(topic)):
         raise OptionError(f"the column {record[0]!r} is of type {topic}: a topic is a text")
@@ -193,7 +193,7 @@ def check_record(schema: pa.Schema, record: tuple[str, str, str]) -> None:
 
 
 def check_retention(retention: Retention, size: int, *, is_rows: bool, called: str = "window") -> None:
-    """Refuse a retention that does not fit windows of this size, or gap of sessions, as it is called."""
+    """Raise OptionError for a retention below the size of windows, or the gap of sessions; called: its name."""
     if is_rows and retention.time_ms is not None:
         raise OptionError(
             "windows of rows are kept by number, not by time: give max_windows, max_messages or max_bytes"
@@ -206,13 +206,13 @@ def check_retention(retention: Retention, size: int, *, is_rows: bool, called: s
 
 
 def check_early(*, by_event: bool, is_rows: bool) -> None:
-    """Refuse early panes that cannot be. by_event: their interval is one of event time."""
+    """Raise OptionError for early panes that cannot be. by_event: their interval is one of event time."""
     if by_event and is_rows:
         raise OptionError("windows of rows have no event time: early panes come by the clock or after so many rows")
 
 
 def check_late(every_ms: int | None, rows: int | None, *, by_event: bool, is_rows: bool) -> None:
-    """Refuse late panes that cannot be. by_event: the interval is one of event time."""
+    """Raise OptionError for late panes that cannot be. by_event: the interval is one of event time."""
     if every_ms is not None and every_ms < 1:
         raise OptionError(f"late panes every {every_ms} ms: the interval must be 1 ms or more")
     check_length("interval between late panes", every_ms or 0)

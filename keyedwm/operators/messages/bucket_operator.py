@@ -147,7 +147,7 @@ class RejectedRows:
     rejected: pa.Schema
 
     def __post_init__(self) -> None:
-        reserved = [name for name in self.results.names if name.lower() == REJECTED]  # Spark does not tell case apart
+        reserved = [name for name in self.results.names if name.lower() == REJECTED]  # Spark ignores case
         if self.late is LatePolicy.EMIT and reserved:
             raise OptionError(
                 f"a result column cannot be called {reserved[0]!r}: with late='emit' that is the column of the "
@@ -174,10 +174,10 @@ class RejectedRows:
         return Output(pa.Table.from_arrays([*columns, whole.cast(kind)], schema=self.schema), no_times(count))
 
     def check(self, late_rows: int) -> None:
-        """Refuse messages that came too late, if there are any."""
+        """Raise InputError for messages that came too late, if the plan rejects them."""
         if late_rows and self.late is LatePolicy.FAIL:
             raise InputError(
-                f"{late_rows} messages came when all windows that hold them were gone: allow a longer retention "
+                f"{late_rows} messages came when all their windows were gone: allow a longer retention "
                 "or a longer watermark lag, or choose late='drop' or late='emit'"
             )
 

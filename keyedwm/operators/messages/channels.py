@@ -1,7 +1,7 @@
 """The records that a store has seen: for each channel the next offset, below which everything is a replay.
 
 Rule: one record is one message. Offsets of a channel ascend from call to call, as a consumer gives them; within a call
-they may come in any order. So a record that comes again is known by its offset alone, whatever became of it.
+they may come in any order. So a replayed record is known by its offset alone, whatever became of it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Channels:
     def __init__(self, names: tuple[str, str, str], state: Iterable[Any] = ()) -> None:
         """names: of the columns topic, partition and offset. state: as `state` gave them."""
         self._names = names
-        # Whether a call brings each record once: then equal rows of one are no record that came again.
+        # Whether a call has each record once: then two equal rows of a record are no replay.
         self.one_row_each = False
         self.known: list[Channel] = []
         self.first: list[int] = []
@@ -87,13 +87,13 @@ class Channels:
         return places[np.sort(once)]
 
     def _check_again(self, rows: pa.Table, places: Ints, firsts: Ints) -> None:
-        """Refuse rows of one record that differ, or any; firsts: for each place the first row of its record."""
+        """Raise InputError for rows of one record that differ, or for any; firsts: the first row of each record."""
         again = places != firsts
         pairs = [rows.take(pa.array(at[again])) for at in (places, firsts)]
         differ = next((name for name in rows.schema.names if _differ(*(one[name] for one in pairs))), None)
         if differ is None and not self.one_row_each:
             return
-        while self.first and self.first[-1] < 0:  # channels that only these rows told of
+        while self.first and self.first[-1] < 0:  # channels of these rows alone
             del self.known[-1], self.first[-1], self.next[-1]
         topic, partition, offset = (pairs[0][name][0].as_py() for name in self._names)
         how = "are equal" if differ is None else f"differ in {differ!r}"

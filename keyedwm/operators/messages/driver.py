@@ -2,8 +2,8 @@
 
 Rule: it has the calls of the operator protocol and knows no clock. Every message that comes is stored, rejected with a
 reason, or known as a replay: the counts add up. Limits of size are applied when time moves and at the end of a batch
-(`on_barrier`), never among the messages of one, so they do not depend on how a batch was cut. What differs between
-kinds of window is the shape's (`shape.WindowContent`).
+(`on_barrier`), never within a batch. So they do not depend on how a batch was cut. A kind of window decides the rest
+(`window_content.WindowContent`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from keyedwm.operators.state.store import BlobStore, StateChanges, TableLogs
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorParts:
-    """The parts of an operator. shape: builds its windows, of what it shares with the driver and of the state.
+    """The parts of an operator. content: builds its windows, from the context and the state.
 
     columns: of the messages of each input, or of all inputs together, which then share their channels. inputs: how
     many there are. manifest, digest: of its state, and of the plan.
@@ -49,7 +49,7 @@ class OperatorParts:
 
 
 def message_operator(plan: StorePlan, store: BlobStore) -> MessageOperator:
-    """Return the operator of a plan; `store` is the state that it goes on from."""
+    """Return the operator of a plan; `store` has the state that it continues."""
     parts = OperatorParts(
         content=partial(content_of(plan), plan), columns=[plan], retention=plan.retention,
         manifest=FORMAT, digest=digest_of(describe(plan)),
@@ -58,7 +58,7 @@ def message_operator(plan: StorePlan, store: BlobStore) -> MessageOperator:
 
 
 class MessageOperator:
-    """Windows over messages that are kept; `store` is the state that it goes on from. See `protocol.Operator`."""
+    """Windows over messages that are kept; `store` has the state that it continues. See `protocol.Operator`."""
 
     def __init__(self, parts: OperatorParts, store: BlobStore) -> None:
         self._parts = parts

@@ -72,11 +72,11 @@ class QuantileSpec:
             raise OptionError(f"quantile({self.column!r}, {self.q!r}): a share from 0 to 1 is expected")
 
     def inputs(self, _names: Sequence[str]) -> tuple[str, ...]:
-        """See FullStateSpec."""
+        """Return the name of the column."""
         return (self.column,)
 
     def over_messages(self, schema: pa.Schema) -> FullState:
-        """See FullStateSpec."""
+        """Return the function for this column; raise OptionError unless it has whole numbers or floats."""
         kind = column_type(schema, self.column)
         if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
             raise OptionError(
@@ -85,7 +85,7 @@ class QuantileSpec:
         return _QuantileState(self.column, self.q)
 
     def describe(self) -> str:
-        """See FullStateSpec."""
+        """Return the column and the share, for the digest of the plan."""
         return f"quantile({self.column}, {self.q})"
 
 
@@ -121,7 +121,7 @@ class _QuantileState:
         return pa.array(quantiles, mask=counts == 0)
 
     def of_nothing(self, count: int) -> pa.Array:
-        """See FullState."""
+        """Return so many nulls."""
         return pa.nulls(count, self.result)
 
 
@@ -134,11 +134,11 @@ class WindowFunction:
     version: int = 1
 
     def inputs(self, _names: Sequence[str]) -> tuple[str, ...]:
-        """See FullStateSpec."""
+        """Return no columns: the function reads the whole table."""
         return ()
 
     def over_messages(self, _schema: pa.Schema) -> FullState:
-        """See FullStateSpec."""
+        """Return this function: it fits every schema."""
         return self
 
     def over(self, window: WindowRows) -> pa.Array:
@@ -173,7 +173,7 @@ class WindowFunction:
         return pa.nulls(count, self.result)
 
     def describe(self) -> str:
-        """See FullStateSpec."""
+        """Return the version and the result type, for the digest of the plan."""
         return f"window_function(version {self.version}; {self.result})"
 
 
@@ -193,7 +193,7 @@ def window_function(function: Callable[[pa.Table], Any], result: pa.DataType, ve
 
 
 def _check_takes_one(function: Callable) -> None:
-    """Raise OptionError for a function that cannot be called with a table alone; of some in C nobody can tell."""
+    """Raise OptionError for a function that cannot be called with a table alone, if it has a signature to check."""
     try:
         parameters: Signature = signature(function)
     except (TypeError, ValueError):
@@ -221,7 +221,7 @@ def _is_cut(value: object, kind: pa.DataType) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Recomputed:
-    """An aggregate of the package, computed anew over all messages."""
+    """An aggregate of the package, computed over all messages for each pane."""
 
     spec: AggregateSpec
     function: AggregateFunction
@@ -231,11 +231,11 @@ class _Recomputed:
 
     @property
     def result(self) -> pa.DataType:
-        """See FullState."""
+        """The type of the result column."""
         return self.function.result
 
     def over(self, window: WindowRows) -> pa.Array:
-        """See FullState."""
+        """Return the aggregate of each group."""
         count = len(window.borders) - 1
         rows = np.diff(window.borders)
         values, at = self.spec.values_of(window.rows, self.schema), window.at
@@ -246,7 +246,7 @@ class _Recomputed:
         return self.function.finish(self.function.gather(values, order, groups), rows)
 
     def of_nothing(self, count: int) -> pa.Array:
-        """See FullState."""
+        """Return so many results of the aggregate over no rows."""
         order = tuple(pa.nulls(count, self.schema.field(name).type) for name in self.order)
         rows, groups = RowOrder(np.zeros(count, np.int64), order), Groups(np.arange(count), count)
         accumulators = self.function.gather(self.spec.no_values(self.schema, count), rows, groups)

@@ -1,6 +1,6 @@
 """The counts of each key in each topic and partition, for windows that count a key's messages.
 
-Rule: a key that goes on as a new one does is not known, so closed windows leave nothing behind.
+Rule: a key that behaves like a new one has no row, so closed windows leave nothing behind.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class KeyPlaces(KeyedRows):
 
 
 class OpenKeys(KeyedLog[KeyPlaces]):
-    """The counts of each key on each channel; a key that would behave like a new one is left out."""
+    """The counts of each key on each channel; a key that would behave like a new one is not stored."""
 
     def __init__(self, by: Sequence[pa.Field], logs: TableLogs, name: str) -> None:
         super().__init__(KeyPlaces, by, logs, name)

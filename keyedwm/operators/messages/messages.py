@@ -1,8 +1,8 @@
 """The messages of a store: slices of rows ordered by event time, topic, partition and offset, each a log of tables.
 
-Rule: a batch appends to the slices that it touches and reads none. A slice is read when a window that holds it is
-computed or asked for, and it goes as a whole. What is known of a slice without reading it (offsets, rows, bytes) stands
-in a small table of its own, one row for each slice and channel.
+Rule: a batch appends to the slices that it touches and reads none. A slice is read when one of its windows is
+computed or listed, and it is dropped as a whole. Offsets, rows and bytes of slices stand in a small table of their own,
+one row for each slice and channel.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class MessageLayout(Protocol):
 
     @property
     def schema(self) -> pa.Schema:
-        """Theirs, as they come."""
+        """The schema of the messages, as their input delivers them."""
 
     @property
     def stored_schema(self) -> pa.Schema:
@@ -39,7 +39,7 @@ class MessageLayout(Protocol):
 
     @property
     def rejected_schema(self) -> pa.Schema:
-        """Theirs, as they are rejected: as they came, with the reason."""
+        """The columns of a rejected message: those of the input, then the reason."""
 
     @property
     def by(self) -> tuple[str, ...]:

@@ -45,14 +45,14 @@ class OnDemandWindow(WindowKind):
 
     @property
     def why_kept(self) -> str:
-        """See WindowKind."""
+        """The reason why messages must be kept, for the error of an aggregate without a store."""
         return (
             f"on_demand({span_text(self.size_ms)!r}, {self.opens!r}) holds messages that wait for their window, so "
             "they must be kept: give store=Store(retention=...)"
         )
 
     def check(self, settings: Settings) -> None:
-        """See WindowKind."""
+        """Raise OptionError for a condition, a retention or panes that such windows cannot have."""
         check_retention(settings.retention, self.size_ms, is_rows=False)
         self.condition(settings.schema)
         if settings.full is CompletedBy.MESSAGE or settings.has_other_panes:

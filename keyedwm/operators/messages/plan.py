@@ -122,7 +122,7 @@ class StorePlan:
 
     @property
     def record(self) -> tuple[str, str, str]:
-        """The columns that tell messages apart: topic, partition and offset."""
+        """The columns that identify a message: topic, partition and offset."""
         return self.topic, self.partition, self.offset
 
     @cached_property

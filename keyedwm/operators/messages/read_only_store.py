@@ -72,7 +72,7 @@ class ListedInput:
         return without_channels(listing, columns.by, columns.record)
 
     def messages(self) -> pa.Table:
-        """See `Listed`."""
+        """Return the messages that are held, as they came."""
         return self._operator.messages(ALL, {}, self._number)
 
     def oldest_offsets(self) -> Offsets:
@@ -93,7 +93,7 @@ def kind_in(description: Mapping[str, Any]) -> WindowKind:
 
 
 def check_by_key(kind: WindowKind) -> None:
-    """Refuse to list windows key by key that are listed so anyway."""
+    """Raise OptionError for by_key with windows that are listed key by key anyway."""
     if kind.is_of_key:
         raise OptionError(
             "windows of a key's messages, windows on demand, and sessions are listed key by key anyway: leave by_key "

@@ -1,4 +1,4 @@
-"""The panes of one window, computed anew from its messages: groups by key, their functions, and the result columns.
+"""The panes of one window, computed from its messages: groups by key, their functions, and the result columns.
 
 Rule: so many panes leave at a time that they hold about a million messages (`StateLimits.piece_rows`).
 """

@@ -1,11 +1,11 @@
 """The sessions of each key, a row for each session, topic and partition; and their messages.
 
-Rule: a session is known by its key and its start. When a session begins earlier or merges with another one, a
-row of no messages follows each row of the old sessions and marks it as gone.
+Rule: a session is known by its key and its start. When a session begins earlier or merges with another one, its
+old rows are no longer valid. A row of no messages follows each of them and marks it as gone.
 
 Messages lie in slices of event time, each a log of tables with the messages of all keys. A batch appends to the slices
-that it touches and reads none. A slice goes as a whole once no session reaches into it. One that a long session keeps
-is written anew without the messages of the others, each time after twice as long.
+that it touches and reads none. A slice goes as a whole once no session reaches into it. A slice that a long session
+keeps is rewritten without the messages of other sessions, each time after twice as long.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class OpenSessions(KeyedLog[SessionFragments]):
         self.sessions = rows.sessions()
 
     def replace(self, is_old: Flags, new_parts: SessionFragments) -> Ints:
-        """Hold these parts of whole sessions in the place of others; return the places of their sessions, ascending."""
+        """Replace old fragments by those of whole sessions; return the places of the new sessions, ascending."""
         left, rest = self.parts.take_rows(is_old), self.parts.take_rows(~is_old)
         none = np.zeros(len(left), np.int64)
         both = rest.with_others(new_parts)  # no older rows are left in it, which `put` would look for
@@ -183,7 +183,7 @@ _LOOK_ROWS, _LOOK_BYTES = 1 << 16, 1 << 26
 
 
 class SessionMessages:
-    """Slices by their starts. looks: of those that were written anew, the floor at which they are looked at again."""
+    """Slices by their starts. looks: of rewritten slices, the floor at which they are looked at again."""
 
     def __init__(
         self, plan: StorePlan, channels: Channels, logs: TableLogs, width_ms: int | None, looks: Mapping[str, int]
@@ -223,7 +223,7 @@ class SessionMessages:
         return pa.concat_tables(tables), np.concatenate(owners)
 
     def tidy(self, open_: OpenSessions, floor: int) -> None:
-        """Drop or write anew the slices that are due at this floor."""
+        """Drop or rewrite the slices that are due at this floor."""
         due = [start for start in sorted(self._starts) if self.looks.get(start, start + 2 * self.width_ms) <= floor]
         if not due:
             return
@@ -246,7 +246,7 @@ class SessionMessages:
         return pa.concat_tables([self._plan.schema.empty_table(), *self._logs.read(f"{MESSAGES}{start}")])
 
     def _rewritten(self, open_: OpenSessions, start: int) -> bool:
-        """Write a slice anew with the messages of open sessions alone; return whether there are any."""
+        """Rewrite a slice with the messages of open sessions alone; return whether there are any."""
         rows = self._slice(start)
         open_rows = rows.filter(pa.array(open_.sessions.owners(open_.numbers(rows), places(self._plan, rows)) >= 0))
         if open_rows.num_rows < rows.num_rows:

@@ -1,7 +1,7 @@
-"""The timeline of windows on a grid: event time for all channels together, or the offsets of one channel.
+"""A buffer of windows on a grid: by event time for all channels together, or by the offsets of one channel.
 
 Theory. Messages lie on the line at their event time or offset, in slices: the shortest stretches that no edge of a
-window cuts, so a window is a run of slices, and a slice is stored once however many windows hold it. Two marks move
+window cuts. So a window is a run of slices, and a slice is stored once for all its windows. Two marks move
 along the line, and neither goes back:
 
     the window is   while                     a message that comes to it     when the phase ends
@@ -18,8 +18,8 @@ the horizon, each meets the highest place before its own (`horizons_before`). Th
 to the first that would reach back into a window which the messages before it have outlived (`before_outlived`).
 
 Of each key and window the pane log knows how many panes were shown, and a mark: how many messages the last pane
-covered, or, for panes of new messages only, the number of the last call that it covered (`ARRIVAL`). Panes are computed
-anew from the messages, since a late message may stand anywhere in their order.
+covered, or, for panes of new messages only, the number of the last call that it covered (`ARRIVAL`). Each pane is
+computed from all messages, since a late message may stand anywhere in their order.
 """
 
 from __future__ import annotations

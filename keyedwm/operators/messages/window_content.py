@@ -1,8 +1,8 @@
 """The contract between the driver and a kind of window over kept messages; see `driver.MessageOperator`.
 
-Rule: a shape decides which windows there are, what they hold and when they are complete. It knows no replays, it is
-given messages that fit the plan and have an event time where that counts, and it says once what becomes of each: it
-admits or rejects a message (`MessageCounter.admit`), and releases one that it held (`MessageCounter.release`).
+Rule: a content decides which windows there are, what they hold and when they are complete. It knows no replays. Its
+messages fit the plan, and have an event time where that counts. It counts once what becomes of each message: it admits
+or rejects a message (`MessageCounter.admit`), and releases one that it held (`MessageCounter.release`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from keyedwm.operators.state.store import TableLogs
 
 @dataclass(frozen=True, slots=True)
 class ContentContext:
-    """The parts that a shape shares with the driver."""
+    """The parts that a content shares with the driver."""
 
     inputs: Sequence[Input]
     logs: TableLogs
@@ -44,9 +44,9 @@ class BufferedMessages(Protocol):
         """Return all held messages from low to high, and maybe others, in no order."""
 
     def oldest(self) -> tuple[Ints, Ints]:
-        """Called when a store must be made anew from its records: return channels, and offsets to read each from.
+        """Called when a store must be rebuilt from its records: return channels, and offsets to read each from.
 
-        Channels are told by number, maybe several times; of one that is not among them all held messages are gone.
+        Channels are returned by number, maybe several times; of one that is not among them all held messages are gone.
         """
 
 
@@ -68,7 +68,7 @@ class WindowContent(ABC):
 
     @abstractmethod
     def open(self, messages: Messages, now_ms: int | None) -> Iterator[Output]:
-        """Called when messages came for the first time: hold them, open their windows, and yield the panes due at once.
+        """Called when messages came for the first time: store them, open their windows, yield panes due at once.
 
         now_ms: wall-clock time, for panes by the clock.
         """
@@ -103,8 +103,8 @@ class WindowContent(ABC):
     def message_count(self) -> int:
         """Return how many messages are held."""
 
-    def compact(self) -> None:  # noqa: B027 (not every shape has such logs)
-        """Called before state is written: write logs anew of which most rows are needed no more."""
+    def compact(self) -> None:  # noqa: B027 (not every content has such logs)
+        """Called before state is written: rewrite logs of which most rows are not needed."""
 
     @abstractmethod
     def merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
@@ -130,10 +130,10 @@ class WindowContent(ABC):
 class StoreContent(WindowContent):
     """Windows of one kind, of a plan with one input. state: as `state` of an earlier instance gave it, empty first.
 
-    A shape is defined with the windows that have it: `class OnDemandContent(StoreContent, windows=OnDemandWindow)`.
+    A content is defined with the windows that have it: `class OnDemandContent(StoreContent, windows=OnDemandWindow)`.
     """
 
-    of_windows: ClassVar[dict[type[WindowKind], type[StoreContent]]] = {}  # those of the files in `shapes`
+    of_windows: ClassVar[dict[type[WindowKind], type[StoreContent]]] = {}  # those of the files in `contents`
 
     def __init_subclass__(cls, *, windows: type[WindowKind] | None = None) -> None:
         super().__init_subclass__()
@@ -151,12 +151,12 @@ class StoreContent(WindowContent):
 
     @abstractmethod
     def windows(self, start: int, end: int, *, by_key: bool) -> Iterator[Listing]:
-        """See BufferedMessages."""
+        """Yield the windows that overlap `[start, end]`, in order of their ends."""
 
     @abstractmethod
     def read(self, low: int, high: int) -> pa.Table:
-        """See BufferedMessages."""
+        """Return all held messages from low to high, and maybe others, in no order."""
 
     @abstractmethod
     def oldest(self) -> tuple[Ints, Ints]:
-        """See BufferedMessages."""
+        """Return channels, and offsets to read each from, to rebuild the store."""

@@ -94,7 +94,7 @@ class StandaloneOperator(Generic[_Any]):
         if self._failure is not None:
             raise InputError(
                 f"an earlier call failed halfway ({type(self._failure).__name__}: {self._failure}), so its state is "
-                "not written: build a new operator from the store, and go on from its next offsets"
+                "not written: build a new operator from the store, and continue from its next offsets"
             )
         before = self._operator.counts.given
         try:
@@ -136,7 +136,7 @@ class WindowOperator(StandaloneOperator[StorePlan]):
         return self._operator.counts
 
     def next_offsets(self) -> dict[tuple[str, int], int]:
-        """Return for each topic and partition the offset below which all is known: where a consumer goes on."""
+        """Return for each topic and partition the offset below which all is known: where a consumer continues."""
         return self._operator.next_offsets()
 
     def oldest_offsets(self) -> dict[tuple[str, int], int]:

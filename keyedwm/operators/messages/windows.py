@@ -2,8 +2,8 @@
 
 Rule: a window has all that must be known of it elsewhere (`WindowKind`): its name, whether it counts offsets, how
 messages are spread, how it is listed, and which limits and panes it cannot have. Which messages it holds, and when it
-is complete, its shape decides (`shapes`). Windows of event time that are also windows over frames get their kind here
-(`kind_of`).
+is complete, its content decides (`contents`). Windows of event time that are also windows over frames get their kind
+here (`kind_of`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class CompletedBy(Enum):
 
 
 class Settings(Protocol):
-    """The settings of a plan that a window may refuse."""
+    """The settings of a plan that a window may reject with an error."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -62,7 +62,7 @@ class Settings(Protocol):
 
 
 class WindowKind(ABC):
-    """The contract of a kind of window towards its plan, listings and joins; its shape decides the rest."""
+    """The contract of a kind of window towards its plan, listings and joins; its content decides the rest."""
 
     __slots__ = ()
     called: ClassVar[str]  # in descriptions of plans
@@ -74,7 +74,7 @@ class WindowKind(ABC):
     is_listed_by_messages: ClassVar[bool] = False
     # Whether panes can hold what is new alone; else a pane is the whole result of a key and window.
     can_discard: ClassVar[bool] = True
-    # What is said of a join of such windows, None if they can be joined.
+    # The error for a join of such windows, None if they can be joined.
     not_joined: ClassVar[str | None] = "these windows are not joined: take windows of time or of rows"
 
     @property
@@ -117,14 +117,14 @@ class HoppingWindow(WindowKind):
 
     @property
     def why_kept(self) -> str:
-        """See WindowKind."""
+        """The reason why messages must be kept, for the error of an aggregate without a store."""
         return (
             f"hopping({span_text(self.size_ms)!r}, {span_text(self.step_ms)!r}) need not be a whole number of frames, "
             "so its messages must be kept: give store=Store(retention=...), or take sliding(size, slide)"
         )
 
     def check(self, settings: Settings) -> None:
-        """See WindowKind."""
+        """Raise OptionError for settings that such windows cannot have."""
         check_retention(settings.retention, self.size_ms, is_rows=False)
         check_overlap(self.grid())
 
@@ -140,7 +140,7 @@ class RowKind(WindowKind):
     is_rows: ClassVar[bool] = True
 
     def check(self, settings: Settings) -> None:
-        """See WindowKind."""
+        """Raise OptionError for settings that such windows cannot have."""
         check_retention(settings.retention, 0, is_rows=True)
 
 
@@ -159,7 +159,7 @@ class RowWindow(RowKind):
 
     @property
     def why_kept(self) -> str:
-        """See WindowKind."""
+        """The reason why messages must be kept, for the error of an aggregate without a store."""
         return (
             f"hopping_rows({self.size}, {self.step}) counts offsets, so its messages must be kept: give "
             "store=Store(max_windows=...)"
@@ -171,7 +171,7 @@ class RowWindow(RowKind):
         return record[:2]
 
     def check(self, settings: Settings) -> None:
-        """See WindowKind."""
+        """Raise OptionError for settings that such windows cannot have."""
         RowKind.check(self, settings)
         check_overlap(self.grid(0))
 
@@ -196,14 +196,14 @@ class KeyRowWindow(RowKind):
 
     @property
     def why_kept(self) -> str:
-        """See WindowKind."""
+        """The reason why messages must be kept, for the error of an aggregate without a store."""
         return (
             f"hopping_key_rows({self.size}, {self.step}) counts messages, so they must be kept: give "
             "store=Store(max_messages=...)"
         )
 
     def check(self, settings: Settings) -> None:
-        """See WindowKind."""
+        """Raise OptionError for settings that such windows cannot have."""
         RowKind.check(self, settings)
         check_of_keys(settings)
 
@@ -226,7 +226,7 @@ class SessionRowWindow(RowKind):
 
     @property
     def why_kept(self) -> str:
-        """See WindowKind."""
+        """The reason why messages must be kept, for the error of an aggregate without a store."""
         return (
             f"session_rows({self.between}) counts offsets, so its messages must be kept: give "
             "store=Store(max_messages=...)"
@@ -238,7 +238,7 @@ class SessionRowWindow(RowKind):
         return record[:2]
 
     def check(self, settings: Settings) -> None:
-        """See WindowKind."""
+        """Raise OptionError for settings that such windows cannot have."""
         RowKind.check(self, settings)
         check_sessions(settings)
         check_of_keys(settings)
@@ -268,7 +268,7 @@ class SessionKind(WindowKind):
         return SessionWindow(settings["gap_ms"], Touching(settings["touching"]))
 
     def check(self, settings: Settings) -> None:
-        """See WindowKind."""
+        """Raise OptionError for settings that such windows cannot have."""
         check_retention(settings.retention, self.window.gap_ms, is_rows=False, called="gap")
         check_sessions(settings)
 
@@ -314,7 +314,7 @@ def session_rows(between: int) -> SessionRowWindow:
 
 
 def check_counts(window: Any) -> None:
-    """Refuse a size or a step that is no number of rows."""
+    """Raise OptionError for a size or a step that is no number of rows."""
     for name in ("size", "step"):
         rows = number(f"the {name} of a window of rows", getattr(window, name))
         set_fields(window, **{name: rows})
@@ -323,7 +323,7 @@ def check_counts(window: Any) -> None:
 
 
 def check_overlap(grid: Grid) -> None:
-    """Refuse windows of which too many hold one message."""
+    """Raise OptionError if too many windows overlap."""
     if (windows := -(-grid.size // grid.step)) > MOST_WINDOWS:
         raise OptionError(
             f"a message would lie in {windows} windows, each with a result of its own, and at most {MOST_WINDOWS} "
@@ -332,7 +332,7 @@ def check_overlap(grid: Grid) -> None:
 
 
 def check_sessions(settings: Settings) -> None:
-    """Refuse what has no meaning for sessions."""
+    """Raise OptionError for settings that have no meaning for sessions."""
     if settings.full is CompletedBy.MESSAGE:
         raise OptionError(
             "full='message' has no meaning for sessions: a message past the end of one says nothing of those of "
@@ -346,7 +346,7 @@ def check_sessions(settings: Settings) -> None:
 
 
 def check_of_keys(settings: Settings) -> None:
-    """Refuse what windows of a key's messages cannot have."""
+    """Raise OptionError for settings that windows of a key's messages cannot have."""
     if settings.has_other_panes:
         raise OptionError(
             "windows of a key's messages show one pane, when they are complete, and their messages never come late: "

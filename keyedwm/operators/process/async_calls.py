@@ -1,8 +1,8 @@
 """Calls of a user's coroutine over tables of rows, with bounded concurrency (`keyedwm.spark.async_map`).
 
-Rule: the event loop runs in a thread of its own, so that calls go on, and their time runs fairly, while the rows before
-and behind them are read and written. All decisions are `keyedwm.core.in_flight`'s, in the caller's thread. A call that
-fails ends everything: no row is passed on without its result, and none is left out.
+Rule: the event loop runs in a thread of its own. So calls continue, and their time runs fairly, while other rows are
+read and written. All decisions are `keyedwm.core.in_flight`'s, in the caller's thread. A call that
+fails ends everything: no row is passed on without its result, and none is dropped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from keyedwm.core.text import error_text, span_text
 
 T = TypeVar("T")
 Coroutine = Callable[[pa.Table], Awaitable[pa.Table]]
-# How much longer than the time limit a loop may take to tell that a call has passed it.
+# How much longer than the time limit a loop may take to report that a call has passed it.
 _GRACE_MS = 10_000
 _CLOSE_MS = 10_000
 
@@ -169,7 +169,7 @@ class RunningCalls(Generic[T]):
         try:
             if close is not None:
                 await close()
-        except BaseException as error:  # noqa: BLE001  told by the caller's thread
+        except BaseException as error:  # noqa: BLE001  raised in the caller's thread
             return error
         return None
 

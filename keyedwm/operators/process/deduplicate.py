@@ -1,9 +1,9 @@
-"""Duplicates left out: the first row of a key passes, the rows of the key around it in event time do not.
+"""Duplicates dropped: the first row of a key passes, the rows of the key around it in event time do not.
 
 Rule: a row is a duplicate if a row of its key that passed lies at most `within` from it, before or behind. Rows are
-taken in the order of their channels, or as they come where they have none. A row that passed is held until the
-watermark is more than `within` above it: no row that is not late can be its duplicate any more, so a restart does not
-change what passes, nor does the cut into batches where a key's rows come in one channel.
+read in the order of their channels, or as they come where they have none. The state has a row that passed until the
+watermark is more than `within` above it: then only a late row can be its duplicate. So a restart does not change which
+rows pass, nor does the cut into batches where a key's rows come in one channel.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Deduplicate(Processor):
         self._fields = [plan.schema.field(name) for name in plan.on]
 
     def on_rows(self, input_number: int, rows: pa.Table) -> Iterator[pa.Table]:  # noqa: ARG002
-        """Yield the rows that pass; late ones are left out and counted."""
+        """Yield the rows that pass; late ones are dropped and counted."""
         rows = rows.select(self._plan.schema.names)
         times = millis(contiguous(rows[self._plan.time]))
         if self.watermark_ms is not None and (late := times < self.watermark_ms).any():

@@ -1,8 +1,8 @@
 """The operator that runs a processor: it hands over rows, watermarks and the clock, and checks every answer.
 
-Where keys have watermarks of their own, the processor is told `W - behind` as its watermark, below which no row of any
-key is on time. Each row is handed over with the watermark that counted for its key when the batch began; behind the
-rows of a batch the keys whose watermarks have risen are told, and those that are idle, once, when W has made them so.
+Where keys have watermarks of their own, the processor's watermark is `W - behind`, below which no row of any key is on
+time. Each row has the watermark that counted for its key when the batch began. After the rows of a batch the operator
+calls `on_key_watermark` for keys whose watermarks rose, and once for keys that W made idle.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ProcessOperator:
 
     @property
     def next_timer_ms(self) -> int | None:
-        """The time at which the processor wants to be told the wall-clock time."""
+        """The wall-clock time at which the processor is called next, None if it waits for none."""
         due_ms = self._processor.next_timer_ms
         return None if due_ms is None else self._whole("next_timer_ms", due_ms)
 
@@ -75,7 +75,7 @@ class ProcessOperator:
         return self._outputs(self._processor.on_rows(input_number, visible_rows))
 
     def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:
-        """Tell a watermark that has increased."""
+        """Pass a watermark that has increased to the processor."""
         watermarks_ms = list(self._processor.watermarks_ms)
         before_ms = watermarks_ms[input_number]
         if before_ms is None or time_ms > before_ms:
@@ -84,21 +84,21 @@ class ProcessOperator:
             yield from self._outputs(self._processor.on_watermark(input_number, key, time_ms))
 
     def on_idle(self, input_number: int) -> Iterator[Output]:
-        """Tell that the input is idle."""
+        """Call the processor for an idle input."""
         return self._outputs(self._processor.on_idle(input_number))
 
     def on_barrier(self, snapshot: int) -> Iterator[Output]:
-        """Tell the end of a batch."""
+        """Call the processor at the end of a batch."""
         return self._outputs(self._processor.on_barrier(snapshot))
 
     def on_timer(self, now_ms: int) -> Iterator[Output]:
-        """Tell the wall-clock time, if it is due or nothing was asked for yet."""
+        """Pass the wall-clock time to the processor, if its time is due or it has named none yet."""
         due_ms = self._processor.next_timer_ms
         if due_ms is None or now_ms >= due_ms:
             yield from self._outputs(self._processor.on_timer(now_ms))
 
     def on_end(self) -> Iterator[Output]:
-        """Nothing ends here: a stream does not."""
+        """Emit nothing: a processor has no end of input."""
         return iter(())
 
     def drain(self) -> StateChanges:
@@ -230,7 +230,7 @@ class PerKeyProcessOperator(ProcessOperator):
         yield from self._emit_key_watermarks(input_number, sorted_distinct(owners), before)
 
     def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:
-        """Tell `W - behind`, then the keys that W has made idle."""
+        """Pass `W - behind` to the processor, then the keys that W has made idle."""
         floor_ms = time_ms - self._behind_ms
         before_ms = self._processor.watermark_ms
         if before_ms is not None and floor_ms <= before_ms:
@@ -252,7 +252,7 @@ class PerKeyProcessOperator(ProcessOperator):
     def _emit_key_watermarks(
         self, input_number: int, owners: Ints, before: Ints, after: Ints | None = None
     ) -> Iterator[Output]:
-        """Tell the processor those of these owners whose watermarks have risen."""
+        """Call the processor for those of these owners whose watermarks have risen."""
         now = (self._own.effective_ms() if after is None else after)[owners]
         risen = np.flatnonzero(now > before[owners])
         if len(risen):

@@ -1,6 +1,6 @@
 """The keys of rows that passed, with their event times, for as long as a row may repeat them.
 
-Rule: a log holds the keys of a slice of event time. A slice with many keys goes on in more logs, each for some of the
+Rule: a log holds the keys of a slice of event time. A slice with many keys continues in more logs, each for some of the
 hashes, which are not rewritten: what a batch reads are those logs that its times and hashes can meet, and a slice is
 forgotten unread. Slices are wider the farther they are ahead of the watermark, so that their number is bounded whatever
 `within` is.
@@ -108,9 +108,9 @@ class PassedKeys:
         return table.filter(pa.array(hashes[places] == row_hashes))
 
     def _widths_ms(self, times: Ints, within_ms: int, from_ms: int) -> Ints:
-        """Return how wide the slice of each row is: doubled until few enough lie between `from_ms` and the row.
+        """Return the width of each row's slice: a power of two times the least, so that few lie before the row.
 
-        Doubled, so that batches share slices and there are few widths. A row that is far ahead, whose time may be
+        With powers of two batches share slices and there are few widths. A row that is far ahead, whose time may be
         wrong, has a wide slice for itself: those of the others are as narrow as without it, and go as soon.
         """
         narrow_ms = max(1, within_ms // _SLICES)
@@ -131,7 +131,7 @@ class PassedKeys:
 
 
 def _level(rows: int, most: int) -> int:
-    """Return where a slice of so many keys goes on: each level holds 16 times as many as the one before.
+    """Return the level at which a slice of so many keys continues: each level holds 16 times as many as the one before.
 
     most: keys of a log of the first level.
     """

@@ -18,7 +18,7 @@ from keyedwm.operators.process.processor import KEY_WATERMARK, RISEN, Processor
 from keyedwm.operators.results import HIDDEN_PREFIX
 from keyedwm.operators.state.description import described, digest_of, typed
 
-# The columns that tell the partition of a row.
+# The columns with the partition of a row.
 PARTITION = ("topic", "partition")
 
 
@@ -85,12 +85,12 @@ class ProcessPlan:
 
     @property
     def owner_fields(self) -> list[pa.Field]:
-        """The same with their types."""
+        """The key columns that own a watermark, with their Arrow types."""
         return [self.inputs[0].schema.field(name) for name in self.owners]
 
     @property
     def channel(self) -> tuple[str, ...]:
-        """The columns that tell the partition of a row, where a key's watermark tells partitions apart."""
+        """The columns with the partition of a row, where a key's watermark follows its slowest partition."""
         return PARTITION if self.key_watermark is not None and self.key_watermark.slowest else ()
 
     @property
@@ -105,7 +105,7 @@ class ProcessPlan:
 
     @property
     def by_clock(self) -> bool:
-        """Whether the processor is told the wall clock."""
+        """Whether the processor is called by the wall clock."""
         return self.make().uses_clock
 
     @cached_property
@@ -137,8 +137,8 @@ def check_per_key(inputs: Sequence[ProcessInput], per_key: PerKey) -> None:
     missing = [name for name in PARTITION if name not in names] if per_key.slowest else []
     if missing:
         raise OptionError(
-            f"process: key_watermark tells the partitions of a key apart, and the frame has no column {missing[0]!r}: "
-            "keep topic and partition as the source has them, or give per_key(..., partitions='fastest')"
+            f"process: key_watermark follows the partitions of a key, and the frame has no column {missing[0]!r}: keep "
+            "topic and partition as the source has them, or give per_key(..., partitions='fastest')"
         )
     reserved_key = next((name for name in only.owners if name.startswith(HIDDEN_PREFIX)), None)
     if reserved_key is not None:

@@ -1,6 +1,6 @@
 """A user's own operator: rows in, tables out, and tables held between batches (`keyedwm.spark.process`).
 
-Rule: a processor is a function of what it is told and of its state, so that a batch that runs again gives the same
+Rule: a processor is a function of its calls and of its state, so that a batch that runs again gives the same
 rows: no clock but `on_timer`, no chance, and nothing kept on the instance, which lives for a batch. Rows come in any
 cut; a processor that gives other results for another cut is wrong, and nothing here can notice.
 """
@@ -88,9 +88,9 @@ class ProcessState:
 class Processor:
     """The base of a user's operator: one instance serves one bucket of keys in one batch; override what is needed.
 
-    `state`, `watermarks_ms` (of each input the last one told, or None) and `watermark_ms` (the lowest of them, None
-    until each input has told one) are there before the first call. Every answer is an iterable of Arrow tables with the
-    columns of the result's schema and `event_time`. late_rows: to be counted by a processor that leaves late rows out.
+    `state`, `watermarks_ms` (the last one of each input, or None) and `watermark_ms` (the lowest of them, None
+    until each input has one) are there before the first call. Every answer is an iterable of Arrow tables with the
+    columns of the result's schema and `event_time`. late_rows: to be counted by a processor that drops late rows.
     next_timer_ms: when `on_timer` must be called, if the class says `uses_clock = True`. version: to be raised when
     state of the code before cannot be used.
     """
@@ -104,18 +104,18 @@ class Processor:
     next_timer_ms: int | None = None
 
     def on_rows(self, input_number: int, rows: pa.Table) -> Iterable[pa.Table]:
-        """Take event rows of an input, in order of task; those below the watermark that it told last are late."""
+        """Take event rows of an input, in order of task; rows below the last watermark of the input are late."""
         raise NotImplementedError
 
     def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterable[pa.Table]:  # noqa: ARG002
-        """No more rows of the input below `time_ms` come but late ones; told before and after the rows of a batch."""
+        """Called before and after the rows of a batch: only late rows of the input below `time_ms` come from now on."""
         return ()
 
     def on_key_watermark(self, input_number: int, keys: pa.Table) -> Iterable[pa.Table]:  # noqa: ARG002
-        """No more rows of these keys below their `watermark_ms` come but late ones; told behind the rows of a batch.
+        """Called behind the rows of a batch: only late rows of these keys below their `watermark_ms` come from now on.
 
         Only with `key_watermark`; keys: the columns that own a watermark, `before_ms`, null if there was none, and
-        `watermark_ms`. `on_watermark` and `watermark_ms` then tell of `W - behind`, which counts for every key.
+        `watermark_ms`. `on_watermark` and `watermark_ms` then have `W - behind`, which counts for every key.
         """
         return ()
 

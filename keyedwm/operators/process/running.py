@@ -1,7 +1,7 @@
 """Running aggregates: each row leaves with the aggregates of all rows of its key up to it, in order of event time.
 
 Rule: rows of equal event time are in order of topic, partition and offset, those of one record as they came. A row
-waits until the watermark has passed it, so everything before it is there, and its result depends neither on the cut nor
+waits until the watermark has passed it, so all rows before it are there. Its result depends neither on the cut nor
 on which partition was read first. With watermarks of keys that is the watermark of the row's key.
 In SQL: OVER (PARTITION BY ... ORDER BY event_time, topic, partition, offset ROWS UNBOUNDED PRECEDING).
 """
@@ -41,7 +41,7 @@ class Running(Processor):
         self._in_order = [(name, "ascending") for name in (plan.time, *RECORD)]
 
     def on_rows(self, input_number: int, rows: pa.Table) -> Iterable[pa.Table]:  # noqa: ARG002
-        """Let rows wait for the watermark; late ones are counted, or refused."""
+        """Let rows wait for the watermark; late ones are counted, or rejected with an error."""
         watermarks, per_key = self._row_watermarks(rows), KEY_WATERMARK in rows.column_names
         rows = rows.select(self._plan.schema.names)
         for name in RECORD:
@@ -142,7 +142,7 @@ class Running(Processor):
         return rows.filter(pa.array(leaves))
 
     def _result(self, keys: RunningKeys, rows: pa.Table) -> pa.Table:
-        """Return rows, which are in order, with their aggregates; what is known of their keys goes on."""
+        """Return rows, which are in order, with their aggregates; update the accumulators of their keys."""
         plan, times = self._plan, millis(contiguous(rows[self._plan.time]))
         order = RowOrder(times, tuple(contiguous(rows[name]) for name in (*RECORD, WITHIN)))
         lifted = [

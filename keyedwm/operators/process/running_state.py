@@ -174,7 +174,7 @@ class RunningKeys:
         ]
 
     def live(self, watermark_ms: int) -> Elements:
-        """Return the last elements of keys that may go on."""
+        """Return the last elements of keys that later rows may continue."""
         keep_ms = self._plan.keep_ms
         if keep_ms is None:
             return self.elements

@@ -1,7 +1,7 @@
 """Tables as blobs: Arrow IPC streams, and those that are stored end in a checksum.
 
-Rule: a stored blob that is not as it was written is refused, since nothing in an Arrow stream tells a changed value;
-the checksum is of its name, too, so that no blob stands for another one.
+Rule: a changed blob is rejected with an error, by a checksum: an Arrow stream does not show a changed value.
+The checksum is of the name, too, so that no blob stands for another one.
 It is the CRC-32C, which processors compute at several GB a second; a mark says so.
 Blobs without a checksum, which 0.2.0 wrote, are read as they are; readers of that version stop before the checksum.
 """

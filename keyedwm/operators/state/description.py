@@ -1,8 +1,8 @@
 """The description of a plan as JSON: it says whose state it is, and what the state cannot be read without.
 
 Rule: a description is read by names. Plans with equal descriptions can use each other's state; limits and intervals
-that may change are not in it. Types stand in it as text, and for columns that are read again also as Arrow writes them,
-which another version of Arrow may write otherwise: that alone makes no other plan.
+that may change are not in it. Types stand in it as text. The types of stored columns also stand in it as Arrow writes
+them. Another version of Arrow may write them otherwise: that alone makes no other plan.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def digest_of(description: Mapping[str, Any]) -> str:
 
 
 def lines_of(description: Mapping[str, Any], of: str = "") -> Iterator[str]:
-    """Yield a description in words, a line for each setting and column, by name; of: whose, before each name."""
+    """Yield a description as text, a line for each setting and column, by name; of: whose, before each name."""
     for name, value in sorted(description.items()):
         if name in (KIND, _ARROW):
             continue
@@ -68,7 +68,7 @@ def lines_of(description: Mapping[str, Any], of: str = "") -> Iterator[str]:
 
 
 def text_of(value: Any) -> str:
-    """Return a value of a description in words."""
+    """Return a value of a description as text."""
     if isinstance(value, (list, tuple)):
         return " ".join(map(text_of, value)) or "none"
     return "none" if value is None else str(value)

@@ -79,7 +79,7 @@ def read_entries(plan: Accumulating, keys: Ints, table: pa.Table) -> Accumulator
 
 
 def no_entries(plan: Accumulating) -> Accumulators:
-    """None."""
+    """Return accumulators of no keys."""
     return Accumulators(
         np.empty(0, np.int64),
         np.empty(0, np.int64),

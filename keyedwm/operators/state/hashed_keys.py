@@ -73,7 +73,10 @@ class HashedKeys(KeyDictionary):
         return rows[is_own], numbers[is_own]
 
     def ranks(self, numbers: Ints) -> Ints:
-        """See `KeyDictionary.ranks`; of texts eight bytes are compared behind those that all share, if these differ."""
+        """Return the rank of each number, as `KeyDictionary.ranks`.
+
+        Of texts only eight bytes are compared, behind the bytes that all share, if they differ there.
+        """
         column = self._columns[0]
         if self._order is not None or len(self._columns) > 1 or not _is_text(column.type) or column.null_count:
             return super().ranks(numbers)
@@ -147,7 +150,7 @@ def by_hash(hashes: Ints) -> Ints:
 
 
 def same_keys(columns: Sequence[pa.Array], rows: Ints, others: Sequence[pa.Array], numbers: Ints) -> bool:
-    """Return whether these rows of some columns are those rows of others, one by one; nulls are equal."""
+    """Return whether rows of some columns equal rows of other columns, one by one; nulls are equal."""
     return all(_same(*both, rows, numbers) for both in zip(columns, others, strict=True))
 
 

@@ -4,9 +4,9 @@ A row is a key and whole numbers. Some of the numbers say, beside the key, what 
 a channel. They are its identity; the other numbers are what is known of it.
 
 A batch appends the rows that it changed, and nothing that was written is changed. So a log holds several rows of one
-identity, and the newest one counts: in memory, where the log is read, and where parts of it are merged. Nothing is
-taken out of a log: a row that is not alive any more is followed by one that says so, which stays as long as an older
-row may lie in another part. When most rows of a log are old ones it is written anew (`tidy`).
+identity, and the newest one counts: in memory, where the log is read, and where parts of it are merged. No row is
+removed from a log. A later row marks an older one as dead, and stays as long as the older row may lie in another part.
+When most rows of a log are old, the log is rewritten (`tidy`).
 
 A table holds keys and not their numbers, which are an instance's own: a reader of the log numbers its keys again.
 """
@@ -65,7 +65,7 @@ class KeyedRows:
         return self.take_rows(newest([self.keys, *(getattr(self, name) for name in self.IDENTITY)]))
 
     def is_alive(self) -> Flags:
-        """Return which rows tell of something that is still there."""
+        """Return which rows are of something that still exists."""
         return np.ones(len(self), np.bool_)
 
 
@@ -152,21 +152,21 @@ class KeyedLog(Generic[_Rows]):
         self._know(self.rows.take_rows(~is_forgotten))
 
     def tidy(self) -> None:
-        """Write the log anew if most of its rows do not count any more."""
+        """Rewrite the log if most of its rows are old."""
         if self._logs.is_mostly_old(self._name, len(self.rows)):
             self._logs.drop(self._name)
             self._write(self.rows)
 
     def merge(self, tables: Sequence[pa.Table]) -> pa.Table:
-        """See `KeyedTables.merge`."""
+        """Merge parts of the log: of each identity the newest row."""
         return self._tables.merge(tables)
 
     def used_keys(self) -> list[Ints]:
-        """See KeyHolder."""
+        """Return the numbers of the keys that have rows."""
         return [self.rows.keys]
 
     def renumber(self, renumbered: Ints) -> None:
-        """See KeyHolder."""
+        """Replace the number of each key by `renumbered[number]`."""
         numbers, *others = self.rows.columns()
         self._know(type(self.rows)(renumbered[numbers], *others).newest())
 
@@ -204,5 +204,5 @@ class PairLog:
         self._logs.drop(self._name)
 
     def merge(self, tables: Sequence[pa.Table]) -> pa.Table:
-        """See `KeyedTables.merge`."""
+        """Merge parts of the log: of each identity the newest row."""
         return self._tables.merge(tables)

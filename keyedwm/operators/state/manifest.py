@@ -1,8 +1,8 @@
 """The manifest of an operator's state: a JSON object beside its tables, in the blob called `note`.
 
 Rule: the manifest carries the format's version and the plan's digest. State of an unknown version or of another plan is
-refused, and so is a manifest whose checksum, which stands first, is wrong; 0.2.0 wrote none. In version 2 of the window
-state, which 0.2.0 wrote, sessions were slices.
+rejected with an error, and so is a manifest with a wrong checksum. The checksum stands first; 0.2.0 wrote none. In
+version 2 of the window state, which 0.2.0 wrote, sessions were slices.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from keyedwm.operators.state.store import BlobStore
 VERSION = 3
 # What may be the matter with state of a plan that has functions of a user's own.
 OTHER_PYTHON = (
-    "if keyedwm 0.2.0 wrote it and only Python is another one, run the query for one batch with that Python and this "
-    "keyedwm, which notes the version of an Aggregate in place of its byte-code"
+    "if keyedwm 0.2.0 wrote it and only Python changed, run the query for one batch with that Python and this keyedwm: "
+    "it stores the version of an Aggregate in place of its byte-code"
 )
 MANIFEST = "note"
 # Of all that follows it.
@@ -65,7 +65,7 @@ class ManifestFormat:
         return content
 
     def check_versions(self, owner: str, manifests: Iterable[Mapping[str, Any]]) -> None:
-        """Refuse manifests of an unknown version with a FormatError. owner: in its message."""
+        """Raise FormatError for manifests of an unknown version; owner: of the state, in the message."""
         unknown = {one.get("version") for one in manifests} - set(self.readable)
         if unknown:
             raise FormatError(

@@ -11,18 +11,19 @@ row. Rows mean the same in many parts and in one, so compaction may happen at an
 A batch ends with one call of `drain`, which does four things for each log with new rows:
 
 1. Append. The new rows become one part behind the others. No older part is read.
-2. Merge. Sizes are in classes: up to 4 KiB, and each next class 16 times as large. If the new part is the 16th or
-   later in a run of newest parts of its class or smaller, that run becomes one part. So a row is rewritten about once
-   for each class, and a log has about 15 parts of a class. Parts beyond 128 KiB are few, and stay out of such merges.
-3. Reduce. A log of 8 MiB or more that has grown by half since the last try is merged as a whole, and written anew if
-   that halves it: many rows of the same keys become one. `tried` remembers the size at the last try, in the manifest.
+2. Merge. Sizes are in classes: up to 4 KiB, and each next class 16 times as large. The 16th newest part of a class or
+   smaller merges with the parts of its run, without parts beyond 128 KiB. So a row is rewritten about once for each
+   class.
+3. Reduce. A log of 8 MiB or more that has grown by half since the last try is merged as a whole. If that halves its
+   size, the log is rewritten: many rows of the same keys become one. `tried` in the manifest is the size at the last
+   try.
 4. Cut. A table larger than 4 MiB is cut into several parts, since Spark writes a value as a whole.
 
 `drain` returns the blobs that it wrote or removed, and nothing else: an untouched log costs nothing, however large it
 is. A log is read when the operator asks for it, and its decoded parts are kept for the life of the instance.
 
-The manifest knows the rows of each log. A log with fewer rows than that, or without its blobs, is damaged (a copy cut
-short, a lost file), and reading it raises DamagedError in place of a wrong result.
+The manifest knows the rows of each log. A log with fewer rows, or without its blobs, is damaged, for example by
+a lost file. Reading it raises DamagedError.
 """
 
 from __future__ import annotations
@@ -260,7 +261,7 @@ class TableLogs:
             self._decoded[name] = piece
 
     def _reduce(self, log: str, merge: Merge, blobs: dict[str, bytes]) -> None:
-        """Write a log that has grown by half anew, if the same keys have come so often that this halves it."""
+        """Rewrite a log that has grown by half, if merging rows of the same keys halves it."""
         parts = self._parts[log]
         size = sum(parts.values())
         if len(parts) < 2 or size < max(self.limits.whole_bytes, 3 * self._tried_bytes.get(log, 0) // 2):

@@ -161,7 +161,7 @@ def _raise_by_registers(registers: NDArray[np.uint8], places: Ints, others: NDAr
 
 @compiled
 def _sums(registers: NDArray[np.uint8]) -> tuple[NDArray[np.float64], NDArray[np.float64], Ints]:
-    """The sums of 2**-run of runs below 32 and of others (exact, so in any order), and how many registers are 0."""
+    """Return the sums of 2**-run of runs below 32 and of longer runs, both exact, and how many registers are 0."""
     rows = registers.shape[0]
     low, high, zeros = np.zeros(rows), np.zeros(rows), np.zeros(rows, np.int64)
     for row in range(rows):

@@ -2,7 +2,7 @@
 
 Rule: an item of level h stands for 2**h values. The values in order are cut into blocks: as many as fit of the highest
 level, then at most one of each lower level, the largest first; the middle of each block is its item. So no rank is off
-by more than half a block, and nothing is left to chance. NaNs are left out, as in the library. Source: the format of
+by more than half a block, and nothing is left to chance. NaNs are ignored, as in the library. Source: the format of
 datasketches-java, `kll/KllPreambleUtil`, and `kll/KllHelper` for how many items a level may hold.
 """
 

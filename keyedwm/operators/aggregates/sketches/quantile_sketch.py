@@ -1,10 +1,10 @@
 # ruff: noqa: ARG002  every aggregate function has the same signatures
 """The spread of numbers in bounded space: distinct values and how often each came, with as many leading bits as fit.
 
-Rule: floats are whole numbers of the same order. While no more than `MOST` of them are distinct they are exact; else
-so many of the lowest bits are dropped as it takes (at most the 52 of the fraction). How many that are follows from the
-set of values, and a part never drops more than the whole, so the order of arrival and the cut never matter. The lowest
-and the highest value stay exact. NaNs are only counted.
+Rule: floats are whole numbers of the same order. While no more than `MOST` of them are distinct they are exact; else so
+many of the lowest bits are dropped as it takes (at most the 52 of the fraction). Their number follows from the set of
+values, and a part never drops more than the whole. So the order of arrival and the cut never matter. The lowest and the
+highest value stay exact. NaNs are only counted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The shapes of windows over kept messages, by their windows, which stand in `messages/windows.py` or beside them."""
+"""The contents of windows over kept messages, by the windows of `messages/windows.py` and the files beside it."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ KINDS = {kind.called: kind for kind in SHAPES}
 
 
 def content_of(plan: StorePlan) -> type[StoreContent]:
-    """Return the shape of a plan's windows."""
+    """Return the class of the content of a plan's windows."""
     return SHAPES[type(plan.kind)]

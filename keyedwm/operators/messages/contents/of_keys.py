@@ -1,10 +1,10 @@
 """Windows of a key's messages in a topic and partition: shared by windows that count messages and by sessions of rows.
 
-Rule: Kafka gives an order to the messages of a partition and to no others, so a key's messages are told apart by topic
-and partition. Then no message comes late, a window is complete with its last message, whose result never changes, and
-nothing depends on how the input was cut or on which partition was read first.
+Rule: Kafka gives an order to the messages of a partition and to no others, so a key's messages are split by topic
+and partition. Then no message comes late, and a window is complete with its last message. Results depend neither on how
+the input was cut nor on which partition was read first.
 A batch reads the small log of what is known of each key; it reads messages only if it completes a window that was
-begun before. Messages that no window needs any more leave their log when it is written anew.
+begun before. Messages that no window needs any more leave their log when it is rewritten.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class KeyedRowsContent(StoreContent):
 
     @abstractmethod
     def known(self, counts: Ints) -> Ints:
-        """Return the counts that must be known, 0 of keys that go on as new ones do."""
+        """Return the counts that must be known, 0 of keys that behave like new ones."""
 
     @abstractmethod
     def show_open(self, places: KeyPlaces, timing: PaneTiming, *, last: bool = False) -> Iterator[Output]:
@@ -86,7 +86,7 @@ class KeyedRowsContent(StoreContent):
         return int(self.needed_messages(self._open.rows.counts).sum())
 
     def compact(self) -> None:
-        """Write a log anew, or drop it, if most of its rows are needed no more."""
+        """Rewrite a log, or drop it, if most of its rows are not needed."""
         self._open.keys.compact([self._open])
         self._open.tidy()
         if self._logs.is_mostly_old(MESSAGES, self.message_count()):

@@ -1,6 +1,6 @@
 """Windows that messages open.
 
-Rule: a message is taken as long as the window that it could open would be kept, and then every window that holds it is
+Rule: a message is accepted as long as the window that it could open would be kept. Then all its windows are
 still there. So whether a message is in a window follows from the messages that were taken, in whatever order they came:
 one that opens a window may be late, and the messages of its window, which waited, are in it. Messages in no window are
 rejected, slice by slice, once retention excludes any opener for them.
@@ -55,7 +55,7 @@ class OnDemandContent(StoreContent, windows=OnDemandWindow):
         self._opened.forget(self._opened.rows.starts < self._first_kept - self._size)
 
     def validated(self, input_number: int, rows: pa.Table) -> pa.Table:
-        """Refuse also messages of which the condition cannot be told."""
+        """Return messages that fit the plan; raise InputError also where the condition cannot be evaluated."""
         rows = super().validated(input_number, rows)
         self._opens(rows)
         return rows
@@ -97,7 +97,7 @@ class OnDemandContent(StoreContent, windows=OnDemandWindow):
         return self._messages.totals[0]
 
     def compact(self) -> None:
-        """Write the log of windows anew if most of its rows are old."""
+        """Rewrite the log of windows if most of its rows are old."""
         self._opened.keys.compact([self._opened])
         self._opened.tidy()
 
@@ -135,7 +135,7 @@ class OnDemandContent(StoreContent, windows=OnDemandWindow):
         return self._messages.index.channels, self._messages.index.first
 
     def _opens(self, rows: pa.Table) -> Flags:
-        """Say of each message whether it opens a window."""
+        """Return a flag for each message: true if it opens a window."""
         return self._condition.holds({name: contiguous(rows[name]) for name in self._condition.columns[0]})
 
     def _due_border(self) -> int:
@@ -148,7 +148,7 @@ class OnDemandContent(StoreContent, windows=OnDemandWindow):
         return ((self._border - 2 * self._size + 2) // self._size + 1) * self._size
 
     def _is_kept(self) -> Flags:
-        """Say of each window whether it takes messages."""
+        """Return a flag for each window: true while it accepts messages."""
         return self._opened.rows.starts + self._size - 1 > self._border
 
     def _release(self) -> None:

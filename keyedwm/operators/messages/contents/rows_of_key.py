@@ -76,15 +76,15 @@ class KeyRowsContent(KeyedRowsContent, windows=KeyRowWindow):
         self._grid = KeyGrid(window.size, window.step, known_ahead=self._plan.full is CompletedBy.WATERMARK)
 
     def needed_messages(self, counts: Ints) -> Ints:
-        """See KeyedRowsContent."""
+        """Return how many of the last messages of a key its incomplete windows need."""
         return self._grid.needed_messages(counts)
 
     def open_windows(self, counts: Ints) -> Ints:
-        """See KeyedRowsContent."""
+        """Return how many windows of a key hold a message and are not complete."""
         return self._grid.open_windows(counts)
 
     def known(self, counts: Ints) -> Ints:
-        """See KeyedRowsContent."""
+        """Return the counts, 0 of keys whose next message behaves like a new key's."""
         return self._grid.forgotten(counts)
 
     def open(self, messages: Messages, _now_ms: int | None) -> Iterator[Output]:

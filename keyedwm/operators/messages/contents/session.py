@@ -1,7 +1,7 @@
 """Sessions of event time.
 
-Rule: a message is outside the retention if the session that it makes alone is, so what it meets depends on the
-watermarks before it and not on the messages beside it. A session that was released is not met again: what comes later
+Rule: a message is outside the retention if the session that it makes alone is. So acceptance depends on the watermarks
+before a message, and not on the messages beside it. A session that was released is not met again: what comes later
 within its time begins a new one. A session that was shown and then joins or grows past the watermark is shown again
 when it is complete; its panes are counted on from the highest of the merged sessions.
 """
@@ -103,7 +103,7 @@ class SessionContent(StoreContent, windows=SessionKind):
         return int(self._open.parts.rows.sum())
 
     def compact(self) -> None:
-        """Write a log of sessions anew if most of its rows are old."""
+        """Rewrite a log of sessions if most of its rows are old."""
         tables = self._tables()
         self._open.keys.compact(list(tables.values()))
         for table in tables.values():
@@ -201,7 +201,7 @@ class SessionContent(StoreContent, windows=SessionKind):
         self._messages.tidy(self._open, self._floor)
 
     def _know(self, old_places: Ints, new_parts: SessionFragments) -> Ints:
-        """Hold these parts in the place of others, told by their places; return the sessions that they make."""
+        """Replace the fragments at `old_places` by `new_parts`; return the places of the sessions that they make."""
         flags = np.zeros(len(self._open.parts), np.bool_)
         flags[old_places] = True
         return self._open.replace(flags, new_parts)

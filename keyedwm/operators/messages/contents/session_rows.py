@@ -1,6 +1,6 @@
 """Sessions by rows: of a key's messages in a topic and partition, with few others between them.
 
-Rule: offsets count, so no message comes late, and a session is over as soon as the offsets that were read lie too far
+Rule: offsets count, so no message comes late. A session is over as soon as the offsets that were read lie too far
 behind its last one. A batch reads what is known of each key, and messages only if it ends a session that was begun
 before. Of each key and channel there is one session that is not over.
 """
@@ -64,11 +64,11 @@ class RowSessionContent(KeyedRowsContent, windows=SessionRowWindow):
         return np.sign(counts)
 
     def known(self, counts: Ints) -> Ints:
-        """See KeyedRowsContent."""
+        """Return the counts of all keys with messages."""
         return counts
 
     def show_open(self, places: KeyPlaces, timing: PaneTiming, *, last: bool = False) -> Iterator[Output]:
-        """See KeyedRowsContent."""
+        """Yield the panes of the sessions of these keys that are not over."""
         yield from self._show(self._buffered_messages(places), timing, last=last)
 
     def _buffer_messages(self, messages: Messages, codes: Ints) -> None:

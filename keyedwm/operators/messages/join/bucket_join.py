@@ -69,7 +69,7 @@ class BucketWindowJoin(BucketPlan):
 
     @property
     def panes_again(self) -> AdditiveSetting | None:
-        """Why rows cannot be added up, None if they can: a window with one row tells it again when it changes."""
+        """Why rows cannot be added up, None if they can: a window with one row emits the row again when it changes."""
         again = self.plan.keep is not Keep.ALL or self.plan.emit is Emit.RUNNING
         return AdditiveSetting.WHOLE if again else None
 

@@ -2,8 +2,8 @@
 
 Rule: each pair comes once, when the later of its messages is shown, and nothing else comes. Waiting messages are joined
 when their timer is due, when their window is full, or before a message that they could pair with is dropped. With an
-outer `how`, and with `keep` first or last, messages stay until both sides have completed their windows, unless a limit
-of size drops them: then their rows leave first.
+outer `how`, and with `keep` first or last, messages stay until both sides have completed their windows. If a limit of
+size drops them before, their rows leave first.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class JoinedGrids(WindowContent):
         self._full: int = state.get("full", LOWEST)  # windows that end by then have spoken
 
     def open(self, messages: Messages, now_ms: int | None) -> Iterator[Output]:
-        """Join messages of a side, in any order, and hold them; now_ms: for pairs by the clock."""
+        """Join messages of a side, in any order, and buffer them; now_ms: for pairs by the clock."""
         for accepted in self.sides[messages.input_number].accept_messages(messages):
             if self._plan.keep is Keep.ALL:
                 yield from self._add(messages.input_number, accepted, now_ms)
@@ -67,7 +67,7 @@ class JoinedGrids(WindowContent):
         yield from self._fire_due()
 
     def _fire_due(self) -> Iterator[Output]:
-        """Show what is due after one side has come further, and drop what is of no use any more."""
+        """Fire the windows that the lower watermark of both sides completed, then expire buffered messages."""
         yield from self._show_full()
         yield from self._fire_up_to(self._horizon())
         yield from self._forget()
@@ -138,7 +138,7 @@ class JoinedGrids(WindowContent):
         return [side.axes.get(0) for side in self.sides]
 
     def _add(self, number: int, accepted: AcceptedRows, now_ms: int | None) -> Iterator[Output]:
-        """Join what is due at once with what is held, then hold it."""
+        """Join accepted messages that are due at once with buffered ones, then buffer the accepted messages."""
         axis, at = accepted.axis, accepted.messages.at
         expired = self._expired_before(number, axis)
         stays = axis.grid.slices(at) >= expired
@@ -305,7 +305,7 @@ class JoinedGrids(WindowContent):
             yield from self._give_alone(number, messages, places[is_over], PaneTiming.LATE)
 
     def _expired_before(self, number: int, axis: JoinWindowBuffer) -> int:
-        """Return the first slice of an axis that is still of use."""
+        """Return the first slice of an axis that is still needed."""
         if not self._plan.both_windowed or self._plan.is_rows:
             return max(axis.expired_before, axis.outlived())
         floor = max((one.floor for one in self.sides[1 - number].axes.values()), default=LOWEST)
@@ -320,7 +320,7 @@ class JoinedGrids(WindowContent):
         return reaching_back(self._plan.grid().size, before)
 
     def _forget(self) -> Iterator[Output]:
-        """Drop the slices that are of no use any more."""
+        """Drop the slices that are not needed."""
         leaving = [
             (side, axis, before)
             for number, side in enumerate(self.sides)
@@ -352,5 +352,5 @@ class JoinedGrids(WindowContent):
 
 
 def _by_ends(is_due: WindowFilter, _axis: JoinWindowBuffer, ends: Ints) -> Flags:
-    """Whether messages are meant, by the ends of the first windows that hold them."""
+    """Return which messages are due, by the ends of their first windows."""
     return is_due(ends)

@@ -120,11 +120,11 @@ class JoinWindowBuffer:
         return self._logs.rows.get(self._log(timing), 0) > 0
 
     def waiting_for(self, timing: PaneTiming) -> Ints:
-        """Return of each message that waits the end of the first window that holds it."""
+        """Return for each waiting message the end of its first window."""
         return self.grid.first_ends(self._waiting([timing])[0])
 
     def waiting(self, timing: PaneTiming, is_due: Flags) -> pa.Table:
-        """Return the messages that wait to be shown; meant: which of them, as `waiting_for` tells of them."""
+        """Return the messages that wait to be shown; meant: a flag for each, in the order of `waiting_for`."""
         slices, numbers, offsets = (column[is_due] for column in self._waiting([timing]))
         rows = self.store.read_slices(sorted_distinct(slices))
         return rows.filter(pa.array(self.among(rows, numbers, offsets)))
@@ -191,7 +191,7 @@ class JoinWindowBuffer:
         return is_among
 
 
-# Which messages of an axis are meant, by the ends of the first windows that hold them.
+# Which messages of an axis are due, by the ends of their first windows.
 Waiting: TypeAlias = Callable[[JoinWindowBuffer, Ints], Flags]
 
 

@@ -1,8 +1,8 @@
 """Pairs of messages of two sides, and the rows that they make.
 
-Rule: two messages share a window exactly if each lies in the span from the start of the other's first window to the end
-of its last one; a pair stands in the first window that holds both. Pairs are kept as ranges, so that any number of them
-takes the memory of some.
+Rule: two messages share a window exactly if each lies between the start of the other's first window and the end of
+its last one. A pair stands in the first window that holds both. Pairs are kept as ranges, so that any
+number of them takes the memory of some.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def laid_out_window(
 def laid_out_alone(
     plan: WindowJoinPlan, number: int, messages: SideMessages, at: Ints, *, timing: PaneTiming
 ) -> Output:
-    """Return messages of a side that met none, each with the first window that holds it, by window and in order."""
+    """Return unmatched messages of a side, each with its first window, by window and in order."""
     ends = plan.grid().first_ends(messages.at[at])
     order = np.lexsort((messages.order[at], ends))
     nothing = messages.part(0, 0)

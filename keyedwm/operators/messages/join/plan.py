@@ -95,7 +95,7 @@ class WindowJoinSide:
 
     @property
     def record(self) -> tuple[str, str, str]:
-        """The columns that tell messages apart: topic, partition and offset."""
+        """The columns that identify a message: topic, partition and offset."""
         return self.topic, self.partition, self.offset
 
     @cached_property
@@ -118,12 +118,12 @@ class JoinInputColumns:
 
     @property
     def stored_schema(self) -> pa.Schema:
-        """They are held as they come."""
+        """The columns in which messages are stored: those of the input."""
         return self.side.schema
 
     @property
     def rejected_schema(self) -> pa.Schema:
-        """As they came, with `reason`."""
+        """The columns of a rejected message: those of the input, then `reason`."""
         return self.side.rejected_schema
 
     @property
@@ -138,7 +138,7 @@ class JoinInputColumns:
 
     @property
     def record(self) -> tuple[str, str, str]:
-        """The columns that tell messages apart: topic, partition and offset."""
+        """The columns that identify a message: topic, partition and offset."""
         return self.side.record
 
     @property

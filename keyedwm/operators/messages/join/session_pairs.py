@@ -108,7 +108,7 @@ def unmatched_places(members: Members, other: Members, keep: Keep) -> Ints:
 
 
 def _joining(sides: tuple[Members, Members], old: list[Ints]) -> list[Ints]:
-    """Return those of old messages whose session joins several that were shown: only there old ones meet anew."""
+    """Return the old messages whose session joins several shown ones: only these can make new pairs."""
     sessions = np.concatenate([side.sessions[places] for side, places in zip(sides, old, strict=True)])
     spans = np.concatenate([side.spans[places] for side, places in zip(sides, old, strict=True)])
     distinct = np.unique(np.stack([sessions, spans]), axis=1)[0]

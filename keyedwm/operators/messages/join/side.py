@@ -1,7 +1,7 @@
 """One side of a join: which of its messages are taken, which come late, and what is held of them.
 
-Rule: whether a message is taken or late depends on what came on its own side before it, not on how the input was cut,
-and not on the other side.
+Rule: whether a message is accepted or late depends on the earlier messages and watermarks of its own side. It depends
+neither on how the input was cut nor on the other side.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class JoinInputState:
 
 @dataclass(frozen=True, slots=True)
 class BufferedInput:
-    """The messages of a side, for listings; see `shape.BufferedMessages`."""
+    """The messages of a side, for listings; see `window_content.BufferedMessages`."""
 
     plan: WindowJoinPlan
     sides: Sequence[JoinInputState]

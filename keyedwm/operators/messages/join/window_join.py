@@ -23,7 +23,7 @@ from keyedwm.operators.state.store import BlobStore, MemoryStore
 
 
 def join_operator(plan: WindowJoinPlan, store: BlobStore) -> MessageOperator:
-    """Return the operator of a plan; `store` is the state that it goes on from."""
+    """Return the operator of a plan; `store` has the state that it continues."""
     parts = OperatorParts(
         content=partial(JoinedSessions if plan.is_sessions else JoinedGrids, plan),
         columns=[plan_of_both(plan)] if plan.is_sessions else plan.columns_of_sides,
