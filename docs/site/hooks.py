@@ -80,8 +80,8 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
 
 def _repository() -> str | None:
     """The page of the repository that this clone is of, without a login; None if the clone does not name one."""
-    asked = ["git", "-C", str(ROOT), "config", "--get", "remote.origin.url"]
-    address = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    command = ["git", "-C", str(ROOT), "config", "--get", "remote.origin.url"]
+    address = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
     match = re.fullmatch(r"(?:https?://|ssh://|git@)(?:[^@/]*@)?([\w.-]+\.[a-z]+)[:/](.+?)(?:\.git)?/?", address)
     return f"https://{match[1]}/{match[2]}" if match else None
 

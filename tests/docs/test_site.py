@@ -32,8 +32,8 @@ def anchors(page: str) -> set[str]:
 
 
 def test_every_page_stands_in_the_navigation_once_under_its_own_title():
-    named = Counter(re.findall(r"- (?:Home: )?(\S+\.md)$", NAVIGATION, re.MULTILINE))
-    assert named == Counter({str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")} | MADE)
+    entries = Counter(re.findall(r"- (?:Home: )?(\S+\.md)$", NAVIGATION, re.MULTILINE))
+    assert entries == Counter({str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")} | MADE)
 
 
 def test_the_pages_are_no_more_than_a_reader_can_overlook():
@@ -106,4 +106,4 @@ def test_no_page_of_these_sections_has_more_than_2000_words_beside_its_code(sect
         page.name: re.findall(r"[^\s|]*\w[^\s|]*", CODE.sub("", page.read_text()))
         for page in (DOCS / section).glob("*.md")
     }
-    assert {name: len(found) for name, found in words.items() if len(found) > 2_000} == {}
+    assert {name: len(texts) for name, texts in words.items() if len(texts) > 2_000} == {}
