@@ -77,7 +77,7 @@ def parser() -> _Parser:
 
 def test_a_frame_reads_as_the_librarys_own_one():
     methods = {name for name in vars(KafkaBytes) if not name.startswith("_")}
-    own = {"take", "room", "fill"}
+    own = {"append", "room", "fill"}
     assert methods - {"write"} == {name for name in vars(_Frame) if not name.startswith("_")} - own
 
 
