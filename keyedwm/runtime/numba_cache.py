@@ -3,6 +3,8 @@
 Rule: it only saves time. Code that cannot be written (a full disk) or was damaged (a host that lost power) is compiled
 again, with one warning; a checksum makes sure that code is read as it was written, since it is machine code. A file
 names its signature, so that no process reads the code of another signature that was compiled at the same time.
+Constants and compiled functions that a module imports are part of its code, so a change of them has it compiled again:
+numba looks at the file of the function alone.
 """
 
 from __future__ import annotations
@@ -11,10 +13,13 @@ import functools
 import hashlib
 import logging
 import pickle
+import sys
 from collections.abc import Callable
+from enum import EnumMeta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 
 _log = logging.getLogger(__name__)
@@ -29,7 +34,8 @@ class KeptCode(FunctionCache):
         super().__init__(function)
         # Not numba's names: processes of an earlier version, which may still run, could not read these files.
         base, locator = f"{self._impl.filename_base}.kept", self._impl.locator
-        self._cache_file = _Files(self._cache_path, base, locator.get_source_stamp())
+        stamp = (locator.get_source_stamp(), _imported(function.__module__))
+        self._cache_file = _Files(self._cache_path, base, stamp)
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Keep what was compiled, if it can be kept."""
@@ -76,6 +82,32 @@ class _Files(IndexDataCacheFile):
     def _write(self, path: str, content: bytes) -> None:
         with self._open_for_write(path) as file:
             file.write(hashlib.sha256(content).digest() + content)
+
+
+@functools.cache
+def _imported(module: str) -> str:
+    """Return a digest of the constants of a module, and of the compiled functions that it imports."""
+    digest = hashlib.sha256()
+    for name, value in sorted(vars(sys.modules[module]).items()):
+        # before its first call (`compiled`), and after it
+        function = value.__wrapped__ if hasattr(value, "dispatcher") else getattr(value, "py_func", None)
+        if function is not None and function.__module__ != module:
+            digest.update(f"{name} {_imported(function.__module__)} ".encode())
+            digest.update(Path(function.__code__.co_filename).read_bytes())
+        elif not name.startswith("__"):
+            digest.update(f"{name}={_constant(value)};".encode())
+    return digest.hexdigest()
+
+
+def _constant(value: Any) -> str:
+    """Return what compiled code may hold of a value: a number, a text, an enum, an array, or a tuple of them."""
+    if isinstance(value, EnumMeta):
+        return f"{value.__members__.items()}"
+    if isinstance(value, tuple):
+        return "".join(f"{_constant(one)}," for one in value)
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype}{value.shape}{hashlib.sha256(value.tobytes()).hexdigest()}"
+    return repr(value) if isinstance(value, bool | int | float | str | bytes | np.generic) else ""
 
 
 def _content(path: str) -> bytes | None:

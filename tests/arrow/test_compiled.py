@@ -293,3 +293,37 @@ def test_processes_that_compile_at_the_same_time_never_read_the_code_of_another_
     assert len(opened) == 2
     later = compiled._compiled(add_one)
     assert (later(1), later(1.5)) == (2, 2.5)
+
+
+LIMITS = "import enum\nclass Fault(enum.IntEnum):\n    CUT = {}\n"
+KERNEL = """
+from keyedwm.runtime.compiled import compiled, inlined
+from limits_of_it import Fault
+from other_kernels import double
+
+@inlined
+def fault():
+    return Fault.CUT
+
+@compiled
+def kernel(number):
+    return double(fault()) + number
+"""
+OTHER = "from keyedwm.runtime.compiled import compiled\n@compiled\ndef double(number):\n    return number * {}\n"
+
+
+def test_code_that_another_module_changes_is_compiled_again(tmp_path):
+    """A constant or a compiled function of another module is part of the code; the file of the code is as before."""
+    tmp_path.chmod(0o700)
+    modules = tmp_path / "modules"
+    modules.mkdir()
+    (modules / "kernels_of_it.py").write_text(KERNEL)
+    run = f"import sys; sys.path.insert(0, {str(modules)!r}); from kernels_of_it import kernel; print(kernel(100))"
+    results = []
+    for cut, factor in ((3, 2), (4, 2), (4, 5), (4, 5)):
+        (modules / "limits_of_it.py").write_text(LIMITS.format(cut))
+        other = modules / "other_kernels.py"
+        other.write_text(OTHER.format(factor))
+        os.utime(other, (1_000_000_000 + factor, 1_000_000_000 + factor))
+        results.append(used(tmp_path, run)[0])
+    assert results == ["106", "108", "120", "120"]
