@@ -84,12 +84,12 @@ def begin_behind(published: Published | None, plan: BatchPlan | None, target: st
 
 def _by_barriers(record: Record) -> tuple[Mapping[str, int], ...] | None:
     """How far each source was read by the barriers of its channels; None if one has no offset."""
-    found: dict[str | None, dict[str, int]] = {}
+    by_source: dict[str | None, dict[str, int]] = {}
     for name, channel in record.channels.items():
         if is_of_operator(name) or channel.offset is None:
             return None
-        found.setdefault(channel.source, {})[name] = channel.offset
-    return tuple(found.values()) or None
+        by_source.setdefault(channel.source, {})[name] = channel.offset
+    return tuple(by_source.values()) or None
 
 
 def _as_option(ends: Mapping[str, int]) -> str:

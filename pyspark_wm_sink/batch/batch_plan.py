@@ -98,14 +98,14 @@ def _source_range(line: str) -> SourceRange | None:
     """Read one source's line of the offset log, as `pyspark_wm_source/values/offsets.py` writes it."""
     if not line.startswith("{"):
         return None
-    found = parse_json(line)
-    if _MARK not in found:
+    content = parse_json(line)
+    if _MARK not in content:
         return None
     begins, ends = {}, {}
-    for topic, partitions in found["offsets"].items():
+    for topic, partitions in content["offsets"].items():
         for partition, next_offset in partitions.items():
             channel = channel_name(topic, int(partition))
             ends[channel] = whole_number(next_offset, "the next offset of a partition")
-            read = found["channels"][topic][partition][0] if found["channels"] else 0
+            read = content["channels"][topic][partition][0] if content["channels"] else 0
             begins[channel] = ends[channel] - whole_number(read, "the number of offsets read of a partition")
     return SourceRange(begins=begins, ends=ends)

@@ -108,7 +108,7 @@ def query_of(reports: Sequence[TaskReport]) -> str | None:
 def merge_reports(reports: Sequence[TaskReport], batch: int | None) -> BatchReport:
     """Merge the reports of all tasks; a batch write has no query, whatever thread it was started from."""
     queries = {(r.task.query, r.task.run, r.task.batch) for r in reports} if batch is not None else set()
-    if len(queries) > 1 or any(named != batch for _, _, named in queries):
+    if len(queries) > 1 or any(of_task != batch for _, _, of_task in queries):
         raise OutOfTurnError(f"the task reports of batch {batch} name other batches: {sorted(map(str, queries))}")
     query, run, _ = queries.pop() if queries else (None, None, None)
     tops: dict[str, int] = {}

@@ -47,8 +47,8 @@ def seal(last: Record | None, report: BatchReport, mode: SnapshotMode, guarantee
     advances = check_watermarks(watermarks, report.control, guarantee)
     sources = _sources(last, cuts)
     # Of united sources each coalesces for itself, also in a batch that holds the rows of one only.
-    alone = len(cuts) == 1 and len(cuts[0].arrived) == cuts[0].expected and len(sources) <= 1
-    if mode is SnapshotMode.BARRIER and alone:
+    is_single = len(cuts) == 1 and len(cuts[0].arrived) == cuts[0].expected and len(sources) <= 1
+    if mode is SnapshotMode.BARRIER and is_single:
         fallen = check_coalesced({} if last is None else last.coalesced, report.control, guarantee)
         advances = replace(advances, ignored=advances.ignored + fallen)
     channels_now = _channels(last, report, cuts, advances)
@@ -117,12 +117,12 @@ def _other_places(record: Record, report: BatchReport) -> str | None:
     for channel, (snapshot, offset) in sorted(report.delivered().items()):
         of_channel = record.channels.get(channel)
         if of_channel is None or (of_channel.snapshot, of_channel.offset) != (snapshot, offset):
-            found = (
+            place_text = (
                 "no barrier"
                 if of_channel is None
                 else f"snapshot {of_channel.snapshot} at next offset {of_channel.offset}"
             )
-            return f"{found} for channel {channel}, now it comes with snapshot {snapshot} at next offset {offset}"
+            return f"{place_text} for channel {channel}, now it comes with snapshot {snapshot} at next offset {offset}"
     return None
 
 
@@ -136,12 +136,12 @@ def _check_barriers(
         if not known:
             raise _incomplete("none of the barrier rows of the first snapshot arrived")
         raise _incomplete(f"0 of {len(known)} barrier rows of snapshot {following_snapshot(last.values())} arrived")
-    cut = first_incomplete(cuts)
-    if cut is not None:
+    barrier = first_incomplete(cuts)
+    if barrier is not None:
         absent = undelivered(cuts, known)
         raise _incomplete(
-            f"{cut.delivered} of {cut.expected} barrier rows of snapshot {cut.snapshot} arrived ({listed(cut.arrived)}"
-            f"{'; not of ' + listed(absent) if absent else ''})"
+            f"{barrier.delivered} of {barrier.expected} barrier rows of snapshot {barrier.snapshot} arrived "
+            f"({listed(barrier.arrived)}{'; not of ' + listed(absent) if absent else ''})"
         )
     silent = silent_sources(cuts, report.control)
     if silent:
@@ -156,11 +156,11 @@ def _check_barriers(
             f"the barrier row of channels {listed(lacking)}, which have other rows in this batch, did not arrive",
             f"; if topic or partition are columns of your own, {_DROP_OFFSET}",
         )
-    for cut in cuts:
-        before = preceding_snapshot(cut, last, _sources(record))
-        if before is not None and cut.snapshot != before + 1:
+    for barrier in cuts:
+        before = preceding_snapshot(barrier, last, _sources(record))
+        if before is not None and barrier.snapshot != before + 1:
             raise InputError(
-                f"snapshot {cut.snapshot} of {_whose(cut)} follows snapshot {before} of the last "
+                f"snapshot {barrier.snapshot} of {_whose(barrier)} follows snapshot {before} of the last "
                 f"batch, it must be {before + 1}: target, ledger or checkpoint is not the one that this query left, or "
                 f"other batches were written at-least-once (see the runbook in docs/how-to/runbook.md)"
             )
@@ -179,17 +179,19 @@ def _check_barriers(
 _DROP_OFFSET = "leave the column offset out: rows without it belong to no channel"
 
 
-def _incomplete(seen: str, otherwise: str = "") -> InputError:
+def _incomplete(problem: str, otherwise: str = "") -> InputError:
     return InputError(
-        f"{seen} and nothing of this batch was published: the pipeline before the sink filtered or dropped control "
+        f"{problem} and nothing of this batch was published: the pipeline before the sink filtered or dropped control "
         f"rows (or the source has barriers=false); keep the rows where control is not null, for example with "
         f'.where("control IS NOT NULL OR (...)") and keyedwm.spark.deduplicate in the place of dropDuplicates, or set '
         f"snapshot=batch{otherwise}"
     )
 
 
-def _whose(cut: BarrierCut) -> str:
-    return f"channels {listed(cut.arrived)}" if cut.arrived else f"source {cut.source}, which has no channel,"
+def _whose(barrier: BarrierCut) -> str:
+    return (
+        f"channels {listed(barrier.arrived)}" if barrier.arrived else f"source {barrier.source}, which has no channel,"
+    )
 
 
 def _check_order(report: BatchReport) -> None:
@@ -217,7 +219,7 @@ def _own_tops(report: BatchReport) -> Mapping[str, int]:
 def _sources(last: Record | None, cuts: Sequence[BarrierCut] = ()) -> dict[str, int]:
     """The last snapshot of each source, after the cuts, which are sorted by snapshot."""
     known = {} if last is None or last.sources is None else last.sources
-    return {**known, **{cut.source: cut.snapshot for cut in cuts if cut.source is not None}}
+    return {**known, **{barrier.source: barrier.snapshot for barrier in cuts if barrier.source is not None}}
 
 
 def _channels(
@@ -228,8 +230,8 @@ def _channels(
     One that the whole cut of its source lacks is gone, and forgotten: its source remembers where it stood, or tells a
     reset should it come back (rule 5), so no watermark is let through that would have been refused.
     """
-    source_of = {channel: cut.source for cut in cuts for channel in cut.arrived}
-    whole = {cut.source for cut in cuts if cut.is_whole and cut.source is not None}
+    source_of = {channel: barrier.source for barrier in cuts for channel in barrier.arrived}
+    whole = {barrier.source for barrier in cuts if barrier.is_whole and barrier.source is not None}
     before = {} if last is None else last.channels
     channels = {name: of for name, of in before.items() if name in source_of or of.source not in whole}
     for name, (snapshot, offset) in report.delivered().items():
@@ -259,8 +261,8 @@ def _snapshot(last: Record | None, report: BatchReport, mode: SnapshotMode) -> i
         before = last.batch
     if before is None:
         return closed
-    tells = bool(report.rows or report.control)
-    return max(closed or 0, before + tells)
+    has_content = bool(report.rows or report.control)
+    return max(closed or 0, before + has_content)
 
 
 def _reads_of(report: BatchReport) -> Reads | None:

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from deltalake import __version__ as deltalake_version
 
 from keyedwm.core.errors import InputError
-from pyspark_wm_sink.tables.fitting import never_null_inside
+from pyspark_wm_sink.tables.schema_check import never_null_inside
 
 # The columns of a table with constraints, generated columns or mapped names say so themselves, see `_settings`.
 _KNOWN = frozenset({
@@ -50,10 +50,10 @@ def text_type(metadata: Mapping[str, object]) -> str | None:
 
 def _features(table: DeltaTable) -> Iterator[str]:
     protocol = table.protocol()
-    wanted = set(protocol.writer_features or ())
+    features = set(protocol.writer_features or ())
     if protocol.min_writer_version == _OLD_VERSION:
-        wanted = {"identityColumns"}
-    for name in sorted(wanted - _KNOWN):
+        features = {"identityColumns"}
+    for name in sorted(features - _KNOWN):
         yield f"feature {name} ({_NEEDS.get(name, f'deltalake {deltalake_version} does not commit to such tables')})"
 
 

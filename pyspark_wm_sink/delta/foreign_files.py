@@ -19,7 +19,7 @@ from pyspark_wm_sink.delta.storage import files_of
 from pyspark_wm_sink.places.paths import local_directory
 from pyspark_wm_sink.tables.library_errors import one_line, shown_cause
 
-_STAGED = re.compile(r"part-\d{5}-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-c000\.zstd\.parquet")
+_STAGED_NAME = re.compile(r"part-\d{5}-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-c000\.zstd\.parquet")
 _OUR_WRITER = "parquet-cpp"  # as Arrow signs; Spark, whose names are like ours, signs parquet-mr
 
 
@@ -52,11 +52,11 @@ def _parquet(files: pafs.FileSystem, directory: str) -> Iterator[pafs.FileInfo]:
         yield from _parquet(files, partition.path)
 
 
-def _is_staged(files: pafs.FileSystem, found: pafs.FileInfo) -> bool:
-    if not _STAGED.fullmatch(found.base_name):
+def _is_staged(files: pafs.FileSystem, info: pafs.FileInfo) -> bool:
+    if not _STAGED_NAME.fullmatch(info.base_name):
         return False
     try:
-        with files.open_input_file(found.path) as file:
+        with files.open_input_file(info.path) as file:
             return pq.ParquetFile(file).metadata.created_by.startswith(_OUR_WRITER)
     except pa.ArrowInvalid:
         return True  # the task was killed while it wrote

@@ -28,7 +28,7 @@ _FAMILIES = {"s3a": "s3", "gcs": "gs", "abfs": "az", "abfss": "az", "azure": "az
 
 _NO_SERVER = re.compile(r"No NameNode hosts found|No fs\.defaultFS|No viewfs")
 _NO_ANSWER = re.compile(r"failed to lookup address|Connection refused", re.IGNORECASE)
-_ASKED = re.compile(r"performing [A-Z]+ https?://([^/\s]+)")
+_REQUEST = re.compile(r"performing [A-Z]+ https?://([^/\s]+)")
 _UNREAD = re.compile(r"Feature '([^']+)' is not supported")
 _CATALOG = "Max catalog version"
 _REFUSED = re.compile(r"Unsupported table features|append.?only", re.IGNORECASE)
@@ -53,8 +53,8 @@ def access_error(path: str, error: BaseException) -> KeyedwmError | None:
     that is missing or refused; NoAnswerError where no server has the address's name, or its port refuses.
     """
     text = str(error)
-    if found := _SCHEMES.search(text):
-        scheme, known = found[1], found[2].split(",")
+    if problem := _SCHEMES.search(text):
+        scheme, known = problem[1], problem[2].split(",")
         near = nearest(scheme, [one for one in known if "+" not in one], similarity=0.5)
         hint = f"; did you mean {near}?" if near else ""
         return wrong("path", path, f"a directory, or an address that deltalake knows, is expected{hint}")
@@ -63,10 +63,10 @@ def access_error(path: str, error: BaseException) -> KeyedwmError | None:
         return None
     if _NO_SERVER.search(text):
         return wrong("path", path, f"an address that names its server is expected ({one_line(error)})")
-    if found := _NO_ANSWER.search(text):
-        match = _ASKED.search(LOGIN.sub("://", text))
+    if problem := _NO_ANSWER.search(text):
+        match = _REQUEST.search(LOGIN.sub("://", text))
         server = (path.partition("://")[2] if match is None else match[1]).partition("/")[0].rpartition("@")[2]
-        why = "no machine has this name" if "lookup" in found[0] else "its port refuses connections"
+        why = "no machine has this name" if "lookup" in problem[0] else "its port refuses connections"
         return NoAnswerError(f"the Delta table {path} could not be opened, because nothing answers at {server}: {why}")
     if not _NO_LOGIN.search(text):
         return None
@@ -80,9 +80,9 @@ def access_error(path: str, error: BaseException) -> KeyedwmError | None:
 
 def unread_feature(error: BaseException) -> str | None:
     """Return the table feature because of which a table was not opened."""
-    found = _UNREAD.search(str(error))
-    if found is not None:
-        return found[1]
+    match = _UNREAD.search(str(error))
+    if match is not None:
+        return match[1]
     return "catalogManaged" if _CATALOG in str(error) else None
 
 

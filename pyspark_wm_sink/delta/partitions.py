@@ -22,7 +22,7 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"
 _LONGEST_NAME = 255  # bytes that a file system takes
 _LONGEST_PATH = 512  # an object store takes 1,024, with that of the table
 _UNNAMED = "values-in-the-log=1/"  # for values beyond: no column's name, so Polars stops at it with an error
-_SHOWN = 64
+_PREFIX_BYTES = 64
 
 
 def partitions_of(
@@ -75,7 +75,7 @@ def _value_text(name: str, value: pa.Scalar, place: str) -> str | None:
     try:
         if pa.types.is_timestamp(value.type) and value.is_valid:
             return _timestamp_text(value)
-        found: Any = value.as_py()
+        plain: Any = value.as_py()
     except OverflowError as error:
         unit = "days" if pa.types.is_date(value.type) else f"{value.type.unit} since 1970"
         raise InputError(
@@ -86,16 +86,16 @@ def _value_text(name: str, value: pa.Scalar, place: str) -> str | None:
     except UnicodeDecodeError as error:
         raise InputError(
             f"column {name}, which partitions the table, holds bytes that are no text (UTF-8) in a row{place}: "
-            f"{value.as_buffer().to_pybytes()[:_SHOWN]!r}"
+            f"{value.as_buffer().to_pybytes()[:_PREFIX_BYTES]!r}"
         ) from error
-    if found is None or found == "":
+    if plain is None or plain == "":
         return None
-    if found == _NULL:
+    if plain == _NULL:
         raise InputError(
             f"column {name}, which partitions the table, holds the text {_NULL} in a row{place}, which readers "
             f"take for null: give such rows another value"
         )
-    return str(found).lower() if isinstance(found, bool) else str(found)
+    return str(plain).lower() if isinstance(plain, bool) else str(plain)
 
 
 def _timestamp_text(value: pa.Scalar) -> str:

@@ -20,10 +20,10 @@ from pyspark_wm_sink.delta.library_errors import is_refusal
 from pyspark_wm_sink.delta.row_rules import row_rules
 from pyspark_wm_sink.delta.stage import DeltaFile, DeltaStagePlan
 from pyspark_wm_sink.tables.library_errors import one_line, shown_cause
-from pyspark_wm_sink.tables.publication import CurrentTable, Publication, TableWords
+from pyspark_wm_sink.tables.publication import CurrentTable, Publication, TableMessages
 from pyspark_wm_sink.tables.stage import StagedFile
 
-_WORDS = TableWords(
+_MESSAGES = TableMessages(
     kind="Delta table",
     place="the option path",
     restored="restored to an older version, or to a point in time,",
@@ -41,7 +41,7 @@ class DeltaPublication(Publication):
 
     conflicts: ClassVar = (CommitFailedError,)
     failures: ClassVar = (DeltaError, OSError)
-    words: ClassVar = _WORDS
+    messages: ClassVar = _MESSAGES
 
     def open(self) -> CurrentDelta | None:
         """Read the newest version."""
@@ -98,9 +98,9 @@ class CurrentDelta(CurrentTable):
         """Whether a RESTORE took rows of this query out."""
         return delta.is_restored_behind(self._table, query)
 
-    def is_after(self, seen: CurrentDelta) -> bool:
+    def is_after(self, other: CurrentDelta) -> bool:
         """Whether this is a later version."""
-        return self._table.version() > seen._table.version()
+        return self._table.version() > other._table.version()
 
     def newest_commit(self) -> str:
         """The newest commit, in words."""
@@ -109,12 +109,12 @@ class CurrentDelta(CurrentTable):
     def check_fits(self) -> str | None:
         """Refuse rows that do not fit; says whether columns or constraints changed."""
         how, stage = self._how, self._how.stage
-        wanted = delta.delta_schema(stage.schema)
+        rows_schema = delta.delta_schema(stage.schema)
         fitted = delta.check_table(
-            self._table, wanted, stage.partition_by, merge=how.merge_schema, overwrite=how.overwrite
+            self._table, rows_schema, stage.partition_by, merge=how.merge_schema, overwrite=how.overwrite
         )
         rules = row_rules(self._table.schema(), stage.schema, stage.partition_by)
-        if delta.columns_of(fitted) != delta.columns_of(wanted) or rules != stage.rules:
+        if delta.columns_of(fitted) != delta.columns_of(rows_schema) or rules != stage.rules:
             return f"the columns of {self.where} or their constraints"
         return None
 
@@ -125,5 +125,5 @@ class CurrentDelta(CurrentTable):
 
     def append(self, files: Sequence[StagedFile], record: Record) -> None:
         """Publish in one commit of the log."""
-        staged = [file for file in files if isinstance(file, DeltaFile)]
-        delta.append(self._table, staged, record, overwrite=self._how.overwrite)
+        delta_files = [file for file in files if isinstance(file, DeltaFile)]
+        delta.append(self._table, delta_files, record, overwrite=self._how.overwrite)

@@ -20,9 +20,9 @@ def row_rules(table: Schema, columns: pa.Schema, partition_by: Sequence[str] = (
     fields = [field for field in json.loads(table.to_json())["fields"] if field["name"] in columns.names]
     texts = []
     for field in fields:
-        found = _TEXT.fullmatch(text_type(field["metadata"]) or "")
-        if found is not None:
-            texts.append(TextLimit(column=field["name"], most=int(found[2]), is_padded=found[1] == "char"))
+        match = _TEXT.fullmatch(text_type(field["metadata"]) or "")
+        if match is not None:
+            texts.append(TextLimit(column=field["name"], most=int(match[2]), is_padded=match[1] == "char"))
     never_null = tuple(field["name"] for field in fields if not field["nullable"])
     never_empty = tuple(
         name for name in never_null if name in partition_by and pa.types.is_string(columns.field(name).type)

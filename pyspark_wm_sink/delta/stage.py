@@ -103,10 +103,10 @@ class _ParquetFile:
 
     def write(self, rows: pa.Table) -> None:
         """Append rows of this file's partition."""
-        written = rows.select(self._plan.file_schema.names)
-        for name, seen in self._floats.items():
-            seen.take(written.column(name))
-        self._writer.write_table(written, row_group_size=self._plan.limits.group_rows)
+        file_rows = rows.select(self._plan.file_schema.names)
+        for name, bounds in self._floats.items():
+            bounds.add(file_rows.column(name))
+        self._writer.write_table(file_rows, row_group_size=self._plan.limits.group_rows)
 
     def close(self) -> DeltaFile:
         """Finish the file; returns what the table's log records about it."""

@@ -29,7 +29,7 @@ _NAMES_READ_ALIKE = re.compile(f"{_PATH}(?:,{_PATH})*")
 _COUNT_READ_ALIKE = re.compile("[0-9]{1,9}")
 _TEXT_LIMIT = 32
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - the text's Z says it
-_CUT = "\U0010ffff"  # the last character that there is: Delta's mark of an upper bound that was cut
+_CUT_MARK = "\U0010ffff"  # the last character that there is: Delta's mark of an upper bound that was cut
 
 Bounds = tuple[str, str]  # the lower and the upper one, as JSON
 
@@ -42,14 +42,14 @@ class FloatBounds:
         self._low, self._high = math.inf, -math.inf
         self._has_nan = False
 
-    def take(self, column: pa.ChunkedArray) -> None:
+    def add(self, column: pa.ChunkedArray) -> None:
         """Look at further rows."""
         self.nulls += column.null_count
         if pc.any(pc.is_nan(column)).as_py():
             self._has_nan = True
-        found = pc.min_max(column)
-        if found["min"].is_valid:
-            self._low, self._high = min(self._low, found["min"].as_py()), max(self._high, found["max"].as_py())
+        bounds = pc.min_max(column)
+        if bounds["min"].is_valid:
+            self._low, self._high = min(self._low, bounds["min"].as_py()), max(self._high, bounds["max"].as_py())
 
     def bounds(self) -> Bounds | None:
         """Return both bounds, None where there is no safe text for one of them; of two zeros the outer one."""
@@ -65,11 +65,11 @@ def indexed_columns(columns: pa.Schema, partition_by: Sequence[str], configurati
     them where a property may be read in several ways, as are structs, whose fields each reader counts in its own way.
     """
     names = [name for name in columns.names if name not in partition_by]
-    wanted, count = configuration.get(_NAMES), configuration.get(_COUNT, str(_INDEXED_COLUMNS))
-    if wanted is not None:
-        if _NAMES_READ_ALIKE.fullmatch(wanted):
-            asked = {quoted.replace("``", "`") or plain.strip() for quoted, plain in _NAME.findall(wanted)}
-            names = [name for name in names if name in asked]
+    names_text, count = configuration.get(_NAMES), configuration.get(_COUNT, str(_INDEXED_COLUMNS))
+    if names_text is not None:
+        if _NAMES_READ_ALIKE.fullmatch(names_text):
+            listed_names = {quoted.replace("``", "`") or plain.strip() for quoted, plain in _NAME.findall(names_text)}
+            names = [name for name in names if name in listed_names]
     elif _COUNT_READ_ALIKE.fullmatch(count):
         names = names[: int(count)]
     return pa.schema(
@@ -191,6 +191,6 @@ def _iso(ms: int) -> str:
 def _cut_up(text: str) -> str | None:
     """Return a short text that is not below `text`: a prefix and the mark; None if the mark is all that it goes on."""
     for end in range(_TEXT_LIMIT, min(len(text), 2 * _TEXT_LIMIT)):
-        if text[end] != _CUT:
-            return text[:end] + _CUT
+        if text[end] != _CUT_MARK:
+            return text[:end] + _CUT_MARK
     return text if len(text) <= 2 * _TEXT_LIMIT else None

@@ -40,10 +40,10 @@ def discard(path: str, storage: Mapping[str, str], names: Iterable[str]) -> None
 
     The caller must know that no commit names them, now or later: removing a file that a commit names is data loss.
     """
-    wanted = list(names)
-    if not wanted:
+    doomed = list(names)
+    if not doomed:
         return
     files = files_of(path, storage)
-    for name in wanted:
+    for name in doomed:
         with suppress(FileNotFoundError):
             files.delete_file(name)

@@ -22,8 +22,8 @@ from pyspark_wm_sink.batch.record import METADATA_KEY, Published, Record
 from pyspark_wm_sink.delta.features import check_features
 from pyspark_wm_sink.delta.library_errors import access_error, unread_feature
 from pyspark_wm_sink.delta.stage import DeltaFile
-from pyspark_wm_sink.tables.fitting import ODD_NAME, Fields, fit_or_refuse, odd_names
 from pyspark_wm_sink.tables.library_errors import one_line, shown_cause
+from pyspark_wm_sink.tables.schema_check import ODD_NAME, Fields, fit_or_refuse, odd_names
 
 # How many commits of the history are searched for the record, step by step: it is nearly always in the newest.
 _LOOK_BACK: tuple[int | None, ...] = (1, 32, 1_024, None)
@@ -69,9 +69,9 @@ def arrow_schema(schema: Schema) -> pa.Schema:
     return pa.schema([field.remove_metadata() for field in pa.schema(schema.to_arrow())])
 
 
-def check_names(wanted: Schema) -> None:
+def check_names(rows_schema: Schema) -> None:
     """Refuse to make a table with columns whose names Spark takes in none."""
-    odd = [name for field in _fields(wanted) for name in odd_names(field["name"], field)]
+    odd = [name for field in _fields(rows_schema) for name in odd_names(field["name"], field)]
     if odd:
         raise InputError(
             f"column {odd[0]!r} cannot be in a new Delta table, because {ODD_NAME}: rename it, for example "
@@ -89,7 +89,7 @@ def _check_holds(field: pa.Field) -> None:
 
 
 def check_table(
-    table: DeltaTable, wanted: Schema, partition_by: Sequence[str], *, merge: bool, overwrite: bool
+    table: DeltaTable, rows_schema: Schema, partition_by: Sequence[str], *, merge: bool, overwrite: bool
 ) -> Schema:
     """Refuse a table that these rows do not fit; returns the columns as they are written.
 
@@ -106,18 +106,20 @@ def check_table(
         )
     check_features(table, where)
     there = _fields(table.schema())
-    fitted = fit_or_refuse(where, _fields(wanted), there, merge=merge)
+    fitted = fit_or_refuse(where, _fields(rows_schema), there, merge=merge)
     return Schema.from_json(json.dumps({"type": "struct", "fields": fitted.fields}))
 
 
-def add_missing(table: DeltaTable, wanted: Schema) -> bool:
+def add_missing(table: DeltaTable, rows_schema: Schema) -> bool:
     """Add the columns, and fields of structs, that the table lacks; says whether there were any.
 
     Its own commit: a batch that is then published, or refused, or tried again finds them there, null so far. Raises
     deltalake's own errors.
     """
     there = columns_of(table.schema())
-    missing = [field for field in wanted.fields if there.get(field.name) != columns_of(Schema([field]))[field.name]]
+    missing = [
+        field for field in rows_schema.fields if there.get(field.name) != columns_of(Schema([field]))[field.name]
+    ]
     if missing:
         table.alter.add_columns(missing)
     return bool(missing)
@@ -221,27 +223,27 @@ def newest_records(table: DeltaTable, most: int) -> list[Published]:
 
 def newest_of_each_query(table: DeltaTable) -> dict[str, Record]:
     """Return the newest record of each query whose rows are there, as far back as the table's history reaches."""
-    found: dict[str, Record] = {}
-    for record in _records(_standing(table.history())):
+    newest: dict[str, Record] = {}
+    for record in _records(_valid_commits(table.history())):
         if record.query is not None:
-            found.setdefault(record.query, record)
-    return found
+            newest.setdefault(record.query, record)
+    return newest
 
 
-def _standing(commits: Sequence[Mapping]) -> list[Mapping]:
+def _valid_commits(commits: Sequence[Mapping]) -> list[Mapping]:
     """The commits, the newest first, without those that a RESTORE took out; none behind one to a point in time."""
-    standing: list[Mapping] = []
+    valid: list[Mapping] = []
     seen_from: int | None = None
     for commit in commits:
         if seen_from is not None and commit["version"] > seen_from:
             continue
-        standing.append(commit)
+        valid.append(commit)
         if commit.get("operation") == "RESTORE":
             target = _restored_to(commit)
             if target is None:
                 break
             seen_from = target
-    return standing
+    return valid
 
 
 def _restored_to(commit: Mapping) -> int | None:
@@ -256,7 +258,7 @@ def _records(commits: Sequence[Mapping]) -> Iterator[Record]:
 
 def append(table: DeltaTable, files: Iterable[DeltaFile], record: Record, *, overwrite: bool) -> None:
     """Publish: files, application transaction and record in one commit; raises deltalake's own errors."""
-    staged = list(files)
+    file_list = list(files)
     actions = [
         AddAction(
             path=file.name,
@@ -266,15 +268,15 @@ def append(table: DeltaTable, files: Iterable[DeltaFile], record: Record, *, ove
             data_change=True,
             stats=file.stats,
         )
-        for file in staged
+        for file in file_list
     ]
     fence = []
     if record.query is not None and record.batch is not None:
         fence = [Transaction(record.query, record.batch)]
     metrics = {
-        "numFiles": str(len(staged)),
-        "numOutputRows": str(sum(file.rows for file in staged)),
-        "numOutputBytes": str(sum(file.size for file in staged)),
+        "numFiles": str(len(file_list)),
+        "numOutputRows": str(sum(file.rows for file in file_list)),
+        "numOutputBytes": str(sum(file.size for file in file_list)),
     }
     table.create_write_transaction(
         actions,

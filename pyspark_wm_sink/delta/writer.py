@@ -20,7 +20,7 @@ from pyspark_wm_sink.tables.rows import TableRows
 
 
 def delta_publication(
-    chosen: SinkOptions, target: DeltaTarget, rows: TableRows, *, overwrite: bool, errors: DeltaPublication | None
+    options: SinkOptions, target: DeltaTarget, rows: TableRows, *, overwrite: bool, errors: DeltaPublication | None
 ) -> DeltaPublication:
     """Return the publication of rows to a table that they fit; see `tables.rows.with_errors`."""
     place = _checked_place(target, rows.columns("a Delta table"), overwrite=overwrite)
@@ -38,7 +38,7 @@ def delta_publication(
             compares_content=rows.compares_content,
         ),
         mode=rows.mode,
-        guarantee=chosen.guarantee,
+        guarantee=options.guarantee,
         overwrite=overwrite,
         merge_schema=target.merge_schema,
         is_shared=target.is_shared,
@@ -59,18 +59,18 @@ class _Place:
 def _checked_place(target: DeltaTarget, columns: pa.Schema, *, overwrite: bool) -> _Place:
     """Refuse a table that these columns do not fit."""
     table = open_table(target.path, target.storage)
-    wanted = delta_schema(columns)
+    rows_schema = delta_schema(columns)
     by = target.partition_by
     if by is None:
         by = () if table is None else tuple(table.metadata().partition_columns)
     partition_by = check_columns(by, columns) if by else ()
     if table is None:
-        check_names(wanted)
+        check_names(rows_schema)
         check_may_write(target.path)
         check_no_foreign_files(target.path, target.storage)
         return _Place(schema=columns, partition_by=partition_by, indexed=indexed_columns(columns, partition_by, {}))
-    fitted = check_table(table, wanted, partition_by, merge=target.merge_schema, overwrite=overwrite)
-    same = columns_of(fitted) == columns_of(wanted)
+    fitted = check_table(table, rows_schema, partition_by, merge=target.merge_schema, overwrite=overwrite)
+    same = columns_of(fitted) == columns_of(rows_schema)
     schema = columns if same else arrow_schema(fitted)
     check_columns(partition_by, schema)
     rules = row_rules(table.schema(), schema, partition_by)

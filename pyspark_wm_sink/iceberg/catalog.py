@@ -57,8 +57,8 @@ def open_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
     failed = f"the {properties['type']} catalog {name} could not be opened"
     with explaining(failed, properties):
         file = _sqlite_file(failed, properties["uri"]) if properties["type"] == "sql" else None
-        found = None if file is None else file.stat()
-        return _connected(name, tuple(sorted(properties.items())), found and (found.st_dev, found.st_ino))
+        status = None if file is None else file.stat()
+        return _connected(name, tuple(sorted(properties.items())), status and (status.st_dev, status.st_ino))
 
 
 def _sqlite_file(failed: str, uri: str) -> Path | None:
@@ -132,13 +132,13 @@ def _secrets(properties: Mapping[str, str]) -> Iterator[str]:
 
 
 def _explained(failed: str, error: Exception, properties: Mapping[str, str]) -> KeyedwmError:
-    said = without_secrets(one_line(error), properties)
+    reason = without_secrets(one_line(error), properties)
     if isinstance(error, NotInstalledError | ModuleNotFoundError):
-        return OptionError(f"{failed}: {said}; install what this kind of catalog or store needs")
+        return OptionError(f"{failed}: {reason}; install what this kind of catalog or store needs")
     if isinstance(error, NO_LOGIN):
         return CatalogAccessError(
-            f"{failed}, because it got no login that it accepts ({said}): give options catalog.NAME"
+            f"{failed}, because it got no login that it accepts ({reason}): give options catalog.NAME"
         )
     if isinstance(error, ValueError) and not isinstance(error, UnicodeError):
-        return OptionError(f"{failed}: {said}")
-    return UnavailableError(f"{failed}: {said}")
+        return OptionError(f"{failed}: {reason}")
+    return UnavailableError(f"{failed}: {reason}")

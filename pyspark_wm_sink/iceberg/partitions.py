@@ -44,19 +44,19 @@ _SIZED = {"bucket": BucketTransform, "truncate": TruncateTransform}
 _UNITS = {"year": "Y", "month": "M", "day": "D", "hour": "h"}  # NumPy's, by the words of a transform
 _EXPECTED = "a column, or one of year(c), month(c), day(c), hour(c), bucket(N, c), truncate(N, c) is expected"
 
-_SHOWN = 64  # characters of a name or a value in a directory's name
+_NAME_CHARACTERS = 64  # characters of a name or a value in a directory's name
 
 PartitionValues = tuple[object, ...]
 
 
 def parse_term(term: str) -> tuple[str, Transform]:
     """Read one term of the option partitionBy as (column, transform); raises OptionError."""
-    found = _TERM.fullmatch(term)
-    if found is None:
+    match = _TERM.fullmatch(term)
+    if match is None:
         if "(" in term or ")" in term:
             raise wrong("partitionBy", term, _EXPECTED)
         return term, IdentityTransform()
-    name, size, column = found[1].lower(), found[2], found[3]
+    name, size, column = match[1].lower(), match[2], match[3]
     if size is None and name in _SPANS:
         return column, _SPANS[name]
     if size is not None and 0 < int(size) <= IntegerType.max and name in _SIZED:
@@ -153,14 +153,14 @@ def partitions_of(
 def directory_of(values: PartitionValues, spec: PartitionSpec, schema: Schema) -> str:
     """The partition in words, as the part of a file's address: each name and value cut to what file systems take."""
     parts = spec.partition_to_path(Record(*values), schema).split("/")
-    return "/".join("=".join(map(_cut, part.split("=", 1))) for part in parts)
+    return "/".join("=".join(map(_short_word, part.split("=", 1))) for part in parts)
 
 
-def _cut(word: str) -> str:
+def _short_word(word: str) -> str:
     """The first characters of a word in the encoding of addresses, none of them half."""
-    if len(word) <= _SHOWN:
+    if len(word) <= _NAME_CHARACTERS:
         return word
-    return quote_plus(unquote_plus(re.sub("%.?$", "", word[:_SHOWN]), errors="ignore"), safe="")
+    return quote_plus(unquote_plus(re.sub("%.?$", "", word[:_NAME_CHARACTERS]), errors="ignore"), safe="")
 
 
 def _transformed(rows: pa.Table, field: PartitionField, schema: Schema) -> pa.ChunkedArray:
@@ -175,16 +175,16 @@ def _transformed(rows: pa.Table, field: PartitionField, schema: Schema) -> pa.Ch
     if isinstance(field.transform, TruncateTransform) and pa.types.is_integer(column.type):
         numbers = column.cast(pa.int64()).fill_null(0).to_numpy()
         return pa.chunked_array([pa.array(numbers - numbers % field.transform.width, mask=_nulls(column))])
-    found = field.transform.pyarrow_transform(source.field_type)(column)
-    return found if isinstance(found, pa.ChunkedArray) else pa.chunked_array([found])
+    values = field.transform.pyarrow_transform(source.field_type)(column)
+    return values if isinstance(values, pa.ChunkedArray) else pa.chunked_array([values])
 
 
 def _units(times: pa.Array, unit: str) -> pa.Array:
     """Years, months, days or hours since 1970, rounded down: PyIceberg's compiled transforms are wrong before 1970."""
     is_date = pa.types.is_date(times.type)
     numbers = times.view(pa.int32() if is_date else pa.int64()).cast(pa.int64()).fill_null(0).to_numpy()
-    found = numbers.view("M8[D]" if is_date else "M8[us]").astype(f"M8[{unit}]").view(np.int64)
-    return pa.array(found, mask=_nulls(times))
+    units = numbers.view("M8[D]" if is_date else "M8[us]").astype(f"M8[{unit}]").view(np.int64)
+    return pa.array(units, mask=_nulls(times))
 
 
 def _nulls(column: pa.Array) -> np.ndarray:
@@ -212,19 +212,21 @@ def _checked(field: PartitionField, schema: Schema, value: pa.Scalar, rows: pa.T
         return None
     source = schema.find_field(field.source_id)
     kind = field.transform.result_type(source.field_type)
-    found = partition_record_value(field, _raw(value), schema)
-    if isinstance(kind, DecimalType) and len(found.as_tuple().digits) > kind.precision:
-        raise OverflowError(f"{found} is more than {kind} can hold")
+    record_value = partition_record_value(field, _raw(value), schema)
+    if isinstance(kind, DecimalType) and len(record_value.as_tuple().digits) > kind.precision:
+        raise OverflowError(f"{record_value} is more than {kind} can hold")
     if pa.types.is_int64(value.type) and not isinstance(field.transform, IdentityTransform):
         limits = LongType if isinstance(kind, LongType) else IntegerType
-        is_wrapped = isinstance(field.transform, TruncateTransform) and found > rows.column(source.name)[0].as_py()
-        if is_wrapped or not limits.min <= found <= limits.max:
+        is_wrapped = (
+            isinstance(field.transform, TruncateTransform) and record_value > rows.column(source.name)[0].as_py()
+        )
+        if is_wrapped or not limits.min <= record_value <= limits.max:
             raise OverflowError(f"its partition is beyond the numbers that {kind} can hold")
     try:
-        field.transform.to_human_string(source.field_type, found)  # PyIceberg's commit asks for these words
+        field.transform.to_human_string(source.field_type, record_value)  # PyIceberg's commit asks for these words
     except OverflowError:
         raise OverflowError("PyIceberg writes only the years 1 to 9999 as such partitions") from None
-    return found
+    return record_value
 
 
 def _raw(value: pa.Scalar) -> object:

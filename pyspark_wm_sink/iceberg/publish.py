@@ -16,10 +16,10 @@ from pyspark_wm_sink.iceberg.catalog import NO_LOGIN, CatalogAccessError, open_t
 from pyspark_wm_sink.iceberg.partitions import has_lost_source
 from pyspark_wm_sink.iceberg.schema import changed_field
 from pyspark_wm_sink.iceberg.stage import IcebergFile, IcebergStagePlan
-from pyspark_wm_sink.tables.publication import CurrentTable, Publication, TableWords
+from pyspark_wm_sink.tables.publication import CurrentTable, Publication, TableMessages
 from pyspark_wm_sink.tables.stage import StagedFile
 
-_WORDS = TableWords(
+_MESSAGES = TableMessages(
     kind="Iceberg table",
     place="the table's location",
     restored="rolled back to an older snapshot",
@@ -39,7 +39,7 @@ class IcebergPublication(Publication):
 
     conflicts: ClassVar = (iceberg.ConflictError, iceberg.RefusedError)
     failures: ClassVar = (iceberg.AppendError, OSError)
-    words: ClassVar = _WORDS
+    messages: ClassVar = _MESSAGES
     attempts: ClassVar = 40
     pause_s: ClassVar = 0.02
 
@@ -94,9 +94,9 @@ class CurrentIceberg(CurrentTable):
         """Whether the branch was rolled back behind this query's newest batch."""
         return iceberg.is_rolled_back_behind(self._table, query, self._how.branch)
 
-    def is_after(self, seen: CurrentIceberg) -> bool:
+    def is_after(self, other: CurrentIceberg) -> bool:
         """Whether the table has another state."""
-        return self._table.metadata_location != seen._table.metadata_location
+        return self._table.metadata_location != other._table.metadata_location
 
     def newest_commit(self) -> str:
         """The newest snapshot, in words."""
@@ -135,16 +135,16 @@ class CurrentIceberg(CurrentTable):
 
     def append(self, files: Sequence[StagedFile], record: Record) -> None:
         """Publish as one snapshot."""
-        staged = [file for file in files if isinstance(file, IcebergFile)]
+        iceberg_files = [file for file in files if isinstance(file, IcebergFile)]
         try:
-            iceberg.append(self._table, staged, record, branch=self._how.branch, overwrite=self._how.overwrite)
+            iceberg.append(self._table, iceberg_files, record, branch=self._how.branch, overwrite=self._how.overwrite)
         except (iceberg.ConflictError, iceberg.RefusedError, iceberg.AppendError) as error:
-            said = without_secrets(str(error), self._how.catalog)
+            reason = without_secrets(str(error), self._how.catalog)
             if isinstance(error.__cause__, NO_LOGIN):
                 raise CatalogAccessError(
-                    f"{self.where} could not be written, because its catalog got no login that it accepts ({said}): "
+                    f"{self.where} could not be written, because its catalog got no login that it accepts ({reason}): "
                     f"give options catalog.NAME"
                 ) from None
-            if said == str(error):
+            if reason == str(error):
                 raise
-            raise type(error)(said) from None
+            raise type(error)(reason) from None

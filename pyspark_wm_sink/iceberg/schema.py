@@ -24,7 +24,7 @@ from pyiceberg.types import (
 )
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from pyspark_wm_sink.tables.fitting import Fields
+from pyspark_wm_sink.tables.schema_check import Fields
 
 # By the names that Iceberg and Spark have for the same type.
 _SPARK_NAMES = {"int": "integer"}
@@ -128,29 +128,29 @@ def _joined(here: pa.Field, there: pa.Field) -> pa.Field:
     return there
 
 
-def changed_field(staged: Schema, table: Schema) -> str | None:
+def changed_field(files_schema: Schema, table: Schema) -> str | None:
     """Name the first field that staged files hold and the table lacks, or has as a type that cannot read them."""
-    for field in staged.fields:
+    for field in files_schema.fields:
         now = next((one for one in table.fields if one.field_id == field.field_id), None)
         if now is None or not _reads(now, field):
             return field.name
-    new = {field.field_id for field in staged.fields}
+    new = {field.field_id for field in files_schema.fields}
     return next((one.name for one in table.fields if one.required and one.field_id not in new), None)
 
 
-def _reads(now: NestedField, staged: NestedField) -> bool:
+def _reads(now: NestedField, file_field: NestedField) -> bool:
     """Whether values of a staged field are read as those of the table's field of the same id."""
-    if now.required and not staged.required:
+    if now.required and not file_field.required:
         return False
-    if isinstance(now.field_type, PrimitiveType) or isinstance(staged.field_type, PrimitiveType):
-        return now.field_type == staged.field_type
-    if type(now.field_type) is not type(staged.field_type):
+    if isinstance(now.field_type, PrimitiveType) or isinstance(file_field.field_type, PrimitiveType):
+        return now.field_type == file_field.field_type
+    if type(now.field_type) is not type(file_field.field_type):
         return False
     fields = {field.field_id: field for field in _inside(now.field_type)}
-    held = {field.field_id: field for field in _inside(staged.field_type)}
-    if any(field.required and number not in held for number, field in fields.items()):
+    by_id = {field.field_id: field for field in _inside(file_field.field_type)}
+    if any(field.required and number not in by_id for number, field in fields.items()):
         return False
-    return all(number in fields and _reads(fields[number], one) for number, one in held.items())
+    return all(number in fields and _reads(fields[number], one) for number, one in by_id.items())
 
 
 def _inside(kind: IcebergType) -> Sequence[NestedField]:

@@ -169,19 +169,19 @@ def _codec(properties: Mapping[str, str]) -> str:
 
 def _metrics(footer: pq.FileMetaData, plan: IcebergStagePlan) -> dict[str, Any]:
     """Counts and bounds of each column, as the table's properties ask for; none of floats."""
-    wanted = compute_statistics_plan(plan.columns, dict(plan.properties))
-    without_floats = _limited(wanted, _FLOATS, MetricModeTypes.NONE)
+    collectors = compute_statistics_plan(plan.columns, dict(plan.properties))
+    without_floats = _limited(collectors, _FLOATS, MetricModeTypes.NONE)
     paths = parquet_path_to_id_mapping(plan.columns)
     try:
-        found = data_file_statistics_from_parquet_metadata(footer, without_floats, paths)
+        statistics = data_file_statistics_from_parquet_metadata(footer, without_floats, paths)
     except (OverflowError, ValueError):  # a time beyond the years 1 to 9999, which Python cannot hold
-        counted = _limited(without_floats, _TIMES, MetricModeTypes.COUNTS)
-        found = data_file_statistics_from_parquet_metadata(footer, counted, paths)
+        count_only = _limited(without_floats, _TIMES, MetricModeTypes.COUNTS)
+        statistics = data_file_statistics_from_parquet_metadata(footer, count_only, paths)
     for number in _without_bounds(footer, paths):
-        found.column_aggregates.pop(number, None)
-    for one in found.column_aggregates.values():
+        statistics.column_aggregates.pop(number, None)
+    for one in statistics.column_aggregates.values():
         _leave_out_odd_text(one)
-    return found.to_serialized_dict()
+    return statistics.to_serialized_dict()
 
 
 def _without_bounds(footer: pq.FileMetaData, paths: Mapping[str, int]) -> Iterator[int]:
@@ -192,8 +192,8 @@ def _without_bounds(footer: pq.FileMetaData, paths: Mapping[str, int]) -> Iterat
     for at in range(footer.num_row_groups):
         group = footer.row_group(at)
         for column in map(group.column, range(group.num_columns)):
-            found = column.statistics
-            if found is None or (found.num_values and not found.has_min_max):
+            statistics = column.statistics
+            if statistics is None or (statistics.num_values and not statistics.has_min_max):
                 yield paths[column.path_in_schema]
 
 
@@ -207,9 +207,9 @@ def _leave_out_odd_text(bounds: StatsAggregator) -> None:
 
 
 def _limited(
-    wanted: Mapping[int, StatisticsCollector], kinds: tuple[type[IcebergType], ...], mode: MetricModeTypes
+    collectors: Mapping[int, StatisticsCollector], kinds: tuple[type[IcebergType], ...], mode: MetricModeTypes
 ) -> dict[int, StatisticsCollector]:
     return {
         name: dataclasses.replace(one, mode=MetricsMode(mode)) if isinstance(one.iceberg_type, kinds) else one
-        for name, one in wanted.items()
+        for name, one in collectors.items()
     }

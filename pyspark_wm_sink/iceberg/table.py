@@ -55,9 +55,9 @@ class RefusedError(Exception):
 
 def published(table: Table, query: str, branch: str) -> Record | None:
     """Return this query's newest record on the branch, by the table's property, or by a snapshot if that is gone."""
-    found = table.properties.get(_property(query, branch))
-    if found is not None:
-        return _read(found)[0]
+    property_text = table.properties.get(_property(query, branch))
+    if property_text is not None:
+        return _read(property_text)[0]
     return next((one for one in map(_of(query), _ancestors(table, branch)) if one is not None), None)
 
 
@@ -71,7 +71,7 @@ def record_of(table: Table, query: str, batch: int, branch: str) -> Record | Non
 
 def newest_of_each_query(table: Table, branch: str) -> dict[str, Record]:
     """Return the newest record of each query that wrote to the branch and whose rows are on it."""
-    found: dict[str, Record] = {}
+    newest: dict[str, Record] = {}
     start = _property("", branch)
     for name, text in sorted(table.properties.items()):
         query = name.removeprefix(start)
@@ -81,8 +81,8 @@ def newest_of_each_query(table: Table, branch: str) -> dict[str, Record]:
         if is_rolled_back_behind(table, query, branch):
             record = next(filter(None, map(_of(query), _ancestors(table, branch))), None)
         if record is not None:
-            found[query] = record
-    return found
+            newest[query] = record
+    return newest
 
 
 def newest_records(table: Table, branch: str, most: int) -> list[Published]:
@@ -90,17 +90,21 @@ def newest_records(table: Table, branch: str, most: int) -> list[Published]:
 
     Of a query whose snapshots have all expired the one that the table's property keeps.
     """
-    found: list[Published] = []
+    records: list[Published] = []
     for at in _ancestors(table, branch):
-        if len(found) == most:
+        if len(records) == most:
             break
         text = _text(at)
         if text is not None:
-            found.append(Published(at.snapshot_id, at.timestamp_ms, Record.from_json(text)))
-    seen = {one.record.query for one in found}
-    kept = (_read(text) for name, text in table.properties.items() if name.startswith(_property("", branch)))
-    expired = [Published(snapshot_id, None, record) for record, snapshot_id, _ in kept if record.query not in seen]
-    return [*(expired if len(found) < most else ()), *reversed(found)]
+            records.append(Published(at.snapshot_id, at.timestamp_ms, Record.from_json(text)))
+    queries = {one.record.query for one in records}
+    from_properties = (_read(text) for name, text in table.properties.items() if name.startswith(_property("", branch)))
+    expired = [
+        Published(snapshot_id, None, record)
+        for record, snapshot_id, _ in from_properties
+        if record.query not in queries
+    ]
+    return [*(expired if len(records) < most else ()), *reversed(records)]
 
 
 def holds_attempt(table: Table, attempt: str) -> bool:
@@ -132,9 +136,13 @@ def newest_commit(table: Table, branch: str) -> str:
     newest = table.snapshot_by_name(branch)
     if newest is None:
         return f"one that left branch {branch} without a snapshot"
-    said = newest.summary
-    did = "an unknown operation" if said is None else said.operation.value
-    engine = "an unknown engine" if said is None else said.additional_properties.get("engine-name", "an unknown engine")
+    summary = newest.summary
+    did = "an unknown operation" if summary is None else summary.operation.value
+    engine = (
+        "an unknown engine"
+        if summary is None
+        else summary.additional_properties.get("engine-name", "an unknown engine")
+    )
     return f"snapshot {newest.snapshot_id} ({did} by {engine})"
 
 
@@ -147,8 +155,8 @@ def append(table: Table, files: Sequence[IcebergFile], record: Record, *, branch
     try:
         _commit(table, files, record, branch=branch, overwrite=overwrite)
     except Exception as error:
-        said = str(error) if isinstance(error, _UnwritableError) else f"{type(error).__name__}: {error}"
-        raise _kind_of(error)(said) from error
+        reason = str(error) if isinstance(error, _UnwritableError) else f"{type(error).__name__}: {error}"
+        raise _kind_of(error)(reason) from error
 
 
 def _kind_of(error: Exception) -> type[Exception]:
@@ -196,7 +204,9 @@ def _prepared(
     producer.commit()
     if record.query is not None:
         sequence = metadata.next_sequence_number()
-        transaction.set_properties({_property(record.query, branch): _written(text, producer.snapshot_id, sequence)})
+        transaction.set_properties(
+            {_property(record.query, branch): _property_text(text, producer.snapshot_id, sequence)}
+        )
     requirements = (
         *transaction._requirements,  # noqa: SLF001 - as is the next
         AssertTableUUID(uuid=metadata.table_uuid),
@@ -208,8 +218,8 @@ def _prepared(
 
 def _joins_manifests(table: Table) -> bool:
     """Whether a commit joins manifests, as the table asks; not those with floats, which it would write rounded."""
-    asked = property_as_bool(table.properties, TableProperties.MANIFEST_MERGE_ENABLED, False)  # noqa: FBT003 - PyIceberg's
-    return asked and not has_float_partitions(table.metadata)
+    is_enabled = property_as_bool(table.properties, TableProperties.MANIFEST_MERGE_ENABLED, False)  # noqa: FBT003 - PyIceberg's
+    return is_enabled and not has_float_partitions(table.metadata)
 
 
 def _with_retention(update: TableUpdate, metadata: TableMetadata) -> TableUpdate:
@@ -232,8 +242,8 @@ class _Uncopied(Transaction):
 
 
 def _head(table: Table, branch: str) -> int | None:
-    found = table.snapshot_by_name(branch)
-    return None if found is None else found.snapshot_id
+    snapshot = table.snapshot_by_name(branch)
+    return None if snapshot is None else snapshot.snapshot_id
 
 
 def _data_file(file: IcebergFile, spec_id: int) -> DataFile:
@@ -255,7 +265,7 @@ def _property(query: str, branch: str) -> str:
     return f"{METADATA_KEY}.{branch}.{query}"
 
 
-def _written(record: str, snapshot_id: int, sequence: int) -> str:
+def _property_text(record: str, snapshot_id: int, sequence: int) -> str:
     """The value of the property: the record, and the snapshot that holds it too."""
     value = {"version": VERSION, "record": record, "snapshot-id": snapshot_id, "sequence-number": sequence}
     return json.dumps(value, sort_keys=True, separators=(",", ":"))

@@ -26,10 +26,10 @@ from pyspark_wm_sink.iceberg.schema import file_columns, rows_fields, table_fiel
 from pyspark_wm_sink.iceberg.stage import IcebergStagePlan, check_properties
 from pyspark_wm_sink.options.iceberg_target import IcebergTarget
 from pyspark_wm_sink.options.sink_options import SinkOptions
-from pyspark_wm_sink.tables.fitting import fit, fit_or_refuse, never_null_inside
 from pyspark_wm_sink.tables.library_errors import one_line
 from pyspark_wm_sink.tables.row_rules import RowRules
 from pyspark_wm_sink.tables.rows import TableRows
+from pyspark_wm_sink.tables.schema_check import fit, fit_or_refuse, never_null_inside
 
 _VERSIONS = (1, 2)
 # Each commit writes the table's metadata anew: without this a stream would leave a file a batch for good.
@@ -37,23 +37,23 @@ _OF_NEW_TABLES = {"write.metadata.delete-after-commit.enabled": "true"}
 
 
 def iceberg_publication(
-    chosen: SinkOptions, target: IcebergTarget, rows: TableRows, *, overwrite: bool, errors: IcebergPublication | None
+    options: SinkOptions, target: IcebergTarget, rows: TableRows, *, overwrite: bool, errors: IcebergPublication | None
 ) -> IcebergPublication:
     """Return the publication of rows to a table that they fit; see `tables.rows.with_errors`."""
     columns = rows.columns("an Iceberg table")
     table = open_table(target.name, target.catalog_name, target.catalog)
     if table is None:
         table = _created(target, columns)
-    table = _fitting(target, table, columns)
+    table = _checked_table(target, table, columns)
     _require_branch(target, table)
     if overwrite and has_float_partitions(table.metadata):
         raise InputError(
             f"output mode complete: the Iceberg table {target.name} is, or was, partitioned by floats, by which "
             f"PyIceberg {pyiceberg_version} does not find the files that a batch replaces: write to another table"
         )
-    written = written_schema(table.schema(), columns.names)
+    file_schema = written_schema(table.schema(), columns.names)
     try:
-        check_properties(table.properties, written)
+        check_properties(table.properties, file_schema)
     except ValueError as error:
         raise InputError(
             f"the Iceberg table {target.name} has a wrong property ({one_line(error)}): correct it, or remove it"
@@ -65,20 +65,20 @@ def iceberg_publication(
             uuid=str(table.metadata.table_uuid),
             files=dict(table.io.properties),
             properties={name: value for name, value in table.properties.items() if name.startswith("write.")},
-            columns=written,
+            columns=file_schema,
             spec=table.spec(),
-            schema=file_columns(written),
+            schema=file_columns(file_schema),
             has_control=rows.has_control,
             inline=rows.inline,
             has_offsets=rows.has_offsets,
             compares_content=rows.compares_content,
-            rules=RowRules(never_null=tuple(field.name for field in written.fields if field.required)),
+            rules=RowRules(never_null=tuple(field.name for field in file_schema.fields if field.required)),
         ),
         catalog_name=target.catalog_name,
         catalog=target.catalog,
         branch=target.branch,
         mode=rows.mode,
-        guarantee=chosen.guarantee,
+        guarantee=options.guarantee,
         overwrite=overwrite,
         is_shared=target.is_shared,
         errors=errors,
@@ -140,7 +140,7 @@ def _check_column(name: str, columns: pa.Schema) -> None:
         raise OptionError(f"option partitionBy: the rows have no column {name} ({', '.join(columns.names)})")
 
 
-def _fitting(target: IcebergTarget, table: Table, columns: pa.Schema) -> Table:
+def _checked_table(target: IcebergTarget, table: Table, columns: pa.Schema) -> Table:
     """Refuse a table that these columns do not fit; with mergeSchema those that it lacks are added first."""
     where = f"the Iceberg table {target.name}"
     if table.format_version not in _VERSIONS:
@@ -149,11 +149,11 @@ def _fitting(target: IcebergTarget, table: Table, columns: pa.Schema) -> Table:
             f"write to a table of format version 2"
         )
     terms = spec_terms(table.spec(), table.schema())
-    wanted = None if target.partition_by is None else canonical(target.partition_by)
-    if wanted not in {None, terms}:
+    option_terms = None if target.partition_by is None else canonical(target.partition_by)
+    if option_terms not in {None, terms}:
         raise InputError(
             f"{where} is partitioned by {', '.join(terms) or 'nothing'}, option partitionBy says "
-            f"{', '.join(wanted or ())}: leave the option out, or write to another table"
+            f"{', '.join(option_terms or ())}: leave the option out, or write to another table"
         )
     here, there = rows_fields(columns), table_fields(table.schema())
     fit_or_refuse(where, here, there, merge=target.merge_schema)

@@ -119,15 +119,15 @@ def _ledger(settings: Mapping[str, str]) -> Path | str | None:
     """Return where the ledger is: as given, or under the checkpoint where files can be written as it needs them."""
     if "ledger" in settings:
         refuse_login_in("option ledger", settings["ledger"].strip())
-        found = _place(settings["ledger"].strip())
-        if found is None:
+        place = _place(settings["ledger"].strip())
+        if place is None:
             raise wrong(
                 "ledger", settings["ledger"],
                 f"a directory is expected that the driver can write durably, or an address of {', '.join(SCHEMES)}",
             )  # fmt: skip
-        if isinstance(found, Path):
-            _check_directory(settings["ledger"].strip(), found)
-        return found
+        if isinstance(place, Path):
+            _check_directory(settings["ledger"].strip(), place)
+        return place
     refuse_login_in("option checkpointLocation", settings.get("checkpointlocation", "").strip())
     checkpoint = _place(settings.get("checkpointlocation", "").strip())
     if isinstance(checkpoint, str):
@@ -135,17 +135,17 @@ def _ledger(settings: Mapping[str, str]) -> Path | str | None:
     return None if checkpoint is None else checkpoint / "keyedwm"
 
 
-def _check_directory(text: str, found: Path) -> None:
+def _check_directory(text: str, directory: Path) -> None:
     """Refuse a place that is another one after a restart, or no directory: tasks would have written already."""
     if not text.startswith(("/", "file:")):
         raise wrong(
             "ledger", text,
-            f"it would be {found}, which a driver that starts in another working directory does not find: an absolute "
-            "path is expected",
+            f"it would be {directory}, which a driver that starts in another working directory does not find: an "
+            "absolute path is expected",
         )  # fmt: skip
     if "\0" in text:
         raise wrong("ledger", text, "a path has no NUL character")
-    if (file := file_in_the_way(found)) is not None:
+    if (file := file_in_the_way(directory)) is not None:
         raise wrong("ledger", text, f"{file} is a file, a directory is expected")
 
 

@@ -115,9 +115,9 @@ class LocalFiles:
             self.directory.mkdir(mode=_DIRECTORY_MODE, exist_ok=True)
         # A link of another user would lead to any directory of ours, and be led elsewhere later.
         _check_owner(self.directory, self.directory.lstat())
-        found = self.directory.stat()
-        _check_owner(self.directory, found)
-        if stat.S_IMODE(found.st_mode) & _OTHERS:
+        status = self.directory.stat()
+        _check_owner(self.directory, status)
+        if stat.S_IMODE(status.st_mode) & _OTHERS:
             self.directory.chmod(_DIRECTORY_MODE)
 
     def names(self) -> list[str]:
@@ -229,8 +229,8 @@ class RemoteFiles:
 
         files, place = self._opened()
         with self._reading():
-            found = files.get_file_info(FileSelector(place, allow_not_found=True))
-        there = {info.base_name for info in found if info.is_file}
+            infos = files.get_file_info(FileSelector(place, allow_not_found=True))
+        there = {info.base_name for info in infos if info.is_file}
         return sorted({name.removeprefix(".") for name in there if not name.endswith(_GROWING)})
 
     def read(self, name: str) -> str | None:
@@ -322,11 +322,11 @@ def _delete(files: FileSystem, path: str) -> None:
         files.delete_file(path)
 
 
-def _check_owner(path: Path, found: os.stat_result) -> None:
+def _check_owner(path: Path, status: os.stat_result) -> None:
     """Refuse a ledger of another user, who could hold its lock or replace its files."""
-    if found.st_uid not in {os.geteuid(), 0}:
+    if status.st_uid not in {os.geteuid(), 0}:
         raise InputError(
-            f"{path} belongs to user {found.st_uid}, and this process runs as user {os.geteuid()}: give the query a "
+            f"{path} belongs to user {status.st_uid}, and this process runs as user {os.geteuid()}: give the query a "
             f"ledger directory that its own user creates"
         )
 

@@ -37,8 +37,8 @@ def _as_kept(field: StructField) -> StructField:
     kind = field.dataType
     if field.name != CONTROL or not isinstance(kind, StructType) or tuple(kind.fieldNames()) != CONTROL_FIELDS:
         return field
-    kept = [part for part in kind.fields if part.name in CONTROL_FIELDS_1]
-    return StructField(field.name, StructType(kept), field.nullable, field.metadata)
+    parts = [part for part in kind.fields if part.name in CONTROL_FIELDS_1]
+    return StructField(field.name, StructType(parts), field.nullable, field.metadata)
 
 
 def _column(field: StructField, table: str) -> pa.Field:
@@ -56,7 +56,7 @@ def _unsupported_part(kind: DataType) -> DataType | None:
     """Return the first part of a type that Spark's Arrow writer does not pass on, or passes on as another type."""
     if kind.typeName() in _UNSUPPORTED or (isinstance(kind, StructType) and not kind.fields):
         return kind
-    return next((found for part in _parts(kind) if (found := _unsupported_part(part)) is not None), None)
+    return next((inner for part in _parts(kind) if (inner := _unsupported_part(part)) is not None), None)
 
 
 def _parts(kind: DataType) -> list[DataType]:

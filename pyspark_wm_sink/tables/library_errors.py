@@ -15,8 +15,8 @@ _VALUE = re.compile(r'(failed to parse|invalid value:?) "[^"]*"', re.IGNORECASE)
 def one_line(error: BaseException) -> str:
     """Return a library error's message: its first line and the causes that are listed below, without the stack."""
     first, *more = (str(error).strip() or type(error).__name__).splitlines()
-    said = ": ".join([first.strip(), *(_CAUSE.sub("", line) for line in more if _CAUSE.match(line))])
-    return _without_values(said)
+    summary = ": ".join([first.strip(), *(_CAUSE.sub("", line) for line in more if _CAUSE.match(line))])
+    return _without_values(summary)
 
 
 def shown_cause(error: BaseException) -> BaseException | None:

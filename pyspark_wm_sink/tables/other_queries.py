@@ -35,10 +35,10 @@ def check_reads_nothing_again(
     unknown = []
     # Of queries that each began behind the one before the last one says where to begin.
     for name, record in sorted(others.items(), key=lambda item: -sum((item[1].ends() or {}).values())):
-        said = _reads_again(record, report)
-        if said is not None:
-            _refuse(f"{where} holds what query {name} wrote of {said}, which are there twice if that query wrote them",
-                    record, may_refuse=may_refuse)  # fmt: skip
+        overlap = _reads_again(record, report)
+        if overlap is not None:
+            _refuse(f"{where} holds what query {name} wrote of {overlap}, which are there twice if that query wrote "
+                    "them", record, may_refuse=may_refuse)  # fmt: skip
             return
         if not _is_known(record, report):
             unknown.append(name)

@@ -17,7 +17,7 @@ from pyspark_wm_sink.tables.stage import StagedFile, StagePlan
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TableWords:
+class TableMessages:
     """The words of messages for a format of tables.
 
     forgotten: why a table may know no batch of a query that wrote to it, None if only one that was made again does not.
@@ -50,7 +50,7 @@ class CurrentTable(ABC):
     def newest_of_each_query(self) -> Mapping[str, Record]:
         """The newest record of each query whose rows are in the table now, as far back as it holds them."""
 
-    def standing(self, query: str) -> Record | None:
+    def newest_of(self, query: str) -> Record | None:
         """The newest record of a query whose rows are in the table now, None if the table does not tell."""
         return self.newest_of_each_query().get(query)
 
@@ -63,7 +63,7 @@ class CurrentTable(ABC):
         """Whether the table holds an older version again, without rows of this query's newest record."""
 
     @abstractmethod
-    def is_after(self, seen: Any) -> bool:
+    def is_after(self, other: Any) -> bool:
         """Whether a commit came after the moment at which the other was read."""
 
     @abstractmethod
@@ -99,7 +99,7 @@ class Publication(ABC):
 
     conflicts: ClassVar[tuple[type[Exception], ...]]  # of an append that another commit came before
     failures: ClassVar[tuple[type[Exception], ...]]  # of one that may have happened all the same
-    words: ClassVar[TableWords]
+    messages: ClassVar[TableMessages]
     attempts: ClassVar[int] = 10  # to come before other writers
     pause_s: ClassVar[float] = 0.0  # between two attempts at first, then longer ones
 

@@ -72,11 +72,11 @@ def _nothing_left(*commits: _Commit) -> Iterator[None]:
 
 
 def _lowest(begins: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    found: dict[str, int] = {}
+    lowest: dict[str, int] = {}
     for of_task in begins:
         for channel, offset in of_task.items():
-            found[channel] = min(offset, found.get(channel, offset))
-    return found
+            lowest[channel] = min(offset, lowest.get(channel, offset))
+    return lowest
 
 
 class _Commit:
@@ -153,15 +153,15 @@ class _Commit:
             _log.warning("%s: %d watermark regressions ignored (at-least-once)", self._name, record.ignored)
         return True
 
-    def _is_conflict(self, error: Exception, seen: CurrentTable) -> bool:
+    def _is_conflict(self, error: Exception, table: CurrentTable) -> bool:
         """Return False, for another try, if another writer has committed meanwhile; else the error is not of one."""
         now = self._how.open()
-        if now is None or now.is_after(seen):
+        if now is None or now.is_after(table):
             self._came_before = "one that deleted the table" if now is None else now.newest_commit()
             return False
         if self._how.is_refusal(error):
             raise InputError(
-                f"{self._name} could not be published, because {seen.where} does not take it: {one_line(error)}"
+                f"{self._name} could not be published, because {table.where} does not take it: {one_line(error)}"
             ) from shown_cause(error)
         self._resolve_failed_append(error)
         return True
@@ -174,7 +174,7 @@ class _Commit:
         if absent:
             raise InputError(
                 f"{len(absent)} of {len(self._files)} files that the tasks staged are not in the table's directory "
-                f"{stage.local_directory} on the driver, {absent[0]} is one: {self._how.words.place} "
+                f"{stage.local_directory} on the driver, {absent[0]} is one: {self._how.messages.place} "
                 f"is a local directory, so executors on other hosts wrote to their own (use a file system that all "
                 f"hosts share), or the directory was removed after they wrote (start the query again)"
             )
@@ -231,7 +231,7 @@ class _Commit:
             report,
             where,
             self._how.guarantee,
-            lambda: begin_behind(Published.of(table.standing(query)), plan, "table"),
+            lambda: begin_behind(Published.of(table.newest_of(query)), plan, "table"),
         )
         self._discard()  # the batch is another attempt's, so no commit can ever name these files
         return True
@@ -241,11 +241,11 @@ class _Commit:
         failures: tuple[type[Exception], ...] = (KeyedwmError, *self._how.failures)
         try:
             table = self._how.open()
-            found = table is not None and table.holds_attempt(self._report.attempt)
+            holds_attempt = table is not None and table.holds_attempt(self._report.attempt)
         except failures as unreadable:
             _log.warning("%s: whether its append happened cannot be read: %s", self._name, one_line(unreadable))
-            found = False
-        if not found:
+            holds_attempt = False
+        if not holds_attempt:
             raise UnavailableError(
                 f"{self._name} could not be published to the table {self._how.stage.place}: {one_line(error)}"
             ) from shown_cause(error)
@@ -272,32 +272,32 @@ def _check_lacks_nothing(how: Publication, report: BatchReport, table: CurrentTa
     query, batch = report.query, report.batch
     if query is None or not batch or how.guarantee is not Guarantee.EXACTLY_ONCE:
         return
-    place, words = how.stage.place, how.words
+    place, messages = how.stage.place, how.messages
     if table is None:
         raise InputError(
-            f"there is no {words.kind} at {place}, but batch {batch} of query {query} follows batches that "
+            f"there is no {messages.kind} at {place}, but batch {batch} of query {query} follows batches that "
             f"were written before: the table was deleted or moved; restore it, or start with a new checkpoint and "
             f"{FROM_THE_BEGINNING}, or create an empty table there"
-            f"{'' if words.forgotten else ', and start once with guarantee=at-least-once,'} to go on without the rows "
-            f"of the earlier batches"
+            f"{'' if messages.forgotten else ', and start once with guarantee=at-least-once,'} to go on without the "
+            "rows of the earlier batches"
         )
-    if before is None and words.forgotten is None:
+    if before is None and messages.forgotten is None:
         raise InputError(
-            f"the {words.kind} {place} has no batch of query {query}, and now comes batch {batch}: it was dropped and "
-            f"created again; restore it, or start with a new checkpoint and {FROM_THE_BEGINNING}, or, to go on "
+            f"the {messages.kind} {place} has no batch of query {query}, and now comes batch {batch}: it was dropped "
+            f"and created again; restore it, or start with a new checkpoint and {FROM_THE_BEGINNING}, or, to go on "
             f"without the rows of earlier batches, start the query once with guarantee=at-least-once"
         )
     if before is None:
         _log.warning(
             "the %s %s has no batch of query %s, and now comes batch %d: it was made again, or %s; the query goes on "
-            "in it, without the rows of earlier batches if it was made again", words.kind, place, query, batch,
-            words.forgotten,
+            "in it, without the rows of earlier batches if it was made again", messages.kind, place, query, batch,
+            messages.forgotten,
         )  # fmt: skip
     elif before < batch - 1:
         raise InputError(
-            f"the newest batch of query {query} in the {words.kind} {place} is {before}, and now comes batch "
+            f"the newest batch of query {query} in the {messages.kind} {place} is {before}, and now comes batch "
             f"{batch}: the table was restored to an older version, or replaced; restore the version that holds batch "
-            f"{batch - 1}, or {new_checkpoint(Published.of(table.standing(query)), report.plan, 'table')}"
+            f"{batch - 1}, or {new_checkpoint(Published.of(table.newest_of(query)), report.plan, 'table')}"
         )
 
 
@@ -305,9 +305,9 @@ def _check_not_restored(how: Publication, report: BatchReport, query: str, table
     """Refuse a table that was taken back behind batches of this query, unless each batch replaces all rows anyway."""
     if how.guarantee is not Guarantee.EXACTLY_ONCE or how.overwrite or not table.is_restored_behind(query):
         return
-    way_on = new_checkpoint(Published.of(table.standing(query)), report.plan, "table")
+    way_on = new_checkpoint(Published.of(table.newest_of(query)), report.plan, "table")
     raise InputError(
-        f"{table.where} was {how.words.restored} after the newest batch of query {query}, and now comes batch "
-        f"{report.batch}: {how.words.undo}, or {way_on}, or, to go on without the rows that were taken out, start the "
-        f"query once with guarantee=at-least-once"
+        f"{table.where} was {how.messages.restored} after the newest batch of query {query}, and now comes batch "
+        f"{report.batch}: {how.messages.undo}, or {way_on}, or, to go on without the rows that were taken out, start "
+        "the query once with guarantee=at-least-once"
     )

@@ -43,8 +43,8 @@ class RowRules:
             _check_nulls(rows, name, has_offsets=has_offsets)
         for limit in self.texts:
             column = rows.column(limit.column)
-            written = self._limited(rows, column, limit, has_offsets=has_offsets)
-            rows = rows.set_column(rows.schema.get_field_index(limit.column), rows.field(limit.column), written)
+            values = self._limited(rows, column, limit, has_offsets=has_offsets)
+            rows = rows.set_column(rows.schema.get_field_index(limit.column), rows.field(limit.column), values)
         for name in self.never_empty:
             _check_empty(rows, name, has_offsets=has_offsets)
         return rows
@@ -63,8 +63,8 @@ class RowRules:
                     f"{row_place(rows, index, has_offsets=has_offsets)} has {lengths[index]} characters: cut it "
                     f"(substring), or leave such rows out"
                 )
-            cut = pc.utf8_slice_codeunits(column, 0, limit.most)
-            column = pc.if_else(_true(pc.greater(lengths, limit.most)), cut, column)
+            shortened = pc.utf8_slice_codeunits(column, 0, limit.most)
+            column = pc.if_else(_true(pc.greater(lengths, limit.most)), shortened, column)
         return pc.utf8_rpad(column, limit.most, padding=" ") if limit.is_padded else column
 
 
@@ -92,8 +92,8 @@ def _check_empty(rows: pa.Table, name: str, *, has_offsets: bool) -> None:
 NO_RULES = RowRules()
 
 
-def _true(found: pa.ChunkedArray) -> pa.ChunkedArray:
-    return pc.fill_null(found, pa.scalar(value=False))
+def _true(flags: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.fill_null(flags, pa.scalar(value=False))
 
 
 def row_place(rows: pa.Table, index: int, *, has_offsets: bool) -> str:

@@ -17,7 +17,7 @@ from pyspark_wm_sink.options.sink_options import ControlRows, DeltaTarget, SinkO
 from pyspark_wm_sink.tables.columns import table_columns
 
 Target_contra = TypeVar("Target_contra", DeltaTarget, IcebergTarget, contravariant=True)
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,56 +36,56 @@ class TableRows:
         return table_columns(self.schema, drop_control=self.has_control and not self.inline, table=table)
 
 
-class Publish(Protocol[Target_contra, Made]):
+class Publish(Protocol[Target_contra, Result]):
     """How a format of tables publishes rows; errors: the publication of rejected messages."""
 
     def __call__(
-        self, chosen: SinkOptions, target: Target_contra, rows: TableRows, *, overwrite: bool, errors: Made | None
-    ) -> Made:
+        self, options: SinkOptions, target: Target_contra, rows: TableRows, *, overwrite: bool, errors: Result | None
+    ) -> Result:
         """Refuse a table that the rows do not fit, and create one that is not there, where that is asked for."""
 
 
 def with_errors(
-    publish: Publish[Target_contra, Made],
-    chosen: SinkOptions,
+    publish: Publish[Target_contra, Result],
+    options: SinkOptions,
     target: Target_contra,
     mode: SnapshotMode,
     schema: StructType,
     *,
     overwrite: bool,
     stream: bool,
-) -> Made:
+) -> Result:
     """Return the publication of the results, which has that of rejected messages where a table of errors takes them.
 
     Raises all that can be known before a row is written: OptionError, InputError, UnavailableError.
     """
     errors_target = target.of_errors()
     results, rejected = _table_rows(
-        chosen, mode, schema, has_errors=errors_target is not None, overwrite=overwrite, stream=stream
+        options, mode, schema, has_errors=errors_target is not None, overwrite=overwrite, stream=stream
     )
     errors = None
     if errors_target is not None and rejected is not None:
-        errors = publish(chosen, errors_target, rejected, overwrite=False, errors=None)
-    return publish(chosen, target, results, overwrite=overwrite, errors=errors)
+        errors = publish(options, errors_target, rejected, overwrite=False, errors=None)
+    return publish(options, target, results, overwrite=overwrite, errors=errors)
 
 
 def _table_rows(
-    chosen: SinkOptions, mode: SnapshotMode, schema: StructType, *, has_errors: bool, overwrite: bool, stream: bool
+    options: SinkOptions, mode: SnapshotMode, schema: StructType, *, has_errors: bool, overwrite: bool, stream: bool
 ) -> tuple[TableRows, TableRows | None]:
     """Return the results, and the rejected messages where a table of errors takes them."""
-    inline = chosen.control_rows is ControlRows.INLINE
+    inline = options.control_rows is ControlRows.INLINE
     if inline:
         check_inline(schema)
     errors = None
     if has_errors:
         errors = TableRows(
             schema=_rejected(schema, overwrite=overwrite), mode=SnapshotMode.BATCH, has_control=False, inline=False,
-            has_offsets=False, compares_content=chosen.compares_content(mode),
+            has_offsets=False, compares_content=options.compares_content(mode),
         )  # fmt: skip
         schema = StructType([field for field in schema.fields if field.name != REJECTED])
     results = TableRows(
         schema=schema, mode=mode, has_control=has_control(schema), inline=inline, has_offsets=has_offsets(schema),
-        compares_content=stream and chosen.compares_content(mode),
+        compares_content=stream and options.compares_content(mode),
     )  # fmt: skip
     return results, errors
 

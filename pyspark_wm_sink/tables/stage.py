@@ -27,7 +27,7 @@ from pyspark_wm_sink.batch.task import Task, TaskInput
 from pyspark_wm_sink.limits import LIMITS, Limits
 from pyspark_wm_sink.tables.library_errors import one_line, shown_cause
 from pyspark_wm_sink.tables.row_rules import NO_RULES, RowRules
-from pyspark_wm_sink.tables.written import as_written
+from pyspark_wm_sink.tables.row_values import as_written
 
 _MAX_OPEN_FILES = 64  # partitions that one task writes at the same time
 # Trying again cannot help.
@@ -143,9 +143,9 @@ def stage(
         for rows, events in task_input.groups(batches):
             if plan.has_offsets and task.batch == 0:
                 _update_begins(begins, events)
-            written = rows if plan.inline else events
-            files.write(written if rejected is None else rejected.take(written))
-        staged, of_errors = files.close(), None if rejected is None else rejected.close()
+            rows_to_write = rows if plan.inline else events
+            files.write(rows_to_write if rejected is None else rejected.split_off(rows_to_write))
+        files_written, of_errors = files.close(), None if rejected is None else rejected.close()
     except BaseException as error:
         files.remove()
         if rejected is not None:
@@ -159,7 +159,7 @@ def stage(
         control=tuple(task_input.control),
         event_tops=task_input.event_tops,
         content=task_input.content,
-        files=staged,
+        files=files_written,
         errors=of_errors,
         begins=begins,
     )
@@ -167,8 +167,8 @@ def stage(
 
 def _update_begins(begins: dict[str, int], events: pa.Table) -> None:
     """Record the lowest offset of each channel's event rows."""
-    found = events.group_by(["topic", "partition"], use_threads=False).aggregate([("offset", "min")])
-    for row in found.to_pylist():
+    lowest = events.group_by(["topic", "partition"], use_threads=False).aggregate([("offset", "min")])
+    for row in lowest.to_pylist():
         if None not in row.values():
             channel = channel_name(row["topic"], row["partition"])
             begins[channel] = min(row["offset_min"], begins.get(channel, row["offset_min"]))
@@ -203,8 +203,8 @@ class _TaskFiles:
         if not rows.num_rows:
             return
         plan = self._plan
-        written = as_written(valid_texts(rows), plan.schema, plan.rules, has_offsets=plan.has_offsets)
-        for partition, of_partition in plan.partitions_of(written):
+        table_rows = as_written(valid_texts(rows), plan.schema, plan.rules, has_offsets=plan.has_offsets)
+        for partition, of_partition in plan.partitions_of(table_rows):
             which = repr(partition)
             if which not in self._open and len(self._open) == _MAX_OPEN_FILES:
                 self._close(list(self._open))
@@ -239,7 +239,7 @@ class _TaskErrors:
         self._files = _TaskFiles(plan, task)
         self._rows = self._content = 0
 
-    def take(self, rows: pa.Table) -> pa.Table:
+    def split_off(self, rows: pa.Table) -> pa.Table:
         """Write the messages among the rows; returns the other rows."""
         results, rejected = split_rejected(rows)
         if rejected.num_rows:

@@ -35,9 +35,9 @@ class _TableWriter(VersionChecked):
         """Stage one task's rows (executor)."""
         errors, task = self._how.errors, Task.current()
         with leaving_error(self._checkpoint, task.batch):
-            staged = stage(self._how.stage, task, iterator, None if errors is None else errors.stage)
+            report = stage(self._how.stage, task, iterator, None if errors is None else errors.stage)
         freeze_gc()
-        return staged
+        return report
 
     def _clean(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Remove what was staged, if no commit can have been asked for.
@@ -46,10 +46,10 @@ class _TableWriter(VersionChecked):
         the middle of it; its files stay. Should it not have come through, they are invisible, and the table's upkeep;
         a commit that refuses its batch has removed them itself.
         """
-        staged = [message for message in messages if message is not None]
-        if len(staged) == len(messages):
+        reports_present = [message for message in messages if message is not None]
+        if len(reports_present) == len(messages):
             return
-        reports = require_all(staged, StagedFiles)
+        reports = require_all(reports_present, StagedFiles)
         _discard(self._how, reports)
         if self._how.errors is not None:
             _discard(self._how.errors, [report.errors for report in reports if report.errors is not None])

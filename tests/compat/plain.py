@@ -253,7 +253,7 @@ def later_texts() -> dict[str, Any]:
         "committed_future": encode_committed(future, KEY, PLACE),
         "offset_future": replace(start, channels=tps).to_json(),
         "long_record": replace(record(), channels=channels).to_json(),
-        "property": iceberg._written(record().to_json(), 7, 3),
+        "property": iceberg._property_text(record().to_json(), 7, 3),
     }
 
 

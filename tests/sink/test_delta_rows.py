@@ -15,7 +15,7 @@ from pyspark.sql.types import IntegerType, StringType, StructType
 
 from keyedwm.core.errors import InputError, OptionError, UnavailableError
 from pyspark_wm_sink.batch.task import Task
-from pyspark_wm_sink.tables import written as written_module
+from pyspark_wm_sink.tables import row_values as written_module
 from pyspark_wm_sink.tables.publish import publish
 from pyspark_wm_sink.tables.stage import stage
 from pyspark_wm_sink.writer import stream_writer

@@ -13,7 +13,7 @@ from keyedwm.core.errors import InputError
 from pyspark_wm_sink.delta.partitions import partitions_of
 from pyspark_wm_sink.kafka.stage import _by_topic
 from pyspark_wm_sink.tables.row_rules import NO_RULES
-from pyspark_wm_sink.tables.written import as_written
+from pyspark_wm_sink.tables.row_values import as_written
 
 PLACES = {"topic": ["t"] * 5, "partition": [3] * 5, "offset": list(range(10, 15))}
 GOOD = str(uuid.UUID(int=7))

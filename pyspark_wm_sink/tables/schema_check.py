@@ -41,11 +41,11 @@ class Fitted:
 
 def fit(rows: Fields, table: Fields, *, merge: bool) -> Fitted:
     """Fit the rows' columns to the table's; they keep their own order."""
-    fitting = _Fitting(merge=merge)
-    fields = fitting.fields("", rows, table)
+    run = _Fit(merge=merge)
+    fields = run.fields("", rows, table)
     order = [field["name"] for field in rows]
-    written = sorted((field for field in fields if field["name"] in order), key=lambda one: order.index(one["name"]))
-    return Fitted(fields=written, differs=tuple(fitting.differs))
+    ordered = sorted((field for field in fields if field["name"] in order), key=lambda one: order.index(one["name"]))
+    return Fitted(fields=ordered, differs=tuple(run.differs))
 
 
 def fit_or_refuse(where: str, rows: Fields, table: Fields, *, merge: bool) -> Fitted:
@@ -62,7 +62,7 @@ def fit_or_refuse(where: str, rows: Fields, table: Fields, *, merge: bool) -> Fi
     )
 
 
-class _Fitting:
+class _Fit:
     def __init__(self, *, merge: bool) -> None:
         self._merge = merge
         self.differs: list[str] = []
@@ -96,13 +96,13 @@ class _Fitting:
 
     def _further(self, where: str, field: dict) -> None:
         if not self._merge:
-            self.differs.append(f"{where}: {_named(field['type'])} in the rows, missing in the table")
+            self.differs.append(f"{where}: {_type_name(field['type'])} in the rows, missing in the table")
         else:
             self.differs += [f"{of}: {ODD_NAME}" for of in odd_names(where, field)]
 
     def _lacking(self, where: str, field: dict) -> None:
         if not self._merge:
-            self.differs.append(f"{where}: {_named(field['type'])} in the table, missing in the rows")
+            self.differs.append(f"{where}: {_type_name(field['type'])} in the table, missing in the rows")
         elif not field["nullable"]:
             self.differs.append(f"{where}: not null in the table, missing in the rows")
         elif _DEFAULT in field["metadata"]:
@@ -114,7 +114,7 @@ class _Fitting:
             return self._nested(where, here, there)
         if here == there or _widens(here, there) or (is_column and (here, there) == ("date", "timestamp")):
             return _loose(there)
-        self.differs.append(f"{where}: {_named(here)} in the rows, {_named(there)} in the table")
+        self.differs.append(f"{where}: {_type_name(here)} in the rows, {_type_name(there)} in the table")
         return here
 
     def _nested(self, where: str, here: dict, there: dict) -> dict:
@@ -130,15 +130,15 @@ class _Fitting:
 
 def odd_names(where: str, field: dict) -> list[str]:
     """Return the paths of a field, and of those inside it, that Spark could neither alter nor write."""
-    found = [where] if _ODD.search(field["name"]) else []
+    names = [where] if _ODD.search(field["name"]) else []
     kinds = [field["type"]]
     while kinds:
         kind = kinds.pop()
         if isinstance(kind, dict):
             for inner in kind.get("fields", ()):
-                found += odd_names(f"{where}.{inner['name']}", inner)
+                names += odd_names(f"{where}.{inner['name']}", inner)
             kinds += [kind[part] for part in ("elementType", "keyType", "valueType") if part in kind]
-    return found
+    return names
 
 
 def never_null_inside(name: str, kind: object) -> Iterator[str]:
@@ -181,5 +181,5 @@ def _loose(value: Any) -> Any:
     }
 
 
-def _named(kind: Type) -> str:
+def _type_name(kind: Type) -> str:
     return kind if isinstance(kind, str) else str(kind["type"])

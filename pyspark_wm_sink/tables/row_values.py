@@ -63,9 +63,9 @@ def _uuids(texts: pa.ChunkedArray) -> pa.ChunkedArray:
     digits = "".join(texts.drop_null().to_pylist()).replace("-", "")
     packed = np.frombuffer(bytes.fromhex(digits), "V16")
     places = np.cumsum(texts.is_valid().combine_chunks().to_numpy(zero_copy_only=False)) - 1
-    found = pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(packed), [None, pa.py_buffer(packed.tobytes())])
-    taken = found.take(pa.array(places, mask=texts.is_null().combine_chunks().to_numpy(zero_copy_only=False)))
-    return pa.chunked_array([pa.ExtensionArray.from_storage(pa.uuid(), taken)])
+    unique = pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(packed), [None, pa.py_buffer(packed.tobytes())])
+    values = unique.take(pa.array(places, mask=texts.is_null().combine_chunks().to_numpy(zero_copy_only=False)))
+    return pa.chunked_array([pa.ExtensionArray.from_storage(pa.uuid(), values)])
 
 
 def _session_zone(column: str) -> str:
