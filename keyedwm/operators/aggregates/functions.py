@@ -177,9 +177,9 @@ class Aggregate:
 
     Without `combine` it cannot run in two stages: `single_stage=True` keeps every value and accumulates
     the values in order of event time when the window is emitted. `deduct` is used for accumulators of whole numbers,
-    texts and collections of those; others, such as floats, are combined anew for each window, as rounding cannot be
-    undone. version: to be raised when the functions compute something else, so that accumulators of the functions
-    before are refused.
+    texts and collections of those; others, such as floats, are combined for each window, as rounding cannot be
+    undone. version: raise it when the functions compute something else; older accumulators are then rejected with an
+    error.
     """
 
     column: str

@@ -239,7 +239,7 @@ class WindowPlan:
         """Of the rows between the two stages: by columns, start (and end, for sessions), rows, accumulators.
 
         With the late rule EVENT also the event time of the last row: a partial is late by that one. Watermarks of keys
-        rise by it, and may tell partitions apart, by a number that stands for the partition.
+        rise by it, and may follow the slowest partition: then a number stands for the partition.
         """
         has_last = self.late_rule is LateRule.EVENT or self.key_watermark is not None
         times = [START, *([END] if self.is_session else []), *([LAST] if has_last else [])]

@@ -169,7 +169,7 @@ def bounded(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 def _text(value: object) -> str:
     """Return a value as it is shown, such that no two keys are shown alike: a text stands in quotes where it could be
-    taken for something else, and a checksum tells long ones that begin alike apart.
+    taken for something else, and long ones that begin alike get a checksum.
     """
     if value is None:
         return _NULL

@@ -180,7 +180,7 @@ class WindowFunction:
 def window_function(function: Callable[[pa.Table], Any], result: pa.DataType, version: int = 1) -> WindowFunction:
     """An aggregate of one's own: `function` is called with the Arrow table of each window; result: its Arrow type.
 
-    version: to be raised when the function computes something else; a state of another version is refused.
+    version: raise it when the function computes something else; state of another version is rejected with an error.
     """
     if not callable(function):
         raise OptionError(f"window_function: function={function!r}: a function of a window's Arrow table is expected")

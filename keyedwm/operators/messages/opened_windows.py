@@ -79,8 +79,10 @@ def in_key_order(rows: pa.Table, at: Ints, keys: Ints, channels: Channels) -> Or
 def listed(
     opened: OpenedWindows, windows: Opened, messages: OrderedMessages, channels: Channels, size: int
 ) -> tuple[Ints, Ints, list[Ints]]:
-    """Return for each window, topic and partition the number of its key, its start, and beside them the number of the
-    channel, first and last offset, messages and bytes; windows without a message are left out.
+    """Return a row for each window, topic and partition: the number of its key, its start, and five columns.
+
+    The columns are the number of the channel, first and last offset, messages and bytes. Windows without a message
+    have no row.
     """
     windows = windows.take_rows(np.lexsort((opened.keys.ranks(windows.keys), windows.starts)))
     first, behind = spans(windows.keys, windows.starts, windows.starts + size, messages.keys, messages.at)

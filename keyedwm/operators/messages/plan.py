@@ -52,7 +52,7 @@ _Kind = TypeVar("_Kind", bound=WindowKind)
 class StorePlan:
     """One aggregation over messages that are kept. `schema` is theirs: every column is kept and given back.
 
-    `topic`, `partition` and `offset` name the columns that tell messages apart, and order those of equal event time.
+    `topic`, `partition` and `offset` name the columns that identify messages, and order those of equal event time.
     `full` says what completes a window. Late messages inside the retention update its result at once, or with
     `late_every_ms` together, so long (`late_by`: wall clock, or event time) after the first of them, or with
     `late_rows` after so many of a key and window; what is left then is shown when the window goes. Every pane holds the

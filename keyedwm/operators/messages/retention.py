@@ -21,8 +21,8 @@ class Retention:
     """Limits of one store; at least one of them is given.
 
     time_ms: so long after its end, in event time, a window takes late messages. max_windows: so many windows (of a
-    channel, where they count its offsets) that hold a message. max_messages, max_bytes: of all messages held, bytes as
-    Arrow holds them.
+    channel, where they count its offsets) that hold a message. max_messages, max_bytes: of all messages held, bytes in
+    Arrow.
     """
 
     time_ms: int | None = None

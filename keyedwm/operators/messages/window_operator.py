@@ -142,8 +142,8 @@ class WindowOperator(StandaloneOperator[StorePlan]):
     def oldest_offsets(self) -> dict[tuple[str, int], int]:
         """Return for each topic and partition the first offset that is still held: a new store starts there.
 
-        Give it the watermark of the lost one before any message, or windows that were gone speak anew, with what is
-        left of them. Where windows count rows it is the first offset that was read.
+        Give it the watermark of the lost store before any message. Otherwise expired windows show panes again, of the
+        remaining messages. Where windows count rows it is the first offset that was read.
         """
         return self._operator.oldest_offsets()
 

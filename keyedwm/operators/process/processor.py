@@ -88,11 +88,11 @@ class ProcessState:
 class Processor:
     """The base of a user's operator: one instance serves one bucket of keys in one batch; override what is needed.
 
-    `state`, `watermarks_ms` (the last one of each input, or None) and `watermark_ms` (the lowest of them, None
-    until each input has one) are there before the first call. Every answer is an iterable of Arrow tables with the
-    columns of the result's schema and `event_time`. late_rows: to be counted by a processor that drops late rows.
-    next_timer_ms: when `on_timer` must be called, if the class says `uses_clock = True`. version: to be raised when
-    state of the code before cannot be used.
+    `state` and `watermarks_ms`, the last watermark of each input or None, are there before the first call.
+    `watermark_ms` is the lowest of them, None until each input has one. Every answer is an iterable of Arrow tables
+    with the columns of the result's schema and `event_time`. late_rows: to be counted by a processor that drops late
+    rows. next_timer_ms: when `on_timer` must be called, if the class says `uses_clock = True`. version: to be raised
+    when state of the code before cannot be used.
     """
 
     uses_clock = False

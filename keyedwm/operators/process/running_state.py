@@ -43,8 +43,8 @@ WITHIN = f"{HIDDEN_PREFIX}within"
 class RunningPlan:
     """Running aggregates over rows of `schema`, which has the columns of RECORD; time: the column of event times.
 
-    keep_ms: behind so long a gap in the event times of a key its aggregates begin anew, and a key that is silent for so
-    long is forgotten; None: never. late: what becomes of rows below the watermark, `drop` or `fail`.
+    keep_ms: after so long a gap in the event times of a key its aggregates start from zero. A key without rows for
+    so long is removed. None: never. late: what becomes of rows below the watermark, `drop` or `fail`.
     """
 
     schema: pa.Schema

@@ -53,17 +53,17 @@ class StateLimits:
     fan_out: so many parts of one size class become one of the next, which is so many times as large: few parts to read,
     each row rewritten seldom. class_bytes: the first class.
     whole_bytes: from here on a log is merged as a whole. blob_bytes: of a blob at most. few_rows, few_keys,
-    few_changes: a log with no more rows, a dictionary with no more keys, a table with no more changes is not worth
-    making anew. small_bytes: of a blob of changes, as stored; smaller ones are merged when there are many.
+    few_changes: a log with no more rows, a dictionary with no more keys, a table with no more changes is not
+    rewritten. small_bytes: of a blob of changes, as stored; smaller ones are merged when there are many.
     piece_rows: panes and pairs that leave at once hold about so many messages. result_rows, running_rows: so many rows
     of a join, or of running aggregates, leave at once.
 
-    passed_keys: so many keys that passed a log holds, on average, before its slice goes on in 16 times as many.
+    passed_keys: so many keys that passed a log holds, on average, before its slice continues in 16 times as many.
     passed_slices: so many slices of one width at most lie ahead of the watermark; those beyond are twice as wide.
 
     Of sessions without panes: the horizon is a part of `session_steps` of the span of all ends ahead, so there are this
     many readings of everything for each span. due_rows: of a blob of what is due. session_shards: by the hash of the
-    key, from undivided_rows on, so that the few keys that a late row asks for need few parts of the rest.
+    key, from undivided_rows on: then the keys of late rows need few parts of the rest.
     """
 
     fan_out: int = 16

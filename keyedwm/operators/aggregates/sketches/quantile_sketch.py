@@ -134,8 +134,8 @@ def _rounded(
 ) -> tuple[NDArray[np.uint64], Ints, Ints, Ints]:
     """Sort between borders, drop as many bits as it takes (at least those dropped already), and add up equal ones.
 
-    Two neighbours are told apart until as many bits are dropped as their difference is long, by which the number of
-    distinct ones is known for each number of dropped bits at once.
+    Two neighbours differ until as many bits are dropped as their difference is long. So one pass counts the distinct
+    values for each number of dropped bits.
     """
     rounded_codes, sums = np.empty(codes.shape[0], np.uint64), np.empty(codes.shape[0], np.int64)
     offsets, bits_of = np.zeros(borders.shape[0], np.int64), dropped_bits.copy()

@@ -158,11 +158,11 @@ class WindowJoinPlan:
 
     `full` says what completes a window of a side: its watermark, or its first message past the end. A message that
     comes to an open window is joined at once, or with `early_every_ms` together with others, on that beat of the wall
-    clock; one that comes to a complete window at once, or with `late_every_ms` so long after the first that waits.
-    With `keep` FIRST or LAST each key and window has one row, once both sides have completed the window, and again when
-    a late message changes it. `how` LEFT, RIGHT or FULL: a message of that side that has met none comes alone, once
-    both sides have completed its windows. `emit` PAIRED or RUNNING: sessions give their rows with the messages, those
-    of a call in order of event time.
+    clock; one that comes to a complete window at once, or with `late_every_ms` so long after the first that waits. With
+    `keep` FIRST or LAST each key and window has one row, when both sides have completed the window. A late message that
+    changes the row emits it again. `how` LEFT, RIGHT or FULL: a message of that side that has met none comes alone,
+    once both sides have completed its windows. `emit` PAIRED or RUNNING: sessions give their rows with the messages,
+    those of a call in order of event time.
     """
 
     left: WindowJoinSide
