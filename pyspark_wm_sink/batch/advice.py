@@ -1,8 +1,8 @@
-"""What a user does whose checkpoint is not the one that the query left: words that neither lose nor double a row.
+"""Advice for a user whose checkpoint is not the one that the query left: by it no row is lost or duplicated.
 
-Rule: whoever follows a sentence of this file has each row once. A new checkpoint reads its input again, so it begins
-behind what is published, and the offsets are printed; where they are unknown, or state would be missing, the sentence
-offers no new checkpoint for this target.
+Rule: a user who follows a sentence of this file has each row once. A new checkpoint reads its input again. So it begins
+behind the published offsets, and the sentence has the offsets. If they are unknown, or state would be missing, the
+sentence offers no new checkpoint for this target.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Published:
 
 
 def new_checkpoint(published: Published | None, plan: BatchPlan | None, target: str) -> str:
-    """Return how a query goes on with a new checkpoint; plan: of the batch that comes now.
+    """Return how a query continues with a new checkpoint; plan: of the present batch.
 
     target: what the query writes to, in a word: table or topic.
     """
@@ -68,7 +68,7 @@ def new_checkpoint(published: Published | None, plan: BatchPlan | None, target: 
 def behind_others(published: Published | None) -> str:
     """Return the way on of a new query that reads again what another has published; empty if it is unknown where to.
 
-    The checkpoint of the refused run has planned its first batch, and Spark ignores new offsets there.
+    The checkpoint of the rejected run has planned its first batch, and Spark ignores new offsets there.
     """
     offsets = None if published is None else published.starting_offsets()
     if offsets is None:

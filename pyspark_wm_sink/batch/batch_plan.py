@@ -19,7 +19,7 @@ from pyspark_wm_sink.batch.record import Reads
 
 _MARK = "state_key"  # a field that only offsets of keyedwm's source have
 _HEAD = 2  # lines of a file of the log before those of the sources
-# Stores that refused this process, which a query's commits share: each would wait for the refusal again.
+# Stores that rejected this process, which a query's commits share: each would wait for the error again.
 _unreachable: set[str] = set()
 _log = logging.getLogger("keyedwm.sink")
 

@@ -15,7 +15,7 @@ from keyedwm.core.rows import REJECTED
 
 
 def check_rejected(schema: StructType) -> None:
-    """Refuse rows that tell no rejected messages apart."""
+    """Raise OptionError for rows that do not mark rejected messages."""
     if REJECTED not in schema.fieldNames():
         raise OptionError(
             f"option errorsTo: the rows have no column {REJECTED}: it is that of a source with onBadEventTime=reject, "

@@ -34,8 +34,8 @@ def check_watermarks(
 ) -> WatermarkAdvances:
     """Check the channels' watermark rows of a batch, in any order, against the last published record.
 
-    Raises RegressionError for the first that does not increase (exactly-once); at-least-once ignores and counts them.
-    A reset row begins anew: the source says that it lost the channel's state, and what it told before does not count.
+    Raises RegressionError for the first that does not increase (exactly-once); at-least-once ignores and counts them. A
+    reset row restarts the channel: the source lost its state, and earlier watermarks do not count.
     """
     highest: dict[tuple[str, int], int] = {}
     reset: set[str] = set()

@@ -1,7 +1,7 @@
 """The record of a published batch, in its Delta commit or in the ledger; the next one is checked against it.
 
 Format 1 is plain JSON. Format 2 is the same with the channels compressed, where there are so many that they would weigh
-on every commit. `reads` has a version of its own: earlier versions of keyedwm pass over it, and go on in the table.
+on every commit. `reads` has a version of its own: earlier versions of keyedwm ignore it, and continue in the table.
 
 Rule: no state survives in the writer's process, so this record is the sink's entire state. In a Delta table it stands
 under `keyedwm` in the metadata of the commit that adds the rows. Equal records have equal text.
@@ -72,14 +72,13 @@ class Record:
     """One published batch.
 
     query, batch: None for a batch write. run, attempt: which run and which commit call published it. snapshot: the
-    highest id that this batch closed, but above that of the record before if the batch holds anything (of united
-    sources each counts on its own), None before the first barrier. channels: every channel that is there; of those
-    whose barriers name no source, every one seen so far. sources: the last snapshot of each source, None where no
-    barrier has named one. coalesced: the highest coalesced watermark (ms) of each key that the rows have shown.
-    ignored: watermark
+    highest id that this batch closed; if the batch is not empty, it is above that of the record before. Each of united
+    sources counts on its own. None before the first barrier. channels: every channel that is there; of those whose
+    barriers name no source, every one seen so far. sources: the last snapshot of each source, None where no barrier has
+    named one. coalesced: the highest coalesced watermark (ms) of each key that the rows have shown. ignored: watermark
     regressions ignored (at-least-once) in this batch. tops: a digest of the highest offset of each channel's rows in
-    this batch, None where the rows have no offsets or the batch was published by an earlier version. content: as in
-    BatchReport. reads: None for a batch write, and of version 0.3.0 and before.
+    this batch. It is None without offsets, and in records of earlier versions. content: as in BatchReport. reads: None
+    for a batch write, and of version 0.3.0 and before.
     """
 
     query: str | None
@@ -156,9 +155,9 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A record and the commit of a table that holds it: a version of Delta, or the id of a snapshot of Iceberg.
+    """A record and the commit of a table with it: a version of Delta, or the id of a snapshot of Iceberg.
 
-    at_ms: when its writer made the commit, None if the table has forgotten it.
+    at_ms: when its writer made the commit, None if the table does not have it any more.
     """
 
     version: int

@@ -1,8 +1,8 @@
 """Seal a batch: check its report against the last record and return the record to publish.
 
-Rule: values in, values out. Either every requirement holds and a Record comes back, or one error does and nothing has
-changed. Requirements: every barrier is delivered by all channels and ids go up by one (snapshot=barrier), no event
-of a source's channel stands behind its barrier, watermarks increase (exactly-once).
+Rule: values in, values out. Either every requirement holds and a Record is returned, or one error is raised and nothing
+has changed. Requirements: every barrier is delivered by all channels and ids increase by one (snapshot=barrier). No
+event of a source's channel stands behind its barrier. Watermarks increase (exactly-once).
 """
 
 from __future__ import annotations
@@ -227,8 +227,8 @@ def _channels(
 ) -> dict[str, ChannelRecord]:
     """The state of each channel after the batch.
 
-    One that the whole cut of its source lacks is gone, and forgotten: its source remembers where it stood, or tells a
-    reset should it come back (rule 5), so no watermark is let through that would have been refused.
+    A channel that the whole cut of its source lacks is gone, and forgotten. Its source remembers its position, or emits
+    a reset when the channel returns (rule 5). So no watermark passes that would have been an error.
     """
     source_of = {channel: barrier.source for barrier in cuts for channel in barrier.arrived}
     whole = {barrier.source for barrier in cuts if barrier.is_whole and barrier.source is not None}
@@ -248,10 +248,10 @@ def _channels(
 
 
 def _snapshot(last: Record | None, report: BatchReport, mode: SnapshotMode) -> int | None:
-    """The number of the newest snapshot, None before the first barrier: each batch that tells something has its own.
+    """Return the number of the newest snapshot, None before the first barrier: each batch with content has its own.
 
     Of united sources each counts its own snapshots, so the highest number in a batch can be lower than the one before.
-    Before the first barrier readers were told the batches' numbers (snapshot=batch), which can be higher, too.
+    Before the first barrier readers saw the batches' numbers (snapshot=batch), which can be higher, too.
     """
     closed = max((row.snapshot for row in report.barriers if row.snapshot is not None), default=None)
     if last is None:

@@ -32,7 +32,7 @@ def has_control(schema: StructType) -> bool:
 
 
 def check_inline(schema: StructType) -> None:
-    """Refuse `controlRows=inline` for rows without control column: there is nothing to keep."""
+    """Raise OptionError for `controlRows=inline` with rows without control column: there is nothing to keep."""
     if not has_control(schema):
         raise OptionError(
             "option controlRows: 'inline' needs the source's control column, which the rows lack; keep the column"

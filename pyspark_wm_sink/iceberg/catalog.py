@@ -92,7 +92,7 @@ def _sqlite_file(failed: str, uri: str) -> Path | None:
 
 @functools.lru_cache(maxsize=_MOST_CATALOGS)
 def _connected(name: str, properties: tuple[tuple[str, str], ...], file: tuple[int, int] | None) -> Catalog:  # noqa: ARG001
-    """file: the identity of SQLite's, which no other file has as long as a connection holds it open."""
+    """file: the identity of SQLite's file, which no other file has as long as a connection keeps the file open."""
     return load_catalog(name, **dict(properties))
 
 

@@ -1,7 +1,7 @@
 """The partitions of an Iceberg table: which rows belong to which, by the transforms of its spec.
 
-Rule: the value of a partition is the one that PyIceberg's scalar transform gives for each of its rows, since readers
-compute it so from a filter. A row without such a value is refused: whatever its partition were, a filter would miss it.
+Rule: the value of a partition is the one that PyIceberg's scalar transform gives for each of its rows. Readers compute
+it so from a filter. A row without such a value is an error: in any partition a filter would miss it.
 """
 
 from __future__ import annotations

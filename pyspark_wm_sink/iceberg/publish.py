@@ -49,7 +49,7 @@ class IcebergPublication(Publication):
         return None if table is None else CurrentIceberg(self, table)
 
     def created(self) -> CurrentIceberg | None:
-        """Refuse: rows are staged for a table that was there."""
+        """Raise InputError: rows are staged for a table that existed."""
         raise InputError(
             f"the Iceberg table {self.stage.name} was dropped after the rows were staged: start the query again, with "
             f"a table of that name"
@@ -103,7 +103,7 @@ class CurrentIceberg(CurrentTable):
         return iceberg.newest_commit(self._table, self._how.branch)
 
     def check_fits(self) -> str | None:
-        """Refuse a table that was created again; says whether columns or partitions changed under the staged files."""
+        """Raise InputError for a table that was created again; return whether columns or partitions changed."""
         stage = self._how.stage
         if str(self._table.metadata.table_uuid) != stage.uuid:
             raise InputError(
@@ -118,7 +118,7 @@ class CurrentIceberg(CurrentTable):
         return None if column is None else f"the column {column} of {self.where}"
 
     def _check_branch(self) -> None:
-        """Refuse a branch that is gone: a commit would make one of this batch alone, without the rows of main."""
+        """Raise InputError for a missing branch: a commit would create one without the rows of main."""
         name = self._how.branch
         ref = self._table.refs().get(name)
         if name != MAIN_BRANCH and (ref is None or ref.snapshot_ref_type is not SnapshotRefType.BRANCH):

@@ -198,7 +198,7 @@ def _without_bounds(footer: pq.FileMetaData, paths: Mapping[str, int]) -> Iterat
 
 
 def _leave_out_odd_text(bounds: StatsAggregator) -> None:
-    """Leave out an upper bound that PyIceberg cannot write: behind U+D7FF it takes half of a pair for the next one."""
+    """Drop an upper bound that PyIceberg cannot write: behind U+D7FF it takes half of a pair for the next character."""
     if isinstance(bounds.current_max, str):
         try:
             bounds.max_as_bytes()

@@ -1,9 +1,9 @@
 """The records in an Iceberg table, and the commit that adds one. All calls of PyIceberg's transactions are here.
 
-Rule: one commit carries a batch's files, its record in the snapshot's summary, and the record as a table property, so
-they become visible together or not at all. The property stays when snapshots expire. The catalog refuses a commit
-when the branch has another snapshot than the one that was read: this fences. PyIceberg must not repeat a commit by
-itself, since the other writer may have been a twin that published this very batch.
+Rule: one commit carries a batch's files, its record in the snapshot's summary, and the record as a table property. So
+they become visible together or not at all. The property stays when snapshots expire. The catalog rejects a commit when
+the branch has another snapshot than the one that was read: this fences. PyIceberg must not repeat a commit by itself:
+the other writer may have been a twin that published this very batch.
 """
 
 from __future__ import annotations
@@ -266,7 +266,7 @@ def _property(query: str, branch: str) -> str:
 
 
 def _property_text(record: str, snapshot_id: int, sequence: int) -> str:
-    """The value of the property: the record, and the snapshot that holds it too."""
+    """Return the value of the property: the record, and the snapshot that contains the record too."""
     value = {"version": VERSION, "record": record, "snapshot-id": snapshot_id, "sequence-number": sequence}
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 

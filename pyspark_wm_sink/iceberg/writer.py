@@ -1,4 +1,4 @@
-"""The publication of a query to an Iceberg table, and what is refused before a row is written.
+"""The publication of a query to an Iceberg table, and the checks before a row is written.
 
 Rule: files hold the table's field ids, so the table is created, and columns are added to it, when the query starts.
 """
@@ -32,7 +32,7 @@ from pyspark_wm_sink.tables.rows import TableRows
 from pyspark_wm_sink.tables.schema_check import fit, fit_or_refuse, never_null_inside
 
 _VERSIONS = (1, 2)
-# Each commit writes the table's metadata anew: without this a stream would leave a file a batch for good.
+# Each commit writes the table's metadata again: without this a stream would leave a file a batch for good.
 _OF_NEW_TABLES = {"write.metadata.delete-after-commit.enabled": "true"}
 
 
@@ -141,7 +141,7 @@ def _check_column(name: str, columns: pa.Schema) -> None:
 
 
 def _checked_table(target: IcebergTarget, table: Table, columns: pa.Schema) -> Table:
-    """Refuse a table that these columns do not fit; with mergeSchema those that it lacks are added first."""
+    """Raise InputError for a table that these columns do not fit; with mergeSchema add missing columns first."""
     where = f"the Iceberg table {target.name}"
     if table.format_version not in _VERSIONS:
         raise InputError(

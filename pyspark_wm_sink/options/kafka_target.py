@@ -1,6 +1,6 @@
 """The options of the Kafka target.
 
-Rule: a `kafka.*` property that the sink sets itself is refused with the name of the option to use instead.
+Rule: a `kafka.*` property that the sink sets itself is an error, with the name of the option to use instead.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def _ledger(settings: Mapping[str, str]) -> Path | str | None:
 
 
 def _check_directory(text: str, directory: Path) -> None:
-    """Refuse a place that is another one after a restart, or no directory: tasks would have written already."""
+    """Raise OptionError for a place that is another one after a restart, or no directory, before tasks write."""
     if not text.startswith(("/", "file:")):
         raise wrong(
             "ledger", text,

@@ -1,6 +1,6 @@
 """The sink's options, checked once when the writer is created.
 
-Rule: an option that exists here is honoured or refused; none is ignored in silence. `storage.*` goes to the table's
+Rule: an option that exists here is honoured or an error; none is ignored in silence. `storage.*` goes to the table's
 object store as it stands (`storage.aws_region`), and its values never appear in a message.
 """
 
@@ -51,7 +51,7 @@ class ControlRows(Enum):
 
 
 class ReplayCheck(Enum):
-    """The part of a published batch that is compared when it comes again, besides barriers: rows' content or counts."""
+    """The part of a published batch that is compared when Spark replays it, beside barriers: content or counts."""
 
     CONTENT = "content"
     COUNTS = "counts"
@@ -93,7 +93,7 @@ class SinkOptions:
     checkpoint: str | None = None
 
     def compares_content(self, mode: SnapshotMode) -> bool:
-        """Whether the content of each batch is recorded, and compared when the batch comes again."""
+        """Return whether the content of each batch is recorded, and compared when Spark replays the batch."""
         default = ReplayCheck.CONTENT if mode is SnapshotMode.BATCH else ReplayCheck.COUNTS
         return self.guarantee is Guarantee.EXACTLY_ONCE and (self.replay_check or default) is ReplayCheck.CONTENT
 
@@ -182,7 +182,7 @@ def _beside(path: str, errors_to: str) -> str:
 
 
 def _check_checkpoint(checkpoint: str, tables: Mapping[str, str | None]) -> None:
-    """Refuse a table in the checkpoint's own directory, whose files the table's VACUUM would delete."""
+    """Raise OptionError for a table in the checkpoint's own directory, whose files the table's VACUUM would delete."""
     text = checkpoint.strip()
     local = local_directory(text) if text else None
     there = (text if local is None else str(local)).rstrip("/")

@@ -45,7 +45,7 @@ class LedgerFiles(Protocol):
         """Whether anything was written here."""
 
     def check_writable(self) -> None:
-        """Refuse a place that cannot be created or written, before a row is written."""
+        """Raise an error for a place that cannot be created or written, before a row is written."""
 
     def locked(self) -> AbstractContextManager[None]:
         """Hold the ledger's lock; raises UnavailableError if another process keeps it."""
@@ -80,22 +80,22 @@ class LocalFiles:
 
     @property
     def is_shared(self) -> bool:
-        """As in LedgerFiles."""
+        """Return False: other machines cannot write here."""
         return False
 
     def exists(self) -> bool:
-        """As in LedgerFiles."""
+        """Return whether anything was written here."""
         return self.directory.exists()
 
     def check_writable(self) -> None:
-        """As in LedgerFiles."""
+        """Create the directory, or raise an error, before a row is written."""
         there = next(path for path in (self.directory, *self.directory.parents) if path.exists())
         if not there.is_dir() or not os.access(there, os.W_OK):
             raise InputError(f"the ledger {self.directory} cannot be written: {there} is no writable directory")
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """As in LedgerFiles."""
+        """Keep the ledger's lock; raise UnavailableError if another process has it."""
         try:
             self._make_private()
             handle = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, _FILE_MODE)
@@ -121,14 +121,14 @@ class LocalFiles:
             self.directory.chmod(_DIRECTORY_MODE)
 
     def names(self) -> list[str]:
-        """As in LedgerFiles."""
+        """Return all files, sorted."""
         try:
             return sorted(path.name for path in self.directory.iterdir()) if self.directory.exists() else []
         except OSError as error:
             raise InputError(f"the ledger {self.directory} cannot be read: {error}") from error
 
     def read(self, name: str) -> str | None:
-        """As in LedgerFiles."""
+        """Return a file's text, None if there is no such file."""
         path = self.directory / name
         if not os.path.lexists(path):
             return None
@@ -139,7 +139,7 @@ class LocalFiles:
             raise InputError(f"the ledger file {path} cannot be read: {error}") from error
 
     def write(self, name: str, text: str) -> None:
-        """As in LedgerFiles."""
+        """Write or replace a file durably; raise UnavailableError if that fails, without a change."""
         temporary = self.directory / f".{name}"
         try:
             temporary.unlink(missing_ok=True)  # of a process that died here; under the lock nobody else writes it
@@ -154,7 +154,7 @@ class LocalFiles:
             raise UnavailableError(f"the ledger {self.directory} cannot be written: {error}") from error
 
     def rename(self, name: str, new: str) -> None:
-        """As in LedgerFiles."""
+        """Give a file another name."""
         try:
             (self.directory / name).rename(self.directory / new)
             self._sync()
@@ -162,7 +162,7 @@ class LocalFiles:
             raise UnavailableError(f"the ledger {self.directory} cannot be written: {error}") from error
 
     def delete(self, name: str) -> None:
-        """As in LedgerFiles."""
+        """Delete a file if it is there."""
         try:
             (self.directory / name).unlink(missing_ok=True)
         except OSError as error:
@@ -185,11 +185,11 @@ class RemoteFiles:
 
     @property
     def is_shared(self) -> bool:
-        """As in LedgerFiles."""
+        """Return True: other machines can write here."""
         return True
 
     def exists(self) -> bool:
-        """As in LedgerFiles."""
+        """Return whether anything was written here."""
         return bool(self.names())
 
     def check_writable(self) -> None:
@@ -224,7 +224,7 @@ class RemoteFiles:
         )
 
     def names(self) -> list[str]:
-        """As in LedgerFiles."""
+        """Return all files, sorted."""
         from pyarrow.fs import FileSelector
 
         files, place = self._opened()
@@ -234,7 +234,7 @@ class RemoteFiles:
         return sorted({name.removeprefix(".") for name in there if not name.endswith(_GROWING)})
 
     def read(self, name: str) -> str | None:
-        """As in LedgerFiles; where its replacing was broken off, or goes on right now, the file stands aside."""
+        """Return a file's text, None without such a file; around a broken replacement read the file beside."""
         for where in (name, f".{name}", name):
             text = self._read(where)
             if text is not None:
@@ -251,7 +251,7 @@ class RemoteFiles:
                 return None
 
     def write(self, name: str, text: str) -> None:
-        """As in LedgerFiles."""
+        """Write or replace a file durably; raise UnavailableError if that fails, without a change."""
         from pyarrow.fs import HadoopFileSystem
 
         files, place = self._opened()
@@ -287,7 +287,7 @@ class RemoteFiles:
         self.delete(name)
 
     def delete(self, name: str) -> None:
-        """As in LedgerFiles."""
+        """Delete a file if it is there."""
         files, place = self._opened()
         with self._writing():
             _delete(files, f"{place}/.{name}")  # first: it would be found again otherwise
@@ -323,7 +323,7 @@ def _delete(files: FileSystem, path: str) -> None:
 
 
 def _check_owner(path: Path, status: os.stat_result) -> None:
-    """Refuse a ledger of another user, who could hold its lock or replace its files."""
+    """Raise InputError for a ledger of another user, who could keep its lock or replace its files."""
     if status.st_uid not in {os.geteuid(), 0}:
         raise InputError(
             f"{path} belongs to user {status.st_uid}, and this process runs as user {os.geteuid()}: give the query a "
