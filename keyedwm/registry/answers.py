@@ -17,7 +17,10 @@ from keyedwm.core.schemas import SchemaKind
 from keyedwm.core.text import one_line, shortened
 from keyedwm.registry.http import MOST_BYTES, Answer
 
+# Ids are signed integers in every registry: four bytes that say more are those of something else.
+HIGHEST_ID = 2**31 - 1
 _MOST_WORDS = 300
+_NO_SCHEMA = "its answer is no schema: is it a schema registry?"
 _NOT_FOUND = {40401: "subject", 40402: "version", 40403: "schema", 40405: "subject", 40406: "subject", 40408: "rule"}
 _TOO_MANY = 429
 # 409: incompatible with the versions before. 422: no schema, or none that the registry accepts.
@@ -97,15 +100,29 @@ def schema_of(value: Any) -> SchemaAnswer:
     try:
         text, kind = value["schema"], value.get("schemaType") or SchemaKind.AVRO.value
         references = tuple(
-            (str(one["name"]), str(one["subject"]), int(one["version"])) for one in value.get("references") or ()
+            (_unicode(one["name"]), _unicode(one["subject"]), number_of(one, "version"))
+            for one in value.get("references") or ()
         )
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise FaultError("its answer is no schema: is it a schema registry?", again=False) from None
-    if not isinstance(text, str):
-        raise FaultError("its answer is no schema: is it a schema registry?", again=False)
+        raise FaultError(_NO_SCHEMA, again=False) from None
+    if not isinstance(text, str) or not isinstance(kind, str):
+        raise FaultError(_NO_SCHEMA, again=False)
     if kind not in kinds:
         raise AbsentError(f"schema of a language other than {', '.join(kinds)}")
     return SchemaAnswer(kinds[kind], text, references)
+
+
+def number_of(value: Any, name: str) -> int:
+    """Return an id or a version of an answer; raises FaultError for what is none, so that no value gets it."""
+    number = value.get(name) if isinstance(value, Mapping) else None
+    if type(number) is not int or not 0 <= number <= HIGHEST_ID:
+        raise FaultError(f"its answer has no {name}: is it a schema registry?", again=False)
+    return number
+
+
+def _unicode(value: Any) -> str:
+    """Return a text that can stand in a question; raises ValueError for half of a surrogate pair."""
+    return str(value).encode().decode()
 
 
 def _json(answer: Answer) -> Any:

@@ -18,19 +18,18 @@ from urllib.parse import quote
 
 from keyedwm.core.errors import KeyedwmError
 from keyedwm.core.schemas import NO_ID, NamedSchema, RegisteredSchema, SchemaKind, SchemaLookup, UnknownSchemaError
-from keyedwm.registry.answers import AbsentError, FaultError, SchemaAnswer, schema_of
+from keyedwm.registry.answers import HIGHEST_ID, AbsentError, FaultError, SchemaAnswer, number_of, schema_of
 from keyedwm.registry.cache import SchemaCache
 from keyedwm.registry.http import Question
 from keyedwm.registry.options import RegistryConfig
 from keyedwm.registry.transport import Transport, no_answer
 
-# Ids are signed integers in every registry: four bytes that say more are those of something else.
-_HIGHEST_ID = 2**31 - 1
 _OTHER_FORM = "its answer is of another form: is it a schema registry?"
 # An id that is unknown is asked for again after this time: it may be replicated, or restored.
 UNKNOWN_FOR_S = 60.0
 _MOST_UNKNOWN = 10_000
 _MOST_REFERENCES = 1_000
+_LONGEST_CHAIN = 50  # of references, each in the one before
 # How long a process waits for the answer that shows that kept schemas are still those of the registry.
 _CONFIRM_MS = 2_000
 _NONE: Mapping[str, tuple[str, int]] = MappingProxyType({})
@@ -124,10 +123,11 @@ class Registry(SchemaLookup):
         """Return the newest version of a subject, None if there is no such subject."""
         try:
             value = self._transport.ask(Question("GET", f"{_of(subject)}/versions/latest"), f"subject {subject!r}")
-            return SubjectVersion(subject, int(value["version"]), self._resolved(int(value["id"]), schema_of(value)))
+            schema = self._resolved(number_of(value, "id"), schema_of(value))
+            return SubjectVersion(subject, number_of(value, "version"), schema)
         except AbsentError:
             return None
-        except (KeyError, TypeError, ValueError, FaultError):
+        except FaultError:
             raise no_answer(self.config, f"subject {subject!r}", _OTHER_FORM) from None
 
     def lookup(self, subject: str, kind: SchemaKind, text: str) -> int | None:
@@ -214,7 +214,9 @@ class Registry(SchemaLookup):
         references = tuple(NamedSchema(name, text) for name, text in texts.items())
         return RegisteredSchema(schema_id, found.kind, found.text, references)
 
-    def _resolve(self, found: SchemaAnswer, texts: dict[str, str], seen: set[tuple[str, int]]) -> None:
+    def _resolve(self, found: SchemaAnswer, texts: dict[str, str], seen: set[tuple[str, int]], depth: int = 0) -> None:
+        if depth > _LONGEST_CHAIN:
+            raise FaultError(f"a schema refers to more than {_LONGEST_CHAIN} others in a chain", again=False)
         for name, subject, version in found.references:
             if (subject, version) in seen:
                 continue
@@ -228,7 +230,7 @@ class Registry(SchemaLookup):
                 referred = schema_of(self._transport.ask(Question("GET", path), what))
             except AbsentError:
                 raise FaultError(f"it has no {what}, which is referred to as {name!r}", again=False) from None
-            self._resolve(referred, texts, seen)
+            self._resolve(referred, texts, seen, depth + 1)
             texts.setdefault(name, referred.text)
 
     def _names(self, path: str, what: str, timeout_ms: int | None = None) -> tuple[str, ...]:
@@ -242,9 +244,10 @@ class Registry(SchemaLookup):
 
     def _id_of(self, question: Question, subject: str) -> int:
         value = self._transport.ask(question, f"subject {subject!r}")
-        if not isinstance(value, dict) or not isinstance(value.get("id"), int):
-            raise no_answer(self.config, f"subject {subject!r}", _OTHER_FORM)
-        return int(value["id"])
+        try:
+            return number_of(value, "id")
+        except FaultError:
+            raise no_answer(self.config, f"subject {subject!r}", _OTHER_FORM) from None
 
     def no_schema(self, name: int | str, what: str = "schema") -> UnknownSchemaError:
         """Return the error for an id or a GUID that no schema has."""
@@ -255,7 +258,7 @@ class Registry(SchemaLookup):
 
 def may_exist(schema_id: int) -> bool:
     """Return whether a registry can ever have given an id."""
-    return 0 <= schema_id <= _HIGHEST_ID
+    return 0 <= schema_id <= HIGHEST_ID
 
 
 def _of(subject: str) -> str:

@@ -1,7 +1,7 @@
 """Questions to a registry at several addresses: the login, TLS, and repetitions with growing pauses.
 
 Rule: a fault of the registry's is asked about again until the time is over, and then is an UnavailableError; what the
-registry answers plainly is final, but that it has no such thing only if no other address has it.
+registry answers plainly is final, but that it has no such thing only if every address says so.
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ class Transport:
         over_at, pause_s = self.clock() + limit_s, _FIRST_PAUSE_S
         addresses = self.config.addresses
         words: dict[Address, str] = {}
+        absent: set[Address] = set()
         while True:
-            again, absent = False, None
+            again = False
             for at in range(self._first, self._first + len(addresses)):
                 address = addresses[at % len(addresses)]
                 # One that is silent leaves time for the others, or for another try.
@@ -57,7 +58,10 @@ class Transport:
                 try:
                     value = value_of_answer(self._exchange(address, question, attempt_s), self._login_option())
                 except AbsentError as error:  # another address may be ahead of this one
-                    absent = absent or error
+                    absent.add(address)
+                    if len(absent) == len({*addresses}):
+                        raise
+                    words[address] = f"it has no such {error.what}"
                     continue
                 except (NoReplyError, FaultError) as fault:
                     words[address] = str(fault)
@@ -65,8 +69,6 @@ class Transport:
                     continue
                 self._first = at % len(addresses)
                 return value
-            if absent is not None:
-                raise absent
             # The words of a try without time to answer would say less than those before.
             if not again or over_at - self.clock() < 2 * pause_s:
                 said = "; ".join(f"{address}: {reason}" for address, reason in words.items())

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 
 import pytest
 
 from keyedwm.core.errors import KeyedwmError, UnavailableError
-from keyedwm.core.schemas import UnknownSchemaError
+from keyedwm.core.schemas import SchemaKind, UnknownSchemaError
 from keyedwm.registry import client
 from keyedwm.registry.answers import RegistryAccessError
 from keyedwm.registry.http import MOST_BYTES
 from keyedwm.testing.local import free_ports
 from tests import tokens
 from tests.registry.conftest import Clock, Connect
-from tests.support.fake_registry import PATH, FakeRegistry, fake_registry, reply
+from tests.support.fake_registry import PATH, FakeRegistry, Reply, fake_registry, reply
 
 TEXT = '"string"'
 PAGE = b"<html>Sign in</html>"
@@ -38,6 +38,17 @@ ANSWERS = {
     "huge": (reply(200, b"[" + b" " * MOST_BYTES), UnavailableError, f"more than {MOST_BYTES} bytes", False),
     "other": (reply(200, {"hello": "world"}), UnavailableError, "its answer is no schema", False),
     "list": (reply(200, []), UnavailableError, "its answer is no schema", False),
+    "kind of no text": (
+        reply(200, {"schema": "x", "schemaType": ["AVRO"]}), UnavailableError, "its answer is no schema", False,
+    ),
+    "version": (
+        reply(200, {"schema": "x", "references": [{"name": "a", "subject": "b", "version": float("inf")}]}),
+        UnavailableError, "its answer has no version", False,
+    ),
+    "half a surrogate pair": (
+        reply(200, {"schema": "x", "references": [{"name": "a", "subject": "\ud800", "version": 1}]}),
+        UnavailableError, "its answer is no schema", False,
+    ),
     "kind": (reply(200, {"schema": "x", "schemaType": "XML"}), UnknownSchemaError, "has a schema of a language", False),
 }  # fmt: skip
 
@@ -97,6 +108,40 @@ def test_an_id_that_one_address_does_not_know_yet_is_asked_of_the_others(fake: F
         with pytest.raises(UnknownSchemaError):
             registry.schema(99)
         assert [behind.asked, fake.asked].count(["GET /schemas/ids/1", "GET /schemas/ids/99"]) == 2
+
+
+def test_an_id_is_not_unknown_while_an_address_that_may_have_it_is_away(fake: FakeRegistry, connect: Connect) -> None:
+    """With onBadValue=null an unknown id makes nulls, so the copy that is behind must not answer for the other."""
+    away = f"http://127.0.0.1:{free_ports(1)[0]}"
+    for url in (f"{fake.url},{away}", f"{away},{fake.url}"):
+        with pytest.raises(UnavailableError) as caught:
+            connect(url).schema(1)
+        assert f"{fake.url}: it has no such schema" in str(caught.value)
+        assert f"{away}: Connection refused" in str(caught.value)
+
+
+def test_an_address_that_comes_back_says_that_an_id_is_unknown(fake: FakeRegistry, connect: Connect) -> None:
+    faults = [reply(503, b"")]
+    with fake_registry() as behind:
+        fake.rule = lambda _method, _path: faults.pop() if faults else None
+        with pytest.raises(UnknownSchemaError):
+            connect(f"{behind.url},{fake.url}").schema(1)
+
+
+@pytest.mark.parametrize("number", [-1, 2**31, True, 1.5, "7", None, float("inf")])
+def test_an_id_that_no_head_has_room_for_is_of_no_registry(
+    fake: FakeRegistry, connect: Connect, number: object
+) -> None:
+    fake.rule = lambda _method, _path: reply(200, {"id": number, "version": 1, "schema": TEXT})
+    registry = connect()
+    questions: list[Callable[[], object]] = [
+        lambda: registry.register("s", SchemaKind.AVRO, TEXT),
+        lambda: registry.lookup("s", SchemaKind.AVRO, TEXT),
+        lambda: registry.latest("s"),
+    ]
+    for question in questions:
+        with pytest.raises(UnavailableError, match="gave no answer about subject 's': its answer is of another form"):
+            question()
 
 
 @contextmanager
@@ -191,6 +236,17 @@ def test_schemas_that_refer_to_each_other_end(fake: FakeRegistry, connect: Conne
     fake.add("a", '"int"', references=[{"name": "b", "subject": "b", "version": 1}])
     fake.add("b", '"long"', references=[{"name": "a", "subject": "a", "version": 1}])
     assert {reference.name for reference in connect().schema(1).references} == {"a", "b"}
+
+
+def test_a_chain_of_references_that_is_too_long_is_a_fault(fake: FakeRegistry, connect: Connect) -> None:
+    def rule(_method: str, path: str) -> Reply:
+        number = 0 if "/ids/" in path else int(path.split("/subjects/")[1].split("/", maxsplit=1)[0])
+        reference = {"name": f"n{number + 1}", "subject": f"{number + 1}", "version": 1}
+        return reply(200, {"schema": TEXT, "references": [reference]})
+
+    fake.rule = rule
+    with pytest.raises(UnavailableError, match="a schema refers to more than 50 others in a chain"):
+        connect().schema(1)
 
 
 def test_what_one_thread_asked_for_no_other_asks_again(fake: FakeRegistry, connect: Connect) -> None:
