@@ -248,10 +248,16 @@ def _is_null(schema: AvroType) -> bool:
     return isinstance(schema, Leaf) and schema.kind is Kind.NULL
 
 
-def has_no_bytes(schema: AvroType, within: tuple[Record, ...] = ()) -> bool:
-    """Whether a value of a type is always empty; a record that holds itself is not."""
+def has_no_bytes(schema: AvroType, known: dict[int, bool] | None = None) -> bool:
+    """Whether a value of a type is always empty; a record that holds itself is not. known: of records, by identity,
+    so that a record which many others hold is looked at once.
+    """
     if isinstance(schema, Record):
-        return schema not in within and all(has_no_bytes(one.type, (*within, schema)) for one in schema.fields)
+        known = {} if known is None else known
+        if id(schema) not in known:
+            known[id(schema)] = False
+            known[id(schema)] = all(has_no_bytes(one.type, known) for one in schema.fields)
+        return known[id(schema)]
     if isinstance(schema, Leaf):
         return schema.kind is Kind.NULL or (schema.kind is Kind.FIXED and schema.size == 0)
     return False

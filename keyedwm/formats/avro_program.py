@@ -76,6 +76,7 @@ class _Compiler:
         self._reader = reader
         self._barrier = 0  # steps before it are not merged with steps behind: something jumps there
         self._seen: set[int] = set()
+        self._empty: dict[int, bool] = {}  # whether a record has no bytes, by its identity
         self._calls: list[tuple[int, Record]] = []
         self._writers: dict[Leaf | int, AvroTexts] = {}
 
@@ -162,6 +163,8 @@ class _Compiler:
         within = [want for want in wants if want[2] < len(want[1].path)]
         if within:
             self._fields(record, within, is_last=is_last)
+        elif has_no_bytes(record, self._empty):
+            pass  # else a few records that hold each other twice would be more steps than end in time
         elif id(record) in self._seen:
             self._calls.append((self.emit(Op.CALL), record))
             self._label()
@@ -232,7 +235,7 @@ class _Compiler:
             self.emit(Op.CONSTANT, 0, slot, len(self.constants) - 1)
 
     def _repeated(self, repeated: Repeated) -> None:
-        is_empty = not repeated.is_map and has_no_bytes(repeated.items)
+        is_empty = not repeated.is_map and has_no_bytes(repeated.items, self._empty)
         block = self.emit(Op.BLOCK, 0, -1, int(is_empty))
         self._label()
         if not is_empty:

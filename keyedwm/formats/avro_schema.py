@@ -131,6 +131,7 @@ class _Reader:
             raise InputError(f"the Avro schema has the record {name!r} without a list of fields")
         record.fields = tuple(self._field(name, one, name.rpartition(".")[0]) for one in fields)
         names = [one.name for one in record.fields]
+        _check_unicode(name, names)
         if len(set(names)) < len(names):
             raise InputError(f"the Avro schema has the record {name!r} with two fields of one name")
         return record
@@ -142,6 +143,7 @@ class _Reader:
     def _field(self, record: str, field: Any, space: str) -> RecordField:
         if not isinstance(field, dict) or not isinstance(field.get("name"), str) or "type" not in field:
             raise InputError(f"the Avro schema has the record {record!r} with a field without a name or a type")
+        _check_unicode(record, field.get("default"))
         return RecordField(
             field["name"],
             self._type(field["type"], space),
@@ -162,7 +164,16 @@ def _symbols(name: str, schema: dict) -> tuple[str, ...]:
     symbols = schema.get("symbols")
     if not isinstance(symbols, list) or not all(isinstance(one, str) for one in symbols):
         raise InputError(f"the Avro schema has the enum {name!r} without a list of symbols")
+    _check_unicode(name, symbols)
     return tuple(symbols)
+
+
+def _check_unicode(name: str, value: Any) -> None:
+    """Reject half of a surrogate pair, which JSON can write and UTF-8 cannot. name: of the type around."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise InputError(f"the Avro schema has {name!r} with a text that is no Unicode") from None
 
 
 def _size(name: str, schema: dict) -> int:

@@ -265,6 +265,26 @@ def test_items_without_bytes_cost_nothing_however_many_they_are() -> None:
     assert (found, decoded.faults.tolist()) == ([None], [Fault.CUT])
 
 
+def test_records_without_bytes_that_hold_each_other_twice_cost_nothing() -> None:
+    """Sixty levels are 2**60 records in a value of no byte."""
+    empty: str | dict = "null"
+    for level in range(60):
+        name = "null" if level == 0 else f"r{level - 1}"
+        empty = record(("a", empty), ("b", name), name=f"r{level}")
+    schema = record(("x", empty), ("y", {"type": "array", "items": "r59"}), ("z", "long"))
+    assert read(schema, number(2**40) + number(0) + number(5), {"z": FieldType.BIGINT})[0] == [5]
+
+
+@pytest.mark.parametrize(
+    "field",
+    [("\ud800", "int"), ("a", {"type": "enum", "name": "e", "symbols": ["\ud800"]}), ("a", "string", "\ud800")],
+)
+def test_half_a_surrogate_pair_in_a_schema_is_a_fault_of_the_schema(field: tuple) -> None:
+    decoded = read(record(field), number(0), {"a": FieldType.STRING})[1]
+    assert decoded.faults.tolist() == [Fault.WRONG_SCHEMA]
+    assert "a text that is no Unicode" in decoded.reason(0)
+
+
 def test_records_within_each_other_beyond_all_measure_are_a_fault() -> None:
     chain = record(("next", ["null", "r"]))
     schema = record(("c", chain), ("id", "int"), name="outer")
