@@ -84,7 +84,7 @@ def test_the_windows_and_messages_of_a_side_are_those_that_the_join_holds(kind, 
             for one in kept:
                 channel = one.topic, one.partition
                 for start, end in holding(plan, called, first, one):
-                    if start >= axes[places[channel]].gone and end > dead:
+                    if start >= axes[places[channel]].expired_before and end > dead:
                         expected.setdefault((start, end, *channel), []).append(one.offset)
             found = {
                 tuple(one[name] for name in (*EDGES, *CHANNEL)): (
