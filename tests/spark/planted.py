@@ -90,6 +90,11 @@ def main() -> None:
     for number, (option, value) in enumerate(given["tokens"]):
         given_token = {"kafka.sasl.mechanism": "OAUTHBEARER", option: value}
         program.stream(f"token-{number}", lambda given=given_token: rows(**given).select(*values), sink | given_token)
+    for name, options in given["registries"].items():
+        change = options | {"subscribe": given["avro"]}
+        program.stream(
+            f"registry-{name}", lambda change=change: rows(**change), table | {"path": f"{table['path']}-avro"}
+        )
     program.stream("damaged", lambda: rows(subscribe=given["damaged"]), table)
     program.stream("damaged-accepted", lambda: rows(subscribe=given["damaged"], failOnDataLoss="false"), table)
     options = given["source"] | {"subscribe": given["topic"]}
