@@ -103,6 +103,8 @@ class AvroTexts(TextWriter):
             )  # fmt: skip
             if state[0] == len(start):
                 break
+            if len(out) > _MOST_COLUMN:
+                raise _too_long(len(start))
             if state[3]:
                 gaps = np.concatenate([gaps, np.empty_like(gaps)])
             else:
@@ -114,13 +116,17 @@ class AvroTexts(TextWriter):
             fill_gaps(out, ends, gaps, texts, text_ends, filled)
             out = filled
         if len(out) > _MOST_COLUMN:
-            raise InputError(
-                f"the JSON texts of {len(start)} records have {len(out)} bytes together, more than a column can hold: "
-                "ask for parts of them, or read fewer records in a batch"
-            )
+            raise _too_long(len(start))
         bits = pa.py_buffer(np.packbits(valid, bitorder="little"))
         buffers = [bits, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(out)]
         return pa.Array.from_buffers(pa.binary(), len(start), buffers)
+
+
+def _too_long(count: int) -> InputError:
+    return InputError(
+        f"the JSON texts of {count} records have more than {_MOST_COLUMN} bytes together, more than a column holds: ask "
+        "for parts of them, or read fewer records in a batch"
+    )
 
 
 def _fractions(gaps: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

@@ -8,7 +8,9 @@ from decimal import Decimal
 
 import pytest
 
+from keyedwm.core.errors import InputError
 from keyedwm.core.places import FieldType, Unit
+from keyedwm.formats import avro_json, json_kernels
 from keyedwm.formats.faults import Fault
 from keyedwm.formats.json_kernels import MOST_BYTES
 from tests.formats.generated_avro import number, text
@@ -51,6 +53,21 @@ def test_a_path_leads_into_lists_and_maps() -> None:
         ("tags", "x y"): FieldType.BIGINT, ("tags", "none"): FieldType.BIGINT,
     }  # fmt: skip
     assert read(ORDER, ORDER_BODY, asked)[0] == ['a"1', 3, '{"sku":"ü","price":"NaN"}', None, 1.5, -7, None]
+
+
+def test_the_room_of_texts_ends_at_what_a_column_can_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    rooms = []
+
+    def write_texts(*arguments: object) -> None:
+        rooms.append(len(arguments[8]))
+        json_kernels.write_texts(*arguments)
+
+    monkeypatch.setattr(avro_json, "write_texts", write_texts)
+    monkeypatch.setattr(avro_json, "_MOST_COLUMN", 20_000)
+    schema = record(("nulls", {"type": "array", "items": "null"}))
+    with pytest.raises(InputError, match="texts of 1 records have more than 20000 bytes together"):
+        read(schema, number(100_000) + number(0), {"nulls": FieldType.STRING})
+    assert max(rooms) <= 2 * 20_000
 
 
 @pytest.mark.parametrize(
