@@ -124,8 +124,8 @@ class AvroTexts(TextWriter):
 
 def _too_long(count: int) -> InputError:
     return InputError(
-        f"the JSON texts of {count} records have more than {_MOST_COLUMN} bytes together, more than a column holds: ask "
-        "for parts of them, or read fewer records in a batch"
+        f"the JSON texts of {count} records have more than {_MOST_COLUMN} bytes together, more than a column holds: "
+        "ask for parts of them, or read fewer records in a batch"
     )
 
 
