@@ -64,6 +64,9 @@ class LocalRegistry:
         settings = {
             "quarkus.http.host": LOOPBACK,
             "quarkus.http.port": self._port,
+            # Quarkus gives every registry port 9000 of every network here, so a second one on a machine ends.
+            "quarkus.management.host": LOOPBACK,
+            "quarkus.management.port": free_ports(1)[0],
             "apicurio.datasource.url": f"jdbc:h2:file:{home / 'schemas'}",
         }
         options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", f"-Xmx{_HEAP_MB}m"]  # it lives for minutes

@@ -45,7 +45,14 @@ def test_a_subject_that_is_not_there_and_a_rule_that_is_none_are_warned_of(fake:
 
 @pytest.mark.parametrize(
     ("status", "said"),
-    [(401, "refused the login (401)"), (404, "it has no such path"), (503, "it answers 503")],
+    [
+        (401, "refused the login (401)"),
+        (
+            404,
+            "does schemaRegistry.url need one, such as /apis/ccompat/v7? -> correct schemaRegistry.url",
+        ),
+        (503, "it answers 503, text/html in place of JSON -> correct schemaRegistry.url, or start the registry"),
+    ],
 )
 def test_a_registry_that_gives_no_answer_fails_with_the_reason(fake: FakeRegistry, status: int, said: str) -> None:
     fake.rule = lambda _method, _path: reply(status, b"<html>", "text/html")

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from keyedwm.cli.doctor.finding import Finding, fail, ok, warn
-from keyedwm.core.errors import KeyedwmError, OptionError
+from keyedwm.core.errors import KeyedwmError, OptionError, UnavailableError
 from keyedwm.core.text import nearest
 from keyedwm.registry.client import Registry
 from keyedwm.registry.options import NO_CACHE, RegistryConfig
@@ -33,6 +33,8 @@ def look(options: Mapping[str, str], topics: Sequence[str]) -> Iterator[Finding]
         yield ok(_REGISTRY, f"answers at {config}")
         for topic in topics:
             yield from _subject(registry, f"{topic}-value")
+    except UnavailableError as error:
+        yield fail(_REGISTRY, error.message, "correct schemaRegistry.url, or start the registry")
     except KeyedwmError as error:
         yield fail(_REGISTRY, error.message, error.advice)
 
