@@ -190,7 +190,7 @@ CALLS = {
     "cannot be called 'reason': rejected messages have a column of that name": lambda r: aggregate(
         r, {"Reason": "key::string"}, TEN, N, store=WITHIN
     ),
-    "the columns 'json:$.v::bigint' and 'json:$.V::bigint', which Spark does not": lambda r: aggregate(
+    "the columns 'json:$.v::bigint' and 'json:$.V::bigint', whose names are equal to Spark": lambda r: aggregate(
         r, KEY, TEN, {"n": max(V), "m": max("json:$.V::bigint")}, store=WITHIN
     ),
     "option aggregates: the source has no column 'watermark'": lambda r: aggregate(
