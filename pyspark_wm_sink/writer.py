@@ -23,59 +23,62 @@ if TYPE_CHECKING:
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-    """Return the streaming sink; everything that can be refused before a row is written is refused here.
+    """Return the streaming sink; every check that needs no row runs here.
 
     overwrite: Spark's complete mode, each batch replaces the table's rows.
     """
-    chosen = SinkOptions.parse(options)
-    with leaving_error(chosen.checkpoint, None):
-        return _stream_writer(chosen, schema, overwrite=overwrite)
+    sink_options = SinkOptions.parse(options)
+    with leaving_error(sink_options.checkpoint, None):
+        return _stream_writer(sink_options, schema, overwrite=overwrite)
 
 
-def _stream_writer(chosen: SinkOptions, schema: StructType, *, overwrite: bool) -> DataSourceStreamArrowWriter:
-    mode = chosen.snapshot or (SnapshotMode.BARRIER if has_control(schema) else SnapshotMode.BATCH)
+def _stream_writer(sink_options: SinkOptions, schema: StructType, *, overwrite: bool) -> DataSourceStreamArrowWriter:
+    mode = sink_options.snapshot or (SnapshotMode.BARRIER if has_control(schema) else SnapshotMode.BATCH)
     if mode is SnapshotMode.BARRIER and not has_control(schema):
         raise OptionError(
             "option snapshot: 'barrier' needs the source's control column, which the rows lack; "
             "keep the column, or set snapshot=batch"
         )
-    if isinstance(chosen.target, KafkaTarget):
+    if isinstance(sink_options.target, KafkaTarget):
         from pyspark_wm_sink.kafka.writer import KafkaStreamWriter, kafka_publication
 
-        how = kafka_publication(chosen, chosen.target, mode, schema, stream=True)
-        return KafkaStreamWriter(how, late_by_spark(schema), chosen.checkpoint)
+        how = kafka_publication(sink_options, sink_options.target, mode, schema, stream=True)
+        return KafkaStreamWriter(how, late_by_spark(schema), sink_options.checkpoint)
     from pyspark_wm_sink.tables.writer import TableStreamWriter
 
-    how_table = _table_publication(chosen, chosen.target, mode, schema, overwrite=overwrite, stream=True)
-    return TableStreamWriter(how_table, late_by_spark(schema), chosen.checkpoint)
+    how_table = _table_publication(sink_options, sink_options.target, mode, schema, overwrite=overwrite, stream=True)
+    return TableStreamWriter(how_table, late_by_spark(schema), sink_options.checkpoint)
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
     """Return the batch sink; a batch write is one snapshot."""
-    chosen = SinkOptions.parse(options)
-    if chosen.snapshot is SnapshotMode.BARRIER:
+    sink_options = SinkOptions.parse(options)
+    target = sink_options.target
+    if sink_options.snapshot is SnapshotMode.BARRIER:
         raise OptionError("option snapshot: 'barrier' is for streams; a batch write is one snapshot: leave it out")
-    if chosen.target.errors_to is not None:
+    if target.errors_to is not None:
         raise OptionError("option errorsTo is for streams; of a batch write take rejected(df), and write it by itself")
-    if chosen.replay_check is not None:
-        raise OptionError("option replayCheck is for streams; a batch write never comes again: leave it out")
-    if isinstance(chosen.target, KafkaTarget):
+    if sink_options.replay_check is not None:
+        raise OptionError("option replayCheck is for streams; a batch write is never replayed: leave it out")
+    if isinstance(target, KafkaTarget):
         from pyspark_wm_sink.kafka.writer import KafkaBatchWriter, kafka_publication
 
         if "ledger" in {name.lower() for name in options}:
             raise OptionError("option ledger is for streams; a batch write keeps none: leave it out")
         if overwrite:
             raise OptionError("save mode overwrite: Kafka's records cannot be replaced; use append")
-        return KafkaBatchWriter(kafka_publication(chosen, chosen.target, SnapshotMode.BATCH, schema, stream=False))
+        return KafkaBatchWriter(kafka_publication(sink_options, target, SnapshotMode.BATCH, schema, stream=False))
     from pyspark_wm_sink.tables.writer import TableBatchWriter
 
     return TableBatchWriter(
-        _table_publication(chosen, chosen.target, SnapshotMode.BATCH, schema, overwrite=overwrite, stream=False)
+        _table_publication(
+            sink_options, sink_options.target, SnapshotMode.BATCH, schema, overwrite=overwrite, stream=False
+        )
     )
 
 
 def _table_publication(
-    chosen: SinkOptions,
+    sink_options: SinkOptions,
     target: DeltaTarget | IcebergTarget,
     mode: SnapshotMode,
     schema: StructType,
@@ -88,7 +91,7 @@ def _table_publication(
     if isinstance(target, IcebergTarget):
         from pyspark_wm_sink.iceberg.writer import iceberg_publication
 
-        return with_errors(iceberg_publication, chosen, target, mode, schema, overwrite=overwrite, stream=stream)
+        return with_errors(iceberg_publication, sink_options, target, mode, schema, overwrite=overwrite, stream=stream)
     from pyspark_wm_sink.delta.writer import delta_publication
 
-    return with_errors(delta_publication, chosen, target, mode, schema, overwrite=overwrite, stream=stream)
+    return with_errors(delta_publication, sink_options, target, mode, schema, overwrite=overwrite, stream=stream)

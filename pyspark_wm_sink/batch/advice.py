@@ -54,7 +54,7 @@ class Published:
 def new_checkpoint(published: Published | None, plan: BatchPlan | None, target: str) -> str:
     """Return how a query continues with a new checkpoint; plan: of the present batch.
 
-    target: what the query writes to, in a word: table or topic.
+    target: what the query writes to, table or topic.
     """
     offsets = None if published is None else published.starting_offsets()
     if published is None or offsets is None or (plan is not None and plan.is_stateful):

@@ -169,8 +169,8 @@ def _check_barriers(
         if twice is not None:
             raise InputError(
                 f"channel {twice} comes from two sources of this query: load the topic once and unite frames of that, "
-                f"or write with guarantee=at-least-once; if it is a topic of the same name in two clusters, write "
-                f"each in a query of its own, or mirror one under another name"
+                f"or write with guarantee=at-least-once; write topics of the same name in two clusters in a query "
+                f"each, or mirror one under another name"
             )
         _check_order(report)
 
@@ -183,7 +183,7 @@ def _incomplete(problem: str, otherwise: str = "") -> InputError:
     return InputError(
         f"{problem} and nothing of this batch was published: the pipeline before the sink filtered or dropped control "
         f"rows (or the source has barriers=false); keep the rows where control is not null, for example with "
-        f'.where("control IS NOT NULL OR (...)") and keyedwm.spark.deduplicate in the place of dropDuplicates, or set '
+        f'.where("control IS NOT NULL OR (...)"); use keyedwm.spark.deduplicate in the place of dropDuplicates, or set '
         f"snapshot=batch{otherwise}"
     )
 

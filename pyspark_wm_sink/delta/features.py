@@ -1,8 +1,8 @@
-"""Requirements of a Delta table on its writers, by its protocol and its columns: the sink meets each, or refuses it.
+"""Requirements of a Delta table on its writers, by its protocol and columns: the sink meets each, or rejects the table.
 
-Rule: a requirement is refused by name, before a row is written. A feature is accepted where an append needs nothing for
-it, or where this sink does what it needs. Features that deltalake does not commit to are refused, though an append
-would need nothing for some of them.
+Rule: the sink rejects a requirement by name, before a row is written. A feature is accepted where an append needs
+nothing for it, or where this sink does what it needs. The sink rejects features that deltalake does not commit to,
+though an append would need nothing for some of them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Refuses to make a Delta table of a directory that holds somebody else's Parquet files.
+"""Rejects the creation of a Delta table in a directory that holds somebody else's Parquet files.
 
 Rule: a directory with a log is that table and nothing else, so its readers would lose those files without a word. A
 file that our tasks staged before the table's first commit is ours: it has our name and our writer's mark, or is an

@@ -27,7 +27,8 @@ _LOGINS = {
 _FAMILIES = {"s3a": "s3", "gcs": "gs", "abfs": "az", "abfss": "az", "azure": "az", "adl": "az"}
 
 _NO_SERVER = re.compile(r"No NameNode hosts found|No fs\.defaultFS|No viewfs")
-_NO_ANSWER = re.compile(r"failed to lookup address|Connection refused", re.IGNORECASE)
+_NO_ADDRESS = re.compile("failed to lookup address", re.IGNORECASE)
+_NO_LISTENER = re.compile("connection refused", re.IGNORECASE)
 _REQUEST = re.compile(r"performing [A-Z]+ https?://([^/\s]+)")
 _UNREAD = re.compile(r"Feature '([^']+)' is not supported")
 _CATALOG = "Max catalog version"
@@ -50,7 +51,7 @@ def access_error(path: str, error: BaseException) -> KeyedwmError | None:
     """Return the change to make if an address could not be opened; None if that is not the cause.
 
     OptionError for a scheme that deltalake does not know, or an address without a server; StoreAccessError for a login
-    that is missing or refused; NoAnswerError where no server has the address's name, or its port refuses.
+    that is missing or wrong; NoAnswerError where no server has the address's name, or nothing listens at its port.
     """
     text = str(error)
     if problem := _SCHEMES.search(text):
@@ -63,10 +64,11 @@ def access_error(path: str, error: BaseException) -> KeyedwmError | None:
         return None
     if _NO_SERVER.search(text):
         return wrong("path", path, f"an address that names its server is expected ({one_line(error)})")
-    if problem := _NO_ANSWER.search(text):
+    has_no_address = _NO_ADDRESS.search(text) is not None
+    if has_no_address or _NO_LISTENER.search(text):
         match = _REQUEST.search(LOGIN.sub("://", text))
         server = (path.partition("://")[2] if match is None else match[1]).partition("/")[0].rpartition("@")[2]
-        why = "no machine has this name" if "lookup" in problem[0] else "its port refuses connections"
+        why = "no machine has this name" if has_no_address else "nothing listens at its port"
         return NoAnswerError(f"the Delta table {path} could not be opened, because nothing answers at {server}: {why}")
     if not _NO_LOGIN.search(text):
         return None
@@ -87,5 +89,5 @@ def unread_feature(error: BaseException) -> str | None:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether deltalake refused a commit for what the table is, so that the same commit cannot come through."""
+    """Whether deltalake rejected a commit for what the table is, so that the same commit cannot come through."""
     return _REFUSED.search(str(error)) is not None

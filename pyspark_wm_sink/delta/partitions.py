@@ -80,7 +80,7 @@ def _value_text(name: str, value: pa.Scalar, place: str) -> str | None:
         unit = "days" if pa.types.is_date(value.type) else f"{value.type.unit} since 1970"
         raise InputError(
             f"column {name}, which partitions the table, holds a time beyond the years 1 to 9999 ({value.value} "
-            f"{unit}) in a row{place}, which readers of the log cannot read: leave such rows out, or partition by "
+            f"{unit}) in a row{place}. Readers of the log cannot read it: leave such rows out, or partition by "
             f"another column"
         ) from error
     except UnicodeDecodeError as error:

@@ -1,6 +1,6 @@
-"""A Delta table as the driver's commit asks it (`tables.publication`).
+"""A Delta table as the driver's commit needs it (`tables.publication`).
 
-Rule: a commit carries (query, batch) as an application transaction, and deltalake refuses it when another one has
+Rule: a commit carries (query, batch) as an application transaction, and deltalake rejects it when another commit has
 changed that of the same query meanwhile.
 """
 
@@ -63,7 +63,7 @@ class DeltaPublication(Publication):
         return self.open()
 
     def is_refusal(self, error: Exception) -> bool:
-        """Whether deltalake refuses the commit for what the table is."""
+        """Whether deltalake rejects the commit for what the table is."""
         return is_refusal(error)
 
 
@@ -107,7 +107,7 @@ class CurrentDelta(CurrentTable):
         return delta.newest_commit(self._table)
 
     def check_fits(self) -> str | None:
-        """Refuse rows that do not fit; says whether columns or constraints changed."""
+        """Reject rows that do not fit; says whether columns or constraints changed."""
         how, stage = self._how, self._how.stage
         rows_schema = delta.delta_schema(stage.schema)
         fitted = delta.check_table(

@@ -61,8 +61,8 @@ class FloatBounds:
 def indexed_columns(columns: pa.Schema, partition_by: Sequence[str], configuration: Mapping[str, str]) -> pa.Schema:
     """Return the columns of a table of which its readers may look for bounds and counts of nulls in the log.
 
-    configuration: the table's properties, which can ask for more or fewer than the first 32. All columns are among
-    them where a property may be read in several ways, as are structs, whose fields each reader counts in its own way.
+    configuration: the table's properties, which can ask for more or fewer than the first 32. The result has
+    all columns where a property may be read in several ways. It has all structs, since readers count them differently.
     """
     names = [name for name in columns.names if name not in partition_by]
     names_text, count = configuration.get(_NAMES), configuration.get(_COUNT, str(_INDEXED_COLUMNS))
@@ -189,7 +189,7 @@ def _iso(ms: int) -> str:
 
 
 def _cut_up(text: str) -> str | None:
-    """Return a short text that is not below `text`: a prefix and the mark; None if the mark is all that it goes on."""
+    """Return a short text that is not below `text`: a prefix and the mark; None if the mark would stand alone."""
     for end in range(_TEXT_LIMIT, min(len(text), 2 * _TEXT_LIMIT)):
         if text[end] != _CUT_MARK:
             return text[:end] + _CUT_MARK

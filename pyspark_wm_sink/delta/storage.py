@@ -1,7 +1,7 @@
 """The directory of a table as a file system, local or wherever deltalake can write.
 
-Rule: the same handler that deltalake uses writes and removes staged files, so an address and its `storage.*` settings
-mean the same for files and for the log.
+Rule: the handler of deltalake writes and removes staged files. So an address and its `storage.*` settings mean the same
+for files and for the log.
 """
 
 from __future__ import annotations

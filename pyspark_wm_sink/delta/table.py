@@ -1,7 +1,7 @@
 """The Delta table: open, check, create, read records, append. All calls to deltalake's log are in this file.
 
 Rule: one commit carries a batch's files, its application transaction and its record, so they become visible together
-or not at all. deltalake refuses a commit when another one has changed the same application id meanwhile: this fences.
+or not at all. deltalake rejects a commit when another one has changed the same application id meanwhile: this fences.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def arrow_schema(schema: Schema) -> pa.Schema:
 
 
 def check_names(rows_schema: Schema) -> None:
-    """Refuse to make a table with columns whose names Spark takes in none."""
+    """Reject columns of a new table whose names Spark takes in no table."""
     odd = [name for field in _fields(rows_schema) for name in odd_names(field["name"], field)]
     if odd:
         raise InputError(
@@ -91,7 +91,7 @@ def _check_holds(field: pa.Field) -> None:
 def check_table(
     table: DeltaTable, rows_schema: Schema, partition_by: Sequence[str], *, merge: bool, overwrite: bool
 ) -> Schema:
-    """Refuse a table that these rows do not fit; returns the columns as they are written.
+    """Reject a table that these rows do not fit; returns the columns as they are written.
 
     merge: columns that the table lacks will be added, columns that the rows lack become null. overwrite: its rows go.
     """
@@ -113,8 +113,8 @@ def check_table(
 def add_missing(table: DeltaTable, rows_schema: Schema) -> bool:
     """Add the columns, and fields of structs, that the table lacks; says whether there were any.
 
-    Its own commit: a batch that is then published, or refused, or tried again finds them there, null so far. Raises
-    deltalake's own errors.
+    Its own commit: a batch that is then published, rejected or tried again finds the columns there, null so far.
+    Raises deltalake's own errors.
     """
     there = columns_of(table.schema())
     missing = [
@@ -170,7 +170,7 @@ def newest_record(table: DeltaTable, query: str, batch: int | None = None) -> Re
 def is_restored_behind(table: DeltaTable, query: str) -> bool:
     """Whether the table holds an older version again (RESTORE), in which rows of this query's newest record are not.
 
-    Delta keeps application transactions through a RESTORE, so the newest batch alone does not tell.
+    Delta keeps application transactions through a RESTORE, so the newest batch alone does not show it.
     """
     for limit in _LOOK_BACK:
         commits = table.history(limit)

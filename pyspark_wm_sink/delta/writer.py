@@ -1,4 +1,4 @@
-"""The publication of a query to a Delta table, and what is refused before a row is written."""
+"""The publication of a query to a Delta table, and the checks that run before a row is written."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class _Place:
 
 
 def _checked_place(target: DeltaTarget, columns: pa.Schema, *, overwrite: bool) -> _Place:
-    """Refuse a table that these columns do not fit."""
+    """Reject a table that these columns do not fit."""
     table = open_table(target.path, target.storage)
     rows_schema = delta_schema(columns)
     by = target.partition_by

@@ -125,7 +125,7 @@ class CurrentIceberg(CurrentTable):
             also = "" if ref is None else ", and is a tag now"
             raise InputError(
                 f"branch {name} of {self.where} was dropped while the query ran{also}: create it again at the "
-                f"snapshot that it had, or start the query again, which creates one that is missing at the newest "
+                f"snapshot that it had; or start the query again, which creates a missing branch at the newest "
                 f"snapshot of {MAIN_BRANCH}"
             )
 

@@ -309,8 +309,8 @@ def _of(query: str) -> Callable[[Snapshot], Record | None]:
 
     def record(snapshot: Snapshot) -> Record | None:
         text = _text(snapshot)
-        found = None if text is None or name not in text else Record.from_json(text)  # others' are not even read
-        return None if found is None or found.query != query else found
+        of_snapshot = None if text is None or name not in text else Record.from_json(text)  # others' are not even read
+        return None if of_snapshot is None or of_snapshot.query != query else of_snapshot
 
     return record
 

@@ -1,9 +1,10 @@
 """Writes the control rows of a batch into the output topic (`controlRows=inline`).
 
-Rule: the driver writes them, when all tasks have flushed their rows and before anything is decided, in a transaction of
-their own that is ended after the others. So in every partition they stand behind the rows they refer to, whichever task
-wrote those, and a read_committed reader that sees them has seen those rows. Each change of a batch is written once,
-with its value at the end of the batch; then the barrier, in every partition, since a reader coalesces each on its own.
+Rule: the driver writes them in a transaction of their own, when all tasks have flushed their rows and before anything
+is decided. The driver ends that transaction after the others. So in every partition control rows follow the rows that
+they refer to, whichever task wrote those. A read_committed reader that sees a control row has seen those rows. Each
+change of a batch is written once, with its value at the end of the batch; then the barrier, in every partition, since a
+reader coalesces each on its own.
 """
 
 from __future__ import annotations
@@ -84,17 +85,20 @@ def _rows(report: BatchReport, record: Record) -> Iterator[_Row]:
         status = row.kind is not ControlKind.WATERMARK
         # A status row replaces the status row before it.
         last[row.channel, "status" if status else "watermark", 0 if status else row.key or 0] = row
-    for (channel, what, key), row in sorted(last.items(), key=lambda item: _order(item[1])):
+    for (channel, role, key), row in sorted(last.items(), key=lambda item: _order(item[1])):
         ms = record.channels[channel].watermarks[key] if row.kind is ControlKind.WATERMARK else None
         value = encode_change(row.kind, query, snapshot, channel, key=None if ms is None else key, watermark_ms=ms)
-        yield f"{HEADER} {what} {channel} {key}".encode(), value
-    yield f"{HEADER} {ControlKind.BARRIER.value}".encode(), encode_cut(_cut(query, snapshot, report, record))
+        yield f"{HEADER} {role} {channel} {key}".encode(), value
+    yield (
+        f"{HEADER} {ControlKind.BARRIER.value}".encode(),
+        encode_cut(_upstream_barrier(query, snapshot, report, record)),
+    )
 
 
-def _cut(query: str, snapshot: int, report: BatchReport, record: Record) -> UpstreamBarrier:
-    """The state of every channel: of a source without a batch the last one, for its channels hold the watermark, too.
+def _upstream_barrier(query: str, snapshot: int, report: BatchReport, record: Record) -> UpstreamBarrier:
+    """The state of every channel: of a source without a batch the last one, for its channels block the watermark, too.
 
-    Records do not tell whether a channel that never named its source is there: of those only who delivered a barrier
+    Records do not show whether a channel that never named its source is there: of those only who delivered a barrier
     counts, or all if there is no barrier at all (snapshot=batch).
     """
     delivered = report.delivered()

@@ -17,15 +17,15 @@ from pyspark_wm_sink.kafka.header_lists import with_headers
 REASON_HEADER, CHANNEL_HEADER, OFFSET_HEADER = "keyedwm.reason", "keyedwm.channel", "keyedwm.offset"
 TIMESTAMP_HEADER = "keyedwm.timestamp"
 _MS = pa.timestamp("ms", "UTC")
-_NEEDED = (VALUE, REASON, "topic", "partition", "offset")
+_NEEDED_FIELDS = (VALUE, REASON, "topic", "partition", "offset")
 
 
 def check_error_column(kind: DataType) -> None:
-    """Refuse a column of messages that no record can be made of; kind: of the column `rejected`."""
+    """Reject a column of messages that no record can be made of; kind: of the column `rejected`."""
     if isinstance(kind, (StringType, BinaryType)):
         return
     names = kind.fieldNames() if isinstance(kind, StructType) else []
-    missing = next((name for name in _NEEDED if name not in names), None)
+    missing = next((name for name in _NEEDED_FIELDS if name not in names), None)
     if missing is not None or not isinstance(kind, StructType):
         raise InputError(
             f"option errorsTo: the messages in column {REJECTED} have no {missing}: keep the columns key, value, "
@@ -34,11 +34,11 @@ def check_error_column(kind: DataType) -> None:
         )
     for name in (KEY, VALUE):
         if name in names and not isinstance(kind[name].dataType, (StringType, BinaryType)):
-            found = kind[name].dataType.simpleString()
+            type_name = kind[name].dataType.simpleString()
             raise InputError(
-                f"option errorsTo: {name} of the messages in column {REJECTED} has type {found}, a record has string "
-                f"or binary: leave it as the source has it, or make a text of the message with to_json({REJECTED}) AS "
-                f"{REJECTED}"
+                f"option errorsTo: {name} of the messages in column {REJECTED} has type {type_name}, a record has "
+                f"string or binary: leave it as the source has it, or make a text of the message with "
+                f"to_json({REJECTED}) AS {REJECTED}"
             )
 
 
@@ -46,8 +46,8 @@ def error_records(rows: pa.Table) -> pa.Table:
     """Return key, value and headers of the records for rows with rejected messages."""
     messages = rows.column(REJECTED).combine_chunks()
     if not pa.types.is_struct(messages.type):
-        kept = [name for name in (KEY, HEADERS) if name in rows.column_names]
-        return rows.select(kept).append_column(VALUE, messages)
+        names = [name for name in (KEY, HEADERS) if name in rows.column_names]
+        return rows.select(names).append_column(VALUE, messages)
     whole = pa.Table.from_struct_array(messages).combine_chunks()
     records = whole.select([name for name in (KEY, VALUE, HEADERS) if name in whole.column_names])
     if not whole.num_rows:

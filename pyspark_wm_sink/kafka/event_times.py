@@ -1,7 +1,7 @@
 """Writes the event times of rows beside them, as headers (`controlRows=inline`): the next query takes them from there.
 
-Rule: whole columns. Our headers stand behind the rows' own ones, and the last one of a name counts, so that a row
-which is passed on from topic to topic has the event time that it has now.
+Rule: whole columns. Our headers follow the rows' own headers, and the last header of a name counts. So a row that is
+passed from topic to topic has the event time that it has now.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from keyedwm.kafka.requests.transactions import Transaction
 from pyspark_wm_sink.batch.record import Record
 from pyspark_wm_sink.places.notes import LedgerDirectory, checksum
 
-KEPT = 100  # published entries kept for inspection; only the newest is needed
+MOST_ENTRIES = 100  # published entries kept for inspection; only the newest is needed
 _NAME = re.compile(r"(\d+)\.(decided|published)\.json")
 
 
@@ -42,7 +42,7 @@ class Entry:
 
     @property
     def checksum(self) -> str:
-        """Tells decisions apart, also two of one batch: over what it commits, whatever format it is stored in."""
+        """A checksum that differs between decisions, also of one batch: over what it commits, in any format."""
         parts = [self.batch, self.record.attempt, self.transactions, self.control]
         return checksum(json.dumps(parts, separators=(",", ":")))[:32]
 
@@ -84,7 +84,7 @@ class Ledger(LedgerDirectory):
     def mark_published(self, entry: Entry) -> Entry:
         """Record that all transactions of an entry are committed, and delete entries that are no longer needed."""
         self.files.rename(entry_name(entry.batch, published=False), entry_name(entry.batch, published=True))
-        for batch in sorted(self._batches())[:-KEPT]:
+        for batch in sorted(self._batches())[:-MOST_ENTRIES]:
             for published in (True, False):  # both, if a rename at an address was broken off
                 self.files.delete(entry_name(batch, published=published))
         return replace(entry, published=True)

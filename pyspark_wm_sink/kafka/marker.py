@@ -35,9 +35,9 @@ _log = logging.getLogger("keyedwm.sink")
 class Decided:
     """The batch that was decided last, the checksum of its decision, and the run that made it; version 1 had neither.
 
-    Where rows name their own topic, an attempt that was aborted may have left a marker of the same batch at another
-    topic, so there can be several. topics: where the markers stand. published: how far the query had read with the
-    batch, None of version 0.3.0 and before, of too many partitions, and where several attempts say different things.
+    Where rows name their own topic there can be several markers: an aborted attempt may have written one of the same
+    batch at another topic. topics: where the markers stand. published: how far the query had read with the batch. It
+    is None of version 0.3.0 and before, of too many partitions, and where attempts differ.
     """
 
     batch: int
@@ -71,24 +71,24 @@ class Marker:
         Raises FormatError for a marker of a later version.
         """
         try:
-            found = cluster.fetch_offsets(self.group, None)
+            offsets = cluster.fetch_offsets(self.group, None)
             if topic is not None:
-                found |= cluster.fetch_offsets(self.group, [(topic, 0)])
+                offsets |= cluster.fetch_offsets(self.group, [(topic, 0)])
         except AccessError as error:
             self._warn(str(error))
             return None
-        parsed = [decided for tp, of in found.items() if (decided := self._parsed(tp, of)) is not None]
+        parsed = [decided for tp, of in offsets.items() if (decided := self._parsed(tp, of)) is not None]
         newest = max((decided.batch for decided in parsed), default=None)
         if newest is None:
             return None
         latest = [decided for decided in parsed if decided.batch == newest]
-        said = latest[0].published
+        published = latest[0].published
         return Decided(
             batch=newest,
             checksums=frozenset().union(*(decided.checksums for decided in latest)),
             runs=frozenset().union(*(decided.runs for decided in latest)),
             topics=frozenset().union(*(decided.topics for decided in parsed)),
-            published=said if all(decided.published == said for decided in latest) else None,
+            published=published if all(decided.published == published for decided in latest) else None,
         )
 
     def write(self, cluster: Cluster, fence: Transaction, entry: Entry) -> None:

@@ -39,17 +39,17 @@ def check_topic_reads_nothing_again(
         decided = None if group == own.group else _read(cluster, group)
         if decided is None or decided.published is None or not decided.topics & set(topics):
             continue
-        said = _reads_again(decided.published, report)
-        if said is not None:
+        overlap = _reads_again(decided.published, report)
+        if overlap is not None:
             furthest = sum(decided.published.reads.furthest().values())
-            again.append((furthest, group.removesuffix(SUFFIX), said, decided))
+            again.append((furthest, group.removesuffix(SUFFIX), overlap, decided))
     if not again:
         return
     # Of queries that each began behind the one before the last one says where to begin.
-    _, query, said, decided = max(again, key=lambda one: one[:2])
+    _, query, overlap, decided = max(again, key=lambda one: one[:2])
     raise InputError(
-        f"topic {min(decided.topics & set(topics))} holds what query {query} wrote of {said}, which are there twice if "
-        f"that query wrote them: was the checkpoint lost? Give the query its checkpoint again, or "
+        f"topic {min(decided.topics & set(topics))} holds what query {query} wrote of {overlap}, which are there twice "
+        f"if that query wrote them: was the checkpoint lost? Give the query its checkpoint again, or "
         f"{behind_others(decided.published)}write to another topic; if both are to write here, set sharedTopic=true"
     )
 
@@ -63,9 +63,10 @@ def _read(cluster: Cluster, group: str) -> Decided | None:
 
 
 def _reads_again(published: Published, report: BatchReport) -> str | None:
-    """Return what of another query's input this batch reads again, in words; None if nothing.
+    """Return what of another query's input this batch reads again, as text; None if nothing.
 
-    Results of operators of other names are other rows. One that goes on from a savepoint begins where the other ended.
+    Results of operators of other names are other rows. A query that continues from a savepoint begins where the other
+    ended.
     """
     own = {name.rpartition("#")[0] for name in report.delivered() if is_of_operator(name)}
     if (published.operators or own) and not published.operators & own:

@@ -1,9 +1,9 @@
 """The right to publish: that of the query's latest writer, with a ledger that no later decision contradicts.
 
 Rule: fence first, look second, decide third. The ledger's epoch, which every driver takes when its writer starts, stops
-older drivers on one ledger. The fence, a transactional id of the query which every new run begins anew, stops runs on
-copies of the ledger: only who began it last can write the marker. Therefore what the marker says after a fence cannot
-change any more before this run's own decision, and a decision is valid only with its marker.
+older drivers on one ledger. The fence is a transactional id of the query, which every new run initializes. The fence
+stops runs on copies of the ledger: only the run that initialized it last can write the marker. So after a fence the
+marker does not change before this run's own decision. A decision is valid only with its marker.
 """
 
 from __future__ import annotations
@@ -62,20 +62,20 @@ def take_ownership(
         return Ownership(fence=_fence(cluster, ledger, stem, query, runs, run, batch=batch), is_new=True)
     if known.runs[-1] != run:
         raise FencedError(f"run {known.runs[-1]} of query {query} has taken over the ledger {ledger.directory}")
-    owned = Ownership(fence=known.fence, is_new=False)
-    if require_fence(cluster, ledger, owned, query) is IdHolder.THIS_PRODUCER:
-        return owned
+    ownership = Ownership(fence=known.fence, is_new=False)
+    if require_fence(cluster, ledger, ownership, query) is IdHolder.THIS_PRODUCER:
+        return ownership
     # Forgotten, since no batch came for transactional.id.expiration.ms.
     return Ownership(fence=_fence(cluster, ledger, stem, query, known.runs, batch=batch), is_new=False)
 
 
-def require_fence(cluster: Cluster, ledger: Ledger, owned: Ownership, query: str) -> IdHolder:
+def require_fence(cluster: Cluster, ledger: Ledger, ownership: Ownership, query: str) -> IdHolder:
     """Raise FencedError if another run has fenced this one; else return whether the brokers still know its fence."""
-    owner_of_fence = holder(cluster, owned.fence)
+    owner_of_fence = holder(cluster, ownership.fence)
     if owner_of_fence is IdHolder.ANOTHER:
         raise FencedError(
             f"another run of query {query} writes with another ledger than {ledger.directory}: two queries run from "
-            f"copies of one checkpoint; go on with one of them, and delete the checkpoint and ledger of the other; "
+            f"copies of one checkpoint; continue with one of them, and delete the checkpoint and ledger of the other; "
             f"{NO_OTHER}"
         )
     return owner_of_fence
@@ -100,12 +100,12 @@ def _fence(
 def _check_marker(  # noqa: PLR0917
     cluster: Cluster, ledger: Ledger, marker: Marker, query: str, runs: Collection[str], batch: int | None
 ) -> None:
-    """Refuse a ledger that lacks the batch which was decided last, or holds another decision of it.
+    """Reject a ledger that lacks the batch which was decided last, or holds another decision of it.
 
     runs: those that have written to the ledger. One whose entries were deleted by hand, as the runbook says, still has
     its run.json: it is accepted if the run that decided last is in it. In a copy from before that run it is not. Nor is
     it where the batch that comes now, None as long as none does, was decided: Spark asks again for one that it has not
-    noted, and nothing else tells that it is there.
+    noted, and nothing else shows that it is there.
     """
     newest = ledger.newest()
     decided = marker.read(cluster, None if newest is None else newest.topic)
@@ -117,23 +117,23 @@ def _check_marker(  # noqa: PLR0917
             return
         raise InputError(
             f"the ledger {ledger.directory} holds batch {newest.batch}, but query {query} has decided that batch with "
-            f"other transactions, by a copy of this checkpoint: going on would write the batch twice; go on with the "
-            f"copy, or {way_on}, or, if doubled rows are acceptable, delete the consumer group {marker.group}"
+            f"other transactions, by a copy of this checkpoint: this run would write the batch twice; continue with "
+            f"the copy, or {way_on}, or, if duplicate rows are acceptable, delete the consumer group {marker.group}"
         )
     if newest is None and (decided.runs.intersection(runs) or (not decided.runs and runs)):
         if batch is not None and batch <= decided.batch:
             raise InputError(
                 f"the ledger {ledger.directory} has no entries any more, and batch {batch}, which query {query} has "
-                f"decided (its last one is {decided.batch}), comes again: going on would write it twice; restore the "
-                f"entry of batch {decided.batch}, or {way_on}, or, if doubled rows are acceptable, delete the consumer "
-                f"group {marker.group}"
+                f"decided (its last one is {decided.batch}), is replayed: this run would write it twice; restore the "
+                f"entry of batch {decided.batch}, or {way_on}, or, if duplicate rows are acceptable, delete the "
+                f"consumer group {marker.group}"
             )
-        _log.warning("the ledger %s has no entries any more: checks begin anew", ledger.directory)
+        _log.warning("the ledger %s has no entries any more: checks start again", ledger.directory)
         return
-    found = "is empty" if newest is None else f"ends at batch {newest.batch}"
+    state = "is empty" if newest is None else f"ends at batch {newest.batch}"
     raise InputError(
-        f"the ledger {ledger.directory} {found}, but query {query} has decided batch {decided.batch}: the ledger was "
-        f"lost or replaced by an older copy, as with an older copy of the checkpoint, and going on would write batches "
-        f"twice; restore the newest copy, or {way_on}, or, if doubled rows are acceptable, delete the consumer group "
+        f"the ledger {ledger.directory} {state}, but query {query} has decided batch {decided.batch}: the ledger was "
+        f"lost or replaced by an older copy, as with an older copy of the checkpoint, and this run would write batches "
+        f"twice; restore the newest copy, or {way_on}, or, if duplicate rows are acceptable, delete the consumer group "
         f"{marker.group}"
     )

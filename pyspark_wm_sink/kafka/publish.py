@@ -2,9 +2,9 @@
 
 Rule: check, write the decision into the ledger, then its marker into the cluster, only then end transactions. The
 marker makes the decision hold, since a run that was fenced cannot write it. A decision is never revoked: a run
-that finds it completes it. A run that was fenced touches nothing more: the later one aborts the rest. A refused batch
-is aborted as a whole; a decided transaction that the broker has aborted meanwhile is an error, unless no transaction of
-its batch was committed and Spark runs the batch again.
+that finds it completes it. A run that was fenced touches nothing more: the later one aborts the rest. A rejected batch
+is aborted as a whole. A decided transaction that the broker has aborted meanwhile is an error. It is none if no
+transaction of its batch was committed and Spark runs the batch again.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def recover(cluster: Cluster, ledger: Ledger, *, owner: str | None = None, prefi
 def _abort_on_refusal(
     cluster: Cluster, transactions: Sequence[Transaction], ledger: Ledger | None = None
 ) -> Iterator[None]:
-    """Abort this attempt when a check refuses it, but not what the ledger names: an earlier call has decided that."""
+    """Abort this attempt when a check rejects it, but not what the ledger names: an earlier call has decided that."""
     try:
         yield
     except KeyedwmError as error:
@@ -152,58 +152,58 @@ def _abort_on_refusal(
 
 
 def _publish_exactly_once(
-    how: KafkaPublication, cluster: Cluster, ledger: Ledger, report: BatchReport, staged: Sequence[StagedRecords]
+    how: KafkaPublication, cluster: Cluster, ledger: Ledger, report: BatchReport, tasks: Sequence[StagedRecords]
 ) -> None:
     """Under the ledger's lock: commit what is decided, then decide and publish this batch, unless it is published."""
     if report.query is None or report.run is None or report.batch is None:
-        raise OutOfTurnError("the tasks of a stream name no query, run or batch: the ledger cannot tell who writes")
-    transactions, entry = _transactions(staged), None
+        raise OutOfTurnError("the tasks of a stream name no query, run or batch: the ledger does not know who writes")
+    transactions, entry = _transactions(tasks), None
     with _abort_on_refusal(cluster, transactions, ledger):
         stem = how.plan.stem_of(report.query)
         marker = Marker.of(stem, ledger)
-        owned = take_ownership(
+        ownership = take_ownership(
             cluster, ledger, stem=stem, query=report.query, run=report.run, claim=how.claim, batch=report.batch
         )
-        last = _finish_pending(cluster, ledger, marker, owned.fence, report.batch)
+        last = _finish_pending(cluster, ledger, marker, ownership.fence, report.batch)
         if last is not None and last.batch >= report.batch:
             _check_published(cluster, ledger, report, transactions, how.guarantee)
         else:
             record = seal(None if last is None else last.record, report, how.mode, how.guarantee)
             _check_follows(ledger, last, report.batch)
             if last is None and report.batch == 0 and not how.is_shared:
-                check_topic_reads_nothing_again(cluster, marker, report, _topics(how, staged))
+                check_topic_reads_nothing_again(cluster, marker, report, _topics(how, tasks))
             control = write_control(how.plan, cluster, report, record, how.secret) if how.inline else ()
             entry = Entry(
                 batch=report.batch, record=record, transactions=transactions, control=control,
-                topic=how.plan.topic or _first_topic(staged), replaces=_replaced(ledger, report.batch),
+                topic=how.plan.topic or _first_topic(tasks), replaces=_replaced(ledger, report.batch),
             )  # fmt: skip
             try:
                 _require_open(cluster, (*transactions, *control), f"batch {report.batch}")
             except ExpiredTransactionError:
-                require_fence(cluster, ledger, owned, report.query)  # a later run may have aborted them
+                require_fence(cluster, ledger, ownership, report.query)  # a later run may have aborted them
                 raise
     if entry is not None:
         ledger.decide(entry)
-        marker.write(cluster, owned.fence, entry)
+        marker.write(cluster, ownership.fence, entry)
         _require_committed(_commit_entry(cluster, entry), f"batch {report.batch} of the ledger {ledger.directory}")
         last = ledger.mark_published(entry)
         _log_regressions(report, entry.record.ignored)
     # A task aborts its transaction when it fails; what a killed one left is looked for where one may have been killed.
     every = _SWEEP_GAPS_EVERY if report.has_gaps else _SWEEP_EVERY
-    if owned.is_new or report.is_retried or report.batch % every == 0:
+    if ownership.is_new or report.is_retried or report.batch % every == 0:
         sweep(cluster, stem, () if last is None else (*last.transactions, *last.control))
 
 
 def _publish_at_least_once(
-    how: KafkaPublication, cluster: Cluster, ledger: Ledger, report: BatchReport, staged: Sequence[StagedRecords]
+    how: KafkaPublication, cluster: Cluster, ledger: Ledger, report: BatchReport, tasks: Sequence[StagedRecords]
 ) -> None:
     """At-least-once with control rows: the ledger only stores each channel's position before this batch."""
     if report.batch is None:
-        raise OutOfTurnError("the tasks of a stream name no batch: the ledger cannot tell which comes before it")
+        raise OutOfTurnError("the tasks of a stream name no batch: the ledger does not know which one is before it")
     last = ledger.newest(up_to=report.batch - 1)
     record = seal(None if last is None else last.record, report, how.mode, how.guarantee)
     write_control(how.plan, cluster, report, record, how.secret)
-    entry = Entry(batch=report.batch, record=record, transactions=_transactions(staged))
+    entry = Entry(batch=report.batch, record=record, transactions=_transactions(tasks))
     ledger.decide(entry)
     ledger.mark_published(entry)
     _log_regressions(report, record.ignored)
@@ -214,18 +214,20 @@ def _commit_entry(cluster: Cluster, entry: Entry) -> dict[Transaction, Fate]:
     fates = end(cluster, entry.transactions, commit=True)
     if _not_committed(fates):
         abort(cluster, entry.control)
-    elif entry.control and (lost := _not_committed(end(cluster, entry.control, commit=True))):
+    elif entry.control and (not_committed := _not_committed(end(cluster, entry.control, commit=True))):
         # Every row is visible, and the next batch's barrier repeats the state of every channel.
         _log.warning(
             "batch %d: the control rows were lost, since the broker had ended their transaction %s; the next batch's "
-            "barrier replaces them", entry.batch, lost[0].transactional_id,
+            "barrier replaces them", entry.batch, not_committed[0].transactional_id,
         )  # fmt: skip
     return fates
 
 
 def _resume_entry(cluster: Cluster, marker: Marker, fence: Transaction, entry: Entry) -> dict[Transaction, Fate]:
-    """Commit an entry that an earlier commit decided; if the broker aborted a part of it and nothing of it is committed
-    yet, abort the rest, so that nothing is visible and the batch can be written again.
+    """Commit an entry that an earlier commit decided.
+
+    If the broker aborted a part of it and committed nothing yet, abort the rest: then nothing is visible, and the batch
+    can be written again.
     """
     marker.write(cluster, fence, entry)  # that commit may have ended between the two halves of its decision
     fates = {transaction: status.fate for transaction, status in statuses(cluster, entry.transactions).items()}
@@ -235,30 +237,30 @@ def _resume_entry(cluster: Cluster, marker: Marker, fence: Transaction, entry: E
     return _commit_entry(cluster, entry)
 
 
-def _require_open(cluster: Cluster, transactions: Sequence[Transaction], what: str) -> None:
-    """Refuse to decide a batch of which the broker has ended a transaction; warn if half of the time-out has passed.
+def _require_open(cluster: Cluster, transactions: Sequence[Transaction], subject: str) -> None:
+    """Reject a batch of which the broker has ended a transaction; warn if half of the time-out has passed.
 
     Raises ExpiredTransactionError. Ages are measured by this machine's clock, so they only warn.
     """
-    found = statuses(cluster, transactions)
-    gone = [transaction for transaction in transactions if found[transaction].fate is not Fate.OPEN]
-    if gone:
+    status_of = statuses(cluster, transactions)
+    not_open = [transaction for transaction in transactions if status_of[transaction].fate is not Fate.OPEN]
+    if not_open:
         raise ExpiredTransactionError(
-            f"{what} was not published: {len(gone)} of {len(transactions)} transactions were ended by the broker "
-            f"before the decision, {gone[0].transactional_id} is {found[gone[0]].fate.value}; all were aborted: "
-            f"transactionTimeout must be longer than writing and committing a batch take together"
+            f"{subject} was not published: {len(not_open)} of {len(transactions)} transactions were ended by the "
+            f"broker before the decision, {not_open[0].transactional_id} is {status_of[not_open[0]].fate.value}; all "
+            f"were aborted: transactionTimeout must be longer than writing and committing a batch take together"
         )
     now_ms = time.time_ns() // 1_000_000
-    shares = [(now_ms - of.started_ms) / of.timeout_ms for of in found.values() if of.started_ms and of.timeout_ms]
+    shares = [(now_ms - of.started_ms) / of.timeout_ms for of in status_of.values() if of.started_ms and of.timeout_ms]
     if max(shares, default=0.0) > _WARN_AT_SHARE:
         _log.warning(
-            "%s: a transaction has been open for %.0f %% of transactionTimeout: raise it, or use smaller batches", what,
-            100 * max(shares),
+            "%s: a transaction has been open for %.0f %% of transactionTimeout: raise it, or use smaller batches",
+            subject, 100 * max(shares),
         )  # fmt: skip
 
 
 def _check_follows(ledger: Ledger, last: Entry | None, batch: int) -> None:
-    """Refuse a ledger that lacks batches before this one."""
+    """Reject a ledger that lacks batches before this one."""
     if last is not None and last.batch < batch - 1:
         raise InputError(
             f"the newest batch in the ledger {ledger.directory} is {last.batch}, and now comes batch {batch}: the "
@@ -267,19 +269,19 @@ def _check_follows(ledger: Ledger, last: Entry | None, batch: int) -> None:
         )
 
 
-def _transactions(staged: Sequence[StagedRecords]) -> tuple[Transaction, ...]:
-    return tuple(of_task.transaction for of_task in staged if of_task.transaction is not None)
+def _transactions(tasks: Sequence[StagedRecords]) -> tuple[Transaction, ...]:
+    return tuple(of_task.transaction for of_task in tasks if of_task.transaction is not None)
 
 
-def _topics(how: KafkaPublication, staged: Sequence[StagedRecords]) -> set[str]:
+def _topics(how: KafkaPublication, tasks: Sequence[StagedRecords]) -> set[str]:
     """The topics of the results."""
     if how.plan.topic is not None:
         return {how.plan.topic}
-    return {topic for of_task in staged for topic in of_task.topics} - {how.plan.errors_to or ""}
+    return {topic for of_task in tasks for topic in of_task.topics} - {how.plan.errors_to or ""}
 
 
-def _first_topic(staged: Sequence[StagedRecords]) -> str | None:
-    return min((topic for of_task in staged for topic in of_task.topics), default=None)
+def _first_topic(tasks: Sequence[StagedRecords]) -> str | None:
+    return min((topic for of_task in tasks for topic in of_task.topics), default=None)
 
 
 def _replaced(ledger: Ledger, batch: int) -> str | None:
@@ -322,18 +324,18 @@ def _check_published(
             there.record, report, f"the ledger {ledger.directory}", guarantee,
             lambda: begin_behind(published, plan, "topic"),
         )  # fmt: skip
-    ours = () if there is None else there.transactions
-    end(cluster, [transaction for transaction in transactions if transaction not in ours], commit=False)
+    entry_transactions = () if there is None else there.transactions
+    end(cluster, [transaction for transaction in transactions if transaction not in entry_transactions], commit=False)
 
 
-def _require_committed(fates: Mapping[Transaction, Fate], what: str) -> None:
+def _require_committed(fates: Mapping[Transaction, Fate], subject: str) -> None:
     """Raise LostTransactionError unless every transaction is committed."""
-    lost = _not_committed(fates)
-    if lost:
+    not_committed = _not_committed(fates)
+    if not_committed:
         raise LostTransactionError(
-            f"{what}: {len(lost)} of {len(fates)} transactions were not committed before the broker ended them, "
-            f"{lost[0].transactional_id} is {fates[lost[0]].value}; transactionTimeout must be longer than a batch "
-            f"and a restart together"
+            f"{subject}: {len(not_committed)} of {len(fates)} transactions were not committed before the broker ended "
+            f"them, {not_committed[0].transactional_id} is {fates[not_committed[0]].value}; transactionTimeout must be "
+            f"longer than a batch and a restart together"
         )
 
 
@@ -341,14 +343,14 @@ def _not_committed(fates: Mapping[Transaction, Fate]) -> list[Transaction]:
     return [transaction for transaction, fate in fates.items() if fate is not Fate.COMMITTED]
 
 
-def sweep(cluster: Cluster, stem: str, kept: Sequence[Transaction]) -> None:
+def sweep(cluster: Cluster, stem: str, exceptions: Sequence[Transaction]) -> None:
     """Abort this query's other open transactions after a publication: failed and speculative attempts, dead runs."""
     try:
-        found = lingering(cluster, f"{stem}-")
+        transactions = lingering(cluster, f"{stem}-")
     except KeyedwmError as error:
         _log.warning("open transactions of %s could not be listed, they stay open until they time out: %s", stem, error)
         return
-    abort(cluster, [transaction for transaction in found if transaction not in kept])
+    abort(cluster, [transaction for transaction in transactions if transaction not in exceptions])
 
 
 def abort(cluster: Cluster, transactions: Sequence[Transaction]) -> None:

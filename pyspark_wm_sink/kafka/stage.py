@@ -107,7 +107,7 @@ def stage(plan: KafkaStagePlan, task: Task, batches: Iterable[pa.RecordBatch]) -
                 output.write(error_records(rejected), plan.errors_to)
             if plan.writers:
                 results = with_records(results, plan.writers, f"task {task.partition}", before)
-            output.write(_written(plan, with_event_times(results, plan.event_times)))
+            output.write(_record_columns(plan, with_event_times(results, plan.event_times)))
     except BaseException:
         output.abort()
         raise
@@ -122,10 +122,10 @@ def stage(plan: KafkaStagePlan, task: Task, batches: Iterable[pa.RecordBatch]) -
     )
 
 
-def _written(plan: KafkaStagePlan, events: pa.Table) -> pa.Table:
+def _record_columns(plan: KafkaStagePlan, events: pa.Table) -> pa.Table:
     """Return the columns that are written, or say where to."""
-    wanted = (*plan.columns, *(writer.schema.side for writer in plan.writers), *([HEADERS] if plan.event_times else []))
-    return events.select([name for name in events.column_names if name in wanted])
+    names = (*plan.columns, *(writer.schema.side for writer in plan.writers), *([HEADERS] if plan.event_times else []))
+    return events.select([name for name in events.column_names if name in names])
 
 
 def explain_fenced(
@@ -133,7 +133,7 @@ def explain_fenced(
 ) -> UnavailableError | FencedError:
     """Return the error for a transaction that takes no rows: that it timed out if the broker has aborted it.
 
-    No other producer uses the ids of our transactions, so a broker that refuses one has nearly always ended it.
+    No other producer uses the ids of our transactions, so a broker that rejects one has nearly always ended it.
     """
     if fate(cluster, transaction) is not Fate.ABORTED:
         return error
@@ -209,12 +209,12 @@ class _TaskProducer:
         """Rows of each partition, in the order in which they came."""
         rows = rows.select([name for name in _COLUMNS if name in rows.column_names]).combine_chunks()
         laid = lay_out(to_rows(rows.select([name for name in rows.column_names if name in RECORD_COLUMNS])))
-        chosen = self._partition_of_rows(topic, self._count(cluster, topic), rows)
-        if (chosen == chosen[0]).all():
-            return {int(chosen[0]): laid}
-        order = np.argsort(chosen.astype(np.int16) if chosen.max() < 2**15 else chosen, kind="stable")
-        partitions, starts = np.unique(chosen[order], return_index=True)
-        spans = zip(partitions, starts, [*starts[1:], len(chosen)], strict=True)
+        numbers = self._partition_of_rows(topic, self._count(cluster, topic), rows)
+        if (numbers == numbers[0]).all():
+            return {int(numbers[0]): laid}
+        order = np.argsort(numbers.astype(np.int16) if numbers.max() < 2**15 else numbers, kind="stable")
+        partitions, starts = np.unique(numbers[order], return_index=True)
+        spans = zip(partitions, starts, [*starts[1:], len(numbers)], strict=True)
         return {int(partition): laid.select(order[start:end]) for partition, start, end in spans}
 
     def _partition_of_rows(self, topic: str, count: int, rows: pa.Table) -> NDArray[np.int32]:
@@ -223,13 +223,13 @@ class _TaskProducer:
         partitions = rows.column("partition").combine_chunks() if "partition" in rows.column_names else None
         if partitions is not None and not partitions.null_count:
             return _checked(topic, count, partitions.to_numpy())
-        chosen = partition_of(keys, rows.num_rows, count, self._keyless_rows)
+        numbers = partition_of(keys, rows.num_rows, count, self._keyless_rows)
         self._keyless_rows += rows.num_rows if keys is None else keys.null_count
         if partitions is None:
-            return chosen
-        wanted = partitions.fill_null(-1).to_numpy()
+            return numbers
+        asked_numbers = partitions.fill_null(-1).to_numpy()
         missing = partitions.is_null().to_numpy(zero_copy_only=False)
-        return np.where(missing, chosen, _checked(topic, count, np.where(missing, 0, wanted))).astype(np.int32)
+        return np.where(missing, numbers, _checked(topic, count, np.where(missing, 0, asked_numbers))).astype(np.int32)
 
     def _count(self, cluster: Cluster, topic: str) -> int:
         if topic not in self._partitions:
@@ -258,15 +258,15 @@ def _by_topic(rows: pa.Table, topic_of_all: str | None) -> Iterator[tuple[str, p
 
 
 def _check_headers(rows: pa.Table) -> None:
-    """Refuse rows with the header of control records: readers would take them for barriers of this query."""
+    """Reject rows with the header of control records: readers would take them for barriers of this query."""
     if HEADERS not in rows.column_names:
         return
     for headers in rows.column(HEADERS).chunks:
-        found = pc.sum(pc.equal(pc.struct_field(pc.list_flatten(headers), "key"), HEADER)).as_py()
-        if found:
+        row_count = pc.sum(pc.equal(pc.struct_field(pc.list_flatten(headers), "key"), HEADER)).as_py()
+        if row_count:
             raise InputError(
-                f"column headers has the header {HEADER!r} in {found} rows: the name is reserved for keyedwm's control "
-                f"records; drop or rename the header"
+                f"column headers has the header {HEADER!r} in {row_count} rows: the name is reserved for keyedwm's "
+                f"control records; drop or rename the header"
             )
 
 
@@ -280,14 +280,14 @@ def partition_count(cluster: Cluster, topic: str) -> int:
         ) from error
 
 
-def _checked(topic: str, count: int, wanted: NDArray[np.int32]) -> NDArray[np.int32]:
-    wrong = wanted[(wanted < 0) | (wanted >= count)]
+def _checked(topic: str, count: int, numbers: NDArray[np.int32]) -> NDArray[np.int32]:
+    wrong = numbers[(numbers < 0) | (numbers >= count)]
     if len(wrong):
         raise InputError(
             f"column partition says {int(wrong[0])}, topic {topic!r} has partitions 0 to {count - 1}: give the topic "
             f'as many partitions as the source has, or let keys decide with .drop("partition")'
         )
-    return wanted
+    return numbers
 
 
 def _first_sticky_position(plan: KafkaStagePlan, task: Task) -> int:

@@ -1,4 +1,4 @@
-"""Spark's two writer interfaces to Kafka, and what is refused before a row is written.
+"""Spark's two writer interfaces to Kafka, and the checks that run before a row is written.
 
 Rule: as for Delta, a writer holds the user's options and nothing else; the ledger is the only state.
 """
@@ -71,18 +71,18 @@ class _KafkaWriter(VersionChecked):
         """Write one task's rows into its transaction (executor)."""
         task = Task.current()
         with leaving_error(self._checkpoint, task.batch):
-            staged = stage(self._how.plan, task, iterator)
+            report = stage(self._how.plan, task, iterator)
         freeze_gc()
-        return staged
+        return report
 
     def _clean(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Abort what was written, if no commit can have been asked for.
 
         With every message present a commit may be on its way, or decided; the next start carries it out or aborts it.
         """
-        staged = [message for message in messages if message is not None]
-        if len(staged) < len(messages):
-            open_ones = [s.transaction for s in require_all(staged, StagedRecords) if s.transaction is not None]
+        present = [message for message in messages if message is not None]
+        if len(present) < len(messages):
+            open_ones = [s.transaction for s in require_all(present, StagedRecords) if s.transaction is not None]
             abort(shared(self._how.plan.client), open_ones)
 
 
@@ -90,7 +90,7 @@ class KafkaStreamWriter(_KafkaWriter, DataSourceStreamArrowWriter):
     """The streaming sink to Kafka."""
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Publish the batch, or refuse it as a whole (driver)."""
+        """Publish the batch, or reject it as a whole (driver)."""
         warn_of_sparks_watermark(self._late_by_spark)
         with leaving_error(self._checkpoint, batchId):
             reports = require_all(messages, StagedRecords)
@@ -106,7 +106,7 @@ class KafkaBatchWriter(_KafkaWriter, DataSourceArrowWriter):
     """The batch sink to Kafka."""
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Publish the write, or refuse it as a whole (driver)."""
+        """Publish the write, or reject it as a whole (driver)."""
         publish_to_kafka(self._how, require_all(messages, StagedRecords), batch=None)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -117,10 +117,10 @@ class KafkaBatchWriter(_KafkaWriter, DataSourceArrowWriter):
 
 
 def kafka_publication(
-    chosen: SinkOptions, target: KafkaTarget, mode: SnapshotMode, schema: StructType, *, stream: bool
+    options: SinkOptions, target: KafkaTarget, mode: SnapshotMode, schema: StructType, *, stream: bool
 ) -> KafkaPublication:
     """Check all that can be known before a row is written; raises OptionError, InputError, UnavailableError."""
-    inline = chosen.control_rows is ControlRows.INLINE
+    inline = options.control_rows is ControlRows.INLINE
     if inline:
         _check_inline(target, schema, stream=stream)
     elif target.secret is not None:
@@ -130,12 +130,12 @@ def kafka_publication(
     if target.errors_to is not None:
         check_rejected(schema)
         check_error_column(schema[REJECTED].dataType)
-    exactly_once = chosen.guarantee is Guarantee.EXACTLY_ONCE
+    exactly_once = options.guarantee is Guarantee.EXACTLY_ONCE
     keeps_ledger = stream and (exactly_once or inline)
     if keeps_ledger and target.ledger is None:
-        what = "exactly-once to Kafka writes its decisions" if exactly_once else "controlRows=inline writes its state"
+        reason = "exactly-once to Kafka writes its decisions" if exactly_once else "controlRows=inline writes its state"
         raise OptionError(
-            f"option ledger is missing: {what} into a directory; set ledger, or checkpointLocation as an option of "
+            f"option ledger is missing: {reason} into a directory; set ledger, or checkpointLocation as an option of "
             f"this write, to a local path or an address of {', '.join(SCHEMES)}"
         )
     cluster = shared(target.client)
@@ -163,14 +163,14 @@ def kafka_publication(
             columns=tuple(name for name in _COLUMNS if name in schema.fieldNames()),
             has_control=has_control(schema),
             has_offsets=has_offsets(schema),
-            compares_content=stream and chosen.compares_content(mode),
+            compares_content=stream and options.compares_content(mode),
             event_times=event_time_columns(schema) if inline else (),
             errors_to=target.errors_to,
             writers=() if target.formats is None else side_writers(target.formats, sides, place),
         ),
         ledger=target.ledger if keeps_ledger else None,
         mode=mode,
-        guarantee=chosen.guarantee,
+        guarantee=options.guarantee,
         inline=inline,
         secret=target.secret,
         claim=claim,
@@ -194,7 +194,7 @@ def _check_checkpoint(target: KafkaTarget) -> None:
 
 
 def _check_inline(target: KafkaTarget, schema: StructType, *, stream: bool) -> None:
-    """Refuse options under which a reader would lack control rows."""
+    """Reject options under which a reader would lack control rows."""
     if not stream:
         raise OptionError("option controlRows: 'inline' is for streams; a batch write has no control rows")
     if target.topic is None:
@@ -216,8 +216,8 @@ def _check_columns(target: KafkaTarget, schema: StructType, sides: frozenset[str
         raise OptionError("option topic is missing, and the rows have no column topic: one of them names the topic")
     for name, (kinds, expected) in _COLUMNS.items():
         if name in schema.fieldNames() and name not in sides and not isinstance(schema[name].dataType, kinds):
-            found = schema[name].dataType.simpleString()
-            raise InputError(f"column {name} has type {found}, Kafka's sink takes {expected}: cast it")
+            type_name = schema[name].dataType.simpleString()
+            raise InputError(f"column {name} has type {type_name}, Kafka's sink takes {expected}: cast it")
     if "headers" in schema.fieldNames():
         _check_headers(schema["headers"].dataType)
 
@@ -233,7 +233,7 @@ def _check_headers(kind: DataType) -> None:
 
 
 def _check_timeout(timeout_ms: int, longest_ms: int | None) -> None:
-    """Without the right to describe configs the broker refuses the first task's transaction instead."""
+    """Without the right to describe configs the broker rejects the first task's transaction instead."""
     if longest_ms is not None and timeout_ms > longest_ms:
         raise OptionError(
             f"option transactionTimeout: {timeout_ms} ms is more than the brokers' transaction.max.timeout.ms allows, "

@@ -33,7 +33,7 @@ _INSTEAD = {
     "subscribe": "topic", "topics": "topic", "auto.register.schemas": REGISTER, "recordname": "value.recordName",
     "recordnamespace": "value.recordName", "avroschema": "value.schema", **REGISTRY_INSTEAD,
 }  # fmt: skip
-_OURS = (*_DELTA, "errorsTo", "snapshot", "guarantee", "controlRows", "replayCheck")
+_OWN_OPTIONS = (*_DELTA, "errorsTo", "snapshot", "guarantee", "controlRows", "replayCheck")
 
 
 class SnapshotMode(Enum):
@@ -103,7 +103,7 @@ class SinkOptions:
         settings = {name.lower(): value for name, value in options.items()}
         refuse_unknown(
             (name for name in options if not name.lower().startswith((STORAGE, CATALOG))),
-            (*_OURS, *ICEBERG_NAMES, *_SPARK, *KAFKA_NAMES),
+            (*_OWN_OPTIONS, *ICEBERG_NAMES, *_SPARK, *KAFKA_NAMES),
             side="sink",
             kafka=KNOWN,
             instead=_INSTEAD,
@@ -207,8 +207,8 @@ def _location(name: str, path: str) -> str:
     path = path.strip()
     if not path:
         raise OptionError(
-            f"option {name} is missing: the directory or address of the Delta table is expected "
-            "(or table and catalog.type, to write to Iceberg, or kafka.bootstrap.servers and topic, to write to Kafka)"
+            f"option {name} is missing: the directory or address of the Delta table is expected. For Iceberg set table "
+            "and catalog.type, for Kafka kafka.bootstrap.servers and topic"
             "; toTable and INSERT INTO do not give it: write by start() or save(), and drop the empty table of toTable"
         )
     refuse_login_in(f"option {name}", path)

@@ -1,7 +1,7 @@
 """The columns of a DataFrame as columns of a table.
 
 Rule: everything may be null, however deep: the nullability that Spark infers for one batch need not hold for the
-next one. A type that the table's format does not have is refused, never converted.
+next one. The sink rejects a type that the table's format does not have, and never converts one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _UNSUPPORTED = frozenset({"void", "variant", "yearmonthinterval", "geometry", "g
 def table_columns(schema: StructType, *, drop_control: bool, table: str) -> pa.Schema:
     """Return the columns of a table of the kind that `table` names, such as "a Delta table".
 
-    Raises InputError for names that it cannot tell apart and types that it cannot hold.
+    Raises InputError for names that differ only in case, and for types that the table does not have.
     """
     doubled = [name for name, count in Counter(name.lower() for name in schema.fieldNames()).items() if count > 1]
     if doubled:

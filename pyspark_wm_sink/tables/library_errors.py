@@ -1,4 +1,4 @@
-"""The words of libraries for their failures, without the values of options that they repeat.
+"""The messages of libraries for their failures, without the values of options that they repeat.
 
 Rule: a login inside an address and a value that could not be parsed show in no message, and in no cause below one.
 """
@@ -20,7 +20,7 @@ def one_line(error: BaseException) -> str:
 
 
 def shown_cause(error: BaseException) -> BaseException | None:
-    """Return the cause to raise from: None, which shows none, if its text holds what `one_line` leaves out."""
+    """Return the cause to raise from: None, which shows none, if its text holds what `one_line` omits."""
     text = str(error)
     return error if _without_values(text) == text else None
 

@@ -1,9 +1,10 @@
 """A query's first batch in a table that holds rows of another query: are they rows of the same input?
 
-Rule: a query that reads again what another has published here, as after a checkpoint was lost, is refused under
-exactly-once, unless `sharedTable` says that both write here: it begins before the end of a partition there, or its
-results come from an operator of the same name. So is one of which that cannot be known. Records of version 0.3.0 and
-before may not say how far was read: then a warning names the other query, as it does where a source is not keyedwm's.
+Rule: under exactly-once the sink rejects a query that reads rows again which another query has published here, as after
+a lost checkpoint. Such a query begins before the end of a partition there, or has results of an operator of the same
+name. The sink also rejects a query of which this cannot be known. `sharedTable` allows both queries to write here.
+Records of version 0.3.0 and before may not contain how far the query read. Then a warning names the other query, as it
+does where a source is not keyedwm's.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def _refuse(sentence: str, record: Record, *, may_refuse: bool) -> None:
 
 
 def _reads_again(record: Record, report: BatchReport) -> str | None:
-    """Return what of another query's record this batch reads from before its end, in words; None if nothing."""
+    """Return what of another query's record this batch reads from before its end, as text; None if nothing."""
     delivered = report.delivered()
     for channel in sorted(filter(is_of_operator, record.channels)):
         if channel in delivered:
@@ -104,7 +105,7 @@ def _is_known(record: Record, report: BatchReport) -> bool:
 
 
 def _may_be_refused(record: Record, report: BatchReport) -> bool:
-    """Whether what is unknown could have been known: earlier versions and sources of others do not say it."""
+    """Whether what is unknown could have been known: earlier versions and third-party sources do not record it."""
     if record.reads is None or _has_results(record, report):
         return False
     return record.ends() is None or report.first_offsets() is None

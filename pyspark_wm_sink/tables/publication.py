@@ -1,6 +1,6 @@
-"""A format of tables, as the driver's commit asks it: read the table as it is, and append to it.
+"""What the driver's commit needs of a format of tables: read the table as it is, and append to it.
 
-Rule: the order of a commit, and what it refuses, stand in `publish` for all formats; a format says how its log answers.
+Rule: `publish` has the order of a commit and its checks for all formats. A format answers from its log.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyspark_wm_sink.tables.stage import StagedFile, StagePlan
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableMessages:
-    """The words of messages for a format of tables.
+    """The parts of messages that a format of tables has of its own.
 
     forgotten: why a table may know no batch of a query that wrote to it, None if only one that was made again does not.
     """
@@ -44,14 +44,14 @@ class CurrentTable(ABC):
 
     @abstractmethod
     def newest_record(self, query: str, batch: int | None = None) -> Record | None:
-        """This query's newest record, or the one of `batch`; None if the table no longer holds it."""
+        """This query's newest record, or the one of `batch`; None if the table no longer has one."""
 
     @abstractmethod
     def newest_of_each_query(self) -> Mapping[str, Record]:
-        """The newest record of each query whose rows are in the table now, as far back as it holds them."""
+        """The newest record of each query whose rows are in the table now, as far back as the table has records."""
 
     def newest_of(self, query: str) -> Record | None:
-        """The newest record of a query whose rows are in the table now, None if the table does not tell."""
+        """The newest record of a query whose rows are in the table now, None if the table has no record of it."""
         return self.newest_of_each_query().get(query)
 
     @abstractmethod
@@ -72,7 +72,7 @@ class CurrentTable(ABC):
 
     @abstractmethod
     def check_fits(self) -> str | None:
-        """Refuse rows that do not fit the table; returns what changed in the table since they were staged, or None."""
+        """Reject rows that do not fit the table; returns what changed in the table since they were staged, or None."""
 
     @abstractmethod
     def add_missing(self) -> bool:

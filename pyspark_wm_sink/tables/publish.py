@@ -1,11 +1,11 @@
 """The driver's commit: the only place that decides what becomes visible.
 
-Rule: check, then publish. A batch is published at most once, because its commit carries (query, batch) and is refused
-where another one of the same query came before it. A batch that is refused leaves nothing visible, and no staged file
-if no append of it was attempted; once one was, its files stay, because deleting one that a commit names would lose its
-rows (unless the log shows that another attempt published the batch). Of two tables (`errorsTo`) the one of rejected
-messages comes first, once the results were checked: what was published when the driver died is found by its batch at
-the next start.
+Rule: check, then publish. A batch is published at most once: its commit carries (query, batch), and fails where another
+commit of the same query came before it. A rejected batch leaves nothing visible. Its staged files are deleted if no
+append was attempted. After an append the files stay, because deleting a file that a commit names would lose its rows.
+They are deleted if the log shows that another attempt published the batch. Of two tables (`errorsTo`) the table of
+rejected messages comes first, after the check of the results. The next start finds by its batch what was published when
+the driver died.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _pause(first_s: float, attempt: int) -> None:
 
 @contextmanager
 def _nothing_left(*commits: _Commit) -> Iterator[None]:
-    """Where one refuses its batch, delete what all of them staged."""
+    """Delete what all commits staged where one of them rejects its batch."""
     try:
         yield
     except UnavailableError:
@@ -114,7 +114,7 @@ class _Commit:
         )
 
     def check(self) -> None:
-        """Refuse the batch if the table as it is now does not take it; publishes nothing."""
+        """Reject the batch if it does not fit the table as it is now; publishes nothing."""
         table = self._how.open()
         if table is None or not self._is_published(table):
             self._sealed(table)
@@ -167,7 +167,7 @@ class _Commit:
         return True
 
     def _check_files(self) -> None:
-        """Refuse files that the driver does not see: a local path, and executors on other hosts."""
+        """Reject files that the driver does not see: a local path, and executors on other hosts."""
         stage = self._how.stage
         places = [(file.name, stage.local_path(file.name)) for file in self._files]
         absent = [name for name, place in places if place is not None and not place.is_file()]
@@ -176,11 +176,11 @@ class _Commit:
                 f"{len(absent)} of {len(self._files)} files that the tasks staged are not in the table's directory "
                 f"{stage.local_directory} on the driver, {absent[0]} is one: {self._how.messages.place} "
                 f"is a local directory, so executors on other hosts wrote to their own (use a file system that all "
-                f"hosts share), or the directory was removed after they wrote (start the query again)"
+                f"hosts share); or the directory was removed after they wrote (start the query again)"
             )
 
     def _last(self, table: CurrentTable | None) -> Record | None:
-        """Read the record of this query's newest published batch; refuse a table that lacks batches of the query."""
+        """Read the record of this query's newest published batch; reject a table that lacks batches of the query."""
         query, batch = self._report.query, self._report.batch
         before = None if table is None or query is None else table.published_batch(query)
         if query is not None and batch is not None:
@@ -264,10 +264,10 @@ class _Commit:
 
 
 def _check_lacks_nothing(how: Publication, report: BatchReport, table: CurrentTable | None, before: int | None) -> None:
-    """Refuse to go on where batches of this query are missing: the table was deleted, replaced or restored.
+    """Reject a table that lacks batches of this query: it was deleted, replaced or restored.
 
     A table without any batch of the query is accepted, with a warning, where its format forgets batches: it may have
-    been made for the query to go on in.
+    been created for the query to continue in.
     """
     query, batch = report.query, report.batch
     if query is None or not batch or how.guarantee is not Guarantee.EXACTLY_ONCE:
@@ -277,19 +277,18 @@ def _check_lacks_nothing(how: Publication, report: BatchReport, table: CurrentTa
         raise InputError(
             f"there is no {messages.kind} at {place}, but batch {batch} of query {query} follows batches that "
             f"were written before: the table was deleted or moved; restore it, or start with a new checkpoint and "
-            f"{FROM_THE_BEGINNING}, or create an empty table there"
-            f"{'' if messages.forgotten else ', and start once with guarantee=at-least-once,'} to go on without the "
-            "rows of the earlier batches"
+            f"{FROM_THE_BEGINNING}; to continue without the rows of the earlier batches, create an empty table there"
+            f"{'' if messages.forgotten else ', and start once with guarantee=at-least-once'}"
         )
     if before is None and messages.forgotten is None:
         raise InputError(
             f"the {messages.kind} {place} has no batch of query {query}, and now comes batch {batch}: it was dropped "
-            f"and created again; restore it, or start with a new checkpoint and {FROM_THE_BEGINNING}, or, to go on "
+            f"and created again; restore it, or start with a new checkpoint and {FROM_THE_BEGINNING}; to continue "
             f"without the rows of earlier batches, start the query once with guarantee=at-least-once"
         )
     if before is None:
         _log.warning(
-            "the %s %s has no batch of query %s, and now comes batch %d: it was made again, or %s; the query goes on "
+            "the %s %s has no batch of query %s, and now comes batch %d: it was made again, or %s; the query continues "
             "in it, without the rows of earlier batches if it was made again", messages.kind, place, query, batch,
             messages.forgotten,
         )  # fmt: skip
@@ -302,12 +301,12 @@ def _check_lacks_nothing(how: Publication, report: BatchReport, table: CurrentTa
 
 
 def _check_not_restored(how: Publication, report: BatchReport, query: str, table: CurrentTable) -> None:
-    """Refuse a table that was taken back behind batches of this query, unless each batch replaces all rows anyway."""
+    """Reject a table that was taken back behind batches of this query, unless each batch replaces all rows anyway."""
     if how.guarantee is not Guarantee.EXACTLY_ONCE or how.overwrite or not table.is_restored_behind(query):
         return
     way_on = new_checkpoint(Published.of(table.newest_of(query)), report.plan, "table")
     raise InputError(
         f"{table.where} was {how.messages.restored} after the newest batch of query {query}, and now comes batch "
-        f"{report.batch}: {how.messages.undo}, or {way_on}, or, to go on without the rows that were taken out, start "
+        f"{report.batch}: {how.messages.undo}, or {way_on}; to continue without the rows that were taken out, start "
         "the query once with guarantee=at-least-once"
     )

@@ -1,6 +1,6 @@
 """Rules of a table's columns, checked while rows are staged: no nulls, and no text beyond its length.
 
-Rule: each rule of a table is checked on every row, or the table is refused. Texts are written as Spark
+Rule: the sink checks each rule of a table on every row, or rejects the table. Texts are written as Spark
 writes them: those of char(n) are padded with blanks, and blanks beyond the length of varchar(n) are cut off.
 """
 

@@ -31,7 +31,7 @@ def as_written(rows: pa.Table, schema: pa.Schema, rules: RowRules, *, has_offset
 
 
 def _first_refused(column: pa.ChunkedArray, field: pa.Field) -> int:
-    """Return the index of the first value that the cast of a whole column refuses."""
+    """Return the index of the first value that the cast of a whole column rejects."""
     low, high = 0, len(column)
     while high - low > 1:
         middle = (low + high) // 2

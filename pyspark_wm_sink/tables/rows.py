@@ -42,7 +42,7 @@ class Publish(Protocol[Target_contra, Result]):
     def __call__(
         self, options: SinkOptions, target: Target_contra, rows: TableRows, *, overwrite: bool, errors: Result | None
     ) -> Result:
-        """Refuse a table that the rows do not fit, and create one that is not there, where that is asked for."""
+        """Reject a table that the rows do not fit, and create one that is not there, where that is asked for."""
 
 
 def with_errors(

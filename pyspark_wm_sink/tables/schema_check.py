@@ -1,8 +1,8 @@
 """Fits the columns of the rows to those of a table: which type each is written as, and what does not fit.
 
-Rule: a value is written as the table's type where every value of the rows' type has an equal there, else the column is
-refused. Columns and types are as in the JSON of Spark's and Delta's schemas. Fields of a struct take the table's order.
-With `mergeSchema` the rows may lack columns and fields that may be null, and have further ones.
+Rule: a value is written as the table's type where every value of the rows' type has an equal there, else the sink
+rejects the column. Columns and types are as in the JSON of Spark's and Delta's schemas. Fields of a struct have the
+table's order. With `mergeSchema` the rows may lack columns and fields that may be null, and have further ones.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WIDER = {
     "integer": {"long", "double"},
     "float": {"double"},
     "date": {"timestamp_ntz"},
-    "string": {"uuid"},  # which Spark shows as text; one that is none is refused when its row is staged
+    "string": {"uuid"},  # which Spark shows as text; one that is none fails when its row is staged
 }
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _DEFAULT = "CURRENT_DEFAULT"
@@ -171,7 +171,7 @@ def _widens(here: Type, there: Type) -> bool:
 
 
 def _loose(value: Any) -> Any:
-    """The same type or field, where everything may be null."""
+    """Return the type or field with everything in it nullable."""
     if not isinstance(value, Mapping):
         return value
     free = {"nullable": True, "containsNull": True, "valueContainsNull": True, "metadata": {}}

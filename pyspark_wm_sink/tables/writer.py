@@ -44,7 +44,7 @@ class _TableWriter(VersionChecked):
 
         With every message present a commit may still be on its way in another process, when the query was stopped in
         the middle of it; its files stay. Should it not have come through, they are invisible, and the table's upkeep;
-        a commit that refuses its batch has removed them itself.
+        a commit that rejects its batch has removed them itself.
         """
         reports_present = [message for message in messages if message is not None]
         if len(reports_present) == len(messages):
@@ -63,7 +63,7 @@ class TableStreamWriter(_TableWriter, DataSourceStreamArrowWriter):
     """The streaming sink to a table."""
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Publish the batch, or refuse it as a whole (driver)."""
+        """Publish the batch, or reject it as a whole (driver)."""
         warn_of_sparks_watermark(self._late_by_spark)
         with leaving_error(self._checkpoint, batchId):
             reports = require_all(messages, StagedFiles)
@@ -79,7 +79,7 @@ class TableBatchWriter(_TableWriter, DataSourceArrowWriter):
     """The batch sink to a table."""
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Publish the write, or refuse it as a whole (driver)."""
+        """Publish the write, or reject it as a whole (driver)."""
         publish(self._how, require_all(messages, StagedFiles), batch=None)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:

@@ -126,8 +126,8 @@ def test_a_batch_that_another_copy_has_decided_is_refused_with_the_offsets_to_be
         with pytest.raises(Died):
             copy.run(4)
     reader.restarted().run(5)
-    with pytest.raises(InputError, match=r"has decided that batch with other transactions, .*; go on with the copy, or "
-                       r"start with a new checkpoint that begins behind the published batch 1") as refused:  # fmt: skip
+    with pytest.raises(InputError, match=r"has decided that batch with other transactions, .*; continue with the copy, "
+                       r"or start with a new checkpoint that begins behind the published") as refused:  # fmt: skip
         copy.sink.publish(2, copy.restarted().sink.written(2, "x"))
     follows(refused.value, 7)
 
@@ -184,7 +184,7 @@ def test_of_two_runs_on_copies_one_goes_on(reader, committed, tmp_path):
     reader.run(3)
     copy = reader.copied(tmp_path / "copy").restarted()
     copy.run(5)
-    with pytest.raises(FencedError, match=r"go on with one of them, and delete the checkpoint and ledger of the other"):
+    with pytest.raises(FencedError, match=r"continue with one of them, and delete the checkpoint and ledger of the"):
         reader.run(6)
     shutil.rmtree(reader.sink.ledger)
     copy.run(7)

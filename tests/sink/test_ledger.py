@@ -15,7 +15,7 @@ from keyedwm.core.watermark import Guarantee
 from keyedwm.kafka.requests.transactions import Transaction
 from pyspark_wm_sink.batch.reports import BatchReport
 from pyspark_wm_sink.batch.seal import seal
-from pyspark_wm_sink.kafka.ledger import KEPT, Entry, Ledger, RunHistory
+from pyspark_wm_sink.kafka.ledger import MOST_ENTRIES, Entry, Ledger, RunHistory
 from pyspark_wm_sink.limits import Limits
 from pyspark_wm_sink.options.sink_options import SnapshotMode
 from pyspark_wm_sink.places import ledger_files as files_module
@@ -51,11 +51,11 @@ def test_a_part_that_was_never_renamed_is_no_decision(ledger):
 
 
 def test_old_entries_are_forgotten_the_newest_never(ledger):
-    for batch in range(KEPT + 20):
+    for batch in range(MOST_ENTRIES + 20):
         ledger.decide(entry(batch))
         ledger.mark_published(entry(batch))
-    assert len(list(ledger.directory.glob("*.published.json"))) == KEPT
-    assert ledger.newest().batch == KEPT + 19
+    assert len(list(ledger.directory.glob("*.published.json"))) == MOST_ENTRIES
+    assert ledger.newest().batch == MOST_ENTRIES + 19
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from keyedwm.core.errors import InputError, OptionError, UnavailableError
 from keyedwm.kafka.client.errors import AccessError
 from keyedwm.kafka.requests.transactions import Transaction
 from keyedwm.runtime import private_dirs
-from pyspark_wm_sink.kafka.ledger import KEPT, Ledger, RunHistory
+from pyspark_wm_sink.kafka.ledger import MOST_ENTRIES, Ledger, RunHistory
 from pyspark_wm_sink.kafka.marker import Marker
 from pyspark_wm_sink.kafka.writer import _check_checkpoint
 from pyspark_wm_sink.options.kafka_target import KafkaTarget
@@ -165,10 +165,10 @@ def test_a_decision_is_there_or_not_whenever_the_driver_dies(hdfs, store: Path) 
 
 def test_old_entries_are_deleted(store: Path) -> None:
     ledger = Ledger(ADDRESS)
-    for batch in range(KEPT + 3):
+    for batch in range(MOST_ENTRIES + 3):
         ledger.decide(entry(batch))
         ledger.mark_published(entry(batch))
-    assert len(list(store.iterdir())) == KEPT
+    assert len(list(store.iterdir())) == MOST_ENTRIES
 
 
 def test_a_query_publishes_and_recovers_with_its_ledger_at_an_address(store: Path, how) -> None:  # noqa: F811

@@ -33,9 +33,9 @@ def test_a_secret_in_a_storage_option_shows_in_no_error(storage: dict[str, str])
     ("path", "storage", "kind", "said"),
     [
         ("hdfs://no-such.invalid:9000/t", {}, NoAnswerError, "at no-such.invalid:9000: no machine has this name"),
-        ("hdfs://127.0.0.1:1/t", {}, NoAnswerError, "at 127.0.0.1:1: its port refuses connections"),
+        ("hdfs://127.0.0.1:1/t", {}, NoAnswerError, "at 127.0.0.1:1: nothing listens at its port"),
         ("s3://bucket/t", {"aws_endpoint_url": "http://127.0.0.1:1", "allow_http": "true", **KEYS}, NoAnswerError,
-         "the Delta table s3://bucket/t could not be opened, because nothing answers at 127.0.0.1:1: its port refuses"),
+         "the Delta table s3://bucket/t could not be opened, because nothing answers at 127.0.0.1:1: nothing listens"),
         ("hdfs://cluster", {}, OptionError, "an address that names its server is expected"),
         ("hdfs:///t", {}, OptionError, "an address that names its server is expected"),
     ],

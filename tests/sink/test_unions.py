@@ -183,7 +183,7 @@ def test_one_channel_of_two_sources_is_refused_under_exactly_once():
         InputError, match="channel a-0 comes from two sources of this query: load the topic once"
     ) as told:
         sealed(None, a.rows(), again)
-    assert "if it is a topic of the same name in two clusters, write each in a query of its own" in told.value.message
+    assert "write topics of the same name in two clusters in a query each" in told.value.message
     assert sealed(None, again, again, guarantee=LEAST).snapshot == 0
 
 
