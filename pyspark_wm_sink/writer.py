@@ -71,9 +71,7 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
     from pyspark_wm_sink.tables.writer import TableBatchWriter
 
     return TableBatchWriter(
-        _table_publication(
-            sink_options, sink_options.target, SnapshotMode.BATCH, schema, overwrite=overwrite, stream=False
-        )
+        _table_publication(sink_options, target, SnapshotMode.BATCH, schema, overwrite=overwrite, stream=False)
     )
 
 
