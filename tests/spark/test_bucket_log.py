@@ -39,7 +39,7 @@ def test_late_rows_and_windows_that_go_for_a_limit_of_size_are_logged_with_the_a
         manifest=BucketManifest(),
         late_rows=late,
         watermark_ms=70,
-        counted=counted,
+        store_counts=counted,
         last_rows=lambda: "last",
     )
     with caplog.at_level(logging.WARNING, "keyedwm.aggregate"):
