@@ -1,7 +1,7 @@
-"""What an answer of a registry means: a value, a plain no, a fault of the registry's, or a login that is refused.
+"""What an answer of a registry means: a value, a plain no, a fault of the registry's, or a rejected login.
 
-Rule: only the registry's own words are a no. A 404 of a proxy, a page for people, or an answer of another service is a
-fault, after which the same question is asked again. What is said about a login is not repeated.
+Rule: only the registry itself can answer no. A 404 of a proxy, a page for people, or an answer of another service is a
+fault. After a fault the same question is asked again. An error never repeats what an answer contains of a login.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ class RegistryAccessError(KeyedwmError):
 
 
 class FaultError(Exception):
-    """An answer that does not answer the question; its words say what came. again: whether waiting may help."""
+    """An answer that does not answer the question; its message says what came. again: whether waiting may help."""
 
-    def __init__(self, words: str, *, again: bool = True) -> None:
-        super().__init__(words)
+    def __init__(self, message: str, *, again: bool = True) -> None:
+        super().__init__(message)
         self.again = again
 
 
 class AbsentError(Exception):
-    """The registry says that there is no such thing. what: `schema`, `subject` or `version`."""
+    """The registry says that there is no such thing. object_kind: `schema`, `subject` or `version`."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(what)
-        self.what = what
+    def __init__(self, object_kind: str) -> None:
+        super().__init__(object_kind)
+        self.object_kind = object_kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def value_of_answer(answer: Answer, option: str) -> Any:
     """
     status = answer.status
     if status == 401:
-        raise RegistryAccessError(f"the schema registry refused the login (401): check {option}")
+        raise RegistryAccessError(f"the schema registry rejected the login (401): check {option}")
     if status == 403:
         raise RegistryAccessError(f"the schema registry denies the operation to this login (403): check {option}")
     if 300 <= status < 400:
@@ -75,7 +75,7 @@ def value_of_answer(answer: Answer, option: str) -> Any:
     if len(answer.body) > MOST_BYTES:
         raise FaultError(f"its answer has more than {MOST_BYTES} bytes: is it a schema registry?", again=False)
     value = _json(answer)
-    words, code = _words(value), _code(value)
+    message, code = _message(value), _code(value)
     if status == 404:
         if code in _NOT_FOUND:
             raise AbsentError(_NOT_FOUND[code])
@@ -83,11 +83,11 @@ def value_of_answer(answer: Answer, option: str) -> Any:
             f"it has no such path (404{_kind(answer)}): does schemaRegistry.url need one, such as /apis/ccompat/v7?",
             again=False,
         )
-    if status in _REFUSED and words:
-        raise InputError(f"the schema registry does not accept the schema ({status}): {words}")
+    if status in _REFUSED and message:
+        raise InputError(f"the schema registry does not accept the schema ({status}): {message}")
     if status >= 400 or value is None:
         again = status >= 500 or status == _TOO_MANY
-        raise FaultError(f"it answers {status}{_kind(answer)}{f': {words}' if words else ''}", again=again)
+        raise FaultError(f"it answers {status}{_kind(answer)}{f': {message}' if message else ''}", again=again)
     return value
 
 
@@ -138,10 +138,12 @@ def _code(value: Any) -> int | None:
     return code if isinstance(code, int) else None
 
 
-def _words(value: Any) -> str:
+def _message(value: Any) -> str:
     """What the registry says of a fault, on one line, without logins."""
-    words = value.get("message") if isinstance(value, Mapping) else None
-    return one_line(shortened(" ".join(without_logins(words).split()), _MOST_WORDS)) if isinstance(words, str) else ""
+    message = value.get("message") if isinstance(value, Mapping) else None
+    return (
+        one_line(shortened(" ".join(without_logins(message).split()), _MOST_WORDS)) if isinstance(message, str) else ""
+    )
 
 
 def _kind(answer: Answer) -> str:

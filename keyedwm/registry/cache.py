@@ -57,12 +57,12 @@ class SchemaCache:
         if hashlib.sha256(content).hexdigest().encode() != digest:
             _warn(str(self._home), "hold a damaged file")
             return None
-        found = json.loads(content)
-        if found["format"] != FORMAT or found["id"] != name:
+        entry = json.loads(content)
+        if entry["format"] != FORMAT or entry["id"] != name:
             return None
-        references = tuple(NamedSchema(name, text) for name, text in found["references"])
+        references = tuple(NamedSchema(name, text) for name, text in entry["references"])
         return RegisteredSchema(
-            name if isinstance(name, int) else NO_ID, SchemaKind(found["kind"]), found["text"], references
+            name if isinstance(name, int) else NO_ID, SchemaKind(entry["kind"]), entry["text"], references
         )
 
     def write(self, schema: RegisteredSchema, guid: str | None = None) -> None:

@@ -1,6 +1,6 @@
 """The client of a schema registry: schemas by id, subjects, and what may be registered.
 
-Rule: an id never changes its schema, so a schema is asked for once, and a known id goes on while the registry is away.
+Rule: an id never changes its schema, so a schema is asked for once, and a known id works while the registry is away.
 A fault of the registry's is never an answer: the question is asked again, and ends in an UnavailableError.
 """
 
@@ -47,10 +47,10 @@ class SubjectVersion:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a schema may follow the latest one of its subject; words: why not, if the registry says so."""
+    """Whether a schema may follow the latest one of its subject; reasons: why not, if the registry says so."""
 
     compatible: bool
-    words: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
 
 
 @functools.lru_cache(maxsize=64)
@@ -78,18 +78,18 @@ class Registry(SchemaLookup):
 
         Raises UnknownSchemaError, RegistryAccessError, and UnavailableError for faults of the registry's.
         """
-        found = self._schemas.get(schema_id)
-        if found is not None:  # without the lock, which is kept while others wait for the registry
-            return found
+        registered = self._schemas.get(schema_id)
+        if registered is not None:  # without the lock, which is kept while others wait for the registry
+            return registered
         with self._lock:
             if not may_exist(schema_id) or self._unknown.get(schema_id, float("-inf")) > self._clock():
                 raise self.no_schema(schema_id)
-            found = self._schemas.get(schema_id) or self._kept(schema_id)
-            if found is None:
-                found = self._registered(schema_id, self.config.timeout_ms)
-                self._cache.write(found)
-            self._schemas[schema_id] = found
-            return found
+            registered = self._schemas.get(schema_id) or self._stored(schema_id)
+            if registered is None:
+                registered = self._registered(schema_id, self.config.timeout_ms)
+                self._cache.write(registered)
+            self._schemas[schema_id] = registered
+            return registered
 
     def schema_of_guid(self, guid: str) -> RegisteredSchema:
         """Return the schema of a GUID, as `schema` does of an id. It is made of the schema and never names another."""
@@ -116,7 +116,7 @@ class Registry(SchemaLookup):
         return self._names("/subjects", "its subjects")
 
     def reach(self) -> None:
-        """Ask for something small; raises as `schema` does if the registry does not answer, or refuses the login."""
+        """Ask for something small; raises as `schema` does if the registry does not answer, or rejects the login."""
         self._transport.ask(Question("GET", "/schemas/types"), "its kinds of schemas")
 
     def latest(self, subject: str) -> SubjectVersion | None:
@@ -140,7 +140,7 @@ class Registry(SchemaLookup):
     def register(
         self, subject: str, kind: SchemaKind, text: str, references: Mapping[str, tuple[str, int]] = _NONE
     ) -> int:
-        """Register a schema, and return its id, which is that of an equal one; raises InputError if it is refused.
+        """Register a schema, and return its id, which is that of an equal one; raises InputError for a bad schema.
 
         references: by the name in the text, the subject and version of what it refers to.
         """
@@ -158,11 +158,11 @@ class Registry(SchemaLookup):
             return Verdict(compatible=True)
         if not isinstance(value, dict) or not isinstance(value.get("is_compatible"), bool):
             raise no_answer(self.config, f"subject {subject!r}", _OTHER_FORM)
-        words = value.get("messages")
-        return Verdict(value["is_compatible"], tuple(map(str, words)) if isinstance(words, list) else ())
+        reasons = value.get("messages")
+        return Verdict(value["is_compatible"], tuple(map(str, reasons)) if isinstance(reasons, list) else ())
 
     def compatibility(self, subject: str) -> str | None:
-        """Return the rule that new schemas of a subject must follow, as `BACKWARD`; None if the registry tells none."""
+        """Return the rule that new schemas of a subject must follow, as `BACKWARD`; None if the registry has none."""
         try:
             value = self._transport.ask(
                 Question("GET", f"/config/{quote(subject, safe='')}?defaultToGlobal=true"), f"the rule of {subject!r}"
@@ -172,74 +172,76 @@ class Registry(SchemaLookup):
         level = value.get("compatibilityLevel") if isinstance(value, dict) else None
         return level if isinstance(level, str) else None
 
-    def _kept(self, schema_id: int) -> RegisteredSchema | None:
-        """Return what is on disk, if it is the registry's: one that was made anew gives its ids to other schemas."""
-        kept = self._cache.read(schema_id)
-        if kept is None or self._clock() < self._confirmed_until:
-            return kept
+    def _stored(self, schema_id: int) -> RegisteredSchema | None:
+        """Return the schema on disk if the registry confirms it: a recreated registry gives ids to other schemas."""
+        stored = self._cache.read(schema_id)
+        if stored is None or self._clock() < self._confirmed_until:
+            return stored
         try:
-            found = self._registered(schema_id, min(_CONFIRM_MS, self.config.timeout_ms))
+            confirmed = self._registered(schema_id, min(_CONFIRM_MS, self.config.timeout_ms))
         except UnknownSchemaError:  # deleted, or gone with the rest: the next id will show
-            return kept
+            return stored
         except KeyedwmError as error:
             _log.warning("%s; schemas kept on disk are used", error.message)
             self._confirmed_until = self._clock() + UNKNOWN_FOR_S
-            return kept
-        if found != kept:
-            _log.warning("the schema registry at %s was made anew: the schemas kept of it are dropped", self.config)
+            return stored
+        if confirmed != stored:
+            _log.warning("the schema registry at %s was recreated: the schemas kept of it are dropped", self.config)
             self._cache.clear()
-            self._cache.write(found)
+            self._cache.write(confirmed)
         self._confirmed_until = float("inf")
-        return found
+        return confirmed
 
     def _registered(self, name: int | str, timeout_ms: int) -> RegisteredSchema:
         """Ask for the schema of an id or a GUID."""
-        what, is_id = f"schema {name}", isinstance(name, int)
+        object_name, is_id = f"schema {name}", isinstance(name, int)
         try:
             path = f"/schemas/{'ids' if is_id else 'guids'}/{name}"
-            value = self._transport.ask(Question("GET", path), what, timeout_ms)
+            value = self._transport.ask(Question("GET", path), object_name, timeout_ms)
             return self._resolved(name if isinstance(name, int) else NO_ID, schema_of(value))
         except AbsentError as absent:
             if len(self._unknown) >= _MOST_UNKNOWN:
                 self._unknown.clear()
             self._unknown[name] = self._clock() + UNKNOWN_FOR_S
-            raise self.no_schema(name, absent.what) from None
+            raise self.no_schema(name, absent.object_kind) from None
         except FaultError as fault:
-            raise no_answer(self.config, what, str(fault)) from None
+            raise no_answer(self.config, object_name, str(fault)) from None
 
-    def _resolved(self, schema_id: int, found: SchemaAnswer) -> RegisteredSchema:
+    def _resolved(self, schema_id: int, answer: SchemaAnswer) -> RegisteredSchema:
         """Ask for all that a schema refers to; raises FaultError if the registry has it not."""
         texts: dict[str, str] = {}
-        self._resolve(found, texts, set())
+        self._resolve(answer, texts, set())
         references = tuple(NamedSchema(name, text) for name, text in texts.items())
-        return RegisteredSchema(schema_id, found.kind, found.text, references)
+        return RegisteredSchema(schema_id, answer.kind, answer.text, references)
 
-    def _resolve(self, found: SchemaAnswer, texts: dict[str, str], seen: set[tuple[str, int]], depth: int = 0) -> None:
+    def _resolve(
+        self, answer: SchemaAnswer, texts: dict[str, str], visited: set[tuple[str, int]], depth: int = 0
+    ) -> None:
         if depth > _LONGEST_CHAIN:
             raise FaultError(f"a schema refers to more than {_LONGEST_CHAIN} others in a chain", again=False)
-        for name, subject, version in found.references:
-            if (subject, version) in seen:
+        for name, subject, version in answer.references:
+            if (subject, version) in visited:
                 continue
-            seen.add((subject, version))
-            if len(seen) > _MOST_REFERENCES:
+            visited.add((subject, version))
+            if len(visited) > _MOST_REFERENCES:
                 raise FaultError(f"a schema refers to more than {_MOST_REFERENCES} others", again=False)
-            what = f"version {version} of subject {subject!r}"
+            object_name = f"version {version} of subject {subject!r}"
             try:
                 # Deleted versions, too: a schema that refers to one is not deleted with it.
                 path = f"{_of(subject)}/versions/{version}?deleted=true"
-                referred = schema_of(self._transport.ask(Question("GET", path), what))
+                referred = schema_of(self._transport.ask(Question("GET", path), object_name))
             except AbsentError:
-                raise FaultError(f"it has no {what}, which is referred to as {name!r}", again=False) from None
-            self._resolve(referred, texts, seen, depth + 1)
+                raise FaultError(f"it has no {object_name}, which is referred to as {name!r}", again=False) from None
+            self._resolve(referred, texts, visited, depth + 1)
             texts.setdefault(name, referred.text)
 
-    def _names(self, path: str, what: str, timeout_ms: int | None = None) -> tuple[str, ...]:
+    def _names(self, path: str, object_name: str, timeout_ms: int | None = None) -> tuple[str, ...]:
         try:
-            value = self._transport.ask(Question("GET", path), what, timeout_ms)
+            value = self._transport.ask(Question("GET", path), object_name, timeout_ms)
         except AbsentError:
             return ()
         if not isinstance(value, list):
-            raise no_answer(self.config, what, _OTHER_FORM)
+            raise no_answer(self.config, object_name, _OTHER_FORM)
         return tuple(map(str, value))
 
     def _id_of(self, question: Question, subject: str) -> int:
@@ -249,11 +251,11 @@ class Registry(SchemaLookup):
         except FaultError:
             raise no_answer(self.config, f"subject {subject!r}", _OTHER_FORM) from None
 
-    def no_schema(self, name: int | str, what: str = "schema") -> UnknownSchemaError:
+    def no_schema(self, name: int | str, object_name: str = "schema") -> UnknownSchemaError:
         """Return the error for an id or a GUID that no schema has."""
-        found = "has no schema" if what == "schema" else f"has a {what}"
+        absence = "has no schema" if object_name == "schema" else f"has a {object_name}"
         kind = "id" if isinstance(name, int) else "GUID"
-        return UnknownSchemaError(f"the schema registry at {self.config} {found} with the {kind} {name}")
+        return UnknownSchemaError(f"the schema registry at {self.config} {absence} with the {kind} {name}")
 
 
 def may_exist(schema_id: int) -> bool:

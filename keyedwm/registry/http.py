@@ -1,7 +1,7 @@
 """One question to one address of a registry, over the standard library's HTTP.
 
 Rule: it ends in time whatever the other end does: a name that does not resolve, an answer that drips, one that never
-ends. A redirect is not followed: the login would go to whoever it names.
+ends. A redirect is not followed: the login would go to any server that it names.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from keyedwm.registry.options import Address
 MOST_BYTES = 16 << 20
 _MEDIA = "application/vnd.schemaregistry.v1+json"
 _ACCEPTED = f"{_MEDIA}, application/json"
-# OpenSSL's words for an answer that is not TLS.
+# OpenSSL's messages for an answer that is not TLS.
 _NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE")
 
 _FAILURES: Mapping[type[Exception], str] = {
@@ -51,7 +51,7 @@ class Answer:
 
 
 class NoReplyError(Exception):
-    """No answer came; its words say why, and never what was sent."""
+    """No answer came; its message says why, and never what was sent."""
 
 
 class DistrustedError(NoReplyError):
@@ -133,17 +133,17 @@ def _answer(connected: socket.socket, address: Address, context: ssl.SSLContext 
 def _no_answer(error: Exception) -> NoReplyError:
     if isinstance(error, ssl.SSLCertVerificationError):
         return DistrustedError(error.verify_message)
-    return NoReplyError(_words(error))
+    return NoReplyError(_reason(error))
 
 
-def _words(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     """Say why no answer came, without the library's names for it."""
     if isinstance(error, ssl.SSLError):
         no_tls = any(word in (error.reason or "") for word in _NO_TLS)
         return "it does not answer in TLS: is it http?" if no_tls else f"TLS failed ({error.reason})"
-    for kind, words in _FAILURES.items():
+    for kind, reason in _FAILURES.items():
         if isinstance(error, kind):
-            return words
+            return reason
     if isinstance(error, OSError):
         return error.strerror or words_of(error)
     return f"its answer is no HTTP, or is cut off ({type(error).__name__})"

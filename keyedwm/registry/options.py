@@ -1,6 +1,6 @@
 """The options `schemaRegistry.*`, parsed once on the driver into what travels to the executors.
 
-Rule: a wrong value is refused where the options are read. Secrets live in fields that no repr prints; `env:` and
+Rule: a wrong value is an error where the options are read. Secrets live in fields that no repr prints; `env:` and
 `file:` are read here, on the driver.
 """
 
@@ -89,12 +89,12 @@ class RegistryConfig:
 
         Raises OptionError naming the option, the value (never a secret one) and what would be right.
         """
-        given = {name.lower()[len(PREFIX) :]: value for name, value in options.items() if is_of_registry(name)}
-        _refuse_unknown(given)
-        if "url" not in given:
+        settings = {name.lower()[len(PREFIX) :]: value for name, value in options.items() if is_of_registry(name)}
+        _refuse_unknown(settings)
+        if "url" not in settings:
             raise OptionError(f"option {PREFIX}url is missing: {_EXAMPLE}")
-        addresses = _addresses(given["url"])
-        tls = {name: _secret(name, value) if name in _SECRETS else value for name, value in given.items()
+        addresses = _addresses(settings["url"])
+        tls = {name: _secret(name, value) if name in _SECRETS else value for name, value in settings.items()
                if name.startswith("ssl.")}  # fmt: skip
         if tls and not any(address.tls for address in addresses):
             raise OptionError(
@@ -103,9 +103,9 @@ class RegistryConfig:
         config = cls(
             addresses=addresses,
             tls=Tls.from_properties(tls, PREFIX),
-            cache=_cache(given.get("cache")),
-            timeout_ms=_timeout_ms(given.get("timeout", "30 seconds")),
-            **_login(given),
+            cache=_cache(settings.get("cache")),
+            timeout_ms=_timeout_ms(settings.get("timeout", "30 seconds")),
+            **_login(settings),
         )
         if (config.password or config.token or config.token_provider) and not all(a.tls for a in addresses):
             _log.warning("the login of the schema registry is sent unencrypted, as %surl is not https", PREFIX)
@@ -117,22 +117,22 @@ def is_of_registry(name: str) -> bool:
     return name.lower().startswith(PREFIX.lower())
 
 
-def _refuse_unknown(given: Mapping[str, str]) -> None:
+def _refuse_unknown(settings: Mapping[str, str]) -> None:
     known = {name.lower()[len(PREFIX) :]: name for name in OPTIONS}
-    for name in sorted(given.keys() - known.keys()):
+    for name in sorted(settings.keys() - known.keys()):
         near = nearest(name, known)
-        meant = INSTEAD.get(f"{PREFIX.lower()}{name}") or (known[near] if near else None)
+        suggestion = INSTEAD.get(f"{PREFIX.lower()}{name}") or (known[near] if near else None)
         raise OptionError(
             f"option {PREFIX}{name} is unknown: "
-            + (f"did you mean {meant}?" if meant else f"there are {', '.join(OPTIONS[:7])} and {PREFIX}ssl.*")
+            + (f"did you mean {suggestion}?" if suggestion else f"there are {', '.join(OPTIONS[:7])} and {PREFIX}ssl.*")
         )
 
 
 def _addresses(value: str) -> tuple[Address, ...]:
-    found = tuple(_address(part.strip()) for part in value.split(",") if part.strip())
-    if not found:
+    addresses = tuple(_address(part.strip()) for part in value.split(",") if part.strip())
+    if not addresses:
         raise wrong(f"{PREFIX}url", value, _EXAMPLE)
-    return found
+    return addresses
 
 
 def _address(text: str) -> Address:
@@ -157,16 +157,16 @@ def _address(text: str) -> Address:
     return Address(tls, host, port or (_HTTPS_PORT if tls else _HTTP_PORT), parts.path.rstrip("/"))
 
 
-def _login(given: Mapping[str, str]) -> dict[str, str | None]:
+def _login(settings: Mapping[str, str]) -> dict[str, str | None]:
     """The one way to log in that is given, if any."""
     user, password, token = (
-        _secret(name, given[name]) if name in given else None for name in ("user", "password", "token")
+        _secret(name, settings[name]) if name in settings else None for name in ("user", "password", "token")
     )
-    provider = given.get("token.provider")
+    provider = settings.get("token.provider")
     if (user is None) != (password is None):
         missing = "password" if password is None else "user"
         raise OptionError(f"option {PREFIX}{missing} is missing: {PREFIX}user and {PREFIX}password go together")
-    ways = [name for name, found in (("user", user), ("token", token), ("token.provider", provider)) if found]
+    ways = [name for name, value in (("user", user), ("token", token), ("token.provider", provider)) if value]
     if len(ways) > 1:
         raise OptionError(f"options {PREFIX}{ways[0]} and {PREFIX}{ways[1]} are two logins: give one of them")
     if user is not None and ":" in user:
@@ -181,12 +181,12 @@ def _login(given: Mapping[str, str]) -> dict[str, str | None]:
 def _secret(name: str, value: str) -> str:
     """Return what an option gives, in place, as `env:NAME` or as `file:PATH`."""
     try:
-        found = value_of(f"{PREFIX}{name}", value).decode()
+        secret = value_of(f"{PREFIX}{name}", value).decode()
     except UnicodeDecodeError:
         raise OptionError(f"option {PREFIX}{name}: what is given is no text") from None
-    if not found:
+    if not secret:
         raise OptionError(f"option {PREFIX}{name}: the value given is empty: leave the option out, or correct it")
-    return found
+    return secret
 
 
 def _timeout_ms(value: str) -> int:

@@ -39,15 +39,15 @@ class Transport:
         self._context: ssl.SSLContext | None = None
         self._first = 0  # the address that answered last
 
-    def ask(self, question: Question, what: str, timeout_ms: int | None = None) -> Any:
+    def ask(self, question: Question, object_name: str, timeout_ms: int | None = None) -> Any:
         """Ask one address after the other, with growing pauses, until one answers or the time is over.
 
-        Raises AbsentError, InputError, RegistryAccessError, and UnavailableError with the last words of each address.
+        Raises AbsentError, InputError, RegistryAccessError, and UnavailableError with the last answer of each address.
         """
         limit_s = (timeout_ms or self.config.timeout_ms) / 1_000
         over_at, pause_s = self.clock() + limit_s, _FIRST_PAUSE_S
         addresses = self.config.addresses
-        words: dict[Address, str] = {}
+        reasons: dict[Address, str] = {}
         absent: set[Address] = set()
         while True:
             again = False
@@ -61,27 +61,27 @@ class Transport:
                     absent.add(address)
                     if len(absent) == len({*addresses}):
                         raise
-                    words[address] = f"it has no such {error.what}"
+                    reasons[address] = f"it has no such {error.object_kind}"
                     continue
                 except (NoReplyError, FaultError) as fault:
-                    words[address] = str(fault)
+                    reasons[address] = str(fault)
                     again = again or not isinstance(fault, FaultError) or fault.again
                     continue
                 self._first = at % len(addresses)
                 return value
-            # The words of a try without time to answer would say less than those before.
+            # The answer of a try without time to answer would say less than those before.
             if not again or over_at - self.clock() < 2 * pause_s:
-                said = "; ".join(f"{address}: {reason}" for address, reason in words.items())
-                raise no_answer(self.config, what, said)
+                answers = "; ".join(f"{address}: {reason}" for address, reason in reasons.items())
+                raise no_answer(self.config, object_name, answers)
             self._pause(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 (so that tasks do not ask at one moment)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     def _exchange(self, address: Address, question: Question, limit_s: float) -> Answer:
         if address.tls and self._context is None:
             self._context = self.config.tls.context()
-        asked = Question(question.method, question.path, question.body, self._login())
+        with_login = Question(question.method, question.path, question.body, self._login())
         try:
-            return exchange(address, asked, self._context, limit_s)
+            return exchange(address, with_login, self._context, limit_s)
         except DistrustedError as error:
             trust = self.config.tls.trust
             by = f"{trust.path} ({PREFIX}ssl.truststore.location)" if trust else "the system's certificates"
@@ -117,6 +117,6 @@ class Transport:
         return f"{PREFIX}user, {PREFIX}token or {PREFIX}token.provider, of which none is set"
 
 
-def no_answer(config: RegistryConfig, what: str, said: str) -> UnavailableError:
-    """Build the error for a question that got no answer; said: what came in its place."""
-    return UnavailableError(f"the schema registry at {config} gave no answer about {what}: {said}")
+def no_answer(config: RegistryConfig, object_name: str, answers: str) -> UnavailableError:
+    """Build the error for a question that got no answer; answers: what came in its place."""
+    return UnavailableError(f"the schema registry at {config} gave no answer about {object_name}: {answers}")

@@ -46,7 +46,7 @@ def test_a_subject_that_is_not_there_and_a_rule_that_is_none_are_warned_of(fake:
 @pytest.mark.parametrize(
     ("status", "said"),
     [
-        (401, "refused the login (401)"),
+        (401, "rejected the login (401)"),
         (
             404,
             "does schemaRegistry.url need one, such as /apis/ccompat/v7? -> correct schemaRegistry.url",

@@ -23,7 +23,7 @@ TEXT = '"string"'
 PAGE = b"<html>Sign in</html>"
 # The answer, the kind of error, what is said, and whether the question is asked again.
 ANSWERS = {
-    "login": (reply(401, {"message": tokens.SECRET}), RegistryAccessError, r"refused the login \(401\)", False),
+    "login": (reply(401, {"message": tokens.SECRET}), RegistryAccessError, r"rejected the login \(401\)", False),
     "rights": (reply(403, PAGE, "text/html"), RegistryAccessError, r"denies the operation .* \(403\)", False),
     "fault": (reply(500, {"error_code": 50001, "message": "store"}), UnavailableError, "it answers 500: store", True),
     "busy": (reply(429, b""), UnavailableError, "it answers 429", True),

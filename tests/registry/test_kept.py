@@ -58,7 +58,7 @@ def test_a_registry_that_was_made_anew_gives_its_own_schemas(
     later = connect(cache=str(tmp_path))
     with caplog.at_level(logging.WARNING):
         assert [later.schema(1).text, later.schema(2).text] == ['"double"', '"bytes"']
-    assert f"the schema registry at {fake.url} was made anew" in caplog.text
+    assert f"the schema registry at {fake.url} was recreated" in caplog.text
     assert connect(cache=str(tmp_path)).schema(2).text == '"bytes"'
 
 

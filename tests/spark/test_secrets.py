@@ -176,7 +176,7 @@ EXPECTED = (
     "has no username", "opened by kafka.ssl.key.password if it is encrypted", "cannot be given in place",
     "== token-0 ended", "tests.tokens:failing raised ConnectionError", "tests.tokens:empty gave no token",
     "properties unknown to Kafka's clients have no effect: kafka.sasl.password",
-    "the schema registry refused the login (401)", "gave no answer about",
+    "the schema registry rejected the login (401)", "gave no answer about",
     "an address holds an @", "did you mean schemaRegistry.password?", "a bearer token is expected",
     "DEBUG:kafka", "DEBUG:keyedwm.source", "INFO MicroBatchExecution", "== Analyzed Logical Plan ==",
 )  # fmt: skip
