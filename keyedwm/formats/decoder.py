@@ -23,7 +23,7 @@ from keyedwm.formats.avro_program import Program, compile_program
 from keyedwm.formats.avro_schema import parse_avro
 from keyedwm.formats.avro_types import AvroType
 from keyedwm.formats.columns import Column
-from keyedwm.formats.faults import FAULTS, WRONG_HEADER, Fault
+from keyedwm.formats.faults import FAULTS, OF_PACKED, WRONG_HEADER, Fault
 from keyedwm.formats.header_ids import Guids, HeaderIds
 from keyedwm.formats.heads import EXPECTED, Bodies, Head, bodies_of, distinct_ids, places_of
 from keyedwm.formats.requests import Request, Steps
@@ -45,7 +45,8 @@ class Decoded:
     """What some values hold: a column for each request, the ids of their schemas and their faults, as numbers.
 
     problems: id → why the values of a schema have a fault. head: of the values. guids: number → GUID, of ids that are
-    numbers of GUIDs.
+    numbers of GUIDs. messages: of Protobuf the number of each value's message, -1 for none; of_messages: number → why
+    the values of a message have a fault.
     """
 
     columns: Sequence[Column]
@@ -54,6 +55,8 @@ class Decoded:
     problems: Mapping[int, Problem]
     head: Head
     guids: Mapping[int, str] = field(default_factory=dict)
+    messages: NDArray[np.int32] | None = None
+    of_messages: Mapping[int, Problem] = field(default_factory=dict)
 
     @property
     def bad(self) -> NDArray[np.bool_] | None:
@@ -89,11 +92,25 @@ class Decoded:
             return f"the value has no head of {self.head.value}: {EXPECTED[self.head]}"
         if fault is Fault.WRONG_HEADER:
             return WRONG_HEADER
-        schema_id = int(self.schema_ids[row])
-        if schema_id in self.problems and fault is self.problems[schema_id].fault:
-            return self.problems[schema_id].sentence
+        of_message = None if self.messages is None else self.of_messages.get(int(self.messages[row]))
+        for problem in (of_message, self.problems.get(int(self.schema_ids[row]))):
+            if problem is not None and fault is problem.fault:
+                return problem.sentence
         reason = FAULTS.get(fault, "the value has a schema that cannot be used")
         return reason if self.head is Head.NONE else f"{reason} ({self.called(row)})"
+
+    def kinds(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Number some values by their schemas, messages and faults: those of one number have one reason."""
+        _, schemas = np.unique(self.schema_ids[rows], return_inverse=True)
+        kinds = schemas.astype(np.int64)
+        if self.messages is not None:
+            kinds = kinds * (len(self.of_messages) + 1) + self._problem_numbers(self.messages[rows])
+        return kinds * len(Fault) + self.faults[rows]
+
+    def _problem_numbers(self, messages: NDArray[np.int32]) -> NDArray[np.int64]:
+        """Return 1 and more for messages with a problem, 0 for others."""
+        numbers = np.array([*self.of_messages], np.int64)
+        return ((messages[:, None] == numbers) * np.arange(1, len(numbers) + 1)).sum(axis=1)
 
     def without(self, unknown: NDArray[np.bool_], problems: Mapping[int, Problem]) -> Decoded:
         """Return the same as if no schema had the ids of some values. problems: of these ids."""
@@ -146,8 +163,10 @@ class Decoder:
         for schema_id, problem in problems.items():
             rows = (bodies.ids == schema_id) & (bodies.faults == Fault.NONE)
             bodies.faults[rows] = problem.fault
-        guids = {number: guid for number in ids if (guid := self._guids.text(number)) is not None}
-        self._guids.forget(number for number, one in problems.items() if one.fault is Fault.UNKNOWN_SCHEMA)
+        # A value that cannot be decompressed names its schema, too, which nothing is asked about.
+        numbers = {*ids, *np.unique(bodies.ids[np.isin(bodies.faults, OF_PACKED)]).tolist()}
+        guids = {number: guid for number in numbers if (guid := self._guids.text(number)) is not None}
+        self._guids.forget(numbers - self._programs.keys() - self._problems.keys())
         return Decoded(columns, bodies.ids, bodies.faults, problems, self._head, guids)
 
     def _learn(self, ids: Sequence[int]) -> dict[int, Problem]:

@@ -45,6 +45,7 @@ FAULTS: Mapping[Fault, str] = MappingProxyType({
     Fault.WRONG_ZLIB: "the value is compressed by zlib, and its bytes are damaged or cut off",
     Fault.TOO_LONG: "the value has a field whose JSON text is longer than 16 MiB",
 })  # fmt: skip
+OF_PACKED = (Fault.TOO_LARGE, Fault.WRONG_ZLIB)
 WRONG_HEADER = (
     "the header that names the schema is damaged: a zero byte and four bytes of an id, or the byte 1 and 16 bytes of a "
     "GUID, are expected"

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from keyedwm.arrow.json_scan import buffers
 from keyedwm.core.errors import InputError
-from keyedwm.core.text import nearest
+from keyedwm.core.text import nearest, short_repr
 from keyedwm.formats import writing_kernels as kernels
 from keyedwm.formats.writing import (
     Encoder,
@@ -30,10 +30,13 @@ from keyedwm.formats.writing import (
     ValueFaultError,
     is_valid,
     joined,
+    whole_numbers,
 )
 from keyedwm.formats.writing_types import called, is_text
 
 DRAFT = "http://json-schema.org/draft-07/schema#"
+_FIRST_DAY, _AFTER_LAST_DAY = -719_528, 2_932_897  # 0000-01-01 and 10000-01-01, in days since 1970
+_PER_DAY = {unit: 86_400 * per_s for unit, per_s in (("s", 1), ("ms", 1_000), ("us", 1_000_000))}
 _BASE64 = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8)
 
 
@@ -75,7 +78,7 @@ def check_json_schema(text: str, kind: pa.DataType, called_as: str) -> None:
     if not isinstance(properties, dict) or not pa.types.is_struct(kind):
         return
     names = {field.name for field in kind}
-    missing = next((name for name in schema.get("required", ()) if name not in names), None)
+    missing = next((name for name in _names(schema, "required", called_as) if name not in names), None)
     if missing is not None:
         raise InputError(f"{called_as} requires the property {missing}, which the rows do not have: add the column")
     for field in kind:
@@ -86,14 +89,22 @@ def check_json_schema(text: str, kind: pa.DataType, called_as: str) -> None:
                 f"column {field.name} is no property of {called_as}"
                 + (f", did you mean {near}?" if near else ": drop the column, or add the property")
             )
-        types = described.get("type") if isinstance(described, dict) else None
-        allowed = {types} if isinstance(types, str) else set(types or ())
+        allowed = {*_names(described, "type", called_as)} if isinstance(described, dict) else set()
         own = _type(field.type, (field.name,))["type"]
         if allowed and own not in allowed and not (own == "integer" and "number" in allowed):
             raise InputError(
                 f"column {field.name} has type {called(field.type)}, which is {own} in JSON, and {called_as} has the "
                 f"type {' or '.join(sorted(allowed))} there: cast the column, or change the schema"
             )
+
+
+def _names(schema: dict[str, Any], keyword: str, called_as: str) -> list[str]:
+    """Return the strings of a keyword, none where it is not there; raises InputError for anything else."""
+    value = schema.get(keyword, [])
+    names = value if isinstance(value, list) else [value]
+    if not all(isinstance(one, str) for one in names):
+        raise InputError(f"{called_as} has {keyword} as {short_repr(json.dumps(value))}: strings are expected")
+    return names
 
 
 def _type(kind: pa.DataType, path: tuple[str, ...]) -> dict[str, Any]:  # noqa: PLR0911
@@ -183,6 +194,8 @@ class _Texts(Encoder):
 
     def part(self, values: pa.Array, live: Live) -> Part:
         """Return the texts in quotes."""
+        if pa.types.is_temporal(self.kind):
+            _check_years(values, live)
         if pa.types.is_timestamp(self.kind):
             if self.kind.tz is not None:
                 values = values.cast(pa.timestamp(self.kind.unit, "UTC"))
@@ -199,6 +212,17 @@ class _Texts(Encoder):
             return Part(sizes, lambda out, at: kernels.write_base64(data, ends, _BASE64, live, at, out))
         kernels.escaped_sizes(data, ends, live, sizes)
         return Part(sizes, lambda out, at: kernels.write_escaped(data, ends, live, at, out))
+
+
+def _check_years(values: pa.Array, live: Live) -> None:
+    """Reject years beyond ISO 8601's four digits: Arrow's text of some of them is another year, or none."""
+    per_day = 1 if pa.types.is_date32(values.type) else _PER_DAY.get(values.type.unit)
+    if per_day is None:
+        return  # nanoseconds hold no such year
+    numbers = whole_numbers(values)
+    wrong = live & ((numbers < _FIRST_DAY * per_day) | (numbers >= _AFTER_LAST_DAY * per_day))
+    if wrong.any():
+        raise ValueFaultError(int(wrong.argmax()), "has a year outside 0000 to 9999, which ISO 8601 does not have")
 
 
 @dataclass(frozen=True, slots=True)

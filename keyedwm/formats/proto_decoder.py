@@ -22,7 +22,7 @@ from keyedwm.formats.header_ids import Guids, HeaderIds
 from keyedwm.formats.heads import Bodies, Head, bodies_of
 from keyedwm.formats.proto_columns import LinkedMessages, decode
 from keyedwm.formats.proto_kernels import find_programs, past_indexes
-from keyedwm.formats.proto_program import Level, Program, compile_message
+from keyedwm.formats.proto_program import Program, compile_message
 from keyedwm.formats.proto_schema import link, message_at
 from keyedwm.formats.requests import Request
 
@@ -57,22 +57,29 @@ class ProtoDecoder:
         bodies = bodies_of(self._head, values, headers, self._guids, tails=True)
         which = np.full(len(values), -1, np.int32)
         row = self._find(bodies, which, 0)
+        problems: dict[int, Problem] = {}
         while row < len(values):
             indexes = _FIRST if self._head is Head.NONE else _indexes_at(bodies, row)
-            self._known.append(self._learn(int(bodies.ids[row]), indexes))
-            self._linked = LinkedMessages([one.program for one in self._known])
+            known = self._learn(int(bodies.ids[row]), indexes)
+            if isinstance(known, Problem):  # it is not kept: values of another format have any bytes there
+                problems[int(bodies.ids[row])] = known
+                bodies.faults[row] = known.fault
+            else:
+                self._known.append(known)
+                self._linked = LinkedMessages([one.program for one in self._known])
             row = self._find(bodies, which, row)
         columns = decode(self._linked, bodies, which, self._requests)
-        problems = {}
+        of_messages: dict[int, Problem] = {}
         for number, one in enumerate(self._known):
             rows = which == number
             if one.problem is not None and rows.any():
                 bodies.faults[rows] = one.problem.fault
-                problems[one.schema_id] = one.problem
-        numbers = {one.schema_id for one in self._known}
+                of_messages[number] = one.problem
+        numbers = {one.schema_id for one in self._known} | problems.keys()
+        unknown = {number for number, one in problems.items() if one.fault is Fault.UNKNOWN_SCHEMA}
         guids = {number: guid for number in numbers if (guid := self._guids.text(number)) is not None}
-        self._forget_unknown()
-        return Decoded(columns, bodies.ids, bodies.faults, problems, self._head, guids)
+        self._guids.forget(unknown)  # one that is unknown now may be known to the next batch
+        return Decoded(columns, bodies.ids, bodies.faults, problems, self._head, guids, which, of_messages)
 
     def _find(self, bodies: Bodies, which: NDArray[np.int32], row: int) -> int:
         """Find the program of each value from `row` on; return the first row that has none yet, else their number."""
@@ -84,18 +91,17 @@ class ProtoDecoder:
             ids, ends, keys, which, row,
         ))  # fmt: skip
 
-    def _learn(self, schema_id: int, indexes: bytes) -> _Known:
+    def _learn(self, schema_id: int, indexes: bytes) -> _Known | Problem:
+        """Compile a message, or return why the schema does not have it."""
         called = "the schema of option value.schema"
         if self._head is not Head.NONE:
             called = f"schema {self._guids.text(schema_id) or schema_id}"
         file = self._file(schema_id, called)
         if isinstance(file, Problem):
-            return _Known(schema_id, indexes, Program([Level()]), file)
-        numbers = _numbers(indexes)
-        message = message_at(file, numbers)
+            return file
+        message = message_at(file, _numbers(indexes))
         if message is None:
-            problem = Problem(Fault.WRONG_SCHEMA, f"{called} has no message with the indexes {numbers}")
-            return _Known(schema_id, indexes, Program([Level()]), problem)
+            return Problem(Fault.WRONG_SCHEMA, f"{called} has no message with the indexes that are in the head")
         program = compile_message(message, self._requests)
         warn_of_misspelt(f"message {message.full_name} of {called}", self._requests, program.meant)
         return _Known(schema_id, indexes, program, self._unreadable(called, message, program))
@@ -123,14 +129,6 @@ class ProtoDecoder:
         request = self._requests[slot]
         found = f"{called} has {request.text} of {message.full_name} as {kind}"
         return Problem(Fault.OTHER_TYPE, f"{found}, which cannot be read as {request.called}")
-
-    def _forget_unknown(self) -> None:
-        """An id that is unknown now may be known to the next batch."""
-        known = [one for one in self._known if one.problem is None or one.problem.fault is not Fault.UNKNOWN_SCHEMA]
-        if len(known) < len(self._known):
-            self._guids.forget({one.schema_id for one in self._known} - {one.schema_id for one in known})
-            self._known = known
-            self._linked = LinkedMessages([one.program for one in known])
 
 
 def _indexes_at(bodies: Bodies, row: int) -> bytes:

@@ -26,6 +26,7 @@ from keyedwm.formats.writing import (
     Part,
     Required,
     Spans,
+    ValueFaultError,
     is_valid,
     joined,
     raw,
@@ -37,6 +38,7 @@ from keyedwm.formats.writing_types import called, is_text
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TIMESTAMP = "google.protobuf.Timestamp"
 _US_PER_S, _NS_PER_US = 1_000_000, 1_000
+_FIRST_US, _AFTER_LAST_US = -62_135_596_800 * _US_PER_S, 253_402_300_800 * _US_PER_S  # years 0001 and 10000
 _VARINT, _EIGHT, _LENGTH, _FOUR = 0, 1, 2, 5  # wire types
 
 
@@ -246,6 +248,9 @@ class _Timestamps(Encoder):
     def part(self, values: pa.Array, live: Live) -> Part:
         """Return the fields that are not 0."""
         us = whole_numbers(values)
+        wrong = live & ((us < _FIRST_US) | (us >= _AFTER_LAST_US))
+        if wrong.any():
+            raise ValueFaultError(int(wrong.argmax()), f"has a year outside 0001 to 9999, which {_TIMESTAMP} rejects")
         seconds = pa.array(us // _US_PER_S)
         nanos = pa.array(us % _US_PER_S * _NS_PER_US)
         parts = [

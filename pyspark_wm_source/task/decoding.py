@@ -103,9 +103,7 @@ class ValueReader:
                 f"be read: {self._reason(decoded, row)}{self._subjects(decoded, row)}; onBadValue=null would read it "
                 "as null, and onBadValue=reject give the record back"
             )
-        # Values of one schema with one fault have one reason.
-        kinds = decoded.schema_ids[rows] * len(Fault) + decoded.faults[rows]
-        _, first, which = np.unique(kinds, return_index=True, return_inverse=True)
+        _, first, which = np.unique(decoded.kinds(rows), return_index=True, return_inverse=True)
         reasons = [self._reason(decoded, int(rows[at])) for at in first]
         self._warn(records, decoded, rows[first], reasons)
         faults, counts = np.unique(decoded.faults[rows], return_counts=True)

@@ -285,6 +285,15 @@ def test_half_a_surrogate_pair_in_a_schema_is_a_fault_of_the_schema(field: tuple
     assert "a text that is no Unicode" in decoded.reason(0)
 
 
+def test_versions_of_values_that_cannot_be_decompressed_fill_no_memory() -> None:
+    decoder = Decoder(Head.GLUE, [], Texts('"int"'))
+    values = [b"\3\5" + bytes([*range(number, number + 16)]) for number in range(20)]
+    decoded = decoder.decode(pa.array(values, pa.binary()))
+    assert decoded.guid_texts()[0].as_py() == "00010203-0405-0607-0809-0a0b0c0d0e0f"
+    assert decoded.ids().null_count == len(values)
+    assert decoder._guids.texts == {}
+
+
 def test_records_within_each_other_beyond_all_measure_are_a_fault() -> None:
     chain = record(("next", ["null", "r"]))
     schema = record(("c", chain), ("id", "int"), name="outer")

@@ -30,6 +30,37 @@ def test_a_number_that_json_does_not_have_is_named_with_its_row(number: float) -
     )
 
 
+@pytest.mark.parametrize(
+    ("kind", "first", "after"),
+    [
+        (pa.date32(), -719_528, 2_932_897),
+        (pa.timestamp("us"), -62_167_219_200_000_000, 253_402_300_800_000_000),
+        (pa.timestamp("us", "UTC"), -62_167_219_200_000_000, 253_402_300_800_000_000),
+    ],
+)
+def test_a_year_that_iso_8601_does_not_have_is_named(kind: pa.DataType, first: int, after: int) -> None:
+    """Arrow's text of the last timestamp is one of the year 32103."""
+
+    def coded(number: int) -> bytes:
+        stored = pa.array([None, number], pa.int32() if kind == pa.date32() else pa.int64())
+        return encode(json_encoder(kind), stored.cast(kind), b"")[1].as_py()
+
+    assert (coded(first)[:6], coded(after - 1)[:6]) == (b'"0000-', b'"9999-')
+    for number in (first - 1, after, -(2**31), 2**31 - 1) if kind == pa.date32() else (first - 1, after, 2**63 - 1):
+        with pytest.raises(ValueFaultError) as fault:
+            coded(number)
+        assert (fault.value.row, fault.value.reason[:34]) == (1, "has a year outside 0000 to 9999, w")
+
+
+def test_a_year_that_googles_timestamp_does_not_have_is_named() -> None:
+    kind = pa.struct([("a", pa.timestamp("us", "UTC"))])
+    for number in (-62_135_596_800_000_001, 253_402_300_800_000_000):
+        values = pa.StructArray.from_arrays([pa.array([0, number]).cast(kind[0].type)], fields=[*kind])
+        with pytest.raises(ValueFaultError) as fault:
+            encode(proto_encoder(kind), values, b"")
+        assert (fault.value.row, fault.value.where) == (1, "a")
+
+
 def test_every_character_of_a_text_is_one_of_json() -> None:
     text = "".join(map(chr, [*range(130), 0x20AC, 0x1F600]))
     (coded,) = encode(json_encoder(pa.string()), pa.array([text]), b"").to_pylist()
@@ -49,6 +80,9 @@ def test_every_character_of_a_text_is_one_of_json() -> None:
             "column a has type int, which is integer in JSON, and s has the type",
         ),
         ('{"properties":{"a":{"type":["null","number"]}}}', None),
+        ('{"properties":{},"required":true}', "s has required as 'true': strings are expected"),
+        ('{"properties":{"a":{"type":[{"x":1}]}}}', """s has type as '[{"x": 1}]': strings are expected"""),
+        ('{"properties":{"a":{"type":5}}}', "s has type as '5': strings are expected"),
         ('{"properties":{}}', None),
         ("true", None),
     ],

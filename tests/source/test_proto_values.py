@@ -86,7 +86,7 @@ def test_values_without_a_head_are_read_by_the_schema_that_is_given(tmp_path: Pa
         (framed(1, b"", b""), "the value has no head of confluent"),
         (framed(1, FIRST, b"\x08"), r"the value is cut off, or a length or a number in it is damaged \(schema 1\)"),
         (framed(7, FIRST, b""), "has no schema with the id 7"),
-        (framed(1, b"\x02\x0a", b""), r"schema 1 has no message with the indexes \[5\]"),
+        (framed(1, b"\x02\x0a", b""), r"schema 1 has no message with the indexes that"),
     ],
 )
 def test_a_bad_value_fails_is_null_or_comes_back_with_its_reason(
