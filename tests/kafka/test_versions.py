@@ -172,7 +172,7 @@ def test_the_page_has_the_versions_the_losses_and_the_errors() -> None:
         uses = [use.value.removeprefix("the ").removesuffix(" to Kafka") for use in Use if use in versions.needed_by]
         needed_by = "all" if len(uses) == len(Use) else ", ".join(uses)
         lost = "; ".join(
-            f"{f'below {loss.since}' if loss.since else 'without it'}: {loss.lost}"
+            f"{f'below {loss.since}' if loss.since else 'without it'}: {loss.consequence}"
             for loss in LOSSES
             if loss.api is api
         )
