@@ -39,7 +39,7 @@ def link(registered: RegisteredSchema) -> FileDescriptor:
         own.name = _OWN_NAME
         _add(pool, known, own)
         return pool.FindFileByName(_OWN_NAME)
-    except (TypeError, KeyError) as error:  # a type that is not there, a number that is there twice
+    except (TypeError, KeyError, ValueError) as error:  # a type that is not there, a number twice, or one too large
         raise InputError(f"the schema of Protobuf cannot be linked: {words_of(error)}") from error
 
 

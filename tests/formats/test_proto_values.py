@@ -164,11 +164,15 @@ def test_a_schema_is_read_in_either_form_and_with_what_it_refers_to() -> None:
         (framed(1, b"\0", b"\x0c"), Fault.CUT, "the value is cut off"),
         (framed(2, b"\0", b""), Fault.WRONG_SCHEMA, "schema 2: the text is no .proto file that can be read: 'int' is"),
         (framed(3, b"\0", b""), Fault.WRONG_SCHEMA, "schema 3: the schema of Protobuf cannot be linked"),
+        (framed(5, b"\0", b""), Fault.WRONG_SCHEMA, "schema 5: the schema of Protobuf cannot be linked: Value out of"),
         (framed(4, b"\0", b""), Fault.OTHER_TYPE, "schema 4 has $.shop of M as int32, which cannot be read as string"),
     ],
 )
 def test_a_value_that_cannot_be_read_says_why(value: bytes, fault: Fault, said: str) -> None:
-    texts = Texts(ORDERS, "message M int", "message M { Absent a = 1; }", "message M { optional int32 shop = 1; }")
+    texts = Texts(
+        ORDERS, "message M int", "message M { Absent a = 1; }", "message M { optional int32 shop = 1; }",
+        "message M { } enum E { Z = 99999999999; }",
+    )  # fmt: skip
     found = decoded(texts, [value, framed(1, b"\0", b"\x0a\x04Oslo")], SHOP)
     assert found.faults.tolist() == [fault, Fault.NONE]
     assert found.reason(0).startswith(said)
