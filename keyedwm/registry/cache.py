@@ -15,6 +15,7 @@ import shutil
 import tempfile
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from keyedwm.core.schemas import NO_ID, NamedSchema, RegisteredSchema, SchemaKind
 from keyedwm.registry.options import NO_CACHE, RegistryConfig
@@ -57,13 +58,11 @@ class SchemaCache:
         if hashlib.sha256(content).hexdigest().encode() != digest:
             _warn(str(self._home), "hold a damaged file")
             return None
-        entry = json.loads(content)
-        if entry["format"] != FORMAT or entry["id"] != name:
+        try:
+            return _schema_of(json.loads(content), name)
+        except (KeyError, TypeError, ValueError):  # written by others, with a digest
+            _warn(str(self._home), "hold a file of another form")
             return None
-        references = tuple(NamedSchema(name, text) for name, text in entry["references"])
-        return RegisteredSchema(
-            name if isinstance(name, int) else NO_ID, SchemaKind(entry["kind"]), entry["text"], references
-        )
 
     def write(self, schema: RegisteredSchema, guid: str | None = None) -> None:
         """Keep a schema under its id, or its GUID, if it can be kept."""
@@ -74,15 +73,19 @@ class SchemaCache:
             "format": FORMAT, "id": name, "kind": schema.kind.value, "text": schema.text,
             "references": [[one.name, one.text] for one in schema.references],
         }).encode()  # fmt: skip
-        path = self._path(self._home, name)
+        path, new = self._path(self._home, name), None
         try:
             self._home.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile(prefix=".new-", dir=self._home, delete=False) as file:
+                new = Path(file.name)
                 file.write(hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
             # Readable as other files of this user are: hosts and users may share a directory that is named.
-            Path(file.name).chmod(0o644)
-            Path(file.name).rename(path)
+            new.chmod(0o644)
+            new.rename(path)
         except OSError as error:
+            if new is not None:
+                with suppress(OSError):
+                    new.unlink()
             _warn(str(self._home), f"cannot be written ({error.strerror})")
 
     def clear(self) -> None:
@@ -94,6 +97,15 @@ class SchemaCache:
     @staticmethod
     def _path(home: Path, name: int | str) -> Path:
         return home / f"{name}.json"
+
+
+def _schema_of(entry: dict[str, Any], name: int | str) -> RegisteredSchema | None:
+    """Return the schema in a file, None for another format or id; raises as a dict does for what is not there."""
+    if entry["format"] != FORMAT or entry["id"] != name:
+        return None
+    references = tuple(NamedSchema(called, text) for called, text in entry["references"])
+    kind = SchemaKind(entry["kind"])
+    return RegisteredSchema(name if isinstance(name, int) else NO_ID, kind, entry["text"], references)
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from pathlib import Path
 
@@ -98,6 +99,31 @@ def test_a_damaged_file_is_noticed_and_asked_for_anew(
         assert connect(cache=str(tmp_path)).schema(schema_id).text == TEXT
     assert "hold a damaged file: the schema registry is asked instead" in caplog.text
     assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"format":1,"id":1,"kind":"XML","text":"","references":[]}'])
+def test_a_file_of_another_form_is_asked_for_again(
+    fake: FakeRegistry, connect: Connect, tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Others may write to a directory that is shared."""
+    cache._warn.cache_clear()
+    schema_id = fake.add("s", TEXT)
+    connect(cache=str(tmp_path)).schema(schema_id)
+    (path,) = files(tmp_path)
+    path.write_bytes(hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
+    with caplog.at_level(logging.WARNING):
+        assert connect(cache=str(tmp_path)).schema(schema_id).text == TEXT
+    assert "hold a file of another form: the schema registry is asked instead" in caplog.text
+
+
+def test_a_file_that_cannot_be_written_stays_nowhere(fake: FakeRegistry, connect: Connect, tmp_path: Path) -> None:
+    schema_id = fake.add("s", TEXT)
+    connect(cache=str(tmp_path)).schema(schema_id)
+    (path,) = files(tmp_path)
+    path.unlink()
+    path.mkdir()
+    assert connect(cache=str(tmp_path)).schema(schema_id).text == TEXT
+    assert files(tmp_path) == []
 
 
 def test_a_directory_that_cannot_be_written_costs_questions_only(
