@@ -14,7 +14,7 @@ from keyedwm.formats.avro_program import Program
 from keyedwm.formats.columns import Column, Slots
 from keyedwm.formats.heads import Bodies
 from keyedwm.formats.requests import Request
-from keyedwm.formats.spans import Words, begins
+from keyedwm.formats.spans import Literals, begins
 
 # How deep records and lists lie within each other at most.
 _MOST_DEPTH = 1_024
@@ -35,21 +35,21 @@ class Linked:
     @cached_property
     def code(self) -> NDArray[np.int32]:
         """The steps of all programs."""
-        words = begins([len(program.words) for program in self.programs])
+        literals = begins([len(program.literals) for program in self.programs])
         constants = begins([len(program.constants) for program in self.programs])
-        moved = []
+        linked_codes = []
         for number, program in enumerate(self.programs):
             code = program.code.copy()
             code[np.isin(code[:, 0], _JUMPS), 1] += self.begins[number]
-            code[np.isin(code[:, 0], [int(Op.SYMBOL), int(Op.WORD)]), 3] += words[number]
+            code[np.isin(code[:, 0], [int(Op.SYMBOL), int(Op.WORD)]), 3] += literals[number]
             code[code[:, 0] == int(Op.CONSTANT), 3] += constants[number]
-            moved.append(code)
-        return np.concatenate([*moved, np.zeros((1, 4), np.int32)])
+            linked_codes.append(code)
+        return np.concatenate([*linked_codes, np.zeros((1, 4), np.int32)])
 
     @cached_property
-    def words(self) -> Words:
-        """The words of all programs."""
-        return Words([word for program in self.programs for word in program.words])
+    def literals(self) -> Literals:
+        """The literals of all programs."""
+        return Literals([word for program in self.programs for word in program.literals])
 
     @cached_property
     def constants(self) -> NDArray[np.int64]:
@@ -65,11 +65,11 @@ def decode(linked: Linked, bodies: Bodies, which: NDArray[np.int32], requests: S
     validity.
     """
     layouts = [program.layouts for program in linked.programs]
-    slots = Slots.empty(bodies, linked.words, which, layouts, len(requests))
+    slots = Slots.empty(bodies, linked.literals, which, layouts, len(requests))
     depths = np.zeros(_MOST_DEPTH, np.int64)
     if len(which):
         run_programs(
-            bodies.data, bodies.start, bodies.stop, which, linked.begins, linked.code, linked.words.ends,
+            bodies.data, bodies.start, bodies.stop, which, linked.begins, linked.code, linked.literals.ends,
             linked.constants, slots.values, slots.until, slots.valid, bodies.faults, depths, depths.copy(),
         )  # fmt: skip
     return slots.columns(requests)

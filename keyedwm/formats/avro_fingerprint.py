@@ -11,7 +11,7 @@ from typing import Any
 
 _EMPTY = 0xC15D213AA4D7A795
 _PRIMITIVES = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
-_NAMED = {"record", "error", "enum", "fixed"}
+_NAMED_KINDS = {"record", "error", "enum", "fixed"}
 
 
 def fingerprint(text: str) -> int:
@@ -20,10 +20,10 @@ def fingerprint(text: str) -> int:
         schema = json.loads(text)
     except ValueError:
         schema = text.strip()
-    found = _EMPTY
+    fingerprint = _EMPTY
     for byte in canonical(schema).encode():
-        found = (found >> 8) ^ _TABLE[(found ^ byte) & 0xFF]
-    return found - 2**64 if found >= 2**63 else found
+        fingerprint = (fingerprint >> 8) ^ _TABLE[(fingerprint ^ byte) & 0xFF]
+    return fingerprint - 2**64 if fingerprint >= 2**63 else fingerprint
 
 
 def canonical(schema: Any, space: str = "") -> str:
@@ -33,7 +33,7 @@ def canonical(schema: Any, space: str = "") -> str:
     if isinstance(schema, list):
         return f"[{','.join(canonical(one, space) for one in schema)}]"
     kind = schema["type"]
-    if not isinstance(kind, str) or kind not in {*_NAMED, "array", "map"}:
+    if not isinstance(kind, str) or kind not in {*_NAMED_KINDS, "array", "map"}:
         return canonical(kind, space)
     if kind in {"array", "map"}:
         of = "items" if kind == "array" else "values"
@@ -61,10 +61,10 @@ def _text(value: str) -> str:
 def _table() -> list[int]:
     table = []
     for value in range(256):
-        found = value
+        fingerprint = value
         for _ in range(8):
-            found = (found >> 1) ^ (_EMPTY & -(found & 1))
-        table.append(found)
+            fingerprint = (fingerprint >> 1) ^ (_EMPTY & -(fingerprint & 1))
+        table.append(fingerprint)
     return table
 
 

@@ -22,7 +22,7 @@ from keyedwm.formats.avro_readings import reading_of
 from keyedwm.formats.avro_types import AvroType, Kind, Leaf, Logical, Record, Repeated, Union
 from keyedwm.formats.json_kernels import Op, fill_gaps, write_texts
 from keyedwm.formats.requests import Request, TextWriter
-from keyedwm.formats.spans import Words
+from keyedwm.formats.spans import Literals
 
 _MOST_DEPTH = 2_048  # of records, and of lists, within each other
 _MOST_COLUMN = 2**31 - 1
@@ -31,7 +31,7 @@ _OPS = {
     Kind.BOOLEAN: (Op.BOOLEAN, 1), Kind.INT: (Op.NUMBER, 0), Kind.LONG: (Op.NUMBER, 0), Kind.FLOAT: (Op.FLOAT, 4),
     Kind.DOUBLE: (Op.DOUBLE, 8), Kind.BYTES: (Op.BYTES, 0), Kind.STRING: (Op.STRING, 0),
 }  # fmt: skip
-_WRITTEN = (Logical.TIME_MILLIS, Logical.TIME_MICROS, Logical.DURATION)
+_JSON_LOGICALS = (Logical.TIME_MILLIS, Logical.TIME_MICROS, Logical.DURATION)
 _UUID = (Kind.FIXED, Logical.UUID)
 _PER_SECOND = {"millis": 1_000, "micros": 1_000_000, "nanos": 1_000_000_000}
 
@@ -55,7 +55,7 @@ def steps_into(schema: AvroType, request: Request, depth: int) -> tuple[str | in
     if rest or request.type is not FieldType.STRING:
         return None
     if isinstance(schema, Leaf):
-        return () if schema.logical in _WRITTEN or (schema.kind, schema.logical) == _UUID else None
+        return () if schema.logical in _JSON_LOGICALS or (schema.kind, schema.logical) == _UUID else None
     if not isinstance(schema, Union):
         return Whole.TEXT
     leaves = [one for one in schema.branches if isinstance(one, Leaf)]
@@ -76,8 +76,8 @@ class AvroTexts(TextWriter):
         return compiler
 
     @cached_property
-    def _words(self) -> Words:
-        return Words(self._compiled.words)
+    def _literals(self) -> Literals:
+        return Literals(self._compiled.literals)
 
     @cached_property
     def _code(self) -> NDArray[np.int32]:
@@ -98,8 +98,8 @@ class AvroTexts(TextWriter):
         depths = np.zeros(_MOST_DEPTH, np.int64)
         while True:
             write_texts(
-                data, start, stop, valid, 0, self._code, self._words.bytes, self._words.ends, out, ends, gaps, state,
-                faults, depths, depths.copy(),
+                data, start, stop, valid, 0, self._code, self._literals.bytes, self._literals.ends, out, ends, gaps,
+                state, faults, depths, depths.copy(),
             )  # fmt: skip
             if state[0] == len(start):
                 break
@@ -146,7 +146,7 @@ class _Compiler:
 
     def __init__(self) -> None:
         self.code: list[tuple[int, int, int]] = []
-        self.words: list[bytes] = []
+        self.literals: list[bytes] = []
         self._places: dict[int, int] = {}
         self._calls: list[tuple[int, Record]] = []
 
@@ -170,8 +170,8 @@ class _Compiler:
         return len(self.code) - 1
 
     def _literal(self, text: bytes) -> None:
-        self._emit(Op.LITERAL, len(self.words))
-        self.words.append(text)
+        self._emit(Op.LITERAL, len(self.literals))
+        self.literals.append(text)
 
     def _value(self, schema: AvroType) -> None:
         if isinstance(schema, Union):
@@ -233,8 +233,8 @@ class _Compiler:
         if leaf.kind is Kind.NULL:
             self._literal(b"null")
         elif leaf.kind is Kind.ENUM:
-            self._emit(Op.SYMBOL, len(leaf.symbols), len(self.words))
-            self.words += (json.dumps(symbol, ensure_ascii=False).encode() for symbol in leaf.symbols)
+            self._emit(Op.SYMBOL, len(leaf.symbols), len(self.literals))
+            self.literals += (json.dumps(symbol, ensure_ascii=False).encode() for symbol in leaf.symbols)
         elif logical is Logical.DECIMAL:
             is_fixed = leaf.kind is Kind.FIXED
             self._emit(Op.FIXED_DECIMAL if is_fixed else Op.DECIMAL, leaf.size, leaf.scale)

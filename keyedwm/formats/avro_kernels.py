@@ -50,7 +50,7 @@ _SKIP_NUMBERS, _SKIP_TEXT, _SKIP_BYTES = (int(op) for op in list(Op)[:3])
 _NUMBER, _NUMBER_DOWN, _NUMBER_AS_DOUBLE, _SYMBOL, _TEXT, _DECIMAL, _FIXED = (int(op) for op in list(Op)[3:10])
 _FIXED_DECIMAL, _BOOLEAN, _DOUBLE, _FLOAT, _CONSTANT, _WORD = (int(op) for op in list(Op)[10:16])
 _UNION, _JUMP, _BLOCK, _LOOP, _CALL, _RETURN, _MARK, _REWIND, _BEGIN, _FINISH, _END = (int(op) for op in list(Op)[16:])
-_CUT, _WRONG_BRANCH, _WRONG_SYMBOL, _TOO_DEEP = (
+_CUT_OFF, _WRONG_BRANCH, _WRONG_SYMBOL, _TOO_DEEP = (
     int(Fault.CUT), int(Fault.WRONG_BRANCH), int(Fault.WRONG_SYMBOL), int(Fault.TOO_DEEP)
 )  # fmt: skip
 _FAILED = -1
@@ -120,11 +120,11 @@ def _skip(data, at, stop, op, argument):
 
 
 @inlined
-def _read_number(data, at, stop, op, argument, slot, extra, words, values, until, valid, row):  # noqa: PLR0917
+def _read_number(data, at, stop, op, argument, slot, extra, literals, values, until, valid, row):  # noqa: PLR0917
     """Store a number, or the word of a symbol; the position behind it and a fault."""
     number, at = _number(data, at, stop)
     if at < 0:
-        return at, _CUT
+        return at, _CUT_OFF
     if op == _NUMBER:
         if argument == 1 or -(_LARGEST // argument) <= number <= _LARGEST // argument:
             values[slot, row], valid[slot, row] = number * argument, 1
@@ -136,7 +136,7 @@ def _read_number(data, at, stop, op, argument, slot, extra, words, values, until
         return at, _WRONG_SYMBOL
     elif slot >= 0:
         place = extra + number
-        values[slot, row], until[slot, row], valid[slot, row] = -1 - words[place], words[place + 1], 1
+        values[slot, row], until[slot, row], valid[slot, row] = -1 - literals[place], literals[place + 1], 1
     return at, 0
 
 
@@ -147,7 +147,7 @@ def _read_bytes(data, at, stop, op, argument, slot, values, until, valid, row): 
     if op in (_TEXT, _DECIMAL):
         size, at = _number(data, at, stop)
     if at < 0 or size < 0 or size > stop - at:
-        return at, _CUT
+        return at, _CUT_OFF
     if op in (_TEXT, _FIXED):
         values[slot, row], until[slot, row], valid[slot, row] = at, at + size, 1
     elif op in (_DECIMAL, _FIXED_DECIMAL):
@@ -182,13 +182,13 @@ def _begin_items(data, at, stop, pc, behind, is_empty, depth, loops):  # noqa: P
     """Begin a block of items: the next step, the position, how many blocks are open, and a fault."""
     count, size, at = _block(data, at, stop)
     if at < 0:
-        return pc, at, depth, _CUT
+        return pc, at, depth, _CUT_OFF
     if count == 0:
         return behind, at, depth, 0
     if count < 0 or is_empty == 1:
         return pc - 1, at + size, depth, 0
     if count > stop - at:  # each item has a byte at least
-        return pc, at, depth, _CUT
+        return pc, at, depth, _CUT_OFF
     if depth == len(loops):
         return pc, at, depth, _TOO_DEEP
     loops[depth] = count
@@ -204,12 +204,12 @@ def _next_item(block, depth, loops):
 
 @bare
 def run_programs(  # noqa: PLR0912, PLR0917
-    data, start, stops, which, begins, code, words, constants, values, until, valid, status, loops, returns
+    data, start, stops, which, begins, code, literals, constants, values, until, valid, status, loops, returns
 ):
     """Run over each row the program `which` (-1: none) that begins in `code` at begins[which].
 
-    words: positions of words, one behind the other, so that word n lies in words[n]:words[n + 1]; a span in them has
-    the start -1 - words[n]. values, until, valid: (slot, row); until: the end of a span, or the high word of a decimal.
+    literals: positions of literals, so that number n lies in literals[n]:literals[n + 1]; a span in them has
+    the start -1 - literals[n]. values, until, valid: (slot, row); until: the end of a span, or a high word.
     """
     for row in range(len(start)):
         if which[row] < 0:
@@ -223,20 +223,20 @@ def run_programs(  # noqa: PLR0912, PLR0917
                 break
             if op <= _SKIP_BYTES:
                 at = _skip(data, at, stop, op, argument)
-                fault = _CUT if at < 0 else 0
+                fault = _CUT_OFF if at < 0 else 0
             elif op <= _SYMBOL:
                 at, fault = _read_number(
-                    data, at, stop, op, argument, slot, extra, words, values, until, valid, row
+                    data, at, stop, op, argument, slot, extra, literals, values, until, valid, row
                 )  # fmt: skip
             elif op <= _FLOAT:
                 at, fault = _read_bytes(data, at, stop, op, argument, slot, values, until, valid, row)
             elif op == _CONSTANT:
                 values[slot, row], until[slot, row], valid[slot, row] = constants[extra, 0], constants[extra, 1], 1
             elif op == _WORD:
-                values[slot, row], until[slot, row], valid[slot, row] = -1 - words[extra], words[extra + 1], 1
+                values[slot, row], until[slot, row], valid[slot, row] = -1 - literals[extra], literals[extra + 1], 1
             elif op == _UNION:
                 branch, at = _number(data, at, stop)
-                fault = _CUT if at < 0 else _WRONG_BRANCH if branch < 0 or branch >= argument else 0
+                fault = _CUT_OFF if at < 0 else _WRONG_BRANCH if branch < 0 or branch >= argument else 0
                 pc += branch if fault == 0 else 0  # a JUMP for each branch follows
             elif op == _BLOCK:
                 pc, at, depth, fault = _begin_items(data, at, stop, pc, argument, extra, depth, loops)

@@ -24,20 +24,20 @@ from keyedwm.formats.requests import Layout, Request, Steps, Stored
 
 _SIZES = {Kind.BOOLEAN: 1, Kind.FLOAT: 4, Kind.DOUBLE: 8}
 # A slot, the request and how many steps of its path lead here.
-_Want = tuple[int, Request, int]
+_SlotRequest = tuple[int, Request, int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Program:
     """One writer's schema, compiled.
 
-    code: int32 (steps, 4): op, argument, slot, extra. words, constants: that steps name. layouts: slot → how its value
-    is stored. unreadable: slot → the writer's type, of fields that cannot be read as what is asked for. meant: slot →
+    code: int32 (steps, 4): op, argument, slot, extra. literals, constants: that steps name. layouts: slot → how its
+    value is stored. unreadable: slot → the writer's type, of fields that cannot be read as the asked type. meant: slot →
     the path that a path which the schema does not have is most like.
     """
 
     code: NDArray[np.int32]
-    words: tuple[bytes, ...]
+    literals: tuple[bytes, ...]
     constants: tuple[tuple[int, int], ...]
     layouts: dict[int, Layout]
     unreadable: dict[int, str]
@@ -55,7 +55,7 @@ def compile_program(schema: AvroType, requests: Sequence[Request], reader: AvroT
     unreadable = {slot: " or ".join(types) for slot, types in compiler.unread.items() if slot not in compiler.layouts}
     return Program(
         code=np.array(compiler.code, np.int32).reshape(-1, 4),
-        words=tuple(compiler.words),
+        literals=tuple(compiler.literals),
         constants=tuple(compiler.constants),
         layouts=compiler.layouts,
         unreadable=unreadable,
@@ -68,14 +68,14 @@ class _Compiler:
 
     def __init__(self, reader: AvroType | None) -> None:
         self.code: list[tuple[int, int, int, int]] = []
-        self.words: list[bytes] = []
+        self.literals: list[bytes] = []
         self.constants: list[tuple[int, int]] = []
         self.layouts: dict[int, Layout] = {}
         self.unread: dict[int, dict[str, None]] = {}
         self.meant: dict[int, tuple[str | int, ...]] = {}
         self._reader = reader
         self._barrier = 0  # steps before it are not merged with steps behind: something jumps there
-        self._seen: set[int] = set()
+        self._visited: set[int] = set()
         self._empty: dict[int, bool] = {}  # whether a record has no bytes, by its identity
         self._calls: list[tuple[int, Record]] = []
         self._writers: dict[Leaf | int, AvroTexts] = {}
@@ -90,33 +90,33 @@ class _Compiler:
         self.code.append((op, argument, slot, extra))
         return len(self.code) - 1
 
-    def value(self, schema: AvroType, wants: list[_Want], *, is_last: bool) -> None:
+    def value(self, schema: AvroType, needs: list[_SlotRequest], *, is_last: bool) -> None:
         """Read or skip a value. is_last: nothing is asked for behind it."""
         if not isinstance(schema, Union):
-            wants = [self._past_branch(want, schema) for want in wants]
-        paths = [(slot, steps_into(schema, request, depth)) for slot, request, depth in wants]
+            needs = [self._past_branch(need, schema) for need in needs]
+        paths = [(slot, steps_into(schema, request, depth)) for slot, request, depth in needs]
         parts = {slot: steps for slot, steps in paths if steps is not None}
         slots = [slot for slot, steps in parts.items() if self._keeps(slot, self._layout_of(schema, steps))]
         for slot in slots:
             self.emit(Op.BEGIN, 0, slot)
-        self._value(schema, [one for one in wants if one[0] not in parts], is_last=is_last and not slots)
+        self._value(schema, [one for one in needs if one[0] not in parts], is_last=is_last and not slots)
         for slot in slots:
             self.emit(Op.FINISH, 0, slot)
 
-    def _value(self, schema: AvroType, wants: list[_Want], *, is_last: bool) -> None:
+    def _value(self, schema: AvroType, needs: list[_SlotRequest], *, is_last: bool) -> None:
         if isinstance(schema, Union):
-            self._union(schema, wants, is_last=is_last)
+            self._union(schema, needs, is_last=is_last)
             return
         if isinstance(schema, Record):
-            self._record(schema, wants, is_last=is_last)
+            self._record(schema, needs, is_last=is_last)
             return
-        for slot, request, depth in wants:
+        for slot, request, depth in needs:
             if not (isinstance(schema, Leaf) and depth == len(request.path)):
                 self._refuse(slot, schema)  # a path leads into what has no fields, or ends at an array or a map
         if isinstance(schema, Repeated):
             self._repeated(schema)
         else:
-            self._leaf(schema, [want for want in wants if want[2] == len(want[1].path)])
+            self._leaf(schema, [need for need in needs if need[2] == len(need[1].path)])
 
     def _layout_of(self, schema: AvroType, steps: tuple[str | int, ...] | Whole) -> Layout:
         """Return the layout of what is written as JSON text, by one writer for each type."""
@@ -130,7 +130,7 @@ class _Compiler:
             at, record = self._calls.pop()
             if id(record) not in places:
                 places[id(record)] = self._label()
-                self._seen.add(id(record))
+                self._visited.add(id(record))
                 self._fields(record, [], is_last=False)
                 self.emit(Op.RETURN)
             self.code[at] = (Op.CALL, places[id(record)], -1, 0)
@@ -143,40 +143,40 @@ class _Compiler:
         if schema != Leaf(kind=Kind.NULL):
             self.unread.setdefault(slot, {})[schema.text] = None
 
-    def _union(self, union: Union, wants: list[_Want], *, is_last: bool) -> None:
+    def _union(self, union: Union, needs: list[_SlotRequest], *, is_last: bool) -> None:
         self.emit(Op.UNION, len(union.branches))
         table = [self.emit(Op.JUMP) for _ in union.branches]
         ends = []
         for place, branch in zip(table, union.branches, strict=True):
             self.code[place] = (Op.JUMP, self._label(), -1, 0)
-            some = [one for one in wants if self._may_be(one, branch) and _is_meant(one, branch, union)]
+            some = [one for one in needs if self._may_be(one, branch) and _is_meant(one, branch, union)]
             self.value(branch, some, is_last=is_last)
             ends.append(self.emit(Op.JUMP))
         behind = self._label()
         for place in ends:
             self.code[place] = (Op.JUMP, behind, -1, 0)
 
-    def _record(self, record: Record, wants: list[_Want], *, is_last: bool) -> None:
-        for slot, request, depth in wants:
+    def _record(self, record: Record, needs: list[_SlotRequest], *, is_last: bool) -> None:
+        for slot, request, depth in needs:
             if depth == len(request.path):
                 self._refuse(slot, record)
-        within = [want for want in wants if want[2] < len(want[1].path)]
+        within = [need for need in needs if need[2] < len(need[1].path)]
         if within:
             self._fields(record, within, is_last=is_last)
         elif has_no_bytes(record, self._empty):
             pass  # else a few records that hold each other twice would be more steps than end in time
-        elif id(record) in self._seen:
+        elif id(record) in self._visited:
             self._calls.append((self.emit(Op.CALL), record))
             self._label()
         else:
-            self._seen.add(id(record))
+            self._visited.add(id(record))
             self._fields(record, [], is_last=is_last)
 
-    def _fields(self, record: Record, wants: list[_Want], *, is_last: bool) -> None:
+    def _fields(self, record: Record, needs: list[_SlotRequest], *, is_last: bool) -> None:
         names = {field.name for field in record.fields}
-        by_name: dict[str | int, list[_Want]] = {}
-        for slot, request, depth in wants:
-            name = self._written(request.path[: depth + 1], names)
+        by_name: dict[str | int, list[_SlotRequest]] = {}
+        for slot, request, depth in needs:
+            name = self._writer_name(request.path[: depth + 1], names)
             if name not in names:
                 self._missing((slot, request, depth), names)
             by_name.setdefault(name, []).append((slot, request, depth + 1))
@@ -188,29 +188,29 @@ class _Compiler:
                 return
             self.value(field.type, some, is_last=is_behind)
 
-    def _written(self, path: Steps, names: Collection[str]) -> str | int:
+    def _writer_name(self, path: Steps, names: Collection[str]) -> str | int:
         return path[-1] if self._reader is None else written_name(self._reader, path, names)
 
     def _symbols(self, leaf: Leaf, path: Steps) -> tuple[str, ...]:
         return leaf.symbols if self._reader is None else symbols_of(self._reader, path, leaf)
 
-    def _may_be(self, want: _Want, branch: AvroType) -> bool:
+    def _may_be(self, need: _SlotRequest, branch: AvroType) -> bool:
         """Whether a path leads into a branch, which it may name."""
-        _, request, depth = want
-        named = branch_of(request.path[depth]) if depth < len(request.path) else None
-        if named is None or named in _names(branch):
+        _, request, depth = need
+        branch_name = branch_of(request.path[depth]) if depth < len(request.path) else None
+        if branch_name is None or branch_name in _names(branch):
             return True
-        aliases = () if self._reader is None else aliases_of_branch(self._reader, request.path[:depth], named)
+        aliases = () if self._reader is None else aliases_of_branch(self._reader, request.path[:depth], branch_name)
         return getattr(branch, "name", "") in aliases
 
-    def _past_branch(self, want: _Want, schema: AvroType) -> _Want:
-        slot, request, depth = want
+    def _past_branch(self, need: _SlotRequest, schema: AvroType) -> _SlotRequest:
+        slot, request, depth = need
         is_named = depth < len(request.path) and branch_of(request.path[depth]) is not None
-        return (slot, request, depth + 1) if is_named and self._may_be(want, schema) else want
+        return (slot, request, depth + 1) if is_named and self._may_be(need, schema) else need
 
-    def _missing(self, want: _Want, names: Collection[str]) -> None:
+    def _missing(self, need: _SlotRequest, names: Collection[str]) -> None:
         """Give a field its default, where the reader's schema has one. names: of the fields that there are."""
-        slot, request, depth = want
+        slot, request, depth = need
         step = request.path[depth]
         near = nearest(step, names) if isinstance(step, str) else None
         if near is not None:
@@ -228,8 +228,8 @@ class _Compiler:
 
     def _constant(self, slot: int, constant: Constant) -> None:
         if isinstance(constant, bytes):
-            self.words.append(constant)
-            self.emit(Op.WORD, 0, slot, len(self.words) - 1)
+            self.literals.append(constant)
+            self.emit(Op.WORD, 0, slot, len(self.literals) - 1)
         else:
             self.constants.append(constant)
             self.emit(Op.CONSTANT, 0, slot, len(self.constants) - 1)
@@ -245,8 +245,8 @@ class _Compiler:
             self.emit(Op.LOOP, block)
         self.code[block] = (Op.BLOCK, self._label(), -1, int(is_empty))
 
-    def _leaf(self, leaf: Leaf, wants: list[_Want]) -> None:
-        readings = [(slot, reading_of(leaf, request.type)) for slot, request, _ in wants]
+    def _leaf(self, leaf: Leaf, needs: list[_SlotRequest]) -> None:
+        readings = [(slot, reading_of(leaf, request.type)) for slot, request, _ in needs]
         some = [
             (slot, reading) for slot, reading in readings if reading is not None and self._keeps(slot, reading.layout)
         ]
@@ -256,15 +256,15 @@ class _Compiler:
         if not some:
             self._skip(leaf)
             return
-        paths = {slot: request.path for slot, request, _ in wants}
+        paths = {slot: request.path for slot, request, _ in needs}
         if len(some) > 1:
             self.emit(Op.MARK)
         for number, (slot, reading) in enumerate(some):
             if number:
                 self.emit(Op.REWIND)
             if reading.op is Op.SYMBOL:
-                self.emit(Op.SYMBOL, len(leaf.symbols), slot, len(self.words))
-                self.words += (symbol.encode() for symbol in self._symbols(leaf, paths[slot]))
+                self.emit(Op.SYMBOL, len(leaf.symbols), slot, len(self.literals))
+                self.literals += (symbol.encode() for symbol in self._symbols(leaf, paths[slot]))
             else:
                 self.emit(reading.op, reading.argument, slot)
 
@@ -279,7 +279,7 @@ class _Compiler:
             self.emit(Op.SKIP_BYTES, leaf.size if leaf.kind is Kind.FIXED else _SIZES[leaf.kind])
 
 
-def _is_meant(request_at: _Want, branch: AvroType, union: Union) -> bool:
+def _is_meant(request_at: _SlotRequest, branch: AvroType, union: Union) -> bool:
     """Whether a path leads into a branch that it does not name: a text, or a record's field, comes before JSON text."""
     _, request, depth = request_at
     if depth == len(request.path):

@@ -35,11 +35,11 @@ class Reading:
     layout: Layout = _NUMBER
 
 
-def reading_of(leaf: Leaf, asked: FieldType | DecimalType | Unit) -> Reading | None:
+def reading_of(leaf: Leaf, type_: FieldType | DecimalType | Unit) -> Reading | None:
     """Return how a value is read, None if it cannot be read as what is asked for."""
-    if isinstance(asked, Unit):
-        return _event_time(leaf, asked)
-    return _decimal(leaf, asked) if isinstance(asked, DecimalType) else _READINGS[asked](leaf)
+    if isinstance(type_, Unit):
+        return _event_time(leaf, type_)
+    return _decimal(leaf, type_) if isinstance(type_, DecimalType) else _READINGS[type_](leaf)
 
 
 def _whole(leaf: Leaf) -> Reading | None:
@@ -96,11 +96,11 @@ def _bytes(leaf: Leaf) -> Reading | None:
     return Reading(Op.TEXT, layout=_SPAN) if leaf.kind in (Kind.BYTES, Kind.STRING) else None
 
 
-def _decimal(leaf: Leaf, asked: DecimalType) -> Reading | None:
-    if leaf.logical is not Logical.DECIMAL or leaf.scale > asked.scale:
+def _decimal(leaf: Leaf, type_: DecimalType) -> Reading | None:
+    if leaf.logical is not Logical.DECIMAL or leaf.scale > type_.scale:
         return None
     op, size = (Op.FIXED_DECIMAL, leaf.size) if leaf.kind is Kind.FIXED else (Op.DECIMAL, 0)
-    return Reading(op, size, Layout(Stored.WORDS, leaf.scale))
+    return Reading(op, size, Layout(Stored.DECIMAL_WORDS, leaf.scale))
 
 
 _READINGS: Mapping[FieldType, Callable[[Leaf], Reading | None]] = MappingProxyType({

@@ -47,7 +47,7 @@ class _Reader:
     """Reads schemas that know each other's names."""
 
     def __init__(self) -> None:
-        self._named: dict[str, AvroType] = {}
+        self._types_by_name: dict[str, AvroType] = {}
         self._depth = 0
 
     def read_text(self, text: str) -> AvroType:
@@ -79,10 +79,10 @@ class _Reader:
         if name in _PLAIN:
             return _PLAIN[name]
         full = f"{space}.{name}" if space and "." not in name else name
-        found = self._named.get(full) or self._named.get(name)
-        if found is None:
+        schema_type = self._types_by_name.get(full) or self._types_by_name.get(name)
+        if schema_type is None:
             raise InputError(f"the Avro schema names the type {name!r}, which it does not define before")
-        return found
+        return schema_type
 
     def _union(self, schema: list, space: str) -> Union:
         branches = tuple(self._type(one, space) for one in schema)
@@ -103,8 +103,8 @@ class _Reader:
             if of not in schema:
                 raise InputError(f"the Avro schema has a {kind} without {of!r}")
             return Repeated(self._type(schema[of], space), kind == "map")
-        found = self._reference(kind, space)
-        return _annotated(found, schema) if kind in _PLAIN and isinstance(found, Leaf) else found
+        schema_type = self._reference(kind, space)
+        return _annotated(schema_type, schema) if kind in _PLAIN and isinstance(schema_type, Leaf) else schema_type
 
     def _defined(self, kind: str, schema: dict, space: str) -> AvroType:
         name = schema.get("name")
@@ -113,7 +113,7 @@ class _Reader:
         if "." not in name:
             space = schema.get("namespace", space) or ""
             name = f"{space}.{name}" if space else name
-        if name in self._named:
+        if name in self._types_by_name:
             raise InputError(f"the Avro schema defines {name!r} twice")
         aliases = _aliases(schema, name.rpartition(".")[0])
         if kind == "enum":
@@ -137,7 +137,7 @@ class _Reader:
         return record
 
     def _keep(self, name: str, type_: AvroType) -> AvroType:
-        self._named[name] = type_
+        self._types_by_name[name] = type_
         return type_
 
     def _field(self, record: str, field: Any, space: str) -> RecordField:

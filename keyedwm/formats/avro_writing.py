@@ -57,7 +57,7 @@ _MOST_DIGITS = 38  # of the decimals that Spark and Arrow have
 def avro_encoder(schema: AvroType, kind: pa.DataType, called_as: str) -> Encoder:
     """Compile the encoder of a column, or of a struct of columns. called_as: the schema's place, for sentences.
 
-    Nulls of the values themselves are not written: whoever calls has no live row for them. Raises InputError for a type
+    Nulls of the values themselves are not written: the caller has no live row for them. Raises InputError for a type
     that does not fit its field.
     """
     return _Compiler(called_as).encoder(schema, kind, ())

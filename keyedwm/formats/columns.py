@@ -20,7 +20,7 @@ from keyedwm.core.places import DecimalType, Field, FieldType, Unit
 from keyedwm.core.rows import VALUE
 from keyedwm.formats.heads import Bodies
 from keyedwm.formats.requests import Layout, Request, Stored
-from keyedwm.formats.spans import Words, copied_spans
+from keyedwm.formats.spans import Literals, copied_spans
 
 _US_PER_S, _NS_PER_US, _MS_PER_S, _NS_PER_MS = 1_000_000, 1_000, 1_000, 1_000_000
 _MOST_SECONDS = 2**63 // _US_PER_S - 1
@@ -33,12 +33,12 @@ Column: TypeAlias = pa.Array | EventTimes
 class Slots:
     """What programs have stored: values, until, valid are (slot, row).
 
-    data, words: what spans lie in. which: the program of each row, -1 for none. layouts: of the slots of each program.
+    data, literals: what spans lie in. which: the program of each row, -1 for none. layouts: of slots by program.
     faults: of the rows, added to where a text cannot be written.
     """
 
     data: NDArray[np.uint8]
-    words: Words
+    literals: Literals
     which: NDArray[np.int32]
     layouts: Sequence[Mapping[int, Layout]]
     values: NDArray[np.int64]
@@ -48,12 +48,17 @@ class Slots:
 
     @classmethod
     def empty(
-        cls, bodies: Bodies, words: Words, which: NDArray[np.int32], layouts: Sequence[Mapping[int, Layout]], slots: int
+        cls,
+        bodies: Bodies,
+        literals: Literals,
+        which: NDArray[np.int32],
+        layouts: Sequence[Mapping[int, Layout]],
+        slots: int,
     ) -> Slots:
         """Return room for what programs are going to store."""
         values = np.zeros((2, slots, len(which)), np.int64)
         valid = np.zeros((slots, len(which)), np.uint8)
-        return cls(bodies.data, words, which, layouts, values[0], values[1], valid, bodies.faults)
+        return cls(bodies.data, literals, which, layouts, values[0], values[1], valid, bodies.faults)
 
     def columns(self, requests: Sequence[Request]) -> list[Column]:
         """Return an Arrow array for each request, or of one for an event time ms and validity."""
@@ -99,7 +104,7 @@ class Slots:
 
     def texts(self, slot: int, valid: NDArray[np.uint8]) -> pa.Array:
         """Return spans as bytes."""
-        ends, out = copied_spans(self.data, self.words.bytes, self.values[slot], self.until[slot], valid)
+        ends, out = copied_spans(self.data, self.literals.bytes, self.values[slot], self.until[slot], valid)
         return _from_buffers(pa.binary(), valid, [pa.py_buffer(ends), pa.py_buffer(out)])
 
     def times(
@@ -180,14 +185,14 @@ def _written_times(slots: Slots, slot: int, stored: Stored, rows: NDArray[np.boo
 
 def _decimals(slots: Slots, slot: int, as_type: DecimalType) -> pa.Array:
     """Return decimals of the scale that is asked for; a number of more digits is null."""
-    words = np.stack([slots.values[slot], slots.until[slot]], axis=1)
+    halves = np.stack([slots.values[slot], slots.until[slot]], axis=1)
     wide = arrow_type(DecimalType(38, as_type.scale))
-    result = pa.nulls(len(words), arrow_type(as_type))
-    for layout in slots.layouts_of(slot, Stored.WORDS):
+    result = pa.nulls(len(halves), arrow_type(as_type))
+    for layout in slots.layouts_of(slot, Stored.DECIMAL_WORDS):
         scale = layout.scale
         most = 10 ** (as_type.precision - as_type.scale + scale)
-        rows = slots.stored_as(slot, layout) & _is_below(words[:, 1], words[:, 0].view(np.uint64), most)
-        own = _from_buffers(pa.decimal128(38, scale), rows.astype(np.uint8), [pa.py_buffer(words)])
+        rows = slots.stored_as(slot, layout) & _is_below(halves[:, 1], halves[:, 0].view(np.uint64), most)
+        own = _from_buffers(pa.decimal128(38, scale), rows.astype(np.uint8), [pa.py_buffer(halves)])
         if scale != as_type.scale:
             own = own.cast(wide)
         result = pc.coalesce(own.cast(arrow_type(as_type)), result)

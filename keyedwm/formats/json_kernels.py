@@ -59,7 +59,7 @@ class Op(IntEnum):
 (_LITERAL, _NEXT, _NUMBER, _BOOLEAN, _FLOAT, _DOUBLE, _STRING, _BYTES, _FIXED, _SYMBOL, _DECIMAL, _FIXED_DECIMAL,
  _DATE, _TIME, _TIMESTAMP, _UUID, _DURATION, _UNION, _JUMP, _BLOCK, _LOOP, _CALL, _RETURN, _END) = (
     int(op) for op in Op)  # fmt: skip
-_CUT, _WRONG_BRANCH, _WRONG_SYMBOL, _TOO_DEEP, _TOO_LONG = (
+_CUT_OFF, _WRONG_BRANCH, _WRONG_SYMBOL, _TOO_DEEP, _TOO_LONG = (
     int(one) for one in (Fault.CUT, Fault.WRONG_BRANCH, Fault.WRONG_SYMBOL, Fault.TOO_DEEP, Fault.TOO_LONG)
 )
 MOST_BYTES = 16 << 20  # of one text
@@ -101,7 +101,7 @@ def _put_sized(data, at, stop, op, argument, extra, out, to):  # noqa: PLR0917
     if op in (_STRING, _BYTES, _DECIMAL):
         size, at = _number(data, at, stop)
     if at < 0 or size < 0 or size > stop - at:
-        return at, to, _CUT
+        return at, to, _CUT_OFF
     if len(out) - to < _SMALL + _ESCAPED * size:
         return at, np.int64(_FULL), 0
     if op == _STRING:
@@ -120,34 +120,34 @@ def _put_sized(data, at, stop, op, argument, extra, out, to):  # noqa: PLR0917
 
 
 @bare
-def _put_words(words, word_ends, word, out, to):
+def _put_literal(texts, text_ends, word, out, to):
     """Write a word; the position behind it, -1 for no room."""
-    begin, size = word_ends[word], word_ends[word + 1] - word_ends[word]
+    begin, size = text_ends[word], text_ends[word + 1] - text_ends[word]
     if len(out) - to < size:
         return np.int64(_FULL)
     for i in range(size):
-        out[to + i] = words[begin + i]
+        out[to + i] = texts[begin + i]
     return to + size
 
 
 @bare
-def _put_value(data, at, stop, op, argument, extra, words, word_ends, out, to, gaps, gap):  # noqa: PLR0911, PLR0917
+def _put_value(data, at, stop, op, argument, extra, texts, text_ends, out, to, gaps, gap):  # noqa: PLR0911, PLR0917
     """Write a value without parts: the positions behind it in both, and a fault; a fraction is gap number `gap`."""
     if op in (_FLOAT, _DOUBLE):
         size = 4 if op == _FLOAT else 8
         if stop - at < size:
-            return at, to, _CUT
+            return at, to, _CUT_OFF
         gaps[gap, 0], gaps[gap, 1], gaps[gap, 2] = to, size, np.int64(_word_of(data, at, size))
         return at + size, to, 0
     if op not in (_NUMBER, _SYMBOL, _DATE, _TIME, _TIMESTAMP):
         return _put_sized(data, at, stop, op, argument, extra, out, to)
     number, at = _number(data, at, stop)
     if at < 0:
-        return at, to, _CUT
+        return at, to, _CUT_OFF
     if op == _SYMBOL:
         if number < 0 or number >= argument:
             return at, to, _WRONG_SYMBOL
-        return at, _put_words(words, word_ends, extra + number, out, to), 0
+        return at, _put_literal(texts, text_ends, extra + number, out, to), 0
     if op == _NUMBER:
         return at, put_number(out, to, number), 0
     return at, put_instant(op - _DATE, number, max(argument, 1), extra, out, to), 0
@@ -161,7 +161,7 @@ def _begin_items(data, at, stop, pc, behind, is_empty, depth, loops):  # noqa: P
         _, at = _number(data, at, stop)  # the bytes of the block
         count = -count
     if at < 0 or count < 0 or (is_empty == 0 and count > stop - at):  # else each item has a byte at least
-        return pc, at, depth, _CUT
+        return pc, at, depth, _CUT_OFF
     if count == 0:
         return behind, at, depth, 0
     if depth == len(loops):
@@ -171,7 +171,7 @@ def _begin_items(data, at, stop, pc, behind, is_empty, depth, loops):  # noqa: P
 
 
 @bare
-def _write_row(data, at, stop, pc, code, words, word_ends, out, to, gaps, gap, loops, returns):  # noqa: PLR0912, PLR0917
+def _write_row(data, at, stop, pc, code, texts, text_ends, out, to, gaps, gap, loops, returns):  # noqa: PLR0912, PLR0917
     """Write one value: the position behind it in `out`, -1 for no room, the gaps so far, and a fault."""
     depth, calls, begin, fault = 0, 0, to, 0
     while fault == 0:
@@ -184,7 +184,7 @@ def _write_row(data, at, stop, pc, code, words, word_ends, out, to, gaps, gap, l
         if to - begin > MOST_BYTES:
             fault = _TOO_LONG
         elif op == _LITERAL:
-            to = _put_words(words, word_ends, argument, out, to)
+            to = _put_literal(texts, text_ends, argument, out, to)
         elif op == _NEXT:
             is_behind_gap = gap > 0 and gaps[gap - 1, 0] == to
             if is_behind_gap or (out[to - 1] != _OPEN and out[to - 1] != _OPEN_LIST):
@@ -192,12 +192,12 @@ def _write_row(data, at, stop, pc, code, words, word_ends, out, to, gaps, gap, l
                 to += 1
         elif op <= _DURATION:
             at, to, fault = _put_value(
-                data, at, stop, op, argument, extra, words, word_ends, out, to, gaps, gap
+                data, at, stop, op, argument, extra, texts, text_ends, out, to, gaps, gap
             )  # fmt: skip
             gap += 1 if fault == 0 and (op in (_FLOAT, _DOUBLE)) else 0
         elif op == _UNION:
             branch, at = _number(data, at, stop)
-            fault = _CUT if at < 0 else _WRONG_BRANCH if branch < 0 or branch >= argument else 0
+            fault = _CUT_OFF if at < 0 else _WRONG_BRANCH if branch < 0 or branch >= argument else 0
             pc += branch if fault == 0 else 0  # a JUMP for each branch follows
         elif op == _BLOCK:
             pc, at, depth, fault = _begin_items(data, at, stop, pc, argument, extra, depth, loops)
@@ -220,7 +220,9 @@ def _write_row(data, at, stop, pc, code, words, word_ends, out, to, gaps, gap, l
 
 
 @bare
-def write_texts(data, start, stop, valid, root, code, words, word_ends, out, ends, gaps, state, faults, loops, returns):  # noqa: PLR0917
+def write_texts(  # noqa: PLR0917
+    data, start, stop, valid, root, code, texts, text_ends, out, ends, gaps, state, faults, loops, returns
+):
     """Write the value of each valid row as JSON text, from row state[0] on, until there is no more room.
 
     ends: where each text ends in `out`. gaps: (position in `out`, bytes, bits) of a number with a fraction. state: the
@@ -232,7 +234,7 @@ def write_texts(data, start, stop, valid, root, code, words, word_ends, out, end
         begin, first = to, gap
         if valid[row]:
             to, gap, fault = _write_row(
-                data, start[row], stop[row], root, code, words, word_ends, out, to, gaps, gap, loops, returns
+                data, start[row], stop[row], root, code, texts, text_ends, out, to, gaps, gap, loops, returns
             )
             if to < 0:
                 state[0], state[1], state[2], state[3] = row, begin, first, gap == len(gaps)

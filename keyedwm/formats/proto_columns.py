@@ -15,7 +15,7 @@ from keyedwm.formats.heads import Bodies
 from keyedwm.formats.proto_kernels import Op, run_messages
 from keyedwm.formats.proto_program import Program
 from keyedwm.formats.requests import Request, Stored
-from keyedwm.formats.spans import Words, begins
+from keyedwm.formats.spans import Literals, begins
 
 _MOST_GROUPS = 100  # within each other, as Google's runtime has it
 
@@ -32,11 +32,11 @@ class LinkedMessages:
         return begins([len(program.levels) for program in self.programs])[:-1]
 
     @cached_property
-    def words(self) -> Words:
-        """The words of all programs: names of symbols, then what fields begin with."""
+    def literals(self) -> Literals:
+        """The literals of all programs: names of symbols, then what fields begin with."""
         names = [name for program in self.programs for _, name in program.symbols]
         starts = [one.word for program in self.programs for level in program.levels for one in level.starts]
-        return Words(names + [word for word in starts if word is not None])
+        return Literals(names + [word for word in starts if word is not None])
 
     @cached_property
     def symbols(self) -> NDArray[np.int64]:
@@ -50,11 +50,11 @@ class LinkedMessages:
         symbols = begins([len(program.symbols) for program in self.programs])
         rows: list[tuple[int, ...]] = []
         for program, root, first_symbol in zip(self.programs, self.roots, symbols, strict=False):
-            moved = {Op.MESSAGE: int(root), Op.SYMBOL: int(first_symbol), Op.CLOSED_SYMBOL: int(first_symbol),
+            shifts = {Op.MESSAGE: int(root), Op.SYMBOL: int(first_symbol), Op.CLOSED_SYMBOL: int(first_symbol),
                      Op.CLEAR: int(first_symbol)}  # fmt: skip
             for level in program.levels:
                 rows += [
-                    (number, wire, op, slot, argument + moved.get(Op(op), 0), count)
+                    (number, wire, op, slot, argument + shifts.get(Op(op), 0), count)
                     for number, wire, op, slot, argument, count in level.entries
                 ]
         counts = [len(level.entries) for program in self.programs for level in program.levels]
@@ -83,11 +83,11 @@ def decode(
     validity.
     """
     layouts = [program.layouts for program in linked.programs]
-    slots = Slots.empty(bodies, linked.words, which, layouts, len(requests))
+    slots = Slots.empty(bodies, linked.literals, which, layouts, len(requests))
     depth = max([program.depth for program in linked.programs], default=1)
     run_messages(
         bodies.data, bodies.start, bodies.stop, which, linked.roots, *linked.entries, *linked.starts, linked.symbols,
-        linked.words.ends, slots.values, slots.until, slots.valid, bodies.faults,
+        linked.literals.ends, slots.values, slots.until, slots.valid, bodies.faults,
         np.zeros(depth, np.int64), np.zeros(depth, np.int64), np.zeros(_MOST_GROUPS, np.int64),
     )  # fmt: skip
     for number, program in enumerate(linked.programs):

@@ -50,10 +50,10 @@ class Wire(IntEnum):
 (_SIGNED, _UNSIGNED, _SIGNED_32, _UNSIGNED_32, _ZIGZAG, _ZIGZAG_32, _FLAG, _FLOAT, _DOUBLE, _SPAN, _SYMBOL,
  _CLOSED_SYMBOL, _SECONDS, _NANOS, _MESSAGE, _CLEAR) = (int(op) for op in Op)  # fmt: skip
 _VARINT, _FIXED64, _BYTES, _GROUP, _END_GROUP, _FIXED32 = (int(wire) for wire in Wire)
-_NONE, _NO_HEAD, _CUT = int(Fault.NONE), int(Fault.NO_HEAD), int(Fault.CUT)
+_NONE, _NO_HEAD, _CUT_OFF = int(Fault.NONE), int(Fault.NO_HEAD), int(Fault.CUT)
 _MOST_INDEXES = 64  # messages within each other
 _FAILED = -1
-_VALID, _WRITTEN = 1, 2  # a field that is written, and null: its message gives it no other value
+_VALID, _NULL_FIELD = 1, 2  # a field that is written, and null: its message gives it no other value
 _TAG_BYTES = 5
 _NUMBER_BYTES = 10
 _MOST_BYTES = 2**31 - 1  # of one field
@@ -155,26 +155,26 @@ def _store_number(op, word, is_double, slot, row, values, valid):  # noqa: PLR09
     elif is_double:
         values[slot, row] = np.float64(number).view(np.int64)
     elif op == _UNSIGNED and number < 0:
-        valid[slot, row] = _WRITTEN
+        valid[slot, row] = _NULL_FIELD
     else:
         values[slot, row] = number
 
 
 @bare
-def _store_symbol(op, word, begin, count, symbols, words, slot, row, values, until, valid):  # noqa: PLR0917
+def _store_symbol(op, word, begin, count, symbols, literals, slot, row, values, until, valid):  # noqa: PLR0917
     """Store the name of an enum's number."""
     number = np.int64(np.int32(np.uint32(word & np.uint64(0xFFFFFFFF))))
     for i in range(begin, begin + count):
         if symbols[i, 0] == number:
             place = symbols[i, 1]
-            values[slot, row], until[slot, row], valid[slot, row] = -1 - words[place], words[place + 1], 1
+            values[slot, row], until[slot, row], valid[slot, row] = -1 - literals[place], literals[place + 1], 1
             return
     if op == _SYMBOL:
-        valid[slot, row] = _WRITTEN
+        valid[slot, row] = _NULL_FIELD
 
 
 @inlined
-def _store(entries, i, word, at, symbols, words, row, values, until, valid):  # noqa: PLR0917
+def _store(entries, i, word, at, symbols, literals, row, values, until, valid):  # noqa: PLR0917
     """Store what a field holds. i: its entry. at: the position behind it."""
     op, slot, argument, count = entries[i, 2], entries[i, 3], entries[i, 4], entries[i, 5]
     if op <= _ZIGZAG_32:
@@ -189,7 +189,7 @@ def _store(entries, i, word, at, symbols, words, row, values, until, valid):  # 
     elif op == _SPAN:
         values[slot, row], until[slot, row], valid[slot, row] = np.int64(word), at, 1
     elif op in (_SYMBOL, _CLOSED_SYMBOL):
-        _store_symbol(op, word, argument, count, symbols, words, slot, row, values, until, valid)
+        _store_symbol(op, word, argument, count, symbols, literals, slot, row, values, until, valid)
     elif op == _SECONDS:
         values[slot, row] = np.int64(word)
     elif op == _NANOS:
@@ -201,21 +201,21 @@ def _store(entries, i, word, at, symbols, words, row, values, until, valid):  # 
 @bare
 def _has_name(word, begin, count, symbols):
     number = np.int64(np.int32(np.uint32(word & np.uint64(0xFFFFFFFF))))
-    found = False
+    is_name = False
     for i in range(begin, begin + count):
-        found |= symbols[i, 0] == number
-    return found
+        is_name |= symbols[i, 0] == number
+    return is_name
 
 
 @inlined
-def _begin(level, starts, words, begins, row, values, until, valid):  # noqa: PLR0917
+def _begin(level, starts, literals, begins, row, values, until, valid):  # noqa: PLR0917
     """Give the fields of a message that is there the values that they have where they are not written."""
     for i in range(begins[level], begins[level + 1]):
         slot, kind, value, word = starts[i, 0], starts[i, 1], starts[i, 2], starts[i, 3]
         if valid[slot, row] == 0:
             valid[slot, row] = 1
             if kind == 1:
-                values[slot, row], until[slot, row] = -1 - words[word], words[word + 1]
+                values[slot, row], until[slot, row] = -1 - literals[word], literals[word + 1]
             else:
                 values[slot, row], until[slot, row] = value, 0
 
@@ -239,7 +239,7 @@ def run_messages(  # noqa: PLR0917
     starts,
     start_begins,
     symbols,
-    words,
+    literals,
     values,
     until,
     valid,
@@ -251,8 +251,8 @@ def run_messages(  # noqa: PLR0917
     """Run over each row the program whose root level is roots[which] (-1: none).
 
     entries, starts: those of all levels one behind the other, of level n in begins[n]:begins[n + 1]. symbols: number
-    and word of an enum's names. words: positions of words, so that word n lies in words[n]:words[n + 1]; a span in them
-    has the start -1 - words[n]. values, until, valid: (slot, row). levels, ends: as long as messages lie within each
+    and word of an enum's names. literals: their positions, number n in literals[n]:literals[n + 1]; a span in them
+    has the start -1 - literals[n]. values, until, valid: (slot, row). levels, ends: as long as messages lie within each
     other.
     """
     for row in range(len(start)):
@@ -260,7 +260,7 @@ def run_messages(  # noqa: PLR0917
             continue
         at, depth = np.int64(start[row]), 0
         levels[0], ends[0] = roots[which[row]], stops[row]
-        _begin(levels[0], starts, words, start_begins, row, values, until, valid)
+        _begin(levels[0], starts, literals, start_begins, row, values, until, valid)
         while True:
             while depth > 0 and at == ends[depth]:
                 depth -= 1
@@ -271,7 +271,7 @@ def run_messages(  # noqa: PLR0917
             if at >= 0 and wire == _GROUP:
                 at = _past_group(data, at, stop, number, groups)
             if at < 0 or wire == _END_GROUP:
-                status[row] = _CUT
+                status[row] = _CUT_OFF
                 valid[:, row] = 0  # what comes last counts, so nothing is known before the end
                 break
             inside = np.int64(_FAILED)
@@ -281,12 +281,12 @@ def run_messages(  # noqa: PLR0917
                 if entries[i, 2] == _MESSAGE:
                     inside = entries[i, 4]
                 else:
-                    _store(entries, i, word, at, symbols, words, row, values, until, valid)
+                    _store(entries, i, word, at, symbols, literals, row, values, until, valid)
             if inside >= 0:
                 depth += 1
                 levels[depth], ends[depth] = inside, at
                 at = np.int64(word)
-                _begin(inside, starts, words, start_begins, row, values, until, valid)
+                _begin(inside, starts, literals, start_begins, row, values, until, valid)
         _end(row, valid)
 
 
@@ -327,16 +327,16 @@ def find_programs(data, start, stop, ids, faults, has_indexes, known_ids, ends, 
             faults[row] = _NO_HEAD
             row += 1
             continue
-        found = -1
+        known = -1
         for i in range(len(known_ids)):
             place = (last + i) % len(known_ids)
             if known_ids[place] == ids[row] and (not has_indexes or _same(data, at, behind, keys, ends, place)):
-                found = place
+                known = place
                 break
-        if found < 0:
+        if known < 0:
             return row
-        last = found
-        which[row], start[row] = found, behind
+        last = known
+        which[row], start[row] = known, behind
         row += 1
     return row
 

@@ -157,36 +157,36 @@ class _Compiler:
 
     def _leaf(self, level: Level, member: FieldDescriptor, slot: int, request: Request) -> bool:
         """Write the reading of a field that holds no others; whether it can be read as what is asked for."""
-        asked = request.type
-        reading = self._reading(member, asked)
+        target = request.type
+        reading = self._reading(member, target)
         if reading is None:
             self._refuse([(slot, request, ())], _text_of(member))
             return False
         wire, op, argument, count, stored = reading
         level.entries.append((member.number, wire, op, slot, argument, count))
-        self._program.layouts[slot] = Layout(stored, to_ms=TO_MS[asked] if isinstance(asked, Unit) else (1, 1))
+        self._program.layouts[slot] = Layout(stored, to_ms=TO_MS[target] if isinstance(target, Unit) else (1, 1))
         # An unsigned default of 64 bits is null, as such a value is.
         if (not member.has_presence or member.has_default_value) and not _is_wide(member, stored):
             level.starts.append(_start(member, slot, stored))
         return True
 
     def _reading(
-        self, member: FieldDescriptor, asked: FieldType | DecimalType | Unit
+        self, member: FieldDescriptor, target: FieldType | DecimalType | Unit
     ) -> tuple[int, int, int, int, Stored] | None:
         """Return wire type, op, argument, count and what is stored, None if it cannot be read as what is asked for."""
         kind = member.type
-        as_double = asked is FieldType.DOUBLE
-        is_number = as_double or asked is FieldType.BIGINT or (isinstance(asked, Unit) and asked is not Unit.ISO)
+        as_double = target is FieldType.DOUBLE
+        is_number = as_double or target is FieldType.BIGINT or (isinstance(target, Unit) and target is not Unit.ISO)
         if kind in _NUMBERS and is_number:
             return *_NUMBERS[kind], int(as_double), 0, Stored.DOUBLE if as_double else Stored.NUMBER
-        if kind in _FRACTIONS and is_number and asked is not FieldType.BIGINT:
+        if kind in _FRACTIONS and is_number and target is not FieldType.BIGINT:
             return *_FRACTIONS[kind], 0, 0, Stored.DOUBLE
-        if kind == FieldDescriptor.TYPE_BOOL and asked is FieldType.BOOLEAN:
+        if kind == FieldDescriptor.TYPE_BOOL and target is FieldType.BOOLEAN:
             return Wire.VARINT, Op.FLAG, 0, 0, Stored.NUMBER
-        is_time = isinstance(asked, Unit) and kind == FieldDescriptor.TYPE_STRING
-        if kind in _TEXTS and (asked in {FieldType.STRING, FieldType.BINARY} or is_time):
+        is_time = isinstance(target, Unit) and kind == FieldDescriptor.TYPE_STRING
+        if kind in _TEXTS and (target in {FieldType.STRING, FieldType.BINARY} or is_time):
             return Wire.BYTES, Op.SPAN, 0, 0, Stored.SPAN
-        if kind == FieldDescriptor.TYPE_ENUM and asked is FieldType.STRING:
+        if kind == FieldDescriptor.TYPE_ENUM and target is FieldType.STRING:
             op = Op.CLOSED_SYMBOL if member.enum_type.is_closed else Op.SYMBOL
             return Wire.VARINT, op, self._enum(member.enum_type), len(member.enum_type.values), Stored.SPAN
         return None

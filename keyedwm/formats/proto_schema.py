@@ -46,13 +46,13 @@ def link(registered: RegisteredSchema) -> FileDescriptor:
 def message_at(file: FileDescriptor, indexes: Sequence[int]) -> Descriptor | None:
     """Return the message that a head's indexes lead to: of the file, then of the message; None if there is none."""
     messages = [*file.message_types_by_name.values()]
-    found = None
+    message = None
     for index in indexes:
         if not 0 <= index < len(messages):
             return None
-        found = messages[index]
-        messages = [*found.nested_types]
-    return found
+        message = messages[index]
+        messages = [*message.nested_types]
+    return message
 
 
 def _file_of(name: str, text: str) -> FileDescriptorProto:

@@ -56,34 +56,34 @@ def parse_proto(name: str, source: str) -> FileDescriptorProto:
 
 
 def _tokens(source: str) -> list[_Token]:
-    found, line = [], 1
+    tokens, line = [], 1
     for match in _TOKEN.finditer(source):
         kind = match.lastgroup or ""
         if kind != "skip":
-            found.append(_Token(kind, match[0], line))
+            tokens.append(_Token(kind, match[0], line))
         line += match[0].count("\n")
-    return [*found, *[_Token("end", "the end", line)] * _AHEAD]
+    return [*tokens, *[_Token("end", "the end", line)] * _AHEAD]
 
 
 class _Parser:
     """Goes through the tokens of one file."""
 
     def __init__(self, name: str, tokens: list[_Token]) -> None:
-        self._made = FileDescriptorProto(name=name)
+        self._proto = FileDescriptorProto(name=name)
         self._tokens, self._at = tokens, 0
 
     def file(self) -> FileDescriptorProto:
         """Read everything."""
-        made = self._made
+        proto = self._proto
         parts: dict[str, Callable[[], None]] = {
             "syntax": self._syntax, "edition": self._edition, "import": self._import, "package": self._package,
-            "message": lambda: self._message(made.message_type.add(), 0), "service": self._pass_block,
-            "enum": lambda: self._enum(made.enum_type.add()), "option": self._pass_statement,
+            "message": lambda: self._message(proto.message_type.add(), 0), "service": self._pass_block,
+            "enum": lambda: self._enum(proto.enum_type.add()), "option": self._pass_statement,
             "extend": self._pass_block, ";": lambda: self._expect(";"),
         }  # fmt: skip
         while self._is.kind != "end":
             parts.get(self._is.text, self._refuse)()
-        return made
+        return proto
 
     @property
     def _is(self) -> _Token:
@@ -91,8 +91,8 @@ class _Parser:
 
     def _refuse(self) -> None:
         token = self._is
-        what = token.text if token.kind == "end" else short_repr(token.text)
-        raise InputError(f"the text is no .proto file that can be read: {what} is not expected in line {token.line}")
+        text = token.text if token.kind == "end" else short_repr(token.text)
+        raise InputError(f"the text is no .proto file that can be read: {text} is not expected in line {token.line}")
 
     def _next(self) -> str:
         """Pass the token, and return its text."""
@@ -109,9 +109,9 @@ class _Parser:
 
     def _if(self, text: str) -> bool:
         """Pass the token if it is this one."""
-        found = self._is.text == text and self._is.kind != "text"
-        self._at += found
-        return found
+        is_match = self._is.text == text and self._is.kind != "text"
+        self._at += is_match
+        return is_match
 
     def _name(self) -> str:
         if self._is.kind != "name":
@@ -151,7 +151,7 @@ class _Parser:
         self._expect("=")
         if self._is.text.strip("\"'") not in {"proto2", "proto3"}:
             self._refuse()
-        self._made.syntax = self._text().decode()
+        self._proto.syntax = self._text().decode()
         self._expect(";")
 
     def _edition(self) -> None:
@@ -166,13 +166,13 @@ class _Parser:
         if is_public or self._is.text == "weak":
             self._next()
         if is_public:
-            self._made.public_dependency.append(len(self._made.dependency))
-        self._made.dependency.append(self._text().decode(errors="replace"))
+            self._proto.public_dependency.append(len(self._proto.dependency))
+        self._proto.dependency.append(self._text().decode(errors="replace"))
         self._expect(";")
 
     def _package(self) -> None:
         self._next()
-        self._made.package = self._path()
+        self._proto.package = self._path()
         self._expect(";")
 
     def _pass_statement(self) -> None:
@@ -198,67 +198,68 @@ class _Parser:
             if not closing:
                 return
 
-    def _message(self, made: DescriptorProto, depth: int, *, is_named: bool = True) -> None:
+    def _message(self, proto: DescriptorProto, depth: int, *, is_named: bool = True) -> None:
         if is_named:
             self._next()
-            made.name = self._name()
+            proto.name = self._name()
         if depth > _MOST_DEPTH:
             self._refuse()
         self._expect("{")
         parts: dict[str, Callable[[], None]] = {
-            "message": lambda: self._message(made.nested_type.add(), depth + 1),
-            "enum": lambda: self._enum(made.enum_type.add()),
-            "oneof": lambda: self._oneof(made, depth), "extend": self._pass_block, "option": self._message_option(made),
+            "message": lambda: self._message(proto.nested_type.add(), depth + 1),
+            "enum": lambda: self._enum(proto.enum_type.add()),
+            "oneof": lambda: self._oneof(proto, depth), "extend": self._pass_block,
+            "option": self._message_option(proto),
             "reserved": self._pass_statement, "extensions": self._pass_statement, ";": lambda: self._expect(";"),
         }  # fmt: skip
         while not self._if("}"):
             # A field may have the type of a message that is called `message` or `option`.
             part = parts.get(self._is.text) if self._tokens[self._at + 1].text != "." else None
             if part is None:
-                self._field(made, depth)
+                self._field(proto, depth)
             else:
                 part()
-        self._presence(made)
+        self._presence(proto)
 
-    def _message_option(self, made: DescriptorProto) -> Callable[[], None]:
+    def _message_option(self, proto: DescriptorProto) -> Callable[[], None]:
         def read() -> None:
             if self._tokens[self._at + 1].text == "message_set_wire_format":
-                made.options.message_set_wire_format = self._tokens[self._at + 3].text == "true"
+                proto.options.message_set_wire_format = self._tokens[self._at + 3].text == "true"
             self._pass_statement()
 
         return read
 
-    def _presence(self, made: DescriptorProto) -> None:
+    def _presence(self, proto: DescriptorProto) -> None:
         """Give each `optional` field of proto3 a oneof of its own, behind those that are written."""
-        for field in made.field:
+        for field in proto.field:
             if field.proto3_optional:
-                field.oneof_index = len(made.oneof_decl)
-                made.oneof_decl.add(name=f"_{field.name}")
+                field.oneof_index = len(proto.oneof_decl)
+                proto.oneof_decl.add(name=f"_{field.name}")
 
-    def _oneof(self, made: DescriptorProto, depth: int) -> None:
+    def _oneof(self, proto: DescriptorProto, depth: int) -> None:
         self._next()
-        number = len(made.oneof_decl)
-        made.oneof_decl.add(name=self._name())
+        number = len(proto.oneof_decl)
+        proto.oneof_decl.add(name=self._name())
         self._expect("{")
         while not self._if("}"):
             if self._is.text == "option" and self._tokens[self._at + 1].text != ".":
                 self._pass_statement()
             elif not self._if(";"):
-                self._field(made, depth)
-                made.field[-1].oneof_index = number
+                self._field(proto, depth)
+                proto.field[-1].oneof_index = number
 
-    def _field(self, made: DescriptorProto, depth: int) -> None:
+    def _field(self, proto: DescriptorProto, depth: int) -> None:
         label = self._is.text
         if label in _LABELS:
             self._next()
         if self._is.text == "map" and self._tokens[self._at + 1].text == "<":
-            self._map(made)
+            self._map(proto)
             return
-        field = made.field.add(label=_LABELS.get(label, FieldDescriptorProto.LABEL_OPTIONAL))
-        if self._made.syntax == "proto3" and label == "optional":
+        field = proto.field.add(label=_LABELS.get(label, FieldDescriptorProto.LABEL_OPTIONAL))
+        if self._proto.syntax == "proto3" and label == "optional":
             field.proto3_optional = True
         if self._if("group"):
-            group = made.nested_type.add(name=self._name())
+            group = proto.nested_type.add(name=self._name())
             field.name, field.type, field.type_name = group.name.lower(), FieldDescriptorProto.TYPE_GROUP, group.name
             self._numbered(field)
             self._message(group, depth + 1, is_named=False)
@@ -307,7 +308,7 @@ class _Parser:
         }  # fmt: skip
         return f"{sign}{self._whole()}" if is_whole else f"{sign}{self._next()}"
 
-    def _map(self, made: DescriptorProto) -> None:
+    def _map(self, proto: DescriptorProto) -> None:
         self._next()
         self._expect("<")
         entry = DescriptorProto()
@@ -318,28 +319,28 @@ class _Parser:
         value = entry.field.add(name="value", number=2, label=FieldDescriptorProto.LABEL_OPTIONAL)
         self._typed(value)
         self._expect(">")
-        field = made.field.add(name=self._name(), label=FieldDescriptorProto.LABEL_REPEATED)
+        field = proto.field.add(name=self._name(), label=FieldDescriptorProto.LABEL_REPEATED)
         entry.name = "".join(part[:1].upper() + part[1:] for part in field.name.split("_")) + "Entry"
         field.type_name = entry.name
-        made.nested_type.append(entry)
+        proto.nested_type.append(entry)
         self._numbered(field)
         self._expect(";")
 
-    def _enum(self, made: EnumDescriptorProto) -> None:
+    def _enum(self, proto: EnumDescriptorProto) -> None:
         self._next()
-        made.name = self._name()
+        proto.name = self._name()
         self._expect("{")
         while not self._if("}"):
             if self._if(";"):
                 continue
             if self._is.text in {"option", "reserved"} and self._tokens[self._at + 1].text != "=":
                 if self._tokens[self._at + 1].text == "allow_alias":
-                    made.options.allow_alias = self._tokens[self._at + 3].text == "true"
+                    proto.options.allow_alias = self._tokens[self._at + 3].text == "true"
                 self._pass_statement()
                 continue
             name = self._name()
             self._expect("=")
-            made.value.add(name=name, number=self._whole())
+            proto.value.add(name=name, number=self._whole())
             self._pass_statement()
 
 
@@ -349,8 +350,8 @@ def _integer(text: str) -> int:
     return int(text, 8) if text.startswith("0") and len(text) > 1 else int(text)
 
 
-def _unescaped(found: re.Match[bytes]) -> bytes:
-    code = found[1]
+def _unescaped(escape: re.Match[bytes]) -> bytes:
+    code = escape[1]
     if code[:1] in b"xX" and len(code) > 1:
         return bytes([int(code[1:], 16)])
     if code[:1] in b"01234567":

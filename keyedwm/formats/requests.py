@@ -68,7 +68,7 @@ class Stored(Enum):
     NUMBER = "number"
     DOUBLE = "double"  # its bits
     SPAN = "span"  # of bytes: start and end
-    WORDS = "words"  # the low and the high one of a decimal
+    DECIMAL_WORDS = "decimal words"  # the low and the high one of a decimal
     SECONDS = "seconds"  # and nanoseconds
     PARTS = "parts"  # the span of what is written as JSON text
 

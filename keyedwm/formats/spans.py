@@ -1,6 +1,6 @@
-"""Spans of bytes in values and in a program's words, copied into one column by compiled loops.
+"""Spans of bytes in values and in a program's literals, copied into one column by compiled loops.
 
-Rule: the loop that stores a span has checked that it lies in the value. A start below 0 lies in the words, at
+Rule: the loop that stores a span has checked that it lies in the value. A start below 0 lies in the literals, at
 -1 - start.
 """
 
@@ -18,21 +18,21 @@ from keyedwm.runtime.compiled import bare
 _MOST_BYTES = 2**31 - 1
 
 
-class Words:
-    """Words one behind the other, so that word n is bytes[ends[n]:ends[n + 1]]."""
+class Literals:
+    """Constants, names and texts one behind the other, so that number n is bytes[ends[n]:ends[n + 1]]."""
 
-    def __init__(self, words: Sequence[bytes]) -> None:
-        self._words = words
+    def __init__(self, literals: Sequence[bytes]) -> None:
+        self._literals = literals
 
     @cached_property
     def ends(self) -> NDArray[np.int64]:
         """Where each word begins, and the end of the last."""
-        return begins([len(word) for word in self._words])
+        return begins([len(word) for word in self._literals])
 
     @cached_property
     def bytes(self) -> NDArray[np.uint8]:
-        """All words; never empty."""
-        return np.frombuffer(b"".join(self._words) or b"\0", np.uint8)
+        """All literals; never empty."""
+        return np.frombuffer(b"".join(self._literals) or b"\0", np.uint8)
 
 
 def begins(counts: Sequence[int]) -> NDArray[np.int64]:
@@ -42,7 +42,7 @@ def begins(counts: Sequence[int]) -> NDArray[np.int64]:
 
 def copied_spans(
     data: NDArray[np.uint8],
-    words: NDArray[np.uint8],
+    literals: NDArray[np.uint8],
     start: NDArray[np.int64],
     stop: NDArray[np.int64],
     valid: NDArray[np.uint8],
@@ -59,7 +59,7 @@ def copied_spans(
             "lower kafka.fetch.max.bytes, or leave the field out"
         )
     out = np.empty(total, np.uint8)
-    _gather_texts(data, words, start, valid, ends, out)
+    _gather_texts(data, literals, start, valid, ends, out)
     return ends, out
 
 
@@ -75,7 +75,7 @@ def _text_sizes(start, end, valid, ends):
 
 
 @bare
-def _gather_texts(data, words, start, valid, ends, out):  # noqa: PLR0917
+def _gather_texts(data, literals, start, valid, ends, out):  # noqa: PLR0917
     """Copy the spans one behind the other."""
     for row in range(len(start)):
         if valid[row]:
@@ -87,4 +87,4 @@ def _gather_texts(data, words, start, valid, ends, out):  # noqa: PLR0917
             else:
                 begin = np.uint64(-1 - start[row])
                 for i in range(size):
-                    out[to + i] = words[begin + i]
+                    out[to + i] = literals[begin + i]
