@@ -32,7 +32,7 @@ class Program:
     """One writer's schema, compiled.
 
     code: int32 (steps, 4): op, argument, slot, extra. literals, constants: that steps name. layouts: slot → how its
-    value is stored. unreadable: slot → the writer's type, of fields that cannot be read as the asked type. meant: slot →
+    value is stored. unreadable: slot → the writer's type, of fields that have no reading as asked. meant: slot →
     the path that a path which the schema does not have is most like.
     """
 
