@@ -147,7 +147,7 @@ SINK_ACLS = of_page("sink, Kafka, exactly-once")
 def test_each_row_of_the_page_has_its_commands() -> None:
     table = PAGE.read_text().split("| feature | resource |")[1].split("\n\n")[0]
     rows = [row.split("|") for row in table.splitlines()[2:]]
-    assert len(rows) == 9
+    assert len(rows) == 10
     told = [(operation.strip(), "cluster" in resource) for _, _, resource, operation, *_ in rows]
     script = PAGE.read_text().split("```sh\n")[1].split("```")[0]
     commands = [line.split() for line in script.splitlines() if line.startswith("$add")]
