@@ -37,7 +37,7 @@ _OF_AXES = re.compile(rf"(?:{EVENT_TIME}|{WATERMARK})_", re.IGNORECASE)
 # Columns that another option leaves out.
 _SWITCHES = {
     HEADERS: "includeHeaders=false (the default)", CONTROL: "emitControl=false",
-    REJECTED: "onBadEventTime, which is not reject",
+    REJECTED: "onBadEventTime and onBadValue, neither of which is reject",
 }  # fmt: skip
 
 

@@ -42,7 +42,8 @@ _ADVICE = Advice(
     wider="compare as ::double, or put before an AND what leaves such records out",
     compute="filter the rows behind the source by it; types are written as json:$.a::bigint",
     path="fields are json:$.NAME, json:$['a-b'] and key:$.NAME, with ::bigint or ::double for numbers",
-    name_advice="; a field of the value's JSON is json:$.NAME, or json:$.NAME::bigint for a number",
+    name_advice="; a field of the value is json:$.NAME, avro:$.NAME or proto:$.NAME, with ::bigint for a number; "
+    "a text is 'NAME'",
 )
 
 

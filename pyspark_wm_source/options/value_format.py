@@ -185,9 +185,11 @@ def _refuse_idle(settings: Mapping[str, str], names: Mapping[str, FormatName]) -
             raise OptionError(f"option {shown} has no effect without {VALUE_FORMAT}: leave it out, or add that")
         if names and is_of_registry(name):
             column, name_ = next(iter(names.items()))
+            text = f"{_OPTIONS[column][0]}={name_.value}"
+            headed = name_ in (FormatName.AVRO, FormatName.PROTOBUF)
             raise OptionError(
-                f"option {shown} has no effect with {_OPTIONS[column][0]}={name_.value}, which asks for no schema: "
-                "leave it out"
+                f"option {shown} has no effect with {text}, which asks for no schema: leave it out"
+                + (f", or set {text}-confluent, whose heads name schemas of a registry" if headed else "")
             )
 
 
@@ -257,7 +259,8 @@ def _schema(option: str, value: str, name: FormatName) -> str:
         try:
             text = Path(value[len(_FILE) :]).read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
-            raise wrong(option, value, f"the file of a schema is expected ({type(error).__name__})") from error
+            why = error.strerror if isinstance(error, OSError) else "its text is not UTF-8"
+            raise wrong(option, value, f"the file of a schema is expected ({why})") from error
     try:
         if name is FormatName.AVRO_GLUE:
             glue_schemas(text)

@@ -124,7 +124,10 @@ def test_records_that_come_back_are_laid_out_among_control_rows(kafka, topic_of,
             {"columns": "value,control"},
             "it leaves out 'rejected', where onBadEventTime=reject or onBadValue=reject gives records back",
         ),
-        ({"onBadEventTime": "null", "columns": "rejected"}, "'rejected' is left out by onBadEventTime"),
+        (
+            {"onBadEventTime": "null", "columns": "rejected"},
+            "'rejected' is left out by onBadEventTime and onBadValue, neither of",
+        ),
     ],
 )
 def test_columns_and_rejected_records_must_agree(options, why):
