@@ -96,7 +96,7 @@ def _source() -> Iterator[tuple[str, ...]]:
 
 
 def _sink() -> Iterator[tuple[str, ...]]:
-    names = {*sink_options._OURS, *sink_options.ICEBERG_NAMES, *sink_options.KAFKA_NAMES}
+    names = {*sink_options._OWN_OPTIONS, *sink_options.ICEBERG_NAMES, *sink_options.KAFKA_NAMES}
     for name in sorted(names.difference(REGISTRY_OPTIONS)):
         of = [target for target, given in TARGETS.items() if _is_taken(name, given)]
         given = {option: value for option, value in {**TARGETS[of[0]], **_beside(name)}.items() if option != name}

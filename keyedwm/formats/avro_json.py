@@ -64,10 +64,10 @@ def steps_into(schema: AvroType, request: Request, depth: int) -> tuple[str | in
 
 
 class AvroTexts(TextWriter):
-    """Writes values of one type."""
+    """Writes values of one type. most_bytes: of the texts of one column together."""
 
-    def __init__(self, schema: AvroType) -> None:
-        self._schema = schema
+    def __init__(self, schema: AvroType, most_bytes: int = _MOST_COLUMN) -> None:
+        self._schema, self._most_bytes = schema, most_bytes
 
     @cached_property
     def _compiled(self) -> _Compiler:
@@ -103,8 +103,8 @@ class AvroTexts(TextWriter):
             )  # fmt: skip
             if state[0] == len(start):
                 break
-            if len(out) > _MOST_COLUMN:
-                raise _too_long(len(start))
+            if len(out) > self._most_bytes:
+                raise self._too_long(len(start))
             if state[3]:
                 gaps = np.concatenate([gaps, np.empty_like(gaps)])
             else:
@@ -115,18 +115,17 @@ class AvroTexts(TextWriter):
             filled = np.empty(len(out) + int(text_ends[-1]), np.uint8)
             fill_gaps(out, ends, gaps, texts, text_ends, filled)
             out = filled
-        if len(out) > _MOST_COLUMN:
-            raise _too_long(len(start))
+        if len(out) > self._most_bytes:
+            raise self._too_long(len(start))
         bits = pa.py_buffer(np.packbits(valid, bitorder="little"))
         buffers = [bits, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(out)]
         return pa.Array.from_buffers(pa.binary(), len(start), buffers)
 
-
-def _too_long(count: int) -> InputError:
-    return InputError(
-        f"the JSON texts of {count} records have more than {_MOST_COLUMN} bytes together, more than a column holds: "
-        "ask for parts of them, or read fewer records in a batch"
-    )
+    def _too_long(self, count: int) -> InputError:
+        return InputError(
+            f"the JSON texts of {count} records have more than {self._most_bytes} bytes together, more than a column "
+            "holds: ask for parts of them, or read fewer records in a batch"
+        )
 
 
 def _fractions(gaps: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

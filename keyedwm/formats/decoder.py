@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from keyedwm.arrow.columns import sorted_distinct
 from keyedwm.core.errors import InputError
 from keyedwm.core.places import schema_path
 from keyedwm.core.schemas import RegisteredSchema, SchemaKind, SchemaLookup, UnknownSchemaError
@@ -164,7 +165,7 @@ class Decoder:
             rows = (bodies.ids == schema_id) & (bodies.faults == Fault.NONE)
             bodies.faults[rows] = problem.fault
         # A value that cannot be decompressed names its schema, too, which nothing is asked about.
-        numbers = {*ids, *np.unique(bodies.ids[np.isin(bodies.faults, OF_PACKED)]).tolist()}
+        numbers = {*ids, *sorted_distinct(bodies.ids[np.isin(bodies.faults, OF_PACKED)]).tolist()}
         guids = {number: guid for number in numbers if (guid := self._guids.text(number)) is not None}
         self._guids.forget(numbers - self._programs.keys() - self._problems.keys())
         return Decoded(columns, bodies.ids, bodies.faults, problems, self._head, guids)

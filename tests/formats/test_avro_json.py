@@ -6,11 +6,13 @@ import json
 import struct
 from decimal import Decimal
 
+import numpy as np
 import pytest
 
 from keyedwm.core.errors import InputError
 from keyedwm.core.places import FieldType, Unit
 from keyedwm.formats import avro_json, json_kernels
+from keyedwm.formats.avro_schema import parse_avro
 from keyedwm.formats.faults import Fault
 from keyedwm.formats.json_kernels import MOST_BYTES
 from tests.formats.generated_avro import number, text
@@ -63,10 +65,10 @@ def test_the_room_of_texts_ends_at_what_a_column_can_hold(monkeypatch: pytest.Mo
         json_kernels.write_texts(*arguments)
 
     monkeypatch.setattr(avro_json, "write_texts", write_texts)
-    monkeypatch.setattr(avro_json, "_MOST_COLUMN", 20_000)
-    schema = record(("nulls", {"type": "array", "items": "null"}))
+    texts = avro_json.AvroTexts(parse_avro(json.dumps({"type": "array", "items": "null"})), most_bytes=20_000)
+    data = np.frombuffer(number(100_000) + number(0), np.uint8)
     with pytest.raises(InputError, match="texts of 1 records have more than 20000 bytes together"):
-        read(schema, number(100_000) + number(0), {"nulls": FieldType.STRING})
+        texts.write(data, *np.array([[0], [len(data)]]), np.ones(1, np.uint8), np.zeros(1, np.uint8))
     assert max(rooms) <= 2 * 20_000
 
 
