@@ -13,7 +13,7 @@ from keyedwm.spark.hosting.channel_tracker import ChannelTracker
 from pyspark_wm_sink.batch.record import Record
 from pyspark_wm_sink.batch.reports import BatchReport
 from pyspark_wm_sink.batch.seal import seal
-from pyspark_wm_sink.kafka.control_records import _cut
+from pyspark_wm_sink.kafka.control_records import _upstream_barrier
 from pyspark_wm_sink.options.sink_options import SnapshotMode
 from tests.source.scripted import Log
 from tests.source.test_lost_states import Followed, reset_rows
@@ -119,11 +119,11 @@ def test_a_barrier_in_the_topic_holds_what_a_source_without_a_batch_promised():
     first = [*rows(0, "A", a=5_000), *rows(0, "B", b=100)]
     second = rows(1, "A", a=6_000)
     record = sealed(sealed(None, first), second)
-    assert _cut("q", 1, report(*second), record).promise() == ({0: 100}, False)
+    assert _upstream_barrier("q", 1, report(*second), record).promise() == ({0: 100}, False)
     gone = [none(1, "B"), *rows(2, "A", a=7_000)]
-    assert _cut("q", 2, report(*gone), sealed(record, gone)).promise() == ({0: 7_000}, False)
+    assert _upstream_barrier("q", 2, report(*gone), sealed(record, gone)).promise() == ({0: 7_000}, False)
     alone = [none(3, "A")]
-    assert _cut("q", 3, report(*alone), sealed(sealed(record, gone), alone)).promise() == ({}, True)
+    assert _upstream_barrier("q", 3, report(*alone), sealed(sealed(record, gone), alone)).promise() == ({}, True)
 
 
 def test_the_record_forgets_the_channels_that_are_gone_and_no_other():

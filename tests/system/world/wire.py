@@ -52,7 +52,7 @@ class SimulatedConnection:
         """holds: whether the answer to a request is there only when it is waited for."""
         self.config = config
         self.usable = True
-        self.offered = {api: newest for api, (_, newest) in _VERSIONS.api_versions.items()}
+        self.api_versions = {api: newest for api, (_, newest) in _VERSIONS.api_versions.items()}
         self._brokers, self._travel, self._holds = brokers, travel, holds
         self._held: dict[Answer, Callable[[], None]] = {}
 
