@@ -18,7 +18,7 @@ from keyedwm.kafka.requests.cluster import Cluster
 from tests.support.hostile import hostile_broker
 
 METADATA = 3
-PROPERTIES = (Path(__file__).parents[3] / "docs" / "reference" / "properties.md").read_text()
+PROPERTIES = (Path(__file__).parents[3] / "docs" / "reference" / "options.md").read_text()
 LOGIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="b";'
 PROTOCOLS = {
     "SSL": {},

@@ -18,7 +18,7 @@ DOCS = ROOT / "docs"
 NAME = re.compile(r"`([A-Za-z][\w.]*(?:\.\*)?)`")
 # testClock is set by keyedwm.testing.pipeline alone.
 SOURCE = {*source._OURS, *source._BATCH_ONLY, *source._NO_EFFECT} - {"testClock"}
-SINK = {*sink._OURS, *sink.KAFKA_NAMES}
+SINK = {*sink._OWN_OPTIONS, *sink.KAFKA_NAMES}
 
 
 def table_of(page: str, heading: str) -> dict[str, str]:
