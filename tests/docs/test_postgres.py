@@ -16,7 +16,7 @@ import pytest
 
 from tests.support.postgres import Postgres
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "postgres.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "sinks-without-a-connector.md"
 
 
 @dataclass
