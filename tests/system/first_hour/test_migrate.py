@@ -56,7 +56,7 @@ def test_the_last_committed_batch_counts_and_a_planned_one_is_told(checkpoint, c
     said = capsys.readouterr()
     assert json.loads(said.out) == {"orders": {"0": 10, "1": 7}}
     assert "batch 1 is the last one that was committed" in said.err
-    assert "batch 2 was planned and not committed: what it wrote already comes again" in said.err
+    assert "batch 2 was planned and not committed: its rows are written again" in said.err
 
 
 def test_the_offsets_can_be_written_to_a_new_file_and_none_is_overwritten(checkpoint, capsys, tmp_path):
