@@ -170,7 +170,11 @@ def test_a_timeout_below_a_silence_that_costs_records_is_not_recommended():
 @pytest.mark.parametrize(
     ("count", "span_ms", "said"),
     [
-        (65, 222, ["arrived within 222 ms, so no record of them can show a longer", "65 records are too few to tell"]),
+        (
+            65,
+            222,
+            ["arrived within 222 ms, so no record of them can show a longer", "65 records are too few"],
+        ),
         (2_999, HOUR_MS, ["2,999 records are too few to decide a share of 0.1 %: at least 3,000 are needed"]),
         (3_000, HOUR_MS, []),
         (3_000, HOUR_MS - 1, ["arrived within 59 min"]),

@@ -47,6 +47,7 @@ def judged(flights, tmp_path, capsys):
         produced = pa.concat_tables([flights.table, last.flights.table]).rename_columns({"event_ms": "timestamp_ms"})
         ran = Run(
             broker="local",
+            avro=None,
             trace=trace,
             counts={"native": exact.slice(5), "keyedwm": exact if counts is None else counts},
             events=produced if events is None else events,

@@ -53,7 +53,7 @@ def signatures() -> set[str]:
         f"{later.__module__}.{later.__qualname__}{signature}"
         for later in compiled._all
         if later._ready
-        for signature in getattr(later.made(), "signatures", ())
+        for signature in getattr(later.dispatcher(), "signatures", ())
     }
 
 
