@@ -74,7 +74,7 @@ def test_a_broker_without_an_authorizer_allows_everything(kafka, topic: str) -> 
     create(client, topic)
     found = looked(client, topic)
     assert [finding.line() for finding in found if finding.verdict is not Verdict.OK] == []
-    assert {finding.what for finding in found} >= {f"rights on {topic}-in", "consumer group", "transactions"}
+    assert {finding.subject for finding in found} >= {f"rights on {topic}-in", "consumer group", "transactions"}
 
 
 def test_each_right_of_the_page_of_security_is_named_where_it_is_missing(

@@ -119,7 +119,7 @@ def test_a_python_that_a_worker_cannot_run_is_named_with_its_host():
     java = 'java.io.IOException: Cannot run program "./environment/bin/python": error=2, No such file or directory'
     told = reason(LOST + java)
     assert told.startswith(
-        "the worker on host 10.0.0.5 cannot run the Python './environment/bin/python' that Spark was"
+        "the worker on host 10.0.0.5 cannot run the Python './environment/bin/python' that Spark should"
     )
     assert "a path that is right on the driver and on every worker" in told
     assert reason(java) == told.replace("the worker on host 10.0.0.5", "a host")

@@ -37,9 +37,9 @@ def test_the_broker_command_says_that_it_starts_one_before_it_waits_for_it(capsy
 
 
 def test_the_demo_says_that_it_starts_kafka_and_spark_before_it_waits_for_them(monkeypatch):
-    monkeypatch.setattr(show, "native_connector", lambda _: [])
+    monkeypatch.setattr(show, "native_connector", lambda _, **_how: [])
     monkeypatch.setattr(show, "broker", waits)
     out = io.StringIO()
     with pytest.raises(ReachedError):
-        show._run([], SimpleNamespace(), Console(file=out, width=200))
+        show._run([], SimpleNamespace(), Console(file=out, width=200), is_avro=False)
     assert "starting Kafka and Spark: half a minute, the first time longer" in out.getvalue()
