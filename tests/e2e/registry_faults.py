@@ -252,7 +252,7 @@ def _round(
     chance, steps = world.chance, []
     if not life.lives and chance.random() < 0.5:
         life.start()  # else the first start falls into the fault
-    can_be_cached = life.lives > 0 and world.deletes
+    can_be_cached = life.lives > 0 and world.deletes and bool(world.expected)  # an earlier round has read its ids
     if can_be_cached and len(world.ids) > 2 and chance.random() < 0.5:
         world.deleted_ids.add(world.ids[chance.randrange(len(world.ids) - 1)])
         steps.append("an id deleted")
