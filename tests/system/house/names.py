@@ -10,8 +10,9 @@ import ast
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sized
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[3]
 PACKAGES = ("keyedwm", "pyspark_wm_source", "pyspark_wm_sink")
@@ -118,23 +119,31 @@ def room(path: Path) -> str:
     return "/".join(parts[: 2 if len(parts) > 2 else 1])
 
 
-def counts() -> dict[str, int]:
-    """Return the number of such names by room; rooms without any are left out."""
-    of_rooms = Counter(room(path) for path in shipped() for _ in places(path))
-    return dict(sorted(of_rooms.items()))
+def count(in_file: Callable[[Path], Sized]) -> dict[str, int]:
+    """Return the number of places by room; rooms without any are left out. in_file: the places of a file."""
+    of_rooms: Counter[str] = Counter()
+    for path in shipped():
+        of_rooms[room(path)] += len(in_file(path))
+    return {name: number for name, number in sorted(of_rooms.items()) if number}
 
 
-def main(folders: list[str]) -> None:
-    """Print the places of the folders, or the count of each room."""
+def report(folders: list[str], in_file: Callable[[Path], list[tuple[Any, int]]]) -> None:
+    """Print the places of the folders as text and line, or the count of each room."""
     if not folders:
-        for name, count in counts().items():
-            print(f"{count:5} {name}")
-        print(f"{sum(counts().values()):5} in all")
+        of_rooms = count(in_file)
+        for name, number in of_rooms.items():
+            print(f"{number:5} {name}")
+        print(f"{sum(of_rooms.values()):5} in all")
     for path in shipped():
         if any(path.is_relative_to(ROOT / folder) for folder in folders):
-            for name, line in places(path):
-                print(f"{path.relative_to(ROOT)}:{line}: {name}")
+            for text, line in in_file(path):
+                print(f"{path.relative_to(ROOT)}:{line}: {text}")
+
+
+def counts() -> dict[str, int]:
+    """Return the number of such names by room."""
+    return count(places)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    report(sys.argv[1:], places)

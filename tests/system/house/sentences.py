@@ -10,13 +10,12 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from inspect import cleandoc
 from pathlib import Path
 
 from tests.docs.style import Place, places
-from tests.system.house.names import ROOT, room, shipped
+from tests.system.house.names import count, report
 
 _EMPTY = re.compile(r"^(As in|See|As) [`\w.]+\.$|^(None|Nothing|The same.*|Theirs.*|As (they|it) .*)\.$")
 _DOUBLE = re.compile(r"\bdoubles?\b")  # the type
@@ -69,22 +68,9 @@ def in_file(path: Path) -> list[tuple[int, Place]]:
 
 
 def counts() -> dict[str, int]:
-    """Return the number of places by room; rooms without any are left out."""
-    of_rooms = Counter(room(path) for path in shipped() for _ in in_file(path))
-    return dict(sorted(of_rooms.items()))
-
-
-def main(folders: list[str]) -> None:
-    """Print the places of the folders, or the count of each room."""
-    if not folders:
-        for name, count in counts().items():
-            print(f"{count:5} {name}")
-        print(f"{sum(counts().values()):5} in all")
-    for path in shipped():
-        if any(path.is_relative_to(ROOT / folder) for folder in folders):
-            for line, place in in_file(path):
-                print(f"{path.relative_to(ROOT)}:{line}: {place.kind}: {place.text[:140]}")
+    """Return the number of places by room."""
+    return count(in_file)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    report(sys.argv[1:], lambda path: [(f"{place.kind}: {place.text[:140]}", line) for line, place in in_file(path)])
