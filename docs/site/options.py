@@ -63,6 +63,13 @@ TAKES = {
     ),
     "schemaRegistry.token.provider": "module:function, which returns a token",
 }
+# What many rows take, which the page describes once.
+DESCRIBED_BELOW = {
+    "a duration such as '10 seconds', '1 hour 30 minutes' or '500 milliseconds'": "[duration](#durations)",
+    "the name of a topic has 1 to 249 letters (a to z), digits, '.', '_' and '-', and is not '.' or '..'": "a topic",
+    "16 to 4096 bytes, in place, as env:NAME or as file:PATH": "[secret](#secrets) of 16 to 4096 bytes",
+    "a text, in place, as env:NAME or as file:PATH": "[secret](#secrets)",
+}
 # Of the sink: a format, and what reaches its registry.
 _FORMAT = {"topic": "t", "value.format": "avro-confluent", "schemaRegistry.url": "https://h:1"}
 _NOBODYS = "\N{SNOWMAN}"
@@ -146,6 +153,7 @@ def _parsed(parse: Callable[[Mapping[str, str]], Any], options: Mapping[str, str
 
 
 def _cell(text: str) -> str:
+    text = DESCRIBED_BELOW.get(text, text)
     return text.replace("|", "\\|").replace("<", "&lt;").replace("{", "&#123;")  # Markdown reads {...} as attributes
 
 
