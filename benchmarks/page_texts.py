@@ -2,31 +2,29 @@
 
 HEAD = """# Performance
 
-Each comparison runs our job and its rival in turn, on one machine, one broker and the same rows. `make bench` runs
-all, `make bench ONLY=source` one of them. The outputs are checked before a figure is shown. Lost comparisons are
-shown too.
+Each comparison runs our job and its rival in turn, on one machine, one broker and the same rows, and checks the
+outputs first. `make bench` runs all comparisons, `make bench ONLY=source` one. Lost comparisons are shown too.
+`benchmarks/README.md` has the rules.
 
-- **Ratios** are ours divided by the rival's of the same round: median (least to most).
-- **Whole** is from `start()` to the end of the query. **In full batches** omits the start and the first
-  micro-batch.
-- **CPU** is seconds per million rows, of all processes but the broker. A CPU ratio below 1 is better.
-- **Rounds**: ten full batches a side, and the same batches on both sides. Rounds warm up until two agree, and five
-  rounds count. `benchmarks/README.md` has the rules.
-- **Sliding windows**: Spark gets fewer and smaller batches, as it copies each row size/slide times.
-- **Stage one in the source**: the operator gets `kafka(...)` or `source(...)` and not loaded rows. The tasks that
-  read then aggregate, too ([windows](windows.md#stage-one-inside-the-source)).
-- **JSON read by the source**: options name the [fields](source.md#fields-of-records) to read and the
-  [records](source.md#filtering-records) to keep. Other sides filter rows and parse them with `from_json`. In q5 and
-  q11 this side has stage one in the source.
-- **Verdicts** are the median of the rounds' ratios, which is not the ratio of two medians. Compare the two sides of
-  one section, never two sections: they ran on other days and beside other load.
-- **Warmed up**: a heading that names rounds that warmed up was measured with `session_conf`. Latency with each
-  batch at once, and idle queries, had it too. Other comparisons with Spark are older. Their Python processes loaded
-  each for itself, which costs our side some seconds of every whole run.
-- **No CPU figure**: the time of processes that had ended was not counted.
-- **CPU by part**, below the newest: Java's compilers and collector, its tasks, the rest of it (planning, commits,
-  the scheduler), and all Python processes. The last part is the programs that Hadoop starts to write a checkpoint
-  on a local disk ([how to avoid them](../how-to/speed.md)).
+- **k rows/s**: thousand rows a second of the whole run, from `start()` to the end of the query.
+- **Full batches**: the same without the start and the first micro-batch.
+- **CPU s/M**: CPU seconds per million rows, of all processes but the broker.
+- **×**: our figure divided by the rival's of the same round, median (least–most). A CPU ratio below 1 is better.
+- **Rounds**: ten full batches a side, the same batches on both sides. Rounds warm up until two agree within a tenth,
+  four at most, and five rounds count. *Still differed*: the last two of four warming rounds did not agree.
+- **Sliding windows**: Spark gets fewer and smaller batches, because it copies each row size/slide times.
+- **Stage one in the source**: the operator gets a `kafka(...)` or `source(...)` that is
+  [not loaded](windows.md#stage-one-inside-the-source).
+- **JSON read by the source**: options name the [fields](source.md#fields-of-records) and the
+  [records](source.md#filtering-records). Other sides filter rows and parse them with `from_json`. In q5 and q11 this
+  side has stage one in the source.
+- **Verdicts** are medians of the rounds' ratios. Compare the sides of one section only: sections ran on other days
+  and beside other load.
+- **Older**: comparisons with Spark without warming rounds, but for `latency-at-once` and `idle`, ran without
+  `session_conf`. Each Python process loaded everything for itself, which costs our side some seconds of a whole run.
+- **CPU by part**: Java's compilers and collector, its tasks, the rest of Java (planning, commits, the scheduler),
+  Python, and the programs that Hadoop starts to write a checkpoint on a local disk
+  ([how to avoid them](../how-to/speed.md)).
 
 All figures:
 
@@ -34,12 +32,9 @@ All figures:
 TARGETS = """
 ## Targets
 
-Ratios are of whole runs if a row names nothing else. Windows are compared with Spark's own over its default state
-store; their page also shows Spark's RocksDB.
-
-A note beside the verdict names figures that say more of the start than of the rest: a side ran fewer than ten full
-batches, nothing warmed up, or fewer than five rounds count. The note also says if the last two of four warming
-rounds still differed by more than a tenth, as on a busy machine.
+Ratios are of whole runs unless a row names full batches. The rival of windows is Spark's operator over its default
+state store; their page also shows RocksDB. A note beside the verdict names a weak figure: fewer than ten full batches
+or five rounds, no warming, or warming rounds that still differed.
 
 """
 PEERS = """## Flink and Jet on the same work
@@ -49,7 +44,7 @@ PEERS = """## Flink and Jet on the same work
 - 4,000,000 records of 100 bytes, 4 partitions, 1,000 keys, one record a millisecond of event time. Sessions:
   2,000,000 records, 100,000 keys. Counts and sums, checked.
 - Each cell: thousand records a second; CPU seconds per million.
-- They ran in another run than the comparisons above, with Spark in turn: read each beside its Spark.
+- Another run than the comparisons above, with Spark in turn: compare each with its Spark.
 
 | work | Spark, default store | Spark, RocksDB | Flink | Flink, RocksDB | Flink SQL | Jet |
 |---|---|---|---|---|---|---|
@@ -61,16 +56,13 @@ PEERS = """## Flink and Jet on the same work
 | Kafka to Kafka, exactly once | none exists | | 446; 3.1 | | | 289; 4.3 |
 | sessions, gap 2 s | 177; 8.4 | 113; 15 | 287; 5.4 | 53; 27 | 265; 7.5 | 368; 3.9 |
 """
-INTRODUCTION = "How to read them: [performance](../performance.md). Made by `make bench` out of its result files.\n\n"
+INTRODUCTION = "[Performance](../performance.md) explains the columns. `make bench` writes this page."
 FLAMES = """
 ## Where Python's time goes until the first results
 
-The pictures show three windowed queries of one session, each to the end of its first batch
-(`python -m benchmarks.start_flames`, 28 November 2026). They show the stacks on a CPU of the driver and of all Python
-processes, the widest calls widest.
-
-Before: the version of 25 November, without the process that loads everything once and is forked for sources,
-planners, tasks and writes. Open a picture by itself, and the pointer shows the name of a frame.
+Three windowed queries of one session, each to the end of its first batch (`python -m benchmarks.start_flames`,
+28 November 2026): stacks on a CPU of the driver and of all Python processes. Open a picture by itself, and the pointer
+shows the name of a frame. Before: the version of 25 November, which loaded everything in each process.
 
 ![Python processes of three windowed queries, before](../../figures/first-windows-before.svg)
 
@@ -89,7 +81,7 @@ One to one, stage one in the source: a batch of 200,000 rows takes 0.66 s and 1.
 | Spark, for every batch: planning, scheduling, the logs, the processes that write a local checkpoint | 0.31 s |
 
 Eight times Spark's rate would be 0.27 s for such a batch, and a [batch of 2,000 rows](batches.md#small-batch) takes
-0.25 s. So this rate needs larger batches, or a Spark whose batches cost less. Two things would make them cheaper:
+0.25 s. This rate needs larger batches, or a Spark with cheaper batches:
 
 - logs without Hadoop's `FileContext` (`local_checkpoint=True` does this where it is safe)
 - results of a bucket that Spark emits before it commits the bucket's state
@@ -109,12 +101,12 @@ STATE_FLOOR = """
 | Spark, for every batch: the processes that write the checkpoint | 0.11 s |
 | Spark, for every batch: planning, scheduling and logs | 0.09 s |
 
-A [batch of 2,000 rows](#small-batch) takes as long: the cost of the open keys is too small to show here
-(`state-entries` above has it).
+A [batch of 2,000 rows](#small-batch) takes as long: the open keys cost too little to show here
+([state-entries](#state-entries)).
 
-Three times Spark's rate would be 0.17 s a batch. An empty batch takes longer on this Spark. With
-`local_checkpoint=True` an empty one takes 0.16 s, and Spark's own batch gains as much. Spark's own batch takes 0.59
-s of CPU in its tasks, where each key is read and written in RocksDB.
+Three times Spark's rate would be 0.17 s a batch. An empty batch takes longer on this Spark, and 0.16 s with
+`local_checkpoint=True`, which speeds up Spark's own batch as much. Spark's own batch takes 0.59 s of CPU in its tasks,
+which read and write each key in RocksDB.
 """
 STORE_FLOOR = """
 ## Where the rest goes
@@ -129,7 +121,7 @@ CPU seconds for a million messages, medians with stage one in the source:
 | planning, commits and the scheduler | 0.5 s | |
 | processes that write the checkpoint | 0.3 s | |
 
-Of the code in the rival's Java tasks, two fifths sort and shuffle rows, and a sixth packs them as pickles
+Of the rival's Java tasks, two fifths of the code sort and shuffle rows, and a sixth packs them as pickles
 (`python -m benchmarks.java_flames --case median`). Three times the rival's rate leaves two cores 3.1 s for a million
 messages.
 """

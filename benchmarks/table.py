@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,8 @@ from benchmarks.plots import plots
 DOCS = Path(__file__).parents[1] / "docs"
 # Load average for each core: a comparison with its broker has less on a machine of its own.
 _QUIET = 2.5
+# The hours of a day are too many for a table.
+_MOST_SIDES = 20
 RATES = ("rate", "steady", "cpu_s")
 
 
@@ -103,11 +106,13 @@ def write(results: Path, docs: Path) -> None:
     pages.mkdir(exist_ok=True)
     links = []
     for family in FAMILIES:
-        sections = [_section(one) for name, one in found.items() if name.startswith(family.names)]
-        if sections:
+        of_family = [one for name, one in found.items() if name.startswith(family.names)]
+        if of_family:
+            (usual, _), *_ = Counter(_machine(one) for one in of_family).most_common(1)
+            sections = "\n".join(_section(one, usual) for one in of_family) + _cpu_parts(of_family)
             pictures = [docs / "figures" / one for one in _PICTURE.findall(family.drawn)]
             added = family.drawn if all(one.exists() for one in pictures) else ""
-            text = f"# {family.title}: figures\n\n{INTRODUCTION}" + "\n".join(sections) + added
+            text = f"# {family.title}: figures\n\n{INTRODUCTION} Machine: {usual}.\n\n{sections}{added}"
             (pages / f"{family.file}.md").write_text(text, encoding="utf-8")
             links.append(f"- [{family.title}](performance/{family.file}.md): {family.about}\n")
     page = f"{HEAD}{''.join(links)}{TARGETS}{asked}\n{shown}{PEERS}"
@@ -120,21 +125,26 @@ def _page_of(name: str) -> str:
     return next(f"performance/{family.file}.md" for family in FAMILIES if name.startswith(family.names))
 
 
-def _section(found: Mapping[str, Any]) -> str:
-    machine = found["machine"]
-    on = f"{machine['cores']} cores, Python {machine['python']}, PySpark {machine['pyspark']}"
+def _section(found: Mapping[str, Any], usual: str) -> str:
     rounds = len(next(iter(found["runs"].values())))
-    head = (
-        f"## {found['name']}\n\n{_setting(found['setting'])}\n\n{on}; {rounds} rounds{_warming(found)}{_busy(found)}.\n"
-    )
-    return head + "\n" + (_rates if "rate" in _figures(found) else _others)(found) + _spent(found)
+    machine = _machine(found)
+    told = "" if machine == usual else f"{machine}; "
+    beside = f"; × of {found['rival']}" if found["rival"] else ""
+    head = f"## {found['name']}\n\n{_setting(found['setting'])}\n\n"
+    head += f"{told}{rounds} rounds{_warming(found)}{beside}{_busy(found)}.\n\n"
+    return head + (_rates if "rate" in _figures(found) else _others)(found)
+
+
+def _machine(found: Mapping[str, Any]) -> str:
+    machine = found["machine"]
+    return f"{machine['cores']} cores, Python {machine['python']}, PySpark {machine['pyspark']}"
 
 
 def _warming(found: Mapping[str, Any]) -> str:
     """What came before the rounds that count; a rate whose result says nothing of that is from before that rule."""
     if "warmed" not in found:
         return ", measured before rounds warmed up" if found["rival"] and "rate" in _figures(found) else ""
-    agreed = "" if found["is_warm"] else ", whose last two do not agree within a tenth"
+    agreed = "" if found["is_warm"] else ", which still differed"
     return f" after {found['warmed']} that warmed up{agreed}"
 
 
@@ -147,10 +157,10 @@ def _busy(found: Mapping[str, Any]) -> str:
 
 
 def _rates(found: Mapping[str, Any]) -> str:
-    """Rates of each side, and what they are of the rival's, where there is one."""
+    """Rates of each side, and their ratios to the rival's, where there is one."""
     rival = found["rival"]
-    head = ["side", "thousand rows/s", "in full batches", "CPU s per M"]
-    head += [f"whole, of {rival}", "in full batches, of it", "CPU, of it"] if rival else []
+    head = ["side", "k rows/s", "full batches", "CPU s/M"]
+    head += ["× whole", "× full batches", "× CPU"] if rival else []
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for side, runs in found["runs"].items():
         cells = [side, *(_middle(runs, what) for what in RATES)]
@@ -167,31 +177,38 @@ def _middle(runs: Sequence[Mapping[str, float | None]], what: str) -> str:
     return f"{median(values):,.2f}" if what == "cpu_s" else thousands(median(values))
 
 
-def _spent(found: Mapping[str, Any]) -> str:
-    """Where the CPU seconds of each side were spent; nothing of a result that has not looked."""
-    parts: Mapping[str, Mapping[str, float]] = found.get("cpu_parts", {})
-    if not parts:
-        return ""
-    names = list(next(iter(parts.values())))
-    lines = ["| CPU s per M, median | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
-    lines += [f"| {side} | " + " | ".join(f"{of[name]:,.2f}" for name in names) + " |" for side, of in parts.items()]
-    return "\n" + "\n".join(lines) + "\n"
+def _cpu_parts(shown: Sequence[Mapping[str, Any]]) -> str:
+    """Where the CPU seconds of each side were spent, in one table for the results of a page that have looked."""
+    lines: list[str] = []
+    names: list[str] = []
+    for found in shown:
+        for side, of in found.get("cpu_parts", {}).items():
+            if list(of) != names:
+                names = list(of)
+                lines += ["", "| CPU s/M, median | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+            lines.append(f"| {found['name']}: {side} | " + " | ".join(f"{of[name]:,.2f}" for name in names) + " |")
+    return "\n## CPU by part\n" + "\n".join(lines) + "\n" if lines else ""
 
 
 def _others(found: Mapping[str, Any]) -> str:
-    """Other figures of each side, and below them what they are of the rival's, where there is one."""
+    """Other figures of each side, and their ratios to the rival's, where there is one."""
     figures = _figures(found)
-    heads = f"{' | '.join(figures)} |\n{'|---' * (len(figures) + 1)}|"
-    lines = [f"| side | {heads}"]
-    for side, runs in found["runs"].items():
+    lines = [f"| side | {' | '.join(figures)} |", "|---" * (len(figures) + 1) + "|"]
+    for side, runs in _ends(found["runs"]):
         values = [[run[what] for run in runs] for what in figures]
         shown = " | ".join(_summary({"median": median(one), "min": min(one), "max": max(one)}) for one in values)
         lines.append(f"| {side} | {shown} |")
-    if found["ratios"]:
-        lines += ["", f"| of {found['rival']}, round by round | {heads}"]
     for side, ratios in found["ratios"].items():
-        lines.append(f"| {side} | {' | '.join(_summary(ratios[what]) for what in figures)} |")
+        lines.append(f"| × {side} | {' | '.join(_summary(ratios[what]) for what in figures)} |")
+    if len(found["runs"]) > _MOST_SIDES:
+        lines += ["", f"The [picture](../performance.md#targets) has all {len(found['runs'])}."]
     return "\n".join(lines) + "\n"
+
+
+def _ends(runs: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """The sides of a result; of more than a page shows the first and the last, as a picture has all."""
+    sides = list(runs.items())
+    return sides if len(sides) <= _MOST_SIDES else sides[:3] + sides[-3:]
 
 
 def _figures(found: Mapping[str, Any]) -> list[str]:
@@ -209,7 +226,7 @@ def _summary(summary: Mapping[str, float] | None) -> str:
     if summary is None:
         return "-"
     middle, least, most = (f"{summary[what]:,.{_decimals(summary[what])}f}" for what in ("median", "min", "max"))
-    return middle if least == most == middle else f"{middle} ({least} to {most})"
+    return middle if least == most == middle else f"{middle} ({least}–{most})"
 
 
 def _decimals(value: float) -> int:

@@ -70,11 +70,11 @@ def test_a_round_of_both_sides_gives_one_ratio_and_what_warms_up_none(results):
 @pytest.mark.parametrize(
     ("rates", "counted", "told"),
     [
-        ([5, 9, 9.5, 10, 20], [10, 20], "2 rounds after 3 that warmed up."),
+        ([5, 9, 9.5, 10, 20], [10, 20], "2 rounds after 3 that warmed up; × of spark, default store."),
         (
             [5, 9, 5, 9, 10, 20],
             [10, 20],
-            "2 rounds after 4 that warmed up, whose last two do not agree within a tenth.",
+            "2 rounds after 4 that warmed up, which still differed; × of spark, default store.",
         ),
     ],
 )
@@ -199,12 +199,14 @@ def test_a_result_that_no_page_shows_is_refused(results):
 def test_a_rate_from_before_rounds_warmed_up_says_so_beside_its_verdict(results):
     windows(1, ours=600_000.0, spark=300_000.0)
     assert "| 2.00x | met, nothing warmed up |" in page(results)
-    assert "5 rounds, measured before rounds warmed up." in page(results)
+    assert "5 rounds, measured before rounds warmed up; × of" in page(results)
 
 
 def test_what_each_side_was_given_stands_beside_the_figures(results):
     windows(60, ours=600_000.0, spark=300_000.0)
-    assert f"keys 10\n\n- {OURS}: records 1,000\n\n{measure.machine()['cores']} cores" in page(results)
+    told = page(results)
+    assert f"keys 10\n\n- {OURS}: records 1,000\n\n5 rounds" in told
+    assert f"Machine: {measure.machine()['cores']} cores" in told
 
 
 def test_where_cpu_was_spent_stands_below_the_rates_as_medians(results):
@@ -214,8 +216,8 @@ def test_where_cpu_was_spent_stands_below_the_rates_as_medians(results):
         sheet.add(OURS, Run(10.0, None, 3.0, {"Java's tasks": seconds, "Python": 2.0 * seconds}))
     sheet.finish()
     told = page(results)
-    assert "| CPU s per M, median | Java's tasks | Python |" in told
-    assert f"| {OURS} | 2.00 | 4.00 |" in told
+    assert "| CPU s/M, median | Java's tasks | Python |" in told
+    assert f"| join-some: {OURS} | 2.00 | 4.00 |" in told
     assert "cpu_parts" not in json.loads((results / "join-some.json").read_text())["runs"][OURS][0]
 
 
@@ -225,7 +227,7 @@ def test_a_place_without_results_gives_no_page(results):
 
 
 @pytest.mark.parametrize(
-    ("of_core", "shown"), [(2.0, "; 1 rounds."), (4.0, "; 1 rounds; load average 8 to 8, so beside")]
+    ("of_core", "shown"), [(2.0, "\n1 rounds."), (4.0, "\n1 rounds; load average 8 to 8, so beside")]
 )
 def test_a_load_of_others_stands_beside_the_figures(results, monkeypatch, of_core, shown):
     monkeypatch.setattr(measure.os, "cpu_count", lambda: 2)
