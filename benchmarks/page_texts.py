@@ -22,9 +22,8 @@ outputs first. `make bench` runs all comparisons, `make bench ONLY=source` one. 
   and beside other load.
 - **Older**: comparisons with Spark without warming rounds, but for `latency-at-once` and `idle`, ran without
   `session_conf`. Each Python process loaded everything for itself, which costs our side some seconds of a whole run.
-- **CPU by part**: Java's compilers and collector, its tasks, the rest of Java (planning, commits, the scheduler),
-  Python, and the programs that Hadoop starts to write a checkpoint on a local disk
-  ([how to avoid them](../how-to/speed.md)).
+- **CPU by part**: the rest of Java is planning, commits and the scheduler. Java starts processes to write a checkpoint
+  on a local disk ([how to avoid them](../how-to/speed.md)).
 
 All figures:
 
