@@ -58,7 +58,7 @@ demo-installed:
 
 demo-spark:
 	@awk '/^[^ ]/ {keep = /^($(SPARKS))==/} keep' requirements.demo.lock > build/demo-spark.txt
-	@$(PINNED) -r build/demo-spark.txt && echo "  Spark is installed" && $(BIN)/python -m keyedwm.testing.fetch && echo "  jars are fetched"
+	@$(PINNED) -r build/demo-spark.txt && echo "  Spark is installed" && $(BIN)/python -m examples.demo.fetch && echo "  jars are fetched"
 
 demo-packages:
 	@awk '/^[^ ]/ {keep = !/^($(SPARKS))==/} keep' requirements.demo.lock > build/demo-packages.txt

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING
 from benchmarks.cpu import cpu_seconds
 from benchmarks.measure import Sheet, how_many, scratch
 from benchmarks.planning import HEAP_MB, PATIENT, SMALL_LOGS, append, make
+from examples.demo.spark_jars import spark_kafka_connector_jars
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.cluster import Cluster
-from keyedwm.testing.ivy import spark_kafka_connector_jars
 from keyedwm.testing.local import local_broker
 from pyspark_wm_source.reader import row_schema, stream_reader
 from tests.support.standalone import standalone

@@ -25,11 +25,11 @@ import pyarrow as pa
 
 from benchmarks.measure import Sheet, how_many, load_hundred_bytes, median, scratch, session
 from benchmarks.turns import in_turn
+from examples.demo.spark_jars import spark_kafka_connector_jars
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.spark.setup.conf import recommended_conf
 from keyedwm.testing.broker import broker
-from keyedwm.testing.ivy import spark_kafka_connector_jars
 from tests.support.standalone import standalone
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ from benchmarks.measure import PARTITIONS, Run, Sheet, checked, new_topic
 from benchmarks.orders import FIELDS, NOW_MS, PROTO_TEXT, SCHEMA, framed, orders, values
 from benchmarks.targets import AVRO, EVENT_TIME, JSON, PROTO
 from benchmarks.turns import Bench, bench, in_turn
+from examples.demo.spark_jars import spark_avro_jars
 from keyedwm.core.schemas import SchemaKind
 from keyedwm.kafka.requests.produce import send
-from keyedwm.testing.ivy import spark_avro_jars
 from tests.support.fake_registry import FakeRegistry, fake_registry
 
 if TYPE_CHECKING:

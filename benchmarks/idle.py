@@ -25,11 +25,11 @@ from benchmarks.measure import HDFS, Sheet, how_many, load_hundred_bytes, new_to
 from benchmarks.memory import MIB, workers
 from benchmarks.start import RECORDS, frame
 from benchmarks.windows import DEFAULT, OURS
+from examples.demo.spark_jars import spark_kafka_connector_jars
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.spark.setup.conf import PROVIDER, recommended_conf, session_conf
 from keyedwm.testing.broker import broker
-from keyedwm.testing.ivy import spark_kafka_connector_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

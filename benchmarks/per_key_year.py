@@ -16,7 +16,7 @@ import pandas as pd
 import pyarrow as pa
 
 from benchmarks.measure import how_many
-from keyedwm.cli.demo.flights import HOUR_MS, MINUTE_MS, data_file
+from examples.demo.flights import HOUR_MS, MINUTE_MS, data_file
 from keyedwm.operators.aggregates.functions import count
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SlidingWindow, WindowPlan

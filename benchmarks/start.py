@@ -21,11 +21,11 @@ from benchmarks.cpu import cpu_seconds
 from benchmarks.measure import HDFS, Sheet, how_many, load_hundred_bytes, scratch, session
 from benchmarks.turns import PAIRS, in_turn
 from benchmarks.windows import DEFAULT, OURS
+from examples.demo.spark_jars import spark_kafka_connector_jars
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.spark.setup.conf import PROVIDER, recommended_conf, session_conf
 from keyedwm.testing.broker import broker
-from keyedwm.testing.ivy import spark_kafka_connector_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from benchmarks.measure import Run, Sheet, how_many, session
+from examples.demo.spark_jars import spark_kafka_connector_jars
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.spark.setup.conf import session_conf
 from keyedwm.testing.broker import broker
-from keyedwm.testing.ivy import spark_kafka_connector_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

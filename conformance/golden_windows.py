@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from conformance.driver import DrivenOperator
 from conformance.verdict import Verdict, compare
-from keyedwm.cli.demo.flights import HOUR_MS, ORIGINS, read_flights
+from examples.demo.flights import HOUR_MS, ORIGINS, read_flights
 from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.aggregates.spec import AggregateSpec
 from keyedwm.operators.frames.partials import combine_rows

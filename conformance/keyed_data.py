@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from conformance.driver import DrivenOperator
 from conformance.verdict import Verdict, compare, fail
+from examples.demo.flights import HOUR_MS, MINUTE_MS, data_file
 from keyedwm.arrow.axis import AxisRun
-from keyedwm.cli.demo.flights import HOUR_MS, MINUTE_MS, data_file
 from keyedwm.core.axis import AxisConfig, AxisState
 from keyedwm.core.policy import FixedLag
 from keyedwm.core.throttle import NoThrottle

@@ -1,7 +1,7 @@
 """Busiest hours of New York's airports and the breaks of their carriers: windows and sessions over real flights.
 
     keyedwm broker                          # a real Kafka, in another terminal; it prints HOST:PORT
-    python examples/windows.py HOST:PORT    # needs pip install 'keyedwm[demo]'
+    python examples/windows.py HOST:PORT    # in a checkout, after make install
 
 The first month of flights goes into a topic, one partition per airport; JFK's feed comes six hours after the others.
 Sliding windows of three hours, one every hour, are counted per airport, and the busiest one of each day is taken by a
@@ -31,8 +31,8 @@ import uuid
 
 from pyspark.sql import SparkSession
 
-from keyedwm.cli.demo.flights import read_flights
-from keyedwm.cli.demo.load import Step, closing, new_topic
+from examples.demo.flights import read_flights
+from examples.demo.load import Step, closing, new_topic
 from keyedwm.spark import aggregate, count, max, session_conf, sliding, tumbling  # noqa: A004
 
 (bootstrap,) = sys.argv[1:]

@@ -1,1 +1,1 @@
-"""The `keyedwm` command and its subcommands: broker, demo, doctor, inspect, migrate, vectors."""
+"""The `keyedwm` command and its subcommands: broker, demo, doctor, inspect, migrate."""

@@ -30,7 +30,6 @@ COMMANDS: Mapping[str, str] = MappingProxyType({
     "migrate": "keyedwm.cli.migrate",
     "plot": "keyedwm.cli.plot",
     "savepoint": "keyedwm.cli.savepoint",
-    "vectors": "keyedwm.cli.vectors",
     "warm": "keyedwm.cli.warm",
     "watch": "keyedwm.cli.watch",
 })  # fmt: skip

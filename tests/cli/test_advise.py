@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from examples.demo.flights import data_file
 from keyedwm.cli.advise.advice import ONE, PER_PARTITION, advice_of
 from keyedwm.cli.advise.losses import (
     HOUR_MS,
@@ -26,7 +27,6 @@ from keyedwm.cli.advise.losses import (
 )
 from keyedwm.cli.advise.read import Sample, TimeFate, newest
 from keyedwm.cli.advise.report import AdviceRequest, _span, as_json, show
-from keyedwm.cli.demo.flights import data_file
 from keyedwm.cli.main import main
 from keyedwm.cli.printable import PlainConsole
 from keyedwm.config.validation import duration_ms

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 import pytest
 
 from keyedwm.cli import demo
+from keyedwm.cli.main import main
 from keyedwm.core.errors import OptionError
 
 
 def played(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, int]:
     """Days and steps that the command would play."""
-    from keyedwm.cli.demo import show
+    from examples.demo import show
 
     parser = argparse.ArgumentParser()
     demo.add_arguments(parser)
@@ -39,7 +41,7 @@ def test_two_lengths_at_once_are_refused(monkeypatch, capsys, words):
 
 
 def test_values_are_json_unless_avro_is_asked_for_and_devices_have_none(monkeypatch):
-    from keyedwm.cli.demo import show
+    from examples.demo import show
 
     parser = argparse.ArgumentParser()
     demo.add_arguments(parser)
@@ -50,3 +52,12 @@ def test_values_are_json_unless_avro_is_asked_for_and_devices_have_none(monkeypa
     assert asked == [False, True]
     with pytest.raises(OptionError, match="--format avro: the events of --devices have no values"):
         demo.run(parser.parse_args(["--format", "avro", "--devices"]))
+
+
+def test_without_the_checkout_the_command_says_in_one_sentence_what_it_needs(monkeypatch, capsys):
+    for name in [name for name in sys.modules if name.partition(".")[0] == "examples"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "examples", None)  # as if it could not be found
+    assert main(["demo"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "needs the folder examples/ of the source repository" in line

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from keyedwm.cli.demo import devices, show_devices
-from keyedwm.cli.demo.show_devices import KEY, PARTITION, SPARK
+from examples.demo import devices, show_devices
+from examples.demo.show_devices import KEY, PARTITION, SPARK
 from keyedwm.core.errors import OptionError
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from keyedwm.cli.demo.exact import COUNTS, difference, exact_counts, late_behind_own_watermark
-from keyedwm.cli.demo.flights import HOUR_MS, ORIGINS, Flights, read_flights
+from examples.demo.exact import COUNTS, difference, exact_counts, late_behind_own_watermark
+from examples.demo.flights import HOUR_MS, ORIGINS, Flights, read_flights
 
 LAG_MS = 3 * HOUR_MS
 

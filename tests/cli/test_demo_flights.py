@@ -11,9 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from keyedwm.cli.demo.as_avro import SCHEMA, AvroTopic
-from keyedwm.cli.demo.flights import HOUR_MS, ORIGINS, Flights, MissingError, in_arrival_order, read_flights
-from keyedwm.cli.demo.load import CLOSING_KEY, as_kafka, as_written, closing, steps
+from examples.demo.as_avro import SCHEMA, AvroTopic
+from examples.demo.flights import HOUR_MS, ORIGINS, Flights, in_arrival_order, read_flights
+from examples.demo.load import CLOSING_KEY, as_kafka, as_written, closing, steps
+from keyedwm.cli.demo import MissingError
 from keyedwm.core.errors import InputError
 
 SIX_HOURS_MS = 6 * HOUR_MS

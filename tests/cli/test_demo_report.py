@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
-from keyedwm.cli.demo.drive import Trace
-from keyedwm.cli.demo.exact import COUNTS, Difference, exact_counts
-from keyedwm.cli.demo.flights import read_flights
-from keyedwm.cli.demo.load import closing, steps
-from keyedwm.cli.demo.report import Figures, as_json, as_table, broken_promise, unlike_input
-from keyedwm.cli.demo.show import Run, judge, reason
+from examples.demo.drive import Trace
+from examples.demo.exact import COUNTS, Difference, exact_counts
+from examples.demo.flights import read_flights
+from examples.demo.load import closing, steps
+from examples.demo.report import Figures, as_json, as_table, broken_promise, unlike_input
+from examples.demo.show import Run, judge, reason
 from keyedwm.cli.main import main
 
 PNG = b"\x89PNG\r\n"

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from examples.demo.spark_jars import spark_kafka_connector_jars
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.testing.broker import VARIABLE
-from keyedwm.testing.ivy import spark_kafka_connector_jars
 from tests.tools import wait_until
 
 pytestmark = pytest.mark.starts

@@ -1,4 +1,4 @@
-"""Answers of the peers' own classes to random operations, through the same code as `keyedwm vectors`."""
+"""Answers of the peers' own classes to random operations, through the same code as `python -m conformance.replay`."""
 
 from __future__ import annotations
 

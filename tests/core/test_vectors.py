@@ -1,18 +1,17 @@
-"""Every recorded sequence of the peers, through the same code as `keyedwm vectors`; test_oracle_vectors.py has more."""
+"""Every recorded sequence of the peers, as `python -m conformance.replay` plays it; test_oracle_vectors.py has more."""
 
 from __future__ import annotations
 
 import json
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 
 from conformance.families import table
 from conformance.reading import replay_all
+from conformance.replay import main
 from conformance.verdict import Outcome
-from keyedwm.cli import main as command
 from keyedwm.core.errors import InputError
 from tests.core.played import VECTORS, Played, outcomes_of_the_oracle
 
@@ -98,20 +97,8 @@ def test_the_command_ends_with_the_counts_and_tells_by_its_exit_code(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copy(VECTORS / "jet" / "keyed_coalescer.json", tmp_path)
-    assert command.main(["vectors", str(tmp_path)]) == 0
+    assert main([str(tmp_path)]) == 0
     assert capsys.readouterr().out.splitlines() == ["15 match, 4 decided otherwise, 0 fail"]
-
-
-def test_without_the_checkout_the_command_says_in_one_sentence_what_it_needs(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name in [name for name in sys.modules if name == "conformance" or name.startswith("conformance.")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "conformance", None)  # as if it could not be found
-    assert command.main(["vectors", str(VECTORS / "jet")]) != 0
-    told = capsys.readouterr().err.strip()
-    assert "needs the folder conformance/ of the source repository" in told
-    assert len(told.splitlines()) == 1
 
 
 def test_a_failure_has_a_line_with_file_case_step_expected_and_got(
@@ -123,7 +110,7 @@ def test_a_failure_has_a_line_with_file_case_step_expected_and_got(
     step = next(index for index, step in enumerate(vector["steps"]) if step["expect"])
     vector["steps"][step]["expect"] = [{"wm": 123456}]
     path.write_text(json.dumps(vector))
-    assert command.main(["vectors", str(path)]) == 1
+    assert main([str(path)]) == 1
     line, last = capsys.readouterr().out.splitlines()
     assert line.startswith(f'FAIL {path} flink-valve-min-over-four step {step}: expected [["wm", 123456]], got [["wm"')
     assert last == "0 match, 0 decided otherwise, 1 fail"
@@ -147,7 +134,7 @@ def test_what_nobody_has_seen_is_a_failure_line_and_the_next_file_is_tried(
 ) -> None:
     (tmp_path / name).write_text(content)
     shutil.copy(VECTORS / "flink" / "flink-mux-single.json", tmp_path / "z.json")
-    assert command.main(["vectors", str(tmp_path)]) == 1
+    assert main([str(tmp_path)]) == 1
     line, last = capsys.readouterr().out.splitlines()
     assert told in line
     assert last == "1 match, 0 decided otherwise, 1 fail"

@@ -14,6 +14,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from examples.demo.flights import read_flights
+from examples.demo.load import Step, closing, new_topic
 from examples.test_visits import (  # its five tests run here, in the Spark of all tests
     day,  # noqa: F401
     test_a_partition_that_lags_loses_nothing,  # noqa: F401
@@ -22,8 +24,6 @@ from examples.test_visits import (  # its five tests run here, in the Spark of a
     test_an_idle_partition_is_not_waited_for,  # noqa: F401
     test_the_sentence_names_the_partition_that_is_waited_for,  # noqa: F401
 )
-from keyedwm.cli.demo.flights import read_flights
-from keyedwm.cli.demo.load import Step, closing, new_topic
 
 FOLDER = Path(__file__).parents[2] / "examples"
 MOST_LINES = 100

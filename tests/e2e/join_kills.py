@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.cli.demo.flights import data_file
+from examples.demo.flights import data_file
 from keyedwm.kafka.requests.produce import send
 from keyedwm.testing.broker import broker
 from tests.e2e.join_flights import CLOSING

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.cli.demo.flights import HOUR_MS, MINUTE_MS, data_file
+from examples.demo.flights import HOUR_MS, MINUTE_MS, data_file
 from keyedwm.kafka.requests.produce import send
 from keyedwm.testing.broker import broker
 from tests.e2e.killed import LIMIT_S, ROOT, ms, program

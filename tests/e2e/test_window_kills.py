@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from keyedwm.cli.demo.flights import HOUR_MS, read_flights
-from keyedwm.cli.demo.load import Step, closing, new_topic
+from examples.demo.flights import HOUR_MS, read_flights
+from examples.demo.load import Step, closing, new_topic
 from tests.e2e.killed import LIMIT_S, ROOT, ms, program
 from tests.e2e.per_key_kills import departures, differing, expected, load, lost, results
 from tests.e2e.three_flights import BITE_OF_KEYS, LAG_MINUTES, QUERIES

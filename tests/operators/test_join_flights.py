@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from keyedwm.cli.demo.flights import data_file
+from examples.demo.flights import data_file
 from keyedwm.operators.join.bounds import Bound
 from keyedwm.operators.join.plan import LEFT, RIGHT, Axis, How, JoinInputSpec, JoinPlan
 from keyedwm.operators.plan_checks import FARTHEST_MS

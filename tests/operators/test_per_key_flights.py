@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.per_key_year import departures
 from conformance.driver import DrivenOperator
-from keyedwm.cli.demo.flights import HOUR_MS, MINUTE_MS
+from examples.demo.flights import HOUR_MS, MINUTE_MS
 from keyedwm.operators.aggregates.functions import count
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SlidingWindow, WindowPlan

@@ -50,7 +50,7 @@ def side_by_side(bootstrap: str, topic: str, directory: Path) -> dict[str, Any]:
     """The same topic by Spark's own connector and by ours: schemas, rows, and what a skewed watermark loses."""
     from pyspark.sql import functions as F
 
-    from keyedwm.testing.ivy import spark_kafka_connector_jars
+    from examples.demo.spark_jars import spark_kafka_connector_jars
 
     spark = session(**{"spark.jars": ",".join(map(str, spark_kafka_connector_jars()))})
     both = {form: stream(spark, form, bootstrap, topic, includeHeaders="true") for form in ("kafka", "keyedwm")}

@@ -26,7 +26,7 @@ END_MS = FAR_MS // 2
 
 
 def operator(config: dict) -> dict[str, Any]:
-    """The arguments of `aggregate` that a vector's configuration means (as `keyedwm vectors` reads it)."""
+    """The arguments of `aggregate` that a vector's configuration means (as `python -m conformance.replay` reads it)."""
     wanted = {"by": "k", "aggs": {"n": AGGREGATES[config["agg"]]}}
     if "gap" in config:
         rule = "event" if config.get("late") == "ts<wm" else "window"

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from examples.demo.spark_jars import spark_kafka_connector_jars
 from keyedwm.core.errors import UnavailableError
-from keyedwm.testing.ivy import spark_kafka_connector_jars
 from tests.tools import Record, make_topic, produce
 
 pytestmark = pytest.mark.starts

@@ -17,12 +17,13 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from keyedwm.testing.ivy import fetch_jars
+from keyedwm.testing.ivy import fetch_jars, read_hashes
 from keyedwm.testing.java import find_java
 from keyedwm.testing.local import free_ports
 from tests.support.standalone import spark_home
 from tests.tools import wait_until
 
+_HASHES = read_hashes(Path(__file__).with_name("other_jars.txt"))
 ICEBERG, _JETTY = "1.11.0", "12.1.5"
 SQLITE = "org.xerial:sqlite-jdbc:3.54.1.0"
 _JARS = (
@@ -48,8 +49,8 @@ _LIMIT_S = 900.0
 def iceberg_server(directory: Path) -> Iterator[str]:
     """The address of a server whose tables lie in the directory; raises UnavailableError if its jars cannot be had."""
     jars = [
-        *fetch_jars("iceberg-rest-fixtures", _FIXTURES, transitive=False),
-        *fetch_jars("iceberg-rest", _JARS, transitive=False),
+        *fetch_jars("iceberg-rest-fixtures", _FIXTURES, transitive=False, hashes=_HASHES),
+        *fetch_jars("iceberg-rest", _JARS, transitive=False, hashes=_HASHES),
     ]
     (port,) = free_ports(1)
     of_catalog = {

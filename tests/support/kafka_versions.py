@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from keyedwm.testing.ivy import read_hashes
 from keyedwm.testing.java import find_java
 from keyedwm.testing.local import LocalBroker, Release, free_ports, local_broker, log_to_console
 from keyedwm.testing.process import ServerProcess
@@ -34,8 +35,7 @@ def since(version: str, what: str) -> pytest.MarkDecorator:
 
 def release(version: str) -> Release:
     """A version of Kafka whose jars are known."""
-    lines = _JARS.read_text(encoding="utf-8").splitlines()
-    hashes = {name: digest for digest, name in (line.split() for line in lines)}
+    hashes = read_hashes(_JARS)
     if f"kafka_2.13-{version}.jar" not in hashes:
         raise ValueError(f"{VARIABLE}={version}: the jars of this version are not in {_JARS.name}")
     return Release(version, hashes)

@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from keyedwm.core.errors import KeyedwmError, UnavailableError
-from keyedwm.testing.ivy import fetch_jars
+from keyedwm.testing.ivy import fetch_jars, read_hashes
 from tests.support.standalone import spark_home
 
+_HASHES = read_hashes(Path(__file__).with_name("other_jars.txt"))
 HADOOP = "3.5.0"
 ARTIFACTS = (
     f"org.apache.hadoop:hadoop-aws:{HADOOP}",
@@ -32,7 +33,7 @@ def s3a_jars() -> list[Path]:
             f"the S3A that is fetched here belongs to Hadoop {HADOOP}, and PySpark brings {(found or ['none'])[0]}: "
             "use PySpark 4.3.0, or name the jars of hadoop-aws in that version yourself"
         )
-    return fetch_jars(f"s3a-{HADOOP}", ARTIFACTS, transitive=False)
+    return fetch_jars(f"s3a-{HADOOP}", ARTIFACTS, transitive=False, hashes=_HASHES)
 
 
 def s3a_conf(jars: list[Path]) -> Mapping[str, str]:

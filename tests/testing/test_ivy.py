@@ -9,14 +9,17 @@ import zipfile
 
 import pytest
 
+from examples.demo import spark_jars
+from examples.demo.spark_jars import spark_kafka_connector_jars
 from keyedwm.core.errors import OptionError, UnavailableError
 from keyedwm.testing import ivy
-from keyedwm.testing.ivy import cache_dir, fetch_jars, spark_kafka_connector_jars
+from keyedwm.testing.ivy import cache_dir, fetch_jars
 from keyedwm.testing.local import ARTIFACTS, KAFKA_VERSION
 
 pytestmark = pytest.mark.starts
 
 SMALL = ("org.apache.commons:commons-pool2:2.12.0",)
+OF_SMALL = {name: spark_jars.HASHES[name] for name in ("commons-pool2-2.12.0.jar",)}
 
 
 @pytest.fixture
@@ -26,10 +29,11 @@ def empty_cache(monkeypatch, tmp_path):
 
 
 def test_two_processes_at_once_share_one_whole_set_of_jars(empty_cache):
-    program = f"from keyedwm.testing.ivy import fetch_jars; print(*fetch_jars('small', {SMALL!r}, transitive=False))"
+    fetch = f"fetch_jars('small', {SMALL!r}, transitive=False, hashes={OF_SMALL!r})"
+    program = f"from keyedwm.testing.ivy import fetch_jars; print(*{fetch})"
     both = [subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) for _ in range(2)]
     said = {process.communicate(timeout=600)[0].strip() for process in both}
-    (jar,) = fetch_jars("small", SMALL, transitive=False)
+    (jar,) = fetch_jars("small", SMALL, transitive=False, hashes=OF_SMALL)
     assert said == {str(jar)}
     assert zipfile.is_zipfile(jar)
     assert sorted(path.suffix for path in (empty_cache / "jars").iterdir()) == ["", ".lock"]
@@ -56,7 +60,8 @@ def test_a_jar_with_another_hash_is_refused_and_leaves_nothing(empty_cache):
 
 def test_every_jar_that_is_kept_has_a_hash():
     kept = [*spark_kafka_connector_jars(), *fetch_jars(f"kafka-{KAFKA_VERSION}", ARTIFACTS)]
-    assert [jar.name for jar in kept if hashlib.sha256(jar.read_bytes()).hexdigest() != ivy.HASHES.get(jar.name)] == []
+    hashes = {**spark_jars.HASHES, **ivy.HASHES}
+    assert [jar.name for jar in kept if hashlib.sha256(jar.read_bytes()).hexdigest() != hashes.get(jar.name)] == []
 
 
 def test_a_wrong_coordinate_is_named(empty_cache):

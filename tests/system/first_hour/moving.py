@@ -11,8 +11,8 @@ import json
 import sys
 from pathlib import Path
 
+from examples.demo.spark_jars import spark_kafka_connector_jars
 from keyedwm.cli.main import main as command
-from keyedwm.testing.ivy import spark_kafka_connector_jars
 from tests.spark.other_session import session, stream, to_the_end
 from tests.tools import Record, produce
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from examples.demo.spark_jars import spark_kafka_connector_jars
 from keyedwm.cli.main import main
 from keyedwm.cli.migrate import with_new_partitions
 from keyedwm.core.errors import UnavailableError
-from keyedwm.testing.ivy import spark_kafka_connector_jars
 
 ROOT = Path(__file__).parents[3]
 META = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}'

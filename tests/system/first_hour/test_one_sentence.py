@@ -121,6 +121,6 @@ def test_an_empty_path_is_refused(capsys):
 
 
 def test_days_that_the_data_does_not_have_are_refused_before_a_missing_package(capsys, monkeypatch):
-    monkeypatch.setattr("keyedwm.cli.demo.show.find_spec", lambda _name: None)
+    monkeypatch.setattr("examples.demo.show.find_spec", lambda _name: None)
     assert main(["demo", "--days", "400"]) == 2
     assert "--days 400: the data has the days of 2013" in capsys.readouterr().err

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from keyedwm.cli.demo import show
+from examples.demo import show
 from keyedwm.cli.main import main
 
 

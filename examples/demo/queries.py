@@ -19,8 +19,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from keyedwm.cli.demo.as_avro import AvroTopic, decoded_by_spark
-from keyedwm.cli.demo.exact import COUNTS
+from examples.demo.as_avro import AvroTopic, decoded_by_spark
+from examples.demo.exact import COUNTS
 from keyedwm.spark import start_in_turn, with_watermark
 
 LAG = "3 hours"

@@ -29,10 +29,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from keyedwm.cli.demo.devices import BEGIN_MS, CLOSING, HOURS, LATE_SHARE, PARTITIONS, closing, made_up, name, steps
-from keyedwm.cli.demo.queries import TICK_MS
-from keyedwm.cli.demo.session import session
-from keyedwm.cli.demo.show import native_connector
+from examples.demo.devices import BEGIN_MS, CLOSING, HOURS, LATE_SHARE, PARTITIONS, closing, made_up, name, steps
+from examples.demo.queries import TICK_MS
+from examples.demo.session import session
+from examples.demo.show import native_connector
 from keyedwm.core.errors import OptionError
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.cluster import Cluster

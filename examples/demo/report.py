@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from rich.table import Table
 
-from keyedwm.cli.demo.exact import Difference
-from keyedwm.cli.demo.flights import Flights
+from examples.demo.exact import Difference
+from examples.demo.flights import Flights
 
 EXACT = "exact"
 SIDES = ("native", "keyedwm", EXACT)

@@ -1,4 +1,4 @@
-"""Fetch the jars that the demo asks for, while its other packages are installed: `python -m keyedwm.testing.fetch`.
+"""Fetch the jars that the demo asks for, while its other packages are installed: `python -m examples.demo.fetch`.
 
 Rule: it needs PySpark, whose Ivy fetches, and nothing else. A jar that cannot be fetched is reported and ends nothing:
 the demo asks again, and continues without Spark's connector.
@@ -10,8 +10,9 @@ import shutil
 import subprocess
 import sys
 
+from examples.demo.spark_jars import spark_kafka_connector_jars
 from keyedwm.core.errors import KeyedwmError
-from keyedwm.testing.ivy import fetch_jars, spark_kafka_connector_jars
+from keyedwm.testing.ivy import fetch_jars
 from keyedwm.testing.local import ARTIFACTS, KAFKA_VERSION
 
 _ANSWER_LIMIT_S = 20

@@ -23,9 +23,9 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from keyedwm.cli.demo.drive import Trace
-from keyedwm.cli.demo.flights import DAY_MS, HOUR_MS, ORIGINS, Flights
-from keyedwm.cli.demo.queries import KEYEDWM, NATIVE
+from examples.demo.drive import Trace
+from examples.demo.flights import DAY_MS, HOUR_MS, ORIGINS, Flights
+from examples.demo.queries import KEYEDWM, NATIVE
 
 _INK = {"EWR": "#56B4E9", "JFK": "#E69F00", "LGA": "#009E73", KEYEDWM: "#0072B2", NATIVE: "#D55E00"}
 _LINE = {"EWR": "-", "JFK": "-", "LGA": "--"}

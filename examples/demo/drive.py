@@ -16,9 +16,9 @@ from typing import Any
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from keyedwm.cli.demo.flights import ORIGINS
-from keyedwm.cli.demo.load import Step, Topic
-from keyedwm.cli.demo.queries import KEYEDWM, NATIVE, TICK_MS
+from examples.demo.flights import ORIGINS
+from examples.demo.load import Step, Topic
+from examples.demo.queries import KEYEDWM, NATIVE, TICK_MS
 from keyedwm.core.errors import OutOfTurnError
 from pyspark_wm_source.values.offsets import QueryOffset
 

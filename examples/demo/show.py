@@ -23,17 +23,18 @@ from pyspark.errors import StreamingQueryException
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from keyedwm.cli.demo.as_avro import AvroTopic
-from keyedwm.cli.demo.drive import Trace, drive, rows_in, seconds
-from keyedwm.cli.demo.exact import difference, exact_counts, late_behind_own_watermark
-from keyedwm.cli.demo.flights import BEGIN_MS, DAY_MS, Flights, MissingError, check_days, read_flights
-from keyedwm.cli.demo.load import Step, as_written, closing, new_topic, steps
-from keyedwm.cli.demo.queries import EVENTS, KEYEDWM, LAG_MS, NATIVE, Queries, read_counts, read_events
-from keyedwm.cli.demo.report import EXACT, Figures, as_json, as_table, broken_promise, unlike_input
-from keyedwm.cli.demo.session import session
+from examples.demo.as_avro import AvroTopic
+from examples.demo.drive import Trace, drive, rows_in, seconds
+from examples.demo.exact import difference, exact_counts, late_behind_own_watermark
+from examples.demo.flights import BEGIN_MS, DAY_MS, Flights, check_days, read_flights
+from examples.demo.load import Step, as_written, closing, new_topic, steps
+from examples.demo.queries import EVENTS, KEYEDWM, LAG_MS, NATIVE, Queries, read_counts, read_events
+from examples.demo.report import EXACT, Figures, as_json, as_table, broken_promise, unlike_input
+from examples.demo.session import session
+from examples.demo.spark_jars import spark_avro_jars, spark_kafka_connector_jars
+from keyedwm.cli.demo import MissingError
 from keyedwm.core.errors import KeyedwmError, OptionError, UnavailableError
 from keyedwm.testing.broker import broker
-from keyedwm.testing.ivy import spark_avro_jars, spark_kafka_connector_jars
 from keyedwm.testing.registry import registry
 
 _LINES = 10  # of progress, where stdout is no terminal
@@ -139,7 +140,7 @@ def native_connector(console: Console, *, is_avro: bool = False) -> list[Path]:
 
 def judge(flights: Flights, last: Step, ran: Run, out: Path, console: Console) -> int:
     """Compares, reports and gives the exit code."""
-    from keyedwm.cli.demo.picture import Drawing, draw, draw_rows
+    from examples.demo.picture import Drawing, draw, draw_rows
 
     began_s = time.perf_counter()
     exact_counts(flights)

@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import csv
 
-from keyedwm.core.errors import InputError, KeyedwmError
+from keyedwm.cli.demo import MissingError
+from keyedwm.core.errors import InputError
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
@@ -28,12 +29,6 @@ FEED_DELAY_MS = {"EWR": 0, "JFK": 6 * HOUR_MS, "LGA": 0}
 BEGIN_MS = 1_357_016_400_000  # 2013-01-01T05:00Z, New York's midnight
 DAYS = 365
 _COLUMNS = ("origin", "time_hour", "minute", "dep_delay", "carrier", "flight", "tailnum", "dest")
-
-
-class MissingError(KeyedwmError):
-    """A package that only the demo needs is not installed."""
-
-    advice = "pip install 'keyedwm[demo]'"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.cli.demo.as_avro import AvroTopic
-from keyedwm.cli.demo.flights import BEGIN_MS, DAY_MS, ORIGINS, Flights
+from examples.demo.as_avro import AvroTopic
+from examples.demo.flights import BEGIN_MS, DAY_MS, ORIGINS, Flights
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.kafka.requests.produce import Sender, new_producer

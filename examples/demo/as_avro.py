@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from keyedwm.cli.demo.flights import Flights
+from examples.demo.flights import Flights
 from keyedwm.core.schemas import SchemaKind
 from keyedwm.formats.avro_schema import parse_avro
 from keyedwm.registry.client import Registry

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from keyedwm.cli.demo.flights import HOUR_MS, ORIGINS, Flights
+from examples.demo.flights import HOUR_MS, ORIGINS, Flights
 
 COUNTS = pa.schema([("origin", pa.string()), ("hour_ms", pa.int64()), ("count", pa.int64())])
 
