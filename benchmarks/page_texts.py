@@ -22,8 +22,8 @@ outputs first. `make bench` runs all comparisons, `make bench ONLY=source` one. 
   and beside other load.
 - **Older**: comparisons with Spark without warming rounds, but for `latency-at-once` and `idle`, ran without
   `session_conf`. Each Python process loaded everything for itself, which costs our side some seconds of a whole run.
-- **CPU by part**: the rest of Java is planning, commits and the scheduler. Java starts processes to write a checkpoint
-  on a local disk ([how to avoid them](../how-to/speed.md)).
+- **CPU by part** (Java's compilers, collector and tasks, the rest of Java, Python, processes that Java starts) is in the
+  result files, `benchmarks/results`.
 
 All figures:
 
@@ -97,7 +97,7 @@ STATE_FLOOR = """
 |---|---:|
 | Python | 0.07 s |
 | Java's tasks | 0.05 s |
-| Spark, for every batch: the processes that write the checkpoint | 0.11 s |
+| Spark, for every batch: the processes that write the checkpoint ([avoid them](../../how-to/speed.md)) | 0.11 s |
 | Spark, for every batch: planning, scheduling and logs | 0.09 s |
 
 A [batch of 2,000 rows](#small-batch) takes as long: the open keys cost too little to show here

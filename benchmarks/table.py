@@ -109,7 +109,7 @@ def write(results: Path, docs: Path) -> None:
         of_family = [one for name, one in found.items() if name.startswith(family.names)]
         if of_family:
             (usual, _), *_ = Counter(_machine(one) for one in of_family).most_common(1)
-            sections = "\n".join(_section(one, usual) for one in of_family) + _cpu_parts(of_family)
+            sections = "\n".join(_section(one, usual) for one in of_family)
             pictures = [docs / "figures" / one for one in _PICTURE.findall(family.drawn)]
             added = family.drawn if all(one.exists() for one in pictures) else ""
             text = f"# {family.title}: figures\n\n{INTRODUCTION} Machine: {usual}.\n\n{sections}{added}"
@@ -175,19 +175,6 @@ def _middle(runs: Sequence[Mapping[str, float | None]], what: str) -> str:
     if not values:
         return "-"
     return f"{median(values):,.2f}" if what == "cpu_s" else thousands(median(values))
-
-
-def _cpu_parts(shown: Sequence[Mapping[str, Any]]) -> str:
-    """Where the CPU seconds of each side were spent, in one table for the results of a page that have looked."""
-    lines: list[str] = []
-    names: list[str] = []
-    for found in shown:
-        for side, of in found.get("cpu_parts", {}).items():
-            if list(of) != names:
-                names = list(of)
-                lines += ["", "| CPU s/M, median | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
-            lines.append(f"| {found['name']}: {side} | " + " | ".join(f"{of[name]:,.2f}" for name in names) + " |")
-    return "\n## CPU by part\n" + "\n".join(lines) + "\n" if lines else ""
 
 
 def _others(found: Mapping[str, Any]) -> str:
