@@ -22,8 +22,8 @@ outputs first. `make bench` runs all comparisons, `make bench ONLY=source` one. 
   and beside other load.
 - **Older**: comparisons with Spark without warming rounds, but for `latency-at-once` and `idle`, ran without
   `session_conf`. Each Python process loaded everything for itself, which costs our side some seconds of a whole run.
-- **CPU by part** (Java's compilers, collector and tasks, the rest of Java, Python, processes that Java starts) is in the
-  result files, `benchmarks/results`.
+- **CPU by part** (Java's compilers, collector and tasks, the rest of Java, Python, processes that Java starts) is in
+  the result files, `benchmarks/results`.
 
 All figures:
 
