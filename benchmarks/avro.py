@@ -40,8 +40,8 @@ def cpu_s(read: SourceOptions, some: pa.Array) -> float:
         count, None, some, None, np.arange(count), np.full(count, NOW_MS), np.zeros(count, np.int32), count
     )
     task = ChannelRange(channel=TopicPartition("t", 0), start=0, end=count, counts=Counts(), axes={})
-    names = set(read.chosen.fields)
-    columns = FieldColumns(read.chosen.fields, names)
+    names = set(read.selection.fields)
+    columns = FieldColumns(read.selection.fields, names)
     begun = time.process_time()
     run = policy_run(task, read, {"": None}, NOW_MS, {}, columns=names)
     observed = run.observe(records)

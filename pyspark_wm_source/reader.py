@@ -83,9 +83,9 @@ def arrow_schema(options: SourceOptions) -> pa.Schema:
         list(options.axes),
         headers=options.include_headers,
         control=options.emit_control,
-        columns=options.chosen.names,
+        columns=options.selection.names,
         rejected=options.gives_back,
-        fields=options.chosen.schema,
+        fields=options.selection.schema,
     )
 
 

@@ -82,7 +82,7 @@ def record_formats(settings: Mapping[str, str], topic: str | None) -> RecordForm
         if registry:
             raise OptionError(
                 f"option {PREFIX}{min(registry)[len(PREFIX) :]} has no effect without value.format: leave it out, or "
-                "add that"
+                "add value.format"
             )
         return None
     registers = boolean(REGISTER, registry.pop(REGISTER.lower(), "true"))
@@ -95,7 +95,7 @@ def _side(side: str, settings: Mapping[str, str], topic: str | None) -> SideForm
         for name in _OF_SIDE:
             if values[name] is not None:
                 raise OptionError(
-                    f"option {side}.{name} has no effect without {side}.format: leave it out, or add that"
+                    f"option {side}.{name} has no effect without {side}.format: leave it out, or add {side}.format"
                 )
         return None
     format_ = choice(f"{side}.format", values["format"], WriteFormat)

@@ -44,7 +44,7 @@ def warn_of_paths(options: SourceOptions) -> threading.Thread | None:
 
 
 def _ask(options: SourceOptions, formats: Sequence[ValueFormat], topics: Sequence[str]) -> None:
-    fields = decoded_fields(options.chosen.fields, options)
+    fields = decoded_fields(options.selection.fields, options)
     times = [axis.event_time for axis in options.axes.values()]
     for one in formats:
         if one.registry is None:

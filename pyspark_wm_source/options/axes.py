@@ -1,7 +1,8 @@
-"""The time axes: where each one's event time is, its watermark policy and its throttle, read from the options.
+"""The time axes, parsed from the options: place of the event time, watermark policy and throttle of each axis.
 
-Rule: an option that the chosen policy or throttle has no use for is refused, and one that it needs is asked for. With
-`watermarks` each axis has its own settings; what it does not say it takes from the options beside it.
+Rule: an option that the policy or throttle does not use is rejected with an error, and so is a missing one. With
+`watermarks` each axis has its own settings. A setting that an axis lacks has the value of the option beside
+`watermarks`.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class _ThrottleName(Enum):
     NONE = "none"
 
 
-# What each one takes, in the order of its arguments: option → default (None: it must be given).
+# The options of each policy and throttle, in the order of its arguments: option → default (None: required).
 _POLICIES: Mapping[_PolicyName, tuple[Callable[..., Policy], Mapping[str, str | None]]] = {
     _PolicyName.FIXED_LAG: (FixedLag, {"watermarkLag": "0 seconds"}),
     _PolicyName.LAG_AND_DELAY: (LagAndDelay, {"watermarkLag": "0 seconds", "watermarkDelay": None}),
@@ -81,7 +82,7 @@ _THROTTLES: Mapping[_ThrottleName, tuple[Callable[..., Throttle], Mapping[str, s
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimeAxis:
-    """One time axis of the source; `future`: which event times are too far ahead to move its watermark."""
+    """One time axis of the source. future: which event times are too far ahead to move its watermark."""
 
     config: AxisConfig
     event_time: EventTime
@@ -89,17 +90,20 @@ class TimeAxis:
 
     @property
     def settings(self) -> tuple[str | int, ...]:
-        """All that the state of a channel depends on; the default of maxEventTimeAhead stands in offsets by itself."""
+        """The settings that the state of a channel depends on. Offsets store the default of maxEventTimeAhead."""
         ahead = () if self.future is None or self.future.is_default else (self.future.ahead_ms,)
         return (repr(self.config), self.where.text, self.where.unit.value, *ahead)
 
     @property
     def where(self) -> EventTime:
-        """Where the event time is, as states know it: of earlier versions they were made from timestamps."""
+        """The place of the event time in the fingerprint of settings.
+
+        Earlier versions had timestamps for sink headers.
+        """
         return EventTime() if self.event_time.place is Place.SINK_HEADER else self.event_time
 
     def lenient(self) -> TimeAxis:
-        """Return the axis for a caller that needs the states alone: no event time fails."""
+        """Return the axis for a caller that needs only the states: no event time raises an error."""
         return self if self.future is None else replace(self, future=replace(self.future, on=OnFuture.IGNORE))
 
     @property
@@ -109,15 +113,15 @@ class TimeAxis:
 
 
 def ahead_of(axes: Mapping[str, TimeAxis]) -> dict[int, int]:
-    """Return how far event times may be ahead, by watermark key, as an offset has it."""
+    """Return how far event times may be ahead, in ms by watermark key, as an offset stores them."""
     return {axis.config.key: axis.future.ahead_ms for axis in axes.values() if axis.future is not None}
 
 
 def guards_of(axes: Mapping[str, TimeAxis], ahead_ms: Mapping[int, int]) -> dict[str, FutureTime]:
-    """Return the limits that hold in a batch, by the name of the axis.
+    """Return the limits of a batch by the name of the axis.
 
-    ahead_ms: watermark key → the limit that stands in the batch's offset. A batch that an earlier version planned has
-    none there, and was read without those that are the default now.
+    ahead_ms: watermark key → the limit in the batch's offset. An offset of an earlier version has no limits. Its batch
+    is read without the limits that are the default now.
     """
     if not ahead_ms:
         return {name: one.future for name, one in axes.items() if one.future is not None and not one.future.is_default}
@@ -130,14 +134,17 @@ def guards_of(axes: Mapping[str, TimeAxis], ahead_ms: Mapping[int, int]) -> dict
 
 
 def axes_of(options: Mapping[str, str]) -> dict[str, TimeAxis]:
-    """Read the axes (options in lower case): one without a name, or those of `watermarks` by name, in key order."""
+    """Parse the axes, in key order: the axes of `watermarks` by name, else one axis with an empty name.
+
+    options: by lower-case names.
+    """
     text = options.get("watermarks")
     if text is None:
         _refuse_needless(options, [options])
         return {"": _axis("", 0, options)}
     axes: dict[str, TimeAxis] = {}
     settings_of_all = []
-    for name, settings in _named(text).items():
+    for name, settings in _settings_by_axis(text).items():
         refuse_unknown(settings, ("key", *AXIS_OPTIONS), side=f"source's option watermarks, axis {name}")
         own = {option.lower(): str(value) for option, value in settings.items()}
         settings_of_all.append({**options, **own})
@@ -150,7 +157,7 @@ def axes_of(options: Mapping[str, str]) -> dict[str, TimeAxis]:
     return dict(sorted(axes.items(), key=lambda item: item[1].config.key))
 
 
-def _named(text: str) -> dict[str, dict[str, Any]]:
+def _settings_by_axis(text: str) -> dict[str, dict[str, Any]]:
     right = 'JSON such as {"created": {"key": 0, "eventTime": "json:$.created"}} is expected'
     try:
         parsed = parse_json(text, pairs=_distinct)
@@ -165,12 +172,12 @@ def _named(text: str) -> dict[str, dict[str, Any]]:
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Of two names that differ by case alone one would be lost: settings ignore case, and so do Spark's columns."""
+    """Return the pairs of a JSON object. Raises OptionError for names that differ only by case: options ignore case."""
     names = [name.lower() for name, _ in pairs]
     for name in names:
         if names.count(name) > 1:
             raise OptionError(
-                f"option watermarks: {name!r} stands twice in one object, in whatever case: leave one out"
+                f"option watermarks: an object has {name!r} twice (names ignore case): remove one of them"
             )
     return dict(pairs)
 
@@ -178,22 +185,22 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _key(name: str, settings: Mapping[str, Any]) -> int:
     key = next((value for option, value in settings.items() if option.lower() == "key"), None)
     if not isinstance(key, int) or isinstance(key, bool) or not MIN_KEY <= key <= MAX_KEY:
-        found = "no key" if key is None else f"key {key!r}"
+        value = "no key" if key is None else f"key {key!r}"
         raise OptionError(
-            f"option watermarks: axis {name} has {found}; a whole number from {MIN_KEY} to {MAX_KEY} is expected"
+            f"option watermarks: axis {name} has {value}; a whole number from {MIN_KEY} to {MAX_KEY} is expected"
         )
     return key
 
 
 def _axis(name: str, key: int, options: Mapping[str, str]) -> TimeAxis:
     throttle = _throttle(options)
-    build_throttle, throttle_takes = _THROTTLES[throttle]
+    build_throttle, throttle_defaults = _THROTTLES[throttle]
     unit = choice("eventTimeUnit", options.get("eventtimeunit", Unit.MILLISECONDS.value), Unit, UNIT_WORDS)
     return TimeAxis(
         config=AxisConfig(
             key=key,
             policy=_built_policy(options),
-            throttle=build_throttle(*_durations(options, "watermarkThrottle", throttle, throttle_takes)),
+            throttle=build_throttle(*_durations(options, "watermarkThrottle", throttle, throttle_defaults)),
         ),
         event_time=_event_time(name, options, unit),
         future=_future(options),
@@ -201,24 +208,29 @@ def _axis(name: str, key: int, options: Mapping[str, str]) -> TimeAxis:
 
 
 def _event_time(name: str, options: Mapping[str, str], unit: Unit) -> EventTime:
-    """Read where the event time is; a propagated one is by default where the sink has written it."""
-    said = event_time_of(options.get("eventtime", "timestamp"), unit)
+    """Parse the place of the event time. By default a propagated one is in the sink's header."""
+    event_time = event_time_of(options.get("eventtime", "timestamp"), unit)
     propagated = boolean("propagate", options.get("propagate", "false"))
     return (
-        EventTime.of_sink_header(axis_column(EVENT_TIME, name)) if propagated and "eventtime" not in options else said
+        EventTime.of_sink_header(axis_column(EVENT_TIME, name))
+        if propagated and "eventtime" not in options
+        else event_time
     )
 
 
 def _future(options: Mapping[str, str]) -> FutureTime | None:
-    """Read how far ahead event times may be; propagated watermarks come from upstream, which has judged them."""
-    said = options.get("maxeventtimeahead")
+    """Parse how far ahead event times may be.
+
+    Propagated watermarks have no limit here: upstream has applied its own.
+    """
+    limit = options.get("maxeventtimeahead")
     if boolean("propagate", options.get("propagate", "false")):
         return None
     on = choice("onFutureTime", options.get("onfuturetime", OnFuture.IGNORE.value), OnFuture)
-    if said is None:
+    if limit is None:
         return FutureTime(on=on, is_default=True)
-    if said.strip().lower() != NO_LIMIT:
-        return FutureTime(duration_ms("maxEventTimeAhead", said), on)
+    if limit.strip().lower() != NO_LIMIT:
+        return FutureTime(duration_ms("maxEventTimeAhead", limit), on)
     if "onfuturetime" in options:
         raise OptionError(f"option onFutureTime has no effect with maxEventTimeAhead={NO_LIMIT}: leave one of them out")
     return None
@@ -228,43 +240,43 @@ def _built_policy(options: Mapping[str, str]) -> Policy:
     policy = _policy(options)
     if policy is _PolicyName.CUSTOM:
         return CustomPolicy(options["watermarkpolicy"].strip())
-    build, takes = _POLICIES[policy]
-    return build(*_durations(options, "watermarkPolicy", policy, takes))
+    build, defaults = _POLICIES[policy]
+    return build(*_durations(options, "watermarkPolicy", policy, defaults))
 
 
 def _policy(options: Mapping[str, str]) -> _PolicyName:
-    said = options.get("watermarkpolicy", _PolicyName.FIXED_LAG.value)
-    return _PolicyName.CUSTOM if is_custom(said) else choice("watermarkPolicy", said, _PolicyName)
+    value = options.get("watermarkpolicy", _PolicyName.FIXED_LAG.value)
+    return _PolicyName.CUSTOM if is_custom(value) else choice("watermarkPolicy", value, _PolicyName)
 
 
 def _throttle(options: Mapping[str, str]) -> _ThrottleName:
     return choice("watermarkThrottle", options.get("watermarkthrottle", _ThrottleName.BATCH.value), _ThrottleName)
 
 
-def _durations(options: Mapping[str, str], by: str, chosen: Enum, takes: Mapping[str, str | None]) -> list[int]:
-    found = []
-    for name, default in takes.items():
+def _durations(options: Mapping[str, str], by: str, setting: Enum, defaults: Mapping[str, str | None]) -> list[int]:
+    durations_ms = []
+    for name, default in defaults.items():
         value = options.get(name.lower(), default)
         if value is None:
             raise OptionError(
-                f"option {name} is missing: {by}={chosen.value} needs it, a duration such as '10 seconds'"
+                f"option {name} is missing: {by}={setting.value} needs it, a duration such as '10 seconds'"
             )
-        found.append(duration_ms(name, value))
-    return found
+        durations_ms.append(duration_ms(name, value))
+    return durations_ms
 
 
 def _refuse_needless(own: Mapping[str, str], axes: Sequence[Mapping[str, str]]) -> None:
-    """Refuse an option of `own` that no axis has a use for; axes: the settings of each."""
+    """Raise OptionError for an option of `own` that no axis uses. axes: the settings of each axis."""
     _refuse_needless_by("watermarkPolicy", own, [_policy(axis) for axis in axes], _POLICIES)
     _refuse_needless_by("watermarkThrottle", own, [_throttle(axis) for axis in axes], _THROTTLES)
 
 
 def _refuse_needless_by(
-    by: str, own: Mapping[str, str], chosen: Sequence[Enum], all_take: Mapping[Any, tuple[Any, Mapping[str, Any]]]
+    by: str, own: Mapping[str, str], values: Sequence[Enum], kinds: Mapping[Any, tuple[Any, Mapping[str, Any]]]
 ) -> None:
-    of_use = {option for one in chosen for option in all_take[one][1]}
-    for name in sorted({option for _, takes in all_take.values() for option in takes} - of_use):
+    used_options = {option for one in values for option in kinds[one][1]}
+    for name in sorted({option for _, defaults in kinds.values() for option in defaults} - used_options):
         if name.lower() in own:
-            found = " and ".join(sorted({str(one.value) for one in chosen}))
-            users = " or ".join(str(other.value) for other, (_, takes) in all_take.items() if name in takes)
-            raise OptionError(f"option {name} has no effect with {by}={found}: leave it out, or choose {users}")
+            value_text = " and ".join(sorted({str(one.value) for one in values}))
+            users = " or ".join(str(other.value) for other, (_, defaults) in kinds.items() if name in defaults)
+            raise OptionError(f"option {name} has no effect with {by}={value_text}: leave it out, or choose {users}")

@@ -1,7 +1,7 @@
-"""A watermark policy of the user's own, `watermarkPolicy=module:factory`.
+"""A user-defined watermark policy, `watermarkPolicy=module:factory`.
 
-Rule: only the name travels, and every process makes the policy from it. Whatever the user's code gives is checked here,
-so that nothing else has to expect it; what it raises is named with its type.
+Rule: only the name is pickled, and every process builds the policy from its name. This module checks each value that
+the user's code returns, so that no caller has to. An error names the type of the user's exception.
 """
 
 from __future__ import annotations
@@ -24,62 +24,64 @@ _RUN_PARTS = ("observe", "current", "snapshot")
 
 
 def is_custom(text: str) -> bool:
-    """Whether the option names a function; no policy of our own has a colon."""
+    """Whether the option names a function: no built-in policy has a colon."""
     return ":" in text
 
 
 @dataclass(frozen=True, slots=True)
 class CustomPolicy:
-    """The policy that the function `name` makes; see `keyedwm.core.policy.Policy`."""
+    """The policy that the function `name` returns, a `keyedwm.core.policy.Policy`."""
 
     name: str
 
     def __post_init__(self) -> None:
-        _made(self.name)
+        _policy_of(self.name)
 
     @property
     def event_lag_ms(self) -> int | None:
         """How far the watermark trails an event the moment it is observed; None if events do not move it."""
-        lag_ms = _made(self.name).event_lag_ms
+        lag_ms = _policy_of(self.name).event_lag_ms
         if lag_ms is not None and not (_is_whole(lag_ms) and lag_ms >= 0):
             raise OptionError(f"option {_OPTION}: {self.name} has event_lag_ms {lag_ms!r}; None or 0 or more is right")
         return lag_ms
 
     def build(self, resume_from: Sequence[int] | None = None) -> PolicyRun:
-        """The policy at its start, or going on from a snapshot."""
+        """Return the policy in its first state, or in the state of a snapshot."""
         state = None if resume_from is None else tuple(resume_from)
-        run = self.answer_of(f"build({state})", lambda: _made(self.name).build(state))
+        run = self.answer_of(f"build({state})", lambda: _policy_of(self.name).build(state))
         for part in _RUN_PARTS:
             if not callable(getattr(run, part, None)):
                 raise OptionError(f"option {_OPTION}: {self.name}.build() gave {run!r}, which has no {part}()")
         return _CustomRun(self, run)
 
     def concatenate(self, first: Sequence[int], then: Sequence[int]) -> tuple[int, ...]:
-        """The state after a range of rows and the one behind it, each run on its own."""
+        """Return the state after two ranges of rows, from the state after each range run alone."""
         return self.state(
-            self.answer_of("concatenate()", lambda: _made(self.name).concatenate(tuple(first), tuple(then)))
+            self.answer_of("concatenate()", lambda: _policy_of(self.name).concatenate(tuple(first), tuple(then)))
         )
 
-    def state(self, found: object) -> tuple[int, ...]:
-        """Check a state that the user's code gave."""
-        if isinstance(found, tuple) and all(map(_is_whole, found)):
-            return found
+    def state(self, value: object) -> tuple[int, ...]:
+        """Return a state of the user's code. Raises InputError unless it is a tuple of whole numbers."""
+        if isinstance(value, tuple) and all(map(_is_whole, value)):
+            return value
         raise InputError(
-            f"option {_OPTION}: {self.name} gave the state {found!r}; a tuple of whole numbers of 64 bits is right"
+            f"option {_OPTION}: {self.name} gave the state {value!r}; a tuple of whole numbers of 64 bits is right"
         )
 
-    def answer_of(self, what: str, call: Callable[[], T]) -> T:
-        """Call the user's code."""
+    def answer_of(self, call_text: str, call: Callable[[], T]) -> T:
+        """Call the user's code. Raises InputError for any exception of it. call_text: the call in the message."""
         try:
             return call()
         except KeyedwmError:
             raise
         except (Exception, SystemExit) as error:
-            raise InputError(f"option {_OPTION}: {self.name}: {what} raised {type(error).__name__}: {error}") from error
+            raise InputError(
+                f"option {_OPTION}: {self.name}: {call_text} raised {type(error).__name__}: {error}"
+            ) from error
 
 
 class _CustomRun:
-    """The user's policy with its state."""
+    """The user's policy and its state."""
 
     def __init__(self, policy: CustomPolicy, run: PolicyRun) -> None:
         self._policy, self._run = policy, run
@@ -107,7 +109,7 @@ def _is_whole(value: object) -> bool:
 
 
 @cache
-def _made(name: str) -> Policy:
+def _policy_of(name: str) -> Policy:
     factory = find(_OPTION, name)
     try:
         policy: Policy = factory()

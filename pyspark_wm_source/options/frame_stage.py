@@ -1,4 +1,4 @@
-"""Stage one of `aggregate` inside the reading tasks: records become partials of frames; see `stage`."""
+"""Stage one of `aggregate` inside the reading tasks: it turns records into partials of frames (`stage`)."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ _TIME_FIELD = pa.field(TIME, pa.int64())
 
 
 def plan_readers(
-    by: Mapping[str, str], aggregates: Iterable[AggregateSpec], columns: pa.Schema, chosen: Mapping[str, Field]
+    by: Mapping[str, str], aggregates: Iterable[AggregateSpec], columns: pa.Schema, selected_fields: Mapping[str, Field]
 ) -> dict[str, FieldReader]:
     """Return the readers of a plan's input columns.
 
-    by: result column → field. columns: those of the source. chosen: of them those that are fields themselves.
+    by: result column → field. columns: the source's columns. selected_fields: those of the option `columns`.
     """
     fields = {name: Field(name.removeprefix(HIDDEN_PREFIX)) for name in HIDDEN_ORDER}
-    fields |= {name: field_of("by", text, columns.names, chosen) for name, text in by.items()}
+    fields |= {name: field_of("by", text, columns.names, selected_fields) for name, text in by.items()}
     for text in [name for spec in aggregates for name in spec.inputs(())]:
-        field = field_of("aggregates", text, columns.names, chosen)
+        field = field_of("aggregates", text, columns.names, selected_fields)
         if fields.setdefault(text, field) != field:
             raise OptionError(
                 f"option by: a result column cannot be called {text!r}, which is a column of the source that the "
@@ -50,7 +50,7 @@ def plan_readers(
 
 
 def plan_schema(readers: Mapping[str, FieldReader]) -> pa.Schema:
-    """Of the rows that become partials: the fields, and the event time in ms."""
+    """Return the schema of the rows that become partials: the fields, and the event time in ms."""
     return pa.schema([*(pa.field(name, reader.type) for name, reader in readers.items()), _TIME_FIELD])
 
 
@@ -102,10 +102,10 @@ class FrameSpec(StageSpec):
 
     def stage(self, source: SourceColumns) -> FrameStage:
         """Return the plan that the tasks run; see `StageSpec`."""
-        if source.chosen is not None and not source.fields:
+        if source.selected is not None and not source.fields:
             raise OptionError(
                 "option columns has no effect on windows over a source that is not loaded, which reads the fields of "
-                "by and aggregates: leave it out"
+                "by and aggregates: remove the option"
             )
         axis_of(source, self.axis)
         readers = plan_readers(self.by, self.aggregates.values(), source.every, source.fields)
@@ -114,25 +114,28 @@ class FrameSpec(StageSpec):
             aggregates=tuple(self.aggregates.items()), time=TIME, order=HIDDEN_ORDER, late_rule=self.late_rule,
             key_watermark=self.key_watermark,
         ).trimmed()  # fmt: skip
-        used = {name: readers[name] for name in plan.columns if name != TIME}
-        names = {reader.field.column for reader in used.values()}
+        used_readers = {name: readers[name] for name in plan.columns if name != TIME}
+        names = {reader.field.column for reader in used_readers.values()}
         return FrameStage(
             columns=pa.schema([field for field in source.every if field.name in names]),
-            shipped=replace(plan, schema=plan_schema(used)),
+            shipped=replace(plan, schema=plan_schema(used_readers)),
             buckets=self.buckets,
-            readers=tuple(used.values()),
+            readers=tuple(used_readers.values()),
             axis=self.axis,
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class FrameStage(Stage):
-    """Partials of frames. readers: of the plan's columns; axis: of its event times."""
+    """The stage that turns records into partials of frames.
+
+    readers: read the plan's columns. axis: the time axis of the plan's event times.
+    """
 
     axis: str
 
     def rows(self, events: Events, builder: RowBuilder) -> pa.RecordBatch:
-        """Return the columns of the plan, the event time in ms behind them."""
+        """Return the columns of the plan, then the event time in ms."""
         rows = builder.events(events)
         ms, valid = events.event_ms[self.axis]
         time = pa.array(ms, mask=None if valid is None else ~valid)
@@ -159,13 +162,13 @@ def _key_watermark(description: Any, text: str) -> PerKey | None:
         return None
     names = {one.name for one in fields(PerKey)}
     if not isinstance(description, dict) or set(description) != names:
-        raise wrong(STAGE, text, f"key_watermark with {', '.join(sorted(names))} and nothing else is expected")
+        raise wrong(STAGE, text, f"key_watermark with exactly the fields {', '.join(sorted(names))} is expected")
     by = None if description["by"] is None else tuple(description["by"])
     return PerKey(**{**description, "by": by, "partitions": choice(STAGE, description["partitions"], Partitions)})
 
 
 def _window(description: Mapping[str, Any]) -> FrameWindow | SessionWindow:
-    """The session, or the windows of a single frame."""
+    """Return the session, or the window of a single frame."""
     if "gap_ms" in description:
         return SessionWindow(description["gap_ms"], choice(STAGE, description["touching"], Touching))
     if "zone" not in description:
@@ -175,7 +178,7 @@ def _window(description: Mapping[str, Any]) -> FrameWindow | SessionWindow:
     )
     if window.rules_digest != description["rules"]:
         raise OptionError(
-            f"option {STAGE}: the time zone {description['zone']!r} has other rules on this machine than where the "
-            "plan was made: install the same tzdata on driver and workers, or load() the source"
+            f"option {STAGE}: the rules of the time zone {description['zone']!r} differ between this machine and the "
+            "driver: install the same tzdata on driver and workers, or load() the source"
         )
     return window

@@ -1,4 +1,4 @@
-"""Messages that an operator keeps, divided by bucket inside the reading tasks; see `stage`."""
+"""The stage of a store: reading tasks divide its messages by bucket (`stage`)."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class MessageSpec(StageSpec):
     """The stage of a store in the reading tasks.
 
-    fields: a message's column → field of the source. by: the columns by which messages are spread. axis: the time axis.
-    number: of the operator's input.
+    fields: a message's column → field of the source. by: the columns whose hash selects the bucket. axis: the time
+    axis. number: of the operator's input.
     """
 
     kind = "messages"
@@ -57,7 +57,9 @@ class MessageSpec(StageSpec):
                 raise wrong(STAGE, name, "a field for this column is expected")
         read = {name: field_of(STAGE, text, source.every.names, source.fields) for name, text in self.fields.items()}
         if read[time] != Field(time):
-            raise wrong(STAGE, self.fields[time], f"the column {time!r} as it is has a message's event time")
+            raise wrong(
+                STAGE, self.fields[time], f"the column {time!r} itself is expected, which has a message's event time"
+            )
         readers = {name: FieldReader(field, source.every) for name, field in read.items()}
         columns = {field.column for field in read.values()}
         return MessageStage(
@@ -71,7 +73,7 @@ class MessageSpec(StageSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class MessageStage(Stage):
-    """Whole messages. readers: of their columns."""
+    """The stage that returns whole messages. readers: read their columns."""
 
     def rows(self, events: Events, builder: RowBuilder) -> pa.RecordBatch:
         """Return the messages."""
@@ -82,5 +84,5 @@ class MessageStage(Stage):
 
 
 def message_schema(readers: Mapping[str, FieldReader]) -> pa.Schema:
-    """Return the columns of messages, which can all be null."""
+    """Return the columns of messages. Each column is nullable."""
     return pa.schema([nullable(pa.field(name, reader.type)) for name, reader in readers.items()])

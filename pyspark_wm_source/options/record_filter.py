@@ -1,8 +1,8 @@
-"""The option where: which records become rows, decided in the reading tasks.
+"""The option `where`: reading tasks drop records that do not meet a condition.
 
-Rule: a condition as operators take them, over all columns of the source, the fields that `columns` names, and fields
-written where they are needed (`json:$.kind = 'bid'`). It decides about rows alone: watermarks, idleness and committed
-states are those of all records, as with a filter behind the source.
+Rule: the condition can name all columns of the source, fields of the option `columns`, and fields by their place
+(`json:$.kind = 'bid'`). It filters rows only. Watermarks, idleness and committed states depend on all records, as with
+a filter after the source.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _STAYING = re.compile(rf"\b({CONTROL}|{REJECTED})\b", re.IGNORECASE)
 _ADVICE = Advice(
     cast="values of one type are expected: json:$.a is a text, also of true and false, json:$.a::bigint and ::double "
     "are numbers, and times compare with TIMESTAMP '2026-01-31T12:00:00Z'",
-    wider="compare as ::double, or put before an AND what leaves such records out",
+    wider="compare as ::double, or add a condition and AND before it that drops such records",
     compute="filter the rows behind the source by it; types are written as json:$.a::bigint",
     path="fields are json:$.NAME, json:$['a-b'] and key:$.NAME, with ::bigint or ::double for numbers",
     name_advice="; a field of the value is json:$.NAME, avro:$.NAME or proto:$.NAME, with ::bigint for a number; "
@@ -49,7 +49,7 @@ _ADVICE = Advice(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecordFilter:
-    """columns: that the condition needs. fields: of them those that are read out of keys and values."""
+    """One filter of records. columns: the columns of the condition. fields: those of them in keys and values."""
 
     condition: Condition
     columns: pa.Schema
@@ -57,23 +57,23 @@ class RecordFilter:
 
     @property
     def decoded(self) -> set[str]:
-        """The source's own columns that must be decoded for it."""
+        """The source's own columns that the condition needs decoded."""
         return {self.fields[name].column if name in self.fields else name for name in self.columns.names}
 
 
-def record_filters(text: str, columns: pa.Schema, chosen: Mapping[str, Field]) -> tuple[RecordFilter, ...]:
-    """Read the option: filters of which each is asked about the records that those before it keep.
+def record_filters(text: str, columns: pa.Schema, selected_fields: Mapping[str, Field]) -> tuple[RecordFilter, ...]:
+    """Parse the option into filters. Each filter reads the records that the filters before it keep.
 
-    columns: those of the source's event rows, with those that `columns` reads out of records. chosen: where these lie.
-    Comparisons that AND joins before the first value out of JSON are the first filter: JSON is scanned where it holds.
-    Raises OptionError in one sentence.
+    columns: the source's event columns and the fields of the option `columns`. selected_fields: places of these fields.
+    The first filter has the ANDed comparisons before the first field of JSON. So JSON is scanned only in records that
+    pass the first filter. Raises OptionError.
     """
     if not text.strip():
         raise OptionError(f"option {WHERE}: it is empty; a condition such as json:$.amount::double > 100 is expected")
-    written, fields = _written(text, columns.names, chosen)
+    condition_text, fields = _with_quoted_fields(text, columns.names, selected_fields)
     every = pa.schema([*(field for field in columns if field.name not in fields), *field_schema(fields)])
     try:
-        condition = Condition.parse(written, ("", every), of=f"option {WHERE}", advice=_ADVICE)
+        condition = Condition.parse(condition_text, ("", every), of=f"option {WHERE}", advice=_ADVICE)
     except OptionError as error:
         raise OptionError(_as_written(error.message, fields)) from error
     scanned = {name for name, field in fields.items() if field.path}
@@ -81,28 +81,34 @@ def record_filters(text: str, columns: pa.Schema, chosen: Mapping[str, Field]) -
     return tuple(_filter(part, every, fields) for part in parts)
 
 
-def _written(text: str, names: Sequence[str], chosen: Mapping[str, Field]) -> tuple[str, dict[str, Field]]:
-    """The text with fields as names in backticks, and where they lie."""
-    fields = dict(chosen)
+def _with_quoted_fields(
+    text: str, names: Sequence[str], selected_fields: Mapping[str, Field]
+) -> tuple[str, dict[str, Field]]:
+    """Return the text with each field's place as a name in backticks, and the places by name."""
+    fields = dict(selected_fields)
 
-    def column(found: re.Match[str]) -> str:
-        place = found["field"]
-        if place is None or place in chosen:
-            return found[0]
+    def column(match: re.Match[str]) -> str:
+        place = match["field"]
+        if place is None or place in selected_fields:
+            return match[0]
         fields[place] = field_of(WHERE, place, names)
         return _quoted(place)
 
-    written = _FIELD.sub(column, text)
-    staying = _STAYING.search(_QUOTED.sub("", written))
+    condition_text = _FIELD.sub(column, text)
+    staying = _STAYING.search(_QUOTED.sub("", condition_text))
     if staying:
         is_control = staying[1].lower() == CONTROL
-        why = "control rows always stay" if is_control else "rejected records stay unless the rest is false of them"
-        raise OptionError(f"option {WHERE}: {text!r} names {staying[1]!r}: {why}, leave it out")
-    return written, fields
+        why = (
+            "control rows are never dropped"
+            if is_control
+            else "rejected records stay unless other columns make it false"
+        )
+        raise OptionError(f"option {WHERE}: {text!r} names {staying[1]!r}: {why}; remove the column")
+    return condition_text, fields
 
 
 def _as_written(sentence: str, fields: Iterable[str]) -> str:
-    """A sentence about the condition, with fields as the user writes them."""
+    """Return a sentence about the condition, with fields as the user writes them."""
     for place in fields:
         sentence = sentence.replace(_quoted(place), place)
     return sentence
@@ -113,9 +119,9 @@ def _quoted(place: str) -> str:
 
 
 def _filter(condition: Condition, every: pa.Schema, fields: Mapping[str, Field]) -> RecordFilter:
-    (used,) = condition.columns
+    (column_names,) = condition.columns
     return RecordFilter(
         condition=condition,
-        columns=pa.schema([every.field(name) for name in used]),
-        fields={name: field for name, field in fields.items() if name in used},
+        columns=pa.schema([every.field(name) for name in column_names]),
+        fields={name: field for name, field in fields.items() if name in column_names},
     )

@@ -1,4 +1,4 @@
-"""A side of a join that is divided by bucket inside the reading tasks; see `stage`."""
+"""The stage of a join's side: reading tasks divide its rows by bucket (`stage`)."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 class SideSpec(StageSpec):
     """The stage of one side of a join in the reading tasks.
 
-    name, number: of the side. columns: what its rows hold beside event times. on: the keys among them. axes: the time
-    axes as the source calls them, in the side's order.
+    name, number: of the side. columns: the columns of its rows, without event times. on: the keys among them. axes: the
+    source's names of the time axes, in the side's order.
     """
 
     kind = "join"
@@ -64,13 +64,14 @@ class SideSpec(StageSpec):
         """Return the step of the reading tasks; see `StageSpec`."""
         axes = tuple(Axis(name or self.name, axis_of(source, name).config.key) for name in self.axes)
         times = [axis_column(EVENT_TIME, name) for name in self.axes]
-        known = source.every if source.chosen is None else source.chosen
+        available = source.every if source.selected is None else source.selected
+
         for name in (*self.columns, *times):
-            if name not in known.names:
-                raise wrong(STAGE, name, f"a column of the source is expected: {', '.join(known.names)}")
-        payload = pa.schema([known.field(name) for name in self.columns])
+            if name not in available.names:
+                raise wrong(STAGE, name, f"a column of the source is expected: {', '.join(available.names)}")
+        payload = pa.schema([available.field(name) for name in self.columns])
         return SideStage(
-            columns=pa.schema([*payload, *(known.field(name) for name in times)]),
+            columns=pa.schema([*payload, *(available.field(name) for name in times)]),
             shipped=JoinInputSpec(self.name, payload, self.on, axes).shipped,
             buckets=self.buckets,
             number=self.number,
@@ -79,12 +80,12 @@ class SideSpec(StageSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class SideStage(Stage):
-    """Whole rows of a side. columns: the side's, and behind them the event times as the source has them."""
+    """The stage that returns whole rows of a side. columns: the side's, then the source's columns of event times."""
 
     shipped: ExchangeSide
 
     def rows(self, events: Events, builder: RowBuilder) -> pa.RecordBatch:
-        """Return the side's columns and event times in ms; a time that no timestamp can hold is null, as in rows."""
+        """Return the side's columns, then event times in ms. A time outside the range of timestamps is null."""
         rows = builder.events(events)
         first = len(self.columns) - len(self.shipped.times)
         times = [pc.divide(time.cast(pa.int64()), US_PER_MS) for time in rows.columns[first:]]

@@ -1,6 +1,6 @@
 """The source's options, checked once at load (docs/design/rules.md).
 
-Rule: an option that exists here is honoured or refused; none is ignored in silence.
+Rule: each option has its effect or is rejected with an error. No option is ignored silently.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from keyedwm.kafka.client.values import Isolation
 from keyedwm.registry.options import INSTEAD as REGISTRY_INSTEAD
 from keyedwm.registry.options import OPTIONS as REGISTRY_OPTIONS
 from pyspark_wm_source.options.axes import AXIS_OPTIONS, NO_LIMIT, TimeAxis, axes_of
-from pyspark_wm_source.options.chosen_columns import ChosenColumns, chosen_columns
+from pyspark_wm_source.options.selected_columns import SelectedColumns, selected_columns
 from pyspark_wm_source.options.start_offsets import (
     EARLIEST,
     ENDING,
@@ -54,7 +54,7 @@ LOG = logging.getLogger("keyedwm.source")
 # Options of Spark's own Kafka source that have no effect here: requests are retried by time, not by count.
 _NO_EFFECT = ("fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "kafkaConsumer.pollTimeoutMs")
 _SPARK = ("checkpointLocation", "queryName")
-_OURS = (
+_OPTIONS = (
     "subscribe", "subscribePattern", "assign", "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp",
     "startingOffsetsByTimestampStrategy", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
     "minPartitions", "maxRecordsPerPartition", "continueFrom",
@@ -64,14 +64,14 @@ _OURS = (
     "guarantee", "columns", "where", *FORMAT_OPTIONS, *REGISTRY_OPTIONS,
     "propagate", "propagateFrom", "controlSecret", "stateSecret", "stage", "testClock",
 )  # fmt: skip
-# Those of a stream that a user sets: `stage` is written by operators, `testClock` by the tests of pipelines.
-STREAM_OPTIONS = tuple(name for name in _OURS if name not in {"stage", "testClock"} and ".ssl." not in name)
-# Propagated streams take watermarks, idleness and cuts from upstream, so these cannot be set.
+# Options of streams for users. Operators set `stage`, and tests of pipelines set `testClock`.
+STREAM_OPTIONS = tuple(name for name in _OPTIONS if name not in {"stage", "testClock"} and ".ssl." not in name)
+# A propagated stream has the watermarks, idleness and ranges of its upstream query, so users cannot set these options.
 _NOT_PROPAGATED = (
     *(name for name in AXIS_OPTIONS if not name.startswith("eventTime")), "onFutureWatermark", "idleTimeout",
     "minPartitions", "maxRecordsPerPartition",
 )  # fmt: skip
-# What else means the same: of our sink, and of Spark.
+# Names of the same things in our sink and in Spark → our name.
 _INSTEAD = {
     "topic": "subscribe",
     "topics": "subscribe",
@@ -79,7 +79,7 @@ _INSTEAD = {
     "withwatermark": "watermarkLag",
     "eventtimeformat": "eventTimeUnit",
     **REGISTRY_INSTEAD,
-    # Spark's own state reader is needed, which a source in Python has not got.
+    # A source in Python cannot read Spark's state; these calls use Spark's own state reader.
     "checkpoint": "keyedwm.spark.held_windows(spark, CHECKPOINT)",
     "windows": "keyedwm.spark.held_windows(spark, CHECKPOINT, NAME)",
     "messages": "keyedwm.spark.held_messages(spark, CHECKPOINT, NAME)",
@@ -97,7 +97,7 @@ _FINGERPRINT_DIGITS = 16
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceOptions:
-    """Everything that the user decided. Times in ms; None for a timeout or a limit that is off."""
+    """The parsed options. Times are in ms. None turns a timeout or a limit off."""
 
     client: ClientConfig
     topics: Topics
@@ -118,7 +118,7 @@ class SourceOptions:
     group_id: str | None
     emit_control: bool
     barriers: bool
-    chosen: ChosenColumns
+    selection: SelectedColumns
     where: tuple[RecordFilter, ...]
     formats: Formats
     guarantee: Guarantee
@@ -133,41 +133,47 @@ class SourceOptions:
 
     @property
     def settings(self) -> str:
-        """A fingerprint of all that a channel's state depends on: a state made with other settings is refused."""
+        """A fingerprint of the options that channel states depend on. A state with another one is rejected."""
         axes = [(name, *axis.settings) for name, axis in sorted(self.axes.items())]
-        # A record that one axis cannot read moves no other one either: of a single axis nothing depends on that.
+        # With reject and several axes, a record without a time on one axis moves no axis at all..
         rejects = (OnBadTime.REJECT.value,) if self.on_bad is OnBadTime.REJECT and len(self.axes) > 1 else ()
-        said = repr((axes, self.propagate, self.guarantee.value, *rejects))
-        return hashlib.sha256(said.encode()).hexdigest()[:_FINGERPRINT_DIGITS]
+        settings = repr((axes, self.propagate, self.guarantee.value, *rejects))
+        return hashlib.sha256(settings.encode()).hexdigest()[:_FINGERPRINT_DIGITS]
 
-    def state_key(self, shown: str) -> bytes:
-        """Return the key of committed states. shown: the offset's part of it, in hex, which Spark's progress shows."""
-        part = bytes.fromhex(shown)
-        return part if self.state_secret is None else hmac.digest(self.state_secret, part, "sha256")
+    def state_key(self, key_part: str) -> bytes:
+        """Return the key that signs committed states.
+
+        key_part: the offset's part of it, in hex, which is not secret.
+        """
+        key_bytes = bytes.fromhex(key_part)
+        return key_bytes if self.state_secret is None else hmac.digest(self.state_secret, key_bytes, "sha256")
 
     @property
     def every_column(self) -> pa.Schema:
-        """All columns of an event's row, chosen or not."""
-        return self.chosen.every(tuple(self.axes), headers=self.include_headers)
+        """All columns of an event's row, selected or not."""
+        return self.selection.every(tuple(self.axes), headers=self.include_headers)
 
     @property
     def gives_back(self) -> bool:
-        """Whether records that cannot be read come back in the column `rejected`."""
+        """Whether the column `rejected` returns records that cannot be read."""
         return self.on_bad is OnBadTime.REJECT or self.formats.gives_back
 
     @property
     def aligned(self) -> bool:
-        """Whether a batch must hold whole snapshots of the query upstream."""
+        """Whether a batch must contain whole snapshots of the upstream query."""
         return self.propagate and self.guarantee is Guarantee.EXACTLY_ONCE
 
     def for_stream(self) -> SourceOptions:
-        """Refuse what only a batch read takes."""
+        """Return the options for a stream. Raises OptionError for an option of batch reads only."""
         if self.end.option_name is not None:
             raise OptionError(f"option {self.end.option_name} is for batch reads, a stream has no end: leave it out")
         return self
 
     def for_batch(self) -> SourceOptions:
-        """Refuse what only a stream takes; a batch read has no control rows."""
+        """Return the options for a batch read, without control rows.
+
+        Raises OptionError for an option of streams only.
+        """
         if any(axis.future is not None and not axis.future.is_default for axis in self.axes.values()):
             raise OptionError("option maxEventTimeAhead is for streams, a batch read has no watermarks: leave it out")
         if self.on_future_watermark is not OnFutureWatermark.KEEP:
@@ -182,7 +188,7 @@ class SourceOptions:
                 "not for batch reads"
             )
         if self.continue_from is not None:
-            raise OptionError("option continueFrom is for streams, a batch read goes on from nothing: leave it out")
+            raise OptionError("option continueFrom is for streams, a batch read has no earlier run: leave it out")
         for name, limit in (("maxOffsetsPerTrigger", self.max_offsets), ("minOffsetsPerTrigger", self.min_offsets)):
             if limit is not None:
                 LOG.warning("option %s has no effect on a batch read", name)
@@ -190,10 +196,10 @@ class SourceOptions:
 
     @staticmethod
     def parse(options: Mapping[str, str]) -> SourceOptions:
-        """Check every option; raises OptionError with one sentence about the first that is wrong."""
+        """Parse and check every option. Raises OptionError about the first wrong option."""
         settings = {name.lower(): value for name, value in options.items()}
         refuse_unknown(
-            options, (*_OURS, *_NO_EFFECT, *_SPARK, *_BATCH_ONLY), side="source", kafka=KNOWN, instead=_INSTEAD
+            options, (*_OPTIONS, *_NO_EFFECT, *_SPARK, *_BATCH_ONLY), side="source", kafka=KNOWN, instead=_INSTEAD
         )
         topics = topics_of(settings)
         smallest, largest = _count(settings, "minOffsetsPerTrigger"), _count(settings, "maxOffsetsPerTrigger")
@@ -213,7 +219,7 @@ class SourceOptions:
         formats = formats_of(settings)
         rejected = on_bad is OnBadTime.REJECT or formats.gives_back
         rows = row_schema(tuple(axes), headers=headers, control=emit_control, rejected=rejected)
-        chosen = chosen_columns(settings.get("columns"), rows.names)
+        selection = selected_columns(settings.get("columns"), rows.names)
         return SourceOptions(
             client=client,
             topics=topics,
@@ -232,11 +238,12 @@ class SourceOptions:
             include_headers=headers,
             group_prefix=settings.get("groupidprefix", DEFAULT_GROUP_PREFIX),
             group_id=kafka.get("group.id"),
-            # An operator's first step ships control rows besides the columns that are chosen for events.
-            emit_control=emit_control and ("stage" in settings or chosen.names is None or CONTROL in chosen.names),
+            # An operator's first step ships control rows too, whichever columns are selected for events.
+            emit_control=emit_control
+            and ("stage" in settings or selection.names is None or CONTROL in selection.names),
             barriers=boolean("barriers", settings.get("barriers", "true")),
-            chosen=chosen,
-            where=_where(settings, chosen.every(tuple(axes), headers=headers), chosen),
+            selection=selection,
+            where=_where(settings, selection.every(tuple(axes), headers=headers), selection),
             formats=formats,
             guarantee=guarantee,
             propagate=propagate,
@@ -244,13 +251,13 @@ class SourceOptions:
             state_secret=secret_of("stateSecret", settings["statesecret"]) if "statesecret" in settings else None,
             continue_from=_continue_from(settings),
             on_future_watermark=_on_future_watermark(settings, axes),
-            stage=_stage(settings, axes, chosen, headers=headers),
+            stage=_stage(settings, axes, selection, headers=headers),
             test_clock=settings.get("testclock"),
         ).checked()
 
     def checked(self) -> SourceOptions:
-        """Reject fields and event times that the formats of values and keys do not have."""
-        check_places(self.formats, "columns", self.chosen.fields.values())
+        """Return the options. Raises OptionError for fields and event times that no format of keys or values has."""
+        check_places(self.formats, "columns", self.selection.fields.values())
         check_places(self.formats, "eventTime", [axis.event_time for axis in self.axes.values()])
         check_places(self.formats, "where", [field for one in self.where for field in one.fields.values()])
         if self.stage is not None:
@@ -259,11 +266,14 @@ class SourceOptions:
 
 
 def _propagated(settings: Mapping[str, str], client: ClientConfig, guarantee: Guarantee) -> ClientConfig:
-    """Refuse options that contradict `propagate`; what is read is committed unless the user says otherwise."""
+    """Return the client's options with `propagate=true`: by default it reads committed records only.
+
+    Raises OptionError for options that contradict `propagate`.
+    """
     for name in _NOT_PROPAGATED:
         if name.lower() in settings or f'"{name.lower()}"' in settings.get("watermarks", "").lower():
             raise OptionError(
-                f"option {name} has no effect with propagate=true: leave it out, the topic brings its own"
+                f"option {name} has no effect with propagate=true, which reads watermarks from the topic: leave it out"
             )
     if "kafka.isolation.level" not in settings:
         return replace(client, isolation=Isolation.READ_COMMITTED)
@@ -277,7 +287,9 @@ def _propagated(settings: Mapping[str, str], client: ClientConfig, guarantee: Gu
 def _control_authors(settings: Mapping[str, str], *, propagate: bool) -> ControlAuthors:
     for name in ("propagateFrom", "controlSecret"):
         if name.lower() in settings and not propagate:
-            raise OptionError(f"option {name} has no effect without propagate=true: leave it out, or add that")
+            raise OptionError(
+                f"option {name} has no effect without propagate=true: leave it out, or add propagate=true"
+            )
     query, secret = settings.get("propagatefrom"), settings.get("controlsecret")
     if query is not None and not query.strip():
         raise wrong("propagateFrom", query, "the id of the query that writes the topic is expected")
@@ -287,29 +299,29 @@ def _control_authors(settings: Mapping[str, str], *, propagate: bool) -> Control
     )
 
 
-def _where(settings: Mapping[str, str], every: pa.Schema, chosen: ChosenColumns) -> tuple[RecordFilter, ...]:
-    """Read the option of a filter; a source without it need not load conditions."""
+def _where(settings: Mapping[str, str], every: pa.Schema, selection: SelectedColumns) -> tuple[RecordFilter, ...]:
+    """Parse the option `where`. A source without the option does not import the parser of conditions."""
     if "where" not in settings:
         return ()
     from pyspark_wm_source.options.record_filter import record_filters
 
-    return record_filters(settings["where"], every, chosen.fields)
+    return record_filters(settings["where"], every, selection.fields)
 
 
 def _stage(
-    settings: Mapping[str, str], axes: Mapping[str, TimeAxis], chosen: ChosenColumns, *, headers: bool
+    settings: Mapping[str, str], axes: Mapping[str, TimeAxis], selection: SelectedColumns, *, headers: bool
 ) -> Stage | None:
-    """Read the option of an operator's first step; a source without it need not load windows and joins."""
+    """Parse the option `stage`. A source without the option does not import windows and joins."""
     if "stage" not in settings:
         return None
     from pyspark_wm_source.options.stages import stage_of
 
-    return stage_of(settings, axes, chosen, headers=headers)
+    return stage_of(settings, axes, selection, headers=headers)
 
 
 def _on_future_watermark(settings: Mapping[str, str], axes: Mapping[str, TimeAxis]) -> OnFutureWatermark:
-    said = settings.get("onfuturewatermark", OnFutureWatermark.KEEP.value)
-    on = choice("onFutureWatermark", said, OnFutureWatermark)
+    value = settings.get("onfuturewatermark", OnFutureWatermark.KEEP.value)
+    on = choice("onFutureWatermark", value, OnFutureWatermark)
     if on is OnFutureWatermark.RESET and all(axis.future is None for axis in axes.values()):
         raise OptionError(
             f"option onFutureWatermark has no effect with maxEventTimeAhead={NO_LIMIT}: leave one of them out"
@@ -324,7 +336,7 @@ def _continue_from(settings: Mapping[str, str]) -> str | None:
         raise wrong("continueFrom", place, "the place of a savepoint is expected (keyedwm savepoint makes one)")
     if place is not None and start is not None:
         raise OptionError(
-            f"option {start} has no effect with continueFrom, which says where each partition begins: leave it out"
+            f"option {start} has no effect with continueFrom, which sets the start of each partition: leave it out"
         )
     return place
 
@@ -332,10 +344,12 @@ def _continue_from(settings: Mapping[str, str]) -> str | None:
 def _refuse_kafka(kafka: Mapping[str, str]) -> None:
     for name in _FORBIDDEN_KAFKA:
         if name in kafka:
-            raise OptionError(f"option kafka.{name} is set by the source itself: leave it out (Spark refuses it too)")
+            raise OptionError(f"option kafka.{name} is set by the source itself: leave it out (Spark rejects it too)")
     if not kafka.get("bootstrap.servers", "").strip():
-        meant = nearest("bootstrap.servers", kafka, similarity=0.8)
-        hint = f"; kafka.{meant} is given, did you mean it?" if meant and meant != "bootstrap.servers" else ""
+        similar_name = nearest("bootstrap.servers", kafka, similarity=0.8)
+        hint = ""
+        if similar_name and similar_name != "bootstrap.servers":
+            hint = f"; kafka.{similar_name} is set, did you mean kafka.bootstrap.servers?"
         raise OptionError(f"option kafka.bootstrap.servers is missing: a comma list of host:port is expected{hint}")
     if not kafka.get("group.id", "-").strip():
         raise wrong("kafka.group.id", kafka["group.id"], "the name of a consumer group is expected")

@@ -1,7 +1,7 @@
 """The option stage: the first step of an operator inside the reading tasks, as values.
 
-Rule: a `StageSpec` is what an operator asks for, and crosses Spark as JSON that says its kind; a `Stage` is what a
-reading task does. Users never write the option: `aggregate`, joins and stores over `keyedwm.spark.source` do.
+Rule: an operator describes its step by a `StageSpec`, which crosses Spark as JSON with its kind. A reading task runs
+the `Stage`. Users never set the option: `aggregate`, joins and stores over `keyedwm.spark.source` set it.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ _INPUTS = (0, 1)
 class SourceColumns:
     """The columns that a stage may read.
 
-    every: of the source. chosen: of the option columns, None for all. fields: of them those that are read out of keys
-    and values.
+    every: all columns of the source. selected: the columns of the option `columns`, None for all. fields: the columns
+    that are fields of keys and values, with their places.
     """
 
     every: pa.Schema
-    chosen: pa.Schema | None
+    selected: pa.Schema | None
     axes: Mapping[str, TimeAxis]
     fields: Mapping[str, Field] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stage(ABC):
-    """The steps of the reading tasks on their records.
+    """The first step of an operator, which reading tasks run on their records.
 
-    columns: what they read of the source. shipped: what stage one makes of it. number: of the operator's input.
-    readers: of the fields that it reads out of these columns by itself.
+    columns: the source columns that the step reads. shipped: the rows that the step returns. buckets: their number.
+    number: the operator's input. readers: read the fields that the step needs out of `columns`.
     """
 
     columns: pa.Schema
@@ -66,18 +66,18 @@ class Stage(ABC):
 
     @abstractmethod
     def rows(self, events: Events, builder: RowBuilder) -> pa.RecordBatch:
-        """Return the rows that are shipped of some events; builder: of `columns`."""
+        """Return the rows of `shipped` for some events. builder: builds rows of `columns`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StageSpec(ABC):
-    """An operator's first step in the reading tasks. buckets: how many its keys are spread over."""
+    """An operator's first step in the reading tasks. buckets: their number; keys are hashed to them."""
 
     kind: ClassVar[str]
     buckets: int
 
     def as_options(self) -> dict[str, str]:
-        """Return the option. Raises OptionError for what has no text."""
+        """Return the option as name and JSON text. Raises OptionError for a step that JSON cannot hold."""
         return {STAGE: json.dumps({"kind": self.kind, **self.description()})}
 
     @abstractmethod
@@ -87,17 +87,17 @@ class StageSpec(ABC):
     @classmethod
     @abstractmethod
     def of(cls, description: Mapping[str, Any], text: str) -> StageSpec:
-        """Return the stage of a description. Raises OptionError, which shows the text, for a wrong one."""
+        """Return the stage of a description. Raises OptionError with the option's text for a wrong description."""
 
     @abstractmethod
     def stage(self, source: SourceColumns) -> Stage:
-        """Return the step of the reading tasks. Raises OptionError for what the source does not have."""
+        """Return the step of the reading tasks. Raises OptionError for columns that the source does not have."""
 
 
 def check_fields(description: Mapping[str, Any], names: Sequence[str], text: str) -> None:
-    """Refuse a text with other fields than these, without a whole number of buckets, or with another input than two."""
+    """Check the fields of a description, its number of buckets, and its input. Raises OptionError with the text."""
     if set(description) != set(names):
-        raise wrong(STAGE, text, f"it must have {', '.join(names)} and nothing else")
+        raise wrong(STAGE, text, f"exactly the fields {', '.join(names)} are expected")
     if not is_whole(description["buckets"]) or description["buckets"] < 1:
         raise wrong(STAGE, text, "a whole number of buckets from 1 up is expected")
     if "number" in description and not (is_whole(description["number"]) and description["number"] in _INPUTS):
@@ -105,12 +105,12 @@ def check_fields(description: Mapping[str, Any], names: Sequence[str], text: str
 
 
 def are_texts(values: object) -> bool:
-    """Return whether something is a list of texts."""
+    """Return whether a value is a list of texts."""
     return isinstance(values, list) and all(isinstance(one, str) for one in values)
 
 
 def is_whole(value: object) -> bool:
-    """Return whether something is a whole number, which true and false are not."""
+    """Return whether a value is a whole number; JSON's true and false are none."""
     return type(value) is int
 
 

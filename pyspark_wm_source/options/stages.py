@@ -1,4 +1,4 @@
-"""All kinds of stages that the option stage may ask for, and the one place where its text, a JSON object, is read."""
+"""All kinds of stages that the option `stage` can name. Only this module parses its text, a JSON object."""
 
 from __future__ import annotations
 
@@ -16,27 +16,29 @@ from pyspark_wm_source.options.stage import STAGE, SourceColumns, Stage, StageSp
 
 if TYPE_CHECKING:
     from pyspark_wm_source.options.axes import TimeAxis
-    from pyspark_wm_source.options.chosen_columns import ChosenColumns
+    from pyspark_wm_source.options.selected_columns import SelectedColumns
 
 
-def json_object(name: str, text: str, fields: Collection[str] | None = None, wanted: str = "") -> dict[str, Any]:
-    """Return the content of an option. Raises OptionError unless it is an object, with these fields if any are
-    given; wanted: what is expected then.
+def json_object(name: str, text: str, fields: Collection[str] | None = None, expectation: str = "") -> dict[str, Any]:
+    """Return the JSON object of an option.
+
+    fields: the names that it must have, None for any. expectation: the sentence for a text without these fields.
+    Raises OptionError for another text.
     """
     try:
-        found = parse_json(text)
+        content = parse_json(text)
     except ValueError:
-        found = None
-    if not isinstance(found, dict) or (fields is not None and set(found) != set(fields)):
-        raise wrong(name, text, wanted or "a JSON object is expected")
-    return found
+        content = None
+    if not isinstance(content, dict) or (fields is not None and set(content) != set(fields)):
+        raise wrong(name, text, expectation or "a JSON object is expected")
+    return content
 
 
 _KINDS: dict[object, type[StageSpec]] = {spec.kind: spec for spec in (FrameSpec, SideSpec, MessageSpec)}
 
 
 def parse_stage(text: str) -> StageSpec:
-    """Read the option's text. Raises OptionError."""
+    """Return the step that the option's text describes. Raises OptionError for a text of no step."""
     description = json_object(STAGE, text)
     kind = description.pop("kind", None)
     if not isinstance(kind, str) or kind not in _KINDS:
@@ -45,15 +47,19 @@ def parse_stage(text: str) -> StageSpec:
 
 
 def stage_of(
-    settings: Mapping[str, str], axes: Mapping[str, TimeAxis], chosen: ChosenColumns, *, headers: bool
+    settings: Mapping[str, str], axes: Mapping[str, TimeAxis], selection: SelectedColumns, *, headers: bool
 ) -> Stage:
-    """Return the stage that the options ask for, and refuse options that contradict it. settings: lower-case names."""
+    """Return the stage of the option `stage`. settings: by lower-case names.
+
+    Raises OptionError for options that contradict the stage.
+    """
     for name in ("emitControl", "barriers"):
         if not boolean(name, settings.get(name.lower(), "true")):
             raise OptionError(
-                f"option {name}: false contradicts the operator over this read, which needs control rows: leave it out"
+                f"option {name}: false contradicts the operator over this read, which needs control rows: set true"
             )
-    every = chosen.every(tuple(axes), headers=headers)
-    own = row_schema(tuple(axes), headers=headers, control=False, columns=chosen.names, fields=chosen.schema)
-    known = SourceColumns(every=every, chosen=None if chosen.names is None else own, axes=axes, fields=chosen.fields)
-    return parse_stage(settings[STAGE]).stage(known)
+    every = selection.every(tuple(axes), headers=headers)
+    own = row_schema(tuple(axes), headers=headers, control=False, columns=selection.names, fields=selection.schema)
+    selected = None if selection.names is None else own
+    source = SourceColumns(every=every, selected=selected, axes=axes, fields=selection.fields)
+    return parse_stage(settings[STAGE]).stage(source)

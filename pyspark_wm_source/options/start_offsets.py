@@ -1,7 +1,7 @@
-"""The topics to read, and where a read begins and ends: `subscribe` and its like, `starting*` and `ending*`, as values.
+"""The options `subscribe` and its like, `starting*` and `ending*`: topics, and first and last offsets of a read.
 
-Rule: a stream consults its start once per checkpoint, from then on the offset log decides; a batch read resolves both
-ends when it is planned (Spark's rules).
+Rule (Spark's): a stream reads its start options only for a new checkpoint; later the offset log has the offsets. A
+batch read resolves both ends when it is planned.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STARTING, ENDING = "starting", "ending"
 
 
 class NoMatch(Enum):
-    """The way out when a partition has no record at or after the starting timestamp."""
+    """The action for a partition without a record at or after the starting timestamp."""
 
     ERROR = "error"
     LATEST = "latest"
@@ -39,7 +39,7 @@ class Topics:
     assigned: Mapping[str, tuple[int, ...]] | None = None
 
     def select(self, known: Iterable[str]) -> tuple[str, ...]:
-        """Return the topics to ask the broker about, in name order; a pattern is matched against those known."""
+        """Return the topics to read, in name order. known: the cluster's topics, which a pattern is matched against."""
         if self.pattern is not None:
             return tuple(t for t in sorted(known) if t not in INTERNAL_TOPICS and re.fullmatch(self.pattern, t))
         return tuple(sorted(self.names or self.assigned or ()))
@@ -52,7 +52,7 @@ class Topics:
 
     @property
     def option(self) -> str:
-        """The name of the option that was given."""
+        """The name of the user's option."""
         if self.pattern is not None:
             return "subscribePattern"
         return "subscribe" if self.assigned is None else "assign"
@@ -60,9 +60,9 @@ class Topics:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OffsetBound:
-    """Where each partition begins or ends: by timestamp if given, else by offset, else by `word` (None: not given).
+    """The first or the end offset of each partition: by timestamp if set, else by offset, else by `word`.
 
-    side: `starting` or `ending`, as the options are called.
+    side: `starting` or `ending`, the beginning of the option's name. word: EARLIEST, LATEST, or None without an option.
     """
 
     side: str
@@ -83,7 +83,7 @@ class OffsetBound:
 
     @property
     def option_name(self) -> str | None:
-        """The option that the user gave, None if none."""
+        """The user's option, None without one."""
         if self.timestamp_ms is not None:
             return f"{self.side}Timestamp"
         if self.timestamps_ms is not None:
@@ -92,11 +92,11 @@ class OffsetBound:
 
 
 def topics_of(options: Mapping[str, str]) -> Topics:
-    """Read `subscribe`, `subscribePattern` or `assign`; exactly one must be given."""
+    """Parse `subscribe`, `subscribePattern` or `assign`. Raises OptionError unless exactly one is set."""
     selections = [name for name in ("assign", "subscribe", "subscribePattern") if name.lower() in options]
     if len(selections) != 1:
-        found = "none of them is given" if not selections else f"{' and '.join(selections)} are given"
-        raise OptionError(f"exactly one of the options subscribe, subscribePattern and assign is expected; {found}")
+        problem = "none of them is given" if not selections else f"{' and '.join(selections)} are given"
+        raise OptionError(f"exactly one of the options subscribe, subscribePattern and assign is expected; {problem}")
     value = options[selections[0].lower()]
     if selections[0] == "subscribe":
         names = tuple(sorted({t.strip() for t in value.split(",")} - {""}))
@@ -121,9 +121,9 @@ def topics_of(options: Mapping[str, str]) -> Topics:
 
 
 def bound_of(options: Mapping[str, str], side: str) -> OffsetBound:
-    """Read one side's options: ...Timestamp goes before ...OffsetsByTimestamp, that before ...Offsets.
+    """Parse one side's options. ...Timestamp overrides ...OffsetsByTimestamp, which overrides ...Offsets.
 
-    side: `starting` or `ending`. A timestamp without a record: at the end it means the log end, never an error.
+    side: `starting` or `ending`. An ending timestamp without a record after it means the end of the log, without error.
     """
     no_match = NoMatch.LATEST
     if side == STARTING:
@@ -145,7 +145,7 @@ def bound_of(options: Mapping[str, str], side: str) -> OffsetBound:
 
 
 def refuse_word(bound: OffsetBound, refused: int) -> None:
-    """Refuse `latest` (-1) as the start of a batch read, or `earliest` (-2) as its end."""
+    """Raise OptionError for `latest` (-1) as the start of a batch read, or `earliest` (-2) as its end."""
     name = f"{bound.side}Offsets"
     word = "latest" if refused == LATEST else "earliest"
     if bound.word == refused:
@@ -153,7 +153,10 @@ def refuse_word(bound: OffsetBound, refused: int) -> None:
     for topic, partitions in (bound.offsets or {}).items():
         for partition, offset in partitions.items():
             if offset == refused:
-                raise OptionError(f"option {name}: {topic}-{partition} has {refused} ({word}), not for a batch read")
+                raise OptionError(
+                    f"option {name}: {topic}-{partition} has {refused} ({word}), which a batch read cannot have as its "
+                    f"{bound.side} offset"
+                )
 
 
 def _partition_map(name: str, value: str, *, least: int) -> dict[str, dict[int, int]]:
@@ -170,7 +173,7 @@ def _partition_map(name: str, value: str, *, least: int) -> dict[str, dict[int, 
 
 
 def _is_whole(value: object) -> bool:
-    """Python takes JSON's true for a whole number; here it is none."""
+    """Return whether a value is a whole number. For Python, JSON's true is one; here it is not."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 

@@ -1,7 +1,7 @@
-"""The options of keys and values with a schema: their formats, the registry or schemas, and what becomes of bad ones.
+"""The options of keys and values with a schema: formats, registry or schemas, and the action for bad values.
 
-Rule: a schema is known by its id, so nothing is asked of a registry here. An option without an effect is an error, and
-so is a field that the format of its key or value does not have.
+Rule: parsing sends no request to a registry, since records name their schemas by id. An option without an effect is
+rejected with an error. So is a field that the format of its key or value does not have.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _OPTIONS = {VALUE: (VALUE_FORMAT, VALUE_SCHEMA), KEY: (KEY_FORMAT, KEY_SCHEMA)}
 
 
 class FormatName(Enum):
-    """The formats: how a key or a value is written, and who writes its head."""
+    """The formats of a key or a value: its language, and the kind of head before it."""
 
     AVRO = "avro"
     AVRO_CONFLUENT = "avro-confluent"
@@ -55,14 +55,14 @@ class FormatName(Enum):
 
     @property
     def language(self) -> Place:
-        """How fields of the values are written: `avro:`, `proto:`, or `json:`, which needs no schema."""
+        """The prefix of the values' fields: `avro:`, `proto:`, or `json:`, which needs no schema."""
         if self is FormatName.JSON_CONFLUENT:
             return Place.VALUE
         return Place.PROTO if self in {FormatName.PROTOBUF, FormatName.PROTOBUF_CONFLUENT} else Place.AVRO
 
     @property
     def has_registry(self) -> bool:
-        """Whether a registry knows the schemas, else `value.schema` has the one that there is."""
+        """Whether a registry has the schemas. Otherwise `value.schema` has the schema."""
         own = {FormatName.AVRO_SINGLE_OBJECT, FormatName.AVRO_GLUE}
         return self.has_id and self.needs_schema and self not in own
 
@@ -77,8 +77,9 @@ _CONFLUENT = {FormatName.AVRO_CONFLUENT, FormatName.PROTOBUF_CONFLUENT, FormatNa
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ValueFormat:
-    """How the values of records are read, or their keys. schema: the text of `value.schema` or `key.schema`, of which
-    defaults are taken where heads name others.
+    """The format of the values of records, or of their keys.
+
+    schema: the text of `value.schema` or `key.schema`. If heads name other schemas, it supplies the defaults only.
     """
 
     name: FormatName
@@ -89,7 +90,7 @@ class ValueFormat:
 
     @property
     def text(self) -> str:
-        """As options name it."""
+        """The option and its value."""
         return f"{_OPTIONS[self.column][0]}={self.name.value}"
 
     @property
@@ -98,7 +99,7 @@ class ValueFormat:
         return _OPTIONS[self.column][1]
 
     def reads(self, place: Field | EventTime) -> bool:
-        """Whether a field or an event time lies behind a head or in a key or a value with a schema."""
+        """Return whether this format decodes the key or value of a field or an event time."""
         if isinstance(place, EventTime):
             return place.place.column == self.column and place.place.language is self.name.language
         if place.column != self.column:
@@ -108,7 +109,7 @@ class ValueFormat:
         return not self.name.needs_schema and place.kind is not None
 
     def lenient(self) -> ValueFormat:
-        """Return the format for a caller that needs the event times alone: no value fails."""
+        """Return the format for a caller that needs only event times: no value raises an error."""
         return replace(self, on_bad=OnBadValue.NULL)
 
 
@@ -126,21 +127,21 @@ class Formats:
 
     @property
     def gives_back(self) -> bool:
-        """Whether records with a bad value or key come back."""
+        """Whether the column `rejected` returns records with a bad value or key."""
         return any(one.on_bad is OnBadValue.REJECT for one in self.each)
 
     @property
     def has_registry(self) -> bool:
-        """Whether a registry knows schemas."""
+        """Whether a registry has schemas of keys or values."""
         return any(one.registry is not None for one in self.each)
 
     @property
     def has_notes(self) -> bool:
-        """Whether rows may be made of values whose id is unknown now, and may be registered later."""
+        """Whether a value with an unknown id becomes a row although its schema may be registered later."""
         return any(one.registry is not None and one.on_bad is not OnBadValue.FAIL for one in self.each)
 
     def lenient(self) -> Formats:
-        """Return the formats for a caller that needs the event times alone."""
+        """Return the formats for a caller that needs only event times."""
         return Formats(value=self.value and self.value.lenient(), key=self.key and self.key.lenient())
 
     def of(self, column: str) -> ValueFormat | None:
@@ -149,7 +150,7 @@ class Formats:
 
 
 def formats_of(settings: Mapping[str, str]) -> Formats:
-    """Read the options (names in lower case). Raises OptionError in one sentence."""
+    """Parse the options (names in lower case). Raises OptionError."""
     names = {
         column: choice(option, settings[option], FormatName)
         for column, (option, _) in _OPTIONS.items()
@@ -173,28 +174,30 @@ def formats_of(settings: Mapping[str, str]) -> Formats:
 
 
 def _refuse_idle(settings: Mapping[str, str], names: Mapping[str, FormatName]) -> None:
-    """Reject options that no format has a use for."""
+    """Raise OptionError for options that no format uses."""
     for column, (option, schema) in _OPTIONS.items():
         if schema in settings and column not in names:
-            raise OptionError(f"option {schema} has no effect without {option}: leave it out, or add that")
+            raise OptionError(f"option {schema} has no effect without {option}: leave it out, or add {option}")
     if any(name.has_registry for name in names.values()):
         return
     for name in (ON_BAD_VALUE, *sorted(filter(is_of_registry, settings))):
-        shown = f"{PREFIX}{name[len(PREFIX) :]}" if is_of_registry(name) else name
+        option_name = f"{PREFIX}{name[len(PREFIX) :]}" if is_of_registry(name) else name
         if name.lower() in settings and not names:
-            raise OptionError(f"option {shown} has no effect without {VALUE_FORMAT}: leave it out, or add that")
+            raise OptionError(
+                f"option {option_name} has no effect without {VALUE_FORMAT}: leave it out, or add {VALUE_FORMAT}"
+            )
         if names and is_of_registry(name):
             column, name_ = next(iter(names.items()))
             text = f"{_OPTIONS[column][0]}={name_.value}"
             headed = name_ in (FormatName.AVRO, FormatName.PROTOBUF)
             raise OptionError(
-                f"option {shown} has no effect with {text}, which asks for no schema: leave it out"
+                f"option {option_name} has no effect with {text}, which reads no schema from a registry: leave it out"
                 + (f", or set {text}-confluent, whose heads name schemas of a registry" if headed else "")
             )
 
 
 def _schema_of(settings: Mapping[str, str], column: str, name: FormatName) -> str | None:
-    """The text of the schema of keys or values, None where heads alone name schemas."""
+    """Return the text of the schema of keys or values, None if only heads name schemas."""
     option, schema = _OPTIONS[column]
     # The defaults of Protobuf stand in the writer's schema itself.
     if schema in settings and name.has_id and name.language is not Place.AVRO:
@@ -203,14 +206,14 @@ def _schema_of(settings: Mapping[str, str], column: str, name: FormatName) -> st
         return _schema(schema, settings[schema], name)
     if name.needs_schema and not name.has_registry:
         raise OptionError(
-            f"option {schema} is missing: {column}s of {option}={name.value} do not say their schema; its text, or "
+            f"option {schema} is missing: {column}s of {option}={name.value} do not name their schema; its text, or "
             f"{_FILE}PATH, is expected"
         )
     return None
 
 
 def check_places(formats: Formats, option: str, places: Iterable[Field | EventTime]) -> None:
-    """Refuse fields and event times that the formats of keys and values do not have."""
+    """Raise OptionError for fields and event times that the formats of keys and values do not have."""
     for place in places:
         column, language = _side_of(place)
         if column is None:
@@ -219,7 +222,7 @@ def check_places(formats: Formats, option: str, places: Iterable[Field | EventTi
         if read is None:
             if language is not Place.VALUE:
                 raise wrong(
-                    option, place.text, f"{format_option} must say how {column}s name their schema, as avro-confluent"
+                    option, place.text, f"{format_option} must be the format of the {column}s, such as avro-confluent"
                 )
         elif place in ID_FIELDS.values():
             _check_id(read, option, place.text)
@@ -240,7 +243,7 @@ def _check_id(read: ValueFormat, option: str, text: str) -> None:
 
 
 def _side_of(place: Field | EventTime) -> tuple[str | None, Place | None]:
-    """The column of a place in a key or a value, and the language there; None for other places."""
+    """Return the column and language of a place in a key or a value, (None, None) for other places."""
     if isinstance(place, EventTime):
         return place.place.column, place.place.language
     if isinstance(place, SchemaField):
@@ -249,7 +252,10 @@ def _side_of(place: Field | EventTime) -> tuple[str | None, Place | None]:
 
 
 def _schema(option: str, value: str, name: FormatName) -> str:
-    """The text of the schema, or of the schemas of Glue, which is read and checked here, on the driver."""
+    """Return the text of the schema, or of Glue's schemas, from the option or its file. The driver checks it.
+
+    Raises OptionError for a text or a file that is no schema.
+    """
     from keyedwm.formats.avro_schema import parse_avro
     from keyedwm.formats.glue_schemas import glue_schemas
     from keyedwm.formats.proto_schema import link

@@ -57,7 +57,7 @@ def scan(split: Split, options: SourceOptions, schema: pa.Schema) -> Iterator[pa
 
         items = filtered(items, where, split.stamps)
     items = _with_warnings(items, options, columns)
-    fields = FieldColumns(options.chosen.fields, columns) if options.chosen.fields else None
+    fields = FieldColumns(options.selection.fields, columns) if options.selection.fields else None
     builder = RowBuilder(read, split.stamps, fields)
     if stage is None:
         yield from pack(lay_out(items, builder))
@@ -72,7 +72,7 @@ def scan(split: Split, options: SourceOptions, schema: pa.Schema) -> Iterator[pa
 def _with_warnings(items: Iterator[Item], options: SourceOptions, columns: Collection[str]) -> Iterator[Item]:
     """Yield the items; a plain read of the record's own columns need not load what looks for fields."""
     stage = options.stage
-    fields = [field for name, field in options.chosen.fields.items() if name in columns]
+    fields = [field for name, field in options.selection.fields.items() if name in columns]
     fields += [] if stage is None else [reader.field for reader in stage.readers]
     if not any(field.path for field in fields):
         return items
@@ -112,12 +112,12 @@ def counted_columns(options: SourceOptions) -> set[str] | None:
     """Return the columns of which a task counts bad values; None where no value or any such value ends the query."""
     if all(one.on_bad is OnBadValue.FAIL for one in options.formats.each):
         return None
-    return set(options.chosen.fields if options.stage is None else options.stage.columns.names)
+    return set(options.selection.fields if options.stage is None else options.stage.columns.names)
 
 
 def decoded_fields(columns: Collection[str], options: SourceOptions) -> list[Field]:
     """Return the fields that rows of these columns, filters and an operator's first step need."""
-    fields = [field for name, field in options.chosen.fields.items() if name in columns]
+    fields = [field for name, field in options.selection.fields.items() if name in columns]
     fields += (field for where in options.where for field in where.fields.values())
     return fields if options.stage is None else [*fields, *(reader.field for reader in options.stage.readers)]
 
@@ -131,7 +131,7 @@ def wanted_columns(columns: set[str], options: SourceOptions) -> ColumnSelection
     places = {axis.event_time.place for axis in options.axes.values()}
     read = {place.column for place in places}
     whole = REJECTED in columns
-    named = columns | {field.column for name, field in options.chosen.fields.items() if name in columns}
+    named = columns | {field.column for name, field in options.selection.fields.items() if name in columns}
     named = named.union(*(where.decoded for where in options.where))
     return ColumnSelection(
         key=whole or KEY in named or KEY in read,

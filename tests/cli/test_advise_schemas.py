@@ -45,7 +45,7 @@ def test_event_times_and_keys_come_out_of_avro_and_a_bad_value_is_unreadable():
     ("given", "sentence"),
     [
         (["--option", "watermarkLag=5 s"], "says nothing about the cluster or the values"),
-        (["--event-time", "avro:$.ts"], "value.format must say how values name their schema"),
+        (["--event-time", "avro:$.ts"], "value.format must be the format of the values"),
         (["--event-time", "avro:$.ts", "--option", "value.format=avro"], "option value.schema is missing"),
         (["--key", "key.avro:$.id", "--option", "key.format=avro"], "option key.schema is missing"),
     ],

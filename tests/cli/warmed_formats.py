@@ -75,8 +75,8 @@ def read_once(name: str, place: str) -> None:
                 np.zeros(count, np.int32), count,
             )  # fmt: skip
             task = ChannelRange(channel=TopicPartition("t", 0), start=0, end=count, counts=Counts(), axes={})
-            run = policy_run(task, options, {"": None}, NOW_MS, {}, columns=set(options.chosen.fields))
-            assert len(run.observe(records).decoded) == len(options.chosen.fields)
+            run = policy_run(task, options, {"": None}, NOW_MS, {}, columns=set(options.selection.fields))
+            assert len(run.observe(records).decoded) == len(options.selection.fields)
             run.end()
 
 

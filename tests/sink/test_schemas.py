@@ -175,7 +175,7 @@ def test_a_schema_that_is_given_is_checked_against_the_columns(registry: FakeReg
         ({"value__schema": "file:/none/o.avsc"}, r"o.avsc cannot be read \(No such file or directory\): a file with a"),
         ({"value__recordName": "a-b"}, "option value.recordName: 'a-b' is wrong; a name such as Order"),
         ({"value__schema": "{}", "value__recordName": "a"}, "option value.recordName has no effect with value.schema"),
-        ({"key__schema": "{}"}, "option key.schema has no effect without key.format: leave it out, or add that"),
+        ({"key__schema": "{}"}, "option key.schema has no effect without key.format: leave it out, or add key.format"),
         ({"schemaRegistry__register": "maybe"}, "option schemaRegistry.register: 'maybe' is wrong; true or false"),
         ({"schemaRegistry__ulr": "x"}, "option schemaRegistry.ulr is unknown"),
         ({"auto__register__schemas": "x"}, "did you mean schemaRegistry.register?"),

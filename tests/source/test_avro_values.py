@@ -98,7 +98,7 @@ def _read(
     items = iter([item])
     for where in options.where:
         items = filtered(items, where, {"": None})
-    fields = FieldColumns(options.chosen.fields, schema.names)
+    fields = FieldColumns(options.selection.fields, schema.names)
     batches = [*lay_out(items, RowBuilder(schema, {"": None}, fields))]
     return pa.Table.from_batches(batches, schema).to_pylist(), run.result()
 
@@ -217,7 +217,7 @@ def test_a_column_is_called_as_the_last_field_of_its_path_not_as_a_branch():
     options = parse(
         None, value_format="avro", value_schema='"int"', columns="avro:$.u[int]::bigint, avro:$.d::decimal(9, 2)"
     )
-    assert [(one.name, one.type) for one in options.chosen.schema] == [("u", pa.int64()), ("d", pa.decimal128(9, 2))]
+    assert [(one.name, one.type) for one in options.selection.schema] == [("u", pa.int64()), ("d", pa.decimal128(9, 2))]
 
 
 @pytest.mark.parametrize("status", [401, 403, 500])
@@ -317,19 +317,19 @@ def test_an_operators_fields_are_read_with_the_schema(registry):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"columns": "avro:$.a"}, "value.format must say how values name their schema"),
-        ({"columns": "schema_id"}, "value.format must say how values name their schema"),
-        ({"eventTime": "avro:$.a"}, "option eventTime: 'avro:\\$.a' is wrong; value.format must say"),
-        ({"where": "avro:$.a = 'x'"}, "option where: 'avro:\\$.a::string' is wrong; value.format must say"),
+        ({"columns": "avro:$.a"}, "value.format must be the format of the values"),
+        ({"columns": "schema_id"}, "value.format must be the format of the values"),
+        ({"eventTime": "avro:$.a"}, "option eventTime: 'avro:\\$.a' is wrong; value.format must be the format"),
+        ({"where": "avro:$.a = 'x'"}, "option where: 'avro:\\$.a::string' is wrong; value.format must be the format"),
         ({"onBadValue": "null"}, "option onBadValue has no effect without value.format"),
         ({"schemaRegistry.url": "http://a:1"}, "option schemaRegistry.url has no effect without value.format"),
-        ({"value.format": "avro"}, "option value.schema is missing: values of value.format=avro do not say"),
+        ({"value.format": "avro"}, "option value.schema is missing: values of value.format=avro do not name"),
         ({"value.format": "avro", "value.schema": "{"}, "option value.schema: '{' is no JSON"),
         ({"value.format": "avro", "value.schema": "file:/no/such"},
          "the file of a schema is expected \\(No such file"),
         ({"value.format": "avro", "value.schema": '"int"', "columns": "schema_id"}, "have no id: leave it out"),
         ({"value.format": "avro", "value.schema": '"int"', "schemaRegistry.url": "http://a:1"},
-         "asks for no schema: leave it out, or set value.format=avro-confluent, whose"),
+         "reads no schema from a registry: leave it out, or set value.format=avro-confluent, whose"),
         ({"value.format": "avro-confluent"}, "option schemaRegistry.url is missing"),
         ({"value.format": "avro-confluent", "schemaRegistry.url": "http://a:1", "columns": "json:$.a"},
          "values of value.format=avro-confluent are Avro: write avro:PATH"),

@@ -8,7 +8,7 @@ import pytest
 
 from keyedwm.core.errors import OptionError
 from keyedwm.core.places import TEXT_TYPES, Field
-from pyspark_wm_source.options.chosen_columns import chosen_columns
+from pyspark_wm_source.options.selected_columns import selected_columns
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.task.scan import wanted_columns
 from tests.tools import Record, at, events, produce
@@ -37,8 +37,8 @@ EXPECTED = "json:PATH::TYPE AS NAME is expected"
     ],
 )  # fmt: skip
 def test_columns_are_the_sources_own_and_fields_in_the_order_given(text, names, fields):
-    chosen = chosen_columns(text, KNOWN)
-    assert (chosen.names, [*chosen.fields.items()]) == (names, [*fields.items()])
+    selection = selected_columns(text, KNOWN)
+    assert (selection.names, [*selection.fields.items()]) == (names, [*fields.items()])
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_columns_are_the_sources_own_and_fields_in_the_order_given(text, names, 
         ("json:$.a AS Offset", "'Offset' is a name of the source's own"),
         ("json:$.a AS rejected", "'rejected' is a name of the source's own"),
         ("json:$.a AS event_time_made", "'event_time_made' is a name of the source's own"),
-        ("json:$.a AS `json:$.b`", "says itself where a field lies"),
+        ("json:$.a AS `json:$.b`", "is itself the place of a field"),
         ("json:$.a, json:$.b AS A", "'json:.*b AS A' is wrong; there is a column 'a' already"),
         ("json:$.a, json:$.a", "there is a column 'a' already"),
         ("amuont", "'amuont' is not a column of the source"),
@@ -71,13 +71,13 @@ def test_columns_are_the_sources_own_and_fields_in_the_order_given(text, names, 
 )  # fmt: skip
 def test_a_wrong_column_is_refused_in_one_sentence(text, sentence):
     with pytest.raises(OptionError, match=sentence) as refused:
-        chosen_columns(text, KNOWN)
+        selected_columns(text, KNOWN)
     assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("text", ["json:$.a.b[1]::bigint", "json:$['a b']::string", "key:$.a::double", "key::string"])
 def test_a_field_is_written_as_options_name_it(text):
-    (field,) = chosen_columns(f"{text} AS x", KNOWN).fields.values()
+    (field,) = selected_columns(f"{text} AS x", KNOWN).fields.values()
     assert field.text == text
 
 
@@ -88,7 +88,7 @@ def parse(**options: str) -> SourceOptions:
 def test_fields_alone_leave_out_control_rows_and_all_columns_keep_them():
     assert not parse(columns="json:$.a").emit_control
     assert parse(columns="*, json:$.a").emit_control
-    assert parse(columns="*, json:$.a", onBadEventTime="reject").chosen.names is None
+    assert parse(columns="*, json:$.a", onBadEventTime="reject").selection.names is None
 
 
 @pytest.mark.parametrize(

@@ -73,8 +73,11 @@ WRONG = [
     ({"onBadEventTime": "drop"}, r"option onBadEventTime: 'drop' is wrong; one of null, fail, reject is expected"),
     ({"guarantee": "at-most-once"}, r"option guarantee: 'at-most-once' is wrong; one of exactly-once, at-least-once"),
     ({"columns": "value,valeu"}, r"option columns: 'valeu' is not a column of the source .*; did you mean value\?"),
-    ({"columns": "key,headers"}, r"option columns: 'headers' is left out by includeHeaders=false"),
-    ({"columns": "Control", "emitControl": "false"}, r"option columns: 'control' is left out by emitControl=false"),
+    ({"columns": "key,headers"}, r"option columns: column 'headers' does not exist with includeHeaders=false"),
+    (
+        {"columns": "Control", "emitControl": "false"},
+        r"option columns: column 'control' does not exist with emitControl=false",
+    ),
     ({"columns": " "}, r"option columns: it is empty; name at least one column"),
     (
         {"checkpoint": "c", "windows": "medians"},

@@ -122,11 +122,11 @@ def test_records_that_come_back_are_laid_out_among_control_rows(kafka, topic_of,
     [
         (
             {"columns": "value,control"},
-            "it leaves out 'rejected', where onBadEventTime=reject or onBadValue=reject gives records back",
+            "column 'rejected' is missing, in which onBadEventTime=reject or onBadValue=reject returns records",
         ),
         (
             {"onBadEventTime": "null", "columns": "rejected"},
-            "'rejected' is left out by onBadEventTime and onBadValue, neither of",
+            "'rejected' does not exist with onBadEventTime and onBadValue, neither of",
         ),
     ],
 )

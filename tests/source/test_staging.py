@@ -55,13 +55,13 @@ WRONG = {
     f"{WRITES}|more": given("more", FRAME),
     f"{WRITES}|[]": given("frames", json.dumps({"kind": [], **FRAME})),
     f"{WRITES}|axis": given("frames", json.dumps(FRAME)),
-    "it must have axis, buckets, late_rule, by, aggregates, size_ms, offset_ms and nothing else": staged(
+    "exactly the fields axis, buckets, late_rule, by, aggregates, size_ms, offset_ms are expected": staged(
         {name: value for name, value in FRAME.items() if name != "size_ms"}
     ),
     "whole milliseconds are expected|null": staged({**FRAME, "size_ms": None}),
     "axis must be one of '', not 'made'": staged({**FRAME, "axis": "made"}),
     "axis must be one of '', not []": staged({**FRAME, "axis": []}),
-    "nothing else": staged({**FRAME, "slide_ms": 10}),
+    "exactly the fields": staged({**FRAME, "slide_ms": 10}),
     'a whole number of buckets from 1 up|"buckets": 0': staged({**FRAME, "buckets": 0}),
     'a whole number of buckets from 1 up|"2"': staged({**FRAME, "buckets": "2"}),
     "whole milliseconds|10.5": staged({**FRAME, "size_ms": 10.5}),
@@ -91,7 +91,7 @@ def test_of_a_join_side_only_its_columns_are_decoded():
 
 
 WRONG_SIDES = {
-    "it must have|nothing else|bucket": side({**SIDE, "bucket": 2}),
+    "exactly the fields|bucket": side({**SIDE, "bucket": 2}),
     "a whole number of buckets": side({**SIDE, "buckets": "2"}),
     "input 0 or 1": side({**SIDE, "number": 2}),
     "input 0 or 1|true": side({**SIDE, "number": True}),
@@ -130,7 +130,7 @@ def test_of_messages_that_are_kept_only_what_their_fields_read_is_decoded():
 
 FIELDS = STORE["fields"]
 WRONG_STORES = {
-    "fields, by, axis, number and nothing else": kept({"more": 1}),
+    "fields, by, axis, number are expected": kept({"more": 1}),
     "fields as a JSON object of texts": kept({"fields": ["k"]}),
     "and by as a list of them": kept({"by": "k"}),
     "fields as a JSON object of texts|5": kept({"fields": {**FIELDS, "k": 5}}),
@@ -140,7 +140,7 @@ WRONG_STORES = {
     "axis must be one of ''|made": kept({"axis": "made"}),
     "'l' is wrong; a field for this column is expected": kept({"by": ["l"]}),
     "'event_time' is wrong; a field for this column is expected": kept({"fields": {"k": "key"}}),
-    "the column 'event_time' as it is has a message's event time|'timestamp'": kept(
+    "the column 'event_time' itself is expected, which has a message's event time|'timestamp'": kept(
         {"fields": {**FIELDS, "event_time": "timestamp"}}
     ),
     "option stage: the source has no column 'keys'; did you mean 'key'?": kept({"fields": {**FIELDS, "k": "keys"}}),

@@ -76,9 +76,9 @@ def test_a_condition_names_columns_and_fields_and_json_is_scanned_last(text, col
         ("offset > ٣", "cannot be read at"),
         ("key IN 'a'", "IN takes literals in brackets"), ("key IN ()", "at '\\)': IN takes literals"),
         ("1 = 1", "names no column: leave it out"),
-        ("control IS NULL", "names 'control': control rows always stay, leave it out"),
-        ("key = 'a' OR Control IS NOT NULL", "control rows always stay"),
-        ("rejected IS NOT NULL OR key = 'a'", "rejected records stay unless the rest is false of them, leave it out"),
+        ("control IS NULL", "names 'control': control rows are never dropped; remove the column"),
+        ("key = 'a' OR Control IS NOT NULL", "control rows are never dropped"),
+        ("rejected IS NOT NULL OR key = 'a'", "rejected records stay unless other columns make it false; remove"),
         ("headers IS NULL", "column 'headers' that is not there"),
     ],
 )  # fmt: skip

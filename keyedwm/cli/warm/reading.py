@@ -103,7 +103,7 @@ def read_values_once() -> None:
     for value_options, value in _FORMATS:
         options = SourceOptions.parse(_OPTIONS | value_options)
         task = ChannelRange(channel=_CHANNEL, start=0, end=_ROWS, counts=Counts(), axes={})
-        run = policy_run(task, options, {"": 0}, 1_767_225_600_000, {}, columns=options.chosen.fields)
+        run = policy_run(task, options, {"": 0}, 1_767_225_600_000, {}, columns=options.selection.fields)
         raw = b"".join(
             one.data for one in encode(RecordColumns(np.zeros(_ROWS, np.int64), pa.array([value] * _ROWS, pa.binary())))
         )

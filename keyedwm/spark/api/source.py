@@ -48,7 +48,7 @@ def ship_source(
         raise InputError(f"aggregate: the source has no time axis {axis!r}; {hint}")
     columns = options.every_column
     fields = named_fields(by, columns.names)
-    fields_by_name = options.chosen.fields
+    fields_by_name = options.selection.fields
     readers = plan_readers(fields, [spec for _, spec in settings["aggregates"]], columns, fields_by_name)
     read_from = (
         *(f"{name} {readers[name].field}" for name in fields),

@@ -54,7 +54,7 @@ def message_fields(
     # Watermarks are those of a batch, so they are no fields.
     names = [name for name in columns.names if not name.startswith(WATERMARK)]
     keys = named_fields(by, names)
-    fields_by_name = options.chosen.fields
+    fields_by_name = options.selection.fields
     parsed = {name: field_of("by", text, names, fields_by_name) for name, text in keys.items()}
     for name, text in keys.items():
         if name in source_columns and parsed[name] != fields_by_name.get(name, Field(name)):

@@ -82,7 +82,7 @@ def fields_read(read: Source) -> tuple[str, ...]:
     """Return where columns of a read lie in its records, where their names do not say it."""
     from pyspark_wm_source.options.source_options import SourceOptions
 
-    fields = SourceOptions.parse(read.set_options).chosen.fields
+    fields = SourceOptions.parse(read.set_options).selection.fields
     return tuple(f"{name} {field.text}" for name, field in fields.items())
 
 

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
 NAME = re.compile(r"`([A-Za-z][\w.]*(?:\.\*)?)`")
 # testClock is set by keyedwm.testing.pipeline alone.
-SOURCE = {*source._OURS, *source._BATCH_ONLY, *source._NO_EFFECT} - {"testClock"}
+SOURCE = {*source._OPTIONS, *source._BATCH_ONLY, *source._NO_EFFECT} - {"testClock"}
 SINK = {*sink._OWN_OPTIONS, *sink.KAFKA_NAMES}
 
 
