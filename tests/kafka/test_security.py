@@ -234,7 +234,7 @@ OPTIONAL: dict[str, tuple[list[Grant], Callable[[Cluster, str], object], object]
         lambda guest, _topic: txn.longest_timeout_ms(guest), 900_000,
     ),
     "last decided batch": (
-        [*of_page("sink, Kafka, exactly-once, a ledger that was lost, or a copy of the checkpoint, is noticed"),
+        [*of_page("sink, Kafka, exactly-once: detect a lost ledger or a copy of the checkpoint"),
          (ResourceType.TRANSACTIONAL_ID, ACLOperation.WRITE)], marked, 7,
     ),
 }  # fmt: skip
