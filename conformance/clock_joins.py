@@ -71,7 +71,7 @@ class _Join:
         changes = operator.drain()
         for name in changes.removed:
             self._store.blobs.pop(name, None)
-        self._store.blobs.update(changes.written)
+        self._store.blobs.update(changes.blobs)
 
 
 def clock_join(vector: dict) -> Verdict:

@@ -105,7 +105,7 @@ class _Driven:
         changes = self._operator.drain()
         for name in changes.removed:
             self._store.blobs.pop(name, None)
-        self._store.blobs.update(changes.written)
+        self._store.blobs.update(changes.blobs)
         self._operator = JoinOperator(self.plan, MemoryStore(dict(self._store.blobs)))
 
     def held(self, side: str) -> list[list[int]]:

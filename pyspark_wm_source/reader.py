@@ -94,26 +94,26 @@ class StreamReader(VersionChecked, DataSourceStreamReader, SupportsTriggerAvaila
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._kept: Planner | None = None
+        self._planner_or_none: Planner | None = None
 
     @property
     def _planner(self) -> Planner:
         from pyspark_wm_source.driver.planner import Planner
 
-        if self._kept is None:
-            self._kept = Planner(self._options)
+        if self._planner_or_none is None:
+            self._planner_or_none = Planner(self._options)
             if self._options.formats.has_registry:
                 from pyspark_wm_source.driver.latest_schemas import warn_of_paths
 
                 warn_of_paths(self._options)
-        return self._kept
+        return self._planner_or_none
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies on executors carry the options only, never the planner's connections."""
-        return {"_options": self._options, "_kept": None}
+        return {"_options": self._options, "_planner_or_none": None}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Freeze the log ends at the first planning: what comes later belongs to the next run."""
+        """Freeze the log ends at the first planning: later records belong to the next run."""
         self._planner.freeze()
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -131,7 +131,7 @@ class StreamReader(VersionChecked, DataSourceStreamReader, SupportsTriggerAvaila
         return end
 
     def reportLatestOffset(self) -> dict | None:
-        """Return what Spark's progress shows as `latestOffset`: log ends (`offsets`) and who holds the watermark."""
+        """Return `latestOffset` of Spark's progress: log ends (`offsets`) and the channels that block the watermark."""
         return self._planner.reported()
 
     def partitions(self, start: dict, end: dict) -> list[InputPartition]:
@@ -146,4 +146,4 @@ class StreamReader(VersionChecked, DataSourceStreamReader, SupportsTriggerAvaila
         freeze_gc()
 
     def commit(self, end: dict) -> None:
-        """Nothing to do: states were committed by the tasks, and Spark calls this only when the next batch is built."""
+        """Do nothing: the tasks have committed the states, and Spark calls this only when it builds the next batch."""

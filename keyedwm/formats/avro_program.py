@@ -32,7 +32,7 @@ class Program:
     """One writer's schema, compiled.
 
     code: int32 (steps, 4): op, argument, slot, extra. literals, constants: that steps name. layouts: slot → how its
-    value is stored. unreadable: slot → the writer's type, of fields that have no reading as asked. meant: slot →
+    value is stored. unreadable: slot → the writer's type, of fields that have no reading as asked. nearest_paths: slot →
     the path that a path which the schema does not have is most like.
     """
 
@@ -41,7 +41,7 @@ class Program:
     constants: tuple[tuple[int, int], ...]
     layouts: dict[int, Layout]
     unreadable: dict[int, str]
-    meant: dict[int, tuple[str | int, ...]]
+    nearest_paths: dict[int, tuple[str | int, ...]]
 
 
 def compile_program(schema: AvroType, requests: Sequence[Request], reader: AvroType | None = None) -> Program:
@@ -59,7 +59,9 @@ def compile_program(schema: AvroType, requests: Sequence[Request], reader: AvroT
         constants=tuple(compiler.constants),
         layouts=compiler.layouts,
         unreadable=unreadable,
-        meant={slot: path for slot, path in compiler.meant.items() if slot not in {*compiler.layouts, *unreadable}},
+        nearest_paths={
+            slot: path for slot, path in compiler.nearest_paths.items() if slot not in {*compiler.layouts, *unreadable}
+        },
     )
 
 
@@ -72,7 +74,7 @@ class _Compiler:
         self.constants: list[tuple[int, int]] = []
         self.layouts: dict[int, Layout] = {}
         self.unread: dict[int, dict[str, None]] = {}
-        self.meant: dict[int, tuple[str | int, ...]] = {}
+        self.nearest_paths: dict[int, tuple[str | int, ...]] = {}
         self._reader = reader
         self._barrier = 0  # steps before it are not merged with steps behind: something jumps there
         self._visited: set[int] = set()
@@ -214,7 +216,7 @@ class _Compiler:
         step = request.path[depth]
         near = nearest(step, names) if isinstance(step, str) else None
         if near is not None:
-            self.meant[slot] = (*request.path[:depth], near, *request.path[depth + 1 :])
+            self.nearest_paths[slot] = (*request.path[:depth], near, *request.path[depth + 1 :])
         default = None if self._reader is None else default_of(self._reader, request, depth)
         if default is None:
             return

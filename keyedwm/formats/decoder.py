@@ -199,7 +199,7 @@ class Decoder:
         program = compile_program(schema, self._requests, self._reader)
         if program.unreadable:
             self._problems[schema_id] = Problem(Fault.OTHER_TYPE, _unreadable(called, program, self._requests))
-        warn_of_misspelt(called, self._requests, program.meant)
+        warn_of_misspelt(called, self._requests, program.nearest_paths)
         self._programs[schema_id] = program
         self._linked = Linked([*self._programs.values()])
 
@@ -224,9 +224,9 @@ def schema_of(schemas: SchemaLookup, guids: Guids, schema_id: int) -> Registered
     return schemas.schema(schema_id) if guid is None else schemas.schema_of_guid(guid)
 
 
-def warn_of_misspelt(called: str, requests: Sequence[Request], meant: Mapping[int, Steps]) -> None:
-    """Name the paths that a schema does not have, and those they are most like. meant: by slot."""
-    for slot, path in meant.items():
+def warn_of_misspelt(called: str, requests: Sequence[Request], nearest_paths: Mapping[int, Steps]) -> None:
+    """Name the paths that a schema does not have, and those they are most like. nearest_paths: by slot."""
+    for slot, path in nearest_paths.items():
         _log.warning(
             "%s has no %s, which is null in its records; did you mean %s?",
             called, requests[slot].text, schema_path(path),
@@ -234,6 +234,6 @@ def warn_of_misspelt(called: str, requests: Sequence[Request], meant: Mapping[in
 
 
 def _unreadable(called: str, program: Program, requests: Sequence[Request]) -> str:
-    slot, found = next(iter(program.unreadable.items()))
+    slot, type_name = next(iter(program.unreadable.items()))
     request = requests[slot]
-    return f"{called} has {request.text} as {found}, which cannot be read as {request.called}"
+    return f"{called} has {request.text} as {type_name}, which cannot be read as {request.called}"

@@ -103,7 +103,7 @@ class ProtoDecoder:
         if message is None:
             return Problem(Fault.WRONG_SCHEMA, f"{called} has no message with the indexes that are in the head")
         program = compile_message(message, self._requests)
-        warn_of_misspelt(f"message {message.full_name} of {called}", self._requests, program.meant)
+        warn_of_misspelt(f"message {message.full_name} of {called}", self._requests, program.nearest_paths)
         return _Known(schema_id, indexes, program, self._unreadable(called, message, program))
 
     def _file(self, schema_id: int, called: str) -> FileDescriptor | Problem:
@@ -127,8 +127,8 @@ class ProtoDecoder:
             return None
         slot, kind = next(iter(program.unreadable.items()))
         request = self._requests[slot]
-        found = f"{called} has {request.text} of {message.full_name} as {kind}"
-        return Problem(Fault.OTHER_TYPE, f"{found}, which cannot be read as {request.called}")
+        problem = f"{called} has {request.text} of {message.full_name} as {kind}"
+        return Problem(Fault.OTHER_TYPE, f"{problem}, which cannot be read as {request.called}")
 
 
 def _indexes_at(bodies: Bodies, row: int) -> bytes:

@@ -56,7 +56,7 @@ class Level:
 class Program:
     """One message, compiled. symbols: number and name, of all enums. layouts: slot → how its value is stored.
 
-    unreadable: slot → the type that cannot be read as what is asked for. meant: slot → the path that a path which the
+    unreadable: slot → the type that cannot be read as what is asked for. nearest_paths: slot → the path that a path which the
     message does not have is most like. depth: of messages within each other.
     """
 
@@ -64,7 +64,7 @@ class Program:
     symbols: list[tuple[int, bytes]] = field(default_factory=list)
     layouts: dict[int, Layout] = field(default_factory=dict)
     unreadable: dict[int, str] = field(default_factory=dict)
-    meant: dict[int, tuple[str | int, ...]] = field(default_factory=dict)
+    nearest_paths: dict[int, tuple[str | int, ...]] = field(default_factory=dict)
     depth: int = 1
 
 
@@ -137,7 +137,7 @@ class _Compiler:
         if near is not None:
             for slot, request, rest in paths:
                 before = request.path[: len(request.path) - len(rest) - 1]
-                self._program.meant[slot] = (*before, near, *rest)
+                self._program.nearest_paths[slot] = (*before, near, *rest)
 
     def _parts(self, descriptor: FieldDescriptor, slot: int, request: Request, rest: Sequence[str | int]) -> bool:
         """Whether a field is written as JSON text, which the loop has no part in."""

@@ -75,7 +75,7 @@ def _corrections(
     if value_format.name.language is Place.AVRO and schema.kind is SchemaKind.AVRO:
         reader = None if value_format.schema is None else parse_avro(value_format.schema)
         writer = parse_avro(schema.text, [one.text for one in schema.references])
-        for slot, path in compile_program(writer, requests, reader).meant.items():
+        for slot, path in compile_program(writer, requests, reader).nearest_paths.items():
             yield requests[slot], path
     elif value_format.name.language is Place.PROTO and schema.kind is SchemaKind.PROTOBUF:
         messages = [*link(schema).message_types_by_name.values()]

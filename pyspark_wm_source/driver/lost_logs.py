@@ -53,7 +53,7 @@ def check_frozen(cluster: Cluster, end: QueryOffset) -> None:
 
     end: of a batch that Trigger.AvailableNow has planned.
     """
-    if not any(True for _ in end.moved()):
+    if not any(True for _ in end.channels_to_read()):
         return
     present = cluster.partitions({tp.topic for tp in end.channels}, missing_ok=True)
     missing = [tp for tp in sorted(end.channels) if tp.partition not in present.get(tp.topic, ())]

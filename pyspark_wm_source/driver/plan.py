@@ -177,13 +177,13 @@ def worth_a_batch(start: QueryOffset, end: QueryOffset) -> bool:
     records left are written down by the next offset: from then on the records are not needed again. What the clock
     alone has caused waits for a second; of idle channels it is worth a batch only if the coalesced watermark moves.
     """
-    if start.batch == NOT_STARTED or any(True for _ in end.moved()):
+    if start.batch == NOT_STARTED or any(True for _ in end.channels_to_read()):
         return True
     if start.coalesced.idle_spell != end.coalesced.idle_spell or _positions(start) != _positions(end):
         return True
     if any(end.topic_ids.get(topic, one) != one for topic, one in start.topic_ids.items()):
         return True
-    read = any(True for _ in start.moved())
+    read = any(True for _ in start.channels_to_read())
     has_news = any(c.announced and c.status is Status.ACTIVE for c in end.channels.values())
     changed = has_news or start.coalesced.emitted != end.coalesced.emitted
     if read:
@@ -240,7 +240,7 @@ def _state(
 ) -> tuple[Counts, Mapping[int, AxisState], bool, bool]:
     """Counts and axes of the channel once its last range was read; whether that was in parts, whether with losses."""
     if after is not None:
-        return after.counts, after.axes, after.cut, after.lossy
+        return after.counts, after.axes, after.in_parts, after.lossy
     return (Counts(), {}, False, False) if before is None else (before.counts, before.axes, False, False)
 
 

@@ -126,7 +126,7 @@ class Planner:
         self._tell_nothing_selected(planned)
         if options.propagate:
             self._progress["barriers_again"] = barriers_again(planned)
-        first, reads = start.batch == NOT_STARTED, any(True for _ in planned.moved())
+        first, reads = start.batch == NOT_STARTED, any(True for _ in planned.channels_to_read())
         worth = corrected.is_changed or worth_a_batch(start, planned)
         if not worth or (not first and not reads and (once or self._closed)):
             return start_json

@@ -23,7 +23,7 @@ from pyspark_wm_source.driver.changed_settings import are_changed, carried_axes
 from pyspark_wm_source.driver.splits import equal_ranges, parts_by_channel
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.task.fetching import fetch
-from pyspark_wm_source.task.scan import counted_columns, policy_run, wanted_columns
+from pyspark_wm_source.task.scan import counted_columns, needed_columns, policy_run
 from pyspark_wm_source.task.unknown_ids import Notes, UnknownIds
 from pyspark_wm_source.values.offsets import STATE_TIMEOUT_MS, Channel, QueryOffset, state_place
 from pyspark_wm_source.values.outage import Outage
@@ -57,7 +57,7 @@ class Recovery:
         self._left = {index: task.end - task.start for index, task in enumerate(ranges)}
         self._ends = [task.end for task in ranges]
         self._missing = dict(self._left)
-        selection = wanted_columns(columns or set(), options)
+        selection = needed_columns(columns or set(), options)
         self._chunks = iter(fetch(cluster, ranges, selection, options.client.isolation, self._pass_over))
 
     def advance(self, until_s: float | None) -> bool:
@@ -134,7 +134,7 @@ class StateLoader:
         which = (end.group, end.batch)
         if self._last is not None and self._last[0] == which:
             return self._last[1]
-        with_news = dict(end.moved())
+        with_news = dict(end.channels_to_read())
         parts = parts_by_channel(end)
         if self._recovery is None or self._recovery[0] != which:
             states: Mapping[TopicPartition, RangeResult] = (
@@ -255,7 +255,7 @@ class StateLoader:
                 before, own = axes.get(key, AxisState()), part.axes.get(key, AxisState())
                 axes[key] = concatenate(axis.config, before, own)
         counts = reduce(Counts.plus, (part.counts for part in parts), channel.counts)
-        return RangeResult(next_offset=channel.next_offset, counts=counts, axes=axes, cut=True)
+        return RangeResult(next_offset=channel.next_offset, counts=counts, axes=axes, in_parts=True)
 
 
 def _falls(channel: Channel, state: CommittedState) -> bool:
@@ -280,4 +280,4 @@ def _unemitted(channel: Channel, result: RangeResult) -> RangeResult:
     """The state of a range that was read in parts: no watermark of it was emitted in band."""
     emitted = {key: channel.axes.get(key, AxisState()).emitted_ms for key in result.axes}
     axes = {key: replace(state, emitted_ms=emitted[key]) for key, state in result.axes.items()}
-    return replace(result, axes=axes, cut=True)
+    return replace(result, axes=axes, in_parts=True)

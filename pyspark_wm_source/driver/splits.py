@@ -65,14 +65,14 @@ def splits(start: QueryOffset, end: QueryOffset, rows: ControlSettings, limits: 
 
 def parts_by_channel(end: QueryOffset) -> dict[TopicPartition, int]:
     """Return into how many parts the range of each channel with news is cut."""
-    with_news = dict(end.moved())
+    with_news = dict(end.channels_to_read())
     return dict(zip(with_news, parts_of([channel.read for channel in with_news.values()], end.limits), strict=True))
 
 
 def _ranges(start: QueryOffset, end: QueryOffset) -> Iterator[ChannelRange]:
     """Channels with news, in order, whole or in parts."""
     parts = parts_by_channel(end)
-    for tp, channel in end.moved():
+    for tp, channel in end.channels_to_read():
         opening = _opening(channel) if channel.announced else ()
         whole = parts[tp] == 1
         for part, (first, last) in enumerate(equal_ranges(channel.start, channel.next_offset, parts[tp])):

@@ -48,9 +48,10 @@ class Observed:
 
 
 class ReadValues(NamedTuple):
-    """What some values with a schema hold. rejects: the records that are given back for their values, None for none.
+    """Fields and event times of values with a schema.
 
-    bad: how many values have which fault, as in `Counts`.
+    rejects: the records that are rejected for their values, None for none. bad: (fault, number of values), as in
+    `Counts`.
     """
 
     fields: Mapping[Field, pa.Array]
@@ -70,8 +71,9 @@ class Values(Protocol):
 
 
 class ReadTimes(NamedTuple):
-    """The event times of a run of records by axis, the records that are no events, None for none, and the fields that
-    were read with a schema.
+    """The event times of a run of records by axis.
+
+    rejects: the records that are no events, None for none. decoded: the fields that were read with a schema.
     """
 
     by_axis: Mapping[str, EventTimes]
@@ -130,8 +132,10 @@ class EventTimeRun:
         if rejects is None:
             bad = sum(int(np.count_nonzero(one.unread)) for one in axes.values() if one.unread is not None)
         else:
-            bad, kept = len(rejects.reasons), ~rejects.marked
-            times = {name: (ms, kept if valid is None else valid & kept) for name, (ms, valid) in times.items()}
+            bad, valid_rows = len(rejects.reasons), ~rejects.marked
+            times = {
+                name: (ms, valid_rows if valid is None else valid & valid_rows) for name, (ms, valid) in times.items()
+            }
         below = sum(int(np.count_nonzero(late(*times[name], self._stamps[name]))) for name in times)
         self.counts = self.counts.plus(Counts(bad, below, bad_values=values.bad))
         if values.rejects is not None:
@@ -205,9 +209,9 @@ def _called(spec: EventTime) -> str:
 
 
 def may_have_time(spec: EventTime, records: Records) -> NDArray[np.bool_] | None:
-    """Mark the records that can have an event time: a null value (a tombstone) holds none, and is not wrong for that.
+    """Mark the records that can have an event time, None for all.
 
-    None: all of them.
+    A null value (a tombstone) has none, without error.
     """
     if spec.place.column != VALUE or records.value is None or not records.value.null_count:
         return None
@@ -246,10 +250,10 @@ class ChannelRun:
             self._times.count_future(times.ahead)
         advances: list[tuple[int, int, int]] = []
         for name, run in self._runs.items():
-            positions, watermarks = run.rows(*times.moving[name])
+            positions, watermarks = run.rows(*times.of_watermark[name])
             advances += [(int(p), self._keys[name], int(w)) for p, w in zip(positions, watermarks, strict=True)]
         return Observed(
-            event_ms=times.shown,
+            event_ms=times.of_rows,
             watermarks=tuple(sorted(advances)) if self.task.parts == 1 else (),
             rejects=read.rejects,
             decoded=read.decoded,

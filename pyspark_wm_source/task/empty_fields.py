@@ -1,6 +1,7 @@
-"""One warning when a field is in none of the records in which it is looked for first, or reads in none as its type.
+"""One warning when the first records have no value of a field, or no value of its type.
 
-Rule: said by the reading task, which alone sees records; once in a process for each topic, asker and field.
+Rule: the reading task warns, since only reading tasks read records. A process warns once for each topic, asker and
+field.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from pyspark_wm_source.task.items import EventRun, Item
 _log = logging.getLogger("keyedwm.source")
 # A path may well be absent from fewer records; more are not looked at.
 _ENOUGH, _MOST = 10, 1_000
-_seen: set[tuple[str, str, str]] = set()
+_warned: set[tuple[str, str, str]] = set()
 
 
 class Asker(Enum):
-    """Who looks for a field, and what it means that the field is null in all records."""
+    """The reader of a field, and the consequence if the field is null in all records."""
 
     COLUMNS = ("option columns", "so its column is null there")
     WHERE = ("option where", "which is right if it asks for IS NULL")
@@ -44,16 +45,16 @@ def with_warnings(items: Iterable[Item], fields: Sequence[Field], asker: Asker) 
 
 
 def warn_of_missing(events: Events, fields: Iterable[Field], asker: Asker) -> None:
-    """Warn of each field that none of these records has; silent the second time, and of a few records."""
+    """Warn of each field that none of these records has, once per field. Too few records cause no warning."""
     name, meaning = asker.value
     for field in fields:
-        asked = (events.topic, name, field.text)
-        if not field.path or field in events.decoded or asked in _seen:
+        subject = (events.topic, name, field.text)
+        if not field.path or field in events.decoded or subject in _warned:
             continue
         texts = _texts(events, field)
         if len(texts) < _ENOUGH:
             continue
-        _seen.add(asked)
+        _warned.add(subject)
         why = _missing(texts, field)
         if why is not None:
             _log.warning(
@@ -63,13 +64,13 @@ def warn_of_missing(events: Events, fields: Iterable[Field], asker: Asker) -> No
 
 
 def _texts(events: Events, field: Field) -> pa.Array:
-    """The first keys or values that are there."""
+    """Return the first keys or values that are not null."""
     column = events.key if field.column == KEY else events.value
     return pa.nulls(0, pa.binary()) if column is None else column.slice(0, _MOST).drop_null()
 
 
 def _missing(texts: pa.Array, field: Field) -> str | None:
-    """Why the field is null in all of the texts; None if it is not, or if all that is there is JSON's null."""
+    """Return why the field is null in all of the texts, None if it is not, or if each value is JSON's null."""
     spans = find(texts, Path(field.path))
     count = int(np.count_nonzero(spans[1] >= 0))
     if not count:

@@ -1,7 +1,7 @@
 """Fetching ranges under `failOnDataLoss`: lost records fail the task, or are skipped and noted.
 
-Rule (Spark's): a range wholly gone is skipped, one that begins before the log begins is read from there; no record is
-given twice.
+Rule (Spark's): a range that is wholly deleted is skipped. A range that begins before the log is read from the log's
+beginning. No record is returned twice.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ OnLoss = Callable[[KeyedwmError], None]
 
 
 def by_option(options: SourceOptions) -> OnLoss:
-    """Return the handler of `failOnDataLoss`: raise the loss, or note it and go on."""
+    """Return the handler of `failOnDataLoss`: it raises the loss, or logs it and continues."""
 
     def on_loss(error: KeyedwmError) -> None:
         if options.fail_on_data_loss:
@@ -52,43 +52,43 @@ def by_option(options: SourceOptions) -> OnLoss:
 
 
 def fetch(
-    cluster: Cluster, ranges: Sequence[ChannelRange], wanted: ColumnSelection, isolation: Isolation, on_loss: OnLoss
+    cluster: Cluster, ranges: Sequence[ChannelRange], selection: ColumnSelection, isolation: Isolation, on_loss: OnLoss
 ) -> Iterator[Chunk]:
     """Read every range to its end, in offset order per range.
 
-    on_loss: is told each DataLossError and CorruptRecordError; where it does not raise, just what is lost or damaged is
-    skipped.
+    on_loss: called with each DataLossError and CorruptRecordError. If it does not raise, only lost and damaged records
+    are skipped.
     """
-    # What is left of each range, in pieces: a damaged batch makes two of one.
-    left = {i: [_offset_range(r)] for i, r in enumerate(ranges)}
-    while left:
-        indexes = sorted(left)
+    # The unread pieces of each range: a damaged batch cuts a piece in two.
+    pieces = {i: [_offset_range(r)] for i, r in enumerate(ranges)}
+    while pieces:
+        indexes = sorted(pieces)
         try:
-            for fetched in read_ranges(cluster, [left[i][0] for i in indexes], wanted, isolation):
+            for fetched in read_ranges(cluster, [pieces[i][0] for i in indexes], selection, isolation):
                 index = indexes[fetched.index]
-                left[index][0] = left[index][0]._replace(start=fetched.next_offset)
+                pieces[index][0] = pieces[index][0]._replace(start=fetched.next_offset)
                 if fetched.done:
-                    del left[index][0]
-                done = not left[index]
+                    del pieces[index][0]
+                done = not pieces[index]
                 if done:
-                    del left[index]
+                    del pieces[index]
                 yield Chunk(index, fetched.records, done)
         except OffsetOutOfRangeError as error:
             on_loss(error)
-            left = {i: [_behind_the_loss(part, error) for part in parts] for i, parts in left.items()}
+            pieces = {i: [_behind_the_loss(part, error) for part in parts] for i, parts in pieces.items()}
         except UnknownTopicError as error:
             on_loss(DataLossError(error.message))
-            left = {i: [_behind_the_topic(part, cluster) for part in parts] for i, parts in left.items()}
+            pieces = {i: [_behind_the_topic(part, cluster) for part in parts] for i, parts in pieces.items()}
         except TopicRecreatedError as error:
             on_loss(error)
-            left = {i: [_behind_the_recreated(part, error.topic) for part in parts] for i, parts in left.items()}
+            pieces = {i: [_behind_the_recreated(part, error.topic) for part in parts] for i, parts in pieces.items()}
         except LogTruncatedError as error:
             on_loss(error)  # what follows is read from the log as it is now
         except CorruptRecordError as error:
             if error.next_offset is None:
                 raise
             on_loss(error)
-            left = {i: _around_the_damage(parts, error, error.next_offset) for i, parts in left.items()}
+            pieces = {i: _around_the_damage(parts, error, error.next_offset) for i, parts in pieces.items()}
 
 
 def _offset_range(r: ChannelRange) -> OffsetRange:
@@ -110,7 +110,7 @@ def _behind_the_topic(part: OffsetRange, cluster: Cluster) -> OffsetRange:
 
 
 def _behind_the_recreated(part: OffsetRange, topic: str) -> OffsetRange:
-    """Nothing is left of a range of the deleted topic: the new one's records have no place in it."""
+    """Return an empty range for the deleted topic: records of the new topic are not part of it."""
     return part._replace(start=part.end) if part.topic == topic else part
 
 

@@ -1,7 +1,7 @@
-"""Records that the option where leaves out, taken out of a reading task's items.
+"""The option `where` in a reading task: it drops the records that do not meet the condition.
 
-Rule: control rows keep their places among the records that stay. A rejected record is left out only if the condition is
-false of it: what cannot be read may be wanted.
+Rule: control rows keep their places among the remaining records. A rejected record is dropped only if the condition is
+false: an unreadable record may be one that the user needs.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ def filtered(items: Iterable[Item], where: RecordFilter, stamps: Mapping[str, in
     """Yield the items without the records for which the condition is not true. stamps: the batch's watermarks."""
     builder = RowBuilder(where.columns, stamps, FieldColumns(where.fields, where.columns.names))
     for item in items:
-        yield from _kept(item, _flags(item.events, where, builder)) if isinstance(item, EventRun) else (item,)
+        yield from _with_flags(item, _flags(item.events, where, builder)) if isinstance(item, EventRun) else (item,)
 
 
 def _flags(events: Events, where: RecordFilter, builder: RowBuilder) -> Flags:
-    """Which events stay."""
+    """Return a flag per event: true if it stays."""
     rows = builder.events(replace(events, rejects=None))  # as records, which have values
     try:
         truth = where.condition.truth(rows)
@@ -44,7 +44,7 @@ def _flags(events: Events, where: RecordFilter, builder: RowBuilder) -> Flags:
     return flags
 
 
-def _kept(item: EventRun, flags: Flags) -> Iterator[Item]:
+def _with_flags(item: EventRun, flags: Flags) -> Iterator[Item]:
     if flags.all():
         yield item
     elif flags.any():
@@ -56,9 +56,9 @@ def _kept(item: EventRun, flags: Flags) -> Iterator[Item]:
 
 
 def _of(events: Events, flags: Flags) -> Events:
-    """Some of the events, rejects among them."""
-    kept, rejects = events.where(flags), events.rejects
+    """Return the flagged events, with their rejects."""
+    remaining, rejects = events.where(flags), events.rejects
     if rejects is None:
-        return kept
+        return remaining
     reasons = rejects.reasons.filter(pa.array(flags[rejects.marked]))
-    return replace(kept, rejects=Rejects(marked=rejects.marked[flags], reasons=reasons))
+    return replace(remaining, rejects=Rejects(marked=rejects.marked[flags], reasons=reasons))

@@ -1,6 +1,6 @@
 """Keeps event times that are too far ahead from moving a channel's watermarks (`maxEventTimeAhead`).
 
-Rule: the first such event time of a topic and axis is told in one warning of the process, each is counted.
+Rule: each such event time is counted. A process warns of the first one of a topic and axis.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _LOG_APPEND_TIME = 1
 _warned: set[tuple[str, EventTime]] = set()
 
 
-class Judged(NamedTuple):
-    """Event times by axis as the rows show them, those that move the watermark, and how many were too far ahead."""
+class JudgedTimes(NamedTuple):
+    """Event times by axis, for the rows and for the watermark. ahead: the number of times too far ahead."""
 
-    shown: Mapping[str, EventTimes]
-    moving: Mapping[str, EventTimes]
+    of_rows: Mapping[str, EventTimes]
+    of_watermark: Mapping[str, EventTimes]
     ahead: int
 
 
@@ -43,22 +43,22 @@ class FutureGuard:
         self._channel, self._now_ms = channel, now_ms
         self._guarded = {name: (axes[name].event_time, future) for name, future in limits.items()}
 
-    def judge(self, records: Records, times: Mapping[str, EventTimes]) -> Judged:
+    def judge(self, records: Records, times: Mapping[str, EventTimes]) -> JudgedTimes:
         """Judge a run of records. Raises InputError for the first time too far ahead, where the option says so."""
-        shown, moving, count = dict(times), dict(times), 0
+        of_rows, of_watermark, count = dict(times), dict(times), 0
         for name, (spec, future) in self._guarded.items():
             ms, valid = times[name]
             ahead = self._ahead(records, ms, valid, future)
             if ahead is None:
                 continue
             if future.on is OnFuture.FAIL:
-                found = self._found(records, ms, int(np.argmax(ahead)), spec, future)
-                raise InputError(f"{found}; onFutureTime=ignore would keep the row and not let it move the watermark")
+                problem = self._problem(records, ms, int(np.argmax(ahead)), spec, future)
+                raise InputError(f"{problem}; onFutureTime=ignore would keep the row and not let it move the watermark")
             count += int(np.count_nonzero(ahead))
-            moving[name] = (ms, ~ahead if valid is None else valid & ~ahead)
+            of_watermark[name] = (ms, ~ahead if valid is None else valid & ~ahead)
             if future.on is OnFuture.NULL:
-                shown[name] = moving[name]
-        return Judged(shown, moving, count)
+                of_rows[name] = of_watermark[name]
+        return JudgedTimes(of_rows, of_watermark, count)
 
     def warn(self, records: Records, times: Mapping[str, EventTimes]) -> None:
         """Warn of the first event time of each axis that is too far ahead; silent the second time."""
@@ -70,7 +70,7 @@ class FutureGuard:
             _log.warning(
                 "%s; such event times do not move the watermark and are counted as future_event_times; set "
                 "maxEventTimeAhead to what is right for this topic, or to none",
-                self._found(records, times[name][0], int(np.argmax(ahead)), spec, future),
+                self._problem(records, times[name][0], int(np.argmax(ahead)), spec, future),
             )
 
     def _ahead(
@@ -84,7 +84,7 @@ class FutureGuard:
         ahead = ahead if valid is None else ahead & valid
         return ahead if ahead.any() else None
 
-    def _found(self, records: Records, ms: NDArray[np.int64], row: int, spec: EventTime, future: FutureTime) -> str:
+    def _problem(self, records: Records, ms: NDArray[np.int64], row: int, spec: EventTime, future: FutureTime) -> str:
         appended = int(records.timestamp_type[row]) == _LOG_APPEND_TIME
         clock = int(records.timestamp_ms[row]) if appended else self._now_ms
         limit = f"{'the default of ' if future.is_default else ''}maxEventTimeAhead ({span_text(future.ahead_ms)})"

@@ -28,7 +28,7 @@ _MOST_KNOWN = 4_096
 
 
 def last_barrier(axes: Mapping[int, AxisState]) -> PropagatedState | None:
-    """Return the last barrier that a channel has shown, None before the first one."""
+    """Return the last barrier of a channel, None before the first one."""
     for axis in axes.values():
         if isinstance(axis.policy, PropagatedState):
             return axis.policy
@@ -40,25 +40,25 @@ def last_barrier(axes: Mapping[int, AxisState]) -> PropagatedState | None:
     return None
 
 
-def check_query(barrier: PropagatedState, cut: UpstreamBarrier, where: str) -> None:
-    """Refuse the barrier of another query than the last one's: its snapshots and channels are not comparable."""
-    if query_number(cut.query) != barrier.query:
+def check_query(last: PropagatedState, barrier: UpstreamBarrier, where: str) -> None:
+    """Raise InputError for a barrier of another query than the last barrier's: their snapshots are not comparable."""
+    if query_number(barrier.query) != last.query:
         raise InputError(
-            f"{where}: the barrier of snapshot {cut.snapshot} is of query {short_repr(cut.query)}, those before it are "
-            "of another: with propagate=true a topic has one writer; name it with propagateFrom, or read this "
-            f"topic from its first offset with a checkpoint of its own"
+            f"{where}: the barrier of snapshot {barrier.snapshot} is of query {short_repr(barrier.query)}, earlier "
+            "barriers are of another query: with propagate=true a topic has one writer; name it with propagateFrom, "
+            "or read this topic from its first offset with a new checkpoint"
         )
 
 
-def of_another(barrier: PropagatedState, cut: UpstreamBarrier) -> str | None:
-    """Why a genuine barrier does not count behind another query's, None if it does.
+def of_another(last: PropagatedState, barrier: UpstreamBarrier) -> str | None:
+    """Return why a signed barrier is ignored after another query's barrier, None if it is not ignored.
 
-    Where control records have codes, a record of a query that wrote the topic before may be a copy: it stops nobody.
+    A signed record of a query that wrote the topic earlier may be a copy, so it stops no query.
     """
-    if query_number(cut.query) == barrier.query:
+    if query_number(barrier.query) == last.query:
         return None
     return (
-        f"it is of query {short_repr(cut.query)}, the barriers before it are of another; propagateFrom names the writer"
+        f"it is of query {short_repr(barrier.query)}, earlier barriers are of another; propagateFrom names the writer"
     )
 
 
@@ -67,7 +67,7 @@ def _digest(record: ControlRecord) -> bytes:
 
 
 def query_number(query: str) -> int:
-    """A number that tells queries apart and fits a committed state."""
+    """Return a number that differs between queries and fits a committed state."""
     return int.from_bytes(hashlib.sha256(query.encode()).digest()[:_QUERY_BYTES], "big")
 
 
@@ -87,24 +87,24 @@ class PropagatedRun:
         self._emitted = {key: task.axes.get(key, AxisState()).emitted_ms for key in times.keys.values()}
 
     def observe(self, records: Records) -> Observed:
-        """Take the records (in offset order) and the barriers among them."""
+        """Process the records (in offset order) and the barriers among them."""
         for record in records.control_records:
             where = place(self.task.channel, record.offset)
             refusal = self._control_authors.refusal(record, self.task.channel)
             if refusal is not None:
                 self._times.count_control(1)
-                self._tell(where, refusal)
+                self._warn(where, refusal)
             elif (digest := _digest(record)) in self._known and self._barrier is not None:
-                self._tell(where, "it is a copy of a barrier that was read")
+                self._warn(where, "it is a copy of a barrier that was read")
                 self._barrier = replace(self._barrier, repeated=self._barrier.repeated + 1)
-            elif (cut := decode_cut(record.header, record.value, where)) is not None:
-                self._take(cut, where)
-                self._remember(cut, digest)
+            elif (barrier := decode_cut(record.header, record.value, where)) is not None:
+                self._apply(barrier, where)
+                self._remember(barrier, digest)
         read = self._times.read(records)
         return Observed(event_ms=read.by_axis, watermarks=(), rejects=read.rejects, decoded=read.decoded)
 
     def end(self) -> tuple[tuple[int, int], ...]:
-        """Return the watermarks (key, ms) that stand after the range's last event."""
+        """Return the watermarks (key, ms) to emit after the range's last event."""
         before = {key: self.task.axes.get(key, AxisState()).emitted_ms for key in self._emitted}
         return tuple((key, ms) for key, ms in sorted(self._emitted.items()) if ms is not None and ms != before[key])
 
@@ -114,59 +114,60 @@ class PropagatedRun:
         axes = {key: AxisState(policy=policy, emitted_ms=ms) for key, ms in self._emitted.items()}
         return RangeResult(next_offset=self.task.end, counts=self._times.counts, axes=axes)
 
-    def _tell(self, where: str, why: str) -> None:
+    def _warn(self, where: str, why: str) -> None:
         if not self._warned:
             LOG.warning("%s: a control record is passed over: %s", where, why)
         self._warned = True
 
-    def _remember(self, cut: UpstreamBarrier, digest: bytes) -> None:
-        """Where anybody may copy a record, a copy costs a hash: a small batch can hold thousands of a long one."""
+    def _remember(self, barrier: UpstreamBarrier, digest: bytes) -> None:
+        """Store the digest of a signed barrier, so that a copy costs one hash and no decoding."""
         if (
             self._control_authors.proven
             and self._barrier is not None
-            and query_number(cut.query) == self._barrier.query
+            and query_number(barrier.query) == self._barrier.query
         ):
             if len(self._known) == _MOST_KNOWN:
                 self._known.clear()
             self._known.add(digest)
 
-    def _take(self, cut: UpstreamBarrier, where: str) -> None:
+    def _apply(self, barrier: UpstreamBarrier, where: str) -> None:
         last = self._barrier
-        if last is not None and self._control_authors.proven and (why := of_another(last, cut)):
+        if last is not None and self._control_authors.proven and (why := of_another(last, barrier)):
             self._times.count_control(1)
-            self._tell(where, why)
+            self._warn(where, why)
             return
         if last is not None:
-            check_query(last, cut, where)
-            if cut.snapshot <= last.snapshot:
-                self._barrier = self._repeated(last, cut, where)
+            check_query(last, barrier, where)
+            if barrier.snapshot <= last.snapshot:
+                self._barrier = self._repeated(last, barrier, where)
                 return
-        promised, idle = cut.promise()
+        promised, idle = barrier.promise()
         for key, before in self._emitted.items():
             now = promised.get(key)
-            # Lower is no regression here: an upstream channel woke up behind, and holds the watermark where it is.
+            # A lower watermark is no regression here: an upstream channel woke up behind, so the watermark stays.
             if now is not None and (before is None or now > before):
                 self._emitted[key] = now
         repeated = 0 if last is None else last.repeated
-        self._barrier = PropagatedState(query_number(cut.query), cut.snapshot, repeated, idle)
+        self._barrier = PropagatedState(query_number(barrier.query), barrier.snapshot, repeated, idle)
 
-    def _repeated(self, last: PropagatedState, cut: UpstreamBarrier, where: str) -> PropagatedState:
-        """A barrier came again (rule 1): refused, or counted under at-least-once and where anybody may have copied it.
+    def _repeated(self, last: PropagatedState, barrier: UpstreamBarrier, where: str) -> PropagatedState:
+        """Return the state after a replayed barrier (rule 1).
 
-        With a secret the topic has writers that are not trusted, and a copied record must not stop the query.
+        Raises RegressionError under exactly-once without a secret. With a secret the topic has untrusted writers: a
+        copied record must not stop the query.
         """
         if self._control_authors.proven:
-            self._tell(where, f"the barrier of snapshot {cut.snapshot} came after that of snapshot {last.snapshot}")
+            self._warn(where, f"the barrier of snapshot {barrier.snapshot} came after that of snapshot {last.snapshot}")
         if self._control_authors.proven or self._guarantee is Guarantee.AT_LEAST_ONCE:
             return replace(last, repeated=last.repeated + 1)
-        key, promised = min(self._emitted), cut.promise()[0]
+        key, promised = min(self._emitted), barrier.promise()[0]
         raise RegressionError(
-            f"{where}: the barrier of snapshot {cut.snapshot} came after that of snapshot {last.snapshot}, so the "
+            f"{where}: the barrier of snapshot {barrier.snapshot} came after that of snapshot {last.snapshot}. The "
             f"watermark of channel {self.task.channel}, key {key} would go from {self._emitted[key]} ms to "
             f"{promised.get(key)} ms, it must increase: the topic was written at-least-once, or by a restored copy"
         )
 
 
 def place(channel: TopicPartition, offset: int) -> str:
-    """Where a record stands, for errors."""
+    """Return the channel and offset of a record, for errors."""
     return f"{channel} at offset {offset}"

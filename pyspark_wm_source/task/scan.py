@@ -1,7 +1,7 @@
-"""Reading one split on an executor: fetch, run the policies, lay out rows, and leave the state in Kafka at the end.
+"""Reading one split on an executor: fetch, run the policies, lay out rows, and commit the state to Kafka at the end.
 
-Rule: the committed state is a hint (docs/design/state.md). A commit that is lost or refused costs the planner a
-recovery read, so it is logged and never fails a task.
+Rule: the committed state is a hint (docs/design/state.md). A commit that is lost or fails costs the planner a recovery
+read, so it is logged and never fails a task.
 """
 
 from __future__ import annotations
@@ -122,24 +122,23 @@ def decoded_fields(columns: Collection[str], options: SourceOptions) -> list[Fie
     return fields if options.stage is None else [*fields, *(reader.field for reader in options.stage.readers)]
 
 
-def wanted_columns(columns: set[str], options: SourceOptions) -> ColumnSelection:
-    """The columns to decode: those of the rows, of the filter, and the places of event times; control rows inside are
-    no rows.
+def needed_columns(columns: set[str], options: SourceOptions) -> ColumnSelection:
+    """Return the columns to decode: columns of the rows, columns of the filter, and places of event times.
 
-    A record that is rejected is given back whole.
+    Control records are no rows. A rejected record is returned whole.
     """
     places = {axis.event_time.place for axis in options.axes.values()}
     read = {place.column for place in places}
     whole = REJECTED in columns
-    named = columns | {field.column for name, field in options.selection.fields.items() if name in columns}
-    named = named.union(*(where.decoded for where in options.where))
+    columns_needed = columns | {field.column for name, field in options.selection.fields.items() if name in columns}
+    columns_needed = columns_needed.union(*(where.decoded for where in options.where))
     return ColumnSelection(
-        key=whole or KEY in named or KEY in read,
-        value=whole or VALUE in named or VALUE in read,
+        key=whole or KEY in columns_needed or KEY in read,
+        value=whole or VALUE in columns_needed or VALUE in read,
         headers=whole
-        or HEADERS in named
+        or HEADERS in columns_needed
         or not places.isdisjoint((Place.HEADER, Place.SINK_HEADER))
-        or any(one.name.has_headers and one.column in named | read for one in options.formats.each),
+        or any(one.name.has_headers and one.column in columns_needed | read for one in options.formats.each),
         control_header=HEADER,
     )
 
@@ -153,7 +152,7 @@ def _items(
         yield ControlRun(rows=split.control)
     if not split.ranges:
         return
-    wanted = wanted_columns(columns, options)
+    selection = needed_columns(columns, options)
     notes = _notes(split, options)
     runs = [
         policy_run(
@@ -163,7 +162,7 @@ def _items(
         for index, task in enumerate(split.ranges)
     ]  # fmt: skip
     unopened = {index for index, task in enumerate(split.ranges) if task.reset or task.woken or task.opening}
-    chunks = fetch(shared(options.client), split.ranges, wanted, options.client.isolation, by_option(options))
+    chunks = fetch(shared(options.client), split.ranges, selection, options.client.isolation, by_option(options))
     for index, records, done in chunks:
         run = runs[index]
         observed = run.observe(records)
@@ -191,7 +190,10 @@ def _notes(split: Split, options: SourceOptions) -> UnknownIds | None:
 
 
 def _event_run(task: ChannelRange, records: Records, observed: Observed, source: str | None) -> EventRun:
-    """One run of records; in-band watermarks, unless there is no source to tell, go before the rows that made them."""
+    """Return one run of records.
+
+    An in-band watermark precedes the row that caused it. source: None for no watermarks.
+    """
     events = Events(
         topic=task.channel.topic,
         partition=task.channel.partition,

@@ -1,8 +1,8 @@
 """One warning when no event time of a topic can be read, or all in the wrong unit: an example, and the right option.
 
-Rule: said by the reading task, which alone sees records; once in a process for each time axis and topic, and only while
-a channel has no watermark yet. Rows are kept all the same (`onBadEventTime=null`). Likewise one warning when rows from
-upstream came without their event times: by the time of writing they are ahead of the watermark, never late.
+Rule: the reading task warns, since only reading tasks read records. A process warns once for each time axis and topic,
+and only while a channel has no watermark. Rows are kept (`onBadEventTime=null`). Rows from upstream without their event
+times cause one warning, too: by their time of writing they are ahead of the watermark, never late.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def warn_undecoded(topic: str, channel: str, spec: EventTime, count: int) -> Non
         _warned.add((topic, spec))
         _log.warning(
             "%s: none of the first %d event times could be read from %s (unit %s), so there is no watermark: check the "
-            "path against the schema, and eventTimeUnit where the schema says no logical type",
+            "path against the schema, and eventTimeUnit where the schema has no logical type",
             channel, count, spec.text, spec.unit.value,
         )  # fmt: skip
 
@@ -60,7 +60,7 @@ def warn_if_long_ago(topic: str, channel: str, spec: EventTime, records: Records
 
 
 def long_ago(channel: str, spec: EventTime, records: Records, times: EventTimes) -> str | None:
-    """Say that the unit is too small, of which the records' own timestamps tell; None where they do not."""
+    """Return a warning that the unit is too small, None unless the records' own timestamps show it."""
     ms, valid = times
     read = np.ones(len(ms), bool) if valid is None else valid
     if not read.any() or ms[read].max() >= _YEAR_2100_MS // _NEXT_UNIT or ms[read].min() < 0:
@@ -78,18 +78,18 @@ def long_ago(channel: str, spec: EventTime, records: Records, times: EventTimes)
     )
 
 
-def only(records: Records, wanted: NDArray[np.bool_]) -> Records:
-    """Return the wanted ones of some records."""
-    mask = pa.array(wanted)
+def only(records: Records, mask_of_rows: NDArray[np.bool_]) -> Records:
+    """Return the records that a mask selects."""
+    mask = pa.array(mask_of_rows)
     return replace(
         records,
-        count=int(np.count_nonzero(wanted)),
+        count=int(np.count_nonzero(mask_of_rows)),
         key=None if records.key is None else records.key.filter(mask),
         value=None if records.value is None else records.value.filter(mask),
         headers=None if records.headers is None else records.headers.filter(mask),
-        offset=records.offset[wanted],
-        timestamp_ms=records.timestamp_ms[wanted],
-        timestamp_type=records.timestamp_type[wanted],
+        offset=records.offset[mask_of_rows],
+        timestamp_ms=records.timestamp_ms[mask_of_rows],
+        timestamp_type=records.timestamp_type[mask_of_rows],
     )
 
 
@@ -99,14 +99,14 @@ def warn_unwritten(topic: str, channel: str, spec: EventTime, count: int) -> Non
         _unwritten.add((topic, spec))
         _log.warning(
             "%s: records without the header %s were read, %d so far; their event time is their timestamp, and if that "
-            "is the time of writing, windows hold them until upstream's watermark is there: keep the column %s in the "
-            "frame that the sink writes (keyedwm 0.3.0 or later), or set eventTime to where the event time is",
+            "is the time of writing, windows buffer them until upstream's watermark reaches it: keep the column %s in "
+            "the frame that the sink writes (keyedwm 0.3.0 or later), or set eventTime to the place of the event time",
             channel, spec.path[0], count, column_of(str(spec.path[0])),
         )  # fmt: skip
 
 
 def sentence(channel: str, spec: EventTime, records: Records) -> str:
-    """Say what was found at the first record and which option would read it."""
+    """Return a sentence with the text in the first record, and the option that would read it."""
     count = records.count
     return (
         f"{channel}: none of the first {count} event times could be read from {spec.text} "
@@ -116,7 +116,7 @@ def sentence(channel: str, spec: EventTime, records: Records) -> str:
 
 
 def refusal(channel: str, spec: EventTime, record: Records) -> str:
-    """Say which text of one record is no event time, and what is expected there."""
+    """Return a sentence with the text of one record that is no event time, and the text expected there."""
     unit = _plausible_unit(spec, record)
     hint = "" if unit is None else f", and eventTimeUnit={unit.value} would read it"
     return (
@@ -135,14 +135,14 @@ def _expected(spec: EventTime) -> str:
 
 
 def _example(spec: EventTime, records: Records) -> str:
-    """What stands there in the first record: never the rest of it, which may be secret."""
+    """Return the text at the place in the first record: never the rest of the record, which may be secret."""
     if spec.place is Place.TIMESTAMP:
         return f"the timestamp {int(records.timestamp_ms[0])}"
     if spec.place in (Place.HEADER, Place.SINK_HEADER):
         headers = records.headers[0].as_py() or [] if records.headers is not None else []
         texts = [header["value"] for header in headers if header["key"] == spec.path[0]]
         if texts:
-            return f"the text {_shown(texts[-1] or b'')} there"
+            return f"the text {_excerpt(texts[-1] or b'')} there"
         names = ", ".join(sorted({str(header["key"]) for header in headers}))
         return f"the headers {short_repr(names)}" if headers else "no headers"
     texts = _json_texts(spec, records).slice(0, 1)
@@ -150,11 +150,11 @@ def _example(spec: EventTime, records: Records) -> str:
         return f"no {spec.place.name.lower()}"
     data, start, end = find(texts, Path(spec.path))
     if start[0] >= 0:
-        return f"the text {_shown(bytes(data[start[0] : end[0]]))} there"
+        return f"the text {_excerpt(bytes(data[start[0] : end[0]]))} there"
     return f"nothing there: {json_advice(spec.place.value, texts, spec.path)}"
 
 
-def _shown(text: bytes) -> str:
+def _excerpt(text: bytes) -> str:
     return short_repr(text.decode(errors="replace"), _TEXT_SHOWN)
 
 
@@ -171,7 +171,7 @@ def _advice(spec: EventTime, records: Records) -> str:
     unit = _plausible_unit(spec, records)
     if unit is not None:
         return f"eventTimeUnit={unit.value} would read it"
-    return "set eventTime to the path or header that holds it, and eventTimeUnit to s, ms, us, ns or iso"
+    return "set eventTime to the path or header of the event time, and eventTimeUnit to s, ms, us, ns or iso"
 
 
 def _plausible_unit(spec: EventTime, records: Records) -> Unit | None:

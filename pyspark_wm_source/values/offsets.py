@@ -125,7 +125,7 @@ class QueryOffset:
     ahead_ms: Mapping[int, int] = field(default_factory=dict)
     told_ms: Mapping[int, int] = field(default_factory=dict)
 
-    def moved(self) -> Iterator[tuple[TopicPartition, Channel]]:
+    def channels_to_read(self) -> Iterator[tuple[TopicPartition, Channel]]:
         """Channels that have something to read in this batch, in order."""
         return ((tp, c) for tp, c in self.channels.items() if c.read)
 

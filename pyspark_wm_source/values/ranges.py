@@ -39,14 +39,14 @@ class ChannelRange:
 class RangeResult:
     """A channel's state once its range was read.
 
-    cut: it was read in parts, so its watermark was not emitted yet. lossy: it was read again and not
+    in_parts: the range was read in parts, so its watermark was not emitted yet. lossy: it was read again and not
     every record was there any more, so the watermark in it may be lower than what was emitted.
     """
 
     next_offset: int
     counts: Counts
     axes: Mapping[int, AxisState]
-    cut: bool = False
+    in_parts: bool = False
     lossy: bool = False
 
 

@@ -159,7 +159,7 @@ class Driven:
         changes = self.operator.drain()
         for name in changes.removed:
             del self.store.blobs[name]
-        self.store.blobs.update(changes.written)
+        self.store.blobs.update(changes.blobs)
 
     def end(self) -> list[dict[str, Any]]:
         return [row for one in self.operator.on_end() for row in one.rows.to_pylist()]

@@ -45,9 +45,9 @@ class Files:
         """Write what changed; returns the size of the largest blob."""
         for name in changes.removed:
             (self._place / name).unlink()
-        for name, blob in changes.written.items():
+        for name, blob in changes.blobs.items():
             (self._place / name).write_bytes(blob)
-        return max(map(len, changes.written.values()))
+        return max(map(len, changes.blobs.values()))
 
 
 def rows(first: int, time_ms: int) -> pa.Table:

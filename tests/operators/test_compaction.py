@@ -27,11 +27,11 @@ class Kept:
         logs = TableLogs(self.store, manifest="note", state=self.facts)
         logs.append(LOG, pa.table({"k": keys, "n": np.ones(len(keys), np.int64)}))
         changes = logs.drain(merge)
-        self.store.blobs.update(changes.written)
+        self.store.blobs.update(changes.blobs)
         for name in changes.removed:
             del self.store.blobs[name]
         self.facts = logs.state()
-        self.written_bytes += sum(map(len, changes.written.values()))
+        self.written_bytes += sum(map(len, changes.blobs.values()))
 
     @property
     def bytes(self):

@@ -30,7 +30,7 @@ class Batches:
         made += operator.on_watermark(0, 0, watermark_ms)
         changes = operator.drain()
         kept = {name: blob for name, blob in self.store.blobs.items() if name not in changes.removed}
-        self.store = MemoryStore(kept | changes.written)
+        self.store = MemoryStore(kept | changes.blobs)
         self.passed_on_ms = operator.output_watermark_ms(watermark_ms)
         self.earliest_ms = min((int(output.event_ms.min()) for output in made), default=None)
         return [row for output in made for row in rows_of(output.rows)]

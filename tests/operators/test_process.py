@@ -113,7 +113,7 @@ class Restarted:
         for name, *arguments in calls:
             made += [row for output in getattr(operator, name)(*arguments) for row in output.rows.to_pylist()]
         changes = operator.drain()
-        self.blobs = {n: blob for n, blob in self.blobs.items() if n not in changes.removed} | dict(changes.written)
+        self.blobs = {n: blob for n, blob in self.blobs.items() if n not in changes.removed} | dict(changes.blobs)
         self.late_rows += operator.late_rows
         self.operator = operator
         return made

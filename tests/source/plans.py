@@ -78,7 +78,7 @@ class Simulation:
     def after(self) -> dict[TopicPartition, RangeResult]:
         """What the tasks of the last batch leave, by the scalar reference."""
         states = {}
-        for place, channel in self.offset.moved():
+        for place, channel in self.offset.channels_to_read():
             times = self.logs[place.partition][channel.start : channel.next_offset]
             run = Axis(self.axis, channel.axes.get(0))
             for event_ms in times:

@@ -147,7 +147,7 @@ class Driver:
         """Leave the state that the batch's tasks would have left; watermark_ms: of all channels, or of each."""
         end = QueryOffset.from_json(self.offset)
         positions = {}
-        for tp, channel in end.moved():
+        for tp, channel in end.channels_to_read():
             ms = watermark_ms if isinstance(watermark_ms, int) else watermark_ms[tp]
             state = CommittedState(end.batch, counts or Counts(), {} if ms is None else {0: AxisState((ms,), ms)})
             place = state_place(end.group, tp, channel.next_offset, end.settings, channel.resets)

@@ -27,7 +27,7 @@ from pyspark_wm_source.reader import arrow_schema
 from pyspark_wm_source.task import decoding
 from pyspark_wm_source.task.filtering import filtered
 from pyspark_wm_source.task.items import lay_out
-from pyspark_wm_source.task.scan import _event_run, counted_columns, decoded_fields, policy_run, wanted_columns
+from pyspark_wm_source.task.scan import _event_run, counted_columns, decoded_fields, needed_columns, policy_run
 from pyspark_wm_source.task.unknown_ids import Notes
 from pyspark_wm_source.values.offsets import QueryOffset
 from pyspark_wm_source.values.ranges import ChannelRange
@@ -248,7 +248,7 @@ def test_a_misspelt_path_is_told_once_with_the_one_that_was_meant(registry, capl
         f"schema {id_} has no $.tss, which is null in its records; did you mean $.ts?",
         (
             "orders-3: none of the first 1 event times could be read from avro:$.tss (unit ms), so there is no "
-            "watermark: check the path against the schema, and eventTimeUnit where the schema says no logical type"
+            "watermark: check the path against the schema, and eventTimeUnit where the schema has no logical type"
         ),
     ]
 
@@ -303,7 +303,7 @@ def test_an_operators_fields_are_read_with_the_schema(registry):
     )  # fmt: skip
     options = parse(registry, emitControl="true", eventTime="avro:$.ts", **spec.as_options())
     stage = options.stage
-    assert wanted_columns(set(stage.columns.names), options).value
+    assert needed_columns(set(stage.columns.names), options).value
     assert {field.text for field in decoded_fields(set(), options)} == {"avro:$.shop::string", "avro:$.amount::double"}
     values = pa.array([order(id_, 1), order(id_, 3)], pa.binary())
     records = Records(2, None, values, None, np.arange(2), np.full(2, SECOND_MS), np.zeros(2, np.int32), 2)

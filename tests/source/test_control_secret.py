@@ -167,7 +167,7 @@ def of_earlier_query(offset: int) -> ControlRecord:
 def test_a_genuine_record_of_an_earlier_query_stops_nobody_and_is_counted(guarantee, caplog):
     found = proven([genuine(1, 3, 70), of_earlier_query(2), genuine(3, 4, 80)], guarantee=guarantee)
     assert (found.axes[0].emitted_ms, found.axes[0].policy.snapshot, found.counts.control) == (80, 4, 1)
-    assert "it is of query 'earlier', the barriers before it are of another" in caplog.text
+    assert "it is of query 'earlier', earlier barriers are of another" in caplog.text
 
 
 def test_without_a_secret_such_a_copy_is_refused():

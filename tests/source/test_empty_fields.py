@@ -18,7 +18,7 @@ VALUE = b'{"amount": 12.5, "id": "x", "city": {"name": "Ulm"}, "list": [1, 2], "
 
 @pytest.fixture(autouse=True)
 def _unseen(monkeypatch):
-    monkeypatch.setattr(empty_fields, "_seen", set())
+    monkeypatch.setattr(empty_fields, "_warned", set())
 
 
 def field(text: str) -> Field:

@@ -10,7 +10,7 @@ from keyedwm.core.errors import OptionError
 from keyedwm.core.places import TEXT_TYPES, Field
 from pyspark_wm_source.options.selected_columns import selected_columns
 from pyspark_wm_source.options.source_options import SourceOptions
-from pyspark_wm_source.task.scan import wanted_columns
+from pyspark_wm_source.task.scan import needed_columns
 from tests.tools import Record, at, events, produce
 
 KNOWN = ("key", "value", "topic", "partition", "offset", "timestamp", "event_time", "watermark", "control")
@@ -99,7 +99,7 @@ def test_fields_alone_leave_out_control_rows_and_all_columns_keep_them():
     ],
 )  # fmt: skip
 def test_only_what_fields_lie_in_is_decoded(columns, read, decoded):
-    wanted = wanted_columns(read, parse(columns=columns))
+    wanted = needed_columns(read, parse(columns=columns))
     assert (wanted.key, wanted.value) == decoded
 
 

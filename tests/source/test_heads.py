@@ -17,7 +17,7 @@ from keyedwm.formats.header_ids import Guids
 from keyedwm.formats.heads import Head, bodies_of
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.task import decoding
-from pyspark_wm_source.task.scan import decoded_fields, wanted_columns
+from pyspark_wm_source.task.scan import decoded_fields, needed_columns
 from tests.formats.avro_laws import framed
 from tests.formats.generated_avro import number, text
 from tests.source.test_avro_values import ORDER, SECOND_MS, _read, ms_of, order, parse, registry  # noqa: F401
@@ -76,8 +76,8 @@ def test_a_key_with_a_schema_gives_columns_filters_and_event_times(registry, nam
         ("Oslo", SECOND_MS, 100, SECOND_MS), ("Oslo", SECOND_MS, 101, SECOND_MS),
     ]  # fmt: skip
     assert state.axes[0].emitted_ms == SECOND_MS
-    assert wanted_columns({"offset"}, options).key
-    assert not wanted_columns({"offset"}, options).value
+    assert needed_columns({"offset"}, options).key
+    assert not needed_columns({"offset"}, options).value
 
 
 def test_a_bad_key_has_the_same_fate_as_a_bad_value_and_both_formats_stand_side_by_side(registry):  # noqa: F811
@@ -110,7 +110,7 @@ def test_windows_read_their_keys_out_of_keys_with_a_schema(registry):  # noqa: F
     )  # fmt: skip
     options = options_of(registry, "avro-confluent", emitControl="true", eventTime="key.avro:$.at", **spec.as_options())
     assert {field.text for field in decoded_fields(set(), options)} == {"key.avro:$.shop::string"}
-    wanted = wanted_columns(set(options.stage.columns.names), options)
+    wanted = needed_columns(set(options.stage.columns.names), options)
     assert (wanted.key, wanted.value) == (True, False)
 
 
@@ -164,7 +164,7 @@ def test_an_id_in_a_header_wins_and_its_value_has_no_head(registry):  # noqa: F8
         *[(None, None, None)] * 3, (None, None, str(UUID(int=0))), (None, None, None),
     ]  # fmt: skip
     assert registry.asked.count(f"GET /schemas/guids/{GUID}") == 1
-    assert wanted_columns({"id"}, options).headers
+    assert needed_columns({"id"}, options).headers
     failing = parse(registry, columns="avro:$.id::bigint")
     with pytest.raises(InputError, match="the header that names the schema is damaged: a zero byte and four bytes"):
         _read(failing, [BODY], headers=[named(b"\1\2")])

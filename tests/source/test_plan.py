@@ -35,7 +35,7 @@ def test_the_watermark_follows_one_control_batch_after_the_last_record():
     assert sim.step()
     assert sim.watermark_ms is None
     assert sim.step()
-    assert (sim.watermark_ms, list(sim.offset.moved())) == (200, [])
+    assert (sim.watermark_ms, list(sim.offset.channels_to_read())) == (200, [])
     assert sim.step() is None
 
 

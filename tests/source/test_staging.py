@@ -8,7 +8,7 @@ import pytest
 
 from keyedwm.core.errors import OptionError
 from pyspark_wm_source.options.source_options import SourceOptions
-from pyspark_wm_source.task.scan import wanted_columns
+from pyspark_wm_source.task.scan import needed_columns
 
 FRAME = {"axis": "", "buckets": 2, "late_rule": "window", "size_ms": 1_000, "offset_ms": 0}
 
@@ -37,7 +37,7 @@ READ = {
 def test_only_what_is_needed_is_decoded(case):
     by, aggregates, bytes_wanted, columns = READ[case]
     options = SourceOptions.parse(staged(by=by, aggregates=aggregates))
-    wanted = wanted_columns(set(options.stage.columns.names), options)
+    wanted = needed_columns(set(options.stage.columns.names), options)
     assert (wanted.key, wanted.value, wanted.headers) == (*bytes_wanted, False)
     assert options.stage.columns.names == columns
 
@@ -85,7 +85,7 @@ def side(spec: object = SIDE, **options: str) -> dict[str, str]:
 
 def test_of_a_join_side_only_its_columns_are_decoded():
     options = SourceOptions.parse(side(columns="key,offset,event_time,watermark,control"))
-    wanted = wanted_columns(set(options.stage.columns.names), options)
+    wanted = needed_columns(set(options.stage.columns.names), options)
     assert (wanted.key, wanted.value, wanted.headers) == (True, False, False)
     assert options.stage.columns.names == ["key", "offset", "event_time"]
 
@@ -121,7 +121,7 @@ def kept(change: dict[str, object] | None = None, **options: str) -> dict[str, s
 
 def test_of_messages_that_are_kept_only_what_their_fields_read_is_decoded():
     options = SourceOptions.parse(kept())
-    wanted = wanted_columns(set(options.stage.columns.names), options)
+    wanted = needed_columns(set(options.stage.columns.names), options)
     assert (wanted.key, wanted.value, wanted.headers) == (True, False, False)
     assert options.stage.columns.names == ["key", "offset", "event_time"]
     assert options.stage.shipped.schema.names == ["k", "event_time", "offset"]

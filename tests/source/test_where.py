@@ -10,7 +10,7 @@ import pytest
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.rows import REJECTED
 from pyspark_wm_source.options.source_options import SourceOptions
-from pyspark_wm_source.task.scan import wanted_columns
+from pyspark_wm_source.task.scan import needed_columns
 from tests.tools import Record, at, controls, events, produce
 
 EARLIEST = {"startingOffsets": "earliest"}
@@ -90,9 +90,9 @@ def test_a_wrong_condition_is_refused_in_one_sentence(text, sentence):
 
 def test_only_what_the_filter_and_the_rows_need_is_decoded():
     options = parse(where="key = 'a'", columns="offset, json:$.a")
-    wanted = [wanted_columns(read, options) for read in ({"offset"}, {"offset", "a"})]
+    wanted = [needed_columns(read, options) for read in ({"offset"}, {"offset", "a"})]
     assert [(one.key, one.value) for one in wanted] == [(True, False), (True, True)]
-    assert wanted_columns({"offset"}, parse(where="headers IS NULL", includeHeaders="true")).headers
+    assert needed_columns({"offset"}, parse(where="headers IS NULL", includeHeaders="true")).headers
 
 
 def test_channel_states_do_not_depend_on_the_filter():

@@ -200,7 +200,7 @@ def test_what_a_store_let_go_and_what_came_again_is_counted_in_its_batch():
         barrier = ControlRow(kind=ControlKind.BARRIER, channel="t-0", offset=1, snapshot=0, channels=1)
         rows_now = pa.Table.from_pylist(rows, schema=schema)
         list(now.on_input(control=[[barrier]], rows=[[rows_now]], null_event_time_rows=0, now_ms=None))
-        store = MemoryStore({**store.blobs, **now.drain().written})
+        store = MemoryStore({**store.blobs, **now.drain().blobs})
         note = now.manifest
         (last_row,) = now.last_rows().to_dict("records")
         told.append({name: last_row[name] for name in STORED})

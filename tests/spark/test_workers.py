@@ -54,7 +54,7 @@ def test_reader_options_and_splits_survive_pickling(kafka, topic_of, open_source
     assert pickle.loads(pickle.dumps(splits)) == splits  # noqa: S301 - its own
     copy = pickle.loads(pickle.dumps(stream.reader))  # noqa: S301 - its own
     assert copy._options == stream.reader._options
-    assert copy._kept is None
+    assert copy._planner_or_none is None
     assert copy.partitions(stream.log[-2], stream.log[-1]) == splits
 
 

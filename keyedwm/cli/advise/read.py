@@ -32,7 +32,7 @@ from pyspark_wm_source.task.channel import NO_VALUES, may_have_time
 from pyspark_wm_source.task.decoding import reader_of
 from pyspark_wm_source.task.fetching import by_option, fetch
 from pyspark_wm_source.task.future import FutureGuard
-from pyspark_wm_source.task.scan import wanted_columns
+from pyspark_wm_source.task.scan import needed_columns
 from pyspark_wm_source.task.unreadable import long_ago, sentence
 from pyspark_wm_source.values.ranges import ChannelRange
 
@@ -130,7 +130,7 @@ def _parts(
 ) -> list[_Part]:
     now_ms, on_progress = how
     columns = set() if key is None else {key.column}
-    selection = wanted_columns(columns, options)
+    selection = needed_columns(columns, options)
     at, total = [r.start for r in ranges], sum(r.end - r.start for r in ranges)
     judges = [_Judge(r.channel, options, key, now_ms) for r in ranges]
     field = None if key is None else FieldReader(key, _COLUMNS)
@@ -170,7 +170,7 @@ class _Judge:
             may = may_have_time(self._spec, records)
             if may is not None:
                 fate[~may] = TimeFate.TOMBSTONE
-        _, is_timely = self._guard.judge(records, {self._name: times}).moving[self._name]
+        _, is_timely = self._guard.judge(records, {self._name: times}).of_watermark[self._name]
         if is_timely is not None:
             fate[(fate == TimeFate.SOUND) & ~is_timely] = TimeFate.FUTURE
         long_past = (

@@ -111,7 +111,7 @@ class SourceReader:
 
     def _states(self, cluster: Cluster, planned: QueryOffset) -> tuple[dict[TopicPartition, CommittedState], str]:
         """Fetch the states that the batch's tasks have left so far, or say why that was not possible."""
-        expected = dict(planned.moved())
+        expected = dict(planned.channels_to_read())
         try:
             committed = cluster.fetch_offsets(planned.group, expected, timeout_ms=STATE_TIMEOUT_MS) if expected else {}
         except (AccessError, UnavailableError) as error:

@@ -35,7 +35,7 @@ from pyspark_wm_source.options.frame_stage import FrameSpec
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.task.items import EventRun, lay_out, run_stage
 from pyspark_wm_source.task.lookups import OneSchema
-from pyspark_wm_source.task.scan import policy_run, wanted_columns
+from pyspark_wm_source.task.scan import needed_columns, policy_run
 from pyspark_wm_source.values.ranges import ChannelRange
 
 _ROWS = 8
@@ -179,7 +179,7 @@ def _items(options: SourceOptions, schema: pa.Schema) -> Iterator[EventRun]:
         run = policy_run(task, options, {"": 0}, 1_767_225_600_000, {})
         raw = b"".join(batch.data for batch in encode(_columns(), codec=codec))
         batches = verify(find_batches(_CHANNEL, raw, 0), 0)
-        for records in read_records(batches, (0, _ROWS), wanted_columns(set(schema.names), options)):
+        for records in read_records(batches, (0, _ROWS), needed_columns(set(schema.names), options)):
             yield EventRun(events=_events(records, run.observe(records).event_ms))
         run.end()
 

@@ -176,7 +176,7 @@ class PanedOperator(FrameOperator, ABC):
         """Return the changes of the state since the last call."""
         changes = self._drained()
         manifest = manifest_of(self._plan, self._manifest_state())
-        return StateChanges({**changes.written, MANIFEST: manifest}, changes.removed)
+        return StateChanges({**changes.blobs, MANIFEST: manifest}, changes.removed)
 
     def _manifest_state(self) -> dict[str, Any]:
         return {"watermark_ms": self.watermark_ms, **self._policy.state(), **self._logs.state()}

@@ -82,7 +82,7 @@ class SessionOperator(FrameOperator):
         """Return the changes of the state since the last call."""
         changes = self._log.drain()
         state = {"watermark_ms": self.watermark_ms, **self._log.state()}
-        return StateChanges({**changes.written, MANIFEST: manifest_of(self._plan, state)}, changes.removed)
+        return StateChanges({**changes.blobs, MANIFEST: manifest_of(self._plan, state)}, changes.removed)
 
     def _close(self, time_ms: int) -> Iterator[Output]:
         closing, self.watermark_ms = self._log.close(time_ms, self._left)

@@ -210,7 +210,7 @@ class LatestOperator(JoinBase):
         waiting = self._waiting.drain([self._received.get(RIGHT)])
         changes = self._changes.drain(self._limit_ms)
         state = {"received": self._received, "waiting": self._waiting.state(), "changes": self._changes.state()}
-        blobs = {**waiting.written, **changes.written, MANIFEST: FORMAT.write(self._plan.digest(), state)}
+        blobs = {**waiting.blobs, **changes.blobs, MANIFEST: FORMAT.write(self._plan.digest(), state)}
         return StateChanges(blobs, waiting.removed | changes.removed)
 
     @property

@@ -107,7 +107,7 @@ class JoinOperator(JoinBase):
         state = {prefix: buffer.state() for prefix, buffer in zip(_PREFIXES, self._buffers, strict=True)}
         blobs = {MANIFEST: FORMAT.write(self._plan.digest(), {"received": self._limits.received, **state})}
         for change in changes:
-            blobs.update(change.written)
+            blobs.update(change.blobs)
         return StateChanges(blobs, changes[LEFT].removed | changes[RIGHT].removed)
 
     def _limits_of(self, side: int) -> list[int | None]:

@@ -140,7 +140,7 @@ class MessageOperator:
             "accounts": [one.counter.state() for one in self.inputs],
         }  # fmt: skip
         return StateChanges(
-            {**changes.written, MANIFEST: self._parts.manifest.write(self._parts.digest, state)}, changes.removed
+            {**changes.blobs, MANIFEST: self._parts.manifest.write(self._parts.digest, state)}, changes.removed
         )
 
     def windows(self, start: int, end: int, *, by_key: bool, input_number: int = 0) -> pa.Table:

@@ -112,7 +112,7 @@ class ProcessOperator:
                 f"process: {self._plan.called} put something into state.facts that JSON has no value for ({error}): "
                 f"keep it as a table, or as texts, numbers, lists and objects"
             ) from error
-        return StateChanges({**changes.written, MANIFEST: manifest}, changes.removed)
+        return StateChanges({**changes.blobs, MANIFEST: manifest}, changes.removed)
 
     def _manifest_state(self) -> dict[str, Any]:
         state: dict[str, Any] = {

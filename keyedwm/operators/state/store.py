@@ -120,7 +120,7 @@ class BlobStore(Protocol):
 class StateChanges(NamedTuple):
     """Changes of a batch: blobs to write, and the names of blobs to remove."""
 
-    written: Mapping[str, bytes]
+    blobs: Mapping[str, bytes]
     removed: frozenset[str]
 
 
@@ -149,7 +149,7 @@ class MemoryStore:
 
     def apply(self, changes: StateChanges) -> None:
         """Write what a batch changed."""
-        self.blobs.update(changes.written)
+        self.blobs.update(changes.blobs)
         for name in changes.removed:
             del self.blobs[name]
 

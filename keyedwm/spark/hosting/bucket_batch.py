@@ -249,7 +249,7 @@ class BucketBatch:
         changes = self._operator.drain()
         for name in changes.removed:
             self.manifest.blobs.pop(name, None)
-        self.manifest.blobs.update({name: len(blob) for name, blob in changes.written.items()})
+        self.manifest.blobs.update({name: len(blob) for name, blob in changes.blobs.items()})
         self.manifest.inbox, *self.manifest.inboxes = [
             tracker.state() for of_input in self._trackers for tracker in of_input
         ]

@@ -62,7 +62,7 @@ def write_state(manifest: Any, blobs: Any, changes: StateChanges, content: Mappi
     """Write the blobs that changed, and the manifest."""
     for name in changes.removed:
         blobs.removeKey((name,))
-    for name, blob in changes.written.items():
+    for name, blob in changes.blobs.items():
         blobs.updateValue((name,), (blob,))
     manifest.update((json.dumps(content, sort_keys=True),))
 
