@@ -67,7 +67,7 @@ def print_checkpoint(out: Console, files: Files) -> bool:
 
 
 def _summary(planned: QueryOffset, key: int) -> str:
-    """Say the coalesced watermark of a key, and all active channels that hold it there, in order."""
+    """Return a line with the coalesced watermark of a key, and the active channels that block it, in order."""
     holders = holders_of(planned.channels, key)
     lowest_ms = emitted_ms(planned.channels[holders[0]], key) if holders else None
     name = f"watermark {key}" if key else "watermark"
@@ -182,7 +182,7 @@ def _state(entry: Entry) -> str:
 
 
 def _holds_checkpoint(path: str) -> bool:
-    """Whether a checkpoint is there; of a store that refuses, the table's own sentence says what it misses."""
+    """Return whether a path is a checkpoint; False for an unreadable address, whose error reading a table reports."""
     # Without a login the clients of other stores ask the machine for one, for minutes.
     if is_address(path) and not path.lower().startswith(_CHECKPOINT_STORES):
         return False
@@ -208,17 +208,17 @@ def _print_place(out: Console, path: str, reach: Reach, most: int) -> None:
 
 
 def _print_table(out: Console, path: str, reach: Reach, most: int) -> None:
-    found = tables.table_at(path, reach, most)
-    if found is None:
-        what = "no table of that catalog" if reach.catalog else (
+    table = tables.table_at(path, reach, most)
+    if table is None:
+        problem = "no table of that catalog" if reach.catalog else (
             "neither a ledger (or a checkpoint that holds one) nor a Delta table"
         )  # fmt: skip
-        raise InputError(f"{path} is {what}")
-    tables.require_records(path, reach, found)
-    out.print(one_line(f"{reach.kind} {path}: {found.about}"), highlight=False, soft_wrap=True)
-    for query in sorted({one.record.query or "" for one in found.records}):
+        raise InputError(f"{path} is {problem}")
+    tables.require_records(path, reach, table)
+    out.print(one_line(f"{reach.kind} {path}: {table.about}"), highlight=False, soft_wrap=True)
+    for query in sorted({one.record.query or "" for one in table.records}):
         out.print(one_line(f"query {query}") if query else "batch writes", highlight=False, soft_wrap=True)
-        own = [(str(one.version), one.record) for one in found.records if (one.record.query or "") == query]
+        own = [(str(one.version), one.record) for one in table.records if (one.record.query or "") == query]
         _print_records(out, own, "version" if reach.kind == tables.DELTA else "table snapshot")
 
 
@@ -239,7 +239,7 @@ def _print_records(out: Console, records: Sequence[tuple[str, Record]], where: s
 
 
 def _coalesced(record: Record) -> str:
-    """Show the watermark that the rows told, or that of the channels where they told none, as an aggregate's do."""
+    """Return the watermarks of a record's rows as text. Rows of an aggregate have none: use its channels' lowest."""
     if record.coalesced:
         return _watermarks(record.coalesced)
     lowest = lowest_of_channels(record)
@@ -247,9 +247,9 @@ def _coalesced(record: Record) -> str:
 
 
 def _channels(record: Record) -> Table:
-    """Where each channel stood at the end of a batch."""
-    named = "a batch write" if record.batch is None else f"batch {record.batch}"
-    table = Table("channel", "snapshot", "next offset", "status", "watermark", title=f"Channels after {named}")
+    """Return a table of the channels' states at the end of a batch."""
+    batch_text = "a batch write" if record.batch is None else f"batch {record.batch}"
+    table = Table("channel", "snapshot", "next offset", "status", "watermark", title=f"Channels after {batch_text}")
     for name, channel in sorted(record.channels.items(), key=lambda item: in_order(item[0])):
         status = "idle" if channel.idle else "active"
         table.add_row(

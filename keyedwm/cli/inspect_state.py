@@ -38,7 +38,7 @@ LOGS = (*logs_named(OWN), *logs_named(KEYS_LOG))
 
 @dataclass(frozen=True)
 class _ReadPlan:
-    """The plan, as far as its log tells; see `WatermarkKeyPlan`."""
+    """The part of a `WatermarkKeyPlan` that its log contains."""
 
     owner_fields: list[pa.Field]
     channel: tuple[str, ...]
@@ -52,15 +52,15 @@ class _ReadPlan:
 def held_keys(
     description: Mapping[str, Any], state: Mapping[str, Any], blobs: Mapping[str, bytes]
 ) -> KeyWatermarkSummary:
-    """Return how the keys of a bucket stand. description: of the plan; state: the operator's; blobs: of `LOGS`."""
-    given = description[KEY_WATERMARK]
-    per_key = PerKey(**{**given, "partitions": Partitions(given["partitions"])})
+    """Summarise the key watermarks of a bucket. description: of the plan; state: the operator's; blobs: of `LOGS`."""
+    settings = description[KEY_WATERMARK]
+    per_key = PerKey(**{**settings, "partitions": Partitions(settings["partitions"])})
     own = state.get("key_watermarks", state)
     census, logs = own.get("census", {}), logs_of(blobs)
-    forgotten, dropped = census.get("forgotten", 0), ordered(census.get("dropped", {}).items())
+    forgotten, dropped_rows = census.get("forgotten", 0), ordered(census.get("dropped", {}).items())
     name = next(logs.names(""), None)
     if name is None:
-        return KeyWatermarkSummary([], forgotten, [], dropped)
+        return KeyWatermarkSummary([], forgotten, [], dropped_rows)
     schema = logs.read(name)[0].schema
     fields = [field for field in schema if not field.name.startswith(HIDDEN_PREFIX)]
     plan = _ReadPlan(fields, (CHANNEL,) if CHANNEL in schema.names else ())
@@ -70,12 +70,14 @@ def held_keys(
     behind_ms = np.maximum(keys.front_ms - times, 0)
     by_ms, counts = np.unique(behind_ms, return_counts=True)
     slowest = np.argsort(-behind_ms, kind="stable")[:MOST_SHOWN]
-    named = ordered(zip(key_texts(columns, slowest), behind_ms[slowest].tolist(), strict=True))
-    return KeyWatermarkSummary(list(zip(by_ms.tolist(), counts.tolist(), strict=True)), forgotten, named, dropped)
+    slowest_keys = ordered(zip(key_texts(columns, slowest), behind_ms[slowest].tolist(), strict=True))
+    return KeyWatermarkSummary(
+        list(zip(by_ms.tolist(), counts.tolist(), strict=True)), forgotten, slowest_keys, dropped_rows
+    )
 
 
 def together(each: Sequence[KeyWatermarkSummary]) -> KeyWatermarkSummary:
-    """Return how the keys of all buckets stand."""
+    """Return the summary of the keys of all buckets."""
     behind: Counter[int] = Counter()
     for one in each:
         behind.update(dict(one.behind))
@@ -107,33 +109,33 @@ def print_state(out: Console, checkpoint: str) -> None:
 def _table(operator: OperatorState) -> Table:
     title = f"{operator.kind.capitalize()} {operator.name}, plan {operator.digest}"
     description = operator.description or {}
-    counted = ("windows", "messages") if is_of_store(operator) else ("frames", "rows")
-    table = Table("bucket", "watermark", *counted, "bytes", "oldest", title=title)
-    for number, (held, state) in enumerate(zip(buckets_of(operator), operator.states, strict=True)):
-        of_frames = "sessions" if held.frames is None else str(held.frames)
+    count_columns = ("windows", "messages") if is_of_store(operator) else ("frames", "rows")
+    table = Table("bucket", "watermark", *count_columns, "bytes", "oldest", title=title)
+    for number, (contents, state) in enumerate(zip(buckets_of(operator), operator.states, strict=True)):
+        of_frames = "sessions" if contents.frames is None else str(contents.frames)
         frames = of_frames if operator.kind == "aggregate" else "-"
         table.add_row(
             str(number), _time(watermark_ms(description, state)), frames,
-            str(held.rows), str(held.size_bytes), _time(held.oldest_ms),
+            str(contents.rows), str(contents.size_bytes), _time(contents.oldest_ms),
         )  # fmt: skip
     return table
 
 
 def print_keys(out: Console, operator: OperatorState, blobs: DataFrame) -> None:
-    """Print how the keys of all buckets stand that have watermarks of their own. blobs: of the operator."""
+    """Print a summary of the key watermarks of all buckets. blobs: of the operator."""
     from pyspark.sql import functions as F
 
-    found: list[dict[str, bytes]] = [{} for _ in operator.states]
+    blobs_by_bucket: list[dict[str, bytes]] = [{} for _ in operator.states]
     for row in blobs.where(F.split("name", re.escape(PART))[0].isin(*LOGS)).collect():
-        found[row.bucket][row.name] = bytes(row.blob)
-    each = [held_keys(operator.description or {}, *one) for one in zip(operator.states, found, strict=True)]
-    standing = together(each)
-    by = [f"{name} {span_text(standing.percentile_ms(share))}" for name, share in _SHARES.items()]
+        blobs_by_bucket[row.bucket][row.name] = bytes(row.blob)
+    each = [held_keys(operator.description or {}, *one) for one in zip(operator.states, blobs_by_bucket, strict=True)]
+    summary = together(each)
+    by = [f"{name} {span_text(summary.percentile_ms(share))}" for name, share in _SHARES.items()]
     lines = [
-        f"{standing.key_count} keys are held, of which {standing.behind_w} are behind W, by {', '.join(by)} or less",
-        f"most keys of a bucket: {max(one.key_count for one in each)}; forgotten so far: {standing.forgotten}",
-        *(f"slowest: {key}, {span_text(behind_ms)} behind W" for key, behind_ms in standing.slowest),
-        *(f"rows dropped: {key}, {rows} or more" for key, rows in standing.dropped_rows),
+        f"{summary.key_count} keys are held, of which {summary.behind_w} are behind W, by {', '.join(by)} or less",
+        f"most keys of a bucket: {max(one.key_count for one in each)}; forgotten so far: {summary.forgotten}",
+        *(f"slowest: {key}, {span_text(behind_ms)} behind W" for key, behind_ms in summary.slowest),
+        *(f"rows dropped: {key}, {rows} or more" for key, rows in summary.dropped_rows),
     ]
     for line in lines:
         out.print(one_line(line), highlight=False, soft_wrap=True)

@@ -32,8 +32,8 @@ class Program:
     """One writer's schema, compiled.
 
     code: int32 (steps, 4): op, argument, slot, extra. literals, constants: that steps name. layouts: slot → how its
-    value is stored. unreadable: slot → the writer's type, of fields that have no reading as asked. nearest_paths: slot →
-    the path that a path which the schema does not have is most like.
+    value is stored. unreadable: slot → the writer's type, of fields that have no reading as asked. nearest_paths: slot
+    → the path of the schema that is most similar to a missing path.
     """
 
     code: NDArray[np.int32]

@@ -56,8 +56,8 @@ class Level:
 class Program:
     """One message, compiled. symbols: number and name, of all enums. layouts: slot → how its value is stored.
 
-    unreadable: slot → the type that cannot be read as what is asked for. nearest_paths: slot → the path that a path which the
-    message does not have is most like. depth: of messages within each other.
+    unreadable: slot → the type that cannot be read as what is asked for. nearest_paths: slot → the path of the message
+    that is most similar to a missing path. depth: of messages within each other.
     """
 
     levels: list[Level] = field(default_factory=list)

@@ -129,7 +129,7 @@ def test_batches_that_close_nothing_read_nothing_and_write_what_they_bring():
     for number in range(15):
         kept.batch([[event(f"k{number % 4}", 10 * number, number)]], 10 * number)
         assert kept.read == set()
-        assert {unpacked(blob).num_rows for blob in kept.blobs.values()} == {1}
+        assert {unpacked(blob).num_rows for blob in kept.written.values()} == {1}
 
 
 def test_parts_are_compacted_when_so_many_of_a_size_are_there_and_each_is_written_again_seldom():
@@ -137,7 +137,7 @@ def test_parts_are_compacted_when_so_many_of_a_size_are_there_and_each_is_writte
     kept, written = Kept(plan), 0
     for number in range(600):
         kept.batch([[event(f"k{number:04}", number, number)]], number)
-        written += sum(unpacked(blob).num_rows for blob in kept.blobs.values())
+        written += sum(unpacked(blob).num_rows for blob in kept.written.values())
     assert len(kept.blobs) < 3 * LIMITS.fan_out
     assert written <= 4 * 600
 
@@ -202,5 +202,5 @@ def test_a_paned_session_writes_what_changed_and_not_the_others():
     kept = Kept(plan)
     kept.batch([[event(f"k{number}", number, number) for number in range(50)]], 0)
     kept.batch([[event("k7", 60, 50)]], 0)
-    assert [unpacked(blob).num_rows for blob in kept.blobs.values()] == [1]
+    assert [unpacked(blob).num_rows for blob in kept.written.values()] == [1]
     assert sum(row["total"] for row in kept.batch(watermark_ms=170)) == 51

@@ -88,10 +88,10 @@ def run(args: argparse.Namespace) -> int:
 
     options = SourceOptions.parse({
         **login, **event_time, "kafka.bootstrap.servers": args.bootstrap, "subscribe": args.topic,
-        "maxEventTimeAhead": report.AHEAD, "failOnDataLoss": "false",  # what is deleted meanwhile is left out
+        "maxEventTimeAhead": report.AHEAD, "failOnDataLoss": "false",  # skips records that retention deletes meanwhile
     })  # fmt: skip
-    with _progress() as tell:
-        sample = read_sample(options, records, key, tell)
+    with _progress() as report_progress:
+        sample = read_sample(options, records, key, report_progress)
     advice = advice_of(sample, args.topic, percent / 100, window_ms)
     request = report.AdviceRequest(topic=args.topic, window_ms=window_ms, share=percent, event_time=event_time)
     if args.json:
@@ -103,17 +103,17 @@ def run(args: argparse.Namespace) -> int:
 
 def _percent(text: str) -> float:
     try:
-        found = float(text)
+        percent = float(text)
     except ValueError:
-        found = math.nan
-    if not 0 <= found < 100:
+        percent = math.nan
+    if not 0 <= percent < 100:
         raise wrong("--loss", text, "a percentage from 0 to below 100 is expected, such as 0.1")
-    return found
+    return percent
 
 
 @contextmanager
 def _progress() -> Iterator[OnProgress]:
-    """Yield a function that is told how far the reading is; on a terminal there is a bar."""
+    """Yield a function that shows the progress of the reading, as a bar on a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -122,7 +122,7 @@ def _progress() -> Iterator[OnProgress]:
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
         bar = progress.add_task("")
 
-        def tell(done: int, total: int) -> None:
+        def report_progress(done: int, total: int) -> None:
             progress.update(bar, completed=done, total=total)
 
-        yield tell
+        yield report_progress

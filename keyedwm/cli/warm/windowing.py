@@ -100,52 +100,52 @@ def leave_duplicates_out_once() -> None:
     rows = DeduplicatePlan(
         schema=stream_input.schema.remove(_SCHEMA.get_field_index("__time")), on=stream_input.by, within_ms=300
     )
-    made = partial(Deduplicate, rows)
+    operator = partial(Deduplicate, rows)
     _play(
-        ProcessPlan(inputs=(stream_input,), make=made, result=rows.result_schema, called="warm", version=1),
+        ProcessPlan(inputs=(stream_input,), make=operator, result=rows.result_schema, called="warm", version=1),
         stream_input,
     )
 
 
 def _play(plan: WindowPlan | ProcessPlan, stream_input: WindowPlan | ProcessInput) -> None:
-    play(plan, [stream_input], lambda _, batch, watermark_ms: _staged(stream_input, batch, watermark_ms))
+    play(plan, [stream_input], lambda _, batch, watermark_ms: _input_rows(stream_input, batch, watermark_ms))
 
 
 def play(
-    plan: AnyPlan, inputs: Sequence[ExchangeInput], staged: Callable[[int, int, int], list[pa.RecordBatch]]
+    plan: AnyPlan, inputs: Sequence[ExchangeInput], rows_of: Callable[[int, int, int], list[pa.RecordBatch]]
 ) -> None:
-    """Run three batches through all buckets; staged: input, batch and watermark → one task's rows."""
+    """Run three batches through all buckets. rows_of: input, batch and watermark → the rows of one task."""
     layout = BucketLayout("warm", tuple(bucket_ids(2)), ((0,),) * len(inputs))
     manifests = {one: (BucketManifest(), MemoryStore()) for one in layout.ids}
     for batch, watermark_ms in enumerate((500, 1_500, 10_000)):
         shipped = [
             row
             for number, stream_input in enumerate(inputs)
-            for out in StageOne(stream_input, layout.ids, number)(staged(number, batch, watermark_ms))
+            for out in StageOne(stream_input, layout.ids, number)(rows_of(number, batch, watermark_ms))
             for row in out.to_pylist()
         ]
         for bucket in layout.ids:
             manifest, store = manifests[bucket]
             now = BucketBatch(plan, layout, bucket, manifest, store)
-            mine = [
+            input_rows = [
                 [row for row in shipped if (row["bucket"], row["input"]) == (bucket, at)] for at in range(len(inputs))
             ]
             frames = list(now.on_input(
                 control=[
-                    [one for row in rows if row["control"] for one in unpack_control(row["control"])] for rows in mine
+                    [one for row in rows if row["control"] for one in unpack_control(row["control"])] for rows in input_rows
                 ],
-                rows=[[unpacked(row["partials"]) for row in rows if row["partials"] is not None] for rows in mine],
+                rows=[[unpacked(row["partials"]) for row in rows if row["partials"] is not None] for rows in input_rows],
                 null_event_time_rows=0, now_ms=None,
             ))  # fmt: skip
-            written, removed = now.drain()
+            blobs, removed = now.drain()
             left = {name: blob for name, blob in store.blobs.items() if name not in removed}
-            manifests[bucket] = now.manifest, MemoryStore(left | dict(written))
+            manifests[bucket] = now.manifest, MemoryStore(left | dict(blobs))
             emitted = [pa.RecordBatch.from_pandas(one, preserve_index=False) for one in [*frames, now.last_rows()]]
             for _ in Unpack.of(plan)(emitted):
                 pass
 
 
-def _staged(stream_input: WindowPlan | ProcessInput, batch: int, watermark_ms: int) -> list[pa.RecordBatch]:
+def _input_rows(stream_input: WindowPlan | ProcessInput, batch: int, watermark_ms: int) -> list[pa.RecordBatch]:
     """One task's rows: events, the channel's watermark and its barrier."""
     rows = [
         {
@@ -165,7 +165,7 @@ def _staged(stream_input: WindowPlan | ProcessInput, batch: int, watermark_ms: i
 def in_batches(
     rows: Sequence[Mapping[str, object]], columns: pa.Schema, batch: int, watermark_ms: int, channel: str = "warm-0"
 ) -> list[pa.RecordBatch]:
-    """Rows of these columns, and after them what their channel tells at the end of a batch."""
+    """Return rows of these columns, then their channel's control rows for the end of a batch."""
     control_rows = (
         ControlRow(kind=ControlKind.WATERMARK, channel=channel, offset=batch, key=0, watermark_ms=watermark_ms),
         ControlRow(kind=ControlKind.BARRIER, channel=channel, offset=batch, snapshot=batch, channels=1),
