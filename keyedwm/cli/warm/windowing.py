@@ -127,14 +127,14 @@ def play(
         for bucket in layout.ids:
             manifest, store = manifests[bucket]
             now = BucketBatch(plan, layout, bucket, manifest, store)
-            input_rows = [
+            groups = [
                 [row for row in shipped if (row["bucket"], row["input"]) == (bucket, at)] for at in range(len(inputs))
             ]
             frames = list(now.on_input(
                 control=[
-                    [one for row in rows if row["control"] for one in unpack_control(row["control"])] for rows in input_rows
+                    [one for row in rows if row["control"] for one in unpack_control(row["control"])] for rows in groups
                 ],
-                rows=[[unpacked(row["partials"]) for row in rows if row["partials"] is not None] for rows in input_rows],
+                rows=[[unpacked(row["partials"]) for row in rows if row["partials"] is not None] for rows in groups],
                 null_event_time_rows=0, now_ms=None,
             ))  # fmt: skip
             blobs, removed = now.drain()
