@@ -10,8 +10,8 @@ outputs first. `make bench` runs all comparisons, `make bench ONLY=source` one. 
 - **Full batches**: the same without the start and the first micro-batch.
 - **CPU s/M**: CPU seconds per million rows, of all processes but the broker.
 - **×**: our figure divided by the rival's of the same round, median (least–most). A CPU ratio below 1 is better.
-- **Rounds**: ten full batches a side, the same batches on both sides. Rounds warm up until two agree within a tenth,
-  four at most, and five rounds count. *Still differed*: the last two of four warming rounds did not agree.
+- **3 + 5 rounds**: three rounds warmed up, five count. Each has ten full batches a side, the same on both sides. Rounds
+  warm up until two agree within a tenth, four at most. *Differed*: the last two of four did not agree.
 - **Sliding windows**: Spark gets fewer and smaller batches, because it copies each row size/slide times.
 - **Stage one in the source**: the operator gets a `kafka(...)` or `source(...)` that is
   [not loaded](windows.md#stage-one-inside-the-source).

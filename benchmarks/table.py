@@ -131,7 +131,8 @@ def _section(found: Mapping[str, Any], usual: str) -> str:
     told = "" if machine == usual else f"{machine}; "
     beside = f"; × of {found['rival']}" if found["rival"] else ""
     head = f"## {found['name']}\n\n{_setting(found['setting'])}\n\n"
-    head += f"{told}{rounds} rounds{_warming(found)}{beside}{_busy(found)}.\n\n"
+    warmed = f"{found['warmed']} + " if "warmed" in found else ""
+    head += f"{told}{warmed}{rounds} rounds{_warming(found)}{beside}{_busy(found)}.\n\n"
     return head + (_rates if "rate" in _figures(found) else _others)(found)
 
 
@@ -141,11 +142,10 @@ def _machine(found: Mapping[str, Any]) -> str:
 
 
 def _warming(found: Mapping[str, Any]) -> str:
-    """What came before the rounds that count; a rate whose result says nothing of that is from before that rule."""
+    """Whether the rounds that warmed up agreed; a rate whose result says nothing of that is from before that rule."""
     if "warmed" not in found:
-        return ", measured before rounds warmed up" if found["rival"] and "rate" in _figures(found) else ""
-    agreed = "" if found["is_warm"] else ", which still differed"
-    return f" after {found['warmed']} that warmed up{agreed}"
+        return ", nothing warmed up" if found["rival"] and "rate" in _figures(found) else ""
+    return "" if found["is_warm"] else ", warming rounds differed"
 
 
 def _busy(found: Mapping[str, Any]) -> str:

@@ -30,8 +30,7 @@ class Target:
 
     def line(self, results: Results) -> Sequence[str]:
         """What, asked, measured, verdict."""
-        sign = "at least" if self.at_least else "at most"
-        asked = f"{sign} {self.bound:g}{_unit(self.unit)}"
+        asked = f"{'≥' if self.at_least else '≤'} {self.bound:g}{_unit(self.unit)}"
         try:
             found = self.measured(results)
         except KeyError:
