@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import pickle
 import re
 from importlib import import_module
@@ -18,6 +19,7 @@ ROW = re.compile(r"^\| `(KWM-\d{4})` \| `(\w+)` \| (.+?) \| (.+?) \| (.+?) \|$",
 ROWS = ROW.findall((ROOT / "docs" / "reference" / "errors.md").read_text())
 
 
+@functools.cache
 def classes() -> dict[str, str]:
     """Name -> module of every class of the product whose bases lead to KeyedwmError."""
     bases: dict[str, tuple[str, set[str]]] = {}
@@ -34,17 +36,14 @@ def classes() -> dict[str, str]:
     return {name: bases[name][0] for name in found}
 
 
-CLASSES = classes()
-
-
 def test_every_error_has_a_code_of_its_own():
-    assert set(CLASSES) == set(CODES)
+    assert set(classes()) == set(CODES)
     assert len(set(CODES.values())) == len(CODES)
 
 
 @pytest.mark.parametrize("name", sorted(CODES))
 def test_the_page_has_the_code_the_hint_a_cause_and_a_cure_of_every_error(name):
-    kind = getattr(import_module(CLASSES[name]), name)
+    kind = getattr(import_module(classes()[name]), name)
     assert [row[:3] for row in ROWS if row[1] == name] == [(CODES[name], name, kind.advice)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +26,9 @@ def templates() -> Iterator[str]:
                     yield node.value
 
 
-TEXTS = "\n".join(templates())
+@functools.cache
+def texts() -> str:
+    return "\n".join(templates())
 
 
 def quoted(page: Path) -> list[str]:
@@ -38,5 +41,5 @@ def quoted(page: Path) -> list[str]:
 def test_an_error_of_the_runbook_is_one_that_the_code_raises(name):
     found = quoted(ROOT / "docs" / name)
     assert found
-    missing = [quote for quote in found if not all(part.strip() in TEXTS for part in quote.split("..."))]
+    missing = [quote for quote in found if not all(part.strip() in texts() for part in quote.split("..."))]
     assert missing == []

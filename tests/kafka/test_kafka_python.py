@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import re
 from collections.abc import Iterator
@@ -101,7 +102,9 @@ def _all_names(kind: type) -> set[str]:
     return {name for of in kind.__mro__[:-1] for name in (*vars(of), *_set(ast.parse(inspect.getsource(of))))}
 
 
-LIBRARY = {name for kind in (*METHODS, *ATTRIBUTES) for name in _all_names(kind)} | OF_STRUCTURES
+@functools.cache
+def library() -> set[str]:
+    return {name for kind in (*METHODS, *ATTRIBUTES) for name in _all_names(kind)} | OF_STRUCTURES
 
 
 @pytest.mark.parametrize(
@@ -138,4 +141,4 @@ def _used(path: Path) -> set[str]:
     """The library's private names that a file uses or defines, but those that it sets itself."""
     tree = ast.parse(path.read_text())
     names = {getattr(node, "attr", getattr(node, "name", None)) for node in ast.walk(tree)} - set(_set(tree))
-    return {name for name in names & LIBRARY if name.startswith("_") and not name.startswith("__")}
+    return {name for name in names & library() if name.startswith("_") and not name.startswith("__")}
