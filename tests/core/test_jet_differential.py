@@ -1,12 +1,11 @@
 """Random sequences through Hazelcast's own classes and through the core: the answers are the same.
 
 The sequences keep to what the design and Jet agree on; `tests/vectors/oracle` has the rest. `KEYEDWM_SEEDS=N` runs N
-sequences of each kind; a failure names its seed.
+times as many sequences of each kind; a failure names its seed.
 """
 
 from __future__ import annotations
 
-import os
 import random
 
 import pytest
@@ -20,13 +19,10 @@ from keyedwm.core.policy import FixedLag
 from keyedwm.core.throttle import ThrottleByFrame, floor_frame
 from keyedwm.core.watermark import IdleMarker, Status
 from tests.core.hazelcast import IDLE, NONE, Hazelcast, hazelcast, hazelcast_jar
+from tests.seeds import times
 
-COALESCED, KEYED, MAPPED, FRAMED = 1000, 800, 250, 200
+COALESCED, KEYED, MAPPED, FRAMED = 200, 200, 60, 60
 AGREED_ERROR = [("error",)]
-
-
-def count(default: int) -> int:
-    return int(os.environ.get("KEYEDWM_SEEDS") or default)
 
 
 @pytest.fixture(scope="module")
@@ -210,8 +206,8 @@ def frame_answers(jet: Hazelcast, seed: int) -> tuple[list, list]:
 )
 def test_random_sequences_are_answered_as_by_hazelcast(jet, seed, answers, sequences):
     moved = 0
-    for number in range(count(sequences)):
+    for number in range(times(sequences)):
         expected, got = answers(jet, seed * 1_000_003 + number)
         assert got == expected, f"{answers.__name__}, KEYEDWM_SEED={seed}, sequence {number}"
         moved += any(expected)
-    assert moved > count(sequences) // 3, "the sequences say too little"
+    assert moved > times(sequences) // 3, "the sequences say too little"

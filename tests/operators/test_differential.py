@@ -15,6 +15,7 @@ from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow
 from tests.operators.streams import WINDOWS, Event, Restarted, cut, events, plan_of, played, rows_of, table, windows_of
+from tests.seeds import seeds
 
 each_window = pytest.mark.parametrize("window", WINDOWS, ids=str)
 
@@ -66,7 +67,7 @@ def close(made, wanted):
 
 
 @each_window
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", seeds(2))
 def test_complete_input_gives_the_windows_of_the_model_however_it_is_cut(window, seed):
     rows = events(seed, 60)
     plan = plan_of(window)
@@ -78,7 +79,7 @@ def test_complete_input_gives_the_windows_of_the_model_however_it_is_cut(window,
 
 
 @each_window
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", seeds(2))
 def test_watermarks_that_nothing_falls_behind_change_no_window(window, seed):
     rows = events(seed, 60)
     plan = plan_of(window)
@@ -99,7 +100,7 @@ def test_results_of_a_step_stand_in_order_of_end_start_and_key(window):
     assert [place(row) for row in made] == sorted(place(row) for row in made)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(1))
 def test_without_by_columns_everything_is_one_key(seed):
     rows = events(seed, 50, keys=1)
     for window in WINDOWS:

@@ -14,7 +14,7 @@ import pytest
 from keyedwm.operators.join.plan import LEFT
 from tests.operators.joins import Driven, counted, cut, expected, random_plan, random_steps
 
-SEEDS = 500
+SEEDS = 150
 EACH = 25
 
 

@@ -15,7 +15,7 @@ from keyedwm.operators.plan_checks import FARTHEST_MS
 from keyedwm.operators.state.store import StateLimits
 from tests.operators.joins import Driven, Mark, Row, Rows, Step, counted, cut, plan_of, random_steps
 
-SEEDS = 200
+SEEDS = 80
 EACH = 20
 
 

@@ -63,7 +63,7 @@ def test_joins_of_sessions_in_small_pieces_are_those_of_the_model(window):
     assert (
         sum(
             differential(seed, window, 20, limits=StateLimits(piece_rows=2))
-            for seed in range(WINDOWS.index(window) % 5, 24, 5)
+            for seed in range(WINDOWS.index(window), 24, 9)
         )
-        > 20
+        > 5
     )

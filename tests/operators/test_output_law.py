@@ -15,6 +15,7 @@ from keyedwm.operators.panes import Early
 from keyedwm.operators.protocol import operator_of
 from keyedwm.operators.state.store import MemoryStore
 from tests.operators.streams import Event, plan_of, table
+from tests.seeds import seeds
 
 WINDOWS = (
     SlidingWindow(10, 10),
@@ -31,7 +32,7 @@ COUNT = (("rows", agg.count()),)
 @pytest.mark.parametrize(("lateness_ms", "rule"), [(0, LateRule.WINDOW), (7, LateRule.WINDOW), (0, LateRule.EVENT)])
 @pytest.mark.parametrize("accumulating", [True, False])
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
-@pytest.mark.parametrize("seed", range(1))
+@pytest.mark.parametrize("seed", seeds(1))
 def test_no_result_is_late_behind_its_operators_own_watermark(window, accumulating, lateness_ms, rule, early, seed):
     plan = plan_of(
         window, aggregates=COUNT, early=early, lateness_ms=lateness_ms, late_rule=rule, accumulating=accumulating,
@@ -42,7 +43,7 @@ def test_no_result_is_late_behind_its_operators_own_watermark(window, accumulati
     now_ms = watermark_ms = 0
     passed_on_ms = None
     seen = 0
-    for step in range(80):
+    for step in range(50):
         now_ms += rng.randrange(30)
         move = rng.random()
         if move < 0.5:

@@ -12,6 +12,7 @@ from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow
 from keyedwm.operators.panes import Early, EveryBy
 from tests.operators.streams import Event, Restarted, plan_of, rows_of, table
+from tests.seeds import seeds
 
 COUNT = (("rows", agg.count()), ("total", agg.sum("n")))
 EARLY = (None, Early(rows=2), Early(every_ms=50), Early(rows=3, every_ms=70), Early(every_ms=9, by=EveryBy.EVENT))
@@ -43,7 +44,7 @@ def played(seed, plan):
 @pytest.mark.parametrize("lateness_ms", [0, 7])
 @pytest.mark.parametrize("accumulating", [True, False])
 @pytest.mark.parametrize("window", [SlidingWindow(10, 10), SlidingWindow(12, 4, 1)], ids=str)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", seeds(1))
 def test_the_panes_of_a_window_tell_together_what_it_took(window, accumulating, lateness_ms, early, seed):
     plan = plan_of(window, aggregates=COUNT, early=early, lateness_ms=lateness_ms, accumulating=accumulating)
     took: Counter = Counter()
@@ -69,7 +70,7 @@ def test_the_panes_of_a_window_tell_together_what_it_took(window, accumulating, 
 
 @pytest.mark.parametrize("early", EARLY, ids=str)
 @pytest.mark.parametrize("lateness_ms", [0, 7])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(1))
 def test_discarding_sessions_tell_every_row_that_was_not_late_once(lateness_ms, early, seed):
     plan = plan_of(SessionWindow(6), aggregates=COUNT, early=early, lateness_ms=lateness_ms, accumulating=False)
     took = told = 0

@@ -127,12 +127,12 @@ KEYS = (
 
 
 HOW = ({}, {"lateness_ms": 13}, {"late_rule": LateRule.EVENT})
-SEEDS = 36  # more by a command: per_key_laws.py
+SEEDS = 18  # more by a command: per_key_laws.py
 
 
 def drawn(seed):
     """A plan, by the number of a stream: all of them come in turn."""
-    per_key, window, how = KEYS[seed % 6], WINDOWS[seed // 6 % 3], HOW[(seed + seed // 18) % 3]
+    per_key, window, how = KEYS[seed % 6], WINDOWS[seed // 6 % 3], HOW[(seed + seed // 6 + seed // 18) % 3]
     return per_key, window, {} if how.get("lateness_ms", 0) > per_key.behind_ms else how
 
 
@@ -147,7 +147,7 @@ def test_a_key_closes_by_its_own_watermark(seed):
     keys_close(seed, stream(seed))
 
 
-@pytest.mark.parametrize("seed", range(2, 8))
+@pytest.mark.parametrize("seed", range(2, 8, 2))
 def test_an_operator_goes_on_after_its_state_was_written(seed):
     keys_close(seed, stream(seed), steps=7)
 
@@ -158,7 +158,7 @@ def test_a_row_is_late_by_frame_once_what_counts_for_its_key_has_passed_its_fram
         assert made == told, step
 
 
-@pytest.mark.parametrize("number", range(6, 12))
+@pytest.mark.parametrize("number", range(6, 12, 2))
 def test_keys_of_several_streams_close_by_their_own_watermarks(number):
     keys_close(number, shared(range(number * 8, number * 8 + 8)))
 

@@ -141,7 +141,7 @@ KEYS = (
     PerKey(3, 40, by=("owner",), idle_ms=9, partitions=Partitions.FASTEST),
     PerKey(0, 0),
 )
-SEEDS = 12  # more by a command: per_key_laws.py
+SEEDS = 6  # more by a command: per_key_laws.py
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

@@ -45,22 +45,22 @@ def both_at(join: WindowJoin, time_ms: int) -> None:
 
 
 def some_seeds(window) -> range:
-    """Of 48 combinations of limits, kinds of join and kept messages: ten for a window, all for all windows together.
+    """Of 48 combinations of limits, kinds of join and kept messages: seven for a window, 42 for all windows together.
 
     `python -m tests.operators.session_joins 10000` plays as many as are asked for.
     """
-    return range(WINDOWS.index(window) % 5, 48, 5)
+    return range(WINDOWS.index(window), 48, 7)
 
 
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
 def test_rows_and_rejected_messages_are_those_of_the_model_with_a_restart_after_each_step(window):
-    assert sum(differential(seed, window, 20) for seed in some_seeds(window)) > 40
+    assert sum(differential(seed, window, 20) for seed in some_seeds(window)) > 20
 
 
 @pytest.mark.parametrize("emit", [Emit.PAIRED, Emit.RUNNING], ids=lambda emit: emit.value)
 @pytest.mark.parametrize("window", WINDOWS[1::3], ids=str)
 def test_rows_with_each_message_are_those_of_the_model_with_a_restart_after_each_step(window, emit):
-    assert sum(differential(seed, window, 20, emit) for seed in some_seeds(window)) > 10
+    assert sum(differential(seed, window, 20, emit) for seed in some_seeds(window)) > 5
 
 
 def test_a_session_is_joined_as_soon_as_it_has_both_sides_and_what_was_joined_is_used_up():

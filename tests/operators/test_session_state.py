@@ -19,6 +19,7 @@ from keyedwm.operators.protocol import operator_of
 from keyedwm.operators.state.blobs import packed, unpacked
 from keyedwm.operators.state.store import LIMITS, MemoryStore, StateLimits
 from tests.operators.streams import AGGREGATES, Event, plan_of, rows_of, table
+from tests.seeds import times
 
 GAP_MS = 10
 SUM = (("total", agg.sum("n")),)
@@ -102,7 +103,7 @@ def play(operator, steps):
     yield sorted(operator.batch(end=True), key=repr)
 
 
-@settings(max_examples=50)
+@settings(max_examples=times(20))
 @given(batches, st.sampled_from(Touching), st.sampled_from([2, 3, 16]), st.sampled_from([1, 4, 32]))
 def test_what_is_read_piecemeal_shows_in_every_batch_what_reading_everything_shows(steps, touching, fan_out, pace):
     plan = plan_of(SessionWindow(GAP_MS, touching), aggregates=SOME, late=LatePolicy.EMIT)
@@ -114,7 +115,7 @@ def test_what_is_read_piecemeal_shows_in_every_batch_what_reading_everything_sho
     assert set(lazy.blobs) == {"note"}
 
 
-@settings(max_examples=25)
+@settings(max_examples=times(10))
 @given(batches)
 def test_late_by_the_event_shows_what_reading_everything_shows(steps):
     plan = plan_of(SessionWindow(GAP_MS), aggregates=COUNT, late_rule=LateRule.EVENT)

@@ -18,6 +18,7 @@ from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.windows import CompletedBy, HoppingWindow
 from keyedwm.operators.panes import Early, EveryBy
 from keyedwm.operators.state.store import MemoryStore
+from tests import seeds
 from tests.operators.stored import SCHEMA, Message, plan_of, table
 
 GRIDS = (HoppingWindow(10, 10), HoppingWindow(10, 3), HoppingWindow(4, 10, 1))
@@ -49,7 +50,7 @@ def played(build, plans: list, seed: str, inputs: int, checked) -> int:
     rng, store = random.Random(seed), MemoryStore()
     operator = build(plans[0], store)
     now_ms, told, passed_on_ms, seen = 0, [0] * inputs, None, 0
-    for step in range(80):
+    for step in range(seeds.times(45)):
         now_ms += rng.randrange(30)
         move, number = rng.random(), rng.randrange(inputs)
         if move < 0.45:

@@ -8,13 +8,13 @@ from collections import Counter
 from keyedwm.operators.messages.windows import CompletedBy, KeyRowWindow
 from keyedwm.operators.state.manifest import MANIFEST
 from tests.operators.laws import laws
-from tests.operators.laws.cases import every_case, seed_of
+from tests.operators.laws.cases import every_case, every_window, seed_of
 from tests.operators.laws.kinds import Kind
 from tests.operators.stored import SCHEMA, Message, Restarted, cut, plan_of, random_messages, table
 from tests.operators.test_store_buckets import Buckets, joined, rising, staged
 
 
-@every_case
+@every_window
 def test_blobs_alone_tell_what_the_operator_lists_and_holds(kind: Kind, window, full):
     seed = seed_of(kind, window, full)
     told = laws.is_listed_by_its_blobs(kind, window, full, seed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from keyedwm.operators.messages.on_demand import OnDemandWindow
 from tests.operators.laws import laws
-from tests.operators.laws.cases import every_case, seed_of
+from tests.operators.laws.cases import every_case, every_window, seed_of
 from tests.operators.laws.kinds import Kind
 
 
@@ -15,7 +15,7 @@ def test_neither_the_cut_nor_the_tasks_change_what_is_said_last_and_what_is_reje
     assert laws.is_not_changed_by_the_cut(kind, window, full, seed) > least
 
 
-@every_case
+@every_window
 def test_a_record_that_comes_again_changes_nothing_and_is_counted(kind: Kind, window, full):
     seed = seed_of(kind, window, full)
     assert laws.knows_replays(kind, window, full, seed) > 20
