@@ -86,7 +86,7 @@ def test_the_offset_log_takes_less_than_100_bytes_a_partition(
     topic = topic_of(MANY)
     stream = open_stream(topic, idleTimeout="none")
     for number in range(3):
-        rows = pa.table({"value": ["x"] * 2_000, "timestamp": pa.array([1_700_000_000_000 - number] * 2_000)})
+        rows = pa.table({"value": ["x"] * 400, "timestamp": pa.array([1_700_000_000_000 - number] * 400)})
         send(cluster_at(kafka.bootstrap), topic, dict.fromkeys(range(MANY), rows))
         stream.drain()
     assert stream.reader.reportLatestOffset()["late_events"][topic]["0"] > 0
