@@ -163,9 +163,9 @@ CALLS: dict[str, tuple[int, Callable[[Cluster], object]]] = {
 
 
 def pairs() -> Iterator[tuple[str, str]]:
-    """Each call meets every lie about an answer, and a quarter of those about frames by the seed; KEYEDWM_LIES=all: all.
+    """Each call meets every lie about an answer and, by the seed, a quarter of those about frames.
 
-    What a call does where no byte comes is a test of its own, below.
+    KEYEDWM_LIES=all: all. What a call does where no byte comes is a test of its own, below.
     """
     is_all = os.environ.get("KEYEDWM_LIES") == "all"
     for at, call in enumerate(CALLS):
