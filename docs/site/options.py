@@ -69,6 +69,9 @@ DESCRIBED_BELOW = {
     "the name of a topic has 1 to 249 letters (a to z), digits, '.', '_' and '-', and is not '.' or '..'": "a topic",
     "16 to 4096 bytes, in place, as env:NAME or as file:PATH": "[secret](#secrets) of 16 to 4096 bytes",
     "a text, in place, as env:NAME or as file:PATH": "[secret](#secrets)",
+    "the text of a schema of Avro or Protobuf, or file:PATH, which is read on the driver": "schema, or file:PATH",
+    "a whole number of at least 1": "whole number from 1",
+    "true or false": "true, false",
 }
 # Of the sink: a format, and what reaches its registry.
 _FORMAT = {"topic": "t", "value.format": "avro-confluent", "schemaRegistry.url": "https://h:1"}
@@ -107,7 +110,12 @@ def _sink() -> Iterator[tuple[str, ...]]:
     for name in sorted(names.difference(REGISTRY_OPTIONS)):
         of = [target for target, given in TARGETS.items() if _is_taken(name, given)]
         given = {option: value for option, value in {**TARGETS[of[0]], **_beside(name)}.items() if option != name}
-        yield (f"`{name}`", f"sink to {', '.join(of)}", *_facts(SinkOptions.parse, name, given), "")
+        yield (
+            f"`{name}`",
+            "all sinks" if len(of) == len(TARGETS) else f"{', '.join(of)} sink",
+            *_facts(SinkOptions.parse, name, given),
+            "",
+        )
 
 
 def _beside(name: str) -> Mapping[str, str]:
