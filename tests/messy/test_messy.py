@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import DEFAULT_SEED
 from tests.messy.families import FAMILIES, again, play
 
-SEEDS = 250
+SEEDS = 100
 EACH = -(-SEEDS // len(FAMILIES))
 
 
