@@ -20,8 +20,8 @@ outputs first. `make bench` runs all comparisons, `make bench ONLY=source` one. 
   side has stage one in the source.
 - **Verdicts** are medians of the rounds' ratios. Compare the sides of one section only: sections ran on other days
   and beside other load.
-- **Older**: comparisons with Spark without warming rounds, but for `latency-at-once` and `idle`, ran without
-  `session_conf`. Each Python process loaded everything for itself, which costs our side some seconds of a whole run.
+- **Older**: comparisons with Spark without warming rounds ran without `session_conf`, except `latency-at-once` and
+  `idle`. Each Python process loaded all modules itself, which costs our side some seconds of a whole run.
 - **CPU by part** (Java's compilers, collector and tasks, the rest of Java, Python, processes that Java starts) is in
   the result files, `benchmarks/results`.
 
