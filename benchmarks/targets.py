@@ -250,11 +250,12 @@ TARGETS = (
 
 def table(results: Results, page_of: Callable[[str], str]) -> str:
     """All targets as a table in Markdown; page_of: the page with the figures of a result."""
-    lines = ["| target | asked | measured | | figures |", "|---|---|---:|---|---|"]
+    lines = ["| target | asked | measured | |", "|---|---|---:|---|"]
     for target in TARGETS:
         name = getattr(target.measured, "name", None)
-        link = f"[{name}]({page_of(name)}#{name})" if name in results else ""
-        lines.append(f"| {' | '.join(target.line(results))} | {link} |")
+        what, *rest = target.line(results)
+        what = f"[{what}]({page_of(name)}#{name})" if name in results else what
+        lines.append(f"| {' | '.join([what, *rest])} |")
     return "\n".join(lines) + "\n"
 
 
