@@ -178,12 +178,16 @@ def _middle(runs: Sequence[Mapping[str, float | None]], what: str) -> str:
 
 
 def _others(found: Mapping[str, Any]) -> str:
-    """Other figures of each side, and their ratios to the rival's, where there is one."""
+    """Other figures of each side; where there is a rival, their medians, and the ratios to the rival's."""
     figures = _figures(found)
     lines = [f"| side | {' | '.join(figures)} |", "|---" * (len(figures) + 1) + "|"]
     for side, runs in _ends(found["runs"]):
         values = [[run[what] for run in runs] for what in figures]
-        shown = " | ".join(_summary({"median": median(one), "min": min(one), "max": max(one)}) for one in values)
+        ends = [one if not found["ratios"] else [median(one)] for one in values]
+        shown = " | ".join(
+            _summary({"median": median(one), "min": min(span), "max": max(span)})
+            for one, span in zip(values, ends, strict=True)
+        )
         lines.append(f"| {side} | {shown} |")
     for side, ratios in found["ratios"].items():
         lines.append(f"| × {side} | {' | '.join(_summary(ratios[what]) for what in figures)} |")
