@@ -16,12 +16,11 @@ from tests.kafka.test_hostile import (
     API_VERSIONS,
     METADATA,
     PATIENT,
-    PLAIN,
-    SASL_HANDSHAKE,
     SOME_PATIENCE,
     config_of,
     patient,
 )
+from tests.kafka.test_hostile_login import PLAIN, SASL_HANDSHAKE
 from tests.support.hostile import HostileBroker, Lie, Request, hostile_broker
 
 pytestmark = pytest.mark.starts

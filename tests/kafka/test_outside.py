@@ -26,12 +26,10 @@ from tests.kafka.test_hostile import (
     API_VERSIONS,
     METADATA,
     PATIENT,
-    PLAIN,
-    SASL_AUTHENTICATE,
-    SASL_HANDSHAKE,
     config_of,
     connected,
 )
+from tests.kafka.test_hostile_login import PLAIN, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from tests.support.hostile import TOPIC_ID, HostileBroker, hostile_broker
 
 pytestmark = pytest.mark.starts
