@@ -7,11 +7,13 @@ forge nor fill a log.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 
 MOST_SHOWN = 120  # characters of a value
 MOST_WORDS = 400  # characters of an error's words
 MOST_LISTED = 5  # names of a list
+_BETWEEN_WORDS = re.compile(r"[\W_]+|(?<=[a-z0-9])(?=[A-Z])")
 
 
 def printable(text: str) -> str:
@@ -66,10 +68,19 @@ def offsets_text(first: int, end: int) -> str:
 
 
 def nearest(name: str, known: Iterable[str], *, similarity: float = 0.6) -> str | None:
-    """Return the known name that `name` was most likely meant to be, or None. similarity: 1 for equal names."""
+    """Return the known name with the same words in any order, else the name with the most similar letters, or None.
+
+    similarity: of the letters, 1 for equal names.
+    """
     by_lower = {k.lower(): k for k in sorted(known)}
+    words = _words(name)
+    same_words = [k for k in by_lower.values() if words and _words(k) == words]
     close = difflib.get_close_matches(name.lower(), sorted(by_lower), n=1, cutoff=similarity)
-    return by_lower[close[0]] if close else None
+    return same_words[0] if same_words else by_lower[close[0]] if close else None
+
+
+def _words(name: str) -> list[str]:
+    return sorted(word.lower() for word in _BETWEEN_WORDS.split(name) if word)
 
 
 def about_span(span_ms: int) -> str:

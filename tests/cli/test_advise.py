@@ -183,8 +183,10 @@ def test_a_timeout_below_a_silence_that_costs_records_is_not_recommended():
 def test_a_sample_that_is_too_small_is_warned_of(count, span_ms, said):
     arrival = [0, *([span_ms] * (count - 1))]
     advice = advice_of(sample([0] * count, arrival, [0] * count, partitions=(0,)), "t", 0.001, HOUR_MS)
-    request = AdviceRequest(topic="t", window_ms=HOUR_MS, share=0.1, event_time={})
-    warnings = json.loads(as_json(advice, request))["warnings"]
+    request = AdviceRequest(topic="t", window_ms=HOUR_MS, share=0.1, options={"value.format": "avro-confluent"})
+    report = json.loads(as_json(advice, request))
+    warnings = report["warnings"]
+    assert list(report["options"])[:2] == ["value.format", "watermarkLag"]
     assert len(warnings) == len(said)
     assert all(part in warning for part, warning in zip(said, warnings, strict=True))
     out = PlainConsole(file=io.StringIO(), width=80, markup=False)

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from keyedwm.arrow.places import FieldReader
+from keyedwm.cli.advise import options_to_set
 from keyedwm.cli.advise.read import _COLUMNS, TimeFate, _Judge
 from keyedwm.cli.main import main
 from keyedwm.config.places import field_of
@@ -54,3 +55,17 @@ def test_options_that_say_nothing_of_the_values_are_refused(capsys, given, sente
     assert main(["advise", "--bootstrap", "127.0.0.1:9", "--topic", "t", *given]) != 0
     found = capsys.readouterr()
     assert sentence in found.err + found.out
+
+
+def test_the_options_to_set_have_formats_and_registry_and_a_secret_stays_a_reference(monkeypatch):
+    monkeypatch.setenv("PASSWORD", "hunter2")
+    arguments = [
+        "value.format=avro-confluent", "schemaRegistry.url=http://r:1/a=b", "schemaRegistry.password=env:PASSWORD",
+        "kafka.security.protocol=SASL_SSL",
+    ]  # fmt: skip
+    assert options_to_set({"eventTime": "avro:$.ts"}, arguments) == {
+        "value.format": "avro-confluent",
+        "schemaRegistry.url": "http://r:1/a=b",
+        "schemaRegistry.password": "env:PASSWORD",
+        "eventTime": "avro:$.ts",
+    }

@@ -43,6 +43,15 @@ def test_a_subject_that_is_not_there_and_a_rule_that_is_none_are_warned_of(fake:
     )
 
 
+def test_the_subject_of_keys_is_checked_if_there_is_one(fake: FakeRegistry) -> None:
+    fake.add("orders-value", '"string"')
+    fake.add("orders-key", '"long"')
+    fake.level = "NONE"
+    keys = [line for line in lines(fake, "orders") if "orders-key" in line]
+    assert keys[0] == "ok    subject orders-key: version 1 is schema 2, AVRO"
+    assert keys[1].startswith("WARN  subject orders-key: its compatibility is NONE")
+
+
 @pytest.mark.parametrize(
     ("status", "said"),
     [

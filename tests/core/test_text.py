@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from keyedwm.core.text import error_text, listed, short_repr, words_of
+from keyedwm.core.text import error_text, listed, nearest, short_repr, words_of
 
 
 class MuteError(Exception):
@@ -47,3 +47,17 @@ def test_an_error_that_cannot_word_itself_still_has_a_kind():
 def test_a_list_ends_with_how_many_more_there_are():
     assert listed(["a", "b"]) == "a, b"
     assert listed(["a", "b", "c"], 2) == "a, b and 1 more"
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "meant"),
+    [
+        ("confluent-avro", ["avro-confluent", "json-confluent", "protobuf-confluent"], "avro-confluent"),
+        ("lagWatermark", ["watermarkDelay", "watermarkLag"], "watermarkLag"),
+        ("watermarklag", ["watermarkLag"], "watermarkLag"),
+        ("__", ["--"], None),
+        ("x", ["avro-confluent"], None),
+    ],
+)
+def test_the_nearest_name_has_the_same_words_in_another_order_or_else_similar_letters(name, known, meant):
+    assert nearest(name, known) == meant

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -93,12 +93,23 @@ def run(args: argparse.Namespace) -> int:
     with _progress() as report_progress:
         sample = read_sample(options, records, key, report_progress)
     advice = advice_of(sample, args.topic, percent / 100, window_ms)
-    request = report.AdviceRequest(topic=args.topic, window_ms=window_ms, share=percent, event_time=event_time)
+    request = report.AdviceRequest(
+        topic=args.topic, window_ms=window_ms, share=percent, options=options_to_set(event_time, args.option)
+    )
     if args.json:
         print(report.as_json(advice, request))
     else:
         report.show(PlainConsole.open(), advice, request)
     return 0
+
+
+def options_to_set(event_time: Mapping[str, str], arguments: Sequence[str]) -> dict[str, str]:
+    """Return the source's options for values, keys and event times, as the user wrote them.
+
+    event_time: the options of the event time. arguments: NAME=VALUE of `--option`; secrets stay references.
+    """
+    pairs = {name: value for name, _, value in (text.partition("=") for text in arguments)}
+    return {name: value for name, value in pairs.items() if not name.lower().startswith("kafka.")} | dict(event_time)
 
 
 def _percent(text: str) -> float:

@@ -32,19 +32,19 @@ _WRONG = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdviceRequest:
-    """The subject of the figures, as the arguments name it; event_time: the options that say where it is, if any."""
+    """Topic and thresholds of the figures. options: those of the source that the arguments set, without watermarkLag."""
 
     topic: str
     window_ms: int
     share: float
-    event_time: Mapping[str, str]
+    options: Mapping[str, str]
 
 
 def options_of(advice: Advice, request: AdviceRequest) -> dict[str, str]:
     """Return the options of the source to set."""
     timeout = advice.idle.timeout_ms
     options = {
-        **request.event_time,
+        **request.options,
         "watermarkLag": _span(advice.lag_ms),
         "idleTimeout": "none" if timeout is None else span_text(timeout),
     }

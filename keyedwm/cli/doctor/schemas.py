@@ -20,19 +20,24 @@ _REGISTRY = "schema registry"
 
 
 def look(options: Mapping[str, str], topics: Sequence[str]) -> Iterator[Finding]:
-    """Check that the registry can be reached with these options, and the subject of the values of each topic."""
+    """Check that the registry can be reached with these options, and the subjects of each topic.
+
+    A topic without a subject of its keys is fine: most keys have no schema.
+    """
     try:
         config = RegistryConfig.from_options(options)
     except OptionError as error:
         yield fail("options", error.message, "fix the option")
         return
-    # What is kept on disk says nothing of the registry.
+    # Without the cache on disk, which would answer for a registry that is down.
     registry = Registry(replace(config, cache=NO_CACHE, timeout_ms=min(_LIMIT_MS, config.timeout_ms)))
     try:
         registry.reach()
         yield ok(_REGISTRY, f"answers at {config}")
         for topic in topics:
             yield from _subject(registry, f"{topic}-value")
+            if registry.latest(f"{topic}-key") is not None:
+                yield from _subject(registry, f"{topic}-key")
     except UnavailableError as error:
         yield fail(_REGISTRY, error.message, "correct schemaRegistry.url, or start the registry")
     except KeyedwmError as error:
@@ -46,7 +51,7 @@ def _subject(registry: Registry, subject: str) -> Iterator[Finding]:
         near = nearest(subject, registry.subjects(), similarity=0.8)
         yield warn(
             title, "the schema registry has no such subject" + (f"; there is {near}" if near else ""),
-            "register a schema, or write a first value, unless the producers name their subjects otherwise",
+            "register a schema, or write a first value, unless the producers use other names of subjects",
         )  # fmt: skip
         return
     yield ok(title, f"version {newest.version} is schema {newest.schema.schema_id}, {newest.schema.kind.value}")
