@@ -73,13 +73,13 @@ def nearest(name: str, known: Iterable[str], *, similarity: float = 0.6) -> str 
     similarity: of the letters, 1 for equal names.
     """
     by_lower = {k.lower(): k for k in sorted(known)}
-    words = _words(name)
-    same_words = [k for k in by_lower.values() if words and _words(k) == words]
+    word_list = _word_list(name)
+    same_words = [k for k in by_lower.values() if word_list and _word_list(k) == word_list]
     close = difflib.get_close_matches(name.lower(), sorted(by_lower), n=1, cutoff=similarity)
     return same_words[0] if same_words else by_lower[close[0]] if close else None
 
 
-def _words(name: str) -> list[str]:
+def _word_list(name: str) -> list[str]:
     return sorted(word.lower() for word in _BETWEEN_WORDS.split(name) if word)
 
 

@@ -32,7 +32,7 @@ _WRONG = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdviceRequest:
-    """Topic and thresholds of the figures. options: those of the source that the arguments set, without watermarkLag."""
+    """Topic and thresholds of the figures. options: those of the source that the arguments set."""
 
     topic: str
     window_ms: int
