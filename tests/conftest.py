@@ -4,7 +4,8 @@
 `new_topic`: fresh topic names · `topic_of`: fresh topics · `open_stream`: the source in this process · `spark`: a real
 Spark · `seed`: where chance begins.
 
-With `--quick` only tests run that need no broker, no Spark and no process of their own: `make check`. With `-n` every
+With `--quick` only tests run that need no broker, no Spark and no process of their own, in long files with their first
+parameters alone: `make check`. With `-n` every
 worker process has a broker, a Spark and ports of its own, and the files that take longest come first: `make test`.
 Tests marked `cluster` run by `-m cluster` only, `make cluster-test`; of them those marked `every_run` always.
 """
@@ -26,7 +27,7 @@ from hypothesis import HealthCheck, settings
 from keyedwm.testing import local
 from keyedwm.testing.broker import Broker, broker
 from tests.quick_batches import QUICK_BATCHES
-from tests.schedule import Recorder, long_ones_first, recorded
+from tests.schedule import Recorder, long_ones_first, one_case_each, recorded
 from tests.shared_classes import SHORT, java_options
 from tests.support import kafka_versions
 
@@ -106,9 +107,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [one for one in items if one not in set(left_out)]
     if not config.getoption("--quick"):
         return
-    slow = [one for one in items if STARTED_FIXTURES & set(one.fixturenames) or one.get_closest_marker("starts")]
-    config.hook.pytest_deselected(items=slow)
-    items[:] = [one for one in items if one not in set(slow)]
+    quick = [one for one in items if not (STARTED_FIXTURES & set(one.fixturenames) or one.get_closest_marker("starts"))]
+    chosen = one_case_each(quick, recorded())
+    config.hook.pytest_deselected(items=[one for one in items if one not in set(chosen)])
+    items[:] = chosen
 
 
 def pytest_report_header() -> str:

@@ -1,7 +1,8 @@
 """The order of test files where several processes share them: long ones first, or the last one would run alone.
 
-Rule: `seconds.txt` only orders. It has the files that take some seconds; another one comes last. `--record-seconds`
-writes it, for the files of that run.
+Rule: `seconds.txt` orders, and with `--quick` chooses: of a file that takes long, each test runs with its first
+parameters alone. The table has the files that take some seconds; another one comes last. `--record-seconds` writes it,
+for the files of that run.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import pytest
 
 TABLE = Path(__file__).with_name("seconds.txt")
 LEAST_S = 2
+LONG_S = 3
 
 
 def recorded(table: Path = TABLE) -> dict[str, int]:
@@ -25,6 +27,18 @@ def recorded(table: Path = TABLE) -> dict[str, int]:
 def long_ones_first(items: list[pytest.Item], seconds: Mapping[str, int]) -> None:
     """Sort in place; tests of one file stay together and in their order."""
     items.sort(key=lambda item: -seconds.get(file_of(item.nodeid), 0))
+
+
+def one_case_each(items: list[pytest.Item], seconds: Mapping[str, int]) -> list[pytest.Item]:
+    """Return the tests without those of long files that differ from an earlier one in their parameters alone."""
+    seen: set[str] = set()
+    chosen = []
+    for item in items:
+        test = item.nodeid.partition("[")[0]
+        if test not in seen or seconds.get(file_of(test), 0) < LONG_S:
+            chosen.append(item)
+        seen.add(test)
+    return chosen
 
 
 def file_of(test: str) -> str:
