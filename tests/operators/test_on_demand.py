@@ -51,7 +51,7 @@ def operator_of(window=TEN, **settings) -> WindowOperator:
 
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
 def test_the_order_of_arrival_changes_no_window_and_nothing_that_is_given_back(window):
-    messages, made = random_messages(7, 80), []
+    messages, made = random_messages(7, 120), []
     for seed in range(2):
         played = Restarted(plan_of(window, retention=Retention(time_ms=1_000)))
         steps = cut(seed, mixed(seed, messages), watermarks=False)
