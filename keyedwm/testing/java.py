@@ -20,6 +20,10 @@ VERSIONS = (17, 21)
 _INSTALL = "install a Java 17 or 21 runtime (for example openjdk-17-jre-headless) and point JAVA_HOME or PATH at it"
 
 _INSTALLED = ("/usr/lib/jvm", "/Library/Java/JavaVirtualMachines", "/opt/java")
+_QUARKUS_HEAD = re.compile(r"^.* ERROR \[[\w.]+\] \([^)]*\) ")
+_CAUSE = re.compile(rf"Exception: |module not found|^Unrecognized |{_QUARKUS_HEAD.pattern}")
+# Thrown when a program of Quarkus ends before it has started, whatever the cause.
+_CONSEQUENCE = "No CDI container is available"
 
 
 class JavaError(KeyedwmError):
@@ -70,10 +74,10 @@ def java_version(java: Path) -> int | None:
 
 
 def complaint(output: str) -> str:
-    """The line of a Java program's output that says what went wrong: its first exception, else its last line."""
+    """Return the cause of a Java program's failure: its first exception or error of Quarkus, else its last line."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    telling = [line for line in lines if re.search(r"Exception: |module not found|^Unrecognized ", line)]
-    return (telling or lines[-1:] or ["it said nothing"])[0]
+    causes = [line for line in lines if _CAUSE.search(line) and _CONSEQUENCE not in line]
+    return _QUARKUS_HEAD.sub("", (causes or lines[-1:] or ["it said nothing"])[0])
 
 
 def main() -> int:

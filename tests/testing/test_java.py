@@ -92,3 +92,16 @@ def test_a_complaint_is_the_first_exception_or_the_last_line():
     )
     assert complaint("one\ntwo\n\n") == "two"
     assert complaint("") == "it said nothing"
+
+
+QUARKUS = "2026-11+00-29 17:39:15 {} [io.quarkus.runtime.ApplicationLifecycleManager] (main) {}\n"
+
+
+def test_a_complaint_of_quarkus_is_its_first_error_and_never_the_missing_container_that_follows_from_it():
+    in_use = QUARKUS.format("ERROR", "Port 28397 seems to be in use by another process.")
+    hint = QUARKUS.format("WARN", "Use 'ss -anop | grep 28397' to identify the process occupying the port.")
+    container = "java.lang.IllegalStateException: No CDI container is available\n"
+    for output in (in_use + hint, container + in_use + hint, in_use + container):
+        assert complaint(output) == "Port 28397 seems to be in use by another process."
+    schemas = "org.h2.message.DbException: Error while creating file\n"
+    assert complaint(container + schemas + in_use) == schemas.strip()
