@@ -3,7 +3,7 @@
 Rule: Spark puts `pyspark.zip` of its own installation first on the path of every process that it starts, and Python
 keeps no byte-code for a zip: each process compiles PySpark for itself, a quarter of a second of processor time at each
 start (docs/design/decisions.md). Where the same installation is on the path as a package too (`pip install
-pyspark`), the zip goes behind it: the very same files. Nothing else is moved. Processes that Spark starts by
+pyspark`), the zip goes behind it: the very same files. No other entry moves. Processes that Spark starts by
 name for each query are forked instead where a session has `keyedwm.daemon` (`keyedwm/runtime/forked.py`).
 Python runs this at its start, from `keyedwm_path_order.pth`; so it imports nothing that is not loaded then. That file
 forgets the package again: what a program imports may be another copy, which comes earlier on its path (`--py-files`).

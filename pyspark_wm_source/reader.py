@@ -1,6 +1,6 @@
 """Spark's side of the source: one reader on the driver plans, its copies on the executors read.
 
-Rule: `partitions` and `read` work from the two offsets alone, since after a restart nothing else is there; what is kept
+Rule: `partitions` and `read` work from the two offsets alone, since a restart loses all other state; what is kept
 on the reader only saves time. Spark compares offsets as strings: `start` is returned untouched when nothing is new.
 """
 

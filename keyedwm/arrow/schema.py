@@ -43,7 +43,7 @@ _KAFKA = {
     "timestamp": TIMESTAMP,
     "timestampType": pa.int32(),
 }
-# A record that is given back unread, whole and with the reason, in a row that has nothing else.
+# The column of a rejected record: the whole record and the reason. Other columns of the row are null.
 RECORD_TYPE = pa.struct([*_KAFKA.items(), (rows.HEADERS, HEADERS_TYPE)])
 REJECTED_TYPE = pa.struct([*RECORD_TYPE, pa.field(rows.REASON, pa.string())])
 

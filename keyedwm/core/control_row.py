@@ -1,6 +1,6 @@
 """A control row, and its one encoding as text: what the source makes, the shuffle carries and the sink collects.
 
-Rule: a row that lacks a field its kind needs, or has one its kind has no use for, cannot be built. The text of several
+Rule: a row without a required field of its kind, or with a field of another kind, cannot be built. The text of several
 rows is a JSON array of objects, of one row a JSON object; a field that does not apply is absent.
 """
 

@@ -1,7 +1,7 @@
 """Writing Avro out of Arrow columns: an encoder is compiled from a schema and the columns' types.
 
 Rule: what Avro's specification promotes is written: int as long, any number as double, a decimal with more digits. A
-time is rounded down to the schema's unit. Nothing else is converted. A field without a column is its default. A column
+time is rounded down to the schema's unit. No other type is converted. A field without a column is its default. A column
 that does not fit is one sentence with the field and both types.
 """
 

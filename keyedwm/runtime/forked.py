@@ -39,7 +39,7 @@ _LONGEST_LOAD_S = 180.0
 _PATH = "PYTHONPATH"
 # PySpark looks these up where it needs them, and not where it is imported; the path is compared by what it leads to.
 _READ_LATE = ("SPARK_", "PYTHON_", _PATH)
-# Spark gives it to tasks only: a process that plans has no use for more threads than a task.
+# Spark sets it for tasks only: a process that plans needs as many threads as a task.
 OF_TASKS = "OMP_NUM_THREADS"
 _NAMES_STATE = "pyspark.sql.streaming.transform_with_state_driver_worker"
 _FIRST_BYTE_S = 1.0

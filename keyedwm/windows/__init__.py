@@ -1,7 +1,7 @@
 # ruff: noqa: A004  the aggregates are called as Spark calls its own
 """Windows and joins for programs without Spark: every public name of them; times are milliseconds.
 
-Rule: nothing else of the project imports this package, so the workers of Spark never load it.
+Rule: no other module of the project imports this package, so workers of Spark never load it.
 """
 
 from keyedwm.core.window_rules import Touching

@@ -1,6 +1,6 @@
 """Rejects the creation of a Delta table in a directory that holds somebody else's Parquet files.
 
-Rule: a directory with a log is that table and nothing else, so its readers would lose those files without a word. A
+Rule: a directory with a log contains only that table, so its readers would silently lose the other files. A
 file that our tasks staged before the table's first commit is ours: it has our name and our writer's mark, or is an
 unfinished write.
 """

@@ -51,7 +51,7 @@ class Decided:
 class Marker:
     """The marker of a query; it stands at partition 0 of a topic that the batch wrote to.
 
-    is_required: the ledger has no lock that reaches other machines, so nothing else keeps two drivers apart. is_own:
+    is_required: the ledger has no lock that reaches other machines, so only the marker separates two drivers. is_own:
     of the query that asks; what is no marker in another group is nobody's mistake.
     """
 

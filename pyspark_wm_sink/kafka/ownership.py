@@ -105,7 +105,7 @@ def _check_marker(  # noqa: PLR0917
     runs: those that have written to the ledger. One whose entries were deleted by hand, as the runbook says, still has
     its run.json: it is accepted if the run that decided last is in it. In a copy from before that run it is not. Nor is
     it where the batch that comes now, None as long as none does, was decided: Spark asks again for one that it has not
-    noted, and nothing else shows that it is there.
+    noted, and no other state shows the batch.
     """
     newest = ledger.newest()
     decided = marker.read(cluster, None if newest is None else newest.topic)

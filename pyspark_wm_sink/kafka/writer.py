@@ -1,6 +1,6 @@
 """Spark's two writer interfaces to Kafka, and the checks that run before a row is written.
 
-Rule: as for Delta, a writer holds the user's options and nothing else; the ledger is the only state.
+Rule: as for Delta, a writer holds only the user's options; the ledger is the only state.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Spark's two writer interfaces to a table.
 
-Rule: a writer holds the user's options and nothing else. Spark pickles it to the executors for `write`, and makes a
+Rule: a writer holds only the user's options. Spark pickles it to the executors for `write`, and makes a
 new one in a fresh process for each `commit` or `abort`.
 """
 

@@ -32,7 +32,7 @@ from pyspark_wm_source.task.propagated import last_barrier
 from pyspark_wm_source.values.offsets import NO_LIMITS, NOT_STARTED, Channel, CutLimits, QueryOffset, RetiredChannel
 from pyspark_wm_source.values.ranges import RangeResult
 
-# A partition that comes back after longer is taken for a new one.
+# A partition that returns later counts as a new one.
 RETIRED_KEPT_MS = 24 * 3_600_000
 # How often a batch comes that only the clock has caused.
 CLOCK_BATCH_MS = 1_000

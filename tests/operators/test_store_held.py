@@ -92,7 +92,7 @@ def test_functions_of_a_user_need_not_be_there_to_list_what_is_held():
     listed = pickle.loads(pickle.dumps(plan_from(describe(plan))))  # noqa: S301 (pickled here)
     assert describe(listed) == describe(plan)
     assert rows_of(opened(plan, store).windows(by_key=False)) == rows_of(operator.get_windows(-(10**6), 10**6))
-    with pytest.raises(OutOfTurnError, match="lists what is held computes nothing"):
+    with pytest.raises(OutOfTurnError, match="only lists stored messages computes nothing"):
         listed.functions[0].of_nothing(1)
 
 

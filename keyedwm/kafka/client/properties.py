@@ -1,6 +1,6 @@
 """Names of the properties that Kafka's Java clients know (consumer, producer and admin client, 4.1), lower case.
 
-Rule: a list and nothing else; every name in it is accepted, whether it has an effect here or not.
+Rule: this is only a list. Each name in it is accepted, with or without an effect here.
 """
 
 from __future__ import annotations

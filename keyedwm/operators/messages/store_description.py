@@ -83,11 +83,11 @@ class DescribedAggregate:
     text: str
 
     def inputs(self, _names: Sequence[str]) -> tuple[str, ...]:
-        """No columns are known."""
+        """Return no columns: a description has none."""
         return ()
 
     def over_messages(self, _schema: pa.Schema) -> FullState:
-        """Return what is never computed."""
+        """Return a placeholder state: a plan of a description computes nothing."""
         return _Unknown()
 
     def describe(self) -> str:
@@ -100,9 +100,9 @@ class _Unknown:
     result = pa.null()
 
     def over(self, _window: object) -> NoReturn:
-        """Refuse."""
-        raise OutOfTurnError("a plan that lists what is held computes nothing")
+        """Raise OutOfTurnError."""
+        raise OutOfTurnError("a plan that only lists stored messages computes nothing")
 
     def of_nothing(self, _count: int) -> NoReturn:
-        """Refuse."""
-        raise OutOfTurnError("a plan that lists what is held computes nothing")
+        """Raise OutOfTurnError."""
+        raise OutOfTurnError("a plan that only lists stored messages computes nothing")

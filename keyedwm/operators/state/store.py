@@ -19,7 +19,7 @@ A batch ends with one call of `drain`, which does four things for each log with 
    try.
 4. Cut. A table larger than 4 MiB is cut into several parts, since Spark writes a value as a whole.
 
-`drain` returns the blobs that it wrote or removed, and nothing else: an untouched log costs nothing, however large it
+`drain` returns the blobs that it wrote or removed, no others: an untouched log costs nothing, however large it
 is. A log is read when the operator asks for it, and its decoded parts are kept for the life of the instance.
 
 The manifest knows the rows of each log. A log with fewer rows, or without its blobs, is damaged, for example by

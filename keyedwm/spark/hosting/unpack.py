@@ -79,7 +79,7 @@ class Unpack(VersionChecked):
         yield from pa.Table.from_arrays(arrays, schema=self.schema).to_batches()
 
     def _rejected(self, records: pa.Table, watermarks_ms: Mapping[str, int]) -> Iterator[pa.RecordBatch]:
-        """Lay out records that came back: rows of theirs have nothing else."""
+        """Return rows of rejected records. All other columns of these rows are null."""
         column = fitted(records.column(REJECTED).combine_chunks(), self.rejected)
         yield self._rest_null({**self._constants(watermarks_ms, len(column)), REJECTED: column}, len(column))
 

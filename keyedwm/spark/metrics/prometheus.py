@@ -51,7 +51,7 @@ class QueryCollector(Collector):
 
 
 def registry_of(figures: Figures) -> CollectorRegistry:
-    """Return a registry that holds the figures and nothing else."""
+    """Return a registry with only these figures."""
     registry = CollectorRegistry()
     registry.register(QueryCollector(figures))
     return registry

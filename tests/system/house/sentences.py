@@ -26,6 +26,8 @@ _COMMENT = re.compile(
     re.DOTALL,
 )
 _SENTENCE = re.compile(r"\w+(?:\W+\w+){3,}")  # a message has four words or more
+# Phrases that pages may still have.
+_OF_CODE = re.compile(r"\bnothing else\b|\bno use for\b|\bso far as\b|\bgo(?:es)? on from\b", re.IGNORECASE)
 _NAMES = re.compile(r"[a-z.\s]+")  # a list of the properties of Kafka
 
 
@@ -60,6 +62,7 @@ def in_file(path: Path) -> list[tuple[int, Place]]:
     for line, text, docstring in texts(path):
         if docstring and _EMPTY.match(text.strip()):
             found.append((line, Place("empty docstring", 0, text.strip())))
+        found += [(line, Place("phrase of the house", 0, match[0])) for match in _OF_CODE.finditer(text)]
         if _SENTENCE.search(text) and not ("\n" in text and _NAMES.fullmatch(text)):
             plain = _DOUBLE.sub("float64", text)
             plain = plain if docstring else plain.replace(" [", ". ")  # a cure in brackets is a sentence of its own

@@ -1,6 +1,6 @@
 """Joined windows on a grid: those of equal edges of both sides, or of one side with all that is held of the other.
 
-Rule: each pair comes once, when the later of its messages is shown, and nothing else comes. Waiting messages are joined
+Rule: each pair comes once, when the later of its messages is emitted. Waiting messages are joined
 when their timer is due, when their window is full, or before a message that they could pair with is dropped. With an
 outer `how`, and with `keep` first or last, messages stay until both sides have completed their windows. If a limit of
 size drops them before, their rows leave first.
