@@ -1,7 +1,7 @@
 """How a value of the writer's type is read as the type that is asked for.
 
-Rule: a value is converted by the promotions of Avro's specification (int to long, any number to double, bytes and
-strings to each other) or by its logical type. A number is never guessed to be a time, and a decimal loses no digits.
+Rule: a value is converted by its logical type, or by a promotion of Avro's specification: int to long, any number to
+double, bytes and strings to each other. A number is never guessed to be a time, and a decimal loses no digits.
 """
 
 from __future__ import annotations
