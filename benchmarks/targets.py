@@ -146,16 +146,16 @@ TARGETS = (
     Target("event to result, median, each batch at once", MOST, 0.5, Ratio("latency-at-once", OURS, "p50_ms")),
     Target("a warm batch of 2,000 rows with one aggregate", MOST, 1, Ratio("small-batch", OURS, "batch_ms")),
     Target(
-        "the same with local_checkpoint, of Spark's own with it", MOST, 1, Ratio("small-batch-local", OURS, "batch_ms")
+        "the same batch with local_checkpoint, × Spark's with it", MOST, 1, Ratio("small-batch-local", OURS, "batch_ms")
     ),
     Target("source, all columns, in full batches", LEAST, 1.7, Ratio("source-batches", OURS, "steady")),
     Target("source, 4 columns, in full batches", LEAST, 2.3, Ratio("source-batches", f"{OURS}, 4 columns", "steady")),
     Target("source, CPU seconds per row", MOST, 1.1, Ratio("source-batches", OURS, "cpu_s")),
     Target("source, 4 columns, CPU seconds per row", MOST, 0.8, Ratio("source-batches", f"{OURS}, 4 columns", "cpu_s")),
     Target("event time out of JSON costs", MOST, 25, Lost("source-json", "json"), "%"),
-    Target("event time and four fields out of Avro, of Spark's from_avro", LEAST, 3, Ratio("formats-fields", AVRO)),
-    Target("the same, of the same fields in JSON", LEAST, 1.5, Ratio("formats-fields", AVRO, rival=JSON)),
-    Target("the same of Protobuf, of the same fields in JSON", LEAST, 1.5, Ratio("formats-fields", PROTO, rival=JSON)),
+    Target("Avro, event time and four fields, × Spark's from_avro", LEAST, 3, Ratio("formats-fields", AVRO)),
+    Target("Avro, event time and four fields, × JSON", LEAST, 1.5, Ratio("formats-fields", AVRO, rival=JSON)),
+    Target("Protobuf, event time and four fields, × JSON", LEAST, 1.5, Ratio("formats-fields", PROTO, rival=JSON)),
     Target(
         "event time out of Avro costs", MOST, 15,
         Lost("formats-event-time", EVENT_TIME["Avro"][0], rival=EVENT_TIME["Avro"][1]), "%",
@@ -182,7 +182,7 @@ TARGETS = (
     Target("exactly-once Kafka to Kafka", LEAST, 1.5, Ratio("sink-kafka-500k", f"{OURS} exactly-once")),
     Target("exactly once costs, batches of 100,000 rows", MOST, 15, Lost("sink-guarantees", "exactly-once"), "%"),
     Target("commit of a batch of 8 tasks", MOST, 150, Figure("sink-commit", "8 tasks", "ms"), "ms"),
-    Target("Delta, of Spark's parquet sink", LEAST, 1, Ratio("sink-files", f"{OURS} delta")),
+    Target("Delta, × Spark's parquet sink", LEAST, 1, Ratio("sink-files", f"{OURS} delta")),
     Target("tumbling 10 s, over loaded rows", LEAST, 1, Ratio("windows-tumbling", OURS)),
     Target("tumbling 10 s, over loaded rows, in full batches", LEAST, 2.2, Ratio("windows-tumbling", OURS, "steady")),
     Target(
@@ -199,24 +199,24 @@ TARGETS = (
     Target(
         "the same, stage one in the source, in full batches", LEAST, 3.5, Ratio("windows-sessions", PUSHED, "steady")
     ),
-    Target("a batch over 10 M open (key, frame), of none", MOST, 1.3, Ratio("state-entries", OPEN, "ms")),
-    Target("its bytes put, of its partials", MOST, 1.5, Figure("state-entries", OPEN, "put_of_partials")),
-    Target("its bytes read, median", MOST, 0, Figure("state-entries", OPEN, "median_read_bytes"), "bytes"),
-    Target("a batch over 1 M open sessions, of none", MOST, 2, Ratio("state-sessions", OPEN, "ms")),
-    Target("first batch over 10 M entries, of none", MOST, 1.5, Ratio("state-restart", OPEN, "ms")),
-    Target("batches of 1,000 rows, 1 M keys, of keyedwm 0.1", LEAST, 2, Ratio("state-small-tumbling", OURS)),
-    Target("batches of 1,000 rows, 1 M keys, of keyedwm 0.1, sessions", LEAST, 2, Ratio("state-small-session", OURS)),
+    Target("a batch over 10 M open (key, frame), × none", MOST, 1.3, Ratio("state-entries", OPEN, "ms")),
+    Target("bytes that this batch writes, × its partials", MOST, 1.5, Figure("state-entries", OPEN, "put_of_partials")),
+    Target("bytes that this batch reads, median", MOST, 0, Figure("state-entries", OPEN, "median_read_bytes"), "bytes"),
+    Target("a batch over 1 M open sessions, × none", MOST, 2, Ratio("state-sessions", OPEN, "ms")),
+    Target("first batch over 10 M entries, × none", MOST, 1.5, Ratio("state-restart", OPEN, "ms")),
+    Target("batches of 1,000 rows, 1 M keys, × keyedwm 0.1", LEAST, 2, Ratio("state-small-tumbling", OURS)),
+    Target("batches of 1,000 rows, 1 M keys, × keyedwm 0.1, sessions", LEAST, 2, Ratio("state-small-session", OURS)),
     Target(
-        "batches of 10,000 rows, 1 M keys, of Spark's RocksDB", LEAST, 3, Ratio("state-rocksdb", OURS, "steady")
+        "batches of 10,000 rows, 1 M keys, × Spark's RocksDB", LEAST, 3, Ratio("state-rocksdb", OURS, "steady")
     ),
     Target("the same, stage one in the source", LEAST, 3, Ratio("state-rocksdb", PUSHED, "steady")),
     Target(
-        "full-state median, stage one in the source, of Spark's applyInPandasWithState by bucket", LEAST, 3,
+        "full-state median, stage one in the source, × Spark's applyInPandasWithState by bucket", LEAST, 3,
         Ratio("store-median", PUSHED),
     ),
-    Target("bytes a message held, of its Arrow size", MOST, 1.3, Figure("store-bytes", OURS, "of_arrow")),
+    Target("bytes of a message in state, × its Arrow size", MOST, 1.3, Figure("store-bytes", OURS, "of_arrow")),
     Target(
-        "bytes read and written by a late message in 10 M, of its slice", MOST, 2,
+        "bytes read and written by a late message in 10 M, × its slice", MOST, 2,
         Figure("store-late", OURS, "of_slice"),
     ),
     Target("join 1:1, stage one in the source, in full batches", LEAST, 8, Ratio("join-one-to-one", PUSHED, "steady")),
@@ -226,7 +226,7 @@ TARGETS = (
         "join 1:20, stage one in the source, in full batches", LEAST, 2,
         Ratio("join-one-to-twenty", PUSHED, "steady"),
     ),
-    Target("a join's batch over 10 M held rows, of half a million", MOST, 1.3, Ratio("state-join", "all held", "ms")),
+    Target("a join over 10 M rows in state, × half a million", MOST, 1.3, Ratio("state-join", "all held", "ms")),
     *(Target(f"Nexmark {name}", LEAST, 1.2, Ratio(f"nexmark-{name}", OURS)) for name in NEXMARK),
     *(
         Target(f"Nexmark {name}, in full batches", LEAST, 2, Ratio(f"nexmark-{name}", OURS, "steady"))

@@ -130,8 +130,8 @@ def test_a_side_is_set_beside_another_one_round_by_round(results):
         sheet.add(side, Run(rate, None, 1.0))
     sheet.finish()
     text = unlinked(page(results))
-    assert "| event time and four fields out of Avro, of Spark's from_avro | ≥ 3x | 8.00x | met" in text
-    assert "| the same, of the same fields in JSON | ≥ 1.5x | 2.00x | met" in text
+    assert "| Avro, event time and four fields, × Spark's from_avro | ≥ 3x | 8.00x | met" in text
+    assert "| Avro, event time and four fields, × JSON | ≥ 1.5x | 2.00x | met" in text
     assert "| event time out of Avro costs | ≤ 15 % | 20.0 % | missed, nothing warmed up, 1 round |" in text
     assert "| event time out of Protobuf costs | ≤ 15 % | - | not measured" in text
 
