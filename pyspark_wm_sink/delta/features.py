@@ -8,13 +8,18 @@ though an append would need nothing for some of them.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 
-from deltalake import DeltaTable
+import pyarrow as pa
+from deltalake import DeltaTable, Schema
 from deltalake import __version__ as deltalake_version
 
 from keyedwm.core.errors import InputError
+from pyspark_wm_sink.tables.row_rules import RowRules, TextLimit
 from pyspark_wm_sink.tables.schema_check import never_null_inside
+
+_TEXT = re.compile(r"(char|varchar)\((\d+)\)")
 
 # The columns of a table with constraints, generated columns or mapped names say so themselves, see `_settings`.
 _KNOWN = frozenset({
@@ -93,3 +98,18 @@ def _columns(name: str, kind: object) -> Iterator[tuple[str, Mapping[str, object
         yield from _columns(where, field["type"])
     for part in ("elementType", "keyType", "valueType"):
         yield from _columns(name, kind.get(part))
+
+
+def row_rules(table: Schema, columns: pa.Schema, partition_by: Sequence[str] = ()) -> RowRules:
+    """Return the rules of those of the table's columns that the rows have."""
+    fields = [field for field in json.loads(table.to_json())["fields"] if field["name"] in columns.names]
+    texts = []
+    for field in fields:
+        match = _TEXT.fullmatch(text_type(field["metadata"]) or "")
+        if match is not None:
+            texts.append(TextLimit(column=field["name"], most=int(match[2]), is_padded=match[1] == "char"))
+    never_null = tuple(field["name"] for field in fields if not field["nullable"])
+    never_empty = tuple(
+        name for name in never_null if name in partition_by and pa.types.is_string(columns.field(name).type)
+    )
+    return RowRules(never_null=never_null, never_empty=never_empty, texts=tuple(texts))

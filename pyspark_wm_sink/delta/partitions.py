@@ -14,8 +14,8 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from keyedwm.core.errors import InputError, OptionError
-from pyspark_wm_sink.tables.grouping import grouped_by
 from pyspark_wm_sink.tables.row_rules import row_place
+from pyspark_wm_sink.tables.rows import grouped_by
 
 PartitionValues = tuple[str | None, ...]
 _NULL = "__HIVE_DEFAULT_PARTITION__"

@@ -16,8 +16,8 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from keyedwm.core.errors import UnavailableError
 from pyspark_wm_sink.batch.record import Record
 from pyspark_wm_sink.delta import table as delta
+from pyspark_wm_sink.delta.features import row_rules
 from pyspark_wm_sink.delta.library_errors import is_refusal
-from pyspark_wm_sink.delta.row_rules import row_rules
 from pyspark_wm_sink.delta.stage import DeltaFile, DeltaStagePlan
 from pyspark_wm_sink.tables.library_errors import one_line, shown_cause
 from pyspark_wm_sink.tables.publication import CurrentTable, Publication, TableMessages

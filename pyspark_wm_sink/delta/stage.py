@@ -20,8 +20,7 @@ from pyspark_wm_sink.delta.partitions import PartitionValues, directory_of, part
 from pyspark_wm_sink.delta.stats import float_bounds, stats_json
 from pyspark_wm_sink.delta.storage import discard, files_of
 from pyspark_wm_sink.places.paths import local_directory
-from pyspark_wm_sink.tables.footer import columns_with_statistics
-from pyspark_wm_sink.tables.stage import StagedFile, StagePlan
+from pyspark_wm_sink.tables.stage import StagedFile, StagePlan, columns_with_statistics
 
 _COMPRESSION = "zstd"
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from pyspark_wm_sink.delta.features import row_rules
 from pyspark_wm_sink.delta.foreign_files import check_no_foreign_files
 from pyspark_wm_sink.delta.partitions import check_columns
 from pyspark_wm_sink.delta.publish import DeltaPublication
-from pyspark_wm_sink.delta.row_rules import row_rules
 from pyspark_wm_sink.delta.stage import DeltaStagePlan
 from pyspark_wm_sink.delta.stats import indexed_columns
 from pyspark_wm_sink.delta.storage import check_may_write

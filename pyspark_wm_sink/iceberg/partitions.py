@@ -32,8 +32,8 @@ from pyiceberg.types import DecimalType, DoubleType, FloatType, IntegerType, Lon
 
 from keyedwm.config.validation import wrong
 from keyedwm.core.errors import InputError
-from pyspark_wm_sink.tables.grouping import grouped_by
 from pyspark_wm_sink.tables.row_rules import row_place
+from pyspark_wm_sink.tables.rows import grouped_by
 
 _TERM = re.compile(r"(\w+)\((?:\s*(\d+)\s*,)?\s*([^(),]+?)\s*\)")
 _SPANS = {

@@ -36,12 +36,11 @@ from pyiceberg.utils.properties import property_as_bool, property_as_int
 from pyspark_wm_sink.batch.task import Task
 from pyspark_wm_sink.iceberg.partitions import PartitionValues, directory_of, partitions_of
 from pyspark_wm_sink.places.paths import local_directory
-from pyspark_wm_sink.tables.footer import columns_with_statistics
-from pyspark_wm_sink.tables.stage import StagedFile, StagePlan
+from pyspark_wm_sink.tables.stage import StagedFile, StagePlan, columns_with_statistics
 
 _COMPRESSION = "write.parquet.compression-codec"
 _CODECS = {name: name for name in ("zstd", "snappy", "gzip", "lz4", "brotli")} | {"uncompressed": "none"}
-_FLOATS = (FloatType, DoubleType)  # bounds of them leave NaN out, see `tables.footer`
+_FLOATS = (FloatType, DoubleType)  # bounds of them leave NaN out, see `columns_with_statistics`
 _TIMES = (DateType, TimestampType, TimestamptzType)
 
 

@@ -12,7 +12,7 @@ from pyspark.sql.types import BinaryType, DataType, StringType, StructType
 
 from keyedwm.core.errors import InputError
 from keyedwm.core.rows import HEADERS, KEY, REASON, REJECTED, VALUE
-from pyspark_wm_sink.kafka.header_lists import with_headers
+from pyspark_wm_sink.kafka.headers import with_headers
 
 REASON_HEADER, CHANNEL_HEADER, OFFSET_HEADER = "keyedwm.reason", "keyedwm.channel", "keyedwm.offset"
 TIMESTAMP_HEADER = "keyedwm.timestamp"

@@ -34,7 +34,7 @@ from pyspark_wm_sink.batch.errors_to import split_rejected
 from pyspark_wm_sink.batch.reports import TaskReport
 from pyspark_wm_sink.batch.task import Task, TaskInput
 from pyspark_wm_sink.kafka.error_records import error_records
-from pyspark_wm_sink.kafka.event_times import with_event_times
+from pyspark_wm_sink.kafka.headers import with_event_times
 from pyspark_wm_sink.kafka.record_values import SideWriter, with_records
 from pyspark_wm_sink.limits import LIMITS, Limits
 

@@ -32,7 +32,7 @@ from pyspark_wm_sink.batch.source_columns import (
 )
 from pyspark_wm_sink.batch.task import Task
 from pyspark_wm_sink.kafka.error_records import check_error_column
-from pyspark_wm_sink.kafka.event_times import event_time_columns
+from pyspark_wm_sink.kafka.headers import event_time_columns
 from pyspark_wm_sink.kafka.ledger import Ledger
 from pyspark_wm_sink.kafka.publish import KafkaPublication, abort, publish_to_kafka, recover, sweep
 from pyspark_wm_sink.kafka.record_values import schema_of_side

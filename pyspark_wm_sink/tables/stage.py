@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from keyedwm.arrow.columns import valid_texts
 from keyedwm.arrow.hashing import MODULUS, content_sum
@@ -261,3 +262,17 @@ class _TaskErrors:
     def remove(self) -> None:
         """Delete the files."""
         self._files.remove()
+
+
+def columns_with_statistics(schema: pa.Schema) -> list[str]:
+    """Return the paths of the columns that the Parquet file has statistics of: all but floats, nested ones as well.
+
+    Parquet's bounds of floats leave NaN out, which Spark takes for the largest number: with such bounds it would pass
+    over a row group with NaN.
+    """
+    empty = pa.BufferOutputStream()
+    pq.write_metadata(schema, empty)
+    columns = pq.read_metadata(pa.BufferReader(empty.getvalue())).schema
+    every = [columns.column(i) for i in range(len(columns))]
+    floats = {column.path for column in every if column.physical_type in {"FLOAT", "DOUBLE"}}
+    return [column.path for column in every if column.path not in floats]  # a.b may be a column and a field of a

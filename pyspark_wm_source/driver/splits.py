@@ -17,8 +17,7 @@ from keyedwm.core.control_row import ControlRow, channel_row
 from keyedwm.core.rows import ControlKind
 from keyedwm.core.watermark import Status
 from keyedwm.kafka.client.values import TopicPartition
-from pyspark_wm_source.options.source_options import SourceOptions
-from pyspark_wm_source.values.limits import LIMITS, Limits
+from pyspark_wm_source.options.source_options import LIMITS, Limits, SourceOptions
 from pyspark_wm_source.values.offsets import NO_LIMITS, NOT_STARTED, Channel, CutLimits, QueryOffset
 from pyspark_wm_source.values.ranges import ChannelRange, Split, group_of_notes
 

@@ -41,13 +41,27 @@ from pyspark_wm_source.options.start_offsets import (
 )
 from pyspark_wm_source.options.value_format import FORMAT_OPTIONS, Formats, check_places, formats_of
 from pyspark_wm_source.values.control_authors import ControlAuthors
-from pyspark_wm_source.values.limits import LIMITS, Limits
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_wm_source.options.record_filter import RecordFilter
     from pyspark_wm_source.options.stage import Stage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """offsets_per_task: small ranges share a task up to so many, since a Python task costs about as much.
+
+    recovery_slice_s: how long one call of the planner reads for a recovery read.
+    """
+
+    offsets_per_task: int = 50_000
+    recovery_slice_s: float = 5.0
+
+
+LIMITS = Limits()
+
 
 LOG = logging.getLogger("keyedwm.source")
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from keyedwm.core.errors import DamagedError, FormatError
 from keyedwm.core.parsing import parse_json
 from keyedwm.core.text import words_of
+from keyedwm.savepoint_files import Files
 from pyspark_wm_source.values.offsets import QueryOffset
 
 _MARK = "state_key"  # a field that only our offsets have
@@ -46,3 +47,16 @@ def sources_of(text: str, file: str) -> Iterator[tuple[int, QueryOffset | None]]
             yield number, QueryOffset.from_json(parsed) if is_own else None
         except FormatError as error:
             raise type(error)(f"{file}: {error.message}") from error
+
+
+def committed_sources(checkpoint: str) -> dict[int, QueryOffset]:
+    """Return the offset of each source of keyedwm by its number; empty before the first commit.
+
+    A start that plans no batch has no progress, so the checkpoint is its only source of facts.
+    Raises UnavailableError, DamagedError and FormatError.
+    """
+    files = Files(checkpoint)
+    batch = newest(files.names("commits") or ())
+    text = None if batch is None else files.read(f"offsets/{batch}")
+    offsets = () if text is None else sources_of(text, f"{files.place}/offsets/{batch}")
+    return {number: offset for number, offset in offsets if offset is not None}

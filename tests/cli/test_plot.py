@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 
 from keyedwm.cli import plot
 from keyedwm.cli.main import main
+from keyedwm.cli.plot import page_of
 from keyedwm.cli.plot.history import Histories, Track, Unit, bounds_of, spells
 from keyedwm.cli.plot.image import Line, draw
-from keyedwm.cli.plot.page import page_of
 from keyedwm.cli.plot.read import histories_of
 from keyedwm.cli.query.tables import Reach
 from keyedwm.core.axis import Counts

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from keyedwm.cli.plot import page_of
 from keyedwm.cli.plot.history import Bars, Histories, History, Track, Unit, bounds_of
-from keyedwm.cli.plot.page import page_of
 from tests.support.browser import Browser, browser, is_there
 
 T_MS, STEP_MS, COUNT = 1_700_000_000_000, 1_000, 101

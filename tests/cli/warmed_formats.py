@@ -12,7 +12,7 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.cli.warm import reading, writing
+from keyedwm.cli.warm import reading
 from keyedwm.core.axis import Counts
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.records.read import Records
@@ -83,7 +83,7 @@ def read_once(name: str, place: str) -> None:
 def main() -> None:
     reading.read_records_once()
     reading.read_values_once()
-    writing.write_values_once()
+    reading.write_values_once()
     before = signatures()
     for name, place in FORMATS.items():
         read_once(name, place)

@@ -13,7 +13,7 @@ from keyedwm.arrow.schema import HEADERS_TYPE
 from keyedwm.core.control_row import channel_row
 from keyedwm.core.rows import ControlKind
 from pyspark_wm_sink.batch.task import Task
-from pyspark_wm_sink.kafka.event_times import event_time_columns, with_event_times
+from pyspark_wm_sink.kafka.headers import event_time_columns, with_event_times
 from pyspark_wm_sink.kafka.stage import stage
 from pyspark_wm_sink.options.sink_options import SnapshotMode
 from pyspark_wm_source.task import unreadable

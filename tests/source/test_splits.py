@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from keyedwm.core.rows import ControlKind
 from pyspark_wm_source.driver.splits import ControlSettings, splits
-from pyspark_wm_source.values.limits import LIMITS
+from pyspark_wm_source.options.source_options import LIMITS
 from pyspark_wm_source.values.offsets import QueryOffset
 from pyspark_wm_source.values.ranges import Split
 from tests.source.plans import Simulation, tp

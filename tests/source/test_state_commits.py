@@ -24,10 +24,9 @@ from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.records.read import ColumnSelection, Records, no_records
 from keyedwm.kafka.requests.fetch import Fetched
 from pyspark_wm_source.driver.recover_state import Recovery, StateLoader
-from pyspark_wm_source.options.source_options import SourceOptions
+from pyspark_wm_source.options.source_options import Limits, SourceOptions
 from pyspark_wm_source.task import fetching, scan
 from pyspark_wm_source.task.scan import _commit_states
-from pyspark_wm_source.values.limits import Limits
 from pyspark_wm_source.values.offsets import Channel, QueryOffset
 from pyspark_wm_source.values.ranges import ChannelRange, RangeResult, Split
 from tests.source.scripted import Driver, Log, ScriptedCluster

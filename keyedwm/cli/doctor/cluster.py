@@ -11,7 +11,6 @@ from typing import Any
 from kafka.protocol.admin import DescribeConfigsRequest
 
 from keyedwm.cli.doctor import brokers, rights
-from keyedwm.cli.doctor.capabilities import capabilities
 from keyedwm.cli.doctor.finding import Finding, fail, ok, warn
 from keyedwm.core.errors import KeyedwmError, OptionError
 from keyedwm.kafka.client.config import ClientConfig
@@ -19,8 +18,9 @@ from keyedwm.kafka.client.connection import call_with_retries
 from keyedwm.kafka.client.errors import Code, UnsupportedRequestError
 from keyedwm.kafka.client.properties import KNOWN
 from keyedwm.kafka.client.values import TopicPartition, number_of
+from keyedwm.kafka.requests import versions
 from keyedwm.kafka.requests.cluster import Cluster
-from keyedwm.kafka.requests.versions import Use, missing
+from keyedwm.kafka.requests.versions import LOSSES, Use, missing
 
 _TOPIC = 2  # Kafka's number of the resource type
 _LIMIT_MS = 10_000
@@ -28,6 +28,7 @@ _DAY_MS = 86_400_000
 _AHEAD_MS = 10_000
 _SETTINGS = ("retention.ms", "cleanup.policy", "message.timestamp.type", "max.message.bytes")
 _SINK_OPTIONS = ("groupIdPrefix", "transactionalIdPrefix")
+_FIX = "use brokers that offer newer requests, or do without: docs/reference/versions.md"
 
 
 def look(
@@ -179,3 +180,21 @@ def settings_of_topic(subject: str, settings: Mapping[str, str | None] | None) -
     largest = number_of(settings.get("max.message.bytes"))
     answer = "is not told" if largest is None else f"is {largest} bytes"
     yield ok(subject, f"the largest batch it takes {answer}")
+
+
+def capabilities(api_versions: Mapping[int, int], uses: Mapping[Use, bool]) -> Iterator[Finding]:
+    """Check each use of docs/reference/versions.md and each of its checks; uses: whether the query needs it.
+
+    api_versions: the newest version of each request, by API key. The version of the brokers decides nothing: servers
+    that are no Kafka offer some newer requests and not others.
+    """
+    for use, is_needed in uses.items():
+        absent = versions.absent_sentence(use, api_versions)
+        if absent is not None:
+            yield fail(use.value, absent, _FIX) if is_needed else warn(use.value, absent, _FIX)
+            continue
+        losses = versions.losses(use, api_versions)
+        yield ok(use.value, "all requests that it needs are offered")
+        for check in dict.fromkeys(loss.check for loss in LOSSES if loss.use is use):
+            consequences = [loss.consequence for loss in losses if loss.check == check]
+            yield warn(check, "; ".join(consequences), _FIX) if consequences else ok(check, "works with these brokers")

@@ -7,10 +7,13 @@ PNG and SVG are drawn by matplotlib, which is an extra.
 from __future__ import annotations
 
 import argparse
+import json
+from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
-from keyedwm.cli.plot.history import Histories
+from keyedwm.cli.plot.history import Histories, History, Unit, spells
 from keyedwm.cli.query import tables
 from keyedwm.config.secrets import refuse_login_in
 from keyedwm.config.validation import whole
@@ -24,6 +27,9 @@ _PAGE = ".html"
 _PICTURES = (".png", ".svg")
 _OUT = "watermarks.html"
 _MOST_BATCHES, _MOST_PARTITIONS = "1000", "30"
+_PACKAGE = "keyedwm.cli.plot"
+# What would end the script, or begin a comment in it.
+_ESCAPED = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 
 
 class MatplotlibMissingError(KeyedwmError):
@@ -90,10 +96,51 @@ def _writable(name: str) -> Path:
 
 def _write(histories: Histories, out: Path) -> None:
     if out.suffix.lower() == _PAGE:
-        from keyedwm.cli.plot.page import page_of
-
         out.write_text(page_of(histories), encoding="utf-8")
         return
     from keyedwm.cli.plot.image import draw
 
     draw(histories, out)
+
+
+def page_of(histories: Histories) -> str:
+    """Return the page, one HTML file with its style, its code and its figures.
+
+    Names that others chose reach the page as JSON alone, in which no character begins a tag; its code sets them
+    as text.
+    """
+    text = json.dumps(_as_json(histories), separators=(",", ":"), ensure_ascii=False).translate(_ESCAPED)
+    page = _asset("page.html")
+    for name, content in (("STYLE", _asset("page.css")), ("CODE", _asset("page.js")), ("FIGURES", text)):
+        page = page.replace(f"/*{name}*/", content, 1)
+    return page
+
+
+def _asset(name: str) -> str:
+    return (files(_PACKAGE) / name).read_text(encoding="utf-8")
+
+
+def _as_json(histories: Histories) -> dict[str, Any]:
+    return {
+        "title": printable(histories.title),
+        "about": histories.about,
+        "charts": [_chart(one) for one in histories.each],
+    }
+
+
+def _chart(one: History) -> dict[str, Any]:
+    return {
+        "name": printable(one.name),
+        "leftOut": one.left_out,
+        "batches": one.batches,
+        "at": one.at_ms,
+        "coalesced": one.coalesced_ms,
+        "lowest": one.lowest_ms,
+        "highest": one.highest_ms,
+        "oneForAll": one.tells_one_for_all,
+        "tracks": [
+            {"name": printable(track.name), "values": track.watermarks_ms, "idle": list(spells(track.idle, one.at_ms))}
+            for track in one.tracks
+        ],
+        "bars": [{"title": bar.title, "ms": bar.unit is Unit.MS, "values": bar.values} for bar in one.bars],
+    }

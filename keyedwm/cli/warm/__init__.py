@@ -46,13 +46,13 @@ def run(args: argparse.Namespace) -> int:  # noqa: ARG001  every command has thi
 
 def rounds() -> dict[str, Callable[[], None]]:
     """Return the parts of a query that compile."""
-    from keyedwm.cli.warm import reading, windowing, writing
+    from keyedwm.cli.warm import reading, windowing
 
     return {
         "reading: record batches, event times, watermarks, partials": reading.read_records_once,
         "reading: values with a schema": reading.read_values_once,
         "writing: record batches, partitions, the check of what was published": reading.write_records_once,
-        "writing: values with a schema": writing.write_values_once,
+        "writing: values with a schema": reading.write_values_once,
         "windows: tumbling, sliding and session, with every aggregate": windowing.close_windows_once,
         "many keys with watermarks of their own": windowing.find_many_keys_once,
         "duplicates": windowing.leave_duplicates_out_once,

@@ -19,9 +19,15 @@ from keyedwm.core.axis import Counts
 from keyedwm.core.places import FieldType
 from keyedwm.core.schemas import SchemaKind
 from keyedwm.core.window_rules import LateRule
+from keyedwm.formats import writing
 from keyedwm.formats.avro_fingerprint import fingerprint
+from keyedwm.formats.avro_making import avro_schema_of
+from keyedwm.formats.avro_schema import parse_avro
+from keyedwm.formats.avro_writing import avro_encoder
 from keyedwm.formats.heads import Head
+from keyedwm.formats.json_writing import json_encoder
 from keyedwm.formats.proto_decoder import ProtoDecoder
+from keyedwm.formats.proto_writing import proto_encoder
 from keyedwm.formats.requests import Request
 from keyedwm.kafka.client.values import LIMITS, Codec, TopicPartition
 from keyedwm.kafka.records.batches import find_batches, verify
@@ -60,6 +66,13 @@ _STAGE = FrameSpec(
     window=SlidingWindow(1_000, 1_000), late_rule=LateRule.WINDOW, aggregates=_AGGREGATES, axis="", buckets=2,
     by={"name": "json:$.name", "id": "key::string", "number": "json:$.at::bigint"},
 )  # fmt: skip
+_SAMPLE_HEAD = b"\0\0\0\0\1"
+_SHARED = pa.struct([
+    pa.field("whole", pa.int64()), pa.field("number", pa.float64()), pa.field("flag", pa.bool_()),
+    pa.field("text", pa.string()), pa.field("octets", pa.binary()), pa.field("at", pa.timestamp("us", "UTC")),
+    pa.field("list", pa.list_(pa.field("element", pa.string(), nullable=False))),
+])  # fmt: skip
+_SAMPLE = {"whole": 1, "number": 0.5, "flag": True, "text": "a", "octets": b"b", "at": 0, "list": ["c", "d"]}
 
 
 _SCHEMA = json.dumps({
@@ -190,3 +203,12 @@ def _events(records: Records, event_ms: Mapping[str, EventTimes]) -> Events:
         headers=records.headers, offset=records.offset, timestamp_ms=records.timestamp_ms,
         timestamp_type=records.timestamp_type, event_ms=event_ms,
     )  # fmt: skip
+
+
+def write_values_once() -> None:
+    """Write a row and a null in Avro, JSON and Protobuf, with columns of every kind."""
+    kind = pa.struct([*_SHARED, pa.field("amount", pa.decimal128(9, 2))])
+    rows = pa.array([{**_SAMPLE, "amount": 1}, None], kind)
+    writing.encode(avro_encoder(parse_avro(avro_schema_of(kind, "warm")), kind, "the schema"), rows, _SAMPLE_HEAD)
+    writing.encode(json_encoder(kind), rows, _SAMPLE_HEAD)
+    writing.encode(proto_encoder(_SHARED), pa.array([_SAMPLE, None], _SHARED), _SAMPLE_HEAD)

@@ -17,7 +17,7 @@ from keyedwm.operators.aggregates.kept_values import Collect, MapOf, Quantile, T
 from keyedwm.operators.aggregates.moments import LinearTrend, Stddev, Variance
 from keyedwm.operators.aggregates.sketches.hll_sketch import HllSketch
 from keyedwm.operators.aggregates.sketches.kll_sketch import KllSketch
-from keyedwm.operators.aggregates.sketches.quantile import ApproximateQuantile
+from keyedwm.operators.aggregates.sketches.quantile_sketch import ApproximateQuantile
 from keyedwm.operators.aggregates.sketches.theta_sketch import ThetaSketch
 from keyedwm.operators.aggregates.sums import DecimalSum, IntegerAverage, IntegerSum, ValueCount
 

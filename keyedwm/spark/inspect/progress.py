@@ -27,7 +27,7 @@ from keyedwm.core.text import about_span
 from keyedwm.spark.arguments import argument_text, require_session
 from keyedwm.spark.failures.checkpoint_errors import Failures, checkpoint_of
 from keyedwm.spark.metrics.batch_figures import facts_of, facts_of_log
-from keyedwm.spark.metrics.committed import committed_sources
+from pyspark_wm_source.values.checkpoint import committed_sources
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,8 +16,8 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from keyedwm.core.errors import KeyedwmError, OptionError
 from keyedwm.spark.failures.checkpoint_errors import Failures
 from keyedwm.spark.metrics.batch_figures import SourceFigures
-from keyedwm.spark.metrics.committed import committed_sources
 from keyedwm.spark.metrics.figures import Figures
+from pyspark_wm_source.values.checkpoint import committed_sources
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import (

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from keyedwm.cli.doctor import machine
-from keyedwm.cli.doctor.capabilities import capabilities
-from keyedwm.cli.doctor.cluster import clocks, settings_of_topic, version
+from keyedwm.cli.doctor.cluster import capabilities, clocks, settings_of_topic, version
 from keyedwm.cli.doctor.finding import Finding, Verdict
 from keyedwm.cli.main import main
 from keyedwm.config.secrets import pairs_of, settings_of

@@ -25,9 +25,8 @@ from keyedwm.testing.simulated_kafka.log import Log
 from pyspark_wm_sink.batch.task import Task
 from pyspark_wm_sink.options.sink_options import SnapshotMode
 from pyspark_wm_sink.writer import stream_writer
-from pyspark_wm_source.options.source_options import SourceOptions
+from pyspark_wm_source.options.source_options import LIMITS, Limits, SourceOptions
 from pyspark_wm_source.reader import StreamReader, arrow_schema
-from pyspark_wm_source.values.limits import LIMITS, Limits
 from tests.system.world.faults import Faults, KilledError
 from tests.system.world.targets import Target
 

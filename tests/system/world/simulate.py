@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.requests.cluster import Cluster
-from pyspark_wm_source.values.limits import Limits
+from pyspark_wm_source.options.source_options import Limits
 from tests.system.world.clock import virtual
 from tests.system.world.faults import Strike
 from tests.system.world.world import Outcome, World

@@ -20,7 +20,7 @@ from keyedwm.testing.simulated_kafka.brokers import Brokers
 from keyedwm.testing.simulated_kafka.log import Clock
 from pyspark_wm_sink.kafka.publish import LostTransactionError
 from pyspark_wm_sink.options.sink_options import SnapshotMode
-from pyspark_wm_source.values.limits import LIMITS
+from pyspark_wm_source.options.source_options import LIMITS
 from tests.system.world.compare import difference, late
 from tests.system.world.delta_target import DeltaTarget
 from tests.system.world.faults import EndlessError, Faults, KilledError, Strike

@@ -1,4 +1,4 @@
-"""Headers that the sink adds to records, behind the rows' own ones.
+"""Headers that the sink adds to records, behind the rows' own ones: event times, and reasons of rejected rows.
 
 Rule: whole columns. The last header of a name counts, so ours hold whatever a row brought along.
 """
@@ -9,9 +9,13 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql.types import StructType, TimestampType
 
 from keyedwm.arrow.schema import HEADERS_TYPE
+from keyedwm.core.places import header_of, is_event_time
 from keyedwm.core.rows import HEADERS
+
+_US_PER_MS = 1_000
 
 
 def with_headers(rows: pa.Table, names: Sequence[str], values: Sequence[pa.Array]) -> pa.Table:
@@ -42,3 +46,26 @@ def _lists(lengths: np.ndarray, pairs: pa.Array) -> pa.Array:
     ends = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=ends[1:])
     return pa.ListArray.from_arrays(pa.array(ends), pairs, type=HEADERS_TYPE)
+
+
+def event_time_columns(schema: StructType) -> tuple[str, ...]:
+    """Return the columns whose times are written; one of such a name and another type is the user's own."""
+    return tuple(f.name for f in schema.fields if is_event_time(f.name) and isinstance(f.dataType, TimestampType))
+
+
+def with_event_times(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """Return the rows with a header for each of the columns, behind those that they have.
+
+    So a row that is passed from topic to topic has the event time that it has now (`controlRows=inline`).
+    """
+    if not columns or not rows.num_rows:
+        return rows
+    return with_headers(rows, [header_of(name) for name in columns], [_text(rows.column(name)) for name in columns])
+
+
+def _text(column: pa.ChunkedArray) -> pa.Array:
+    """Return times as text: whole ms, finer ones floored as the source does; null stays null."""
+    times = column.combine_chunks()
+    us = times.cast(pa.timestamp("us", times.type.tz), safe=False).cast(pa.int64())
+    ms = pa.array(np.asarray(us.fill_null(0)) // _US_PER_MS, mask=np.asarray(us.is_null()))
+    return ms.cast(pa.string()).cast(pa.binary())
