@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping
 from conformance.aligned import AlignedBarriers
 from conformance.axis_runs import is_late
 from conformance.models.inbound import Barrier, End, Event, Inbound, Item, Terminal
+from conformance.models.single_steps import SingleSteps
 from conformance.models.snapshots import SnapshotLedger
 from conformance.oracle_coalescing import channels
 from conformance.verdict import MATCH, Verdict, compare, fail, otherwise
-from keyedwm.core.coalescer import ChannelAdded, Coalescer
+from keyedwm.core.coalescer import ChannelAdded
 from keyedwm.core.errors import KeyedwmError, OutOfTurnError, RegressionError
 from keyedwm.core.watermark import Guarantee, IdleMarker, Watermark
 
@@ -46,7 +47,7 @@ def guarantee_of(word: str) -> Guarantee:
 def _coalescer(vector: dict) -> Verdict:
     config = vector["config"]
     retain_ms = config.get("max_retain_ms", -1)
-    coalescer = Coalescer(retention_ms=None if retain_ms < 0 else retain_ms)
+    coalescer = SingleSteps(retention_ms=None if retain_ms < 0 else retain_ms)
     count = config["queues"]
     coalescer.step([ChannelAdded(name) for name in channels(count)], 0)
     clock_ms = 0
@@ -70,7 +71,7 @@ def _coalescer(vector: dict) -> Verdict:
     return MATCH
 
 
-def _coalescer_step(coalescer: Coalescer, step: dict, clock_ms: int) -> list:
+def _coalescer_step(coalescer: SingleSteps, step: dict, clock_ms: int) -> list:
     if step["op"] in ("poll", "check"):
         return coalescer.check(clock_ms)
     channel = channels(step["queue"] + 1)[-1]
@@ -80,7 +81,7 @@ def _coalescer_step(coalescer: Coalescer, step: dict, clock_ms: int) -> list:
     return act[step["op"]](channel, clock_ms)
 
 
-def _coalescer_state(coalescer: Coalescer, step: dict, seen_keys: set[int]) -> Verdict:
+def _coalescer_state(coalescer: SingleSteps, step: dict, seen_keys: set[int]) -> Verdict:
     common = coalescer.snapshot().common
     if "top" in step and common.top.get(0) != step["top"]:
         return fail("the highest watermark differs", expected=step["top"], got=common.top.get(0))
@@ -145,7 +146,7 @@ class Operator:
     def __init__(self, edges: int, guarantee: Guarantee) -> None:
         self._names = channels(edges)
         self._waiting: dict[str, deque] = {name: deque() for name in self._names}
-        self._coalescer = Coalescer()
+        self._coalescer = SingleSteps()
         self._coalescer.step([ChannelAdded(name) for name in self._names], 0)
         self._alignment = AlignedBarriers(self._names, guarantee=guarantee, subsume=False)
         self._ledger = SnapshotLedger()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from conformance.aligned import AlignedBarriers
 from conformance.models.inbound import Barrier, End, Event, Inbound, Item, Terminal
+from conformance.models.single_steps import SingleSteps
 from conformance.players import Maker, Player
 from conformance.session_runs import merged
 from keyedwm.core.coalescer import (
@@ -14,7 +15,6 @@ from keyedwm.core.coalescer import (
     ChannelRemoved,
     ChannelWentIdle,
     ChannelWoken,
-    Coalescer,
     Output,
     WatermarkAdvanced,
 )
@@ -38,8 +38,8 @@ def shown(output: Iterable[Output], *, keyed: bool) -> list[list]:
     return items
 
 
-def _all_active(names: list[str], **options: object) -> Coalescer:
-    coalescer = Coalescer(**options)  # type: ignore[arg-type]
+def _all_active(names: list[str], **options: object) -> SingleSteps:
+    coalescer = SingleSteps(**options)  # type: ignore[arg-type]
     coalescer.step([ChannelAdded(name) for name in names], 0)
     return coalescer
 
@@ -52,7 +52,7 @@ def _keyed_queues(config: Mapping) -> Player:
     return _coalescer_player(_all_active(channels(config["queues"])), keyed=True)
 
 
-def _coalescer_player(coalescer: Coalescer, *, keyed: bool) -> Player:
+def _coalescer_player(coalescer: SingleSteps, *, keyed: bool) -> Player:
     def play(op: str, arguments: list) -> list:
         channel = channels(arguments[0] + 1)[-1]
         if op == "wm":
@@ -86,7 +86,7 @@ def _retention(config: Mapping) -> Player:
 
 
 def _mux(_config: Mapping) -> Player:
-    coalescer = Coalescer(guarantee=Guarantee.AT_LEAST_ONCE)
+    coalescer = SingleSteps(guarantee=Guarantee.AT_LEAST_ONCE)
     pending: list[Change] = []
 
     def play(op: str, arguments: list) -> list:

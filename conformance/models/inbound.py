@@ -11,9 +11,11 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import cast
 
 from conformance.models.alignment import Alignment, AlignmentState, Completed
-from keyedwm.core.coalescer import ChannelAdded, Coalescer, CoalescerState
+from conformance.models.single_steps import SingleSteps
+from keyedwm.core.coalescer import ChannelAdded, CoalescerState
 from keyedwm.core.errors import InputError, OutOfTurnError
 from keyedwm.core.watermark import Guarantee, IdleMarker, Status, Watermark
 
@@ -75,7 +77,7 @@ class Inbound:
         names = sorted(channels)
         self._guarantee = guarantee
         self._waiting: dict[str, deque] = {channel: deque() for channel in names}
-        self._coalescer = Coalescer(guarantee=guarantee)
+        self._coalescer = SingleSteps(guarantee=guarantee)
         self._coalescer.step([ChannelAdded(channel) for channel in names], 0)
         self._alignment = alignment(names, guarantee=guarantee, subsume=False)
         self._ended = False
@@ -114,7 +116,7 @@ class Inbound:
         """An input that goes on from a snapshot of its own."""
         it = cls((), guarantee=guarantee)
         it._waiting = {channel: deque(state.waiting[channel]) for channel in sorted(state.waiting)}
-        it._coalescer = Coalescer.restore(state.coalescer, guarantee=guarantee)
+        it._coalescer = cast("SingleSteps", SingleSteps.restore(state.coalescer, guarantee=guarantee))
         it._alignment = Alignment.restore(state.alignment, subsume=False)
         it._ended = state.ended
         return it

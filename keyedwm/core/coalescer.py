@@ -121,8 +121,8 @@ class CoalescerState:
 class Coalescer:
     """The coalesced watermark of each key over a changing set of channels.
 
-    After an error the coalescer is left as it was by the single steps; a `step` of many changes may have applied those
-    before the wrong one. Raises RegressionError for a watermark that does not increase (exactly-once only),
+    After an error in a step of one change the coalescer is as before; a step of many may have applied those before the
+    wrong one. Raises RegressionError for a watermark that does not increase (exactly-once only),
     OutOfTurnError for a change that the channel's status does not allow.
     """
 
@@ -139,38 +139,6 @@ class Coalescer:
         self._idle_spell = False
         self._history: dict[int, History] = {}
         self._ignored = 0
-
-    # -- single steps
-
-    def add(self, channel: str, now_ms: int = 0) -> list[Output]:
-        """Add a channel; it never moves the output."""
-        return self.step((ChannelAdded(channel),), now_ms)
-
-    def remove(self, channel: str, now_ms: int = 0) -> list[Output]:
-        """Remove a channel, whatever its status."""
-        return self.step((ChannelRemoved(channel),), now_ms)
-
-    def watermark(self, channel: str, key: int, time_ms: int, now_ms: int = 0) -> list[Output]:
-        """Take a watermark of one channel and key."""
-        return self.step((WatermarkAdvanced(channel, key, time_ms),), now_ms)
-
-    def event(self, channel: str, now_ms: int = 0) -> list[Output]:
-        """Take an event: it wakes an idle channel."""
-        return self.step((ChannelWoken(channel),), now_ms)
-
-    def idle(self, channel: str, now_ms: int = 0) -> list[Output]:
-        """Take an idle marker of one channel."""
-        return self.step((ChannelWentIdle(channel),), now_ms)
-
-    def done(self, channel: str, now_ms: int = 0) -> list[Output]:
-        """Take the end of one channel."""
-        return self.step((ChannelFinished(channel),), now_ms)
-
-    def check(self, now_ms: int) -> list[Output]:
-        """Ask what became true by the clock alone (retention), or because there are no channels."""
-        return self.step((), now_ms)
-
-    # -- many changes, evaluated once
 
     def step(self, changes: Iterable[Change], now_ms: int) -> list[Output]:
         """Apply the changes in order, then evaluate once."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from conformance.models.single_steps import SingleSteps
 from keyedwm.core.coalescer import (
     ChannelAdded,
     ChannelFinished,
     ChannelRemoved,
     ChannelWentIdle,
     ChannelWoken,
-    Coalescer,
     CoalescerState,
     CommonState,
     WatermarkAdvanced,
@@ -22,7 +22,7 @@ IDLE = IdleMarker()
 
 
 def of(*channels, **options):
-    coalescer = Coalescer(**options)
+    coalescer = SingleSteps(**options)
     coalescer.step([ChannelAdded(channel) for channel in channels], 0)
     return coalescer
 
@@ -174,7 +174,7 @@ def test_the_last_active_channel_finishing_beside_an_idle_one_gives_the_marker()
 
 
 def test_without_channels_the_output_is_idle_at_once_and_says_so_once():
-    it = Coalescer()
+    it = SingleSteps()
     assert it.check(0) == [IDLE]
     assert it.check(1) == []
     assert it.add("a") == []
@@ -245,7 +245,7 @@ def test_retention_is_off_by_default_and_must_not_be_negative():
     it.watermark("fast", 0, 10, now_ms=0)
     assert it.check(10**12) == []
     with pytest.raises(InputError, match="retention is -1 ms"):
-        Coalescer(retention_ms=-1)
+        SingleSteps(retention_ms=-1)
 
 
 def test_without_retention_nothing_is_remembered_of_the_clock():
@@ -274,14 +274,14 @@ def test_many_changes_are_evaluated_once_at_the_end():
 def test_a_coalescer_can_be_built_from_channel_entries_kept_elsewhere():
     channels = {"a": (Status.ACTIVE, {0: 10}), "b": (Status.IDLE, {}), "c": (Status.DONE, {0: 3})}
     state = CoalescerState(channels, CommonState(emitted={0: 8}, top={0: 12}))
-    it = Coalescer.restore(state)
+    it = SingleSteps.restore(state)
     assert it.check(0) == [wm(10)]
     assert it.idle("a") == [wm(12), IDLE]
     assert it.snapshot().channels == {**channels, "a": (Status.IDLE, {0: 10})}
 
 
 def test_a_key_without_a_top_is_learnt_anew():
-    it = Coalescer.restore(CoalescerState({"a": (Status.ACTIVE, {0: 10})}))
+    it = SingleSteps.restore(CoalescerState({"a": (Status.ACTIVE, {0: 10})}))
     assert it.check(0) == []
     assert it.watermark("a", 0, 11) == [wm(11)]
 
@@ -290,7 +290,7 @@ def test_a_key_without_a_top_is_learnt_anew():
 def test_after_a_restore_what_comes_again_is_refused_or_swallowed_and_counted(guarantee):
     before = of("a", guarantee=guarantee)
     before.watermark("a", 0, 10)
-    it = Coalescer.restore(before.snapshot(), guarantee=guarantee)
+    it = SingleSteps.restore(before.snapshot(), guarantee=guarantee)
     if guarantee is Guarantee.EXACTLY_ONCE:
         with pytest.raises(RegressionError, match="channel a, key 0 went from 10 ms to 9 ms"):
             it.watermark("a", 0, 9)

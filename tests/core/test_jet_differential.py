@@ -12,7 +12,8 @@ import pytest
 
 from conformance.models.frames import higher_frame
 from conformance.models.mapper import Mapper, MapperConfig
-from keyedwm.core.coalescer import ChannelAdded, Coalescer
+from conformance.models.single_steps import SingleSteps
+from keyedwm.core.coalescer import ChannelAdded
 from keyedwm.core.errors import KeyedwmError, UnavailableError
 from keyedwm.core.idleness import Idleness
 from keyedwm.core.policy import FixedLag
@@ -72,7 +73,7 @@ class Channels:
 def plain_answers(jet: Hazelcast, seed: int) -> tuple[list, list]:
     rng = random.Random(seed)
     channels = Channels(rng, fewest=2)
-    coalescer, peer = Coalescer(), jet.coalescer(channels.count)
+    coalescer, peer = SingleSteps(), jet.coalescer(channels.count)
     coalescer.step([ChannelAdded(name) for name in channels.names], 0)
     got, expected = [], []
     done = set()
@@ -109,7 +110,7 @@ def plain(peer: object, told: list[int]) -> list[tuple]:
 def keyed_answers(jet: Hazelcast, seed: int) -> tuple[list, list]:
     rng = random.Random(seed)
     channels = Channels(rng, fewest=2)
-    coalescer, peer = Coalescer(), jet.keyed_coalescer(channels.count)
+    coalescer, peer = SingleSteps(), jet.keyed_coalescer(channels.count)
     coalescer.step([ChannelAdded(name) for name in channels.names], 0)
     got, expected = [], []
 

@@ -7,6 +7,7 @@ from itertools import pairwise, permutations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from conformance.models.single_steps import SingleSteps
 from keyedwm.core.channel_encoding import decode_channels, encode_channels
 from keyedwm.core.coalescer import (
     ChannelAdded,
@@ -14,7 +15,6 @@ from keyedwm.core.coalescer import (
     ChannelRemoved,
     ChannelWentIdle,
     ChannelWoken,
-    Coalescer,
     WatermarkAdvanced,
 )
 from keyedwm.core.errors import KeyedwmError
@@ -89,7 +89,7 @@ class Brute:
 def legal(coalescer, change):
     """Whether a change may come now: tried on a copy."""
     try:
-        Coalescer.restore(coalescer.snapshot(), **OPTIONS).step([change], 0)
+        SingleSteps.restore(coalescer.snapshot(), **OPTIONS).step([change], 0)
     except KeyedwmError:
         return False
     return True
@@ -97,11 +97,11 @@ def legal(coalescer, change):
 
 def played(sequence, retention_ms, *, restore=False, encode=False):
     """Answers, final state, and the legal part of the sequence."""
-    it = Coalescer(retention_ms=retention_ms, **OPTIONS)
+    it = SingleSteps(retention_ms=retention_ms, **OPTIONS)
     now_ms, answers, kept = 0, [], []
     for pause_ms, some in sequence:
         now_ms += pause_ms
-        probe = Coalescer.restore(it.snapshot(), retention_ms=retention_ms, **OPTIONS)
+        probe = SingleSteps.restore(it.snapshot(), retention_ms=retention_ms, **OPTIONS)
         fine = []
         for change in some:
             if legal(probe, change):
@@ -112,7 +112,7 @@ def played(sequence, retention_ms, *, restore=False, encode=False):
         if restore:
             state = it.snapshot()
             state = decode_channels(encode_channels(state)) if encode else state
-            it = Coalescer.restore(state, retention_ms=retention_ms, **OPTIONS)
+            it = SingleSteps.restore(state, retention_ms=retention_ms, **OPTIONS)
     return answers, it.snapshot(), kept
 
 
@@ -136,7 +136,7 @@ def test_the_output_of_every_key_strictly_increases(sequence, retention_ms):
 @given(sequences)
 @settings(max_examples=100, deadline=None)
 def test_the_output_is_never_above_the_lowest_active_channel(sequence):
-    it = Coalescer(**OPTIONS)
+    it = SingleSteps(**OPTIONS)
     for _, kept in played(sequence, None)[2]:
         for output in it.step(kept, 0):
             if isinstance(output, Watermark):
@@ -168,10 +168,10 @@ def test_the_order_of_changes_to_different_channels_does_not_matter_within_a_ste
     # b's watermark comes before it goes idle: those two are one channel's and keep their order.
     ordered = [change for change in order if change.channel != "b"]
     ordered[2:2] = [WatermarkAdvanced("b", 0, 8), ChannelWentIdle("b")]
-    it = Coalescer()
+    it = SingleSteps()
     it.step([ChannelAdded(name) for name in NAMES], 0)
     output = it.step(ordered, 0)
-    same = Coalescer()
+    same = SingleSteps()
     same.step([ChannelAdded(name) for name in NAMES], 0)
     assert output == same.step(
         [
@@ -197,7 +197,7 @@ def test_the_order_of_steps_on_different_channels_does_not_matter_in_the_end(pai
     ends = set()
     for _ in range(4):
         queues = {name: list(steps) for name, steps in per_channel.items()}
-        it = Coalescer()
+        it = SingleSteps()
         it.step([ChannelAdded(name) for name in NAMES], 0)
         while any(queues.values()):
             name = random.choice([name for name in NAMES if queues[name]])
@@ -210,7 +210,7 @@ def test_the_order_of_steps_on_different_channels_does_not_matter_in_the_end(pai
 def test_the_order_of_going_idle_does_not_matter(watermarks, done):
     ends = set()
     for order in permutations(NAMES):
-        it = Coalescer()
+        it = SingleSteps()
         it.step([ChannelAdded(name) for name in NAMES], 0)
         for name, time_ms in watermarks.items():
             it.watermark(name, 0, time_ms)
@@ -226,7 +226,7 @@ def test_the_order_of_going_idle_does_not_matter(watermarks, done):
 
 @given(st.lists(st.tuples(channels, st.integers(0, 50)), max_size=20), st.sets(st.integers(0, 20)))
 def test_cutting_watermarks_into_steps_any_way_ends_in_the_same_state(pairs, cuts):
-    whole, parts = Coalescer(**OPTIONS), Coalescer(**OPTIONS)
+    whole, parts = SingleSteps(**OPTIONS), SingleSteps(**OPTIONS)
     for it in (whole, parts):
         it.step([ChannelAdded(name) for name in NAMES], 0)
     advances = [WatermarkAdvanced(name, 0, time_ms) for name, time_ms in pairs]
