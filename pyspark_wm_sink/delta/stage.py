@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from pyspark_wm_sink.delta.partitions import PartitionValues, directory_of, part
 from pyspark_wm_sink.delta.stats import float_bounds, stats_json
 from pyspark_wm_sink.delta.storage import discard, files_of
 from pyspark_wm_sink.places.paths import local_directory
-from pyspark_wm_sink.tables.stage import StagedFile, StagePlan, columns_with_statistics
+from pyspark_wm_sink.tables.stage import OpenFile, StagedFile, StagePlan
 
 _COMPRESSION = "zstd"
 
@@ -79,40 +78,24 @@ class DeltaFile(StagedFile):
     partition: Mapping[str, str | None] = field(default_factory=dict)
 
 
-class _ParquetFile:
-    """One Parquet file that is being written."""
-
+class _ParquetFile(OpenFile):
     def __init__(self, plan: DeltaStagePlan, task: Task, values: PartitionValues) -> None:
         self._plan = plan
         self._values = dict(zip(plan.partition_by, values, strict=True))
-        name = f"part-{task.partition:05d}-{uuid.uuid4()}-c000.{_COMPRESSION}.parquet"
-        self._name = directory_of(self._values) + name
-        self._footer: list[pq.FileMetaData] = []
         self._floats = float_bounds(plan.file_schema, plan.indexed)
-        self._stream = files_of(plan.path, plan.storage).open_output_stream(self._name)
-        self._writer = pq.ParquetWriter(
-            self._stream, plan.file_schema, compression=_COMPRESSION, metadata_collector=self._footer,
-            write_statistics=columns_with_statistics(plan.file_schema),
-        )  # fmt: skip
-
-    @property
-    def size(self) -> int:
-        """Bytes written so far."""
-        return self._stream.tell()
+        name = f"part-{task.partition:05d}-{uuid.uuid4()}-c000.{_COMPRESSION}.parquet"
+        name = directory_of(self._values) + name
+        stream = files_of(plan.path, plan.storage).open_output_stream(name)
+        super().__init__(name, stream, plan.file_schema, plan.limits.group_rows, compression=_COMPRESSION)
 
     def write(self, rows: pa.Table) -> None:
-        """Append rows of this file's partition."""
+        """Append rows of this file's partition, without the columns that partition the table."""
         file_rows = rows.select(self._plan.file_schema.names)
         for name, bounds in self._floats.items():
             bounds.add(file_rows.column(name))
-        self._writer.write_table(file_rows, row_group_size=self._plan.limits.group_rows)
+        super().write(file_rows)
 
-    def close(self) -> DeltaFile:
-        """Finish the file; returns what the table's log records about it."""
-        self._writer.close()
-        size = self._stream.tell()
-        self._stream.close()
-        footer = self._footer[0]
+    def _staged(self, size: int, footer: pq.FileMetaData) -> DeltaFile:
         return DeltaFile(
             name=self._name,
             size=size,
@@ -121,10 +104,3 @@ class _ParquetFile:
             modified_ms=time.time_ns() // 1_000_000,
             partition=self._values,
         )
-
-    def abandon(self) -> str:
-        """Close the file without finishing it; returns its name."""
-        with suppress(OSError):
-            self._writer.close()
-            self._stream.close()
-        return self._name

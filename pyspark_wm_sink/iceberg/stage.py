@@ -36,7 +36,7 @@ from pyiceberg.utils.properties import property_as_bool, property_as_int
 from pyspark_wm_sink.batch.task import Task
 from pyspark_wm_sink.iceberg.partitions import PartitionValues, directory_of, partitions_of
 from pyspark_wm_sink.places.paths import local_directory
-from pyspark_wm_sink.tables.stage import StagedFile, StagePlan, columns_with_statistics
+from pyspark_wm_sink.tables.stage import OpenFile, StagedFile, StagePlan
 
 _COMPRESSION = "write.parquet.compression-codec"
 _CODECS = {name: name for name in ("zstd", "snappy", "gzip", "lz4", "brotli")} | {"uncompressed": "none"}
@@ -107,49 +107,24 @@ class IcebergFile(StagedFile):
     metrics: Mapping[str, Any]
 
 
-class _ParquetFile:
-    """One Parquet file that is being written."""
-
+class _ParquetFile(OpenFile):
     def __init__(self, plan: IcebergStagePlan, task: Task, partition: PartitionValues) -> None:
         self._plan, self._partition = plan, partition
         name = f"{task.partition:05d}-{task.number}-{uuid.uuid4()}.parquet"
         layout = load_location_provider(plan.location, dict(plan.properties))
-        if plan.spec.is_unpartitioned():
-            self._name = layout.new_data_location(name)
-        else:
-            self._name = layout.new_data_location(f"{directory_of(partition, plan.spec, plan.columns)}/{name}")
-        self._stream = plan.io().new_output(self._name).create()
-        self._writer = pq.ParquetWriter(
-            self._stream, plan.schema, compression=_CODECS[_codec(plan.properties)], store_decimal_as_integer=True,
-            write_statistics=columns_with_statistics(plan.schema),
+        if not plan.spec.is_unpartitioned():
+            name = f"{directory_of(partition, plan.spec, plan.columns)}/{name}"
+        name = layout.new_data_location(name)
+        super().__init__(
+            name, plan.io().new_output(name).create(), plan.schema, plan.limits.group_rows,
+            compression=_CODECS[_codec(plan.properties)], store_decimal_as_integer=True,
         )  # fmt: skip
 
-    @property
-    def size(self) -> int:
-        """Bytes written so far."""
-        return int(self._stream.tell())
-
-    def write(self, rows: pa.Table) -> None:
-        """Append rows of this file's partition."""
-        self._writer.write_table(rows, row_group_size=self._plan.limits.group_rows)
-
-    def close(self) -> IcebergFile:
-        """Finish the file; returns what a manifest records about it."""
-        self._writer.close()
-        size = self.size
-        self._stream.close()
-        footer = self._writer.writer.metadata
+    def _staged(self, size: int, footer: pq.FileMetaData) -> IcebergFile:
         return IcebergFile(
             name=self._name, size=size, rows=footer.num_rows, partition=self._partition,
             metrics=_metrics(footer, self._plan),
         )  # fmt: skip
-
-    def abandon(self) -> str:
-        """Close the file without finishing it; returns its name."""
-        with suppress(OSError):
-            self._writer.close()
-            self._stream.close()
-        return self._name
 
 
 def check_properties(properties: Mapping[str, str], columns: Schema) -> None:

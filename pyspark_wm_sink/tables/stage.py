@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -46,21 +46,41 @@ class StagedFile:
     rows: int
 
 
-class OpenFile(Protocol):
-    """One file that is being written."""
+class OpenFile(ABC):
+    """One Parquet file that is being written."""
+
+    def __init__(self, name: str, stream: Any, schema: pa.Schema, group_rows: int, **how: Any) -> None:
+        """Begin the file. name: as reports have it. group_rows: of a row group at most. how: options of the writer."""
+        self._name, self._stream, self._group_rows = name, stream, group_rows
+        statistics = columns_with_statistics(schema)
+        self._writer = pq.ParquetWriter(stream, schema, write_statistics=statistics, **how)
 
     @property
     def size(self) -> int:
         """Bytes written so far."""
+        return int(self._stream.tell())
 
     def write(self, rows: pa.Table) -> None:
         """Append rows of this file's partition."""
+        self._writer.write_table(rows, row_group_size=self._group_rows)
 
     def close(self) -> StagedFile:
         """Finish the file; returns what the table's log records about it."""
+        self._writer.close()
+        size = self.size
+        self._stream.close()
+        return self._staged(size, self._writer.writer.metadata)
+
+    @abstractmethod
+    def _staged(self, size: int, footer: pq.FileMetaData) -> StagedFile:
+        """Return what the table's log records about the finished file of so many bytes."""
 
     def abandon(self) -> str:
         """Close the file without finishing it; returns its name."""
+        with suppress(OSError):
+            self._writer.close()
+            self._stream.close()
+        return self._name
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
