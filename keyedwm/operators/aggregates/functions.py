@@ -19,7 +19,6 @@ from keyedwm.core import aggregate as core
 from keyedwm.core.errors import OptionError
 from keyedwm.operators.aggregates.aggregate_function import AggregateFunction, column_type
 from keyedwm.operators.aggregates.binders import DEFAULT_SIZES, collect_of
-from keyedwm.operators.aggregates.fingerprint import fingerprint
 from keyedwm.operators.aggregates.spec import AggregateSpec, Spec, check_column
 from keyedwm.operators.aggregates.user_defined import CombinableAggregate, SingleStageAggregate
 
@@ -168,7 +167,7 @@ def _same(accumulator: object) -> object:
     return accumulator
 
 
-_FUNCTIONS = ("create", "accumulate", "combine", "deduct", "finish")
+FUNCTIONS = ("create", "accumulate", "combine", "deduct", "finish")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,7 +198,7 @@ class Aggregate:
             raise OptionError(
                 f"Aggregate({self.column!r}): result={self.result!r}: an Arrow type such as pa.int64() is expected"
             )
-        for name in _FUNCTIONS:
+        for name in FUNCTIONS:
             function = getattr(self, name)
             if not callable(function) and (function is not None or name not in ("combine", "deduct")):
                 raise OptionError(f"Aggregate({self.column!r}): {name}={function!r}: a function is expected")
@@ -234,18 +233,6 @@ class Aggregate:
     def describe(self) -> str:
         """Return the column, the version and the result type, for the plan's digest."""
         return f"Aggregate({self.column}: version {self.version}; {self.result}; {self.single_stage})"
-
-    def describe_by_code(self) -> str:
-        """Return the text that keyedwm 0.2.0 put into its plan's digest; raise ValueError where it raised an error."""
-        arguments = [
-            f"{name} {fingerprint(function)}" for name in _FUNCTIONS if (function := getattr(self, name)) is not None
-        ]
-        return f"Aggregate({self.column}: {', '.join(arguments)}; {self.result}; {self.single_stage})"
-
-
-def described_by_code(spec: AggregateSpec) -> str:
-    """Return the text of an aggregate in the digests of keyedwm 0.2.0; see `Aggregate.describe_by_code`."""
-    return spec.describe_by_code() if isinstance(spec, Aggregate) else spec.describe()
 
 
 def version_of(called: str, version: object) -> int:

@@ -19,9 +19,8 @@ from keyedwm.core.errors import OptionError
 from keyedwm.core.text import span_text
 from keyedwm.core.window_rules import LatePolicy, LateRule, Touching
 from keyedwm.operators.aggregates.aggregate_function import AggregateFunction
-from keyedwm.operators.aggregates.functions import Aggregate, described_by_code
+from keyedwm.operators.aggregates.functions import Aggregate
 from keyedwm.operators.aggregates.spec import AggregateSpec
-from keyedwm.operators.frames.digest_v1 import digest_v1
 from keyedwm.operators.frames.zoned import ZonedWindow
 from keyedwm.operators.kernels import frames_of
 from keyedwm.operators.keyed.per_key import PerKey
@@ -35,6 +34,7 @@ from keyedwm.operators.plan_checks import (
 from keyedwm.operators.results import CHANNEL, END, LAST, PANE, PANE_TYPE, ROWS, START, WINDOW, WINDOW_TYPE
 from keyedwm.operators.state.description import described, typed
 from keyedwm.operators.state.entries import accumulator_fields
+from keyedwm.operators.state.formats_0_2 import described_by_code, digest_v1
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,11 @@
-"""The text by which state of keyedwm 0.2.0 knows a user's function; only such state is still compared with it.
+"""What state of keyedwm 0.2.0 is compared with: the digest of a plan's windows, and the text of a user's function.
 
-Rule: a function is its byte-code, constants, names, defaults, closure and the globals it reads, recursively. A value
-whose changes cannot be noticed raises ValueError. Another Python may compile a function to other byte-code, so state
-that is written now knows a user's functions by their version.
+Rule: these texts do not change, whatever classes and enums are called today. The digest also names an aggregate without
+a name.
+
+A function is its byte-code, constants, names, defaults, closure and the globals it reads, recursively. A value whose
+changes cannot be noticed raises ValueError. Another Python may compile a function to other byte-code, so state that is
+written now knows a user's functions by their version.
 """
 
 from __future__ import annotations
@@ -10,8 +13,9 @@ from __future__ import annotations
 import builtins
 import functools
 import hashlib
+import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import date, time, timedelta, timezone
 from decimal import Decimal
@@ -21,10 +25,56 @@ from pathlib import PurePath
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodDescriptorType, MethodType, ModuleType
 from typing import Any
 
+import pyarrow as pa
+
+from keyedwm.operators.aggregates.functions import FUNCTIONS, Aggregate
+from keyedwm.operators.aggregates.spec import AggregateSpec
+
 _PLAIN = (
     type(None), type(...), bool, int, float, complex, str, bytes, Decimal, Fraction, date, time, timedelta, timezone,
     PurePath, re.Pattern, range, slice,
 )  # fmt: skip
+# By the kind in a description: the class of such windows in 0.2.0, or one that is named likewise.
+_CALLED = {"sliding": "SlidingWindow", "zoned": "ZonedWindow", "session": "SessionWindow", "row gaps": "RowGapWindow"}
+
+
+def digest_v1(description: Mapping[str, Any], aggregates: Sequence[str], partials: pa.Schema) -> str:
+    """Return the digest of a plan. description: its own; aggregates: the texts of theirs; partials: their columns."""
+    window = {name: value for name, value in description["window"].items() if name != "kind"}
+    late = (f"LateRule.{description['late_rule'].upper()}", description["lateness_ms"], description["accumulating"])
+    lines = [
+        f"{_CALLED[description['window']['kind']]}({_fields(window)})",
+        " ".join(map(str, (*late, _early(description["early"])))),
+        *(f"{name} {text}" for (name, *_), text in zip(description["aggregates"], aggregates, strict=True)),
+        *(f"{inner.name} {inner.type}" for inner in partials),
+        *description["read_from"],
+        *([json.dumps(description["key_watermark"], sort_keys=True)] if "key_watermark" in description else []),
+    ]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+def _fields(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={_text(name, value)}" for name, value in values.items())
+
+
+def _text(name: str, value: Any) -> str:
+    return f"<Touching.{value.upper()}: {value!r}>" if name == "touching" else repr(value)
+
+
+def _early(early: Mapping[str, Any] | None) -> str:
+    if early is None:
+        return "None"
+    return f"Early({_fields({name: value for name, value in early.items() if (name, value) != ('by', 'clock')})})"
+
+
+def described_by_code(spec: AggregateSpec) -> str:
+    """Return the text of an aggregate in such a digest; raise ValueError where 0.2.0 raised an error."""
+    if not isinstance(spec, Aggregate):
+        return spec.describe()
+    arguments = [
+        f"{name} {fingerprint(function)}" for name in FUNCTIONS if (function := getattr(spec, name)) is not None
+    ]
+    return f"Aggregate({spec.column}: {', '.join(arguments)}; {spec.result}; {spec.single_stage})"
 
 
 def fingerprint(function: Callable) -> str:
