@@ -10,10 +10,12 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 
 from keyedwm.core.errors import OptionError
-from keyedwm.core.rows import CONTROL, CONTROL_FIELDS, CONTROL_FIELDS_1, FOLLOWS_COALESCED
+from keyedwm.core.rows import CONTROL, CONTROL_FIELDS, CONTROL_FIELDS_1, FOLLOWS_COALESCED, REJECTED
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
@@ -65,3 +67,19 @@ def warn_of_sparks_watermark(columns: tuple[str, ...]) -> None:
             "time of all partitions, and counts them only in its progress (numRowsDroppedByWatermark); for rows of the "
             "keyedwm source take keyedwm.spark.with_watermark(df) in its place, or aggregate", ", ".join(columns),
         )  # fmt: skip
+
+
+def check_rejected(schema: StructType) -> None:
+    """Raise OptionError for rows that do not mark rejected messages."""
+    if REJECTED not in schema.fieldNames():
+        raise OptionError(
+            f"option errorsTo: the rows have no column {REJECTED}: it is that of a source with onBadEventTime=reject, "
+            f"of aggregate(..., store=Store(...), late='emit') or of with_rejected; keep it when columns are chosen, "
+            f"or leave the option out"
+        )
+
+
+def split_rejected(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Return the results and the rejected messages, each in the order in which they came."""
+    is_result = pc.is_null(rows.column(REJECTED))
+    return rows.filter(is_result), rows.filter(pc.invert(is_result))

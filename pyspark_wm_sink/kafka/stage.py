@@ -30,8 +30,8 @@ from keyedwm.kafka.records.record_columns import Layout, lay_out
 from keyedwm.kafka.requests.cluster import Cluster, shared
 from keyedwm.kafka.requests.produce import Sender, new_producer, to_rows
 from keyedwm.kafka.requests.transactions import Fate, Transaction, add_partitions, begin, end, fate
-from pyspark_wm_sink.batch.errors_to import split_rejected
 from pyspark_wm_sink.batch.reports import TaskReport
+from pyspark_wm_sink.batch.source_columns import split_rejected
 from pyspark_wm_sink.batch.task import Task, TaskInput
 from pyspark_wm_sink.kafka.error_records import error_records
 from pyspark_wm_sink.kafka.headers import with_event_times

@@ -22,10 +22,10 @@ from keyedwm.kafka.requests.versions import Use
 from keyedwm.last_error import leaving_error
 from keyedwm.runtime.worker import VersionChecked, freeze_gc
 from pyspark_wm_sink.batch.batch_plan import read_plan
-from pyspark_wm_sink.batch.errors_to import check_rejected
 from pyspark_wm_sink.batch.reports import query_of, require_all
 from pyspark_wm_sink.batch.source_columns import (
     check_inline,
+    check_rejected,
     has_control,
     has_offsets,
     warn_of_sparks_watermark,

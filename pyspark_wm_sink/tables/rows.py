@@ -13,8 +13,7 @@ from pyspark.sql.types import StructType
 
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.rows import REJECTED
-from pyspark_wm_sink.batch.errors_to import check_rejected
-from pyspark_wm_sink.batch.source_columns import check_inline, has_control, has_offsets
+from pyspark_wm_sink.batch.source_columns import check_inline, check_rejected, has_control, has_offsets
 from pyspark_wm_sink.options.iceberg_target import IcebergTarget
 from pyspark_wm_sink.options.sink_options import ControlRows, DeltaTarget, SinkOptions, SnapshotMode
 from pyspark_wm_sink.tables.columns import table_columns

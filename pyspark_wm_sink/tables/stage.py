@@ -22,8 +22,8 @@ from keyedwm.arrow.columns import valid_texts
 from keyedwm.arrow.hashing import MODULUS, content_sum
 from keyedwm.core.errors import OptionError, UnavailableError
 from keyedwm.core.rows import CONTROL, REJECTED, channel_name
-from pyspark_wm_sink.batch.errors_to import split_rejected
 from pyspark_wm_sink.batch.reports import TaskReport
+from pyspark_wm_sink.batch.source_columns import split_rejected
 from pyspark_wm_sink.batch.task import Task, TaskInput
 from pyspark_wm_sink.limits import LIMITS, Limits
 from pyspark_wm_sink.tables.library_errors import one_line, shown_cause

@@ -65,10 +65,10 @@ def test_no_function_is_left_to_the_first_task():
 
 
 def test_without_a_directory_for_compiled_code_it_says_so_and_ends_with_1(monkeypatch, capsys):
-    from keyedwm.cli.warm import byte_code
+    from keyedwm.cli import warm
     from keyedwm.runtime import compiled
 
     monkeypatch.setattr(compiled, "cache_directory", lambda: None)
-    monkeypatch.setattr(byte_code, "compile_all", lambda: (0, 0))
+    monkeypatch.setattr(warm, "compile_all", lambda: (0, 0))
     assert main(["warm"]) == 1
     assert "FAIL: no directory that compiled code may be kept in" in capsys.readouterr().out

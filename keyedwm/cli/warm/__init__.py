@@ -8,12 +8,26 @@ signatures can be out of date.
 from __future__ import annotations
 
 import argparse
+import compileall
+import importlib.util
 import sys
 from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
 
 HELP = "compile the functions of a query's first task ahead of time"
 EXAMPLE = "keyedwm warm"
 PAGE = "docs/how-to/speed.md"
+# What other processes of a query import: planning, committing, the writers, and transformWithState's messages.
+_PROCESSES = (
+    "pyspark.daemon",
+    "pyspark_wm_source.driver.planner",
+    "pyspark_wm_sink.delta.writer",
+    "pyspark_wm_sink.kafka.writer",
+    "pyspark_wm_sink.tables.writer",
+    "keyedwm.spark",
+    "pyspark.sql.streaming.proto.StateMessage_pb2",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,12 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:  # noqa: ARG001  every command has this form
     """Fill the caches and say what was done; 1 if there is no directory that compiled code may be kept in."""
-    from keyedwm.cli.warm import byte_code
     from keyedwm.runtime.compiled import cache_directory, kept_signatures, left_to_compile
 
     print(f"for {sys.prefix} (Python {sys.version.split()[0]})", flush=True)
-    byte_code.import_all()
-    compiled_count, there = byte_code.compile_all()
+    import_all()
+    compiled_count, there = compile_all()
     print(f"byte code: {compiled_count} modules compiled, {there} were", flush=True)
     directory = cache_directory()
     if directory is None:
@@ -58,3 +71,36 @@ def rounds() -> dict[str, Callable[[], None]]:
         "duplicates": windowing.leave_duplicates_out_once,
         "joins, and the latest change": windowing.join_rows_once,
     }
+
+
+def import_all() -> None:
+    """Import what a query's processes import; the byte code is left to `compile_all`, which counts it."""
+    from keyedwm import daemon
+
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        for name in (*daemon.READING, *daemon.OPERATORS, *_PROCESSES):
+            import_module(name)
+    finally:
+        sys.dont_write_bytecode = before
+
+
+def compile_all() -> tuple[int, int]:
+    """Compile every imported module that has no byte code of its newest text; how many were made, how many were there.
+
+    A module in a directory that this user may not write to is passed over, as Python itself does.
+    """
+    compiled_count = there = 0
+    for source in sorted(_sources()):
+        cached = Path(importlib.util.cache_from_source(source))
+        stamp = cached.stat().st_mtime_ns if cached.exists() else None
+        compileall.compile_file(source, quiet=2)
+        if cached.exists():
+            same = cached.stat().st_mtime_ns == stamp
+            compiled_count, there = compiled_count + (not same), there + same
+    return compiled_count, there
+
+
+def _sources() -> set[str]:
+    files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+    return {file for file in files if file and file.endswith(".py") and Path(file).is_file()}
