@@ -90,7 +90,7 @@ def test_the_wheel_holds_the_three_packages_their_types_and_nothing_else(wheel):
     assert tops == {*SHIPPED, "keyedwm_path_order.pth"}
     in_tree = {str(path.relative_to(ROOT)) for room in SHIPPED for path in (ROOT / room).rglob("*.py")}
     assert {name for name in names if name.endswith(".py")} == in_tree
-    assert {f"{room}/py.typed" for room in SHIPPED} <= set(names)
+    assert {"keyedwm/testing/jars.txt", *(f"{room}/py.typed" for room in SHIPPED)} <= set(names)
     assert not [name for name in names if "conformance" in name]
 
 
