@@ -95,7 +95,7 @@ class _ParquetFile(OpenFile):
             bounds.add(file_rows.column(name))
         super().write(file_rows)
 
-    def _staged(self, size: int, footer: pq.FileMetaData) -> DeltaFile:
+    def _report(self, size: int, footer: pq.FileMetaData) -> DeltaFile:
         return DeltaFile(
             name=self._name,
             size=size,

@@ -120,7 +120,7 @@ class _ParquetFile(OpenFile):
             compression=_CODECS[_codec(plan.properties)], store_decimal_as_integer=True,
         )  # fmt: skip
 
-    def _staged(self, size: int, footer: pq.FileMetaData) -> IcebergFile:
+    def _report(self, size: int, footer: pq.FileMetaData) -> IcebergFile:
         return IcebergFile(
             name=self._name, size=size, rows=footer.num_rows, partition=self._partition,
             metrics=_metrics(footer, self._plan),

@@ -69,10 +69,10 @@ class OpenFile(ABC):
         self._writer.close()
         size = self.size
         self._stream.close()
-        return self._staged(size, self._writer.writer.metadata)
+        return self._report(size, self._writer.writer.metadata)
 
     @abstractmethod
-    def _staged(self, size: int, footer: pq.FileMetaData) -> StagedFile:
+    def _report(self, size: int, footer: pq.FileMetaData) -> StagedFile:
         """Return what the table's log records about the finished file of so many bytes."""
 
     def abandon(self) -> str:
