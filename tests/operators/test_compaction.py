@@ -10,9 +10,8 @@ from keyedwm.operators.state.store import LIMITS, MemoryStore, StateLimits, Tabl
 LOG = "frame-0"
 
 
-def merge(log, tables):
+def merge(tables):
     """One row for each key, the sum of its rows."""
-    assert log == LOG
     return pa.concat_tables(tables).group_by("k").aggregate([("n", "sum")]).rename_columns(["k", "n"])
 
 
@@ -26,7 +25,8 @@ class Kept:
     def batch(self, keys):
         logs = TableLogs(self.store, manifest="note", state=self.facts)
         logs.append(LOG, pa.table({"k": keys, "n": np.ones(len(keys), np.int64)}))
-        changes = logs.drain(merge)
+        logs.declare(LOG, merge)
+        changes = logs.drain()
         self.store.blobs.update(changes.blobs)
         for name in changes.removed:
             del self.store.blobs[name]

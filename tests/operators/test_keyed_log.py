@@ -44,7 +44,7 @@ class Bucket:
         if tidy:
             log.keys.compact([log])
             log.tidy()
-        self.store.apply(tables.drain(lambda _, parts: log.merge(parts)))
+        self.store.apply(tables.drain())
         self._facts = tables.state()
         return told(log)
 
@@ -80,7 +80,7 @@ def test_a_change_of_rows_by_their_places_is_read_by_the_next_instance():
     log.put_rows(Held(log.numbers(pa.table({"k": ["b", "a"]})), np.array([1, 1]), np.array([5, 6])))
     log.change(np.array([1]), Held(log.rows.keys[1:], np.array([1]), np.array([9])))
     assert told(log) == {("b", 1): 5, ("a", 1): 9}
-    store.apply(tables.drain(lambda _, parts: log.merge(parts)))
+    store.apply(tables.drain())
     again = KeyedLog(Held, BY, TableLogs(store, manifest="note", state=tables.state()), "held")
     assert told(again) == {("b", 1): 5, ("a", 1): 9}
 

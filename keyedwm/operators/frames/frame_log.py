@@ -21,6 +21,7 @@ from keyedwm.operators.kernels import closing_windows, sorted_by_number
 from keyedwm.operators.state.entries import Accumulators, merged, no_entries, over_spans, read_entries, table_of
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.operators.state.store import TableLogs
+from keyedwm.operators.state.table import SlicedTable, runs_of
 
 FRAME, BLOCK = "frame-", "block-"
 _FRAMES_IN_BLOCK = 8
@@ -36,26 +37,23 @@ class FrameLog:
         self._window = window
         self._overlap = overlap
         self._logs = logs
-        self._frames = {self._number(name.removeprefix(FRAME)) for name in logs.names(FRAME)}
+        self._by_frame = SlicedTable(logs, FRAME, self._merge, window)
+        logs.declare(BLOCK, self._merge, is_prefix=True)
         self._blocks: set[tuple[int, int]] = set()  # (number of frames, first frame)
         for name in logs.names(BLOCK):
             length, _, start_ms = name.removeprefix(BLOCK).partition("@")
-            self._blocks.add((int(length), self._number(start_ms)))
+            self._blocks.add((int(length), window.frame_of(int(start_ms))))
         self._lengths = [length for length in (8, 64, 512, 4096) if 2 * length <= overlap]
 
     @property
     def numbers(self) -> Collection[int]:
         """The numbers of the frames held."""
-        return self._frames
+        return self._by_frame.numbers
 
     @property
     def entries(self) -> int:
         """The number of rows that the frames hold, before parts of a frame are merged."""
-        return sum(self._logs.rows.get(self._name(number), 0) for number in self._frames)
-
-    def owns(self, log: str) -> bool:
-        """Return whether this is a log of a frame or block."""
-        return log.startswith((FRAME, BLOCK))
+        return sum(map(self._by_frame.rows, self.numbers))
 
     def append(self, keys: KeyDictionary, entries: Accumulators, frames: Ints) -> None:
         """Add entries to their frames."""
@@ -63,12 +61,11 @@ class FrameLog:
             return
         order = np.argsort(frames, kind="stable")
         table = self._table(keys, entries.take_rows(order))
-        numbers, begins = np.unique(frames[order], return_index=True)
-        ends = np.append(begins, len(order))[1:]
-        for number, begin, end in zip(numbers.tolist(), begins.tolist(), ends.tolist(), strict=True):
-            self._frames.add(number)
-            for name in (self._name(number), *self._blocks_of(number)):
-                self._logs.append(name, table.slice(begin, end - begin))
+        for number, begin, end in runs_of(frames[order]):
+            rows = table.slice(begin, end - begin)
+            self._by_frame.add_to(number, rows)
+            for name in self._blocks_of(number):
+                self._logs.append(name, rows)
 
     def remove(self, keys: KeyDictionary, numbers: Ints, frames: Ints) -> None:
         """Take these (key, frame) pairs out."""
@@ -77,7 +74,7 @@ class FrameLog:
             rest = entries.take_rows(np.flatnonzero(~np.isin(entries.keys, numbers[frames == number])))
             if len(rest) == len(entries):
                 continue
-            self._drop([number])
+            self._by_frame.drop(number)
             self.append(keys, rest, np.full(len(rest), number))
 
     def closing(self, keys: KeyDictionary, low: int, high: int, limits: Limits) -> tuple[Accumulators, Ints]:
@@ -99,7 +96,7 @@ class FrameLog:
     def totals(self, keys: KeyDictionary, of_keys: Ints, ends: Ints) -> tuple[Accumulators, Ints]:
         """Return the totals of those of these windows that hold something, and their ends: in another order."""
         closing = sorted_distinct(ends)
-        numbers = np.array(sorted(self._frames), np.int64)
+        numbers = np.array(sorted(self.numbers), np.int64)
         # Each (window, frame) pair one by one would be far more than what is held.
         is_needed = np.searchsorted(closing, numbers + 1) < np.searchsorted(closing, numbers + self._overlap + 1)
         near = numbers[is_needed].tolist()
@@ -120,12 +117,12 @@ class FrameLog:
 
     def forget(self, last: int) -> None:
         """Drop the frames of which the last window ends at frame `last` or before."""
-        self._drop([number for number in self._frames if number + self._overlap <= last])
+        self._by_frame.drop_below(last - self._overlap + 1)
         for length, first in [block for block in self._blocks if block[1] + self._overlap <= last]:
             self._blocks.discard((length, first))
             self._logs.drop(self._block_name(length, first))
 
-    def merge(self, tables: Sequence[pa.Table]) -> pa.Table:
+    def _merge(self, tables: Sequence[pa.Table]) -> pa.Table:
         """Merge parts of a frame or block: one entry for each key."""
         keys = self._dictionary()
         entries = self._entries(keys, tables)
@@ -144,7 +141,7 @@ class FrameLog:
         return [*logs, *((common[0], name) for name in self._cover(*common))]
 
     def _frames_in(self, low: int, high: int) -> list[int]:
-        return sorted(number for number in self._frames if low <= number < high)
+        return self._by_frame.between(low, high)
 
     def _cover(self, low: int, high: int) -> Iterator[str]:
         """Yield the fewest logs that hold the frames `[low, high)` together; blocks that are missing are made."""
@@ -167,10 +164,10 @@ class FrameLog:
             for start in range(first, first + length, inner):
                 if inner > 1 and self._frames_in(start, start + inner):
                     parts += self._logs.read(self._block(inner, start))
-                elif inner == 1 and start in self._frames:
-                    parts += self._logs.read(self._name(start))
+                elif inner == 1:
+                    parts += self._by_frame.read(start)
             self._blocks.add((length, first))
-            self._logs.append(name, self.merge(parts))
+            self._logs.append(name, self._merge(parts))
         return name
 
     def _blocks_of(self, number: int) -> Iterator[str]:
@@ -207,19 +204,8 @@ class FrameLog:
         """Return entries as they are written."""
         return table_of(self._plan, keys, entries)
 
-    def _drop(self, numbers: Sequence[int]) -> None:
-        for number in numbers:
-            self._frames.discard(number)
-            self._logs.drop(self._name(number))
-
     def _name(self, number: int) -> str:
-        return f"{FRAME}{self._start_ms(number)}"
+        return self._by_frame.log_of(number)
 
     def _block_name(self, length: int, first: int) -> str:
-        return f"{BLOCK}{length}@{self._start_ms(first)}"
-
-    def _start_ms(self, number: int) -> int:
-        return self._window.start_of(number)
-
-    def _number(self, start_ms: str) -> int:
-        return self._window.frame_of(int(start_ms))
+        return f"{BLOCK}{length}@{self._window.start_of(first)}"

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
 from keyedwm.operators.aggregates.aggregate_function import Groups, Spans
-from keyedwm.operators.frames.frame_log import FRAME, FrameLog
+from keyedwm.operators.frames.frame_log import FrameLog
 from keyedwm.operators.frames.plan import FrameWindow, WindowPlan
 from keyedwm.operators.grouping import pair_groups
 from keyedwm.operators.kernels import closing_windows, sorted_by_number
@@ -39,11 +39,7 @@ class OwnedFrameLog(FrameLog):
 
     def rows_of(self, number: int) -> int:
         """Return how many rows of keys a frame has, in several parts."""
-        return self._logs.rows.get(self._name(number), 0)
-
-    def frame_of(self, log: str) -> int | None:
-        """Return the frame of a log, None if it is a log of something else."""
-        return self._number(log.removeprefix(FRAME)) if log.startswith(FRAME) else None
+        return self._by_frame.rows(number)
 
     def dictionary(self) -> HashedKeys:
         """Return a dictionary for keys: that of the owners, where they are the keys."""
@@ -56,7 +52,7 @@ class OwnedFrameLog(FrameLog):
 
         lows, highs: the first and the last end of each owner that close. among: the frames that can hold something.
         """
-        logs = [(number, self._name(number)) for number in sorted(among) if number in self._frames]
+        logs = [(number, self._name(number)) for number in sorted(among) if number in self.numbers]
         entries, frames, owners = self._rows(keys, logs, lows <= highs)
         last = frames + self._overlap
         first_frames = frames[(lows[owners] <= last) & (last <= highs[owners])]  # in ascending order
@@ -75,7 +71,7 @@ class OwnedFrameLog(FrameLog):
 
     def drop(self, number: int) -> None:
         """Drop a frame of which nothing is kept."""
-        self._drop([number])
+        self._by_frame.drop(number)
 
     def keep(self, number: int, is_kept: Callable[[KeyDictionary, Ints], Flags]) -> None:
         """Rewrite a frame with the entries that are kept, by the numbers of their keys."""
@@ -83,9 +79,9 @@ class OwnedFrameLog(FrameLog):
         entries, _ = self._read(keys, [(number, self._name(number))])
         rest = entries.take_rows(np.flatnonzero(is_kept(keys, entries.keys)))
         if not len(rest):
-            self._drop([number])
+            self._by_frame.drop(number)
         elif len(rest) < len(entries):
-            self._logs.replace(self._name(number), self._table(keys, rest))
+            self._by_frame.replace(number, self._table(keys, rest))
 
     def _rows(
         self, keys: HashedKeys, logs: Sequence[tuple[int, str]], is_asked: Flags | None

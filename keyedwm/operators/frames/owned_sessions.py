@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints, sorted_distinct
 from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
-from keyedwm.operators.frames.session_table import SESSIONS, PanedSessions, SessionTable, all_of
+from keyedwm.operators.frames.session_table import PanedSessions, SessionTable, all_of
 from keyedwm.operators.keyed.key_watermark_log import HASH
 from keyedwm.operators.keyed.key_watermarks import KeyWatermarks
 from keyedwm.operators.results import END
@@ -58,7 +58,7 @@ class OwnedSessionTable(SessionTable):
     @property
     def entries(self) -> int:
         """The number of rows that are held, without dead rows."""
-        return max(0, self._logs.rows.get(SESSIONS, 0) - self._dead)
+        return max(0, self._log.rows - self._dead)
 
     def load(self, owners: Ints) -> None:
         """Let the sessions of these owners be held."""
@@ -67,7 +67,7 @@ class OwnedSessionTable(SessionTable):
         is_asked[: len(self._loaded)] &= ~self._loaded
         self._loaded = is_asked | _as_long(self._loaded, len(is_asked))
         tables, numbers = [], []
-        for at, table in enumerate(self._logs.read(SESSIONS)):
+        for at, table in enumerate(self._log.read()):
             rows, of = self._own.find(table, is_asked)
             if len(rows):
                 self._loaded_rows.setdefault(at, []).append(rows)
@@ -84,7 +84,7 @@ class OwnedSessionTable(SessionTable):
         if max(until for _, until in spans) < self._first_end:
             return
         first_until, self._first_end = min(until for _, until in spans), _LAST
-        for table in self._logs.read(SESSIONS):
+        for table in self._log.read():
             ends = ints(contiguous(table[END]))
             due = np.flatnonzero(np.any([(before < ends) & (ends <= until) for before, until in spans], axis=0))
             if len(due):
@@ -95,7 +95,7 @@ class OwnedSessionTable(SessionTable):
 
     def load_all(self) -> None:
         """Let all sessions be held."""
-        for table in self._logs.read(SESSIONS):
+        for table in self._log.read():
             hashes = ints(contiguous(table[HASH]))
             self._own.numbers(key_columns(self._plan.owners, table), table.num_rows, hashes)
         self.load(np.arange(self._own.count))
@@ -104,7 +104,7 @@ class OwnedSessionTable(SessionTable):
         """Return the changes since the last call. gone_ms: as of now."""
         self._gone_ms = max(gone_ms, self._gone_ms)
         self._dead += self._at_rest - int((~self._changed).sum())
-        rows = self._logs.rows.get(SESSIONS, 0)
+        rows = self._log.rows
         if 2 * self._dead > rows + _FEW_ROWS and not self._is_mostly_found(rows):
             self.load_all()
         if self._is_mostly_found(rows):
@@ -112,10 +112,10 @@ class OwnedSessionTable(SessionTable):
         else:
             self._append(self.sessions.take_rows(np.flatnonzero(self._changed)))
         self._rest()
-        return self._logs.drain(self._merge)
+        return self._logs.drain()
 
-    def merge(self, tables: Sequence[pa.Table]) -> pa.Table:
-        """Merge parts of the log: of each session the newest row."""
+    def _merge(self, tables: Sequence[pa.Table]) -> pa.Table:
+        """Return of each session the newest row."""
         keys, table = HashedKeys(self._plan.key_fields), pa.concat_tables(tables)
         hashes = ints(contiguous(table[HASH])) if self._owns_all else None
         numbers = keys.numbers(key_columns(self._plan.by, table), table.num_rows, hashes)
@@ -141,25 +141,20 @@ class OwnedSessionTable(SessionTable):
     def _write_anew(self) -> None:
         """Write the rows that were not loaded, and all sessions that are held."""
         rest = []
-        for at, table in enumerate(self._logs.read(SESSIONS)):
+        for at, table in enumerate(self._log.read()):
             stays = np.ones(table.num_rows, np.bool_)
             for rows in self._loaded_rows.get(at, ()):
                 stays[rows] = False
             if stays.any():
                 rest.append(table.filter(pa.array(stays)))
-        self._logs.drop(SESSIONS)
-        for table in rest:
-            self._logs.append(SESSIONS, table)
+        self._log.replace(*rest)
         self._dead = min(max(self._dead, 0), sum(table.num_rows for table in rest))
         self._append(self.sessions)
 
     def _append(self, sessions: PanedSessions) -> None:
         if len(sessions):
-            self._logs.append(SESSIONS, self._table(self._keys, sessions))
+            self._log.add(self._table(self._keys, sessions))
             self._first_end = min(self._first_end, int(sessions.ends.min()))
-
-    def _merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
-        return self._own.merge(tables) if self._own.owns(log) else self.merge(tables)
 
     def _table(self, keys: KeyDictionary, sessions: PanedSessions) -> pa.Table:
         hashes = self._own.hashes(keys, self._plan.by, sessions.entries.keys)

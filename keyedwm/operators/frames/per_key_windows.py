@@ -9,7 +9,7 @@ are of closed windows is rewritten without them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -28,7 +28,7 @@ from keyedwm.operators.results import CHANNEL, LAST, START, Output
 from keyedwm.operators.state.entries import Accumulators
 from keyedwm.operators.state.key_dictionary import KeyDictionary
 from keyedwm.operators.state.manifest import read_manifest
-from keyedwm.operators.state.store import BlobStore
+from keyedwm.operators.state.store import BlobStore, StateChanges
 
 _NONE = np.empty(0, np.int64)
 
@@ -43,7 +43,6 @@ class PerKeyOperator(SlidingOperator):
         self._own = KeyWatermarks(plan, per_key, self._logs, state)
         self._own.rise(self.watermark_ms)
         self._frames: OwnedFrameLog = OwnedFrameLog(plan, window, self._overlap, self._logs, self._own)
-        self._holders = [self._own, self._frames, self._panes, self._changed]
         # Frame → how many of its rows are of windows that begin with it and have closed since it was looked over, and
         # whether parts of it became one since, so that it may have fewer rows.
         noted = {window.frame_of(int(start)): entry for start, entry in state.get("gone", {}).items()}
@@ -114,11 +113,11 @@ class PerKeyOperator(SlidingOperator):
         }
         return {**super()._manifest_state(), **self._own.state(), "gone": closed_rows}
 
-    def _merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
-        frame = self._frames.frame_of(log)
-        if frame is not None and frame in self._closed_rows:
-            self._merged.add(frame)
-        return super()._merge(log, tables)
+    def _drained(self) -> StateChanges:
+        row_counts = {frame: self._frames.rows_of(frame) for frame in self._closed_rows}
+        changes = super()._drained()
+        self._merged |= {frame for frame, rows in row_counts.items() if self._frames.rows_of(frame) < rows}
+        return changes
 
     def _show_early(self) -> Iterator[Output]:
         self._own.rise(self.watermark_ms)  # what it has just closed is open no more

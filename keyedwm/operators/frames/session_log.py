@@ -46,6 +46,9 @@ class SessionLog:
         self._plan = plan
         self._window = window
         self._logs = TableLogs(store, manifest=MANIFEST, state=state)
+        self._logs.declare(YOUNG, self._merge)
+        self._logs.declare(DUE, self._merge, is_prefix=True)
+        self._logs.declare(REST, self._merge_rest, is_prefix=True)
         self.keys = KeyDictionary(plan.key_fields, self._logs.limits.few_keys)
         self._old = sorted(self._logs.names(SLICE))
         self._new: list[SessionParts] = []  # in memory only
@@ -107,7 +110,7 @@ class SessionLog:
             self._logs.append(YOUNG, self._table(new))
         self._new.clear()
         self._young = None
-        changes = self._logs.drain(self._merge)
+        changes = self._logs.drain()
         self.keys = KeyDictionary(self._plan.key_fields, self._logs.limits.few_keys)  # nothing holds numbers now
         return changes
 
@@ -222,12 +225,14 @@ class SessionLog:
             return no_parts(self._plan)
         return read_parts(self._plan, self.keys, pa.concat_tables(tables))
 
-    def _merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
+    def _merge_rest(self, tables: Sequence[pa.Table]) -> pa.Table:
+        return self._merge(tables, self._horizon_ms)
+
+    def _merge(self, tables: Sequence[pa.Table], gone_ms: int = NEVER) -> pa.Table:
         """Merge parts of a log: those of one session that touch become one."""
         keys = KeyDictionary(self._plan.key_fields)
         parts = read_parts(self._plan, keys, pa.concat_tables(tables))
-        if log.startswith(REST):
-            parts = parts.where(parts.ends > self._horizon_ms)
+        parts = parts.where(parts.ends > gone_ms)
         runs = MergedSessions(self._plan, self._window, parts)
         return parts_table(self._plan, keys, runs.merged(np.ones(len(parts), bool)))
 

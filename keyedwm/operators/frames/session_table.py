@@ -22,6 +22,7 @@ from keyedwm.operators.state.entries import Accumulators, joined, no_entries, re
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.operators.state.keyed_log import newest
 from keyedwm.operators.state.store import StateChanges, TableLogs
+from keyedwm.operators.state.table import StateTable
 
 SESSIONS = "sessions"
 # The columns of `FiredCounts`: on time, panes, rows.
@@ -88,7 +89,7 @@ class SessionTable:
         self._plan = plan
         self._window = window
         self._keys = keys
-        self._logs = logs
+        self._logs, self._log = logs, StateTable(logs, SESSIONS, self._merge)
         self._gone_ms = gone_ms
         self._old = sorted(logs.names(SLICE))
         self._sessions: PanedSessions | None = None  # not read yet
@@ -107,7 +108,7 @@ class SessionTable:
         """The number of rows that are held; of sessions that are not read, with those before the newest."""
         if self._sessions is not None:
             return len(self._sessions)
-        return sum(self._logs.rows.get(name, 0) for name in (*self._old, SESSIONS))
+        return self._log.rows + sum(self._logs.rows.get(name, 0) for name in self._old)
 
     def replace(self, places: Ints, by: PanedSessions, rest: Ints) -> None:
         """Put other sessions in the place of some; `kept` are the places of the rest."""
@@ -130,23 +131,22 @@ class SessionTable:
         """Return the changes since the last call. gone_ms: as of now."""
         self._gone_ms = max(gone_ms, self._gone_ms)
         if self._sessions is not None:
-            changed, row_count = int(self._changed.sum()), self._logs.rows.get(SESSIONS, 0)
-            if self._old or row_count + changed > 2 * len(self._sessions):
-                for name in (*self._old, SESSIONS):
+            if self._old or self._log.rows + int(self._changed.sum()) > 2 * len(self._sessions):
+                for name in self._old:
                     self._logs.drop(name)
+                self._log.drop()
                 self._old = []
                 self._changed[:] = True
-            if self._changed.any():
-                self._logs.append(
-                    SESSIONS, self._table(self._keys, self._sessions.take_rows(np.flatnonzero(self._changed)))
-                )
+            self._log.add(self._table(self._keys, self._sessions.take_rows(np.flatnonzero(self._changed))))
             self._changed[:] = False
-        return self._logs.drain(self._merge)
+        return self._logs.drain()
 
     def _read(self) -> PanedSessions:
-        return self._newest(self._keys, [table for name in (*self._old, SESSIONS) for table in self._logs.read(name)])
+        return self._newest(
+            self._keys, [*(table for name in self._old for table in self._logs.read(name)), *self._log.read()]
+        )
 
-    def _merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:  # noqa: ARG002  all logs are of sessions
+    def _merge(self, tables: Sequence[pa.Table]) -> pa.Table:
         keys = KeyDictionary(self._plan.key_fields)
         return self._table(keys, self._newest(keys, tables))
 

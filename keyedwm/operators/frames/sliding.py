@@ -6,7 +6,7 @@ a late pane. Discarding plans hold windows of their own instead of frames, as ea
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,7 +27,7 @@ from keyedwm.operators.state.entries import Accumulators, joined, merged, no_ent
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.operators.state.keyed_log import PairLog, Pairs
 from keyedwm.operators.state.pane_log import PaneLog
-from keyedwm.operators.state.store import BlobStore, LogHolder, StateChanges
+from keyedwm.operators.state.store import BlobStore, StateChanges
 
 _NEVER = -(2**62)
 _CHANGED = "touched"  # the log of the frames that changed since the last early panes by time
@@ -65,7 +65,6 @@ class SlidingOperator(PanedOperator):
         self._frames = FrameLog(plan, window, self._overlap, self._logs)
         self._panes = PaneLog(plan, window, self._logs)
         self._changed = PairLog(plan.key_fields, START, _CHANGED, self._logs)
-        self._holders: list[LogHolder] = [self._frames, self._panes, self._changed]
 
     @property
     def open_entries(self) -> int:
@@ -118,11 +117,7 @@ class SlidingOperator(PanedOperator):
         self._changed.clear()
 
     def _drained(self) -> StateChanges:
-        return self._logs.drain(self._merge)
-
-    def _merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
-        owner = next(one for one in self._holders if one.owns(log))
-        return owner.merge(tables)
+        return self._logs.drain()
 
     def _dictionary(self) -> KeyDictionary:
         """Return a dictionary of keys for some outputs."""

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.arrow.columns import Ints, contiguous, ints, sorted_distinct
+from keyedwm.arrow.columns import Ints, contiguous, ints
 from keyedwm.operators.keyed.key_watermark_log import DUE, HASH, WatermarkKeyPlan, idle_prefix
 from keyedwm.operators.state.hashed_keys import HashedKeys
 from keyedwm.operators.state.store import TableLogs
+from keyedwm.operators.state.table import SlicedTable
 
 # An `idle` has so many slices.
 _SLICES = 16
@@ -31,7 +32,7 @@ class IdleLog:
     ) -> None:
         """state: as `state` gave it. name: of the first log of watermarks."""
         self._by, self._fields = plan.owners, plan.owner_fields
-        self._logs, self._prefix = logs, idle_prefix(name)
+        self._by_w = SlicedTable(logs, idle_prefix(name))
         self._width_ms = max(1, idle_ms // _SLICES)
         self._taken_ms: int | None = state.get("own_idle_ms")  # entries up to this W were taken
 
@@ -41,30 +42,24 @@ class IdleLog:
 
     def add(self, owners: HashedKeys, numbers: Ints, due_ms: Ints) -> None:
         """Add entries of owners; due_ms: the W of each."""
-        slices = due_ms // self._width_ms
-        for one in sorted_distinct(slices).tolist():
-            places = np.flatnonzero(slices == one)
-            table = pa.Table.from_arrays(owners.columns(numbers[places]), schema=pa.schema(self._fields))
-            table = table.append_column(HASH, pa.array(owners.hashes[numbers[places]]))
-            self._logs.append(f"{self._prefix}{one}", table.append_column(DUE, pa.array(due_ms[places])))
+        table = pa.Table.from_arrays(owners.columns(numbers), schema=pa.schema(self._fields))
+        table = table.append_column(HASH, pa.array(owners.hashes[numbers])).append_column(DUE, pa.array(due_ms))
+        self._by_w.add(table, due_ms // self._width_ms)
 
     def pop_due(self, front_ms: int) -> list[pa.Table] | None:
         """Return the keys of the entries up to W, each once; None where every key is to be looked at."""
         before, self._taken_ms = self._taken_ms, front_ms
         since = front_ms if before is None else before
         tables, last = [], front_ms // self._width_ms
-        for log in sorted(self._logs.names(self._prefix)):
-            number = int(log.removeprefix(self._prefix))
-            for table in self._logs.read(log) if number <= last and since < front_ms else ():
+        for number in self._by_w.between(since // self._width_ms, last + 1) if since < front_ms else ():
+            for table in self._by_w.read(number):
                 due_ms = ints(contiguous(table[DUE]))
                 due_places = np.flatnonzero((since < due_ms) & (due_ms <= front_ms))
                 if len(due_places):
                     tables.append(table.select([*self._by, HASH]).take(pa.array(due_places)))
-            if number < last:
-                self._logs.drop(log)
+        self._by_w.drop_below(last)
         return None if before is None else tables
 
     def end(self) -> None:
         """Keep nothing."""
-        for log in sorted(self._logs.names(self._prefix)):
-            self._logs.drop(log)
+        self._by_w.clear()

@@ -23,6 +23,7 @@ from keyedwm.operators.results import CHANNEL, HIDDEN_PREFIX
 from keyedwm.operators.state.hashed_keys import HashedKeys
 from keyedwm.operators.state.key_dictionary import key_columns
 from keyedwm.operators.state.store import TableLogs
+from keyedwm.operators.state.table import StateTable
 
 OWN, _SEVERAL = "own", "-several"
 KEYS_LOG = "__own"  # of a processor, which does not see it
@@ -84,10 +85,9 @@ class KeyWatermarkLog:
     """The rows of one bucket."""
 
     def __init__(self, plan: WatermarkKeyPlan, per_key: PerKey, logs: TableLogs, name: str = OWN) -> None:
-        self._one, self._several = name, f"{name}{_SEVERAL}"
+        self._one, self._several = (StateTable(logs, log, self._merge) for log in logs_named(name))
         self._by = plan.owners
         self._fields = plan.owner_fields
-        self._logs = logs
         self._lag_ms = per_key.lag_ms
         self._has_channel, self._has_idle = bool(plan.channel), per_key.idle_ms is not None
         self._lookups: list[tuple[pa.Table, Ints, Ints]] = []  # a table of a log, rows that were found and their owners
@@ -96,7 +96,7 @@ class KeyWatermarkLog:
     @property
     def rows(self) -> int:
         """The number of rows that are held."""
-        return sum(self._logs.rows.get(log, 0) for log in (self._one, self._several))
+        return self._one.rows + self._several.rows
 
     def find(self, owners: HashedKeys, first: int) -> KeyWatermarkRows:
         """Return the rows of the owners with a number from `first` on; several of an owner and partition may come."""
@@ -123,26 +123,25 @@ class KeyWatermarkLog:
         follows = is_single & (rows.own == rows.highs - self._lag_ms) & (not self._has_idle)
         if not self._has_channel and not self._has_idle:
             follows[:] = True
-        for log, belongs in ((self._one, follows | self._has_idle), (self._several, ~follows & (not self._has_idle))):
+        for table, belongs in ((self._one, follows | self._has_idle), (self._several, ~follows & (not self._has_idle))):
             places = np.flatnonzero(alive & belongs)
-            new = [self._table(log, owners, rows.take_rows(places))] if len(places) else []
-            self._add(log, new, has_rows)
+            new = [self._rows_as_table(table, owners, rows.take_rows(places))] if len(places) else []
+            self._add(table, new, has_rows)
 
     def sweep(self) -> None:
         """Forget the owners that the floor has reached, if that halves a log."""
-        for log in (self._one, self._several):
-            tables = self._logs.read(log)
-            if tables:
-                alive = self.merge(tables)
-                if 2 * alive.num_rows <= sum(table.num_rows for table in tables):
-                    self._replace(log, [alive] if alive.num_rows else [])
+        for table in (self._one, self._several):
+            if parts := table.read():
+                alive = self._merge(parts)
+                if 2 * alive.num_rows <= table.rows:
+                    table.replace(alive)
 
     def end(self) -> None:
         """Keep nothing."""
-        for log in (self._one, self._several):
-            self._replace(log, [])
+        for table in (self._one, self._several):
+            table.drop()
 
-    def merge(self, tables: Sequence[pa.Table]) -> pa.Table:
+    def _merge(self, tables: Sequence[pa.Table]) -> pa.Table:
         """Merge parts of a log: of each owner and partition the newest row, if the floor has not reached it."""
         keys, parts = HashedKeys(self._fields), []
         for table in tables:
@@ -153,40 +152,35 @@ class KeyWatermarkLog:
         ids, _, _ = pair_groups(codes, rows.owners, max(1, keys.count))
         last = np.empty(int(ids.max(initial=-1)) + 1, np.int64)
         last[ids] = np.arange(len(ids))
-        log = self._several if _OWN in tables[0].column_names and not self._has_idle else self._one
-        return self._table(log, keys, self._alive(rows.take_rows(np.sort(last))))
+        to = self._several if _OWN in tables[0].column_names and not self._has_idle else self._one
+        return self._rows_as_table(to, keys, self._alive(rows.take_rows(np.sort(last))))
 
     def _tables(self) -> Iterator[pa.Table]:
-        for log in (self._one, self._several):
-            yield from (table for table in self._logs.read(log) if table.num_rows)
+        for one in (self._one, self._several):
+            yield from (table for table in one.read() if table.num_rows)
 
     def _keys(self, table: pa.Table) -> list[pa.Array]:
         return [contiguous(table[name]) for name in self._by]
 
-    def _add(self, log: str, new: list[pa.Table], has_rows: Flags) -> None:
+    def _add(self, to: StateTable, new: list[pa.Table], has_rows: Flags) -> None:
         """Append rows, or rewrite the log if the new rows replace at least half of it."""
-        old_rows: dict[int, list[Ints]] = {id(table): [] for table in self._logs.read(log)}
+        old_rows: dict[int, list[Ints]] = {id(table): [] for table in to.read()}
         for table, rows, numbers in self._lookups:
             if id(table) in old_rows:  # else it was merged with others
                 old_rows[id(table)].append(rows[has_rows[numbers]])
         behind = sum(len(rows) for of_table in old_rows.values() for rows in of_table)
-        if not behind or 2 * behind < self._logs.rows.get(log, 0):
+        if not behind or 2 * behind < to.rows:
             for table in new:
-                self._logs.append(log, table)
+                to.add(table)
             return
         rest = []
-        for table in self._logs.read(log):
+        for table in to.read():
             stays = np.ones(table.num_rows, np.bool_)
             for rows in old_rows[id(table)]:
                 stays[rows] = False
             if stays.any():
                 rest.append(table.filter(pa.array(stays)))
-        self._replace(log, [*rest, *new])
-
-    def _replace(self, log: str, tables: list[pa.Table]) -> None:
-        self._logs.drop(log)
-        for table in tables:
-            self._logs.append(log, table)
+        to.replace(*rest, *new)
 
     def _alive(self, rows: KeyWatermarkRows) -> KeyWatermarkRows:
         alive = np.maximum(rows.own, rows.highs - self._lag_ms) > self.floor_ms
@@ -200,11 +194,11 @@ class KeyWatermarkLog:
         channels, own = column(CHANNEL, np.zeros(table.num_rows, np.int64)), column(_OWN, highs - self._lag_ms)
         return KeyWatermarkRows(owners, channels, highs, own, column(_LAST_W, nothing))
 
-    def _table(self, log: str, owners: HashedKeys, rows: KeyWatermarkRows) -> pa.Table:
+    def _rows_as_table(self, of: StateTable, owners: HashedKeys, rows: KeyWatermarkRows) -> pa.Table:
         columns = {HASH: pa.array(owners.hashes[rows.owners]), _HIGH: pa.array(rows.highs)}
         if self._has_channel:
             columns[CHANNEL] = _few_values(rows.channels)
-        if log == self._several or self._has_idle:
+        if of is self._several or self._has_idle:
             columns[_OWN] = pa.array(rows.own)
         if self._has_idle:
             columns[_LAST_W] = pa.array(rows.last_w_ms)

@@ -17,13 +17,11 @@ from keyedwm.arrow.columns import Column, Flags, Ints, contiguous, ints, sorted_
 from keyedwm.operators.keyed.idle_log import IdleLog
 from keyedwm.operators.keyed.key_census import KeyCensus, KeyWatermarkSummary, slowest
 from keyedwm.operators.keyed.key_watermark_log import (
-    DUE,
     HASH,
     OWN,
     KeyWatermarkLog,
     KeyWatermarkRows,
     WatermarkKeyPlan,
-    is_own,
 )
 from keyedwm.operators.keyed.per_key import PerKey
 from keyedwm.operators.keyed.watermark_key_slots import NEVER, WatermarkKeySlots
@@ -44,7 +42,7 @@ class KeyWatermarks:
         self, plan: WatermarkKeyPlan, per_key: PerKey, logs: TableLogs, state: Mapping[str, Any], log: str = OWN
     ) -> None:
         """log: the name of the first log of watermarks."""
-        self._by, self._name = plan.owners, log
+        self._by = plan.owners
         self._log = KeyWatermarkLog(plan, per_key, logs, log)
         self._lag_ms, self._behind_ms, self._idle_ms = per_key.lag_ms, per_key.behind_ms, per_key.idle_ms
         self.owners = HashedKeys(plan.owner_fields)
@@ -99,10 +97,6 @@ class KeyWatermarks:
         of_owner = np.bincount(owners, rows, self._known).astype(np.int64)
         some = np.flatnonzero(of_owner)
         self.census.count_dropped(self.owners.wide_columns(some), of_owner[some])
-
-    def owns(self, log: str) -> bool:
-        """Return whether this is a log of watermarks."""
-        return is_own(log, self._name)
 
     def columns(self, owners: Ints) -> list[Column]:
         """Return the columns of these owners."""
@@ -236,12 +230,6 @@ class KeyWatermarks:
         self._own[owners] = np.maximum(before, closed_ms)
         self.census.count_move(before, self._own[owners], self._floor_ms)
         self._write(self._flags(owners))
-
-    def merge(self, tables: Sequence[pa.Table]) -> pa.Table:
-        """Merge parts of a log, see `KeyWatermarkLog.merge`."""
-        if DUE in tables[0].column_names:
-            return pa.concat_tables(tables)
-        return self._log.merge(tables)
 
     def _perhaps_idle(self) -> Ints:
         """Return the owners that may be idle now, and were not with the W before."""

@@ -134,7 +134,7 @@ class MessageOperator:
     def drain(self) -> StateChanges:
         """Return the changes of the state since the last call."""
         self.content.compact()
-        changes = self._logs.drain(self.content.merge)
+        changes = self._logs.drain()
         state = {
             **self._logs.state(), "channels": [one.state() for one in self.channels], **self.content.state(),
             "accounts": [one.counter.state() for one in self.inputs],

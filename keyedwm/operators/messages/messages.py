@@ -21,6 +21,7 @@ from keyedwm.operators.kernels import add_by_group, count_by_group, highest_by_g
 from keyedwm.operators.messages.channels import Channels
 from keyedwm.operators.messages.plan import ARRIVAL
 from keyedwm.operators.state.store import TableLogs
+from keyedwm.operators.state.table import SlicedTable, StateTable
 
 _MESSAGES, _INDEX = "messages-", "slices-"
 _INDEX_SCHEMA = pa.schema([(name, pa.int64()) for name in ("slice", "channel", "first", "last", "rows", "bytes")])
@@ -114,9 +115,10 @@ class MessageStore:
         self, plan: MessageLayout, channels: Channels, logs: TableLogs, place: int, expired: int | None
     ) -> None:
         """expired: slices before this one are gone."""
-        self._plan, self._channels, self._logs = plan, channels, logs
-        self._prefix, self._log, self._expired = f"{_MESSAGES}{place}-", f"{_INDEX}{place}", expired
-        self._know(self._unexpired(SliceIndex.of(logs.read(self._log))))
+        self._plan, self._channels, self._expired = plan, channels, expired
+        self._by_slice = SlicedTable(logs, f"{_MESSAGES}{place}-", self._merge_messages)
+        self._index = StateTable(logs, f"{_INDEX}{place}", lambda tables: self._unexpired(tables).table())
+        self._know(self._unexpired(self._index.read()))
 
     @property
     def totals(self) -> tuple[int, int]:
@@ -132,13 +134,9 @@ class MessageStore:
         """Store messages. at: their places on the axis. channels: the numbers of theirs. slices: the starts."""
         order = _order(self._plan, self._channels, rows, at, channels)
         rows, slices, channels = rows.take(pa.array(order)), slices[order], channels[order]
-        starts, first = np.unique(slices, return_index=True)
-        for start, low, high in zip(
-            starts.tolist(), first.tolist(), np.append(first[1:], len(slices)).tolist(), strict=True
-        ):
-            self._logs.append(f"{self._prefix}{start}", rows.slice(low, high - low))
+        self._by_slice.add(rows, slices)
         index = _index_of(slices, channels, self._channels.offsets(rows), message_bytes(rows))
-        self._logs.append(self._log, index.table())
+        self._index.add(index.table())
         self._know(SliceIndex.of([self.index.table(), index.table()]))
 
     def read(self, low: int, high: int) -> pa.Table:
@@ -148,33 +146,24 @@ class MessageStore:
 
     def read_slices(self, starts: Ints) -> pa.Table:
         """Return the messages of the slices with these starts, in no order."""
-        tables = [table for start in starts.tolist() for table in self._logs.read(f"{self._prefix}{start}")]
+        tables = [table for start in starts.tolist() for table in self._by_slice.read(start)]
         return pa.concat_tables([self._plan.stored_schema.empty_table(), *tables])
 
     def forget(self, before: int) -> tuple[int, int]:
         """Drop the slices before this one; return how many messages they held, and their bytes."""
         expired, self.index = self.index.split_at(before)
-        first, self._expired = int(np.searchsorted(self.slices, before)), before
-        for start in self.slices[:first].tolist():
-            self._logs.drop(f"{self._prefix}{start}")
-        self.slices = self.slices[first:]
+        self.slices, self._expired = self.slices[np.searchsorted(self.slices, before) :], before
+        self._by_slice.drop_below(before)
         if not len(self.slices):
-            self._logs.drop(self._log)
+            self._index.drop()
         return int(expired.rows.sum()), int(expired.sizes.sum())
 
-    def merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
-        """Merge parts of a log of this store."""
-        if log == self._log:
-            return self._unexpired(SliceIndex.of(tables)).table()
+    def _merge_messages(self, tables: Sequence[pa.Table]) -> pa.Table:
         return in_order(self._plan, self._channels, pa.concat_tables(tables))
 
-    def _unexpired(self, index: SliceIndex) -> SliceIndex:
+    def _unexpired(self, tables: Sequence[pa.Table]) -> SliceIndex:
+        index = SliceIndex.of(tables)
         return index if self._expired is None else index.split_at(self._expired)[1]
-
-    @staticmethod
-    def place_of(log: str) -> int:
-        """Return the number of the axis that a log belongs to."""
-        return int(log.split("-", 2)[1])
 
 
 def places(plan: MessageLayout, rows: pa.Table) -> Ints:

@@ -7,10 +7,9 @@ it was shown since.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
-import pyarrow as pa
 
 from keyedwm.arrow.columns import Ints, sorted_distinct
 from keyedwm.operators.messages.plan import StorePlan
@@ -43,7 +42,3 @@ class PendingPanes:
             both[not is_meant][end] = pairs.keys[pairs.bounds == end]
         self.add(keys, both[1])
         return both
-
-    def merge(self, tables: Sequence[pa.Table]) -> pa.Table:
-        """Merge parts of the log: each pair once."""
-        return self._pairs.merge(tables)

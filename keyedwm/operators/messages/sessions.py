@@ -27,6 +27,7 @@ from keyedwm.operators.messages.windows import SessionKind
 from keyedwm.operators.state.key_dictionary import KeyDictionary
 from keyedwm.operators.state.keyed_log import KeyedLog, KeyedRows
 from keyedwm.operators.state.store import TableLogs
+from keyedwm.operators.state.table import SlicedTable
 
 INDEX = "sessions"  # the log
 
@@ -189,26 +190,20 @@ class SessionMessages:
         self, plan: StorePlan, channels: Channels, logs: TableLogs, width_ms: int | None, looks: Mapping[str, int]
     ) -> None:
         """width_ms: of a slice, None for a new store."""
-        self._plan, self._channels, self._logs = plan, channels, logs
+        self._plan, self._channels = plan, channels
+        self._by_slice = SlicedTable(logs, MESSAGES, self._merge)
         self.width_ms = _width_ms(plan) if width_ms is None else width_ms
         self.looks = {int(start): floor for start, floor in looks.items()}
-        self._starts = {int(log.removeprefix(MESSAGES)) for log in logs.names(MESSAGES)}
 
     def add(self, rows: pa.Table, at: Ints) -> None:
         """Hold messages; at: their event times."""
         order = np.argsort(at, kind="stable")
-        rows, slices = rows.take(pa.array(order)), (at - at % self.width_ms)[order]
-        starts, first = np.unique(slices, return_index=True)
-        ends = np.append(first[1:], len(slices))
-        for start, low, high in zip(starts.tolist(), first.tolist(), ends.tolist(), strict=True):
-            self._logs.append(f"{MESSAGES}{start}", rows.slice(low, high - low))
-            self._starts.add(start)
+        self._by_slice.add(rows.take(pa.array(order)), (at - at % self.width_ms)[order])
 
     def read(self, low: int, high: int) -> Iterator[pa.Table]:
         """Yield the messages of the slices that reach into `[low, high)`, slice by slice, also those that are gone."""
-        for start in sorted(self._starts):
-            if start < high and start + self.width_ms > low:
-                yield self._slice(start)
+        for start in self._by_slice.between(low - self.width_ms + 1, high):
+            yield self._slice(start)
 
     def of(self, open_: OpenSessions, sessions: Sessions) -> tuple[pa.Table, Ints]:
         """Return the messages of some sessions, in no order, and for each the place of its session among them."""
@@ -224,7 +219,8 @@ class SessionMessages:
 
     def tidy(self, open_: OpenSessions, floor: int) -> None:
         """Drop or rewrite the slices that are due at this floor."""
-        due = [start for start in sorted(self._starts) if self.looks.get(start, start + 2 * self.width_ms) <= floor]
+        starts = sorted(self._by_slice.numbers)
+        due = [start for start in starts if self.looks.get(start, start + 2 * self.width_ms) <= floor]
         if not due:
             return
         sessions = open_.sessions
@@ -234,23 +230,21 @@ class SessionMessages:
         for start, count in zip(due, before.tolist(), strict=True):
             self.looks[start] = 2 * floor - start
             if not (count and highest_ends[count - 1] > start and self._rewritten(open_, start)):
-                self._logs.drop(f"{MESSAGES}{start}")
-                self._starts.discard(start)
+                self._by_slice.drop(start)
                 del self.looks[start]
 
-    def merge(self, tables: Sequence[pa.Table]) -> pa.Table:
-        """Merge parts of a slice."""
+    def _merge(self, tables: Sequence[pa.Table]) -> pa.Table:
         return in_order(self._plan, self._channels, pa.concat_tables(tables))
 
     def _slice(self, start: int) -> pa.Table:
-        return pa.concat_tables([self._plan.schema.empty_table(), *self._logs.read(f"{MESSAGES}{start}")])
+        return pa.concat_tables([self._plan.schema.empty_table(), *self._by_slice.read(start)])
 
     def _rewritten(self, open_: OpenSessions, start: int) -> bool:
         """Rewrite a slice with the messages of open sessions alone; return whether there are any."""
         rows = self._slice(start)
         open_rows = rows.filter(pa.array(open_.sessions.owners(open_.numbers(rows), places(self._plan, rows)) >= 0))
         if open_rows.num_rows < rows.num_rows:
-            self._logs.replace(f"{MESSAGES}{start}", open_rows)
+            self._by_slice.replace(start, open_rows)
         return bool(open_rows.num_rows)
 
 

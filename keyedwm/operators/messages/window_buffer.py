@@ -24,7 +24,7 @@ computed from all messages, since a late message may stand anywhere in their ord
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -214,15 +214,6 @@ class WindowBuffer:
     def oldest(self) -> tuple[int, int]:
         """Return how many kept windows hold a message, and the first of their ends."""
         return self.oldest_held(self._horizon_and_floor()[1])
-
-    def merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
-        """Merge parts of a log of this line."""
-        if log.startswith(_PANES):
-            return self._panes.merge(tables)
-        for timing, pending in self._pending.items():
-            if log.startswith(f"{timing.value}-"):
-                return pending.merge(tables)
-        return self.store.merge(log, tables)
 
     def _horizon_and_floor(self) -> tuple[int, int]:
         """Return horizon and floor, the lowest number for what is not there yet."""

@@ -107,10 +107,6 @@ class WindowContent(ABC):
         """Called before state is written: rewrite logs of which most rows are not needed."""
 
     @abstractmethod
-    def merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
-        """Called when parts of a log are written as one: return that one."""
-
-    @abstractmethod
     def state(self) -> dict[str, Any]:
         """Called when state is written: return the state for a later instance beside the logs, ready for JSON."""
 

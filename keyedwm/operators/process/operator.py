@@ -22,7 +22,7 @@ from keyedwm.operators.keyed.key_watermark_log import KEYS_LOG, is_own
 from keyedwm.operators.keyed.key_watermarks import NEVER, KeyWatermarks
 from keyedwm.operators.keyed.per_key import PerKey
 from keyedwm.operators.process.plan import ProcessPlan
-from keyedwm.operators.process.processor import KEY_WATERMARK, RISEN, ProcessState, joined
+from keyedwm.operators.process.processor import KEY_WATERMARK, RISEN, ProcessState
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.key_dictionary import key_columns
 from keyedwm.operators.state.manifest import MANIFEST, manifest_of, read_manifest
@@ -103,7 +103,7 @@ class ProcessOperator:
 
     def drain(self) -> StateChanges:
         """Return the changes of the state since the last call."""
-        changes = self._logs.drain(self._merge)
+        changes = self._logs.drain()
         try:
             manifest = manifest_of(self._plan, {**self._manifest_state(), **self._logs.state()})
             _check_facts(self._state.facts)
@@ -124,9 +124,6 @@ class ProcessOperator:
         if len(self._plan.inputs) > 1:
             state["watermarks_ms"] = list(self._processor.watermarks_ms)
         return state
-
-    def _merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
-        return joined(log, tables).combine_chunks()
 
     def _whole(self, name: str, number: object, of: str = " of ms") -> int:
         try:
@@ -245,9 +242,6 @@ class PerKeyProcessOperator(ProcessOperator):
 
     def _manifest_state(self) -> dict[str, Any]:
         return {**super()._manifest_state(), KEYS_STATE: self._own.state()}
-
-    def _merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
-        return self._own.merge(tables) if self._own.owns(log) else super()._merge(log, tables)
 
     def _emit_key_watermarks(
         self, input_number: int, owners: Ints, before: Ints, after: Ints | None = None

@@ -63,6 +63,7 @@ class ProcessState:
             )
         if table.num_rows:
             self._check_schema(log, table.schema)
+            self._logs.declare(log, lambda tables: joined(log, tables).combine_chunks())
             self._logs.append(log, table)
 
     def replace(self, log: str, table: pa.Table) -> None:

@@ -24,6 +24,7 @@ from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
 from keyedwm.operators.results import HIDDEN_PREFIX
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.operators.state.store import TableLogs
+from keyedwm.operators.state.table import StateTable
 
 _Rows = TypeVar("_Rows", bound="KeyedRows")
 
@@ -120,10 +121,10 @@ class KeyedLog(Generic[_Rows]):
         self, of: type[_Rows], by: Sequence[pa.Field], logs: TableLogs, name: str, keys: KeyDictionary | None = None
     ) -> None:
         """name: of the log. keys: the numbers of another log to share."""
-        self._by, self._logs, self._name = [field.name for field in by], logs, name
-        self._tables = KeyedTables(of, by)
+        self._by, self._tables = [field.name for field in by], KeyedTables(of, by)
+        self._log = StateTable(logs, name, self._tables.merge)
         self.keys = KeyDictionary(by, logs.limits.few_keys) if keys is None else keys
-        rows = self._tables.rows(self.keys, logs.read(name))
+        rows = self._tables.rows(self.keys, self._log.read())
         self._know(rows.take_rows(rows.is_alive()))
 
     def _know(self, rows: _Rows) -> None:
@@ -153,13 +154,7 @@ class KeyedLog(Generic[_Rows]):
 
     def tidy(self) -> None:
         """Rewrite the log if most of its rows are old."""
-        if self._logs.is_mostly_old(self._name, len(self.rows)):
-            self._logs.drop(self._name)
-            self._write(self.rows)
-
-    def merge(self, tables: Sequence[pa.Table]) -> pa.Table:
-        """Merge parts of the log: of each identity the newest row."""
-        return self._tables.merge(tables)
+        self._log.compact(len(self.rows), lambda: self._tables.table(self.keys, self.rows))
 
     def used_keys(self) -> list[Ints]:
         """Return the numbers of the keys that have rows."""
@@ -171,8 +166,7 @@ class KeyedLog(Generic[_Rows]):
         self._know(type(self.rows)(renumbered[numbers], *others).newest())
 
     def _write(self, rows: _Rows) -> None:
-        if len(rows):
-            self._logs.append(self._name, self._tables.table(self.keys, rows))
+        self._log.add(self._tables.table(self.keys, rows))
 
 
 class PairLog:
@@ -182,27 +176,19 @@ class PairLog:
     """
 
     def __init__(self, by: Sequence[pa.Field], bound: str, name: str, logs: TableLogs) -> None:
-        self._tables, self._name, self._logs = KeyedTables(Pairs, by, (bound,)), name, logs
-
-    def owns(self, log: str) -> bool:
-        """Return whether this is the log."""
-        return log == self._name
+        self._tables = KeyedTables(Pairs, by, (bound,))
+        self._log = StateTable(logs, name, self._tables.merge)
 
     def append(self, keys: KeyDictionary, pairs: Pairs) -> None:
         """Add pairs."""
-        if len(pairs):
-            self._logs.append(self._name, self._tables.table(keys, pairs))
+        self._log.add(self._tables.table(keys, pairs))
 
     def pop_all(self, keys: KeyDictionary) -> Pairs:
         """Return all pairs, each once, and remove them."""
-        pairs = self._tables.rows(keys, self._logs.read(self._name))
+        pairs = self._tables.rows(keys, self._log.read())
         self.clear()
         return pairs
 
     def clear(self) -> None:
         """Remove all pairs."""
-        self._logs.drop(self._name)
-
-    def merge(self, tables: Sequence[pa.Table]) -> pa.Table:
-        """Merge parts of the log: of each identity the newest row."""
-        return self._tables.merge(tables)
+        self._log.drop()

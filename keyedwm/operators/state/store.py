@@ -5,8 +5,8 @@ Theory. A log is a sequence of Arrow tables under one name. Each table is one bl
     name     frame-7    frame-7+5   frame-7+6   frame-7+7      oldest part first
     bytes    130 KiB    40 KiB      3 KiB       2 KiB          larger parts stand before smaller ones
 
-The operator decides what rows mean together: its merge function adds the accumulators of a key, or keeps its newest
-row. Rows mean the same in many parts and in one, so compaction may happen at any time, or never.
+The operator declares what rows mean together (`table.py`): a reduce function adds the accumulators of a key, or keeps
+its newest row. Rows mean the same in many parts and in one, so compaction may happen at any time, or never.
 
 A batch ends with one call of `drain`, which does four things for each log with new rows:
 
@@ -43,7 +43,7 @@ from keyedwm.operators.state.blobs import damaged, read_stored, stored
 _PART_BYTES = 128 << 10
 PART = "+"
 
-Merge = Callable[[str, Sequence[pa.Table]], pa.Table]
+Reduce = Callable[[Sequence[pa.Table]], pa.Table]  # makes one table of several parts of a log, oldest first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,16 +94,6 @@ class StateLimits:
 
 
 LIMITS = StateLimits()
-
-
-class LogHolder(Protocol):
-    """The owner of some of an operator's logs."""
-
-    def owns(self, log: str) -> bool:
-        """Return whether a log is its own."""
-
-    def merge(self, tables: Sequence[pa.Table]) -> pa.Table:
-        """Make one table of several parts of a log."""
 
 
 class BlobStore(Protocol):
@@ -184,6 +174,8 @@ class TableLogs:
         self._decoded: dict[str, pa.Table] = {}
         self._appended: dict[str, list[pa.Table]] = {}
         self._removed: set[str] = set()
+        self._reduces: dict[str, Reduce] = {}  # by log
+        self._prefixes: dict[str, Reduce] = {}  # by how the names of several logs begin
         for name, size in store.sizes.items():
             if name == manifest:
                 continue
@@ -195,6 +187,10 @@ class TableLogs:
     def state(self) -> dict[str, Any]:
         """Return the state beside the blobs, ready for JSON."""
         return {"rows": self.rows, "tried": self._tried_bytes}
+
+    def declare(self, name: str, reduce: Reduce, *, is_prefix: bool = False) -> None:
+        """Let parts of a log become one by this function. name: of the log, or how the names of several logs begin."""
+        (self._prefixes if is_prefix else self._reduces)[name] = reduce
 
     def names(self, prefix: str) -> Iterator[str]:
         """Yield the logs whose names begin so."""
@@ -223,30 +219,26 @@ class TableLogs:
         for number in self._parts.pop(log, ()):
             self._remove(_name(log, number))
 
-    def is_mostly_old(self, log: str, count: int) -> bool:
-        """Return whether most rows of a log do not count any more; count: of those that do."""
-        return self.rows.get(log, 0) > (2 * count + self.limits.few_rows if count else 0)
-
     def replace(self, log: str, table: pa.Table) -> None:
         """Write other rows in the place of a log's."""
         self.drop(log)
         self.append(log, table)
 
-    def drain(self, merge: Merge) -> StateChanges:
-        """Return the changes since the last call. merge: makes one table of several parts of a log."""
+    def drain(self) -> StateChanges:
+        """Return the changes since the last call."""
         blobs: dict[str, bytes] = {}
         for log, appended in self._appended.items():
             tables = list(appended)
             parts = self._parts.setdefault(log, {})
             due = self._due(parts, sum(table.nbytes for table in tables))
             tables[:0] = [self._part(log, number) for number in due]
-            table = merge(log, tables) if len(tables) > 1 else tables[0]
+            table = self._reduce(log, tables) if len(tables) > 1 else tables[0]
             for number in due:
                 del parts[number]
                 self._remove(_name(log, number))
             self.rows[log] += table.num_rows - sum(one.num_rows for one in tables)
             self._write(log, table, blobs)
-            self._reduce(log, merge, blobs)
+            self._shrink(log, blobs)
         self._appended.clear()
         removed, self._removed = frozenset(self._removed - blobs.keys()), set()
         return StateChanges(blobs, removed)
@@ -260,13 +252,18 @@ class TableLogs:
             parts[number] = len(blobs[name])
             self._decoded[name] = piece
 
-    def _reduce(self, log: str, merge: Merge, blobs: dict[str, bytes]) -> None:
+    def _reduce(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
+        if log not in self._reduces:
+            self._reduces[log] = next(one for name, one in self._prefixes.items() if log.startswith(name))
+        return self._reduces[log](tables)
+
+    def _shrink(self, log: str, blobs: dict[str, bytes]) -> None:
         """Rewrite a log that has grown by half, if merging rows of the same keys halves it."""
         parts = self._parts[log]
         size = sum(parts.values())
         if len(parts) < 2 or size < max(self.limits.whole_bytes, 3 * self._tried_bytes.get(log, 0) // 2):
             return
-        table = merge(log, [self._part(log, number) for number in sorted(parts)])
+        table = self._reduce(log, [self._part(log, number) for number in sorted(parts)])
         if 2 * table.nbytes <= size:
             for number in list(parts):
                 name = _name(log, number)

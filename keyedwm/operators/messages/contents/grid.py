@@ -6,7 +6,7 @@ the plan says; windows of offsets always follow their messages.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,6 @@ from keyedwm.operators.messages import listing
 from keyedwm.operators.messages.grid import Grid
 from keyedwm.operators.messages.listing import Listing
 from keyedwm.operators.messages.message_counter import Messages
-from keyedwm.operators.messages.messages import MessageStore
 from keyedwm.operators.messages.plan import Reason, StorePlan
 from keyedwm.operators.messages.window_buffer import HIGHEST, LOWEST, WindowBuffer, horizons_before
 from keyedwm.operators.messages.window_content import ContentContext, StoreContent
@@ -88,10 +87,6 @@ class GridContent(StoreContent, windows=HoppingWindow):
     def message_count(self) -> int:
         """The number of messages that the slices hold."""
         return sum(timeline.store.totals[0] for timeline in self.timelines.values())
-
-    def merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
-        """Merge parts of a log of a timeline."""
-        return self.timelines[MessageStore.place_of(log)].merge(log, tables)
 
     def state(self) -> dict[str, Any]:
         """The state of each timeline by its number, and for a summary how many windows and messages there are."""

@@ -26,6 +26,7 @@ from keyedwm.operators.messages.results import KeyedMessages, panes
 from keyedwm.operators.messages.window_content import ContentContext, StoreContent
 from keyedwm.operators.panes import PaneTiming
 from keyedwm.operators.results import Output
+from keyedwm.operators.state.table import StateTable
 
 MESSAGES, OPEN = "messages-keys", "open-keys"
 
@@ -38,6 +39,7 @@ class KeyedRowsContent(StoreContent):
     def __init__(self, plan: StorePlan, context: ContentContext, state: Mapping[str, Any]) -> None:
         super().__init__(plan, context, state)
         self._open = OpenKeys(self._plan.key_fields, self._logs, OPEN)
+        self._messages = StateTable(self._logs, MESSAGES, self._merge_messages)
 
     @abstractmethod
     def needed_messages(self, counts: Ints) -> Ints:
@@ -89,18 +91,7 @@ class KeyedRowsContent(StoreContent):
         """Rewrite a log, or drop it, if most of its rows are not needed."""
         self._open.keys.compact([self._open])
         self._open.tidy()
-        if self._logs.is_mostly_old(MESSAGES, self.message_count()):
-            rows = self._buffered_messages(self._open.rows)
-            self._logs.drop(MESSAGES)
-            if rows.num_rows:
-                self._logs.append(MESSAGES, rows)
-
-    def merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
-        """Merge what is known of keys, or messages, of which those leave that are held no more."""
-        if log == OPEN:
-            return self._open.merge(tables)
-        rows = pa.concat_tables(tables)
-        return rows.filter(pa.array(self._live(rows)[0]))
+        self._messages.compact(self.message_count(), lambda: self._buffered_messages(self._open.rows))
 
     def state(self) -> dict[str, Any]:
         """For a summary: how many windows and messages there are."""
@@ -170,9 +161,14 @@ class KeyedRowsContent(StoreContent):
         none = self._plan.schema.empty_table()
         if not self.needed_messages(places.counts).any():
             return none
-        rows = pa.concat_tables([none, *self._logs.read(MESSAGES)])
+        rows = pa.concat_tables([none, *self._messages.read()])
         live, codes = self._live(rows)
         return rows.filter(pa.array(live & np.isin(codes, places.codes)))
+
+    def _merge_messages(self, tables: Sequence[pa.Table]) -> pa.Table:
+        """Return the messages of parts of the log that are held still."""
+        rows = pa.concat_tables(tables)
+        return rows.filter(pa.array(self._live(rows)[0]))
 
     def _live(self, rows: pa.Table) -> tuple[Flags, Ints]:
         """Return which messages are held still, and the codes of all."""

@@ -8,7 +8,7 @@ rejected, slice by slice, once retention excludes any opener for them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,6 @@ from keyedwm.operators.messages.message_counter import Messages
 from keyedwm.operators.messages.messages import MessageStore, in_order, places
 from keyedwm.operators.messages.on_demand import OnDemandWindow
 from keyedwm.operators.messages.opened_windows import (
-    OPENED,
     Opened,
     OpenedWindows,
     OrderedMessages,
@@ -100,10 +99,6 @@ class OnDemandContent(StoreContent, windows=OnDemandWindow):
         """Rewrite the log of windows if most of its rows are old."""
         self._opened.keys.compact([self._opened])
         self._opened.tidy()
-
-    def merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
-        """Merge windows, or the messages of a slice."""
-        return self._opened.merge(tables) if log == OPENED else self._messages.merge(log, tables)
 
     def state(self) -> dict[str, Any]:
         """The watermark and the border, and for a summary how many windows and messages there are."""

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints
-from keyedwm.operators.messages.contents.of_keys import MESSAGES, KeyedRowsContent
+from keyedwm.operators.messages.contents.of_keys import KeyedRowsContent
 from keyedwm.operators.messages.key_rows import KeyPlaces, channels_of
 from keyedwm.operators.messages.message_counter import Messages
 from keyedwm.operators.messages.messages import message_bytes
@@ -108,8 +108,7 @@ class KeyRowsContent(KeyedRowsContent, windows=KeyRowWindow):
         held_now = self._grid.needed_messages(counts).sum()
         self._counter.release(len(admitted) + held_before - held_now)
         self._know(before, counts, self._grown(before, counts, new_rows, offsets[live], group[live]))
-        if new_rows.num_rows:
-            self._logs.append(MESSAGES, new_rows)
+        self._messages.add(new_rows)
 
     def show_open(self, places: KeyPlaces, timing: PaneTiming, *, last: bool = False) -> Iterator[Output]:
         """Show the windows of these keys that hold a message and are not complete."""

@@ -8,7 +8,7 @@ when it is complete; its panes are counted on from the highest of the merged ses
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -105,14 +105,9 @@ class SessionContent(StoreContent, windows=SessionKind):
     def compact(self) -> None:
         """Rewrite a log of sessions if most of its rows are old."""
         tables = self._tables()
-        self._open.keys.compact(list(tables.values()))
-        for table in tables.values():
+        self._open.keys.compact(tables)
+        for table in tables:
             table.tidy()
-
-    def merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
-        """Merge sessions, or the messages of a slice."""
-        table = self._tables().get(log)
-        return self._messages.merge(tables) if table is None else table.merge(tables)
 
     def state(self) -> dict[str, Any]:
         """Return the state beside the sessions, and for a summary their number and the start of the first one."""
@@ -243,9 +238,9 @@ class SessionContent(StoreContent, windows=SessionKind):
         """Return the bytes of each message in Arrow."""
         return message_bytes(rows)
 
-    def _tables(self) -> dict[str, OpenSessions]:
-        """Return the logs of small rows, and what they hold."""
-        return {INDEX: self._open}
+    def _tables(self) -> list[OpenSessions]:
+        """Return the tables whose keys share their numbers."""
+        return [self._open]
 
     def _by_input(self, parts: SessionFragments) -> list[SessionFragments]:
         """Return the parts of each input."""

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints
 from keyedwm.operators.kernels import add_by_group
-from keyedwm.operators.messages.contents.of_keys import MESSAGES, KeyedRowsContent
+from keyedwm.operators.messages.contents.of_keys import KeyedRowsContent
 from keyedwm.operators.messages.key_rows import KeyPlaces, channels_of
 from keyedwm.operators.messages.message_counter import Messages
 from keyedwm.operators.messages.messages import message_bytes
@@ -83,7 +83,7 @@ class RowSessionContent(KeyedRowsContent, windows=SessionRowWindow):
         first = np.where(before.counts > 0, before.first, offsets[heads])
         last = offsets[np.append(heads[1:], len(codes)) - 1]
         self._know(before, counts, (first, last, before.sizes + add_by_group(message_bytes(rows), ids, len(heads))))
-        self._logs.append(MESSAGES, rows)
+        self._messages.add(rows)
 
     def _show(self, rows: pa.Table, timing: PaneTiming, *, last: bool = False) -> Iterator[Output]:
         """Show whole sessions, in order of channel and last offset."""

@@ -34,7 +34,6 @@ from keyedwm.operators.messages.join.pairs import (
 from keyedwm.operators.messages.join.plan import LEFT, RIGHT, Keep, WindowJoinPlan
 from keyedwm.operators.messages.join.side import AcceptedRows, BufferedInput, JoinInputState
 from keyedwm.operators.messages.message_counter import Messages
-from keyedwm.operators.messages.messages import MessageStore
 from keyedwm.operators.messages.window_buffer import HIGHEST, LOWEST
 from keyedwm.operators.messages.window_content import ContentContext, WindowContent
 from keyedwm.operators.panes import EveryBy, Late, Now, PanePolicy, PaneTiming, WindowFilter
@@ -115,11 +114,6 @@ class JoinedGrids(WindowContent):
     def message_count(self) -> int:
         """The number of messages that the sides hold."""
         return sum(side.totals[0] for side in self.sides)
-
-    def merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
-        """Merge parts of a log of a side."""
-        channel, number = divmod(MessageStore.place_of(log), 2)
-        return self.sides[number].axes[channel].merge(log, tables)
 
     def state(self) -> dict[str, Any]:
         """The state of each axis by its place, and when messages that wait are due."""

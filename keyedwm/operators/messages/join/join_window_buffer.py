@@ -25,6 +25,7 @@ from keyedwm.operators.messages.window_buffer import HIGHEST, LOWEST
 from keyedwm.operators.messages.windows import CompletedBy
 from keyedwm.operators.panes import PaneTiming
 from keyedwm.operators.state.store import TableLogs
+from keyedwm.operators.state.table import StateTable
 
 _WAITING = pa.schema([("slice", pa.int64()), ("channel", pa.int64()), ("offset", pa.int64())])
 
@@ -43,7 +44,10 @@ class JoinWindowBuffer:
         first: int,
         state: Mapping[str, Any],
     ) -> None:
-        self._plan, self._channels, self._logs, self._place = plan, channels, logs, place
+        self._plan, self._channels, self._place = plan, channels, place
+        self._unshown = {
+            timing: StateTable(logs, f"{timing.value}-{place}") for timing in (PaneTiming.EARLY, PaneTiming.LATE)
+        }
         side = place % 2
         self.first, self._is_unbounded = first, plan.sides[side].unbounded
         self.grid: Grid = plan.grid_of_side(side, first)
@@ -113,11 +117,11 @@ class JoinWindowBuffer:
             if flags.any():
                 columns = (slices[flags], numbers[flags], self._channels.offsets(rows)[flags])
                 table = pa.Table.from_arrays([pa.array(column) for column in columns], schema=_WAITING)
-                self._logs.append(self._log(timing), table)
+                self._unshown[timing].add(table)
 
     def waits(self, timing: PaneTiming) -> bool:
         """Whether any message waits to be shown."""
-        return self._logs.rows.get(self._log(timing), 0) > 0
+        return self._unshown[timing].rows > 0
 
     def waiting_for(self, timing: PaneTiming) -> Ints:
         """Return for each waiting message the end of its first window."""
@@ -132,10 +136,10 @@ class JoinWindowBuffer:
     def clear_waiting(self, timing: PaneTiming, is_shown: Flags) -> None:
         """These messages do not wait any more."""
         if is_shown.all():
-            self._logs.drop(self._log(timing))
+            self._unshown[timing].drop()
         elif is_shown.any():
             columns = [pa.array(column[~is_shown]) for column in self._waiting([timing])]
-            self._logs.replace(self._log(timing), pa.Table.from_arrays(columns, schema=_WAITING))
+            self._unshown[timing].replace(pa.Table.from_arrays(columns, schema=_WAITING))
 
     def visible(self, at: Ints | None) -> pa.Table:
         """Return the messages that do not wait, of all slices or of those that can share a window with these places.
@@ -167,17 +171,8 @@ class JoinWindowBuffer:
         self.floor = max(self.floor, end)
         return self.forget(end - self.grid.size + self.grid.step)
 
-    def merge(self, log: str, tables: Sequence[pa.Table]) -> pa.Table:
-        """Merge parts of a log of this axis."""
-        if log in {self._log(timing) for timing in (PaneTiming.EARLY, PaneTiming.LATE)}:
-            return pa.concat_tables(tables)
-        return self.store.merge(log, tables)
-
-    def _log(self, timing: PaneTiming) -> str:
-        return f"{timing.value}-{self._place}"
-
     def _waiting(self, timings: Sequence[PaneTiming]) -> list[Ints]:
-        tables = [table for timing in timings for table in self._logs.read(self._log(timing))]
+        tables = [table for timing in timings for table in self._unshown[timing].read()]
         table = pa.concat_tables([_WAITING.empty_table(), *tables])
         return [ints(contiguous(column)) for column in table.columns]
 

@@ -228,8 +228,8 @@ class JoinedSessions(SessionContent):
         """See StoreContent; with the watermark of each side."""
         return {**super().state(), "watermarks_ms": self.watermarks_ms}
 
-    def _tables(self) -> dict[str, OpenSessions]:
-        return {**super()._tables(), SPANS: self._spans}
+    def _tables(self) -> list[OpenSessions]:
+        return [*super()._tables(), self._spans]
 
     def _bytes(self, rows: pa.Table) -> Ints:
         """Return the bytes of each message in Arrow as it came, without the columns held beside it."""
