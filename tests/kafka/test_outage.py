@@ -15,7 +15,7 @@ from keyedwm.testing.local import LocalBroker, local_broker
 
 pytestmark = pytest.mark.starts
 
-RECORDS = 20_000
+RECORDS = 5_000
 
 
 @pytest.fixture
@@ -28,8 +28,8 @@ def doomed() -> Iterator[LocalBroker]:
 def test_a_killed_broker_costs_no_record_and_doubles_none(doomed: LocalBroker, topic: str) -> None:
     options = {
         "bootstrap.servers": doomed.bootstrap,
-        "max.partition.fetch.bytes": "100000",
-        "fetch.max.bytes": "200000",
+        "max.partition.fetch.bytes": "25000",
+        "fetch.max.bytes": "50000",
     }
     cluster = Cluster.connect(ClientConfig.from_options(options))
     admin.create_topic(cluster, topic, 2)
@@ -40,7 +40,7 @@ def test_a_killed_broker_costs_no_record_and_doubles_none(doomed: LocalBroker, t
     found: list[list[bytes]] = [[], []]
     for part in reading:
         found[part.index] += part.records.value.to_pylist()  # type: ignore[union-attr]
-        if len(found[0]) > 2_000:
+        if len(found[0]) > 500:
             break
     doomed.kill()
     cluster.config = ClientConfig.from_options({**options, "default.api.timeout.ms": "300"})

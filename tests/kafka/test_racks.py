@@ -20,7 +20,7 @@ from tests.support.several import local_cluster
 
 pytestmark = pytest.mark.starts
 
-TOPIC, RECORDS = "racks", 20_000
+TOPIC, RECORDS = "racks", 8_000
 # A broker that a busy machine keeps waiting is not taken for dead: its leaders and its place in sync would be lost.
 BY_RACK = {
     "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
