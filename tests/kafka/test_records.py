@@ -27,6 +27,7 @@ from tests.kafka.reference import (
     with_attributes,
     write,
 )
+from tests.seeds import times
 
 maybe_bytes = st.none() | st.binary(max_size=300)
 some_headers = st.lists(st.tuples(st.text(max_size=20), maybe_bytes), max_size=4).map(tuple)
@@ -55,14 +56,14 @@ def encoded(records: list[Record], **how: object) -> list[bytes]:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=times(20))
 @given(records=some_records())
 def test_what_kafka_python_writes_we_read(codec: Codec, records: list[Record]) -> None:
     assert read_by_us(write(records, codec)) == records
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=times(20))
 @given(records=some_records())
 def test_what_we_write_kafka_python_reads(codec: Codec, records: list[Record]) -> None:
     records = [record._replace(offset=i) for i, record in enumerate(records)]
@@ -70,14 +71,14 @@ def test_what_we_write_kafka_python_reads(codec: Codec, records: list[Record]) -
     assert read_by_reference(batch) == read_plainly(batch) == read_by_us(batch) == records
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=times(20))
 @given(records=some_records(), start=st.integers(0, 4000), length=st.integers(0, 4000))
 def test_only_offsets_inside_the_span_come(records: list[Record], start: int, length: int) -> None:
     inside = [record for record in records if start <= record.offset < start + length]
     assert read_by_us(write(records), (start, start + length)) == inside
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=times(20))
 @given(records=some_records(), cut=st.floats(0, 1))
 def test_a_batch_cut_off_at_any_byte_waits_for_the_next_fetch(records: list[Record], cut: float) -> None:
     first, second = write(records), write([r._replace(offset=r.offset + 10_000) for r in records], Codec.LZ4)
@@ -174,7 +175,7 @@ def test_a_header_name_that_is_no_utf8_is_replaced_as_java_does() -> None:
     assert read_by_us(signed(batch.replace(b"name", b"n\xffme")))[0].headers == (("n\ufffdme", b"v"),)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=times(25))
 @given(st.data())
 def test_rows_chosen_by_position_are_encoded_as_if_they_stood_so(data):
     headers = st.none() | st.lists(st.tuples(st.text(max_size=3), maybe_bytes), max_size=3)

@@ -98,7 +98,7 @@ def _imported(home: Path) -> Path:
 
 
 def _python(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(home)}
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(home), "KEYEDWM_SEEDS": "4"}
     command = [sys.executable, *arguments]
     return subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, check=False)
 

@@ -149,7 +149,7 @@ KINDS = {
 }
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=KINDS, scope="module")
 def kind(request, seed) -> Kind:
     return KINDS[request.param](f"{seed} {request.param}")
 

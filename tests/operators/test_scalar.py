@@ -11,6 +11,7 @@ from conformance.engine import BothSessions, BothSliding, DisagreementError
 from conformance.models.sessions import SessionConfig
 from conformance.models.sliding import SlidingConfig
 from keyedwm.core.window_rules import LateRule, Touching
+from tests.seeds import times
 
 steps = st.lists(
     st.one_of(
@@ -29,7 +30,7 @@ def play(operator, moves) -> None:
     operator.complete()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=times(50), deadline=None)
 @given(steps, names, rules, st.integers(1, 4), st.integers(1, 5), st.integers(0, 3), st.integers(0, 9))
 def test_sliding_windows_answer_every_step_as_the_scalar_reference(moves, name, rule, slide, overlap, offset, lateness):
     lateness_ms = lateness if rule is LateRule.WINDOW else 0
@@ -37,7 +38,7 @@ def test_sliding_windows_answer_every_step_as_the_scalar_reference(moves, name, 
     play(BothSliding(config, name, AGGREGATES[name]), moves)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=times(50), deadline=None)
 @given(
     steps,
     names,

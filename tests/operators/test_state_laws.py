@@ -16,6 +16,7 @@ from keyedwm.operators.frames.plan import SessionWindow
 from keyedwm.operators.panes import Early, EveryBy
 from keyedwm.operators.state.store import StateLimits
 from tests.operators.streams import WINDOWS, Event, plan_of, rows_of, table
+from tests.seeds import times
 
 EARLY = (
     None, None, Early(rows=2), Early(every_ms=20), Early(rows=3, every_ms=30), Early(every_ms=9, by=EveryBy.EVENT),
@@ -62,7 +63,7 @@ def with_parts(fan_out, is_whole):
     )  # fmt: skip
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=times(8), deadline=None)
 @given(plans(), batches)
 def test_neither_cut_nor_compaction_nor_restart_nor_a_lost_batch_can_be_seen(plan, steps):
     wanted_of, made_of, blobs = DrivenOperator(plan), DrivenOperator(plan), {}
