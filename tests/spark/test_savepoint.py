@@ -9,7 +9,7 @@ import pytest
 
 from keyedwm.cli.main import main
 from keyedwm.core.errors import InputError, OptionError
-from keyedwm.spark import Processor, aggregate, count, join, process, savepoint, sum, tumbling  # noqa: A004
+from keyedwm.spark import Processor, Store, aggregate, count, join, process, savepoint, sum, tumbling  # noqa: A004
 from tests.tools import Record, produce
 
 pytestmark = [pytest.mark.usefixtures("bucket_conf"), pytest.mark.starts]
@@ -101,6 +101,20 @@ def test_a_moved_query_gives_what_it_would_have_given(spark, kafka, topic_of, qu
     later = query(topic, "new", buckets=3, name="other")  # the savepoint is not needed any more
     assert results(later, "n", "total") == results(query(topic, "old", buckets=2, name="tens"), "n", "total")
     check_refusals(spark, topic, query, tmp_path)
+
+
+def test_a_moved_store_shows_the_windows_of_one_that_stayed(spark, kafka, topic_of, query, tmp_path):
+    topic, target = topic_of(2), str(tmp_path / "target")
+    produce(kafka.bootstrap, topic, records(0))
+    store = {"store": Store(retention="1 day"), "buckets": 2, "name": "tens"}
+    before = query(topic, "old", **store)
+    savepoint(spark, str(tmp_path / "old"), target)
+    produce(kafka.bootstrap, topic, records(1))
+    stayed, moved = query(topic, "old", **store), query(topic, "new", savepoint=target, **store)
+    assert results(moved, "n", "total") == results(stayed, "n", "total") != Counter()
+    assert not results(before, "n") & results(moved, "n")
+    with pytest.raises(OptionError, match="goes to as many buckets only: give buckets=2"):
+        query(topic, "other", savepoint=target, **store | {"buckets": 3})
 
 
 def test_a_moved_processor_holds_what_it_held(spark, kafka, topic_of, tmp_path):

@@ -350,7 +350,6 @@ CALLS = {
     "leave early and late panes out, and accumulating": lambda df: call(
         df, window=tumbling_key_rows(2), store=Store(max_messages=9), accumulating=False
     ),
-    "continue_from has no effect on a store": lambda df: call(df, continue_from="/there"),
     "store='1 day': keyedwm.spark.Store": lambda df: call(df, store="1 day"),
     "result='doubel' (": lambda _: window_function(len, "doubel"),
     "result='long, b int' (several values)": lambda _: window_function(len, "long, b int"),

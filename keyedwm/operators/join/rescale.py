@@ -33,7 +33,6 @@ _SIDES = {"left": LEFT, "right": RIGHT, "waiting": LEFT, CHANGES: RIGHT}
 class JoinRescale(Rescale):
     """How the buckets of a join go to new ones."""
 
-    format: ClassVar[ManifestFormat] = FORMAT
     beside: ClassVar[str | None] = MATCHED
     plan: JoinPlan
 
@@ -46,6 +45,11 @@ class JoinRescale(Rescale):
             )
         if any(state["received"] != self.states[0]["received"] for state in self.states):
             raise FormatError(f"{self.who}: its buckets stand at different watermarks")
+
+    @property
+    def format(self) -> ManifestFormat:
+        """The format of the manifests."""
+        return FORMAT
 
     @cached_property
     def numbers(self) -> Mapping[tuple[int, str], int]:

@@ -24,6 +24,7 @@ from keyedwm.operators.panes import AdditiveSetting
 from keyedwm.operators.plan_checks import FARTHEST_MS
 from keyedwm.operators.results import Output, no_times
 from keyedwm.operators.state.description import digest_of
+from keyedwm.operators.state.manifest import ManifestFormat
 from keyedwm.operators.state.store import StateChanges
 
 
@@ -36,6 +37,11 @@ class BucketPlan(ABC):
 
     def __post_init__(self) -> None:
         _ = self.rejected_rows
+
+    @property
+    @abstractmethod
+    def manifest_format(self) -> ManifestFormat:
+        """The format of the operator's manifest."""
 
     @property
     def clock_ms(self) -> tuple[int, ...]:

@@ -16,9 +16,10 @@ from keyedwm.operators.messages.bucket_operator import BucketOperator, BucketPla
 from keyedwm.operators.messages.driver import message_operator
 from keyedwm.operators.messages.exchange_messages import ExchangeMessages
 from keyedwm.operators.messages.plan import StorePlan
-from keyedwm.operators.messages.store_description import describe
+from keyedwm.operators.messages.store_description import FORMAT, describe
 from keyedwm.operators.panes import AdditiveSetting
 from keyedwm.operators.results import Output, no_times
+from keyedwm.operators.state.manifest import ManifestFormat
 from keyedwm.operators.state.store import BlobStore
 
 
@@ -28,6 +29,11 @@ class BucketStore(BucketPlan):
 
     plan: StorePlan
     read_from: tuple[str, ...] = ()
+
+    @property
+    def manifest_format(self) -> ManifestFormat:
+        """The format of the operator's manifest."""
+        return FORMAT
 
     @property
     def messages(self) -> ExchangeMessages:

@@ -74,8 +74,7 @@ class ProcessRescale(Rescale):
     def manifest_with(self, before: bytes | None, entries: Sequence[tuple[str, Any]], number: int) -> bytes:
         """Return the operator's manifest of a new bucket with these parts of logs added; see `Rescale`."""
         if self.stays:
-            state = {name: value for name, value in self.states[number].items() if name not in {"version", "plan"}}
-            return manifest_of(self.plan, state)
+            return self.format.copy(self.states[number])
         rows = rows_by_log({} if before is None else json.loads(before), entries)
         due = [state["due_ms"] for state in self.states if state.get("due_ms") is not None]
         state = {

@@ -46,6 +46,12 @@ class ManifestFormat:
         content = json.dumps({"version": self.version, "plan": digest, **state}, sort_keys=True).encode()[1:]
         return b'{"checksum": %d, %b' % (zlib.crc32(content), content)
 
+    def copy(self, manifest: Mapping[str, Any]) -> bytes:
+        """Return the manifest of this content, as the current version writes it."""
+        return self.write(
+            manifest["plan"], {name: part for name, part in manifest.items() if name not in {"version", "plan"}}
+        )
+
     def read(self, digest: str, store: BlobStore, earlier: Sequence[str] = ()) -> dict[str, Any]:
         """Return the content of a store's manifest, none of an empty store; raise FormatError if it is another plan's.
 

@@ -10,10 +10,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import pyarrow as pa
 
+from keyedwm.core.errors import OptionError
 from keyedwm.operators.state.blobs import stored
 from keyedwm.operators.state.manifest import FORMAT, ManifestFormat
 from keyedwm.operators.state.store import PART, part_numbers
@@ -33,11 +34,10 @@ class Rescale(ABC):
     """How the state of old buckets goes to new ones. Raises OptionError and FormatError for what cannot move.
 
     who: the operator in messages. digest: of the old plan. states: the operator's manifest in each old bucket.
-    blobs: the names of the blobs in each. format: of the manifests. beside: the suffix of blobs that are cut together
+    blobs: the names of the blobs in each. beside: the suffix of blobs that are cut together
     with the blob whose name stands before it, None for none.
     """
 
-    format: ClassVar[ManifestFormat] = FORMAT
     beside: ClassVar[str | None] = None
     who: str
     digest: str
@@ -46,6 +46,11 @@ class Rescale(ABC):
 
     def __post_init__(self) -> None:
         self.format.check_versions(f"{self.who}: its state", self.states)
+
+    @property
+    def format(self) -> ManifestFormat:
+        """The format of the manifests."""
+        return FORMAT
 
     @cached_property
     def numbers(self) -> Mapping[tuple[int, str], int]:
@@ -65,6 +70,51 @@ class Rescale(ABC):
 
         before: as it was, None for the first pieces.
         """
+
+
+class UnchangedState(Protocol):
+    """A plan whose state goes to as many buckets as it has, unchanged."""
+
+    @property
+    def manifest_format(self) -> ManifestFormat:
+        """The format of the operator's manifest."""
+
+    def digest(self) -> str:
+        """Return a short text that differs when the state of one plan cannot be used by the other."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SameBuckets(Rescale):
+    """How buckets go to as many new ones: a key stays in its bucket, so blobs and manifests are copied unread."""
+
+    plan: UnchangedState
+    count: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.digest != self.plan.digest():
+            raise OptionError(
+                f"{self.who}: the state belongs to another {self.format.state}: {self.format.unchanged} must stay as "
+                "they were; go back to that one, or start from a new checkpoint"
+            )
+        if self.count != len(self.states):
+            raise OptionError(
+                f"{self.who}: its state of {len(self.states)} buckets goes to as many buckets only: give "
+                f"buckets={len(self.states)}"
+            )
+
+    @property
+    def format(self) -> ManifestFormat:
+        """The format of the manifests."""
+        return self.plan.manifest_format
+
+    def cuts(self, bucket: int, name: str, blob: bytes, beside: bytes | None, count: int) -> Iterator[BlobPiece]:  # noqa: ARG002  none
+        """Yield the old blob; see `Rescale`."""
+        yield BlobPiece(bucket, name, blob, None)
+
+    def manifest_with(self, before: bytes | None, entries: Sequence[tuple[str, Any]], number: int) -> bytes:  # noqa: ARG002  as it was
+        """Return the old manifest; see `Rescale`."""
+        return self.format.copy(self.states[number])
 
 
 def cut_table(number: int, name: str, table: pa.Table, **entry: int | None) -> BlobPiece:

@@ -95,7 +95,7 @@ def aggregate(
         "most_rows": max_rows_per_batch,
     }
     settings |= window_key_watermark(key_watermark, window, store)
-    check_store(store, settings, continue_from)
+    check_store(store, settings)
     ids = bucket_ids(_bucket_count(_session_of(df), _spread_by(window, keys), buckets))
     settings["most_rows"] = None if max_rows_per_batch is None else -(-max_rows_per_batch // len(ids))
     shipped, plan, key = _shipped(df, by if isinstance(by, Mapping) else keys, settings, axis, ids, store=store)

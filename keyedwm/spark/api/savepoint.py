@@ -49,11 +49,6 @@ def savepoint(spark: SparkSession, checkpoint: str, target: str) -> Savepoint:
     _check_free(write)
     pairs = list(read_operators(spark, read))
     operators = {operator.name: operator for operator, _ in pairs}
-    for operator in operators.values():
-        if (operator.description or {}).get("kind") in ("store", "window_join"):
-            raise OptionError(
-                f"{operator.kind} {operator.name} of {checkpoint} has a store, whose state cannot move yet"
-            )
     if len(operators) < len(pairs):
         raise OptionError(
             f"the checkpoint {checkpoint} has two operators of one name ({', '.join(sorted(operators))}), whose state "

@@ -111,7 +111,7 @@ def _check_needs_none(window: object, aggs: Mapping[str, Any]) -> None:
         raise OptionError(f"aggregate: {window.why_kept}")
 
 
-def check_store(store: object, settings: Mapping[str, Any], continue_from: str | None) -> None:
+def check_store(store: object, settings: Mapping[str, Any]) -> None:
     """Raise OptionError for settings that a store cannot serve, or that need a store; settings: as for a plan."""
     window, aggs = settings["window"], dict(settings["aggregates"])
     if store is None:
@@ -126,7 +126,7 @@ def check_store(store: object, settings: Mapping[str, Any], continue_from: str |
             "them out"
         )
     for name, (instead, is_default) in _INSTEAD.items():
-        if not is_default({**settings, "continue_from": continue_from}):
+        if not is_default(settings):
             raise OptionError(f"aggregate: {name} has no effect on a store: {instead}")
     for name, spec in aggs.items():
         if not isinstance(spec, _OVER_MESSAGES):
@@ -143,10 +143,6 @@ _INSTEAD: dict[str, tuple[str, Callable[[Mapping[str, Any]], bool]]] = {
         lambda settings: settings["late_rule"] is LateRule.WINDOW,
     ),
     "max_rows_per_batch": ("leave it out", lambda settings: settings["most_rows"] is None),
-    "continue_from": (
-        "its state cannot move yet, start from a new checkpoint",
-        lambda settings: settings["continue_from"] is None,
-    ),
 }
 
 

@@ -56,6 +56,7 @@ def window_join(
     names: tuple[str, str] = ("left", "right"),
     buckets: int | None = None,
     name: str | None = None,
+    continue_from: str | None = None,
 ) -> DataFrame:
     """Join the messages of two streams that lie in one window and have equal keys; each pair comes once.
 
@@ -71,12 +72,14 @@ def window_join(
     messages that no window takes (`drop`, `emit`, `fail`). axis: the time axis, when several are configured, or one for
     each side. names: of the sides, for columns of equal names. buckets: how many groups of keys, by default
     spark.sql.shuffle.partitions; fixed in a checkpoint. name: of the result's channels (`NAME#BUCKET`) and metrics.
+    continue_from: a savepoint; the join continues from the state of the join of that name, or of the only one, with as
+    many buckets.
 
     Returns the columns of both sides (those joined on once), `window`, `timing`, with `late="emit"` also `rejected`.
     `event_time` (the window's last millisecond), `watermark` and `control` follow, so that results can be sunk or
     aggregated. Raises OptionError and InputError for what is wrong with the call, in one sentence.
     """
-    check_names(names, name, None, _ASKED_BY)
+    check_names(names, name, continue_from, _ASKED_BY)
     _check_unbounded(unbounded, names)
     join_kind, keep_kind, policy = _how(how), choice("keep", keep, Keep), choice("late", late, LatePolicy)
     _check_window_and_store(window, store)
@@ -98,7 +101,7 @@ def window_join(
     spec = BucketWindowJoin(plan=plan, late=policy, read_from=_read_from(streams, names))
     followed = tuple((axis_key(frames[at], axes[at], _who(names[at])),) for at in (LEFT, RIGHT))
     layout = BucketLayout(name or f"window-join-{spec.digest()[:6]}", tuple(ids), followed, _ASKED_BY, _called(names))
-    return build_results(_shipped(streams, spec, axes, layout.ids), spec, layout, None, streams)
+    return build_results(_shipped(streams, spec, axes, layout.ids), spec, layout, continue_from, streams)
 
 
 def _read_from(streams: Sequence[DataFrame | Source], names: tuple[str, str]) -> tuple[str, ...]:

@@ -93,7 +93,7 @@ def build_results(
     if len(inputs) > 1:
         refuse_records_twice(inputs, layout.kind)
     begin = state = None
-    if savepoint is not None and not isinstance(plan, BucketStore | BucketWindowJoin):  # no store moves
+    if savepoint is not None:
         begin = rescaled(savepoint, plan, layout)
         state = initial_state(shipped.sparkSession, savepoint, begin, layout)
     mode = "ProcessingTime" if plan.by_clock else "None"

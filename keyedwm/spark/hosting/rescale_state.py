@@ -18,10 +18,12 @@ from keyedwm.operators.frames.plan import WindowPlan
 from keyedwm.operators.frames.rescale import FrameRescale
 from keyedwm.operators.join.plan import JoinPlan
 from keyedwm.operators.join.rescale import JoinRescale
+from keyedwm.operators.messages.bucket_store import BucketStore
+from keyedwm.operators.messages.join.bucket_join import BucketWindowJoin
 from keyedwm.operators.process.plan import ProcessPlan
 from keyedwm.operators.process.rescale import ProcessRescale
 from keyedwm.operators.state.manifest import MANIFEST
-from keyedwm.operators.state.rescale_pieces import Rescale
+from keyedwm.operators.state.rescale_pieces import Rescale, SameBuckets
 from keyedwm.savepoint_files import STATE, Files, OperatorState, check_blobs
 from keyedwm.spark.hosting.bucket_batch import BucketLayout, BucketManifest
 from keyedwm.spark.hosting.continue_from import follows_of, operator_of
@@ -39,7 +41,7 @@ _PIECE = pa.schema(
         pa.field("entry", pa.string()),
     ]
 )
-RescalablePlan = WindowPlan | ProcessPlan | JoinPlan
+RescalablePlan = WindowPlan | ProcessPlan | JoinPlan | BucketStore | BucketWindowJoin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +100,8 @@ def _rescale(who: str, plan: RescalablePlan, operator: OperatorState, count: int
     """How the state goes to so many buckets. Raises OptionError and FormatError for what cannot move."""
     blobs = tuple(tuple(name for name in manifest["blobs"] if name != MANIFEST) for manifest in operator.manifests)
     old: dict[str, Any] = {"who": who, "digest": operator.digest, "states": tuple(operator.states), "blobs": blobs}
+    if isinstance(plan, BucketStore | BucketWindowJoin):
+        return SameBuckets(plan=plan, count=count, **old)
     if isinstance(plan, JoinPlan):
         return JoinRescale(plan=plan, **old)
     if isinstance(plan, ProcessPlan):

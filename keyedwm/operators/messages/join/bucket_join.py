@@ -14,11 +14,12 @@ from keyedwm.core.rows import REASON
 from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.messages.bucket_operator import BucketOperator, BucketPlan
 from keyedwm.operators.messages.exchange_messages import ExchangeMessages
-from keyedwm.operators.messages.join.join_description import describe
+from keyedwm.operators.messages.join.join_description import FORMAT, describe
 from keyedwm.operators.messages.join.plan import LEFT, Emit, Keep, WindowJoinPlan
 from keyedwm.operators.messages.join.window_join import join_operator
 from keyedwm.operators.panes import AdditiveSetting
 from keyedwm.operators.results import Output
+from keyedwm.operators.state.manifest import ManifestFormat
 from keyedwm.operators.state.store import BlobStore
 
 SIDE = "side"
@@ -39,6 +40,11 @@ class BucketWindowJoin(BucketPlan):
                 "name; rename it"
             )
         super().__post_init__()
+
+    @property
+    def manifest_format(self) -> ManifestFormat:
+        """The format of the operator's manifest."""
+        return FORMAT
 
     @property
     def inputs(self) -> list[ExchangeMessages]:
