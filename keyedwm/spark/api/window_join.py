@@ -72,8 +72,7 @@ def window_join(
     messages that no window takes (`drop`, `emit`, `fail`). axis: the time axis, when several are configured, or one for
     each side. names: of the sides, for columns of equal names. buckets: how many groups of keys, by default
     spark.sql.shuffle.partitions; fixed in a checkpoint. name: of the result's channels (`NAME#BUCKET`) and metrics.
-    continue_from: a savepoint; the join continues from the state of the join of that name, or of the only one, with as
-    many buckets.
+    continue_from: a savepoint, as for `join`; with as many buckets.
 
     Returns the columns of both sides (those joined on once), `window`, `timing`, with `late="emit"` also `rejected`.
     `event_time` (the window's last millisecond), `watermark` and `control` follow, so that results can be sunk or
@@ -87,10 +86,8 @@ def window_join(
     streams = [stream_of(one, called, _ASKED_BY) for one, called in zip((left, right), names, strict=True)]
     frames = [one.load() if isinstance(one, Source) else one for one in streams]
     check_provider(frames[LEFT].sparkSession, _ASKED_BY)
-    sides = [
-        _side(frames[at], names[at], keys[at], axes[at], window, is_unbounded=names[at] == unbounded)
-        for at in (LEFT, RIGHT)
-    ]
+    each = zip(frames, names, keys, axes, strict=True)
+    sides = [_side(*one, window, is_unbounded=one[1] == unbounded) for one in each]
     ids = bucket_ids(_bucket_count(frames[LEFT], window, unbounded, buckets))
     plan = WindowJoinPlan(
         left=sides[LEFT], right=sides[RIGHT], window=window, retention=store.limits(len(ids)), how=join_kind,
