@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from keyedwm.config import user_functions
 from keyedwm.config.secrets import value_of
 from keyedwm.config.tls import Tls
-from keyedwm.config.tokens import is_token
+from keyedwm.config.user_functions import is_token
 from keyedwm.config.validation import duration_ms, is_host_name, wrong
 from keyedwm.core.errors import OptionError
 from keyedwm.core.text import nearest

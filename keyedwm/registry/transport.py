@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from keyedwm.config import user_functions
-from keyedwm.config.tokens import NoTokenError, ask_for_token
+from keyedwm.config.user_functions import NoTokenError, ask_for_token
 from keyedwm.core.errors import UnavailableError
 from keyedwm.registry.answers import AbsentError, FaultError, RegistryAccessError, value_of_answer
 from keyedwm.registry.http import Answer, DistrustedError, NoReplyError, Question, exchange

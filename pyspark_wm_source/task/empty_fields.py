@@ -13,18 +13,19 @@ from enum import Enum
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.arrow.json_members import json_advice
 from keyedwm.arrow.json_scan import Path, find
 from keyedwm.arrow.places import FieldReader
 from keyedwm.arrow.rows import Events
 from keyedwm.arrow.text_values import strings
-from keyedwm.core.places import Field
+from keyedwm.core.parsing import parse_json
+from keyedwm.core.places import Field, path_advice
 from keyedwm.core.rows import KEY
 from pyspark_wm_source.task.items import EventRun, Item
 
 _log = logging.getLogger("keyedwm.source")
 # A path may well be absent from fewer records; more are not looked at.
 _ENOUGH, _MOST = 10, 1_000
+_ADVISED_TEXTS = 10
 _warned: set[tuple[str, str, str]] = set()
 
 
@@ -80,3 +81,23 @@ def _missing(texts: pa.Array, field: Field) -> str | None:
     if field.kind is None or read.null_count < len(read) or strings(*spans).null_count == len(read):
         return None
     return f"{count} of them have it, and none of these values reads as {field.kind.value}: check the type"
+
+
+def json_advice(head: str, texts: pa.Array, steps: Sequence[str | int]) -> str:
+    """Say which path was meant, or what is there. head: `json` or `key`; steps: of the path that no text has."""
+    for depth in range(len(steps) - 1, -1, -1):
+        data, start, end = find(texts, Path(steps[:depth]))
+        (rows,) = np.nonzero(start >= 0)
+        values = [_value(bytes(data[start[row] : end[row]])) for row in rows[:_ADVISED_TEXTS]]
+        if (values and depth) or any(isinstance(value, (dict, list)) for value in values):
+            names = {name for value in values if isinstance(value, dict) for name in value}
+            sizes = [len(value) for value in values if isinstance(value, list)]
+            return path_advice(head, steps, depth, sorted(names), max(sizes, default=None))
+    return "check that the records are JSON"
+
+
+def _value(text: bytes) -> object:
+    try:
+        return parse_json(text)
+    except ValueError:
+        return None

@@ -15,12 +15,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from keyedwm.arrow.instants import iso_text
-from keyedwm.arrow.json_members import json_advice
 from keyedwm.arrow.json_scan import Path, find
 from keyedwm.arrow.places import EventTimeReader, EventTimes
 from keyedwm.core.places import EventTime, Place, Unit, column_of
 from keyedwm.core.text import short_repr
 from keyedwm.kafka.records.read import Records
+from pyspark_wm_source.task.empty_fields import json_advice
 
 _log = logging.getLogger("keyedwm.source")
 _warned: set[tuple[str, EventTime]] = set()

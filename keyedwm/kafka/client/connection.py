@@ -18,9 +18,14 @@ from kafka.net.selector import NetworkSelector
 
 from keyedwm.core.errors import OptionError, OutOfTurnError, UnavailableError
 from keyedwm.kafka.client.blocking_calls import NOT_IN_TIME
-from keyedwm.kafka.client.certificates import CertificateError, sentence
 from keyedwm.kafka.client.config import ClientConfig
-from keyedwm.kafka.client.errors import AccessError, NoBrokerError, UnsupportedRequestError
+from keyedwm.kafka.client.errors import (
+    AccessError,
+    CertificateError,
+    NoBrokerError,
+    UnsupportedRequestError,
+    certificate_sentence,
+)
 from keyedwm.kafka.client.login import LoginError, MechanismError
 from keyedwm.kafka.client.network import LOGIN_REFUSED, Manager, manager_settings
 from keyedwm.kafka.client.probe import other_protocol
@@ -228,7 +233,7 @@ def _refused(error: BaseException, config: ClientConfig) -> Exception | None:
     if isinstance(error, LOGIN_REFUSED):
         return AccessError(f"the brokers at {config.addresses} rejected the login with {_login_of(config)}")
     if isinstance(error, CertificateError):
-        return AccessError(sentence(error, config.security))
+        return AccessError(certificate_sentence(error, config.security))
     if isinstance(error, wire_errors.IncompatibleBrokerVersion):
         return UnsupportedRequestError(
             f"the brokers at {config.addresses} (kafka.bootstrap.servers) do not offer a request that is needed: "

@@ -20,8 +20,8 @@ from kafka.net.manager import KafkaConnectionManager
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 
 from keyedwm.kafka.client.blocking_calls import FAIR_MS, BlockingCalls, DidNotAnswerError
-from keyedwm.kafka.client.certificates import CertificateError
 from keyedwm.kafka.client.config import ClientConfig
+from keyedwm.kafka.client.errors import CertificateError
 from keyedwm.kafka.client.framing import LimitedConnection
 
 # What is taken from one socket at a time, to be copied on while it is in a core's cache. A peer that never pauses must

@@ -8,7 +8,7 @@ import kafka.errors as wire_errors
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from keyedwm.config import user_functions
-from keyedwm.config.tokens import NoTokenError, ask_for_token
+from keyedwm.config.user_functions import NoTokenError, ask_for_token
 from keyedwm.kafka.client.properties import OAUTH_PROVIDER
 
 
