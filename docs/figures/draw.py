@@ -15,8 +15,9 @@ from conformance.models.axis import Axis
 from conformance.models.inbound import Barrier, Event, Inbound
 from conformance.models.mapper import Mapper, MapperConfig
 from conformance.models.sessions import closes, merge
+from conformance.models.single_steps import SingleSteps
 from keyedwm.core.axis import AxisConfig
-from keyedwm.core.coalescer import ChannelAdded, Coalescer, Output
+from keyedwm.core.coalescer import ChannelAdded, Output
 from keyedwm.core.errors import KeyedwmError
 from keyedwm.core.idleness import Idleness
 from keyedwm.core.policy import FixedLag, Policy, RealTimeLag
@@ -103,7 +104,7 @@ def told(output: Sequence[Output]) -> Cell | None:
 
 def coalesced(title: str, channels: str, steps: Sequence[tuple], **options: object) -> str:
     """Steps (channel, what, argument ...) through a coalescer, one a column; the last lane is the output."""
-    coalescer = Coalescer(**options)  # type: ignore[arg-type]
+    coalescer = SingleSteps(**options)  # type: ignore[arg-type]
     coalescer.step([ChannelAdded(channel) for channel in channels], 0)
     rows: dict[str, list[Cell | None]] = {channel: [] for channel in [*channels, *"cd"]}
     out: list[Cell | None] = []
