@@ -131,7 +131,7 @@ matrix: install  ## the contract tests with other versions of Python, PySpark an
 broker: java  ## keep a real Kafka running and print its address
 	@$(BIN)/keyedwm broker
 
-docs-figures: install  ## draw the figures of docs/explanation/semantics.md and docs/design/architecture.md again, from the code
+docs-figures: install  ## draw the figures of docs/design/rules.md and docs/design/architecture.md again, from the code
 	@$(BIN)/python docs/figures/draw.py
 	@$(BIN)/python docs/figures/packages.py
 

@@ -1,5 +1,5 @@
 # ruff: noqa: INP001  a script beside the pictures it draws
-"""Draws the pictures of docs/explanation/semantics.md: `python docs/figures/draw.py`.
+"""Draws the pictures of docs/design/rules.md: `python docs/figures/draw.py`.
 
 Rule: what a picture shows was answered by the core while it was drawn, so a picture cannot say what the code does not
 do. A test draws them again and compares.

@@ -39,7 +39,7 @@ _DOORS = """<div class="doors" markdown>
 
 [**Look up** Options, columns, errors, metrics](reference/options.md)
 
-[**Understand** Watermarks, late rows, guarantees](explanation/semantics.md)
+[**Understand** Watermarks, late rows, guarantees](design/rules.md)
 
 </div>
 """
@@ -70,8 +70,8 @@ def on_files(files: Files, *, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
-    """Lead links out of docs/ to the pages that are made of their files, and rank contributors' pages last."""
-    if page.file.src_uri.startswith(_LAST_IN_SEARCH):
+    """Lead links out of docs/ to the pages that are made of their files, and rank contributors' pages last, but for the rules of event time."""
+    if page.file.src_uri.startswith(_LAST_IN_SEARCH) and page.file.src_uri != "design/rules.md":
         page.meta["search"] = {"boost": 0.05}
     if page.file.generated_by:
         return markdown

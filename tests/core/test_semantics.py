@@ -1,4 +1,4 @@
-"""docs/explanation/semantics.md says what the code does: pictures are drawn again, its code runs, its numbers hold."""
+"""docs/design/rules.md says what the code does: pictures are drawn again, its code runs, its numbers hold."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
-TEXT = (DOCS / "explanation" / "semantics.md").read_text()
+TEXT = (DOCS / "design" / "rules.md").read_text()
 
 
 def drawn() -> dict[str, str]:
@@ -29,7 +29,7 @@ def test_a_picture_shows_what_the_core_answers_now(name):
 
 
 def test_every_rule_has_its_section_and_its_picture():
-    assert [int(number) for number in re.findall(r"^## (\d+)\. ", TEXT, re.MULTILINE)] == list(range(1, 14))
+    assert [int(number) for number in re.findall(r"^## Rule (\d+)$", TEXT, re.MULTILINE)] == list(range(1, 14))
     assert len(PICTURES) == 13
 
 
@@ -37,4 +37,4 @@ def test_the_code_in_the_page_runs():
     blocks = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
     assert blocks
     for block in blocks:
-        exec(compile(block, "docs/explanation/semantics.md", "exec"), {})  # noqa: S102  our own page
+        exec(compile(block, "docs/design/rules.md", "exec"), {})  # noqa: S102  our own page
