@@ -70,7 +70,7 @@ def on_files(files: Files, *, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
-    """Lead links out of docs to the pages that are made of their files; rank pages of contributors last but the rules."""
+    """Lead links out of docs to the pages made of their files; rank pages of contributors last, but the rules."""
     path = page.file.src_uri
     if path.startswith(_LAST_IN_SEARCH) and path != "design/rules.md":
         page.meta["search"] = {"boost": 0.05}
