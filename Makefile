@@ -66,7 +66,7 @@ demo-packages:
 
 test: java lint unit  ## linters and every test; what CI runs
 
-check: lint  ## linters and the tests that start no broker, no Spark and no process: two minutes
+check: lint  ## linters and the tests that start no broker, no Spark and no process, of long files one case each: a minute and a half
 	@$(BIN)/pytest -q --quick -n 2 --dist worksteal
 
 lint: install
