@@ -14,7 +14,7 @@ from keyedwm.core.errors import FormatError, InputError, OptionError
 from keyedwm.core.rows import is_of_operator
 from keyedwm.kafka.client.errors import AccessError
 from keyedwm.kafka.requests.cluster import Cluster
-from keyedwm.kafka.requests.group_list import groups_ending_with
+from keyedwm.kafka.requests.listing import groups_ending_with
 from pyspark_wm_sink.batch.advice import Published, behind_others
 from pyspark_wm_sink.batch.reports import BatchReport
 from pyspark_wm_sink.kafka.marker import SUFFIX, Decided, Marker

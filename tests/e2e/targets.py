@@ -25,7 +25,7 @@ from keyedwm.kafka.client.connection import call_with_retries
 from keyedwm.kafka.client.values import Isolation
 from keyedwm.kafka.records.read import ColumnSelection
 from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
-from keyedwm.kafka.requests.transactions import brokers as nodes_of
+from keyedwm.kafka.requests.listing import brokers as nodes_of
 from tests.e2e.brokers import Brokers
 from tests.e2e.feed import PARTITIONS, Feed, Findings, Tally, misplaced
 from tests.e2e.pipeline import QUERIES, REST_ADDRESS

@@ -23,7 +23,7 @@ from keyedwm.kafka.requests import cluster as cluster_module
 from keyedwm.kafka.requests import transactions as txn
 from keyedwm.kafka.requests.cluster import Cluster, close_shared, shared
 from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
-from keyedwm.kafka.requests.group_list import groups_ending_with
+from keyedwm.kafka.requests.listing import groups_ending_with
 from keyedwm.kafka.requests.produce import send
 from tests.conftest import base_seed
 from tests.support import hostile

@@ -8,7 +8,7 @@ import pytest
 
 from keyedwm.core.errors import UnavailableError
 from keyedwm.kafka.client.errors import AccessError
-from keyedwm.kafka.requests import transactions as module
+from keyedwm.kafka.requests import listing, transactions
 
 LOADING, INVALID_REQUEST, DENIED = 14, 42, 31
 
@@ -24,12 +24,15 @@ def listed(monkeypatch):
             for code, ids in answers
         ]
         retry = SimpleNamespace(pause=pauses.append)
-        monkeypatch.setattr(module, "brokers", lambda _: [1])
-        monkeypatch.setattr(module, "Retry", lambda *_: retry)
-        monkeypatch.setattr(module, "_call_with_retries", lambda *_: left.pop(0))
+        monkeypatch.setattr(listing, "brokers", lambda _: [1])
+        monkeypatch.setattr(listing, "Retry", lambda *_: retry)
+        monkeypatch.setattr(listing, "call_with_retries", lambda *_: left.pop(0))
         state = SimpleNamespace(transactional_id="q-1", producer_id=1, producer_epoch=0, transaction_state="Ongoing")
-        monkeypatch.setattr(module, "_describe", lambda *_: state)
-        return [found.transactional_id for found in module.lingering(SimpleNamespace(config=None), "q-")]
+        monkeypatch.setattr(transactions, "_describe", lambda *_: state)
+        return [
+            found.transactional_id
+            for found in transactions.lingering(SimpleNamespace(config=None, connection=None), "q-")
+        ]
 
     of.pauses = pauses
     return of

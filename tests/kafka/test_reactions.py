@@ -16,7 +16,7 @@ from keyedwm.kafka.client.values import Committed, TopicPartition
 from keyedwm.kafka.requests import transactions as txn
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
-from keyedwm.kafka.requests.group_list import groups_ending_with
+from keyedwm.kafka.requests.listing import groups_ending_with
 from keyedwm.kafka.requests.produce import send
 from keyedwm.kafka.requests.reactions import Api, Reaction, reaction
 from keyedwm.kafka.requests.transactional_offsets import commit_as

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
+from functools import partial
 from typing import Any, NamedTuple
 
 from kafka.protocol.admin import DescribeConfigsRequest, DescribeTransactionsRequest, ListTransactionsRequest
-from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.producer import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
 
-from keyedwm.core.errors import FencedError, InputError, KeyedwmError, OptionError, UnavailableError
+from keyedwm.core.errors import FencedError, InputError, KeyedwmError, OptionError
 from keyedwm.kafka.client.connection import Retry, TransientError, call_with_retries, first_of
 from keyedwm.kafka.client.errors import AccessError, Code, UnsupportedRequestError, described
 from keyedwm.kafka.client.values import TopicPartition, by_topic, number_of
 from keyedwm.kafka.records.encode import Producer
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.kafka.requests.coordinators import TRANSACTION
+from keyedwm.kafka.requests.listing import brokers, listed_by_brokers
 from keyedwm.kafka.requests.reactions import Api, Reaction, reaction
 from keyedwm.kafka.requests.versions import VERSIONS
 
@@ -138,32 +139,16 @@ def end(cluster: Cluster, transactions: Sequence[Transaction], *, commit: bool) 
 
 def lingering(cluster: Cluster, prefix: str) -> list[Transaction]:
     """Return the open transactions whose ids begin with `prefix`, in order of their ids."""
-    ids: set[str] = set()
-    for node in brokers(cluster):
-        ids |= _open_ids(cluster, node)
+    limits = VERSIONS[Api.LIST_TRANSACTIONS].limits
+    request = partial(ListTransactionsRequest, state_filters=[_OPEN], producer_id_filters=[], **limits)
+    answers = listed_by_brokers(cluster, Api.LIST_TRANSACTIONS, "transactions", request)
+    ids = {state.transactional_id for answer in answers for state in answer.transaction_states}
     states = [_describe(cluster, name) for name in sorted(ids) if name.startswith(prefix)]
     return [
         Transaction(state.transactional_id, state.producer_id, state.producer_epoch)
         for state in states
         if state is not None and state.transaction_state == _OPEN
     ]
-
-
-def _open_ids(cluster: Cluster, node: int) -> set[str]:
-    """The ids of the open transactions that a broker coordinates."""
-    retry = Retry(cluster.config, "listing transactions")
-    while True:
-        limits = VERSIONS[Api.LIST_TRANSACTIONS].limits
-        request = ListTransactionsRequest(state_filters=[_OPEN], producer_id_filters=[], **limits)
-        answer = _call_with_retries(cluster, node, request, "listing transactions")
-        then, why = reaction(Api.LIST_TRANSACTIONS, answer.error_code), described(answer.error_code)
-        if then is Reaction.ANSWER:
-            return {state.transactional_id for state in answer.transaction_states}
-        if Code.of(answer.error_code).denied:
-            raise AccessError(f"not allowed to list the transactions that broker {node} coordinates: {why}")
-        if then is Reaction.FINAL:
-            raise UnavailableError(f"the transactions that broker {node} coordinates cannot be listed: {why}")
-        retry.pause(why)  # for one, a coordinator that is still loading its log knows only some of them
 
 
 def fate(cluster: Cluster, transaction: Transaction) -> Fate:
@@ -249,21 +234,12 @@ def longest_timeout_ms(cluster: Cluster) -> int | None:
         limits = VERSIONS[Api.DESCRIBE_CONFIGS].limits
         request = DescribeConfigsRequest(resources=[submitted], include_synonyms=False, **limits)
         try:
-            answer = _call_with_retries(cluster, node, request, f"reading {_LONGEST}")
+            answer = call_with_retries(cluster.connection, node, request, f"reading {_LONGEST}")
         except UnsupportedRequestError:
             return None
         configs = [config for result in answer.results for config in result.configs if config.name == _LONGEST]
         allowed += [number_of(config.value) for config in configs]
     return min((longest for longest in allowed if longest is not None), default=None)
-
-
-def brokers(cluster: Cluster) -> list[int]:
-    """Return the node ids of all brokers."""
-    request = MetadataRequest(topics=[], allow_auto_topic_creation=False, **VERSIONS[Api.METADATA].limits)
-    retry = Retry(cluster.config, "reading the list of brokers")
-    while not (answer := _call_with_retries(cluster, None, request, "reading the list of brokers")).brokers:
-        retry.pause("the answer has no broker")
-    return sorted(broker.node_id for broker in answer.brokers)
 
 
 def _submit_end(cluster: Cluster, transaction: Transaction, retry: Retry, *, commit: bool) -> Any:
@@ -350,10 +326,6 @@ def _worst(answer: Any, requested: Sequence[TopicPartition]) -> tuple[TopicParti
     order = [Reaction.FINAL, Reaction.REFRESH, Reaction.RETRY, Reaction.ANSWER]
     worst = min(requested, key=lambda tp: order.index(reaction(Api.ADD_PARTITIONS_TO_TXN, codes[tp])))
     return worst, codes[worst]
-
-
-def _call_with_retries(cluster: Cluster, node: int | None, request: Any, task: str) -> Any:
-    return call_with_retries(cluster.connection, node, request, task)
 
 
 def refusal(transactional_id: str, action: str, number: int) -> KeyedwmError:
