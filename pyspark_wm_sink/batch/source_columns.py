@@ -1,6 +1,7 @@
-"""The columns of a DataFrame that come from the keyedwm source.
+"""The columns of a DataFrame that come from the keyedwm source, and rows that go elsewhere (`errorsTo`).
 
-Rule: a column is the source's if name and type agree; one of the same name and another type is the user's own.
+Rule: a column is the source's if name and type agree; one of the same name and another type is the user's own. A row
+is a result, or with a value in the column `rejected` a rejected message, and goes to one place only.
 """
 
 from __future__ import annotations

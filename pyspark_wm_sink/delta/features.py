@@ -2,7 +2,8 @@
 
 Rule: the sink rejects a requirement by name, before a row is written. A feature is accepted where an append needs
 nothing for it, or where this sink does what it needs. The sink rejects features that deltalake does not commit to,
-though an append would need nothing for some of them.
+though an append would need nothing for some of them. Rules of columns (NOT NULL, lengths of texts) are kept row by row
+(`tables.row_rules`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The rows of a query that go to a table, and to that of errors, as its options and columns say."""
+"""The rows of a query that go to a table, and to that of errors, as its options and columns say; and the
+rows of a task by the values that partition the table.
+"""
 
 from __future__ import annotations
 

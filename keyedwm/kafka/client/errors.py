@@ -1,4 +1,4 @@
-"""The error codes of brokers, and the errors that this package raises.
+"""The error codes of brokers, certificates that are not accepted, and the errors that this package raises.
 
 Rule: a code is never a bare number outside this package, and an error names topic, partition and offset as far as they
 are known.
