@@ -78,9 +78,12 @@ lint: install
 # A test file runs in one of these processes, each with a broker and a Spark of its own: tests mostly wait for them.
 WORKERS ?= 3
 
-# Half the processor time of each of the hundred times that tests start Spark.
-build/spark-classes.jsa: $(VENV)/.installed | java
-	@$(BIN)/python -W ignore -m tests.shared_classes $@
+# Half the processor time of each of the hundred times that tests start Spark or Kafka.
+build/kafka-classes.jsa: $(VENV)/.installed | java
+	@$(BIN)/python -W ignore -m tests.shared_classes kafka $@
+
+build/spark-classes.jsa: $(VENV)/.installed | build/kafka-classes.jsa
+	@$(BIN)/python -W ignore -m tests.shared_classes spark $@
 
 # Compiled once: else each of the processes that tests start at the same time compiles the same functions.
 build/compiled.txt: $(VENV)/.installed

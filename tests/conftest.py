@@ -28,7 +28,7 @@ from keyedwm.testing import local
 from keyedwm.testing.broker import Broker, broker
 from tests.quick_batches import QUICK_BATCHES
 from tests.schedule import Recorder, long_ones_first, one_case_each, recorded
-from tests.shared_classes import SHORT, java_options
+from tests.shared_classes import KAFKA, java_options
 from tests.support import kafka_versions
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ MOST_WORKERS = 8
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 os.environ.setdefault("SPARK_SUBMIT_OPTS", java_options())
-os.environ.setdefault(local.JAVA_OPTIONS, SHORT)
+os.environ.setdefault(local.JAVA_OPTIONS, java_options(KAFKA))
 
 
 def base_seed() -> int:

@@ -1,7 +1,8 @@
-"""A file of Spark's classes as a JVM keeps them in memory: the many Spark processes of the tests load it and start in
-half the processor time. Rule: JDK class data sharing, JEP 350; a JVM for which the file does not fit goes without it.
+"""Files of the classes of Spark and of Kafka as a JVM keeps them in memory: the many JVMs of the tests load them and
+start in half the processor time. Rule: JDK class data sharing, JEP 350; a JVM for which a file does not fit runs
+without it.
 
-Run: python -m tests.shared_classes FILE
+Run: python -m tests.shared_classes spark|kafka FILE
 """
 
 from __future__ import annotations
@@ -11,22 +12,42 @@ import sys
 import tempfile
 from pathlib import Path
 
-ARCHIVE = Path(__file__).parents[1] / "build" / "spark-classes.jsa"
+from keyedwm.testing import local
+
+BUILD = Path(__file__).parents[1] / "build"
+ARCHIVE, KAFKA = BUILD / "spark-classes.jsa", BUILD / "kafka-classes.jsa"
 # Short programs: the optimising compiler and collector threads cost more than they bring.
 SHORT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m"
-_BATCHES = 2
 _SILENT = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
+_TOPIC = "classes"
+_BATCHES = 2
 
 
 def java_options(archive: Path = ARCHIVE) -> str:
-    """What a JVM of Spark is given in a test: the driver's by spark-submit (SPARK_SUBMIT_OPTS), and a cluster's."""
+    """Options of a JVM in a test: of Spark's driver by SPARK_SUBMIT_OPTS, of a cluster's processes, of a broker."""
     return f"{SHORT} {_SILENT} -XX:SharedArchiveFile={archive}" if archive.exists() else SHORT
 
 
-def main(archive: Path) -> None:
-    """Run what tests usually run, and write the classes that it loaded."""
+def _recording(archive: Path) -> str:
     archive.parent.mkdir(parents=True, exist_ok=True)
-    os.environ["SPARK_SUBMIT_OPTS"] = f"{SHORT} {_SILENT} -XX:ArchiveClassesAtExit={archive}"
+    return f"{SHORT} {_SILENT} -XX:ArchiveClassesAtExit={archive}"
+
+
+def write_kafka(archive: Path) -> None:
+    """Run a broker that does what tests ask of one, and write the classes that it loaded when it ends by itself."""
+    from tests.tools import Record, make_internal_topics, make_topic, produce
+
+    os.environ[local.JAVA_OPTIONS] = _recording(archive)
+    with local.local_broker() as broker:
+        make_internal_topics(broker.bootstrap)
+        make_topic(broker.bootstrap, _TOPIC, 2)
+        produce(broker.bootstrap, _TOPIC, [Record(at % 2, at * 300, b"%d" % at) for at in range(8)])
+        broker.stop()
+
+
+def write_spark(archive: Path) -> None:
+    """Run what tests usually run, and write the classes that Spark loaded."""
+    os.environ["SPARK_SUBMIT_OPTS"] = _recording(archive)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as F
@@ -51,4 +72,5 @@ def main(archive: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    # A broker has a working directory of its own.
+    {"spark": write_spark, "kafka": write_kafka}[sys.argv[1]](Path(sys.argv[2]).resolve())
