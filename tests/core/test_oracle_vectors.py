@@ -22,6 +22,7 @@ def test_the_core_answers_as_the_peer_or_a_rule_decides_otherwise(name: str) -> 
     assert PLAYED.failures(name) == []
 
 
+@pytest.mark.starts  # no process, but every vector is played
 def test_the_lines_decided_otherwise_are_as_many_as_the_summary_says() -> None:
     replayed = Counter((one.path, one.verdict.outcome) for one in PLAYED.all())
     recorded: Counter = Counter()
@@ -35,6 +36,7 @@ def test_the_lines_decided_otherwise_are_as_many_as_the_summary_says() -> None:
     assert recorded == Counter(outcomes_of_the_oracle())
 
 
+@pytest.mark.starts  # no process, but every vector is played
 def test_every_decision_names_its_reason() -> None:
     assert all(replayed.verdict.reason for replayed in PLAYED.all() if replayed.verdict.outcome is Outcome.OTHERWISE)
 

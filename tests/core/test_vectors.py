@@ -74,6 +74,7 @@ def test_the_core_keeps_the_vector_or_a_rule_decides_otherwise(name: str) -> Non
     assert PLAYED.failures(name) == []
 
 
+@pytest.mark.starts  # no process, but every vector is played
 def test_the_jet_and_flink_vectors_decided_otherwise_are_these_and_differ_exactly_there() -> None:
     found = {
         replayed.case: replayed.verdict.step
@@ -84,11 +85,13 @@ def test_the_jet_and_flink_vectors_decided_otherwise_are_these_and_differ_exactl
     assert found == DECIDED
 
 
+@pytest.mark.starts  # no process, but every vector is played
 def test_the_table_of_the_page_counts_these_vectors() -> None:
     made = table([*((replayed.path, replayed.verdict.outcome) for replayed in PLAYED.all()), *outcomes_of_the_oracle()])
     assert made in PAGE.read_text(), f"docs/reference/conformance.md must hold this table:\n{made}"
 
 
+@pytest.mark.starts  # no process, but every vector is played
 def test_every_decision_names_its_reason() -> None:
     assert all(replayed.verdict.reason for replayed in PLAYED.all() if replayed.verdict.outcome is Outcome.OTHERWISE)
 
