@@ -94,14 +94,26 @@ def bucket_conf(spark) -> Iterator[None]:
 
 
 @pytest.fixture
+def one_bucket(bucket_conf, spark) -> None:
+    """State in one bucket, for tests to which the number of buckets is nothing: a batch has half the tasks."""
+    from keyedwm.spark.setup.conf import PARTITIONS
+
+    spark.conf.set(PARTITIONS, "1")
+
+
+@pytest.fixture
 def started(kafka, tmp_path: Path) -> Iterator[Callable[..., Started]]:
-    """Start a streaming frame into memory, to be driven record by record; stopped when the test ends."""
+    """Start a streaming frame into memory, to be driven record by record; stopped when the test ends.
+
+    later: it starts with its first batch of `in_one_batch`.
+    """
     from tests.spark.started import Started
 
     running: list[Started] = []
 
-    def start(frame: Callable[[], DataFrame] | DataFrame) -> Started:
-        running.append(Started(kafka.bootstrap, frame if callable(frame) else lambda: frame, tmp_path))
+    def start(frame: Callable[[], DataFrame] | DataFrame, *, later: bool = False) -> Started:
+        of_call = frame if callable(frame) else lambda: frame
+        running.append(Started(kafka.bootstrap, of_call, tmp_path, later=later))
         return running[-1]
 
     yield start

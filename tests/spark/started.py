@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import uuid
 from collections.abc import Callable, Sequence
@@ -43,38 +44,53 @@ def keyed(rows: DataFrame) -> DataFrame:
 class Started:
     """The query, its rows and its progress."""
 
-    def __init__(self, bootstrap: str, frame: Callable[[], DataFrame], directory: Path) -> None:
+    def __init__(self, bootstrap: str, frame: Callable[[], DataFrame], directory: Path, *, later: bool = False) -> None:
         self.bootstrap, self._frame = bootstrap, frame
         self._checkpoint = str(directory / uuid.uuid4().hex)
         self.progress: list[Any] = []
         self.rows: dict[int, list[Row]] = {}
         self._seen = -1
-        self._may_end, self._waits = threading.Event(), False
-        self._may_end.set()
-        self._start()
+        self._may_end = threading.Condition()
+        self._last_to_end = math.inf
+        self.query: Any = None
+        self._runs = False
+        if not later:
+            self._start()
 
     def _start(self) -> None:
         writer = self._frame().writeStream.foreachBatch(self._collect)
         (self.query,) = start_in_turn(writer.option("checkpointLocation", self._checkpoint))
+        self._runs = True
 
     def _collect(self, batch: DataFrame, number: int) -> None:
         """A batch that was interrupted comes again, under the same number."""
-        self.rows[number] = batch.collect()
-        self._waits = True
-        self._may_end.wait(PATIENCE_S)
-        self._waits = False
+        rows = batch.collect()
+        with self._may_end:
+            self.rows[number] = rows
+            self._may_end.wait_for(lambda: number <= self._last_to_end, PATIENCE_S)
 
-    def hold(self) -> None:
-        """Let the next batch end when `let_go` is called, and no batch begin before."""
-        self._may_end.clear()
+    def next_batch(self) -> list[Row]:
+        """Let the batch that waits end, and return the rows of the one behind it, which waits for its end in turn.
 
-    def held(self) -> bool:
-        """Whether a batch waits."""
-        return self._waits and not self._may_end.is_set()
+        The query is started if it does not run.
+        """
+        with self._may_end:
+            before = self._last_to_end = max(self.rows, default=-1)
+            self._may_end.notify_all()
+        if not self._runs:
+            self._start()
+        wait_until(lambda: before + 1 in self.rows or not self.query.isActive, "the next batch")
+        assert before + 1 in self.rows, self.query.exception()
+        self._seen = before + 1
+        return self.rows[before + 1]
 
-    def let_go(self) -> None:
-        """Go on after `hold`."""
-        self._may_end.set()
+    def _let_go(self) -> None:
+        """Let a batch that waits end, and those behind it."""
+        with self._may_end:
+            waits, self._last_to_end = self._last_to_end != math.inf, math.inf
+            self._may_end.notify_all()
+        if waits and self.query.isActive:
+            self.query.processAllAvailable()
 
     @property
     def checkpoint(self) -> str:
@@ -82,7 +98,7 @@ class Started:
         return self._checkpoint
 
     def restart(self) -> None:
-        """Stop, and go on from the checkpoint."""
+        """Stop, and continue from the checkpoint."""
         self.stop()
         self._start()
 
@@ -103,39 +119,33 @@ class Started:
 
     def metrics(self) -> dict[str, Any]:
         """The aggregate's observed metrics, late and timeless rows added up over batches, the rest as of the last."""
+        self._let_go()
         found: dict[str, Any] = {}
-        for progress in [*self.progress, *self.query.recentProgress]:
+        for progress in [*self.progress, *(self.query.recentProgress if self._runs else ())]:
             for observed in progress.observedMetrics.values():
                 for name, value in observed.asDict().items():
                     found[name] = (value or 0) + found.get(name, 0) if name.endswith("_rows") else value or 0
         return found
 
     def stop(self) -> None:
+        """Stop, when a batch that waits has ended."""
+        if not self._runs:
+            return
+        self._let_go()
         self.progress += self.query.recentProgress
         self.query.stop()
+        self._runs = False
 
 
-def in_one_batch(
-    queries: Sequence[Started], given: Sequence[tuple[str, Sequence[Record]]], before: Record = AHEAD
-) -> list[list[Row]]:
-    """Let each query take all of it in one batch, behind one of `before` alone; return what came out of each.
+def in_one_batch(queries: Sequence[Started], given: Sequence[tuple[str, Sequence[Record]]]) -> list[list[Row]]:
+    """Let each query take all of it in one batch; return what came out of each.
 
     Which panes and pairs are early or late depends on the cut, and a query that runs may begin a batch while records
-    are produced: so they are produced while a batch waits for its end.
+    are produced: so they are produced while a batch waits for its end, or before the query starts.
     """
-    for query in queries:
-        query.query.processAllAvailable()
-        query.hold()
-    try:
-        produce(queries[0].bootstrap, given[0][0], [before])
-        for query in queries:
-            wait_until(query.held, "the batch before")
-        for topic, records in given:
-            produce(queries[0].bootstrap, topic, records)
-    finally:
-        for query in queries:
-            query.let_go()
-    return [query.give("", []) for query in queries]
+    for topic, records in given:
+        produce(queries[0].bootstrap, topic, records)
+    return [query.next_batch() for query in queries]
 
 
 def panes(rows: Sequence[Row]) -> list[tuple[int, int, Any, Any]]:

@@ -81,22 +81,25 @@ WINDOWS = {
 
 
 @pytest.mark.parametrize("case", WINDOWS)
-def test_every_aggregate_is_what_it_is_over_loaded_rows(case, topic_of, described, started, seed):
+def test_every_aggregate_is_what_it_is_over_loaded_rows(case, topic_of, described, started, seed, request):
     topic = topic_of(2)
+    if case != "tumbling":
+        request.getfixturevalue("one_bucket")
     window, options, how = WINDOWS[case]
     chance = random.Random(f"{seed} {case}")
     read = described(topic, **options)
     ahead = AHEAD._replace(value=json.dumps({"at": FAR_MS}).encode())
-    pushed = started(aggregate(read, KEY, window, every_aggregate(V, X, S), name="w", **how))
-    plain = started(aggregate(loaded(read), "k", window, every_aggregate(*COLUMNS.values()), name="w", **how))
+    pushed = started(aggregate(read, KEY, window, every_aggregate(V, X, S), name="w", **how), later=True)
+    plain = aggregate(loaded(read), "k", window, every_aggregate(*COLUMNS.values()), name="w", **how)
+    plain = started(plain, later=True)
     made = []
     for step in range(4):
         now_ms = step * 9_000
         steering = steer(now_ms)._replace(value=json.dumps({"at": BASE_MS + now_ms}).encode())
         events = [random_record(chance, now_ms + chance.randrange(-26_000, 9_000)) for _ in range(70)]
         if step == 2:
-            pushed.restart()
-        both = [shown(rows) for rows in in_one_batch([pushed, plain], [(topic, [*events, steering])], ahead)]
+            pushed.stop()
+        both = [shown(rows) for rows in in_one_batch([pushed, plain], [(topic, [ahead, *events, steering])])]
         assert both[0] == both[1]
         made += both[0]
     assert len(made) > 40

@@ -33,7 +33,7 @@ from pyspark_wm_source.options.message_stage import MessageSpec
 from pyspark_wm_source.options.source_options import SourceOptions
 from tests.spark.random_records import bits, random_record
 from tests.spark.started import AHEAD, BASE_MS, FAR_MS, event, in_one_batch, steer
-from tests.tools import Record, produce
+from tests.tools import Record
 
 pytestmark = pytest.mark.usefixtures("bucket_conf")
 KEY, V, S = {"k": "key::string"}, "json:$.v::bigint", "json:$['s']"
@@ -68,7 +68,7 @@ def far() -> Record:
 def records(chance: random.Random, now_ms: int, count: int) -> list[Record]:
     """Events around this time, many of them late, and the record that moves the watermark there."""
     events = [random_record(chance, now_ms + chance.randrange(-30_000, 9_000)) for _ in range(count)]
-    return [*events, steer(now_ms)._replace(value=json.dumps({"at": BASE_MS + now_ms}).encode())]
+    return [far(), *events, steer(now_ms)._replace(value=json.dumps({"at": BASE_MS + now_ms}).encode())]
 
 
 WINDOWS = {
@@ -90,14 +90,14 @@ def test_panes_and_what_is_given_back_are_what_they_are_over_loaded_rows(case, t
     def aggregates(v: str, s: str):
         return {"n": count(), "median": median(v), "texts": collect(s), "bytes": of_value, "last": max("offset")}
 
-    pushed = started(aggregate(read, KEY, window, aggregates(V, S), **how))
-    plain = started(aggregate(loaded(read), "k", window, aggregates("v", "s"), **how))
+    pushed = started(aggregate(read, KEY, window, aggregates(V, S), **how), later=True)
+    plain = started(aggregate(loaded(read), "k", window, aggregates("v", "s"), **how), later=True)
     made = 0
     for step in range(3):
         steps = [(topic, records(chance, step * 9_000, 50))]
-        both = [told(rows) for rows in in_one_batch([pushed, plain], steps, far())]
+        both = [told(rows) for rows in in_one_batch([pushed, plain], steps)]
         if step == 1:
-            pushed.restart()
+            pushed.stop()
         assert both[0] == both[1]
         made += both[0].total()
     assert made > 20
@@ -130,14 +130,13 @@ def test_a_join_of_windows_over_sources_is_that_of_loaded_rows(topic_of, describ
         window_join(reads[0], reads[1].load(), name="one", **how),
         window_join(*(read.load() for read in reads), name="none", **how),
     )
-    queries = [started(frame) for frame in joined]
-    produce(queries[0].bootstrap, topics[1], [far()])
+    queries = [started(frame, later=True) for frame in joined]
     made = 0
     for step in range(3):
         steps = [(topic, records(chance, step * 9_000, 30)) for topic in topics]
-        both, one, none = (told(rows) for rows in in_one_batch(queries, steps, far()))
+        both, one, none = (told(rows) for rows in in_one_batch(queries, steps))
         if step == 1:
-            queries[0].restart()
+            queries[0].stop()
         assert both == none
         assert one == none
         made += none.total()
