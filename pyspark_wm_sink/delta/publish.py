@@ -6,7 +6,7 @@ changed that of the same query meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -71,40 +71,8 @@ class CurrentDelta(CurrentTable):
     """One version of a Delta table."""
 
     def __init__(self, how: DeltaPublication, table: DeltaTable) -> None:
+        super().__init__(f"the Delta table {how.stage.path}", table.version(), delta.DeltaLog(table))
         self._how, self._table = how, table
-
-    @property
-    def where(self) -> str:
-        """The table as messages name it."""
-        return f"the Delta table {self._how.stage.path}"
-
-    def published_batch(self, query: str) -> int | None:
-        """The newest batch of this query, by its application transaction."""
-        return delta.published_batch(self._table, query)
-
-    def newest_record(self, query: str, batch: int | None = None) -> Record | None:
-        """This query's newest record in the history, or the one of `batch`."""
-        return delta.newest_record(self._table, query, batch)
-
-    def newest_of_each_query(self) -> Mapping[str, Record]:
-        """The newest record of each query in the history."""
-        return delta.newest_of_each_query(self._table)
-
-    def holds_attempt(self, attempt: str) -> bool:
-        """Whether a commit is the one of this attempt."""
-        return delta.holds_attempt(self._table, attempt)
-
-    def is_restored_behind(self, query: str) -> bool:
-        """Whether a RESTORE took rows of this query out."""
-        return delta.is_restored_behind(self._table, query)
-
-    def is_after(self, other: CurrentDelta) -> bool:
-        """Whether this is a later version."""
-        return self._table.version() > other._table.version()
-
-    def newest_commit(self) -> str:
-        """The newest commit, in words."""
-        return delta.newest_commit(self._table)
 
     def check_fits(self) -> str | None:
         """Reject rows that do not fit; says whether columns or constraints changed."""

@@ -6,10 +6,11 @@ or not at all. deltalake rejects a commit when another one has changed the same 
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import takewhile
+from typing import Any
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
@@ -18,11 +19,12 @@ from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction
 
 from keyedwm.core.errors import InputError, UnavailableError
-from pyspark_wm_sink.batch.record import METADATA_KEY, Published, Record
+from pyspark_wm_sink.batch.record import METADATA_KEY, Record
 from pyspark_wm_sink.delta.features import check_features
 from pyspark_wm_sink.delta.library_errors import access_error, unread_feature
 from pyspark_wm_sink.delta.stage import DeltaFile
 from pyspark_wm_sink.tables.library_errors import one_line, shown_cause
+from pyspark_wm_sink.tables.log import Commit, NewestBatch, TableLog
 from pyspark_wm_sink.tables.schema_check import ODD_NAME, Fields, fit_or_refuse, odd_names
 
 # How many commits of the history are searched for the record, step by step: it is nearly always in the newest.
@@ -150,110 +152,60 @@ def create(path: str, storage: Mapping[str, str], schema: Schema, partition_by: 
     )
 
 
-def published_batch(table: DeltaTable, query: str) -> int | None:
-    """Return the newest batch of this query that is in the table."""
-    return table.transaction_version(query)
+class DeltaLog(TableLog):
+    """The log of a Delta table."""
 
+    def __init__(self, table: DeltaTable) -> None:
+        self._table = table
+        self._history = functools.cache(self._read_history)
 
-def newest_record(table: DeltaTable, query: str, batch: int | None = None) -> Record | None:
-    """Return this query's newest record, or the one of `batch`; None if the history no longer reaches it."""
-    for limit in _LOOK_BACK:
-        commits = table.history(limit)
-        for record in _records(commits):
-            if record.query == query and (batch is None or record.batch == batch):
-                return record
-        if limit is None or len(commits) < limit:
+    def commits(self) -> Iterator[Commit]:
+        """Yield the commits; the first of them costs one file of the log."""
+        highest: int | None = None  # of the versions that the table has again
+        older = 0
+        for limit in _LOOK_BACK:
+            history = self._history(limit)
+            for commit in history[older:]:
+                is_current = highest is None or commit["version"] <= highest
+                if is_current and commit.get("operation") == "RESTORE":
+                    highest = _restored_to(commit)
+                yield Commit(
+                    version=commit["version"], at_ms=commit.get("timestamp"), name=_name(commit),
+                    text=commit.get(METADATA_KEY), is_current=is_current,
+                )  # fmt: skip
+            if limit is None or len(history) < limit:
+                return
+            older = len(history)
+
+    def newest(self, query: str) -> NewestBatch | None:
+        """Return the newest batch by its application transaction, which stays through a RESTORE."""
+        batch = self._table.transaction_version(query)
+        if batch is None:
             return None
-    return None
+        for commit in self.commits():
+            if (record := commit.record_of(query)) is not None:
+                return NewestBatch(
+                    batch=batch, record=record, version=commit.version, is_restored_behind=not commit.is_current
+                )
+        return NewestBatch(batch=batch, record=None, version=None)
+
+    def _read_history(self, limit: int | None) -> list[dict[str, Any]]:
+        try:
+            return self._table.history(limit)
+        except (DeltaError, OSError) as error:  # files of the log have gone since the table was opened
+            raise UnavailableError(
+                f"the log of the Delta table {self._table.table_uri} could not be read: {one_line(error)}"
+            ) from shown_cause(error)
 
 
-def is_restored_behind(table: DeltaTable, query: str) -> bool:
-    """Whether the table holds an older version again (RESTORE), in which rows of this query's newest record are not.
-
-    Delta keeps application transactions through a RESTORE, so the newest batch alone does not show it.
-    """
-    for limit in _LOOK_BACK:
-        commits = table.history(limit)
-        newer = list(takewhile(lambda one: all(record.query != query for record in _records([one])), commits))
-        if len(newer) < len(commits):
-            return _is_cut_off(newer, commits[len(newer)]["version"])
-        if limit is None or len(commits) < limit:
-            return False
-    return False
+def _name(commit: Mapping[str, Any]) -> str:
+    return f"version {commit['version']} ({commit.get('operation')} by {commit.get('engineInfo', 'an unknown engine')})"
 
 
-def _is_cut_off(newer: Sequence[Mapping], version: int) -> bool:
-    """Whether the commits, the newest first, lead back behind this version; a RESTORE to a later one can lead on."""
-    seen_from = None
-    for commit in newer:
-        if commit.get("operation") != "RESTORE" or (seen_from is not None and commit["version"] > seen_from):
-            continue
-        target = _restored_to(commit)
-        if target is None or target < version:  # of a restore to a point in time only that is known
-            return True
-        seen_from = target
-    return False
-
-
-def newest_commit(table: DeltaTable) -> str:
-    """Name the newest commit: its version, what it did, and by which library."""
-    newest = table.history(1)[0]
-    return f"version {newest['version']} ({newest.get('operation')} by {newest.get('engineInfo', 'an unknown engine')})"
-
-
-def holds_attempt(table: DeltaTable, attempt: str) -> bool:
-    """Whether a commit of the table is the one of this attempt."""
-    return any(any(record.attempt == attempt for record in _records(table.history(limit))) for limit in _LOOK_BACK)
-
-
-def newest_records(table: DeltaTable, most: int) -> list[Published]:
-    """Return the newest records of keyedwm in the table, at most `most`, oldest first. Raises UnavailableError."""
-    try:
-        history = table.history()
-    except (DeltaError, OSError) as error:  # files of the log have gone since the table was opened
-        raise UnavailableError(
-            f"the log of the Delta table {table.table_uri} could not be read: {one_line(error)}"
-        ) from shown_cause(error)
-    commits = [commit for commit in history if METADATA_KEY in commit][:most]
-    return [
-        Published(commit["version"], commit["timestamp"], Record.from_json(commit[METADATA_KEY]))
-        for commit in reversed(commits)
-    ]
-
-
-def newest_of_each_query(table: DeltaTable) -> dict[str, Record]:
-    """Return the newest record of each query whose rows are there, as far back as the table's history reaches."""
-    newest: dict[str, Record] = {}
-    for record in _records(_valid_commits(table.history())):
-        if record.query is not None:
-            newest.setdefault(record.query, record)
-    return newest
-
-
-def _valid_commits(commits: Sequence[Mapping]) -> list[Mapping]:
-    """The commits, the newest first, without those that a RESTORE took out; none behind one to a point in time."""
-    valid: list[Mapping] = []
-    seen_from: int | None = None
-    for commit in commits:
-        if seen_from is not None and commit["version"] > seen_from:
-            continue
-        valid.append(commit)
-        if commit.get("operation") == "RESTORE":
-            target = _restored_to(commit)
-            if target is None:
-                break
-            seen_from = target
-    return valid
-
-
-def _restored_to(commit: Mapping) -> int | None:
-    """The version that a RESTORE brought back; None of one to a point in time, which does not say it."""
+def _restored_to(commit: Mapping[str, Any]) -> int:
+    """The version that a RESTORE brought back; -1 of one to a point in time, whose version is unknown."""
     target = str(commit.get("operationParameters", {}).get("version"))
-    return int(target) if target.isdigit() else None
-
-
-def _records(commits: Sequence[Mapping]) -> Iterator[Record]:
-    return (Record.from_json(commit[METADATA_KEY]) for commit in commits if METADATA_KEY in commit)
+    return int(target) if target.isdigit() else -1
 
 
 def append(table: DeltaTable, files: Iterable[DeltaFile], record: Record, *, overwrite: bool) -> None:

@@ -64,43 +64,9 @@ class CurrentIceberg(CurrentTable):
     """One state of an Iceberg table."""
 
     def __init__(self, how: IcebergPublication, table: Table) -> None:
+        log = iceberg.IcebergLog(table, how.branch)
+        super().__init__(f"the Iceberg table {how.stage.name}", table.metadata_location, log)
         self._how, self._table = how, table
-
-    @property
-    def where(self) -> str:
-        """The table as messages name it."""
-        return f"the Iceberg table {self._how.stage.name}"
-
-    def published_batch(self, query: str) -> int | None:
-        """The newest batch of this query, by the table's property."""
-        record = iceberg.published(self._table, query, self._how.branch)
-        return None if record is None else record.batch
-
-    def newest_record(self, query: str, batch: int | None = None) -> Record | None:
-        """This query's newest record, or the one of `batch`."""
-        if batch is None:
-            return iceberg.published(self._table, query, self._how.branch)
-        return iceberg.record_of(self._table, query, batch, self._how.branch)
-
-    def newest_of_each_query(self) -> Mapping[str, Record]:
-        """The newest record of each query."""
-        return iceberg.newest_of_each_query(self._table, self._how.branch)
-
-    def holds_attempt(self, attempt: str) -> bool:
-        """Whether a snapshot is the one of this attempt."""
-        return iceberg.holds_attempt(self._table, attempt)
-
-    def is_restored_behind(self, query: str) -> bool:
-        """Whether the branch was rolled back behind this query's newest batch."""
-        return iceberg.is_rolled_back_behind(self._table, query, self._how.branch)
-
-    def is_after(self, other: CurrentIceberg) -> bool:
-        """Whether the table has another state."""
-        return self._table.metadata_location != other._table.metadata_location
-
-    def newest_commit(self) -> str:
-        """The newest snapshot, in words."""
-        return iceberg.newest_commit(self._table, self._how.branch)
 
     def check_fits(self) -> str | None:
         """Raise InputError for a table that was created again; return whether columns or partitions changed."""
@@ -128,10 +94,6 @@ class CurrentIceberg(CurrentTable):
                 f"snapshot that it had; or start the query again, which creates a missing branch at the newest "
                 f"snapshot of {MAIN_BRANCH}"
             )
-
-    def add_missing(self) -> bool:
-        """Nothing is missing: columns are added before rows are staged."""
-        return False
 
     def append(self, files: Sequence[StagedFile], record: Record) -> None:
         """Publish as one snapshot."""

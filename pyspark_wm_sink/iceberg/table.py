@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from pyiceberg.exceptions import BadRequestError, CommitFailedException, NoSuchTableError, ValidationException
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
@@ -31,9 +31,10 @@ from pyiceberg.utils.properties import property_as_bool
 from keyedwm.core.errors import FormatError
 from keyedwm.core.parsing import parse_json, whole_number
 from keyedwm.core.text import error_text
-from pyspark_wm_sink.batch.record import METADATA_KEY, Published, Record
+from pyspark_wm_sink.batch.record import METADATA_KEY, Record
 from pyspark_wm_sink.iceberg.partitions import has_float_partitions
 from pyspark_wm_sink.iceberg.stage import IcebergFile
+from pyspark_wm_sink.tables.log import Commit, NewestBatch, TableLog
 
 VERSION = 1  # of the table property
 _RETENTION = ("min_snapshots_to_keep", "max_snapshot_age_ms", "max_ref_age_ms")
@@ -53,97 +54,74 @@ class RefusedError(Exception):
     """An append cannot come through: PyIceberg cannot write it."""
 
 
-def published(table: Table, query: str, branch: str) -> Record | None:
-    """Return this query's newest record on the branch, by the table's property, or by a snapshot if that is gone."""
-    property_text = table.properties.get(_property(query, branch))
-    if property_text is not None:
-        return _read(property_text)[0]
-    return next((one for one in map(_of(query), _ancestors(table, branch)) if one is not None), None)
+class IcebergLog(TableLog):
+    """The snapshots of an Iceberg table, and the properties with the newest record of each query on a branch."""
 
+    def __init__(self, table: Table, branch: str) -> None:
+        self._table, self._branch = table, branch
 
-def record_of(table: Table, query: str, batch: int, branch: str) -> Record | None:
-    """Return the record of one batch; None once its snapshot has expired, unless it is the newest."""
-    newest = published(table, query, branch)
-    if newest is not None and newest.batch == batch:
-        return newest
-    return next((one for one in _records(table) if one.query == query and one.batch == batch), None)
+    def commits(self) -> Iterator[Commit]:
+        """Yield the snapshots that the branch leads back to, up to one that has expired; then all others."""
+        ancestors = list(_ancestors(self._table, self._branch))
+        on_branch = {snapshot.snapshot_id for snapshot in ancestors}
+        others = [snapshot for snapshot in self._table.snapshots() if snapshot.snapshot_id not in on_branch]
+        yield from (_commit_of(snapshot, is_current=True) for snapshot in ancestors)
+        yield from (_commit_of(snapshot, is_current=False) for snapshot in sorted(others, key=_age, reverse=True))
 
+    def newest(self, query: str) -> NewestBatch | None:
+        """Return the newest batch by the table's property, or by a snapshot of the branch if that is gone."""
+        text = self._table.properties.get(_property(query, self._branch))
+        if text is None:
+            commits = (commit for commit in self.commits() if commit.is_current)
+            records = ((commit.version, commit.record_of(query)) for commit in commits)
+            version, record = next(((version, record) for version, record in records if record), (None, None))
+            is_restored_behind = False
+        else:
+            record, version, sequence = _read(text)
+            is_restored_behind = self._is_restored_behind(query, record, version, sequence)
+        if record is None or record.batch is None:
+            return None
+        return NewestBatch(batch=record.batch, record=record, version=version, is_restored_behind=is_restored_behind)
 
-def newest_of_each_query(table: Table, branch: str) -> dict[str, Record]:
-    """Return the newest record of each query that wrote to the branch and whose rows are on it."""
-    newest: dict[str, Record] = {}
-    start = _property("", branch)
-    for name, text in sorted(table.properties.items()):
-        query = name.removeprefix(start)
-        if not name.startswith(start):
-            continue
-        record: Record | None = _read(text)[0]
-        if is_rolled_back_behind(table, query, branch):
-            record = next(filter(None, map(_of(query), _ancestors(table, branch))), None)
-        if record is not None:
-            newest[query] = record
-    return newest
+    def queries(self) -> list[str]:
+        """Return the queries that wrote to the branch, by their properties."""
+        start = _property("", self._branch)
+        return [name.removeprefix(start) for name in sorted(self._table.properties) if name.startswith(start)]
 
+    def newest_commit(self) -> str:
+        """Name the newest snapshot of the branch."""
+        if self._table.snapshot_by_name(self._branch) is None:
+            return f"one that left branch {self._branch} without a snapshot"
+        return super().newest_commit()
 
-def newest_records(table: Table, branch: str, most: int) -> list[Published]:
-    """Return the newest records on the branch, at most `most`, oldest first.
-
-    Of a query whose snapshots have all expired the one that the table's property keeps.
-    """
-    records: list[Published] = []
-    for at in _ancestors(table, branch):
-        if len(records) == most:
-            break
-        text = _text(at)
-        if text is not None:
-            records.append(Published(at.snapshot_id, at.timestamp_ms, Record.from_json(text)))
-    queries = {one.record.query for one in records}
-    from_properties = (_read(text) for name, text in table.properties.items() if name.startswith(_property("", branch)))
-    expired = [
-        Published(snapshot_id, None, record)
-        for record, snapshot_id, _ in from_properties
-        if record.query not in queries
-    ]
-    return [*(expired if len(records) < most else ()), *reversed(records)]
-
-
-def holds_attempt(table: Table, attempt: str) -> bool:
-    """Whether a snapshot of the table is the one of this attempt."""
-    return any(record.attempt == attempt for record in _records(table))
-
-
-def is_rolled_back_behind(table: Table, query: str, branch: str) -> bool:
-    """Whether the branch leads back behind this query's newest batch, past its snapshot."""
-    text = table.properties.get(_property(query, branch))
-    if text is None:
-        return False
-    newest, snapshot_id, sequence = _read(text)
-    for at in _ancestors(table, branch):
-        if at.snapshot_id == snapshot_id:
-            return False
-        if at.sequence_number is not None and at.sequence_number < sequence:
+    def _is_restored_behind(self, query: str, newest: Record, snapshot_id: int, sequence: int) -> bool:
+        """Whether the branch leads back behind this query's newest batch, past its snapshot."""
+        for at in _ancestors(self._table, self._branch):
+            if at.snapshot_id == snapshot_id:
+                return False
+            if at.sequence_number is not None and at.sequence_number < sequence:
+                return True
+            if sequence == 0:  # version 1 numbers none
+                earlier = _commit_of(at, is_current=True).record_of(query)
+                if earlier is not None and (earlier.batch or 0) < (newest.batch or 0):
+                    return True
+        if self._table.snapshot_by_name(self._branch) is None:
             return True
-        if sequence == 0 and _is_earlier(_of(query)(at), newest):  # version 1 numbers none
-            return True
-    if table.snapshot_by_name(branch) is None:
-        return True
-    # Here older snapshots have expired, maybe that of the batch with them.
-    return sequence == 0 and table.snapshot_by_id(snapshot_id) is not None
+        # Here older snapshots have expired, maybe that of the batch with them.
+        return sequence == 0 and self._table.snapshot_by_id(snapshot_id) is not None
 
 
-def newest_commit(table: Table, branch: str) -> str:
-    """Name the newest snapshot of the branch: its id, what it did, and by which library."""
-    newest = table.snapshot_by_name(branch)
-    if newest is None:
-        return f"one that left branch {branch} without a snapshot"
-    summary = newest.summary
-    did = "an unknown operation" if summary is None else summary.operation.value
-    engine = (
-        "an unknown engine"
-        if summary is None
-        else summary.additional_properties.get("engine-name", "an unknown engine")
+def _commit_of(snapshot: Snapshot, *, is_current: bool) -> Commit:
+    summary = snapshot.summary
+    operation = "an unknown operation" if summary is None else summary.operation.value
+    properties = {} if summary is None else summary.additional_properties
+    return Commit(
+        version=snapshot.snapshot_id,
+        at_ms=snapshot.timestamp_ms,
+        name=f"snapshot {snapshot.snapshot_id} ({operation} by {properties.get('engine-name', 'an unknown engine')})",
+        text=properties.get(METADATA_KEY),
+        is_current=is_current,
     )
-    return f"snapshot {newest.snapshot_id} ({did} by {engine})"
 
 
 def append(table: Table, files: Sequence[IcebergFile], record: Record, *, branch: str, overwrite: bool) -> None:
@@ -286,14 +264,6 @@ def _read(text: str) -> tuple[Record, int, int]:
         raise FormatError(f"a table property {METADATA_KEY}.* of the table is damaged: {error_text(error)}") from error
 
 
-def _records(table: Table) -> Iterator[Record]:
-    """The records of all snapshots that the table still has, the newest first."""
-    for snapshot in sorted(table.snapshots(), key=_age, reverse=True):
-        text = _text(snapshot)
-        if text is not None:
-            yield Record.from_json(text)
-
-
 def _ancestors(table: Table, branch: str) -> Iterator[Snapshot]:
     """The snapshots that the branch leads back to, the newest first, up to one that has expired."""
     known = {snapshot.snapshot_id: snapshot for snapshot in table.snapshots()}
@@ -301,28 +271,6 @@ def _ancestors(table: Table, branch: str) -> Iterator[Snapshot]:
     while at is not None:
         yield at
         at = None if at.parent_snapshot_id is None else known.get(at.parent_snapshot_id)
-
-
-def _of(query: str) -> Callable[[Snapshot], Record | None]:
-    """Return what reads the record of a snapshot, None if it is none of this query's."""
-    name = json.dumps(query)
-
-    def record(snapshot: Snapshot) -> Record | None:
-        text = _text(snapshot)
-        of_snapshot = None if text is None or name not in text else Record.from_json(text)  # others' are not even read
-        return None if of_snapshot is None or of_snapshot.query != query else of_snapshot
-
-    return record
-
-
-def _is_earlier(record: Record | None, newest: Record) -> bool:
-    if record is None or record.batch is None or newest.batch is None:
-        return False
-    return record.batch < newest.batch
-
-
-def _text(snapshot: Snapshot) -> str | None:
-    return None if snapshot.summary is None else snapshot.summary.additional_properties.get(METADATA_KEY)
 
 
 def _age(snapshot: Snapshot) -> tuple[int, int]:

@@ -1,18 +1,19 @@
 """What the driver's commit needs of a format of tables: read the table as it is, and append to it.
 
-Rule: `publish` has the order of a commit and its checks for all formats. A format answers from its log.
+Rule: `publish` has the order of a commit and its checks for all formats, and reads the log of a table.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from keyedwm.core.watermark import Guarantee
 from pyspark_wm_sink.batch.record import Record
 from pyspark_wm_sink.options.sink_options import SnapshotMode
+from pyspark_wm_sink.tables.log import TableLog
 from pyspark_wm_sink.tables.stage import StagedFile, StagePlan
 
 
@@ -31,52 +32,18 @@ class TableMessages:
 
 
 class CurrentTable(ABC):
-    """A table as it is at one moment."""
+    """A table as it is at one moment. where: as messages name it, with its kind. version: differs after each commit."""
 
-    @property
-    @abstractmethod
-    def where(self) -> str:
-        """The table as messages name it, with its kind."""
-
-    @abstractmethod
-    def published_batch(self, query: str) -> int | None:
-        """The newest batch of this query that is in the table."""
-
-    @abstractmethod
-    def newest_record(self, query: str, batch: int | None = None) -> Record | None:
-        """This query's newest record, or the one of `batch`; None if the table no longer has one."""
-
-    @abstractmethod
-    def newest_of_each_query(self) -> Mapping[str, Record]:
-        """The newest record of each query whose rows are in the table now, as far back as the table has records."""
-
-    def newest_of(self, query: str) -> Record | None:
-        """The newest record of a query whose rows are in the table now, None if the table has no record of it."""
-        return self.newest_of_each_query().get(query)
-
-    @abstractmethod
-    def holds_attempt(self, attempt: str) -> bool:
-        """Whether a commit of the table is the one of this attempt."""
-
-    @abstractmethod
-    def is_restored_behind(self, query: str) -> bool:
-        """Whether the table holds an older version again, without rows of this query's newest record."""
-
-    @abstractmethod
-    def is_after(self, other: Any) -> bool:
-        """Whether a commit came after the moment at which the other was read."""
-
-    @abstractmethod
-    def newest_commit(self) -> str:
-        """The newest commit, in words."""
+    def __init__(self, where: str, version: object, log: TableLog) -> None:
+        self.where, self.version, self.log = where, version, log
 
     @abstractmethod
     def check_fits(self) -> str | None:
         """Reject rows that do not fit the table; returns what changed in the table since they were staged, or None."""
 
-    @abstractmethod
     def add_missing(self) -> bool:
         """Add the columns that the table lacks, in a commit of its own; says whether there were any."""
+        return False
 
     @abstractmethod
     def append(self, files: Sequence[StagedFile], record: Record) -> None:

@@ -26,6 +26,7 @@ from pyspark_wm_sink.batch.record import Record
 from pyspark_wm_sink.batch.reports import BatchReport, merge_reports
 from pyspark_wm_sink.batch.seal import check_replay, seal
 from pyspark_wm_sink.tables.library_errors import one_line, shown_cause
+from pyspark_wm_sink.tables.log import NewestBatch, current_record, current_records, has_attempt, record_of
 from pyspark_wm_sink.tables.other_queries import check_reads_nothing_again
 from pyspark_wm_sink.tables.publication import CurrentTable, Publication
 from pyspark_wm_sink.tables.stage import StagedFiles
@@ -116,10 +117,15 @@ class _Commit:
     def check(self) -> None:
         """Reject the batch if it does not fit the table as it is now; publishes nothing."""
         table = self._how.open()
-        if table is None or not self._is_published(table):
-            self._sealed(table)
+        newest = self._newest(table)
+        if not self._is_published(table, newest):
+            self._sealed(table, newest)
 
-    def _sealed(self, table: CurrentTable | None) -> Record:
+    def _newest(self, table: CurrentTable | None) -> NewestBatch | None:
+        query = self._report.query
+        return None if table is None or query is None else table.log.newest(query)
+
+    def _sealed(self, table: CurrentTable | None, newest: NewestBatch | None) -> Record:
         how = self._how
         changed = None if table is None else table.check_fits()
         if changed is not None:
@@ -127,15 +133,16 @@ class _Commit:
                 f"{changed} changed after the rows of {self._name} were staged: start the query again, with the table "
                 f"as it is now"
             )
-        return seal(self._last(table), self._report, how.mode, how.guarantee)
+        return seal(self._last(table, newest), self._report, how.mode, how.guarantee)
 
     def _try_once(self) -> bool:
         """Check against the table as it is now, then publish; False when another writer committed meanwhile."""
         how = self._how
         table = how.open()
-        if table is not None and self._is_published(table):
+        newest = self._newest(table)
+        if self._is_published(table, newest):
             return True
-        record = self._sealed(table)
+        record = self._sealed(table, newest)
         table = table if table is not None else how.created()
         if table is None:
             return False
@@ -156,8 +163,8 @@ class _Commit:
     def _is_conflict(self, error: Exception, table: CurrentTable) -> bool:
         """Return False, for another try, if another writer has committed meanwhile; else the error is not of one."""
         now = self._how.open()
-        if now is None or now.is_after(table):
-            self._came_before = "one that deleted the table" if now is None else now.newest_commit()
+        if now is None or now.version != table.version:
+            self._came_before = "one that deleted the table" if now is None else now.log.newest_commit()
             return False
         if self._how.is_refusal(error):
             raise InputError(
@@ -179,59 +186,54 @@ class _Commit:
                 f"hosts share); or the directory was removed after they wrote (start the query again)"
             )
 
-    def _last(self, table: CurrentTable | None) -> Record | None:
+    def _last(self, table: CurrentTable | None, newest: NewestBatch | None) -> Record | None:
         """Read the record of this query's newest published batch; reject a table that lacks batches of the query."""
         query, batch = self._report.query, self._report.batch
-        before = None if table is None or query is None else table.published_batch(query)
         if query is not None and batch is not None:
-            _check_lacks_nothing(self._how, self._report, table, before)
+            _check_lacks_nothing(self._how, self._report, table, newest)
         if table is None or query is None:
             return None
-        if before is None:
+        if newest is None:
             self._check_reads_nothing_again(table)
             return None
-        _check_not_restored(self._how, self._report, query, table)
-        record = table.newest_record(query)
-        if record is None:
+        if newest.is_restored_behind:
+            _check_not_restored(self._how, self._report, query, table)
+        if newest.record is None:
             _log.warning(
                 "the record of batch %d of query %s is no longer in the history of the table: watermarks and "
-                "snapshots are not checked against it", before, query,
+                "snapshots are not checked against it", newest.batch, query,
             )  # fmt: skip
-        return record
+        return newest.record
 
     def _check_reads_nothing_again(self, table: CurrentTable) -> None:
         how = self._how
         if not how.is_shared and not how.overwrite:
-            others = {name: of for name, of in table.newest_of_each_query().items() if name != self._report.query}
+            others = {name: of for name, of in current_records(table.log).items() if name != self._report.query}
             may_refuse = how.guarantee is Guarantee.EXACTLY_ONCE
             check_reads_nothing_again(others, table.where, self._report, may_refuse=may_refuse)
 
-    def _is_published(self, table: CurrentTable) -> bool:
+    def _is_published(self, table: CurrentTable | None, newest: NewestBatch | None) -> bool:
         """Whether this batch is in the table already; the files of another attempt at it are then deleted.
 
         Raises FencedError when the published batch holds other rows: another query has the same id.
         """
         report = self._report
-        if report.query is None or report.batch is None:
+        query, batch = report.query, report.batch
+        if table is None or query is None or newest is None or batch is None or newest.batch < batch:
             return False
-        newest = table.published_batch(report.query)
-        if newest is None or newest < report.batch:
-            return False
-        record = table.newest_record(report.query, report.batch)
+        record = record_of(table.log, newest, query, batch)
         if record is None:
             # Whether it names these files cannot be known any more, so they stay.
-            _log.warning("batch %d is published, but its record is no longer in the history", report.batch)
+            _log.warning("batch %d is published, but its record is no longer in the history", batch)
             return True
         if record.attempt == report.attempt:
             return True
-        where = f"the table {self._how.stage.place}"
-        query, plan = report.query, report.plan
         check_replay(
             record,
             report,
-            where,
+            f"the table {self._how.stage.place}",
             self._how.guarantee,
-            lambda: begin_behind(Published.of(table.newest_of(query)), plan, "table"),
+            lambda: begin_behind(Published.of(current_record(table.log, query)), report.plan, "table"),
         )
         self._discard()  # the batch is another attempt's, so no commit can ever name these files
         return True
@@ -241,11 +243,11 @@ class _Commit:
         failures: tuple[type[Exception], ...] = (KeyedwmError, *self._how.failures)
         try:
             table = self._how.open()
-            holds_attempt = table is not None and table.holds_attempt(self._report.attempt)
+            is_there = table is not None and has_attempt(table.log, self._report.attempt)
         except failures as unreadable:
             _log.warning("%s: whether its append happened cannot be read: %s", self._name, one_line(unreadable))
-            holds_attempt = False
-        if not holds_attempt:
+            is_there = False
+        if not is_there:
             raise UnavailableError(
                 f"{self._name} could not be published to the table {self._how.stage.place}: {one_line(error)}"
             ) from shown_cause(error)
@@ -263,7 +265,9 @@ class _Commit:
         self._how.stage.discard([file.name for file in self._files])
 
 
-def _check_lacks_nothing(how: Publication, report: BatchReport, table: CurrentTable | None, before: int | None) -> None:
+def _check_lacks_nothing(
+    how: Publication, report: BatchReport, table: CurrentTable | None, newest: NewestBatch | None
+) -> None:
     """Reject a table that lacks batches of this query: it was deleted, replaced or restored.
 
     A table without any batch of the query is accepted, with a warning, where its format forgets batches: it may have
@@ -280,31 +284,31 @@ def _check_lacks_nothing(how: Publication, report: BatchReport, table: CurrentTa
             f"{FROM_THE_BEGINNING}; to continue without the rows of the earlier batches, create an empty table there"
             f"{'' if messages.forgotten else ', and start once with guarantee=at-least-once'}"
         )
-    if before is None and messages.forgotten is None:
+    if newest is None and messages.forgotten is None:
         raise InputError(
             f"the {messages.kind} {place} has no batch of query {query}, and now comes batch {batch}: it was dropped "
             f"and created again; restore it, or start with a new checkpoint and {FROM_THE_BEGINNING}; to continue "
             f"without the rows of earlier batches, start the query once with guarantee=at-least-once"
         )
-    if before is None:
+    if newest is None:
         _log.warning(
             "the %s %s has no batch of query %s, and now comes batch %d: it was made again, or %s; the query continues "
             "in it, without the rows of earlier batches if it was made again", messages.kind, place, query, batch,
             messages.forgotten,
         )  # fmt: skip
-    elif before < batch - 1:
+    elif newest.batch < batch - 1:
         raise InputError(
-            f"the newest batch of query {query} in the {messages.kind} {place} is {before}, and now comes batch "
+            f"the newest batch of query {query} in the {messages.kind} {place} is {newest.batch}, and now comes batch "
             f"{batch}: the table was restored to an older version, or replaced; restore the version that holds batch "
-            f"{batch - 1}, or {new_checkpoint(Published.of(table.newest_of(query)), report.plan, 'table')}"
+            f"{batch - 1}, or {new_checkpoint(Published.of(current_record(table.log, query)), report.plan, 'table')}"
         )
 
 
 def _check_not_restored(how: Publication, report: BatchReport, query: str, table: CurrentTable) -> None:
     """Reject a table that was taken back behind batches of this query, unless each batch replaces all rows anyway."""
-    if how.guarantee is not Guarantee.EXACTLY_ONCE or how.overwrite or not table.is_restored_behind(query):
+    if how.guarantee is not Guarantee.EXACTLY_ONCE or how.overwrite:
         return
-    way_on = new_checkpoint(Published.of(table.newest_of(query)), report.plan, "table")
+    way_on = new_checkpoint(Published.of(current_record(table.log, query)), report.plan, "table")
     raise InputError(
         f"{table.where} was {how.messages.restored} after the newest batch of query {query}, and now comes batch "
         f"{report.batch}: {how.messages.undo}, or {way_on}; to continue without the rows that were taken out, start "

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from keyedwm.cli.main import main
 from keyedwm.cli.query.tables import reach_of
@@ -17,6 +17,7 @@ from keyedwm.kafka.requests.transactions import Transaction
 from pyspark_wm_sink.batch.record import ChannelRecord, Record
 from pyspark_wm_sink.kafka.ledger import Entry, Ledger, RunHistory
 from pyspark_wm_sink.options.sink_options import SnapshotMode
+from pyspark_wm_sink.tables.publish import publish
 from tests.sink.delta_sink import how, staged
 
 
@@ -95,8 +96,6 @@ def test_a_place_may_be_named_as_for_the_sink_with_its_scheme(capsys, ledger):
 
 def test_a_table_shows_the_records_of_each_query(capsys, tmp_path):
     to = replace(how(tmp_path / "table", SnapshotMode.BATCH), is_shared=True)
-    from pyspark_wm_sink.tables.publish import publish
-
     for batch in (0, 1):
         for query in ("q-a", "q-b"):
             publish(to, [staged(to, [1, 2], batch, query)], batch=batch)
@@ -106,6 +105,16 @@ def test_a_table_shows_the_records_of_each_query(capsys, tmp_path):
     assert "query q-a" in first
     assert "1 none 2 0 none 3" in first
     assert "1 none 2 0 none 4" in second
+
+
+def test_batches_that_a_restore_removed_from_a_table_are_not_shown(capsys, tmp_path):
+    to = how(tmp_path, SnapshotMode.BATCH)
+    for batch in (0, 1):
+        publish(to, [staged(to, [1, 2], batch)], batch=batch)
+    DeltaTable(tmp_path).restore(1)
+    said = inspected(capsys, str(tmp_path))
+    assert "0 none 2 0 none 1" in said
+    assert "1 none 2 0 none 2" not in said
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from keyedwm.core.axis import AxisConfig, AxisState, Counts, PropagatedState
@@ -259,13 +258,12 @@ def later_texts() -> dict[str, Any]:
 
 def read_later_texts(texts: Mapping[str, Any]) -> dict[str, Any]:
     """What those texts say."""
-    table: Any = SimpleNamespace(properties={"keyedwm.main.query-1": texts["property"]})
     state = decode_committed(texts["committed_future"], KEY, PLACE)
     return _told({
         "committed_future": {name: count for name, count in asdict(state.counts).items() if name != "bad_values"},
         "offset_future": QueryOffset.from_json(texts["offset_future"]).to_json(),
         "long_record": asdict(Record.from_json(texts["long_record"])),
-        "property": asdict(iceberg.published(table, "query-1", "main")),
+        "property": asdict(iceberg._read(texts["property"])[0]),
     })  # fmt: skip
 
 

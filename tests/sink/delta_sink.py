@@ -21,7 +21,6 @@ __all__ = ["answer_lost", "barrier", "disk_full", "staged"]
 COLUMNS = pa.schema([("n", pa.int64())])
 KIND = "Delta"
 LOG = delta
-RECORD = "newest_record"
 CONFLICT = CommitFailedError
 SPARK_COLUMNS = StructType().add("n", LongType())
 

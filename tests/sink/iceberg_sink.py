@@ -21,7 +21,6 @@ NAME = "db.t"
 COLUMNS = pa.schema([("n", pa.int64())])
 KIND = "Iceberg"
 LOG = iceberg
-RECORD = "record_of"
 CONFLICT = iceberg.ConflictError
 
 

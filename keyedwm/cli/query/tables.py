@@ -78,15 +78,15 @@ def table_at(place: str, reach: Reach, most: int) -> FoundTable | None:
     directory = local_directory(place)
     if directory is not None and not directory.is_dir():
         return None
-    from pyspark_wm_sink.delta.table import newest_records, open_table
+    from pyspark_wm_sink.delta.table import DeltaLog, open_table
+    from pyspark_wm_sink.tables.log import newest_records
 
     table = open_table(place, reach.storage)
     if table is None:
         return None
     by = ", ".join(table.metadata().partition_columns) or "nothing"
-    return FoundTable(
-        about=f"version {table.version()}, partitioned by {by}", records=newest_records(table, most)
-    )  # fmt: skip
+    about = f"version {table.version()}, partitioned by {by}"
+    return FoundTable(about=about, records=newest_records(DeltaLog(table), most))
 
 
 def _iceberg(name: str, reach: Reach, most: int) -> FoundTable | None:
@@ -95,7 +95,8 @@ def _iceberg(name: str, reach: Reach, most: int) -> FoundTable | None:
     )
     from pyspark_wm_sink.iceberg.catalog import open_table
     from pyspark_wm_sink.iceberg.partitions import spec_terms
-    from pyspark_wm_sink.iceberg.table import newest_records
+    from pyspark_wm_sink.iceberg.table import IcebergLog
+    from pyspark_wm_sink.tables.log import newest_records
 
     table = open_table(target.name, target.catalog_name, target.catalog)
     if table is None:
@@ -105,7 +106,7 @@ def _iceberg(name: str, reach: Reach, most: int) -> FoundTable | None:
     by = ", ".join(spec_terms(table.spec(), table.schema())) or "nothing"
     head = table.snapshot_by_name(target.branch)
     about = f"branch {target.branch}, snapshot {'none' if head is None else head.snapshot_id}, partitioned by {by}"
-    return FoundTable(about=about, records=newest_records(table, target.branch, most))
+    return FoundTable(about=about, records=newest_records(IcebergLog(table, target.branch), most))
 
 
 def require_records(place: str, reach: Reach, table: FoundTable) -> None:

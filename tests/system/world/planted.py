@@ -23,8 +23,9 @@ from keyedwm.core.watermark import Status
 from keyedwm.kafka.records.batches import Batches, BatchField
 from keyedwm.kafka.requests.fetch import _Part
 from keyedwm.kafka.requests.transactions import Fate, TransactionStatus
-from pyspark_wm_sink.iceberg.table import _records
+from pyspark_wm_sink.iceberg.table import IcebergLog
 from pyspark_wm_sink.kafka.ownership import Ownership
+from pyspark_wm_sink.tables.log import NewestBatch
 from tests.system.world.simulate import run
 from tests.system.world.world import Outcome
 
@@ -231,7 +232,12 @@ def _without_requirements(right: Callable[..., Any]) -> Callable[..., Any]:
 
 def _by_snapshots(_right: Callable[..., Any]) -> Callable[..., Any]:
     """The newest batch by the summaries of the snapshots that have not expired."""
-    return lambda table, query, _branch: next((one for one in _records(table) if one.query == query), None)
+
+    def newest(log: IcebergLog, query: str) -> NewestBatch | None:
+        first = next(((one.version, record) for one in log.commits() if (record := one.record_of(query))), None)
+        return None if first is None else NewestBatch(batch=first[1].batch or 0, record=first[1], version=first[0])
+
+    return newest
 
 
 _PLAN = "pyspark_wm_source.driver.plan"
@@ -281,8 +287,8 @@ BUGS = (
     Bug("the property is set by a commit of its own", f"{_ICEBERG}:_commit", _property_afterwards, "iceberg"),
     Bug("a refused append is made again by itself", f"{_ICEBERG}:_commit", _by_itself, "iceberg"),
     Bug("a commit asks nothing of the table", "pyiceberg.table:Table._do_commit", _without_requirements, "iceberg"),
-    Bug("batches are forgotten with their snapshots", f"{_ICEBERG}:published", _by_snapshots, "iceberg"),
-    Bug("a branch that was rolled back is taken on", f"{_ICEBERG}:is_rolled_back_behind", _never,
+    Bug("batches are forgotten with their snapshots", f"{_ICEBERG}:IcebergLog.newest", _by_snapshots, "iceberg"),
+    Bug("a branch that was rolled back is taken on", f"{_ICEBERG}:IcebergLog._is_restored_behind", _never,
         "iceberg"),
 )  # fmt: skip
 
