@@ -10,11 +10,12 @@ from keyedwm.formats.json_writing import check_json_schema, json_encoder, json_s
 from keyedwm.formats.proto_writing import proto_encoder, proto_schema_of
 from keyedwm.formats.writing import Encoder, ValueFaultError, encode
 from tests.formats import other_writing as laws
+from tests.seeds import times
 
 
 @pytest.mark.parametrize("check", [laws.check_json, laws.check_protobuf])
 def test_what_others_read_is_what_was_written(seed: int, check) -> None:
-    for number in range(150):
+    for number in range(times(60)):
         check(seed * 1_000 + number)
 
 
