@@ -17,7 +17,9 @@ MADE = {
     "design/tests-of-the-system.md",
 }  # fmt: skip
 CODE = re.compile(r"^```.*?^```|(?:^ {4}[^\n]*\n)+", re.MULTILINE | re.DOTALL)
+WORD = re.compile(r"[^\s|]*\w[^\s|]*")
 MOST_PAGES = 75
+MOST_WORDS = 80_000
 WIDEST_CODE = 90
 
 
@@ -36,8 +38,15 @@ def test_every_page_stands_in_the_navigation_once_under_its_own_title():
     assert entries == Counter({str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")} | MADE)
 
 
+def words(page: Path) -> int:
+    """How many words a page has beside its code."""
+    return len(WORD.findall(CODE.sub("", page.read_text())))
+
+
 def test_the_pages_are_no_more_than_a_reader_can_overlook():
-    assert len([*DOCS.rglob("*.md"), ROOT / "README.md"]) <= MOST_PAGES
+    pages = [*DOCS.rglob("*.md")]
+    assert len([*pages, ROOT / "README.md"]) <= MOST_PAGES
+    assert sum(map(words, pages)) <= MOST_WORDS, "say a fact on one page and link it from the others"
 
 
 @pytest.mark.parametrize("address", re.findall(r"^ {8}\S+\.md: (\S+)$", CONFIGURATION, re.MULTILINE))
@@ -102,8 +111,5 @@ def test_code_is_as_wide_as_the_site_shows_it(page):
 
 @pytest.mark.parametrize("section", ["tutorial", "how-to", "explanation"])
 def test_no_page_of_these_sections_has_more_than_2000_words_beside_its_code(section):
-    words = {
-        page.name: re.findall(r"[^\s|]*\w[^\s|]*", CODE.sub("", page.read_text()))
-        for page in (DOCS / section).glob("*.md")
-    }
-    assert {name: len(texts) for name, texts in words.items() if len(texts) > 2_000} == {}
+    counts = {page.name: words(page) for page in (DOCS / section).glob("*.md")}
+    assert {name: count for name, count in counts.items() if count > 2_000} == {}
