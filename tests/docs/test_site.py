@@ -38,7 +38,7 @@ def test_every_page_stands_in_the_navigation_once_under_its_own_title():
     assert entries == Counter({str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")} | MADE)
 
 
-def words(page: Path) -> int:
+def word_count(page: Path) -> int:
     """How many words a page has beside its code."""
     return len(WORD.findall(CODE.sub("", page.read_text())))
 
@@ -46,7 +46,7 @@ def words(page: Path) -> int:
 def test_the_pages_are_no_more_than_a_reader_can_overlook():
     pages = [*DOCS.rglob("*.md")]
     assert len([*pages, ROOT / "README.md"]) <= MOST_PAGES
-    assert sum(map(words, pages)) <= MOST_WORDS, "say a fact on one page and link it from the others"
+    assert sum(map(word_count, pages)) <= MOST_WORDS, "say a fact on one page and link it from the others"
 
 
 @pytest.mark.parametrize("address", re.findall(r"^ {8}\S+\.md: (\S+)$", CONFIGURATION, re.MULTILINE))
@@ -111,5 +111,5 @@ def test_code_is_as_wide_as_the_site_shows_it(page):
 
 @pytest.mark.parametrize("section", ["tutorial", "how-to", "explanation"])
 def test_no_page_of_these_sections_has_more_than_2000_words_beside_its_code(section):
-    counts = {page.name: words(page) for page in (DOCS / section).glob("*.md")}
+    counts = {page.name: word_count(page) for page in (DOCS / section).glob("*.md")}
     assert {name: count for name, count in counts.items() if count > 2_000} == {}
