@@ -168,9 +168,13 @@ def shipping(control: list[dict[str, Any]]) -> tuple[Any, Any]:
         return importlib.import_module("keyedwm.windows.shipping").shipped, [json.dumps(one) for one in control]
     from keyedwm.core.control_row import ControlRow
     from keyedwm.core.rows import ControlKind
+    from keyedwm.operators.frames.partials import ExchangePartials
     from keyedwm.operators.shuffle import shipped
 
-    return shipped, [ControlRow(**{**one, "kind": ControlKind(one["kind"])}) for one in control]
+    def ship(plan: Any, ids: list[int], task: int, events: list[pa.Table], control: list[ControlRow]) -> Any:
+        return shipped({0: ExchangePartials(plan)}, ids, task, [[rows] for rows in events], control)
+
+    return ship, [ControlRow(**{**one, "kind": ControlKind(one["kind"])}) for one in control]
 
 
 def bucket(plan: Any) -> Any:

@@ -9,7 +9,6 @@ broker (or takes KEYEDWM_BOOTSTRAP), which shares the machine's cores.
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 import uuid
@@ -26,16 +25,23 @@ from keyedwm.operators.results import ROWS
 from keyedwm.operators.state.blobs import unpacked
 from keyedwm.testing.admin import create_topic, delete_topic
 from keyedwm.testing.broker import broker
-from pyspark_wm_source.options.stage import STAGE
+from pyspark_wm_source.options.stage import STAGE, StageSpec
 
 ROUNDS = 3
-FRAME = {"axis": "", "buckets": 2, "late_rule": "window", "size_ms": 10_000, "offset_ms": 0}
 COUNT, SUM = {"n": "count()"}, {"total": "sum(json:$.amount::bigint)"}
 
 
-def staged(aggregates: Mapping[str, str], key: str = "key", **frame: int) -> dict[str, str]:
+def staged(aggregates: Mapping[str, str], key: str = "key", size_ms: int = 10_000) -> dict[str, str]:
     """The options of stage one."""
-    return {STAGE: json.dumps({"kind": "frames", **FRAME, **frame, "by": {"k": key}, "aggregates": aggregates})}
+    fields = [text.partition("(")[2][:-1] for text in aggregates.values()]
+    window = {"kind": "sliding", "size_ms": size_ms, "slide_ms": size_ms}
+    exchange = {
+        "kind": "frames", "time": "__time", "order": [], "by": ["k"], "late_rule": "window", "window": window,
+        "aggregates": [*aggregates.items()], "key_watermark": None,
+    }  # fmt: skip
+    read = {"k": key, **{text: text for text in fields if text}}
+    spec = StageSpec(fields=read, times={"__time": ""}, exchange=exchange, number=0, buckets=2)
+    return spec.as_options()
 
 
 CASES = {

@@ -65,7 +65,7 @@ class Driven:
                        channels=1),
         ]  # fmt: skip
         self._batch += 1
-        pieces = shipped(one.shipped, LAYOUT.ids, 0, [rows], told, input_number=side)
+        pieces = shipped({side: one.shipped}, LAYOUT.ids, 0, [[rows]], told)
         return pa.Table.from_batches(list(pieces)).to_pandas()
 
     def batch(self, shipped: pd.DataFrame) -> tuple[float, int]:

@@ -1,4 +1,5 @@
-"""The protocol of a stateful operator: the calls of its host (a bucket, a test, a program), and its answers.
+"""The protocol of a stateful operator: the calls of its host (a bucket, a test, a program), and its answers. The kinds
+of operators, in one table.
 
 Rule: an operator knows no clock and no Spark. Every call answers with the outputs that became true, piece by piece; the
 caller must draw all of them before it calls again. `drain` returns the state that a later instance continues.
@@ -6,29 +7,37 @@ caller must draw all of them before it calls again. `drain` returns the state th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, Protocol
 
 import pyarrow as pa
 
+from keyedwm.operators.exchange_input import ExchangeInput
 from keyedwm.operators.frames.paned_sessions import PanedSessionOperator
+from keyedwm.operators.frames.partials import ExchangePartials
 from keyedwm.operators.frames.per_key_sessions import PerKeySessionOperator
 from keyedwm.operators.frames.per_key_windows import PerKeyOperator
 from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
+from keyedwm.operators.frames.rescale import FrameRescale
 from keyedwm.operators.frames.sessions import SessionOperator
 from keyedwm.operators.frames.sliding import SlidingOperator
 from keyedwm.operators.join.latest_operator import LatestOperator
 from keyedwm.operators.join.operator import JoinOperator
-from keyedwm.operators.join.plan import JoinPlan
+from keyedwm.operators.join.rescale import JoinRescale
 from keyedwm.operators.keyed.key_census import KeyWatermarkSummary
-from keyedwm.operators.messages.bucket_store import BucketStore, BucketStoreOperator
-from keyedwm.operators.messages.join.bucket_join import BucketWindowJoin, BucketWindowJoinOperator
+from keyedwm.operators.messages.bucket_store import BucketStoreOperator
+from keyedwm.operators.messages.join.bucket_join import BucketWindowJoinOperator
+from keyedwm.operators.messages.join.join_description import WINDOW_JOIN
+from keyedwm.operators.messages.store_description import STORE
+from keyedwm.operators.operator_spec import OperatorSpec
 from keyedwm.operators.process.operator import PerKeyProcessOperator, ProcessOperator
 from keyedwm.operators.process.plan import ProcessPlan
+from keyedwm.operators.process.rescale import ProcessRescale
 from keyedwm.operators.results import Output
+from keyedwm.operators.state.rescale_pieces import Rescale, SameBuckets
 from keyedwm.operators.state.store import BlobStore, StateChanges
-
-AnyPlan = WindowPlan | ProcessPlan | BucketStore | BucketWindowJoin | JoinPlan
 
 
 class Operator(Protocol):
@@ -99,19 +108,14 @@ def key_summary_of(operator: OneAxis | ManyAxes) -> KeyWatermarkSummary | None:
     return operator.key_summary() if isinstance(operator, per_key) else None
 
 
-def operator_of(plan: AnyPlan, store: BlobStore) -> OneAxis | ManyAxes:
-    """Return the plan's operator as its state says; raise FormatError if the state is another plan's."""
-    if isinstance(plan, JoinPlan):
-        return LatestOperator(plan, store) if plan.latest else JoinOperator(plan, store)
-    if isinstance(plan, ProcessPlan):
-        if plan.key_watermark is not None:
-            return PerKeyProcessOperator(plan, plan.key_watermark, store)
-        return ProcessOperator(plan, store)
-    if isinstance(plan, BucketStore):
-        return BucketStoreOperator(plan, store)
-    if isinstance(plan, BucketWindowJoin):
-        return BucketWindowJoinOperator(plan, store)
-    return _frame_operator_of(plan, store)
+def operator_of(spec: OperatorSpec, store: BlobStore) -> OneAxis | ManyAxes:
+    """Return the operator as its state says; raise FormatError if the state is another operator's."""
+    return KINDS[spec.kind].open(spec, store)
+
+
+def inputs_of(spec: OperatorSpec) -> Sequence[ExchangeInput]:
+    """Return the inputs of stage one, by their number."""
+    return KINDS[spec.kind].inputs(spec)
 
 
 def _frame_operator_of(plan: WindowPlan, store: BlobStore) -> OneAxis:
@@ -123,3 +127,47 @@ def _frame_operator_of(plan: WindowPlan, store: BlobStore) -> OneAxis:
     if plan.key_watermark is not None:
         return PerKeyOperator(plan, plan.window, plan.key_watermark, store)
     return SlidingOperator(plan, plan.window, store)
+
+
+def _process_operator_of(plan: ProcessPlan, store: BlobStore) -> OneAxis:
+    if plan.key_watermark is not None:
+        return PerKeyProcessOperator(plan, plan.key_watermark, store)
+    return ProcessOperator(plan, store)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kind:
+    """A kind of operator. user_name: the name of the kind in messages and metrics.
+
+    settings: the settings that decide whose state it is, for errors. open: specification and state → the operator.
+    rescale: how state goes to other buckets. inputs: specification → the inputs of stage one.
+    """
+
+    user_name: str
+    settings: str
+    open: Callable[[Any, BlobStore], OneAxis | ManyAxes]
+    rescale: type[Rescale]
+    inputs: Callable[[Any], Sequence[ExchangeInput]] = attrgetter("inputs")
+
+
+_JOIN_SETTINGS = "on, how, time bounds, condition, columns, names of the sides or late"
+KINDS: Mapping[str, Kind] = {
+    WindowPlan.kind: Kind(
+        user_name="aggregate", settings="windows, aggregates, keys or panes", open=_frame_operator_of,
+        rescale=FrameRescale, inputs=lambda plan: [ExchangePartials(plan)],
+    ),
+    STORE: Kind(
+        user_name="aggregate", settings="windows, aggregates, keys, panes, or the messages' columns",
+        open=BucketStoreOperator, rescale=SameBuckets,
+    ),
+    WINDOW_JOIN: Kind(
+        user_name="window_join", open=BucketWindowJoinOperator, rescale=SameBuckets,
+        settings="windows, on, how, keep, full, early, late_every, unbounded, names, or the messages' columns",
+    ),
+    "join": Kind(user_name="join", settings=_JOIN_SETTINGS, open=JoinOperator, rescale=JoinRescale),
+    "join_latest": Kind(user_name="join_latest", settings=_JOIN_SETTINGS, open=LatestOperator, rescale=JoinRescale),
+    ProcessPlan.kind: Kind(
+        user_name="process", settings="columns, keys, or the processor's name or version", open=_process_operator_of,
+        rescale=ProcessRescale,
+    ),
+}  # fmt: skip

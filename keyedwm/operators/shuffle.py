@@ -12,16 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.arrow.columns import Ints
 from keyedwm.core.control_row import ControlRow
 from keyedwm.core.rows import REJECTED
-from keyedwm.operators.buckets import bucket_of
 from keyedwm.operators.exchange_control import pack_control
-from keyedwm.operators.frames.partials import combine_rows, rows_without_gap
-from keyedwm.operators.frames.plan import WindowPlan
-from keyedwm.operators.join.exchange_side import ExchangeSide
-from keyedwm.operators.messages.exchange_messages import ExchangeMessages
-from keyedwm.operators.process.plan import ProcessInput
+from keyedwm.operators.exchange_input import ExchangeInput
 from keyedwm.operators.state.blobs import packed
 
 # Columns that are added to every plan: the event time in ms, and the columns that order rows of equal event time.
@@ -39,35 +33,12 @@ EXCHANGE_SCHEMA = pa.schema(
         pa.field("rejected", pa.binary()),
     ]
 )
-# What stage one must know of an input.
-ExchangeInput = WindowPlan | ProcessInput | ExchangeMessages | ExchangeSide
 # How many rows and bytes are combined at once.
 GROUP_ROWS = 1 << 20
 GROUP_BYTES = 1 << 27
 
 
 def shipped(
-    plan: ExchangeInput,
-    ids: Sequence[int],
-    task: int,
-    events: Iterable[pa.Table],
-    control: Sequence[ControlRow],
-    *,
-    rejected: list[pa.Array] | None = None,
-    input_number: int = 0,
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows to be shuffled (`EXCHANGE_SCHEMA`).
-
-    ids: of the buckets. task: its number. events: rows with the plan's columns. control: the task's control rows, and
-    rejected: records that are no events, as values of the column `rejected`; both may come to light as the events are
-    drawn. input_number: of the operator, if it has several.
-    """
-    yield from shipped_together(
-        {input_number: plan}, ids, task, ([rows] for rows in events), control, rejected=rejected
-    )
-
-
-def shipped_together(
     inputs: Mapping[int, ExchangeInput],
     ids: Sequence[int],
     task: int,
@@ -76,21 +47,20 @@ def shipped_together(
     *,
     rejected: list[pa.Array] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows to be shuffled of inputs that are read together; events: of each input its rows, group by group.
+    """Yield the rows to be shuffled (`EXCHANGE_SCHEMA`) of inputs that are read together, by their number.
 
-    All else is as for `shipped`.
+    ids: of the buckets. task: its number. events: of each input its rows, group by group. control: the task's control
+    rows, and rejected: records that are no events, as values of the column `rejected`; both may come to light as the
+    events are drawn.
     """
     part = task << 32
     records = [] if rejected is None else rejected
     null_event_times, no_gaps = dict.fromkeys(inputs, 0), dict.fromkeys(inputs, 0)
     for group in events:
         for (number, plan), rows in zip(inputs.items(), group, strict=True):
-            null_event_times[number] += _null_event_times(plan, rows)
-            if isinstance(plan, WindowPlan):
-                partials = combine_rows(plan, rows)
-                no_gaps[number] += rows_without_gap(plan, rows)
-            else:
-                partials = plan.exchange_rows(rows)
+            null_event_times[number] += plan.null_event_times(rows)
+            no_gaps[number] += plan.rows_without_gap(rows)
+            partials = plan.exchange_rows(rows)
             if partials.num_rows:
                 yield _pieces(partials, plan, ids, part, number)
         yield from _rejected_row(records, ids, part)
@@ -111,18 +81,6 @@ def _rejected_row(rejected: list[pa.Array], ids: Sequence[int], part: int) -> It
         yield _rows(buckets=[bucket], input_number=0, part=part, rejected=[packed(records)])
 
 
-def _null_event_times(plan: ExchangeInput, rows: pa.Table) -> int:
-    return plan.null_event_times(rows) if isinstance(plan, ExchangeSide) else rows.column(plan.time).null_count
-
-
-def _buckets(plan: ExchangeInput, partials: pa.Table, count: int) -> Ints:
-    """The number of the bucket of each row."""
-    if isinstance(plan, ExchangeSide):
-        return plan.buckets(partials, count)
-    by = plan.owners if isinstance(plan, WindowPlan | ProcessInput) else plan.by
-    return bucket_of([partials.column(name) for name in by], partials.num_rows, count)
-
-
 def _pieces(
     partials: pa.Table,
     plan: ExchangeInput,
@@ -131,7 +89,7 @@ def _pieces(
     input_number: int,
 ) -> pa.RecordBatch:
     """One row per bucket that has partials."""
-    number = _buckets(plan, partials, len(ids))
+    number = plan.buckets(partials, len(ids))
     if len(ids) > 1:
         order = np.argsort(number, kind="stable")
         partials, number = partials.take(pa.array(order)).combine_chunks(), number[order]

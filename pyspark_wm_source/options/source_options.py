@@ -328,7 +328,7 @@ def _stage(
     """Parse the option `stage`. A source without the option does not import windows and joins."""
     if "stage" not in settings:
         return None
-    from pyspark_wm_source.options.stages import stage_of
+    from pyspark_wm_source.options.stage import stage_of
 
     return stage_of(settings, axes, selection, headers=headers)
 

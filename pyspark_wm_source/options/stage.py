@@ -1,121 +1,123 @@
 """The option stage: the first step of an operator inside the reading tasks, as values.
 
-Rule: an operator describes its step by a `StageSpec`, which crosses Spark as JSON with its kind. A reading task runs
-the `Stage`. Users never set the option: `aggregate`, joins and stores over `keyedwm.spark.source` set it.
+Rule: a `StageSpec` is what an operator asks for, and crosses Spark as JSON; a `Stage` is what a reading task does.
+Users never write the option: `aggregate` and joins over `keyedwm.spark.source` do.
 """
 
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from keyedwm.config.validation import wrong
+from keyedwm.arrow.places import FieldReader, read_fields
+from keyedwm.config.places import field_of
+from keyedwm.config.validation import boolean, wrong
 from keyedwm.core.errors import OptionError
+from keyedwm.core.parsing import parse_json
 from keyedwm.core.places import Field
 from keyedwm.operators.buckets import bucket_ids
-from keyedwm.operators.shuffle import ExchangeInput
+from keyedwm.operators.exchange_input import ExchangeInput, ExchangeMessages
+from keyedwm.operators.frames.partials import ExchangePartials
+from keyedwm.operators.join.exchange_side import ExchangeSide
 
 if TYPE_CHECKING:
-    from keyedwm.arrow.places import FieldReader
     from keyedwm.arrow.rows import Events, RowBuilder
     from pyspark_wm_source.options.axes import TimeAxis
+    from pyspark_wm_source.options.selected_columns import SelectedColumns
 
 STAGE = "stage"
-# The operators of the package have two inputs at most.
-_INPUTS = (0, 1)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SourceColumns:
-    """The columns that a stage may read.
-
-    every: all columns of the source. selected: the columns of the option `columns`, None for all. fields: the columns
-    that are fields of keys and values, with their places.
-    """
-
-    every: pa.Schema
-    selected: pa.Schema | None
-    axes: Mapping[str, TimeAxis]
-    fields: Mapping[str, Field] = field(default_factory=dict)
+_INPUTS: Mapping[str, type[ExchangeInput]] = {
+    one.kind: one for one in (ExchangePartials, ExchangeMessages, ExchangeSide)
+}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stage(ABC):
-    """The first step of an operator, which reading tasks run on their records.
+class Stage:
+    """The steps of the reading tasks on their records.
 
-    columns: the source columns that the step reads. shipped: the rows that the step returns. buckets: their number.
-    number: the operator's input. readers: read the fields that the step needs out of `columns`.
+    columns: what they read of the source. readers: of the fields in these columns. axes: whose event times in ms follow
+    the fields. shipped: what stage one makes of the rows. number: of the operator's input.
     """
 
     columns: pa.Schema
+    readers: tuple[FieldReader, ...]
+    axes: tuple[str, ...]
     shipped: ExchangeInput
     buckets: int
-    number: int = 0
-    readers: tuple[FieldReader, ...] = ()
+    number: int
 
     @cached_property
     def ids(self) -> list[int]:
         """The ids of the buckets."""
         return bucket_ids(self.buckets)
 
-    @abstractmethod
     def rows(self, events: Events, builder: RowBuilder) -> pa.RecordBatch:
-        """Return the rows of `shipped` for some events. builder: builds rows of `columns`."""
+        """Return the rows of stage one; builder: of `columns`."""
+        rows, schema = builder.events(events), self.shipped.schema
+        read = read_fields(self.readers, rows.column, events.decoded)
+        arrays = [values.cast(field.type) for values, field in zip(read, schema, strict=False)]
+        for ms, valid in map(events.event_ms.__getitem__, self.axes):
+            arrays.append(pa.array(ms, mask=None if valid is None else ~valid))
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 @dataclass(frozen=True, kw_only=True)
-class StageSpec(ABC):
-    """An operator's first step in the reading tasks. buckets: their number; keys are hashed to them."""
+class StageSpec:
+    """What an operator asks of the reading tasks.
 
-    kind: ClassVar[str]
+    fields: column of its rows → field of the source. times: column behind these → time axis. exchange: the description
+    of the input (`ExchangeInput`). number: of the input. buckets: how many its rows are spread over.
+    """
+
+    fields: Mapping[str, str]
+    times: Mapping[str, str]
+    exchange: Mapping[str, Any]
+    number: int
     buckets: int
 
     def as_options(self) -> dict[str, str]:
-        """Return the option as name and JSON text. Raises OptionError for a step that JSON cannot hold."""
-        return {STAGE: json.dumps({"kind": self.kind, **self.description()})}
+        """Return the option."""
+        return {STAGE: json.dumps(asdict(self))}
 
-    @abstractmethod
-    def description(self) -> dict[str, Any]:
-        """Return all but the kind, ready for JSON."""
+    def stage(self, every: pa.Schema, axes: Sequence[str], selected: Mapping[str, Field]) -> Stage:
+        """Return the step of the reading tasks. Raises OptionError for what the source does not have.
 
-    @classmethod
-    @abstractmethod
-    def of(cls, description: Mapping[str, Any], text: str) -> StageSpec:
-        """Return the stage of a description. Raises OptionError with the option's text for a wrong description."""
-
-    @abstractmethod
-    def stage(self, source: SourceColumns) -> Stage:
-        """Return the step of the reading tasks. Raises OptionError for columns that the source does not have."""
-
-
-def check_fields(description: Mapping[str, Any], names: Sequence[str], text: str) -> None:
-    """Check the fields of a description, its number of buckets, and its input. Raises OptionError with the text."""
-    if set(description) != set(names):
-        raise wrong(STAGE, text, f"exactly the fields {', '.join(names)} are expected")
-    if not is_whole(description["buckets"]) or description["buckets"] < 1:
-        raise wrong(STAGE, text, "a whole number of buckets from 1 up is expected")
-    if "number" in description and not (is_whole(description["number"]) and description["number"] in _INPUTS):
-        raise wrong(STAGE, text, "input 0 or 1 is expected")
-
-
-def are_texts(values: object) -> bool:
-    """Return whether a value is a list of texts."""
-    return isinstance(values, list) and all(isinstance(one, str) for one in values)
+        every: the columns of the source. axes: its time axes. selected: columns that are fields of keys and values.
+        """
+        unknown = next((axis for axis in self.times.values() if axis not in axes), None)
+        if unknown is not None:
+            raise OptionError(f"option {STAGE}: axis must be one of {', '.join(map(repr, axes))}, not {unknown!r}")
+        fields = {name: field_of(STAGE, text, every.names, selected) for name, text in self.fields.items()}
+        readers = {name: FieldReader(field, every) for name, field in fields.items()}
+        names = {field.column for field in fields.values()}
+        schema = [pa.field(name, reader.type) for name, reader in readers.items()]
+        schema += [pa.field(name, pa.int64()) for name in self.times]
+        return Stage(
+            columns=pa.schema([column for column in every if column.name in names]),
+            readers=tuple(readers.values()),
+            axes=tuple(self.times.values()),
+            shipped=_INPUTS[self.exchange["kind"]].of(self.exchange, pa.schema(schema)),
+            buckets=self.buckets,
+            number=self.number,
+        )
 
 
-def is_whole(value: object) -> bool:
-    """Return whether a value is a whole number; JSON's true and false are none."""
-    return type(value) is int
-
-
-def axis_of(source: SourceColumns, name: object) -> TimeAxis:
-    """Return the time axis of this name. Raises OptionError if the source has none."""
-    if not isinstance(name, str) or name not in source.axes:
-        raise OptionError(f"option {STAGE}: axis must be one of {', '.join(map(repr, source.axes))}, not {name!r}")
-    return source.axes[name]
+def stage_of(
+    settings: Mapping[str, str], axes: Mapping[str, TimeAxis], selection: SelectedColumns, *, headers: bool
+) -> Stage:
+    """Return the stage that the options ask for, and reject options that contradict it. settings: lower-case names."""
+    for name in ("emitControl", "barriers"):
+        if not boolean(name, settings.get(name.lower(), "true")):
+            raise OptionError(
+                f"option {name}: false contradicts the operator over this read, which needs control rows: set true"
+            )
+    text, every = settings[STAGE], selection.every(tuple(axes), headers=headers)
+    try:
+        return StageSpec(**parse_json(text)).stage(every, tuple(axes), selection.fields)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise wrong(STAGE, text, "what an operator over keyedwm.spark.source writes is expected") from error

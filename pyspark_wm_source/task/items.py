@@ -79,4 +79,5 @@ def run_stage(items: Iterable[Item], stage: Stage, builder: RowBuilder, task: in
     rejected: list[pa.Array] = []
     each = (stage.rows(one, builder) for one in events_of(items, control, rejected))
     rows = grouped(each, GROUP_ROWS, GROUP_BYTES, lambda: sum(one.nbytes for one in rejected) >= GROUP_BYTES)
-    yield from shipped(stage.shipped, stage.ids, task, rows, control, rejected=rejected, input_number=stage.number)
+    inputs = {stage.number: stage.shipped}
+    yield from shipped(inputs, stage.ids, task, ([group] for group in rows), control, rejected=rejected)

@@ -18,15 +18,9 @@ from pyspark.cloudpickle import dumps
 from keyedwm.arrow.schema import REJECTED_TYPE
 from keyedwm.core.rows import REJECTED
 from keyedwm.operators.buckets import bucket_ids
-from keyedwm.operators.frames.rescale import FrameRescale
-from keyedwm.operators.join.plan import JoinPlan
-from keyedwm.operators.join.rescale import JoinRescale
-from keyedwm.operators.messages.bucket_store import BucketStore
-from keyedwm.operators.messages.join.bucket_join import BucketWindowJoin
-from keyedwm.operators.process.plan import ProcessPlan
-from keyedwm.operators.process.rescale import ProcessRescale
+from keyedwm.operators.protocol import KINDS, inputs_of
 from keyedwm.operators.state.manifest import MANIFEST
-from keyedwm.savepoint_files import kind_of
+from keyedwm.operators.state.rescale_pieces import SameBuckets
 from keyedwm.spark.hosting.bucket import Bucket
 from keyedwm.spark.hosting.bucket_batch import BucketLayout
 from keyedwm.spark.hosting.rescale_state import RescaledState
@@ -68,9 +62,9 @@ class Pipeline:
 
     def __init__(self, plan: Any, buckets: int, others: int = 0) -> None:
         self.plan = pickle.loads(dumps(plan))  # noqa: S301  as Spark sends it
-        self.kind = kind_of(plan.description())
+        self.kind = KINDS[plan.kind].user_name
         self.axes = ((0,),) * (1 + others)
-        self.inputs = plan.inputs if hasattr(plan, "inputs") else [getattr(plan, "messages", plan)]
+        self.inputs = inputs_of(plan)
         self.back = None if REJECTED in plan.result_schema.names else Rejected()
         self.unpack = Unpack.of(plan, [REJECTED_TYPE] if self.back else [], NAME)
         self.begun: RescaledState | None = None
@@ -108,7 +102,7 @@ class Pipeline:
                 yield from stage(rows.to_batches(max_chunksize=7))
 
     def stage(self, number: int) -> Any:
-        return StageOne(self.inputs[number], self.layout.ids, number, has_rejected=self.back is not None)
+        return StageOne({number: self.inputs[number]}, self.layout.ids, has_rejected=self.back is not None)
 
     def columns(self, number: int) -> Sequence[str]:
         given = self.inputs[number]
@@ -134,19 +128,15 @@ class Pipeline:
 
     def _moved(self, notes: tuple, facts: tuple, blobs: tuple) -> RescaledState:
         given: dict[str, Any] = {
-            "who": NAME, "plan": self.plan, "digest": self.plan.digest(), "states": facts, "blobs": blobs
+            "who": NAME, "plan": self.plan, "digest": self.plan.digest(), "states": facts, "blobs": blobs,
+            "count": len(self.layout.ids), "description": json.loads(json.dumps(self.plan.description())),
         }  # fmt: skip
-        if isinstance(self.plan, ProcessPlan):
-            move: Any = ProcessRescale(count=len(self.layout.ids), **given)
-        elif isinstance(self.plan, JoinPlan):
-            move = JoinRescale(**given)
-        else:
-            move = FrameRescale(description=json.loads(json.dumps(self.plan.description())), **given)
+        move = KINDS[self.plan.kind].rescale(**given)
         return RescaledState(rescale=move, name=NAME, manifests=notes, follows={})
 
     @property
     def can_move(self) -> bool:
-        return not isinstance(self.plan, BucketStore | BucketWindowJoin)
+        return KINDS[self.plan.kind].rescale is not SameBuckets
 
 
 def _batch_of(emitted: Sequence[pd.DataFrame]) -> pa.RecordBatch:

@@ -7,7 +7,6 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,9 +15,8 @@ from keyedwm.arrow.rows import Events, Rejects, RowBuilder
 from keyedwm.arrow.schema import HEADERS_TYPE, row_schema
 from keyedwm.core.control_row import decode_rows
 from keyedwm.operators.frames.plan import WindowPlan
-from pyspark_wm_source.options.frame_stage import HIDDEN_ORDER, FrameSpec, plan_readers, plan_schema
-from pyspark_wm_source.options.stage import STAGE, SourceColumns
-from pyspark_wm_source.options.stages import parse_stage
+from keyedwm.spark.api.source import HIDDEN_ORDER, field_texts, plan_readers, plan_schema
+from pyspark_wm_source.options.stage import STAGE, StageSpec
 from pyspark_wm_source.task.items import ControlRun, EventRun, Item, run_stage
 from tests.messy.drive import Pipeline
 from tests.messy.feed import TOPIC, Batch, Column, Feed, Row, random_feed
@@ -48,13 +46,16 @@ _COLUMNS = (
 class Pushed(Pipeline):
     """The buckets of a plan whose stage one runs in the reading tasks."""
 
-    def __init__(self, plan: WindowPlan, spec: dict[str, Any], buckets: int) -> None:
+    def __init__(self, plan: WindowPlan, by: dict[str, str], buckets: int) -> None:
         super().__init__(plan, buckets)
-        self.spec = spec
+        self.by = by
 
     def _shipped(self, given: Sequence[tuple[Feed, Batch]]) -> Iterator[pa.RecordBatch]:
-        told = FrameSpec(**self.spec, buckets=len(self.layout.ids)).as_options()[STAGE]
-        stage = parse_stage(told).stage(SourceColumns(every=_SOURCE, chosen=None, axes={"": None}))
+        told = StageSpec(
+            fields=field_texts(self.plan, self.by), times={"__time": ""}, number=0, buckets=len(self.layout.ids),
+            exchange=self.inputs[0].description(),
+        ).as_options()[STAGE]  # fmt: skip
+        stage = StageSpec(**json.loads(told)).stage(_SOURCE, [""], {})
         assert tuple(stage.ids) == self.layout.ids
         ((_, batch),) = given
         for number, (task, texts) in enumerate(zip(batch.tasks, batch.control, strict=True)):
@@ -73,8 +74,7 @@ def play(rng: random.Random) -> int:
         schema=plan_schema(readers), by=tuple(by), order=HIDDEN_ORDER, window=window, late_rule=late_rule,
         aggregates=tuple((one.name, one.spec) for one in wanted), time="__time",
     ).trimmed()  # fmt: skip
-    spec = {"window": window, "late_rule": late_rule, "by": by, "aggregates": dict(plan.aggregates), "axis": ""}
-    pipeline = Pushed(plan, spec, rng.choice([1, 2, 2, 3]))
+    pipeline = Pushed(plan, by, rng.choice([1, 2, 2, 3]))
     model = (SessionModel if plan.is_session else SlidingModel)(feed, plan)
     compared = 0
     for number, batch in enumerate(feed.batches):

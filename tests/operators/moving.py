@@ -38,11 +38,13 @@ def processor_in_buckets(who: str, plan: ProcessPlan, blobs: Mapping[str, bytes]
     """The blobs of so many new buckets of a processor that had one."""
     names = tuple(name for name in blobs if name != MANIFEST)
     facts = (json.loads(blobs[MANIFEST]),)
-    move = ProcessRescale(who=who, plan=plan, count=count, digest=plan.digest(), states=facts, blobs=(names,))
+    move = ProcessRescale(
+        who=who, plan=plan, count=count, digest=plan.digest(), description=None, states=facts, blobs=(names,)
+    )
     new: list[dict[str, bytes]] = [{} for _ in range(count)]
     told: list[list[tuple[str, Any]]] = [[] for _ in range(count)]
     for name in names:
-        for number, called, blob, fact in move.cuts(0, name, blobs[name], None, count):
+        for number, called, blob, fact in move.cuts(0, name, blobs[name], None):
             new[number][called] = blob
             told[number].append((called, fact))
     return [held | {MANIFEST: move.manifest_with(None, told[number], number)} for number, held in enumerate(new)]

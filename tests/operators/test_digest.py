@@ -195,17 +195,11 @@ def test_state_of_0_2_0_under_another_python_is_refused_with_what_to_do_and_one_
 def test_state_of_0_2_0_moves_to_other_buckets_by_its_digest():
     plan = own_plan(accumulate=add)
     facts = json.loads(held_by(plan, "0.2.0").blobs[MANIFEST])
-    moved = FrameRescale(who="w", plan=plan, digest=facts["plan"], description=None, states=(facts,), blobs=((),))
+    old = {"who": "w", "count": 1, "digest": facts["plan"], "description": None, "states": (facts,), "blobs": ((),)}
+    moved = FrameRescale(plan=plan, **old)
     assert all(name == was for name, was in moved.columns.items())
     with pytest.raises(OptionError, match=r"state is of keyedwm 0\.2\.0"):
-        FrameRescale(
-            who="w",
-            plan=own_plan(accumulate=scaled(2)),
-            digest=facts["plan"],
-            description=None,
-            states=(facts,),
-            blobs=((),),
-        )
+        FrameRescale(plan=own_plan(accumulate=scaled(2)), **old)
 
 
 def test_another_field_under_the_same_name_of_a_key_changes_the_digest():

@@ -16,11 +16,11 @@ from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.aggregates.aggregate_function import Groups, RowOrder
 from keyedwm.operators.aggregates.distinct import ApproximateDistinct
 from keyedwm.operators.buckets import bucket_of
-from keyedwm.operators.frames.partials import combine_rows
+from keyedwm.operators.exchange_input import ExchangeMessages
+from keyedwm.operators.frames.partials import ExchangePartials, combine_rows
 from keyedwm.operators.frames.plan import SlidingWindow, WindowPlan
 from keyedwm.operators.join.exchange_side import ExchangeSide
 from keyedwm.operators.messages.channels import Channels
-from keyedwm.operators.messages.exchange_messages import ExchangeMessages
 from keyedwm.operators.process.plan import ProcessInput
 from keyedwm.operators.protocol import operator_of
 from keyedwm.operators.shuffle import shipped
@@ -49,8 +49,10 @@ def test_all_nans_are_one_key_and_both_zeros_are(kind):
 
 
 INPUTS = {
-    "aggregate": WindowPlan(
-        schema=SCHEMA, by=("k",), window=SlidingWindow(10, 10), aggregates=(("n", agg.count()),), time="time"
+    "aggregate": ExchangePartials(
+        WindowPlan(
+            schema=SCHEMA, by=("k",), window=SlidingWindow(10, 10), aggregates=(("n", agg.count()),), time="time"
+        )
     ),
     "process": ProcessInput(schema=SCHEMA, by=("k",), time="time"),
     "store": ExchangeMessages(schema=SCHEMA, by=("k",), time="time"),
@@ -62,7 +64,7 @@ INPUTS = {
 def test_every_operator_ships_equal_keys_to_one_bucket(of):
     rows = pa.table([pa.array(np.append(NANS, [0.0, -0.0])), pa.array([1, 2, 3, 4, 5])], schema=SCHEMA)
     ids = tuple(range(64))
-    batches = list(shipped(INPUTS[of], ids, 0, [rows], ()))
+    batches = list(shipped({0: INPUTS[of]}, ids, 0, [[rows]], ()))
     assert [len(set(batch["bucket"].to_pylist())) for batch in batches] == [2]
     if of == "process":  # which groups by the bytes
         tables = [unpacked(blob) for blob in batches[0]["partials"].to_pylist()]

@@ -56,12 +56,13 @@ PLANS = {
 }
 
 
-def move_of(old: Pipeline, plan: WindowPlan, told=True) -> RescaledState:
+def move_of(old: Pipeline, plan: WindowPlan, told=True, buckets=2) -> RescaledState:
     """As a savepoint has it."""
     stores = [old.state[one][1] for one in old.layout.ids]
     move = FrameRescale(
         who="aggregate hours",
         plan=plan,
+        count=buckets,
         digest=old.plan.digest(),
         description=json.loads(json.dumps(old.plan.description())) if told else None,
         states=tuple(json.loads(store.get(MANIFEST)) for store in stores),
@@ -73,7 +74,7 @@ def move_of(old: Pipeline, plan: WindowPlan, told=True) -> RescaledState:
 
 def moved(old: Pipeline, plan: WindowPlan, buckets: int) -> Pipeline:
     """Another pipeline that begins with the state of this one."""
-    begin = pickle.loads(pickle.dumps(move_of(old, plan)))  # noqa: S301  as Spark does
+    begin = pickle.loads(pickle.dumps(move_of(old, plan, buckets=buckets)))  # noqa: S301  as Spark does
     new = Pipeline(plan, buckets)
     cut = pieces(begin, new.layout, [old.state[one][1].blobs for one in old.layout.ids])
     for one in new.layout.ids:

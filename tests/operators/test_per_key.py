@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 from conformance.driver import DrivenOperator
-from keyedwm.arrow.schema import row_schema
 from keyedwm.core.errors import OptionError
 from keyedwm.core.window_rules import LateRule
 from keyedwm.operators.aggregates import functions as agg
@@ -25,11 +24,11 @@ from keyedwm.operators.protocol import operator_of
 from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.spark.api.window_specs import per_key
-from pyspark_wm_source.options.frame_stage import FrameSpec
-from pyspark_wm_source.options.stage import SourceColumns
+from pyspark_wm_source.options.stage import STAGE, StageSpec
 from tests.operators.laws.small import SMALL
 from tests.operators.per_key_model import Model, Row, SessionModel
 from tests.operators.streams import rows_of
+from tests.support.frame_stage import SOURCE, frame_stage
 
 SCHEMA = pa.schema(
     [("owner", pa.string()), ("page", pa.string()), ("time", pa.int64()), ("partition", pa.int32()), ("at", pa.int64())]
@@ -349,18 +348,12 @@ def test_what_names_no_columns_is_refused_by_the_call(by):
 @pytest.mark.parametrize("per_key", [*KEYS, PerKey(0, 9, by=("k",), idle_ms=3)], ids=str)
 def test_reading_tasks_make_the_partials_that_the_operator_takes(per_key):
     per_key = replace(per_key, by=None if per_key.by is None else ("k",))
-    how = {"window": SlidingWindow(10, 10), "late_rule": LateRule.EVENT, "by": {"k": "key::string"}, "axis": ""}
-    spec = FrameSpec(key_watermark=per_key, aggregates={"n": agg.count()}, buckets=3, **how)
-    told = json.loads(json.dumps(spec.description()))
-    assert FrameSpec.of(told, "") == spec
-    stage = spec.stage(
-        SourceColumns(every=row_schema([""], headers=False, control=False), chosen=None, axes={"": None})
-    )
-    assert stage.shipped.key_watermark == per_key
-    assert ("__channel" in stage.shipped.partial_schema.names) == per_key.slowest
-    del told["key_watermark"]["idle_ms"]
-    with pytest.raises(OptionError, match="key_watermark with behind_ms, by, idle_ms"):
-        FrameSpec.of(told, "")
+    how = {"window": SlidingWindow(10, 10), "late_rule": LateRule.EVENT, "key_watermark": per_key}
+    spec = frame_stage({"k": "key::string"}, {"n": agg.count()}, **how)
+    stage = StageSpec(**json.loads(spec.as_options()[STAGE])).stage(SOURCE, [""], {})
+    assert stage.shipped.description() == spec.exchange
+    assert stage.shipped.plan.key_watermark == per_key
+    assert ("__channel" in stage.shipped.plan.partial_schema.names) == per_key.slowest
 
 
 def test_all_keys_of_an_owner_live_in_one_bucket():

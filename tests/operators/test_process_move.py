@@ -64,7 +64,7 @@ class Pipeline:
         rows = rows.select(self.plan.inputs[of].schema.names)
         staged = rows.append_column(CONTROL_TEXT, pa.nulls(rows.num_rows, pa.string())).to_batches()
         shipped = [
-            row for out in StageOne(self.plan.inputs[of], self.layout.ids, of)(staged) for row in out.to_pylist()
+            row for out in StageOne({of: self.plan.inputs[of]}, self.layout.ids)(staged) for row in out.to_pylist()
         ]
         return [unpacked(row["partials"]) for row in shipped if row["bucket"] == bucket]
 

@@ -13,7 +13,7 @@ from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.window_rules import Touching
 from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.buckets import bucket_ids
-from keyedwm.operators.frames.partials import combine_rows
+from keyedwm.operators.frames.partials import ExchangePartials, combine_rows
 from keyedwm.operators.frames.plan import RowGapWindow, WindowPlan
 from keyedwm.operators.messages.arguments import check_gap
 from keyedwm.operators.panes import Early
@@ -98,7 +98,9 @@ def test_rows_without_a_gap_are_counted_once_and_those_without_a_time_are_not_am
 
 def left_out(plan: WindowPlan, rows: list) -> tuple[int, int]:
     """How many rows without a gap, and without an event time, all buckets are told of."""
-    shuffled = pa.Table.from_batches(shipped(plan, bucket_ids(3), 0, [pa.table(rows, schema=SCHEMA)], []))
+    shuffled = pa.Table.from_batches(
+        shipped({0: ExchangePartials(plan)}, bucket_ids(3), 0, [[pa.table(rows, schema=SCHEMA)]], [])
+    )
     return sum(shuffled["no_gaps"].to_pylist()), sum(shuffled["null_event_times"].to_pylist())
 
 

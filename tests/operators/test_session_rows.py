@@ -40,8 +40,8 @@ def test_what_is_held_is_told_from_the_blobs_alone():
     staged = BucketStore(plan=plan)
     listed = listed_store(json.loads(json.dumps(staged.description())), store)
     assert listed.windows(by_key=False) == operator.get_windows(0, 10**6, by_key=True)  # each is of one key
-    assert staged.messages.by == ("topic", "partition")  # the offsets of all keys count
-    assert BucketStore(plan=plan_of(tumbling_key_rows(2))).messages.by == ("k",)
+    assert staged.inputs[0].by == ("topic", "partition")  # the offsets of all keys count
+    assert BucketStore(plan=plan_of(tumbling_key_rows(2))).inputs[0].by == ("k",)
     with pytest.raises(FormatError, match="belongs to plan"):
         WindowOperator(plan_of(session_rows(51)), store)
 

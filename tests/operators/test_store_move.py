@@ -27,7 +27,7 @@ WINDOWS = (HoppingWindow(10, 3), SessionWindow(8), tumbling_rows(7), KeyRowWindo
 def rescale_of(old: Buckets, plan: BucketStore, buckets: int = BUCKETS) -> SameBuckets:
     stores = [store for _, store in old.state.values()]
     return SameBuckets(
-        who="aggregate new", plan=plan, count=buckets, digest=old.plan.digest(),
+        who="aggregate new", plan=plan, count=buckets, digest=old.plan.digest(), description=None,
         states=tuple(json.loads(store.get(MANIFEST)) for store in stores),
         blobs=tuple(tuple(store.blobs.keys() - {MANIFEST}) for store in stores),
     )  # fmt: skip

@@ -22,9 +22,7 @@ from keyedwm.operators.panes import Early, EveryBy
 from keyedwm.operators.protocol import operator_of
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.spark.api.window_specs import hopping, sliding, tumbling
-from pyspark_wm_source.options.frame_stage import FrameSpec
-from pyspark_wm_source.options.stage import STAGE
-from pyspark_wm_source.options.stages import parse_stage
+from tests.support.frame_stage import SOURCE, frame_stage
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 # Half an hour of summer time, 45 minutes of offset, a skipped day, changes around midnight, changes at 00:01.
@@ -203,16 +201,14 @@ def test_a_plan_tells_its_zone_and_not_the_data_of_it():
 
 
 def test_stage_one_in_the_source_takes_the_zone_and_refuses_other_rules():
-    how = {"late_rule": plan_of(tumbling("1 day")).late_rule, "by": {"k": "key"}, "axis": "", "buckets": 2}
     window = sliding("3 months", "1 month", zone="Europe/Berlin")
-    spec = FrameSpec(window=window, aggregates={"n": agg.count()}, **how)
-    told = parse_stage(spec.as_options()[STAGE])
-    assert told.window == ZonedWindow("Europe/Berlin", 0, 1)
-    other = FrameSpec(window=ZonedWindow("Europe/Berlin", DAY, rules=((0, 0),)), aggregates={"n": agg.count()}, **how)
+    stage = frame_stage({"k": "key"}, {"n": agg.count()}, window).stage(SOURCE, [""], {})
+    assert stage.shipped.plan.window == window
+    other = frame_stage({"k": "key"}, {"n": agg.count()}, ZonedWindow("Europe/Berlin", DAY, rules=((0, 0),)))
     with pytest.raises(
         OptionError, match="rules of the time zone 'Europe/Berlin' differ between this machine and the driver"
     ):
-        parse_stage(other.as_options()[STAGE])
+        other.stage(SOURCE, [""], {})
 
 
 @pytest.mark.parametrize(

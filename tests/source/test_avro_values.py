@@ -291,16 +291,11 @@ def test_json_behind_the_head_is_read_as_json(caplog):
 
 
 def test_an_operators_fields_are_read_with_the_schema(registry):
-    from keyedwm.core.window_rules import LateRule
     from keyedwm.operators.aggregates import functions
-    from keyedwm.operators.frames.plan import SlidingWindow
-    from pyspark_wm_source.options.frame_stage import FrameSpec
+    from tests.support.frame_stage import frame_stage
 
     id_ = registry.add("orders-value", ORDER)
-    spec = FrameSpec(
-        window=SlidingWindow(1_000, 1_000), late_rule=LateRule.WINDOW, axis="", buckets=2,
-        by={"shop": "avro:$.shop"}, aggregates={"sum": functions.sum("avro:$.amount::double")},
-    )  # fmt: skip
+    spec = frame_stage({"shop": "avro:$.shop"}, {"sum": functions.sum("avro:$.amount::double")})
     options = parse(registry, emitControl="true", eventTime="avro:$.ts", **spec.as_options())
     stage = options.stage
     assert needed_columns(set(stage.columns.names), options).value

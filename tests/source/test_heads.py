@@ -99,15 +99,10 @@ def test_a_bad_key_has_the_same_fate_as_a_bad_value_and_both_formats_stand_side_
 
 
 def test_windows_read_their_keys_out_of_keys_with_a_schema(registry):  # noqa: F811
-    from keyedwm.core.window_rules import LateRule
     from keyedwm.operators.aggregates import functions
-    from keyedwm.operators.frames.plan import SlidingWindow
-    from pyspark_wm_source.options.frame_stage import FrameSpec
+    from tests.support.frame_stage import frame_stage
 
-    spec = FrameSpec(
-        window=SlidingWindow(1_000, 1_000), late_rule=LateRule.WINDOW, axis="", buckets=2,
-        by={"shop": "key.avro:$.shop"}, aggregates={"n": functions.count()},
-    )  # fmt: skip
+    spec = frame_stage({"shop": "key.avro:$.shop"}, {"n": functions.count()})
     options = options_of(registry, "avro-confluent", emitControl="true", eventTime="key.avro:$.at", **spec.as_options())
     assert {field.text for field in decoded_fields(set(), options)} == {"key.avro:$.shop::string"}
     wanted = needed_columns(set(options.stage.columns.names), options)

@@ -21,9 +21,10 @@ from keyedwm.operators.messages.bucket_store import BucketStore
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.panes import Early
+from keyedwm.operators.protocol import inputs_of
 from keyedwm.operators.state.blobs import unpacked
 from keyedwm.operators.state.store import MemoryStore
-from keyedwm.spark.hosting.bucket_batch import STORED, BucketBatch, BucketLayout, BucketManifest
+from keyedwm.spark.hosting.bucket_batch import BucketBatch, BucketLayout, BucketManifest
 from keyedwm.spark.hosting.stage_one import CONTROL_TEXT, StageOne
 from keyedwm.spark.hosting.unpack import Unpack
 
@@ -44,8 +45,8 @@ class Pipeline:
     def __init__(self, plan: WindowPlan, buckets: int) -> None:
         self.plan = plan
         self.layout = BucketLayout("hours", tuple(bucket_ids(buckets)), ((0,),))
-        self.ships = plan.messages if isinstance(plan, BucketStore) else plan
-        self.stage = StageOne(self.ships, self.layout.ids)
+        (self.ships,) = inputs_of(plan)
+        self.stage = StageOne({0: self.ships}, self.layout.ids)
         self.unpack = Unpack.of(plan)
         self.state = {one: (BucketManifest(), MemoryStore()) for one in self.layout.ids}
 
@@ -203,8 +204,8 @@ def test_what_a_store_let_go_and_what_came_again_is_counted_in_its_batch():
         store = MemoryStore({**store.blobs, **now.drain().blobs})
         note = now.manifest
         (last_row,) = now.last_rows().to_dict("records")
-        told.append({name: last_row[name] for name in STORED})
+        told.append({name: last_row[name] for name in BucketStore(plan=plan).own_metrics})
     dropped = {"dropped_windows": 1, "dropped_rows": 2}
     assert {name: told[0][name] for name in dropped} == dropped
     assert told[0]["dropped_bytes"] > 0
-    assert told[1] == {**dict.fromkeys(STORED, 0), "replayed_rows": 3}
+    assert told[1] == {**dict.fromkeys(told[0], 0), "replayed_rows": 3}

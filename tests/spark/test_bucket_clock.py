@@ -39,7 +39,7 @@ class Buckets:
     """All buckets of a plan, each begun anew in each batch; the clock calls those whose timer is due, as Spark does."""
 
     def __init__(self, plan) -> None:
-        self.plan, self.inputs = plan, 2 if isinstance(plan, BucketWindowJoin) else 1
+        self.plan, self.inputs = plan, len(plan.inputs)
         self.layout = BucketLayout("panes", tuple(bucket_ids(3)), ((0,),) * self.inputs)
         self.state = {one: (BucketManifest(), MemoryStore()) for one in self.layout.ids}
         self.follower, self.snapshot = ChannelTracker("follower", 0), 0

@@ -16,7 +16,7 @@ from keyedwm.operators.join.bounds import Bound
 from keyedwm.operators.join.plan import LEFT, RIGHT, How, JoinPlan
 from keyedwm.spark.hosting import stage_one
 from keyedwm.spark.hosting.bucket_batch import BucketLayout
-from keyedwm.spark.hosting.stage_one import CONTROL_TEXT, SharedStageOne, StageOne
+from keyedwm.spark.hosting.stage_one import CONTROL_TEXT, StageOne
 from tests.operators.joins import plan_of
 from tests.spark.two_inputs import TwoInputs
 
@@ -107,7 +107,7 @@ def test_a_null_key_and_a_missing_event_time_match_nothing_and_leave_an_outer_jo
 def test_both_sides_of_one_read_are_shipped_as_two_reads_would_ship_them(monkeypatch):
     monkeypatch.setattr(stage_one, "GROUP_ROWS", 4)
     plan = plan_of(TEN)
-    stages = tuple(StageOne(side, tuple(bucket_ids(3)), number) for number, side in enumerate(plan.inputs))
+    inputs, ids = dict(enumerate(plan.inputs)), tuple(bucket_ids(3))
     names = ("k", "n", "v", "w", "at", "then", CONTROL_TEXT)
     kinds = (pa.string(), *[pa.int64()] * 5, pa.string())
     rows = [dict(zip(names, (key, at, at + 1, at + 2, 10 * at, 20 * at, None), strict=True))
@@ -117,11 +117,12 @@ def test_both_sides_of_one_read_are_shipped_as_two_reads_would_ship_them(monkeyp
     places = (0, 1, 2, 4), (0, 1, 3, 5)
     apart = [
         row
-        for stage, of_side in zip(stages, places, strict=True)
-        for out in stage(read.select([*of_side, 6]).to_batches(max_chunksize=4))
+        for (number, side), of_side in zip(inputs.items(), places, strict=True)
+        for out in StageOne({number: side}, ids)(read.select([*of_side, 6]).to_batches(max_chunksize=4))
         for row in out.to_pylist()
     ]
-    once = [row for out in SharedStageOne(stages, places)(read.to_batches(max_chunksize=4)) for row in out.to_pylist()]
+    together = StageOne(inputs, ids, places=places)(read.to_batches(max_chunksize=4))
+    once = [row for out in together for row in out.to_pylist()]
     assert len({row["part"] for row in once if row["partials"] is not None}) > 1
     assert [row for side in (LEFT, RIGHT) for row in once if row["input"] == side] == apart
 

@@ -11,6 +11,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from keyedwm.core.errors import KeyedwmError
+from keyedwm.operators.exchange_input import ExchangeMessages
 from keyedwm.spark import (
     Store,
     aggregate,
@@ -29,8 +30,8 @@ from keyedwm.spark import (
 )
 from keyedwm.spark.hosting.read_messages import message_fields
 from keyedwm.spark.hosting.staged_rows import message_columns
-from pyspark_wm_source.options.message_stage import MessageSpec
 from pyspark_wm_source.options.source_options import SourceOptions
+from pyspark_wm_source.options.stage import StageSpec
 from tests.spark.random_records import bits, random_record
 from tests.spark.started import AHEAD, BASE_MS, FAR_MS, event, in_one_batch, steer
 from tests.tools import Record
@@ -213,9 +214,9 @@ def test_a_stage_in_the_source_and_a_plan_agree_on_what_a_message_is(described):
     told = message_fields(read, KEY, [("n", median(V))], loaded_schema.names)
     assert (told.schema.names, told.keys) == (["k", *loaded_schema.names, V], ("k",))
     assert [told.schema.field(name) for name in loaded_schema.names] == list(loaded_schema)
-    spec = MessageSpec(fields=told.fields, by=told.keys, axis="made", number=0, buckets=2)
-    options = SourceOptions.parse({**read.set_options, **spec.as_options()})
-    assert options.stage.shipped.schema == told.schema
+    exchange = ExchangeMessages(schema=told.schema, by=told.keys, time="event_time_made")
+    spec = StageSpec(fields=told.fields, times={}, exchange=exchange.description(), number=0, buckets=2)
+    assert SourceOptions.parse({**read.set_options, **spec.as_options()}).stage.shipped == exchange
 
 
 CONDITION = f"`{V}` > 3"

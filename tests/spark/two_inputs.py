@@ -7,7 +7,7 @@ import json
 import pyarrow as pa
 
 from keyedwm.operators.exchange_control import unpack_control
-from keyedwm.operators.protocol import AnyPlan
+from keyedwm.operators.operator_spec import OperatorSpec
 from keyedwm.operators.state.blobs import unpacked
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.spark.hosting.bucket_batch import BucketBatch, BucketLayout, BucketManifest
@@ -19,7 +19,7 @@ from tests.spark.test_bucket_batch import emitted_of
 class TwoInputs:
     """All buckets of one plan; every batch begins from what the one before wrote down."""
 
-    def __init__(self, plan: AnyPlan, layout: BucketLayout) -> None:
+    def __init__(self, plan: OperatorSpec, layout: BucketLayout) -> None:
         self.plan, self.layout = plan, layout
         self.unpack = Unpack.of(plan)
         self.state = {one: (BucketManifest(), MemoryStore()) for one in self.layout.ids}
@@ -30,7 +30,7 @@ class TwoInputs:
         shipped = [
             row
             for number, rows in enumerate(inputs)
-            for out in StageOne(self.plan.inputs[number], self.layout.ids, number)(self._staged(number, rows))
+            for out in StageOne({number: self.plan.inputs[number]}, self.layout.ids)(self._staged(number, rows))
             for row in out.to_pylist()
         ]
         made = []

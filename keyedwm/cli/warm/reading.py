@@ -18,7 +18,6 @@ from keyedwm.arrow.schema import HEADERS_TYPE, row_schema
 from keyedwm.core.axis import Counts
 from keyedwm.core.places import FieldType
 from keyedwm.core.schemas import SchemaKind
-from keyedwm.core.window_rules import LateRule
 from keyedwm.formats import writing
 from keyedwm.formats.avro_fingerprint import fingerprint
 from keyedwm.formats.avro_making import avro_schema_of
@@ -35,10 +34,8 @@ from keyedwm.kafka.records.encode import encode
 from keyedwm.kafka.records.partitioner import partition_of
 from keyedwm.kafka.records.read import ColumnSelection, Records, read_records
 from keyedwm.kafka.records.record_columns import RecordColumns
-from keyedwm.operators.aggregates import functions
-from keyedwm.operators.frames.plan import SlidingWindow
-from pyspark_wm_source.options.frame_stage import FrameSpec
 from pyspark_wm_source.options.source_options import SourceOptions
+from pyspark_wm_source.options.stage import StageSpec
 from pyspark_wm_source.task.items import EventRun, lay_out, run_stage
 from pyspark_wm_source.task.lookups import OneSchema
 from pyspark_wm_source.task.scan import needed_columns, policy_run
@@ -58,13 +55,16 @@ _EVENT_TIMES: tuple[dict[str, str], ...] = (
     {"eventTime": "key:$.at"},
     {"eventTime": "header:at"},
 )
-_AGGREGATES = {
-    "n": functions.count(), "sum": functions.sum("json:$.size::double"), "most": functions.max("json:$.at::bigint"),
-    "last": functions.last("offset"),
-}  # fmt: skip
-_STAGE = FrameSpec(
-    window=SlidingWindow(1_000, 1_000), late_rule=LateRule.WINDOW, aggregates=_AGGREGATES, axis="", buckets=2,
-    by={"name": "json:$.name", "id": "key::string", "number": "json:$.at::bigint"},
+_BY = {"name": "json:$.name", "id": "key::string", "number": "json:$.at::bigint"}
+_READ = ("topic", "partition", "offset", "json:$.size::double", "json:$.at::bigint")
+_STAGE = StageSpec(
+    fields=_BY | dict(zip(_READ, _READ, strict=True)), times={"__time": ""}, number=0, buckets=2,
+    exchange={
+        "kind": "frames", "time": "__time", "order": _READ[:3], "by": list(_BY), "late_rule": "window",
+        "window": {"kind": "sliding", "size_ms": 1_000, "slide_ms": 1_000}, "key_watermark": None,
+        "aggregates": [["n", "count()"], ["sum", "sum(json:$.size::double)"], ["most", "max(json:$.at::bigint)"],
+                       ["last", "last(offset)"]],
+    },
 )  # fmt: skip
 _SAMPLE_HEAD = b"\0\0\0\0\1"
 _SHARED = pa.struct([

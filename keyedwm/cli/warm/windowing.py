@@ -14,16 +14,17 @@ from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.aggregates import functions
 from keyedwm.operators.buckets import bucket_ids
 from keyedwm.operators.exchange_control import unpack_control
+from keyedwm.operators.exchange_input import ExchangeInput
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow, WindowPlan
 from keyedwm.operators.join.bounds import Bound
 from keyedwm.operators.join.plan import Axis, How, JoinInputSpec, JoinPlan
 from keyedwm.operators.keyed.per_key import PerKey
+from keyedwm.operators.operator_spec import OperatorSpec
 from keyedwm.operators.panes import Early
 from keyedwm.operators.plan_checks import FARTHEST_MS
 from keyedwm.operators.process.deduplicate import Deduplicate, DeduplicatePlan
 from keyedwm.operators.process.plan import ProcessInput, ProcessPlan
-from keyedwm.operators.protocol import AnyPlan
-from keyedwm.operators.shuffle import ExchangeInput
+from keyedwm.operators.protocol import inputs_of
 from keyedwm.operators.state.blobs import unpacked
 from keyedwm.operators.state.hashed_keys import HashedKeys, hash_of
 from keyedwm.operators.state.store import MemoryStore
@@ -83,7 +84,7 @@ def close_windows_once() -> None:
 
 
 def _close(plan: WindowPlan) -> None:
-    _play(plan, plan)
+    play(plan, _input_rows)
 
 
 def find_many_keys_once() -> None:
@@ -101,27 +102,20 @@ def leave_duplicates_out_once() -> None:
         schema=stream_input.schema.remove(_SCHEMA.get_field_index("__time")), on=stream_input.by, within_ms=300
     )
     operator = partial(Deduplicate, rows)
-    _play(
-        ProcessPlan(inputs=(stream_input,), make=operator, result=rows.result_schema, called="warm", version=1),
-        stream_input,
-    )
+    plan = ProcessPlan(inputs=(stream_input,), make=operator, result=rows.result_schema, called="warm", version=1)
+    play(plan, _input_rows)
 
 
-def _play(plan: WindowPlan | ProcessPlan, stream_input: WindowPlan | ProcessInput) -> None:
-    play(plan, [stream_input], lambda _, batch, watermark_ms: _input_rows(stream_input, batch, watermark_ms))
-
-
-def play(
-    plan: AnyPlan, inputs: Sequence[ExchangeInput], rows_of: Callable[[int, int, int], list[pa.RecordBatch]]
-) -> None:
-    """Run three batches through all buckets. rows_of: input, batch and watermark → the rows of one task."""
+def play(plan: OperatorSpec, rows_of: Callable[[ExchangeInput, int, int, int], list[pa.RecordBatch]]) -> None:
+    """Run three batches through all buckets. rows_of: input, its number, batch and watermark → the rows of one task."""
+    inputs = inputs_of(plan)
     layout = BucketLayout("warm", tuple(bucket_ids(2)), ((0,),) * len(inputs))
     manifests = {one: (BucketManifest(), MemoryStore()) for one in layout.ids}
     for batch, watermark_ms in enumerate((500, 1_500, 10_000)):
         shipped = [
             row
             for number, stream_input in enumerate(inputs)
-            for out in StageOne(stream_input, layout.ids, number)(rows_of(number, batch, watermark_ms))
+            for out in StageOne({number: stream_input}, layout.ids)(rows_of(stream_input, number, batch, watermark_ms))
             for row in out.to_pylist()
         ]
         for bucket in layout.ids:
@@ -145,7 +139,7 @@ def play(
                 pass
 
 
-def _input_rows(stream_input: WindowPlan | ProcessInput, batch: int, watermark_ms: int) -> list[pa.RecordBatch]:
+def _input_rows(stream_input: ExchangeInput, _number: int, batch: int, watermark_ms: int) -> list[pa.RecordBatch]:
     """One task's rows: events, the channel's watermark and its barrier."""
     rows = [
         {
@@ -195,7 +189,7 @@ def join_rows_once() -> None:
 
 
 def _play_join(plan: JoinPlan) -> None:
-    play(plan, plan.inputs, lambda number, *control: _staged_side(plan.sides[number], number, *control))
+    play(plan, lambda _, number, *control: _staged_side(plan.sides[number], number, *control))
 
 
 def _staged_side(side: JoinInputSpec, number: int, batch: int, watermark_ms: int) -> list[pa.RecordBatch]:

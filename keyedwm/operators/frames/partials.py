@@ -6,20 +6,93 @@ Partials are ordered by frame (or by start). Rows that are judged row by row are
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from keyedwm.arrow.columns import Column, Ints, as_key, contiguous, ints, millis, to_arrow
 from keyedwm.arrow.hashing import hashed_rows
-from keyedwm.core.errors import InputError
+from keyedwm.core.errors import InputError, OptionError
+from keyedwm.core.window_rules import LateRule
 from keyedwm.operators.aggregates.aggregate_function import Groups, RowOrder
-from keyedwm.operators.frames.plan import FrameWindow, RowGapWindow, SessionWindow, WindowPlan
+from keyedwm.operators.aggregates.spec import aggregate_of
+from keyedwm.operators.exchange_input import ExchangeInput
+from keyedwm.operators.frames.plan import FrameWindow, RowGapWindow, SessionWindow, WindowPlan, window_of
 from keyedwm.operators.frames.session_parts import joined_runs
+from keyedwm.operators.frames.zoned import ZonedWindow
 from keyedwm.operators.grouping import pair_groups, row_groups
 from keyedwm.operators.kernels import count_by_group, lowest_by_group
+from keyedwm.operators.keyed.per_key import PerKey
 from keyedwm.operators.plan_checks import FARTHEST_MS
 from keyedwm.operators.results import LAST
+
+
+@dataclass(frozen=True)
+class ExchangePartials(ExchangeInput):
+    """The rows of an aggregation as stage one sends them: combined into partials."""
+
+    kind = "frames"
+    plan: WindowPlan
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the rows."""
+        return self.plan.schema
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that are read: those in use."""
+        return self.plan.columns
+
+    @property
+    def spread_by(self) -> tuple[str, ...]:
+        """The key columns that own a watermark, by default all."""
+        return self.plan.owners
+
+    def description(self) -> dict[str, Any]:
+        """Return the part of the plan's description that decides partials; see `ExchangeInput`."""
+        plan = self.plan.description()
+        zone = {"rules": self.plan.window.rules_digest} if isinstance(self.plan.window, ZonedWindow) else {}
+        return {
+            "kind": self.kind, "time": self.plan.time, "order": list(self.plan.order), "by": list(self.plan.by),
+            "window": plan["window"], **zone, "late_rule": plan["late_rule"],
+            "aggregates": [[name, text] for name, text, _ in plan["aggregates"]],
+            "key_watermark": plan.get("key_watermark"),
+        }  # fmt: skip
+
+    @classmethod
+    def of(cls, description: Mapping[str, Any], schema: pa.Schema) -> ExchangePartials:
+        """Return the input. Raises OptionError where the window's time zone has other rules than in the description."""
+        window = window_of(description["window"])
+        if isinstance(window, ZonedWindow) and window.rules_digest != description["rules"]:
+            raise OptionError(
+                f"option stage: the rules of the time zone {window.zone!r} differ between this machine and the driver: "
+                "install the same tzdata on driver and workers, or load() the source"
+            )
+        per_key = description["key_watermark"]
+        plan = WindowPlan(
+            schema=schema, by=tuple(description["by"]), window=window, time=description["time"],
+            order=tuple(description["order"]), late_rule=LateRule(description["late_rule"]),
+            aggregates=tuple((name, aggregate_of(text)) for name, text in description["aggregates"]),
+            key_watermark=None if per_key is None else PerKey.of(per_key),
+        )  # fmt: skip
+        return cls(plan)
+
+    def exchange_rows(self, rows: pa.Table) -> pa.Table:
+        """Return the partials."""
+        return combine_rows(self.plan, rows)
+
+    def null_event_times(self, rows: pa.Table) -> int:
+        """Return how many rows lack an event time."""
+        return rows.column(self.plan.time).null_count
+
+    def rows_without_gap(self, rows: pa.Table) -> int:
+        """Return how many rows lack the gap of their session."""
+        return rows_without_gap(self.plan, rows)
 
 
 def combine_rows(plan: WindowPlan, batch: pa.RecordBatch | pa.Table) -> pa.Table:

@@ -6,7 +6,7 @@ before any row is read; two plans with the same digest have the same state and t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -24,6 +24,7 @@ from keyedwm.operators.aggregates.spec import AggregateSpec
 from keyedwm.operators.frames.zoned import ZonedWindow
 from keyedwm.operators.kernels import frames_of
 from keyedwm.operators.keyed.per_key import PerKey
+from keyedwm.operators.operator_spec import OperatorSpec
 from keyedwm.operators.panes import AdditiveSetting, Early
 from keyedwm.operators.plan_checks import (
     check_aggregation,
@@ -129,8 +130,16 @@ class RowGapWindow(SessionWindow):
 _KINDS = {SlidingWindow: "sliding", ZonedWindow: "zoned", SessionWindow: "session", RowGapWindow: "row gaps"}
 
 
+def window_of(description: Mapping[str, Any]) -> FrameWindow | SessionWindow:
+    """Return the window of a plan's description."""
+    settings = {name: value for name, value in description.items() if name != "kind"}
+    if "touching" in settings:
+        settings["touching"] = Touching(settings["touching"])
+    return next(window for window, called in _KINDS.items() if called == description["kind"])(**settings)
+
+
 @dataclass(frozen=True, kw_only=True)
-class WindowPlan:
+class WindowPlan(OperatorSpec):
     """One aggregation. `schema` is the input's: `by` columns, `time` (timestamp, or int64 ms) and the columns used.
 
     With `accumulating` every pane of a window holds its whole total, else only what came since the pane before.
@@ -140,6 +149,7 @@ class WindowPlan:
     `key_watermark`: keys have watermarks of their own; the last of `order` is then the place within a partition.
     """
 
+    kind = "aggregate"
     schema: pa.Schema
     by: tuple[str, ...]
     window: FrameWindow | SessionWindow
@@ -155,7 +165,7 @@ class WindowPlan:
     most_rows: int | None = None
     key_watermark: PerKey | None = None
     _digest: str = field(init=False, repr=False, compare=False)
-    earlier_digests: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    _earlier: tuple[str, ...] = field(init=False, repr=False, compare=False)
     functions: tuple[AggregateFunction, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -175,7 +185,17 @@ class WindowPlan:
         object.__setattr__(self, "functions", functions)
         described = [spec.describe() for _, spec in self.aggregates]
         object.__setattr__(self, "_digest", self._digest_of(described))  # once, and the same in every process
-        object.__setattr__(self, "earlier_digests", self._digests_by_code())
+        object.__setattr__(self, "_earlier", self._digests_by_code())
+
+    @property
+    def short_name(self) -> str:
+        """The beginning of the name of an aggregate without a name."""
+        return "session" if self.is_session else "window"
+
+    @property
+    def own_metrics(self) -> tuple[str, ...]:
+        """Rows without a gap, where each row has its own."""
+        return ("no_gap_rows",) if isinstance(self.window, RowGapWindow) else ()
 
     @property
     def is_session(self) -> bool:
@@ -282,8 +302,13 @@ class WindowPlan:
         return self if is_used else replace(self, order=())
 
     def digest(self) -> str:
-        """Return a short text that differs when the state of one plan cannot be used by the other."""
+        """Return the digest, which was computed when the plan was built."""
         return self._digest
+
+    @property
+    def earlier_digests(self) -> tuple[str, ...]:
+        """The digest that keyedwm 0.2.0 gave the plan, if functions of a user were in it by their byte-code."""
+        return self._earlier
 
     def description(self) -> dict[str, Any]:
         """Return the plan's description: what decides how state is laid out, which `rescale` compares with another's.
@@ -291,7 +316,7 @@ class WindowPlan:
         aggregates: name, description, and the accumulator's columns with their types, in order.
         """
         return {
-            "kind": "aggregate",
+            "kind": self.kind,
             "window": {"kind": _KINDS[type(self.window)], **described(self.window)},
             **{name: described(getattr(self, name)) for name in ("late_rule", "lateness_ms", "accumulating", "early")},
             "by": typed(self.key_fields),

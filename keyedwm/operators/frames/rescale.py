@@ -39,12 +39,9 @@ _REMEDY = "go back to what it was, or start from a new checkpoint"
 
 @dataclass(frozen=True, kw_only=True)
 class FrameRescale(Rescale):
-    """How the buckets of an aggregate go to those of a plan. description: of the old plan, None where keyedwm 0.2.0
-    wrote the state.
-    """
+    """How the buckets of an aggregate go to those of a plan."""
 
     plan: WindowPlan
-    description: Mapping[str, Any] | None
     # Accumulator column → its name in the old state, None for one of an added aggregate.
     columns: Mapping[str, str | None] = field(init=False, repr=False)
 
@@ -67,7 +64,7 @@ class FrameRescale(Rescale):
         young_end = min((end for end in (manifest.get("young_end"), *ends) if end is not None), default=None)
         return manifest_of(self.plan, self.state_of(rows_by_log(manifest, entries), young_end))
 
-    def cuts(self, bucket: int, name: str, blob: bytes, beside: bytes | None, count: int) -> Iterator[BlobPiece]:  # noqa: ARG002  none
+    def cuts(self, bucket: int, name: str, blob: bytes, beside: bytes | None) -> Iterator[BlobPiece]:  # noqa: ARG002  none
         """Yield what one old blob gives to new buckets; see `Rescale`."""
         log, _, _ = name.partition(PART)
         if log.startswith(BLOCK):
@@ -76,7 +73,7 @@ class FrameRescale(Rescale):
         if not table.num_rows:
             return
         to = f"{self._log(log)}{PART}{self.numbers[bucket, name]}"
-        numbers = bucket_of([table.column(by) for by in self.plan.owners], table.num_rows, count)
+        numbers = bucket_of([table.column(by) for by in self.plan.owners], table.num_rows, self.count)
         for number in sorted_distinct(numbers).tolist():
             rows = table.take(pa.array(np.flatnonzero(numbers == number)))
             first_end = int(ints(contiguous(rows[END])).min()) if END in rows.column_names else None

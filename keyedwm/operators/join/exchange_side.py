@@ -6,8 +6,9 @@ are equal as Spark compares them: -0.0 is 0.0, and NaN is NaN. Rows of equal has
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,7 @@ import pyarrow.compute as pc
 
 from keyedwm.arrow.columns import Flags, Ints, as_key, contiguous
 from keyedwm.arrow.hashing import hashed_rows
+from keyedwm.operators.exchange_input import ExchangeInput
 
 # The column that holds the hash of a row's keys.
 HASH = "__hash"
@@ -64,20 +66,30 @@ def same_keys(left: Sequence[pa.Array], right: Sequence[pa.Array], pairs: int) -
     return same.to_numpy(zero_copy_only=False)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ExchangeSide:
+@dataclass(frozen=True, kw_only=True)
+class ExchangeSide(ExchangeInput):
     """One input. schema: of its rows, which end with their event times in ms. by: key columns. times: the columns with
     the event times, one for each axis.
     """
 
+    kind = "join"
     schema: pa.Schema
     by: tuple[str, ...]
     times: Sequence[str]
 
     @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns that are shipped."""
-        return tuple(self.schema.names)
+    def spread_by(self) -> tuple[str, ...]:
+        """The hash of the keys."""
+        return (HASH,)
+
+    def description(self) -> dict[str, Any]:
+        """Return by and times; see `ExchangeInput`."""
+        return {"kind": self.kind, "by": list(self.by), "times": list(self.times)}
+
+    @classmethod
+    def of(cls, description: Mapping[str, Any], schema: pa.Schema) -> ExchangeSide:
+        """Return the input of a description."""
+        return cls(schema=schema, by=tuple(description["by"]), times=tuple(description["times"]))
 
     def null_event_times(self, rows: pa.Table) -> int:
         """Return how many rows lack the event time of some axis."""

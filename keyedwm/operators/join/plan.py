@@ -6,6 +6,7 @@ axes are numbered, the left side's first: that number is also the axis's waterma
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
@@ -20,8 +21,9 @@ from keyedwm.core.window_rules import LatePolicy
 from keyedwm.expressions.condition import Condition
 from keyedwm.operators.join.bounds import Bound, TimeBounds
 from keyedwm.operators.join.exchange_side import HASH, ExchangeSide, can_be_key, hash_is_key
+from keyedwm.operators.operator_spec import OperatorSpec
 from keyedwm.operators.results import HIDDEN_PREFIX
-from keyedwm.operators.state.description import digest_of, typed
+from keyedwm.operators.state.description import typed
 
 LEFT, RIGHT = 0, 1
 LATE = "late"
@@ -109,8 +111,30 @@ class JoinInputSpec:
         return pa.schema([*self.schema, pa.field(HASH, pa.int64()), *(pa.field(name, _MILLIS) for name in self.times)])
 
 
+def shared_keys(left: Sequence[str], right: Sequence[str]) -> dict[str, str]:
+    """Return the key columns that have one name on both sides: that of the left one → that of the right one."""
+    return {one: other for one, other in zip(left, right, strict=True) if one.lower() == other.lower()}
+
+
+def joined_columns(sides: Sequence[Any], shared: Mapping[str, str]) -> list[tuple[pa.Field, int, str]]:
+    """Return the columns of both sides together, each with the side and the column that it comes from.
+
+    A key column that has one name on both sides is one column; others of equal names get the name of their side behind
+    them. sides: with a name and a schema. shared: see `shared_keys`.
+    """
+    shared_names = {name.lower() for name in shared}
+    left, right = ({name.lower() for name in side.schema.names} - shared_names for side in sides)
+    columns = [(sides[LEFT].schema.field(name), LEFT, name) for name in shared]
+    for number, side in enumerate(sides):
+        for one in side.schema:
+            if one.name.lower() not in shared_names:
+                name = f"{one.name}_{side.name}" if one.name.lower() in left & right else one.name
+                columns.append((one.with_name(name), number, one.name))
+    return columns
+
+
 @dataclass(frozen=True, kw_only=True)
-class JoinPlan:
+class JoinPlan(OperatorSpec):
     """One join. condition: the text of a further comparison, or None.
 
     latest: the right side's rows are changes, of which each left row meets the latest one at or before it.
@@ -146,11 +170,6 @@ class JoinPlan:
     def inputs(self) -> list[ExchangeSide]:
         """The inputs of stage one, left and right."""
         return [side.shipped for side in self.sides]
-
-    @property
-    def by_clock(self) -> bool:
-        """Whether anything is due by wall-clock time."""
-        return False
 
     @property
     def axes(self) -> tuple[Axis, ...]:
@@ -196,29 +215,14 @@ class JoinPlan:
 
     @cached_property
     def columns(self) -> list[tuple[pa.Field, str | None, str | None]]:
-        """The result's columns but for times: each with the column of the left and of the right side that it holds.
-
-        Key columns of one name are one column. Other columns of equal names get the name of their side behind them.
-        """
-        left, right = self.sides
-        shared = {one for one, other in zip(left.on, right.on, strict=True) if one.lower() == other.lower()}
-        fields: list[tuple[pa.Field, str | None, str | None]] = []
+        """The result's columns but for times: each with the column of the left and of the right side that it holds."""
         if not self.pairs_leave:
-            return [(one, one.name, None) for one in left.schema]
-        lower = [
-            {name.lower() for name in side.schema.names} - {name.lower() for name in shared} for side in self.sides
+            return [(one, one.name, None) for one in self.left.schema]
+        shared = shared_keys(self.left.on, self.right.on)
+        return [
+            (column, name, shared.get(name)) if side == LEFT else (column, None, name)
+            for column, side, name in joined_columns(self.sides, shared)
         ]
-        doubled = lower[LEFT] & lower[RIGHT]
-        for one, other in zip(left.on, right.on, strict=True):
-            if one in shared:
-                fields.append((left.schema.field(one), one, other))
-        for number, side in enumerate(self.sides):
-            for one in side.schema:
-                if one.name.lower() in {name.lower() for name in shared}:
-                    continue
-                name = f"{one.name}_{side.name}" if one.name.lower() in doubled else one.name
-                fields.append((one.with_name(name), *((one.name, None) if number == LEFT else (None, one.name))))
-        return fields
 
     @cached_property
     def result_schema(self) -> pa.Schema:
@@ -237,6 +241,21 @@ class JoinPlan:
     def kind(self) -> str:
         """The operator's name among users."""
         return "join_latest" if self.latest else "join"
+
+    @property
+    def short_name(self) -> str:
+        """The beginning of the name of a join without a name."""
+        return "latest" if self.latest else "join"
+
+    @property
+    def time_columns(self) -> tuple[str, ...]:
+        """No columns: results hold their event times."""
+        return ()
+
+    @property
+    def watermark_axes(self) -> dict[str, int]:
+        """The watermark columns of results, and the axis of each."""
+        return dict(zip(self.watermark_columns, self.passed_on, strict=True))
 
     @cached_property
     def _description(self) -> dict[str, Any]:
@@ -259,10 +278,6 @@ class JoinPlan:
     def description(self) -> dict[str, Any]:
         """Return the plan's description: what decides whose state it is."""
         return self._description
-
-    def digest(self) -> str:
-        """Return a short text that differs when the state of one plan cannot be used by the other."""
-        return digest_of(self._description)
 
     def _check_axes(self) -> None:
         names = [axis.name for axis in self.axes]

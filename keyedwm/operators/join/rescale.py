@@ -61,8 +61,8 @@ class JoinRescale(Rescale):
                 numbers[bucket, f"{prefix}-{number}"] = len(numbers)
         return numbers
 
-    def cuts(self, bucket: int, name: str, blob: bytes, beside: bytes | None, count: int) -> Iterator[BlobPiece]:
-        """Yield what one old blob gives to `count` new buckets; beside: the bits of a slice."""
+    def cuts(self, bucket: int, name: str, blob: bytes, beside: bytes | None) -> Iterator[BlobPiece]:
+        """Yield what one old blob gives to new buckets; beside: the bits of a slice."""
         prefix = name.rpartition("-")[0]
         side = self.plan.sides[_SIDES[prefix]]
         piece = SidePiece.of(side, read_stored(name, blob))
@@ -71,7 +71,7 @@ class JoinRescale(Rescale):
         if prefix != CHANGES:
             piece = piece.take_rows(np.flatnonzero(~piece.forgotten(self._limits(prefix))))
         number = self.numbers[bucket, name]
-        buckets = bucket_numbers(piece.hashes, count)
+        buckets = bucket_numbers(piece.hashes, self.count)
         for to in sorted_distinct(buckets).tolist():
             yield from _pieces(to, prefix, number, piece.take_rows(_places(buckets, to)))
 

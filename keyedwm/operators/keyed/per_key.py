@@ -8,8 +8,10 @@ whose own watermark is down there need not be known. The watermark of the result
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from keyedwm.config.validation import MS, expect_member, names, number, number_or_none, set_fields
 from keyedwm.core.errors import OptionError
@@ -59,6 +61,13 @@ class PerKey:
             )
 
         check_named_once("per_key: by", self.by or ())
+
+    @classmethod
+    def of(cls, description: Mapping[str, Any]) -> PerKey:
+        """Return the watermarks of a plan's description."""
+        by = description["by"]
+        partitions = Partitions(description["partitions"])
+        return cls(**{**description, "by": None if by is None else tuple(by), "partitions": partitions})
 
     @property
     def slowest(self) -> bool:

@@ -20,16 +20,15 @@ from keyedwm.core.rows import REJECTED
 from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.messages.driver import MessageOperator
 from keyedwm.operators.messages.retention import StoreCounts
-from keyedwm.operators.panes import AdditiveSetting
+from keyedwm.operators.operator_spec import OperatorSpec
 from keyedwm.operators.plan_checks import FARTHEST_MS
 from keyedwm.operators.results import Output, no_times
-from keyedwm.operators.state.description import digest_of
 from keyedwm.operators.state.manifest import ManifestFormat
 from keyedwm.operators.state.store import StateChanges
 
 
 @dataclass(frozen=True, kw_only=True)
-class BucketPlan(ABC):
+class BucketPlan(OperatorSpec):
     """A plan as stage one and the buckets need it. late: what becomes of messages that no window takes."""
 
     plan: Any
@@ -49,9 +48,9 @@ class BucketPlan(ABC):
         return self.plan.clock_ms
 
     @property
-    def by_clock(self) -> bool:
-        """Whether some outputs are due by wall-clock time."""
-        return self.plan.by_clock
+    def own_metrics(self) -> tuple[str, ...]:
+        """The counts of kept and dropped messages."""
+        return ("replayed_rows", "rejected_rows", "dropped_windows", "dropped_rows", "dropped_bytes")
 
     @cached_property
     def rejected_rows(self) -> RejectedRows:
@@ -63,23 +62,10 @@ class BucketPlan(ABC):
         """Of what the operator emits."""
         return self.rejected_rows.schema
 
-    def digest(self) -> str:
-        """Return a short text that differs when the state of one plan cannot be used by the other."""
-        return digest_of(self.description())
-
-    @property
-    @abstractmethod
-    def panes_again(self) -> AdditiveSetting | None:
-        """Why results cannot be added up, None if they can."""
-
     @property
     @abstractmethod
     def _rejected_schema(self) -> pa.Schema:
         """Of messages that no window takes."""
-
-    @abstractmethod
-    def description(self) -> dict[str, Any]:
-        """Return the plan's description: what decides whose state it is."""
 
 
 class BucketOperator(ABC):

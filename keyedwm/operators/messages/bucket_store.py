@@ -12,11 +12,11 @@ from typing import Any
 import pyarrow as pa
 
 from keyedwm.core.window_rules import LatePolicy
+from keyedwm.operators.exchange_input import ExchangeMessages
 from keyedwm.operators.messages.bucket_operator import BucketOperator, BucketPlan
 from keyedwm.operators.messages.driver import message_operator
-from keyedwm.operators.messages.exchange_messages import ExchangeMessages
 from keyedwm.operators.messages.plan import StorePlan
-from keyedwm.operators.messages.store_description import FORMAT, describe
+from keyedwm.operators.messages.store_description import FORMAT, STORE, describe
 from keyedwm.operators.panes import AdditiveSetting
 from keyedwm.operators.results import Output, no_times
 from keyedwm.operators.state.manifest import ManifestFormat
@@ -27,6 +27,7 @@ from keyedwm.operators.state.store import BlobStore
 class BucketStore(BucketPlan):
     """See `BucketPlan`. read_from: where keys are read, where their columns' names do not say it."""
 
+    kind = STORE
     plan: StorePlan
     read_from: tuple[str, ...] = ()
 
@@ -36,11 +37,11 @@ class BucketStore(BucketPlan):
         return FORMAT
 
     @property
-    def messages(self) -> ExchangeMessages:
+    def inputs(self) -> list[ExchangeMessages]:
         """The messages, spread by key, or by the channel whose offsets windows count."""
         plan = self.plan
         by = plan.kind.spread_by(plan.by, plan.record)
-        return ExchangeMessages(schema=plan.schema, by=by, time=plan.time)
+        return [ExchangeMessages(schema=plan.schema, by=by, time=plan.time)]
 
     @property
     def panes_again(self) -> AdditiveSetting | None:

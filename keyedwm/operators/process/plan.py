@@ -12,18 +12,20 @@ import pyarrow.compute as pc
 
 from keyedwm.arrow.columns import as_key, contiguous
 from keyedwm.core.errors import OptionError
+from keyedwm.operators.exchange_input import ExchangeInput
 from keyedwm.operators.keyed.per_key import PerKey
+from keyedwm.operators.operator_spec import OperatorSpec
 from keyedwm.operators.plan_checks import check_key_type, check_named_once
 from keyedwm.operators.process.processor import KEY_WATERMARK, RISEN, Processor
 from keyedwm.operators.results import HIDDEN_PREFIX
-from keyedwm.operators.state.description import described, digest_of, typed
+from keyedwm.operators.state.description import described, typed
 
 # The columns with the partition of a row.
 PARTITION = ("topic", "partition")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProcessInput:
+class ProcessInput(ExchangeInput):
     """One input. schema: of its rows; by: key columns, none for all rows together; time: the column with the event time
     in ms, which a processor does not see. owners: the key columns by which rows are spread, all of them if not given.
     """
@@ -40,9 +42,9 @@ class ProcessInput:
             check_key_type(name, self.schema.field(name).type, "process: ")
 
     @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns that are shipped."""
-        return tuple(self.schema.names)
+    def spread_by(self) -> tuple[str, ...]:
+        """The key columns by which rows are spread."""
+        return self.owners
 
     def exchange_rows(self, rows: pa.Table) -> pa.Table:
         """Return the rows that are shipped: those with an event time, keys such that equal ones are alike."""
@@ -53,17 +55,20 @@ class ProcessInput:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProcessPlan:
+class ProcessPlan(OperatorSpec):
     """One operator. inputs: in the order of their numbers; make: gives a processor; result: columns of the result but
-    for its times; called, version: of the processor; key_watermark: keys have watermarks of their own.
+    for its times; called, version: of the processor; key_watermark: keys have watermarks of their own; short_name:
+    begins the name of an operator that its user did not name.
     """
 
+    kind = "process"
     inputs: tuple[ProcessInput, ...]
     make: Callable[[], Processor]
     result: pa.Schema
     called: str
     version: int
     key_watermark: PerKey | None = None
+    short_name: str = kind
 
     def __post_init__(self) -> None:
         first = self.inputs[0]
@@ -94,11 +99,6 @@ class ProcessPlan:
         return PARTITION if self.key_watermark is not None and self.key_watermark.slowest else ()
 
     @property
-    def earlier_digests(self) -> tuple[str, ...]:
-        """None: a processor was never known by its code."""
-        return ()
-
-    @property
     def result_schema(self) -> pa.Schema:
         """Of what the operator emits."""
         return self.result
@@ -112,16 +112,12 @@ class ProcessPlan:
     def _description(self) -> dict[str, Any]:
         inputs = [{"name": f"input {at}", "schema": typed(one.schema)} for at, one in enumerate(self.inputs)]
         by = list(self.inputs[0].by)
-        description = {"kind": "process", "processor": self.called, "version": self.version, "by": by, "inputs": inputs}
+        description = {"kind": self.kind, "processor": self.called, "version": self.version, "by": by, "inputs": inputs}
         return description | ({} if self.key_watermark is None else {"key_watermark": described(self.key_watermark)})
 
     def description(self) -> dict[str, Any]:
         """Return the plan's description: what decides whose state it is."""
         return self._description
-
-    def digest(self) -> str:
-        """Return a short text that differs when the state of one plan cannot be used by the other."""
-        return digest_of(self._description)
 
 
 def check_per_key(inputs: Sequence[ProcessInput], per_key: PerKey) -> None:

@@ -31,7 +31,6 @@ class ProcessRescale(Rescale):
     """How the buckets of a processor go to `count` new ones."""
 
     plan: ProcessPlan
-    count: int
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -52,7 +51,7 @@ class ProcessRescale(Rescale):
         """Whether there are as many buckets as there were, so that every key stays in its bucket."""
         return len(self.states) == self.count
 
-    def cuts(self, bucket: int, name: str, blob: bytes, beside: bytes | None, count: int) -> Iterator[BlobPiece]:  # noqa: ARG002  none
+    def cuts(self, bucket: int, name: str, blob: bytes, beside: bytes | None) -> Iterator[BlobPiece]:  # noqa: ARG002  none
         """Yield what one old blob gives to new buckets; see `Rescale`."""
         log = name.partition(PART)[0]
         table = read_stored(name, blob)
@@ -66,7 +65,7 @@ class ProcessRescale(Rescale):
                     f"{self.who}: the log {log!r} has no key column {key.name!r} of type {key.type}, so its rows "
                     f"cannot be divided by another number of buckets: give buckets={len(self.states)}"
                 )
-        numbers = bucket_of([table.column(key.name) for key in keys], table.num_rows, count)
+        numbers = bucket_of([table.column(key.name) for key in keys], table.num_rows, self.count)
         for number in sorted_distinct(numbers).tolist():
             rows = table.take(pa.array(np.flatnonzero(numbers == number)))
             yield cut_table(number, f"{log}{PART}{self.numbers[bucket, name]}", rows)

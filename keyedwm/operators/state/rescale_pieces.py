@@ -33,14 +33,18 @@ class BlobPiece(NamedTuple):
 class Rescale(ABC):
     """How the state of old buckets goes to new ones. Raises OptionError and FormatError for what cannot move.
 
-    who: the operator in messages. digest: of the old plan. states: the operator's manifest in each old bucket.
+    who: the operator in messages. plan: of the new buckets, so many as `count`. digest, description: of the old plan, a
+    description None where keyedwm 0.2.0 wrote the state. states: the operator's manifest in each old bucket.
     blobs: the names of the blobs in each. beside: the suffix of blobs that are cut together
     with the blob whose name stands before it, None for none.
     """
 
     beside: ClassVar[str | None] = None
     who: str
+    plan: Any
+    count: int
     digest: str
+    description: Mapping[str, Any] | None
     states: tuple[Mapping[str, Any], ...]
     blobs: tuple[tuple[str, ...], ...]
 
@@ -58,8 +62,8 @@ class Rescale(ABC):
         return part_numbers(self.blobs)
 
     @abstractmethod
-    def cuts(self, bucket: int, name: str, blob: bytes, beside: bytes | None, count: int) -> Iterator[BlobPiece]:
-        """Yield what one old blob, and the one beside it, give to `count` new buckets; bucket: the old one's number.
+    def cuts(self, bucket: int, name: str, blob: bytes, beside: bytes | None) -> Iterator[BlobPiece]:
+        """Yield what one old blob, and the one beside it, give to new buckets; bucket: the old one's number.
 
         No two old blobs give one name to a bucket.
         """
@@ -88,7 +92,6 @@ class SameBuckets(Rescale):
     """How buckets go to as many new ones: a key stays in its bucket, so blobs and manifests are copied unread."""
 
     plan: UnchangedState
-    count: int
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -108,7 +111,7 @@ class SameBuckets(Rescale):
         """The format of the manifests."""
         return self.plan.manifest_format
 
-    def cuts(self, bucket: int, name: str, blob: bytes, beside: bytes | None, count: int) -> Iterator[BlobPiece]:  # noqa: ARG002  none
+    def cuts(self, bucket: int, name: str, blob: bytes, beside: bytes | None) -> Iterator[BlobPiece]:  # noqa: ARG002  none
         """Yield the old blob; see `Rescale`."""
         yield BlobPiece(bucket, name, blob, None)
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from keyedwm.config.validation import choice, duration_ms, whole
+from keyedwm.config.validation import choice, duration_ms
 from keyedwm.core.errors import OptionError
 from keyedwm.core.rows import EVENT_TIME, WATERMARK
 from keyedwm.core.window_rules import LatePolicy, LateRule
 from keyedwm.operators.aggregates.spec import AggregateSpec
-from keyedwm.operators.buckets import bucket_ids
 from keyedwm.operators.frames.plan import FrameWindow, SessionWindow, SlidingWindow, WindowPlan
 from keyedwm.operators.frames.zoned import ZonedWindow
 from keyedwm.operators.keyed.per_key import PerKey
@@ -24,18 +23,15 @@ from keyedwm.operators.messages.functions import WindowFunction
 from keyedwm.operators.messages.windows import WindowKind
 from keyedwm.operators.panes import Early
 from keyedwm.operators.shuffle import ORDER, TIME
+from keyedwm.spark.api.common_arguments import CommonArguments, check_aggregates, check_axis, column_names
 from keyedwm.spark.api.source import ship_source
 from keyedwm.spark.api.store import Store, check_store, ship_messages
 from keyedwm.spark.api.window_specs import window_key_watermark
-from keyedwm.spark.arguments import argument_text, check_own_aggregates
-from keyedwm.spark.hosting.bucket_batch import BucketLayout
-from keyedwm.spark.hosting.build_plan import build_results
-from keyedwm.spark.hosting.source_description import Source
+from keyedwm.spark.hosting.source_description import Source, stream_of
 from keyedwm.spark.hosting.staged_rows import ship_rows
-from keyedwm.spark.setup.conf import PARTITIONS, check_provider
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 _RESERVED = (EVENT_TIME, WATERMARK)
 
@@ -79,39 +75,24 @@ def aggregate(
     millisecond). `watermark` and `control` are as the source has them, so that results can be sunk or aggregated again.
     Raises OptionError and InputError for what is wrong with the call, in one sentence.
     """
+    common = CommonArguments("aggregate", buckets, name, continue_from)
     keys = _keys(by)
     _check_kinds(df, window, aggs, early)
-    _check_settings(accumulating, axis, name, max_rows_per_batch, continue_from)
+    check_axis(axis, "aggregate")
+    _check_settings(accumulating, max_rows_per_batch)
     _check_names((*keys, *aggs))
     settings: dict[str, Any] = {
-        "window": window,
-        "aggregates": tuple(aggs.items()),
-        "time": TIME,
-        "late": choice("late", late, LatePolicy),
-        "late_rule": choice("late_rule", late_rule, LateRule),
-        "lateness_ms": 0 if lateness is None else duration_ms("lateness", lateness),
-        "early": early,
-        "accumulating": accumulating,
-        "most_rows": max_rows_per_batch,
-    }
+        "window": window, "aggregates": tuple(aggs.items()), "time": TIME, "early": early, "accumulating": accumulating,
+        "late": choice("late", late, LatePolicy), "late_rule": choice("late_rule", late_rule, LateRule),
+        "lateness_ms": 0 if lateness is None else duration_ms("lateness", lateness), "most_rows": max_rows_per_batch,
+    }  # fmt: skip
     settings |= window_key_watermark(key_watermark, window, store)
     check_store(store, settings)
-    ids = bucket_ids(_bucket_count(_session_of(df), _spread_by(window, keys), buckets))
+    spread_by = window.spread_by(keys, ORDER) if isinstance(window, WindowKind) else keys
+    ids = common.bucket_ids(df, one=not spread_by, why_one="without key columns")
     settings["most_rows"] = None if max_rows_per_batch is None else -(-max_rows_per_batch // len(ids))
     shipped, plan, key = _shipped(df, by if isinstance(by, Mapping) else keys, settings, axis, ids, store=store)
-    return build_results(shipped, plan, BucketLayout(name or _name(plan), tuple(ids), ((key,),)), continue_from, [df])
-
-
-def _session_of(df: DataFrame | Source) -> SparkSession:
-    """The session of the rows, whose state store fits."""
-    spark = df.spark if isinstance(df, Source) else df.sparkSession
-    check_provider(spark, "aggregate")
-    return spark
-
-
-def _spread_by(window: object, keys: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the columns by which rows are spread: the keys, or what a window that counts rows says."""
-    return window.spread_by(keys, ORDER) if isinstance(window, WindowKind) else keys
+    return common.results(shipped, plan, ids, ((key,),), [df])
 
 
 def _shipped(
@@ -129,30 +110,22 @@ def _shipped(
     if store is not None:
         return ship_messages(df, {**settings, "by": by, "store": store}, axis, ids)
     if isinstance(df, Source):
-        return ship_source(df, by, settings, axis, len(ids))
+        return ship_source(df, by, settings, axis, ids)
     return ship_rows(df, tuple(by), settings, axis, ids)
 
 
 def _keys(by: object) -> tuple[str, ...]:
     """The names of the key columns in the result."""
-    keys = tuple(by) if isinstance(by, (Sequence, Mapping)) and not isinstance(by, str) else (by,)
-    for key in (*keys, *(by.values() if isinstance(by, Mapping) else ())):
-        if not isinstance(key, str):
-            raise OptionError(f"aggregate: by={key!r}: the names of columns are expected; compute others before")
-    return keys
+    if isinstance(by, Mapping):
+        column_names("by", tuple(by.values()), "aggregate")
+        by = tuple(by)
+    return column_names("by", by, "aggregate")
 
 
 def _check_kinds(df: object, window: object, aggs: object, early: object) -> None:
     """Raise OptionError for Spark's functions of the same names: they make columns, not windows and aggregates."""
-    from pyspark.sql import DataFrame
-
-    if not isinstance(df, (DataFrame, Source)):
-        raise OptionError(
-            f"aggregate: df={argument_text(df)}: a frame, or keyedwm.spark.kafka(...), is expected; load() a reader"
-        )
-    if not isinstance(aggs, Mapping) or not all(isinstance(name, str) for name in aggs):
-        raise OptionError(f"aggregate: aggs={aggs!r}: a mapping is expected, such as {{'orders': count()}}")
-    check_own_aggregates(aggs, "aggregate")
+    stream_of(df, "df", "aggregate")
+    check_aggregates(aggs, "aggregate")
     if not isinstance(window, (SlidingWindow, ZonedWindow, SessionWindow, WindowKind)):
         raise OptionError(
             f"aggregate: window={window!r}: a window of keyedwm.spark is expected, such as tumbling('1 minute')"
@@ -161,19 +134,11 @@ def _check_kinds(df: object, window: object, aggs: object, early: object) -> Non
         raise OptionError(f"aggregate: early={early!r}: keyedwm.spark.early(rows=..., every=...) is expected")
 
 
-def _check_settings(accumulating: object, axis: object, name: object, most: object, savepoint: object) -> None:
+def _check_settings(accumulating: object, most: object) -> None:
     if not isinstance(accumulating, bool):
         raise OptionError(f"aggregate: accumulating={accumulating!r}: True or False is expected")
-    if not isinstance(axis, str):
-        raise OptionError(f"aggregate: axis={axis!r}: the name of a time axis is expected, or leave it out")
-    if name is not None and not (isinstance(name, str) and name):
-        raise OptionError(f"aggregate: name={name!r}: a text is expected, or leave it out")
     if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
         raise OptionError(f"aggregate: max_rows_per_batch={most!r}: a whole number of at least 1 is expected, or none")
-    if savepoint is not None and not isinstance(savepoint, str):
-        raise OptionError(
-            f"aggregate: continue_from={savepoint!r}: the place of a savepoint is expected, or leave it out"
-        )
 
 
 def _check_names(names: Sequence[str]) -> None:
@@ -183,18 +148,3 @@ def _check_names(names: Sequence[str]) -> None:
                 f"aggregate: a result column cannot be called {name!r}: results have one of that name already, "
                 f"as the source's rows do; rename it first"
             )
-
-
-def _bucket_count(spark: SparkSession, keys: Sequence[str], buckets: int | None) -> int:
-    if not keys:
-        if buckets not in (None, 1):
-            raise OptionError(f"aggregate: buckets={buckets} without key columns, there is one bucket: remove it")
-        return 1
-    return whole("buckets", str(buckets if buckets is not None else spark.conf.get(PARTITIONS)))
-
-
-def _name(plan: WindowPlan | BucketStore) -> str:
-    if isinstance(plan, BucketStore):
-        return f"store-{plan.digest()[:6]}"
-    kind = "session" if isinstance(plan.window, SessionWindow) else "window"
-    return f"{kind}-{plan.digest()[:6]}"

@@ -16,6 +16,7 @@ from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.join.bounds import Bound
 from keyedwm.operators.join.plan import HOW_INSTEAD, LEFT, RIGHT, How, JoinPlan
 from keyedwm.operators.plan_checks import FARTHEST_MS
+from keyedwm.spark.api.common_arguments import CommonArguments
 from keyedwm.spark.api.two_sides import check_names, joined, sides_of
 from keyedwm.spark.hosting.join_rows import Side
 from keyedwm.spark.hosting.source_description import Source
@@ -58,7 +59,8 @@ def join(
     axis that some bound points at, and `control`. So results can be joined, aggregated or sunk. With `late="emit"` also
     `late`. Raises OptionError and InputError for what is wrong with the call, in one sentence.
     """
-    check_names(names, name, continue_from, "join")
+    common = CommonArguments("join", buckets, name, continue_from)
+    check_names(names, "join")
     kind = choice("how", how, How, HOW_INSTEAD)
     policy = choice("late", late, LatePolicy)
     pairs_of = _bounds_by_axes(within, bounds)
@@ -73,7 +75,7 @@ def join(
         condition=condition,
         late=policy,
     )
-    return joined(sides, plan, buckets, name, continue_from)
+    return joined(sides, plan, common)
 
 
 def _bounds_by_axes(within: object, bounds: object) -> Mapping[tuple[str, str], Ends] | None:
@@ -143,7 +145,8 @@ def join_latest(
     and `control`. Raises OptionError and InputError for what is wrong with the call, in one sentence.
     """
     caller = "join_latest"
-    check_names(names, name, continue_from, caller)
+    common = CommonArguments(caller, buckets, name, continue_from)
+    check_names(names, caller)
     kind = choice("how", how, How)
     if kind not in _HOW:
         raise OptionError(f"join_latest: how={how!r}: left or inner is expected")
@@ -162,4 +165,4 @@ def join_latest(
         late=choice("late", late, LatePolicy),
         latest=True,
     )
-    return joined(sides, plan, buckets, name, continue_from)
+    return joined(sides, plan, common)

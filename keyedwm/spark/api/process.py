@@ -12,18 +12,15 @@ from typing import TYPE_CHECKING, NamedTuple, Union
 
 import pyarrow as pa
 
-from keyedwm.config.validation import whole
 from keyedwm.core.errors import OptionError
 from keyedwm.core.rows import CONTROL, EVENT_TIME, WATERMARK
-from keyedwm.operators.buckets import bucket_ids
 from keyedwm.operators.keyed.per_key import PerKey
 from keyedwm.operators.process.plan import ProcessInput, ProcessPlan
 from keyedwm.operators.process.processor import Processor
 from keyedwm.operators.shuffle import TIME
+from keyedwm.spark.api.common_arguments import CommonArguments, column_names
 from keyedwm.spark.api.window_specs import checked_key_watermark
 from keyedwm.spark.arguments import are_names, argument_text, check_sendable
-from keyedwm.spark.hosting.bucket_batch import BucketLayout
-from keyedwm.spark.hosting.build_plan import build_results
 from keyedwm.spark.hosting.handed_on import once_each
 from keyedwm.spark.hosting.lineage import marked
 from keyedwm.spark.hosting.result_schema import declared
@@ -40,7 +37,6 @@ from keyedwm.spark.hosting.staged_rows import (
     ship_inputs,
     timed_rows,
 )
-from keyedwm.spark.setup.conf import PARTITIONS, check_provider
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -81,10 +77,7 @@ def process(
     axes = [axis] * len(frames) if isinstance(axis, str) else axis
     if not are_names(axes) or len(axes) != len(frames):
         raise OptionError(f"process: axis={axis!r}: one axis, or a list of one for each of {len(frames)} inputs")
-    keys = (by,) if isinstance(by, str) else by
-    if not are_names(keys):
-        raise OptionError(f"process: by={by!r}: the names of columns are expected; compute others before")
-    keys = tuple(keys)
+    keys = column_names("by", by, "process")
     instance, called = _instance_of(processor)
     result = declared(schema, _RESERVED, "process")
     whose = ["process"] if len(frames) == 1 else [f"process, input {number}" for number in range(len(frames))]
@@ -92,32 +85,22 @@ def process(
         check_rows(frame, of_axis, who, takes_panes=True)
         check_keys(frame, keys, who)
     check_sendable(processor, f"process: {called}")
-    spec = ProcessorSpec(processor, called, instance.version, result)
-    placement = OperatorPlacement(
-        tuple(axes), buckets, name, continue_from, checked_key_watermark(key_watermark, "process")
-    )
-    results = marked(processed(frames, keys, spec, placement), None)  # panes that came in are the processor's business
+    spec = ProcessorSpec(processor, called, instance.version, result, checked_key_watermark(key_watermark, "process"))
+    common = CommonArguments("process", buckets, name, continue_from)
+    results = processed(frames, keys, spec, axes, common)
+    results = marked(results, None)  # panes that came in are the processor's business
     if type(instance).on_rows is Processor.on_rows:
         raise OptionError(f"process: {called} has no on_rows(input_number, rows), which takes the rows: write one")
     return results
 
 
 class ProcessorSpec(NamedTuple):
-    """A processor: what makes it, what it is called, its version, and the columns that it emits."""
+    """A processor: what makes it, what it is called, its version, the columns that it emits, and watermarks of keys."""
 
     make: Callable[[], Processor]
     called: str
     version: int
     result: pa.Schema
-
-
-class OperatorPlacement(NamedTuple):
-    """The axis of each input, and buckets, name, savepoint and watermarks of keys as the user gave them."""
-
-    axes: tuple[str, ...]
-    buckets: int | None
-    name: str | None
-    continue_from: str | None
     key_watermark: PerKey | None = None
 
 
@@ -125,32 +108,21 @@ def processed(
     frames: Sequence[DataFrame],
     keys: tuple[str, ...],
     spec: ProcessorSpec,
-    placement: OperatorPlacement,
-    caller: str = "process",
+    axes: Sequence[str],
+    common: CommonArguments,
 ) -> DataFrame:
-    """Return the results of a processor over frames that `check_rows` and `check_keys` took."""
-    name, continue_from = placement.name, placement.continue_from
-    if name is not None and not (isinstance(name, str) and name):
-        raise OptionError(f"{caller}: name={name!r}: a text is expected, or leave it out")
-    if continue_from is not None and not isinstance(continue_from, str):
-        raise OptionError(f"{caller}: continue_from={continue_from!r}: the place of a savepoint is expected, or none")
-    spark = frames[0].sparkSession
-    check_provider(spark, caller)
+    """Return the results of a processor over frames that `check_rows` and `check_keys` took; axes: of each frame."""
     for frame in frames:
-        check_free(payload_columns(frame), caller)
-    once = once_each(frames)
-    timed = [timed_rows(frame, of_axis) for frame, of_axis in zip(once, placement.axes, strict=True)]
-    owners = () if placement.key_watermark is None else placement.key_watermark.by or ()
-    inputs = tuple(_input(frame, keys, owners) for frame in timed)
+        check_free(payload_columns(frame), common.caller)
+    once, times = once_each(frames), [{TIME: axis} for axis in axes]
+    timed = map(timed_rows, once, times)
+    owners = () if spec.key_watermark is None else spec.key_watermark.by or ()
     plan = ProcessPlan(
-        inputs=inputs, make=spec.make, result=spec.result, called=spec.called, version=spec.version,
-        key_watermark=placement.key_watermark,
-    )  # fmt: skip
-    bucket_count = spark.conf.get(PARTITIONS) if placement.buckets is None else placement.buckets
-    ids = bucket_ids(whole("buckets", str(bucket_count)) if keys else 1)
-    axes = tuple((axis_key(frame, of_axis),) for frame, of_axis in zip(frames, placement.axes, strict=True))
-    layout = BucketLayout(name or f"{caller}-{plan.digest()[:6]}", tuple(ids), axes, "process")
-    return build_results(ship_inputs(timed, plan.inputs, layout.ids), plan, layout, continue_from, frames)
+        inputs=tuple(_input(frame, keys, owners) for frame in timed), short_name=common.caller, **spec._asdict()
+    )
+    ids = common.bucket_ids(frames[0], one=not keys)
+    keys_of_axes = tuple((axis_key(frame, axis),) for frame, axis in zip(frames, axes, strict=True))
+    return common.results(ship_inputs(once, plan.inputs, times, ids), plan, ids, keys_of_axes, frames)
 
 
 def _input(timed: DataFrame, keys: tuple[str, ...], owners: tuple[str, ...]) -> ProcessInput:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from keyedwm.arrow.schema import axis_column, nullable
 from keyedwm.config.validation import choice, duration_ms
-from keyedwm.core.errors import InputError, OptionError
+from keyedwm.core.errors import InputError
 from keyedwm.core.rows import EVENT_TIME
 from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.aggregates.functions import check_aggregate
@@ -22,9 +22,9 @@ from keyedwm.operators.keyed.per_key import PerKey
 from keyedwm.operators.process.deduplicate import Deduplicate, DeduplicatePlan
 from keyedwm.operators.process.running import VERSION, Running
 from keyedwm.operators.process.running_state import RECORD, RunningPlan
-from keyedwm.spark.api.process import OperatorPlacement, ProcessorSpec, processed
+from keyedwm.spark.api.common_arguments import CommonArguments, check_aggregates, check_axis, column_names
+from keyedwm.spark.api.process import ProcessorSpec, processed
 from keyedwm.spark.api.window_specs import checked_key_watermark
-from keyedwm.spark.arguments import are_names, argument_text, check_own_aggregates
 from keyedwm.spark.hosting.source_description import Source, frame_of
 from keyedwm.spark.hosting.staged_rows import arrow_schema, check_keys, check_rows, columns_of, payload_columns
 
@@ -59,16 +59,12 @@ def running(
     Raises OptionError and InputError for what is wrong with the call, in one sentence.
     """
     frame = frame_of(df, "df", "running")
-    keys = (by,) if isinstance(by, str) else by
-    if not are_names(keys):
-        raise OptionError(f"running: by={by!r}: the names of columns are expected; compute others before")
-    if not isinstance(aggs, Mapping) or not all(isinstance(one, str) for one in aggs):
-        raise OptionError(f"running: aggs={aggs!r}: a mapping is expected, such as {{'orders': count()}}")
-    if not isinstance(axis, str):
-        raise OptionError(f"running: axis={axis!r}: the name of a time axis is expected, or leave it out")
+    common = CommonArguments("running", buckets, name, continue_from)
+    keys = column_names("by", by, "running")
+    check_aggregates(aggs, "running")
+    check_axis(axis, "running")
     for called, spec in aggs.items():
         check_aggregate(called, spec)
-    check_own_aggregates(aggs, "running")
     check_rows(frame, axis, "running")
     check_keys(frame, keys, "running")
     missing = [column for column in RECORD if column not in frame.columns]
@@ -79,16 +75,15 @@ def running(
         )
     plan = RunningPlan(
         schema=arrow_schema(columns_of(frame, payload_columns(frame))),
-        by=tuple(keys),
+        by=keys,
         time=axis_column(EVENT_TIME, axis),
         aggregates=tuple(aggs.items()),
         keep_ms=None if keep is None else duration_ms("keep", keep),
         late=choice("late", late, LatePolicy),
     )
-    processor = ProcessorSpec(partial(Running, plan), plan.called, VERSION, plan.result_schema)
     per_key = checked_key_watermark(key_watermark, "running")
-    placement = OperatorPlacement((axis,), buckets, name, continue_from, per_key)
-    return processed([frame], plan.by, processor, placement, "running")
+    processor = ProcessorSpec(partial(Running, plan), plan.called, VERSION, plan.result_schema, per_key)
+    return processed([frame], plan.by, processor, [axis], common)
 
 
 def deduplicate(
@@ -115,22 +110,16 @@ def deduplicate(
     is wrong with the call, in one sentence.
     """
     frame = frame_of(df, "df", "deduplicate")
-    keys = (on,) if isinstance(on, str) else on
-    if not are_names(keys):
-        raise OptionError(
-            f"deduplicate: on={argument_text(on)}: the names of columns are expected; compute others before"
-        )
-    if not isinstance(axis, str):
-        raise OptionError(
-            f"deduplicate: axis={argument_text(axis)}: the name of a time axis is expected, or leave it out"
-        )
+    common = CommonArguments("deduplicate", buckets, name, continue_from)
+    keys = column_names("on", on, "deduplicate")
+    check_axis(axis, "deduplicate")
     check_rows(frame, axis, "deduplicate", takes_panes=True)
     check_keys(frame, keys, "deduplicate")
     plan = DeduplicatePlan(
         schema=pa.schema([nullable(one) for one in arrow_schema(columns_of(frame, payload_columns(frame)))]),
-        on=tuple(keys),
+        on=keys,
         within_ms=duration_ms("within", within),
         time=axis_column(EVENT_TIME, axis),
     )
     spec = ProcessorSpec(partial(Deduplicate, plan), "deduplicate", 1, plan.result_schema)
-    return processed([frame], plan.on, spec, OperatorPlacement((axis,), buckets, name, continue_from), "deduplicate")
+    return processed([frame], plan.on, spec, [axis], common)

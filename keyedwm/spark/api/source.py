@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
+from keyedwm.arrow.places import FieldReader
+from keyedwm.config.places import field_of
 from keyedwm.core.errors import InputError, OptionError
+from keyedwm.core.places import Field
 from keyedwm.operators.aggregates.functions import Aggregate
-from keyedwm.operators.aggregates.spec import is_simple
+from keyedwm.operators.aggregates.spec import AggregateSpec, is_simple
+from keyedwm.operators.frames.partials import ExchangePartials
 from keyedwm.operators.frames.plan import RowGapWindow, WindowPlan
+from keyedwm.operators.results import HIDDEN_PREFIX
+from keyedwm.operators.shuffle import ORDER, TIME
 from keyedwm.spark.arguments import require_session
 from keyedwm.spark.hosting.source_description import Source, named_fields
+from keyedwm.spark.hosting.staged_rows import ship
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+# Under names of their own: a result column may well be called `topic`.
+HIDDEN_ORDER = tuple(HIDDEN_PREFIX + name for name in ORDER)
 
 
 def source(spark: SparkSession) -> Source:
@@ -27,10 +39,9 @@ def source(spark: SparkSession) -> Source:
 
 
 def ship_source(
-    read: Source, by: Mapping[str, str] | Sequence[str], settings: Mapping[str, Any], axis: str, buckets: int
+    read: Source, by: Mapping[str, str] | Sequence[str], settings: Mapping[str, Any], axis: str, ids: Sequence[int]
 ) -> tuple[DataFrame, WindowPlan, int]:
     """Return the shipped rows, the plan, and the watermark key of the axis; settings: for the plan."""
-    from pyspark_wm_source.options.frame_stage import HIDDEN_ORDER, FrameSpec, plan_readers, plan_schema
     from pyspark_wm_source.options.source_options import SourceOptions
 
     if isinstance(settings["window"], RowGapWindow):
@@ -46,6 +57,11 @@ def ship_source(
         axes = ", ".join(filter(None, options.axes))
         hint = f"axis must be one of {axes}" if axes else "leave it out"
         raise InputError(f"aggregate: the source has no time axis {axis!r}; {hint}")
+    if options.selection.names is not None and not options.selection.fields:
+        raise OptionError(
+            "option columns has no effect on windows over a source that is not loaded, which reads the fields of by "
+            "and aggregates: remove the option"
+        )
     columns = options.every_column
     fields = named_fields(by, columns.names)
     fields_by_name = options.selection.fields
@@ -58,13 +74,35 @@ def ship_source(
     plan = WindowPlan(
         schema=plan_schema(readers), by=tuple(fields), order=HIDDEN_ORDER, read_from=read_from, **settings
     ).trimmed()
-    spec = FrameSpec(
-        window=plan.window,
-        late_rule=plan.late_rule,
-        key_watermark=plan.key_watermark,
-        by=fields,
-        aggregates=dict(plan.aggregates),
-        axis=axis,
-        buckets=buckets,
-    )
-    return read.options(**spec.as_options()).load(), plan, options.axes[axis].config.key
+    shipped = ship(read, ExchangePartials(plan), {TIME: axis}, ids, fields=field_texts(plan, fields))
+    return shipped, plan, options.axes[axis].config.key
+
+
+def field_texts(plan: WindowPlan, by: Mapping[str, str]) -> dict[str, str]:
+    """Return the columns that a plan uses, and the field of each; by: result column → field."""
+    return {name: by.get(name, name.removeprefix(HIDDEN_PREFIX)) for name in plan.columns if name != plan.time}
+
+
+def plan_readers(
+    by: Mapping[str, str], aggregates: Iterable[AggregateSpec], columns: pa.Schema, selected: Mapping[str, Field]
+) -> dict[str, FieldReader]:
+    """Return the readers of a plan's input columns.
+
+    by: result column → field. columns: those of the source. selected: of them those that are fields themselves.
+    """
+    fields = {name: Field(name.removeprefix(HIDDEN_PREFIX)) for name in HIDDEN_ORDER}
+    fields |= {name: field_of("by", text, columns.names, selected) for name, text in by.items()}
+    for text in [name for spec in aggregates for name in spec.inputs(())]:
+        field = field_of("aggregates", text, columns.names, selected)
+        if fields.setdefault(text, field) != field:
+            raise OptionError(
+                f"option by: a result column cannot be called {text!r}, which is a column of the source that the "
+                f"aggregates read; give it another name"
+            )
+    return {name: FieldReader(field, columns) for name, field in fields.items()}
+
+
+def plan_schema(readers: Mapping[str, FieldReader]) -> pa.Schema:
+    """Of the rows that become partials: the fields, and the event time in ms."""
+    fields = [pa.field(name, reader.type) for name, reader in readers.items()]
+    return pa.schema([*fields, pa.field(TIME, pa.int64())])

@@ -6,7 +6,7 @@ Rule: arguments that a store cannot be combined with are errors here, before a r
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -27,9 +27,9 @@ from keyedwm.operators.messages.windows import CompletedBy, RowKind, WindowKind
 from keyedwm.operators.panes import EveryBy
 from keyedwm.spark.arguments import check_sendable
 from keyedwm.spark.hosting.lineage import streams_of
-from keyedwm.spark.hosting.read_messages import message_fields, read_messages
+from keyedwm.spark.hosting.read_messages import message_fields
 from keyedwm.spark.hosting.source_description import Source
-from keyedwm.spark.hosting.staged_rows import axis_key, check_keys, check_rows, message_columns, ship_inputs, timed_rows
+from keyedwm.spark.hosting.staged_rows import axis_key, check_keys, check_rows, message_columns, ship
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -166,32 +166,29 @@ def ship_messages(
     check_rows(frame, axis)
     check_one_source(frame, settings["window"], "aggregate")
     schema = message_columns(frame, "aggregate")
+    keys, fields, read_from = tuple(settings["by"]), None, tuple[str, ...]()
     if isinstance(df, Source):
         messages = message_fields(df, settings["by"], settings["aggregates"], schema.names)
-        plan = replace(
-            _store_plan(messages.schema, messages.keys, settings, axis, len(ids)), read_from=messages.read_from
-        )
-        shipped = read_messages(df, messages.fields, by=plan.messages.by, axis=axis, buckets=len(ids))
-        return shipped, plan, axis_key(frame, axis)
-    keys = tuple(settings["by"])
-    check_keys(frame, keys)
-    plan = _store_plan(schema, keys, settings, axis, len(ids))
-    return ship_inputs([timed_rows(frame, axis)], [plan.messages], ids), plan, axis_key(frame, axis)
+        schema, keys, fields, read_from = messages.schema, messages.keys, messages.fields, messages.read_from
+    else:
+        check_keys(frame, keys)
+    store_plan = _store_plan(schema, keys, settings, axis, len(ids))
+    plan = BucketStore(plan=store_plan, late=settings["late"], read_from=read_from)
+    return ship(df, plan.inputs[0], {}, ids, fields=fields), plan, axis_key(frame, axis)
 
 
 def _store_plan(
     schema: pa.Schema, keys: tuple[str, ...], settings: Mapping[str, Any], axis: str, buckets: int
-) -> BucketStore:
+) -> StorePlan:
     """The plan of one of so many buckets; settings: as for a plan."""
     store: Store = settings["store"]
-    plan = StorePlan(
+    return StorePlan(
         schema=schema, by=keys, window=settings["window"], aggregates=settings["aggregates"],
         retention=store.limits(buckets), time=axis_column(EVENT_TIME, axis),
         full=choice("full", store.full, CompletedBy),
         early=settings["early"], late_every_ms=store.late_every_ms(), late_rows=store.late_count(),
         late_by=choice("late_by", store.late_by, EveryBy), accumulating=settings["accumulating"],
     )  # fmt: skip
-    return BucketStore(plan=plan, late=settings["late"])
 
 
 def _type(result: object) -> pa.DataType:

@@ -10,11 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from keyedwm.arrow.schema import axis_column
-from keyedwm.config.validation import choice, whole
+from keyedwm.config.validation import choice
 from keyedwm.core.errors import OptionError
 from keyedwm.core.rows import CONTROL, EVENT_TIME, WATERMARK
 from keyedwm.core.window_rules import LatePolicy
-from keyedwm.operators.buckets import bucket_ids
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow
 from keyedwm.operators.frames.zoned import refuse_zoned
 from keyedwm.operators.join.plan import HOW_INSTEAD, How
@@ -22,15 +21,12 @@ from keyedwm.operators.messages.join.bucket_join import BucketWindowJoin
 from keyedwm.operators.messages.join.plan import LEFT, OUTER, RIGHT, Emit, Keep, WindowJoinPlan, WindowJoinSide
 from keyedwm.operators.messages.windows import CompletedBy, HoppingWindow, RowKind, RowWindow
 from keyedwm.operators.panes import Early, EveryBy
+from keyedwm.spark.api.common_arguments import CommonArguments
 from keyedwm.spark.api.store import Store, check_one_source
 from keyedwm.spark.api.two_sides import check_names, keys_of
-from keyedwm.spark.hosting.bucket_batch import BucketLayout
-from keyedwm.spark.hosting.build_plan import build_results
 from keyedwm.spark.hosting.handed_on import once_each
-from keyedwm.spark.hosting.read_messages import read_messages
 from keyedwm.spark.hosting.source_description import Source, fields_read, stream_of
-from keyedwm.spark.hosting.staged_rows import axis_key, check_keys, check_rows, message_columns, ship_input, timed_rows
-from keyedwm.spark.setup.conf import PARTITIONS, check_provider
+from keyedwm.spark.hosting.staged_rows import axis_key, check_keys, check_rows, message_columns, ship_inputs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -78,27 +74,27 @@ def window_join(
     `event_time` (the window's last millisecond), `watermark` and `control` follow, so that results can be sunk or
     aggregated. Raises OptionError and InputError for what is wrong with the call, in one sentence.
     """
-    check_names(names, name, continue_from, _ASKED_BY)
-    _check_unbounded(unbounded, names)
-    join_kind, keep_kind, policy = _how(how), choice("keep", keep, Keep), choice("late", late, LatePolicy)
-    _check_window_and_store(window, store)
+    common = CommonArguments(_ASKED_BY, buckets, name, continue_from)
+    check_names(names, _ASKED_BY)
+    join_kind, policy = _how(how), choice("late", late, LatePolicy)
+    _check_settings(window, store, unbounded, names)
     axes, keys = _axes(axis), _keys(on)
     streams = [stream_of(one, called, _ASKED_BY) for one, called in zip((left, right), names, strict=True)]
     frames = [one.load() if isinstance(one, Source) else one for one in streams]
-    check_provider(frames[LEFT].sparkSession, _ASKED_BY)
     each = zip(frames, names, keys, axes, strict=True)
     sides = [_side(*one, window, is_unbounded=one[1] == unbounded) for one in each]
-    ids = bucket_ids(_bucket_count(frames[LEFT], window, unbounded, buckets))
+    meets_all = isinstance(window, RowKind) and unbounded is not None  # a message meets those of all partitions
+    ids = common.bucket_ids(frames[LEFT], one=meets_all, why_one="of windows of rows with an unbounded side")
     plan = WindowJoinPlan(
         left=sides[LEFT], right=sides[RIGHT], window=window, retention=store.limits(len(ids)), how=join_kind,
-        keep=keep_kind, emit=choice("emit", emit, Emit), full=choice("full", store.full, CompletedBy),
+        keep=choice("keep", keep, Keep), emit=choice("emit", emit, Emit), full=choice("full", store.full, CompletedBy),
         late_every_ms=store.late_every_ms(), early_every_ms=_early_every_ms(early),
     )  # fmt: skip
     _check_columns(plan)
     spec = BucketWindowJoin(plan=plan, late=policy, read_from=_read_from(streams, names))
     followed = tuple((axis_key(frames[at], axes[at], _who(names[at])),) for at in (LEFT, RIGHT))
-    layout = BucketLayout(name or f"window-join-{spec.digest()[:6]}", tuple(ids), followed, _ASKED_BY, _called(names))
-    return build_results(_shipped(streams, spec, axes, layout.ids), spec, layout, continue_from, streams)
+    shipped = ship_inputs(once_each(streams), spec.inputs, ({}, {}), ids)
+    return common.results(shipped, spec, ids, followed, streams, called=tuple(f"{one} side" for one in names))
 
 
 def _read_from(streams: Sequence[DataFrame | Source], names: tuple[str, str]) -> tuple[str, ...]:
@@ -108,25 +104,6 @@ def _read_from(streams: Sequence[DataFrame | Source], names: tuple[str, str]) ->
 
 def _who(called: str) -> str:
     return f"{_ASKED_BY}, {called} side"
-
-
-def _called(names: tuple[str, str]) -> tuple[str, ...]:
-    return tuple(f"{one} side" for one in names)
-
-
-def _shipped(
-    streams: Sequence[DataFrame | Source], spec: BucketWindowJoin, axes: tuple[str, str], ids: Sequence[int]
-) -> DataFrame:
-    """The shipped rows of both sides."""
-    each = []
-    for number, (one, messages, axis) in enumerate(zip(once_each(streams), spec.inputs, axes, strict=True)):
-        if isinstance(one, Source):
-            fields = {name: name for name in messages.columns}
-            shipped = read_messages(one, fields, by=messages.by, axis=axis, buckets=len(ids), number=number)
-        else:
-            shipped = ship_input(timed_rows(one, axis), messages, ids, number)
-        each.append(shipped)
-    return each[LEFT].unionAll(each[RIGHT])
 
 
 def _side(
@@ -177,7 +154,9 @@ def _early_every_ms(early: object) -> int | None:
     return early.every_ms
 
 
-def _check_window_and_store(window: object, store: object) -> None:
+def _check_settings(window: object, store: object, unbounded: str | None, names: tuple[str, str]) -> None:
+    if unbounded is not None and unbounded not in names:
+        raise OptionError(f"window_join: unbounded={unbounded!r}: the name of a side is expected, one of {names}")
     refuse_zoned(window, "window_join")
     if not isinstance(window, (SlidingWindow, HoppingWindow, SessionWindow, RowKind)):
         raise OptionError(
@@ -187,11 +166,6 @@ def _check_window_and_store(window: object, store: object) -> None:
     _check_store(store)
 
 
-def _check_unbounded(unbounded: str | None, names: tuple[str, str]) -> None:
-    if unbounded is not None and unbounded not in names:
-        raise OptionError(f"window_join: unbounded={unbounded!r}: the name of a side is expected, one of {names}")
-
-
 def _check_store(store: object) -> None:
     if not isinstance(store, Store):
         raise OptionError(f"window_join: store={store!r}: keyedwm.spark.Store(retention=...) is expected")
@@ -199,18 +173,6 @@ def _check_store(store: object) -> None:
         raise OptionError(
             "window_join: late pairs come at once, or late_every of the clock: leave late_rows and late_by out"
         )
-
-
-def _bucket_count(frame: DataFrame, window: object, unbounded: str | None, buckets: int | None) -> int:
-    """One bucket where each message meets those of all partitions, else as many as are wanted."""
-    if isinstance(window, RowKind) and unbounded is not None:
-        if buckets not in (None, 1):
-            raise OptionError(
-                f"window_join: buckets={buckets} of windows of rows with an unbounded side, there is one bucket: "
-                "remove it"
-            )
-        return 1
-    return whole("buckets", str(frame.sparkSession.conf.get(PARTITIONS) if buckets is None else buckets))
 
 
 def _check_columns(plan: WindowJoinPlan) -> None:

@@ -16,12 +16,8 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from keyedwm.core.control_row import ControlRow
 from keyedwm.operators.exchange_control import unpack_control
-from keyedwm.operators.frames.plan import WindowPlan
-from keyedwm.operators.join.plan import JoinPlan
-from keyedwm.operators.messages.bucket_store import BucketStore
-from keyedwm.operators.messages.join.bucket_join import BucketWindowJoin
-from keyedwm.operators.process.plan import ProcessPlan
-from keyedwm.operators.protocol import AnyPlan
+from keyedwm.operators.operator_spec import OperatorSpec
+from keyedwm.operators.protocol import KINDS
 from keyedwm.operators.state.blobs import unpacked
 from keyedwm.runtime.worker import VersionChecked, freeze_gc
 from keyedwm.spark.hosting.bucket_batch import BucketBatch, BucketLayout, BucketManifest
@@ -43,20 +39,12 @@ if TYPE_CHECKING:
 NOTE_VERSION = 2
 _log = logging.getLogger("keyedwm.aggregate")
 _NO_CLOCK = -1
-# What may differ between two plans.
-_MEANS: dict[type, str] = {
-    WindowPlan: "windows, aggregates, keys or panes",
-    ProcessPlan: "columns, keys, or the processor's name or version",
-    BucketStore: "windows, aggregates, keys, panes, or the messages' columns",
-    JoinPlan: "on, how, time bounds, condition, columns, names of the sides or late",
-    BucketWindowJoin: "windows, on, how, keep, full, early, late_every, unbounded, names, or the messages' columns",
-}
 
 
 class Bucket(VersionChecked, StatefulProcessor):
     """The stateful processor; a fresh copy serves every task."""
 
-    def __init__(self, plan: AnyPlan, layout: BucketLayout, rescaled: RescaledState | None = None) -> None:
+    def __init__(self, plan: OperatorSpec, layout: BucketLayout, rescaled: RescaledState | None = None) -> None:
         self._plan = plan
         self._layout = layout
         self._rescaled = rescaled
@@ -126,8 +114,8 @@ class Bucket(VersionChecked, StatefulProcessor):
         content = read_manifest(self._manifest)
         self._follows = {} if content is None else content.get(FOLLOWS, {})
         if content is not None:
-            earlier = self._plan.earlier_digests if isinstance(self._plan, WindowPlan) else ()
-            require_owner(self._layout.kind, content, self._owner(), _MEANS[type(self._plan)], earlier)
+            settings, earlier = KINDS[self._plan.kind].settings, self._plan.earlier_digests
+            require_owner(self._layout.kind, content, self._owner(), settings, earlier)
         manifest = BucketManifest() if content is None else BucketManifest.from_json(content)
         return BucketBatch(
             self._plan, self._layout, int(key[0]), manifest, SparkStore(self._blobs, dict(manifest.blobs))

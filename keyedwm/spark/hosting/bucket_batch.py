@@ -19,10 +19,9 @@ from keyedwm.core.control_row import ControlRow, encode_rows
 from keyedwm.core.rows import ControlKind
 from keyedwm.operators.keyed.key_census import KeyWatermarkSummary
 from keyedwm.operators.messages.bucket_operator import BucketOperator
-from keyedwm.operators.messages.bucket_store import BucketStore
-from keyedwm.operators.messages.join.bucket_join import BucketWindowJoin
 from keyedwm.operators.messages.retention import StoreCounts
-from keyedwm.operators.protocol import AnyPlan, key_summary_of, operator_of, output_watermarks_ms
+from keyedwm.operators.operator_spec import OperatorSpec
+from keyedwm.operators.protocol import KINDS, key_summary_of, operator_of, output_watermarks_ms
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.blobs import packed
 from keyedwm.operators.state.store import BlobStore, StateChanges
@@ -48,8 +47,6 @@ _NOTHING: dict[str, Any] = dict.fromkeys((one.partition(" ")[0] for one in EMITT
     "results": None, "control": "[]", "bucket": None, "keys_behind_ms": None, "key": None, "key_behind_ms": None,
     "key_dropped_rows": None, "rejected": None
 }  # fmt: skip
-# Of windows that keep their messages.
-STORED = ("replayed_rows", "rejected_rows", "dropped_windows", "dropped_rows", "dropped_bytes")
 # The column of results that holds their event times on the way to `unpack`.
 EVENT_MS = "__event_ms"
 # So much leaves at once: rows, and bytes where keys and values are long.
@@ -70,6 +67,15 @@ class BucketLayout:
     axes: tuple[tuple[int, ...], ...]
     kind: str = "aggregate"
     called: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls, spec: OperatorSpec, name: str | None, ids: Sequence[int], axes: tuple[tuple[int, ...], ...],
+        called: tuple[str, ...] = (),
+    ) -> BucketLayout:  # fmt: skip
+        """Return the layout of an operator; name: the user's, None for one that follows from the specification."""
+        own_name = name or f"{spec.short_name}-{spec.digest()[:6]}"
+        return cls(own_name, tuple(ids), axes, KINDS[spec.kind].user_name, called)
 
     @property
     def axis(self) -> int | list[int]:
@@ -145,7 +151,7 @@ class BucketBatch:
 
     def __init__(
         self,
-        plan: AnyPlan,
+        plan: OperatorSpec,
         layout: BucketLayout,
         bucket: int,
         manifest: BucketManifest,
@@ -161,8 +167,7 @@ class BucketBatch:
             for who, keys in zip(layout.inputs, layout.axes, strict=True)
         ]
         self._operator = operator_of(plan, store)
-        intervals_ms = plan.clock_ms if isinstance(plan, (BucketStore, BucketWindowJoin)) else ()
-        self._timers = ProcessingTimers(intervals_ms, manifest.came_ms, manifest.timer_ms) if intervals_ms else None
+        self._timers = ProcessingTimers(plan.clock_ms, manifest.came_ms, manifest.timer_ms) if plan.clock_ms else None
         self._control: list[ControlRow] = []
         self._null_event_time_rows = self._no_gap_rows = 0
 

@@ -5,15 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from keyedwm.operators.frames.plan import RowGapWindow, WindowPlan
-from keyedwm.operators.join.plan import JoinPlan
 from keyedwm.operators.keyed.key_census import MOST_SHOWN
-from keyedwm.operators.messages.bucket_store import BucketStore
-from keyedwm.operators.messages.join.bucket_join import BucketWindowJoin
-from keyedwm.operators.process.plan import ProcessPlan
-from keyedwm.operators.protocol import AnyPlan
+from keyedwm.operators.operator_spec import OperatorSpec
 from keyedwm.runtime.compiled import say_if_first
-from keyedwm.spark.hosting.bucket_batch import EMITTED, STORED, BucketLayout
+from keyedwm.spark.hosting.bucket_batch import EMITTED, BucketLayout
 from keyedwm.spark.hosting.lineage import marked
 from keyedwm.spark.hosting.source_description import Source
 from keyedwm.spark.hosting.staged_rows import rejected_type
@@ -21,28 +16,10 @@ from keyedwm.spark.hosting.staged_rows import rejected_type
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_METRICS_OF_HELD_ROWS = {
-    "late_rows": "late_rows",
-    "null_event_time_rows": "null_event_time_rows",
-    "held_rows": "frames",
-    "state_bytes": "state_bytes",
-}
-# By the kind of operator: what a metric is called → the column of what is emitted that is summed.
-_METRICS = {
-    "aggregate": {
-        "late_rows": "late_rows",
-        "null_event_time_rows": "null_event_time_rows",
-        "timeless_rows": "null_event_time_rows",
-        "frames": "frames",
-        "state_bytes": "state_bytes",
-    },
-    "process": _METRICS_OF_HELD_ROWS,
-    "window_join": _METRICS_OF_HELD_ROWS,
-    "join": _METRICS_OF_HELD_ROWS,
-    "join_latest": _METRICS_OF_HELD_ROWS,
-}
-
-
+# The metric → the column of what buckets emit that is summed, of every operator and by the kind among users.
+_METRICS = {name: name for name in ("late_rows", "null_event_time_rows", "state_bytes")}
+_OF_KIND = {"aggregate": {"timeless_rows": "null_event_time_rows", "frames": "frames"}}
+_OF_OTHERS = {"held_rows": "frames"}
 _PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 
@@ -72,7 +49,7 @@ def of_keys() -> list[Column]:
 
 def build_results(
     shipped: DataFrame,
-    plan: AnyPlan,
+    plan: OperatorSpec,
     layout: BucketLayout,
     savepoint: str | None,
     inputs: Iterable[DataFrame | Source],
@@ -100,12 +77,9 @@ def build_results(
     emitted = shipped.groupBy("bucket").transformWithStateInPandas(
         Bucket(plan, layout, begin), EMITTED, "append", mode, initialState=state
     )
-    observed = [F.sum(column).alias(metric) for metric, column in _METRICS[layout.kind].items()]
-    if isinstance(plan, BucketStore | BucketWindowJoin):
-        observed += [F.sum(column).alias(column) for column in STORED]
-    if isinstance(plan, WindowPlan) and isinstance(plan.window, RowGapWindow):
-        observed.append(F.sum("no_gap_rows").alias("no_gap_rows"))
-    if isinstance(plan, WindowPlan | ProcessPlan) and plan.key_watermark is not None:
+    metrics = _METRICS | _OF_KIND.get(layout.kind, _OF_OTHERS) | {name: name for name in plan.own_metrics}
+    observed = [F.sum(column).alias(metric) for metric, column in metrics.items()]
+    if plan.key_watermark is not None:
         observed += of_keys()
     # A key, or the hash of keys, that one bucket has too much of shows here.
     size = F.when(F.col("bucket").isNotNull(), F.col("state_bytes"))
@@ -116,5 +90,4 @@ def build_results(
     ]
     unpack = Unpack.of(plan, [kind for one in inputs if (kind := rejected_type(one))], layout.who)
     results = emitted.observe(layout.name, *observed).mapInArrow(unpack, from_arrow_schema(unpack.schema))
-    panes = None if isinstance(plan, ProcessPlan | JoinPlan) else plan.panes_again
-    return results if panes is None else marked(results, panes)
+    return results if plan.panes_again is None else marked(results, plan.panes_again)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,14 +16,14 @@ from keyedwm.operators.results import HIDDEN_PREFIX
 from keyedwm.operators.shuffle import EXCHANGE_SCHEMA
 from keyedwm.spark.hosting.lineage import check_lineage
 from keyedwm.spark.hosting.source_description import Source, fields_read
-from keyedwm.spark.hosting.stage_one import CONTROL_TEXT, SharedStageOne, StageOne
+from keyedwm.spark.hosting.stage_one import CONTROL_TEXT, StageOne
 from keyedwm.spark.hosting.staged_rows import (
     arrow_schema,
     check_collation,
     columns_of,
-    control_text,
     rejected_type,
-    ship_input,
+    ship,
+    timed_rows,
     unnamed,
 )
 
@@ -62,19 +62,8 @@ class Side:
 
     def shipped(self, number: int, ids: Sequence[int]) -> DataFrame:
         """Return the side's rows as they are shuffled; number: of the side."""
-        if self.read is not None:
-            return self._read(self.read, number, len(ids))
-        timed = _timed(self.frame, dict(zip(self.axes, self.side.times, strict=True)))
-        return ship_input(timed, self.side.shipped, ids, number)
-
-    def _read(self, read: Source, number: int, buckets: int) -> DataFrame:
-        """Return this side's rows, divided in the tasks that read them."""
-        from pyspark_wm_source.options.side_stage import SideSpec
-
-        side = self.side
-        columns = tuple(side.schema.names)
-        spec = SideSpec(name=side.name, number=number, columns=columns, on=side.on, axes=self.axes, buckets=buckets)
-        return read.options(**spec.as_options()).load()
+        times = dict(zip(self.side.times, self.axes, strict=True))
+        return ship(self.read or self.frame, self.side.shipped, times, ids, number=number)
 
 
 def shipped_rows(sides: Sequence[Side], ids: Sequence[int]) -> DataFrame:
@@ -87,23 +76,13 @@ def shipped_rows(sides: Sequence[Side], ids: Sequence[int]) -> DataFrame:
     times = {
         axis: f"{HIDDEN_PREFIX}time{number}" for number, axis in enumerate(dict.fromkeys([*left.axes, *right.axes]))
     }
-    timed = _timed(left.frame, times)
+    timed = timed_rows(left.frame, {name: axis for axis, name in times.items()})
     each = [(*one.side.schema.names, *(times[axis] for axis in one.axes)) for one in sides]
     back = [REJECTED] if rejected_type(left.frame) else []
     names = list(dict.fromkeys([*each[LEFT], *each[RIGHT], *back, CONTROL_TEXT]))
-    stages = tuple(StageOne(one.side.shipped, tuple(ids), number) for number, one in enumerate(sides))
-    places = tuple(tuple(map(names.index, of_side)) for of_side in each)
-    return unnamed(timed, names).mapInArrow(
-        SharedStageOne(stages, places, bool(back)), from_arrow_schema(EXCHANGE_SCHEMA)
-    )
-
-
-def _timed(frame: DataFrame, times: Mapping[str, str]) -> DataFrame:
-    """The rows with their event times in ms and their control row as text; times: axis → column."""
-    from pyspark.sql import functions as F
-
-    added = {name: F.unix_millis(F.col(f"`{axis_column(EVENT_TIME, axis)}`")) for axis, name in times.items()}
-    return frame.withColumns({**added, CONTROL_TEXT: control_text(frame)})
+    inputs = {number: one.side.shipped for number, one in enumerate(sides)}
+    stage = StageOne(inputs, tuple(ids), bool(back), tuple(tuple(map(names.index, of_side)) for of_side in each))
+    return unnamed(timed, names).mapInArrow(stage, from_arrow_schema(EXCHANGE_SCHEMA))
 
 
 def side_of(

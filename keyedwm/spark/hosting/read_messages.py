@@ -7,19 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from keyedwm.arrow.places import FieldReader
+from keyedwm.arrow.schema import nullable
 from keyedwm.config.places import field_of
 from keyedwm.core.errors import OptionError
 from keyedwm.core.places import Field
 from keyedwm.core.rows import WATERMARK
 from keyedwm.spark.hosting.source_description import Source, named_fields
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,6 @@ def message_fields(
     by: key columns, or result column → field. aggregates: which may name fields. source_columns: those of the
     source that messages hold. Raises OptionError for names that mean two things, or nothing.
     """
-    from pyspark_wm_source.options.message_stage import message_schema
     from pyspark_wm_source.options.source_options import SourceOptions
 
     options = SourceOptions.parse(read.set_options)
@@ -75,7 +72,7 @@ def message_fields(
     _check_distinguishable(read, list(fields))
     return MessageFields(
         fields=fields,
-        schema=message_schema({name: FieldReader(parsed[name], columns) for name in fields}),
+        schema=pa.schema([nullable(pa.field(name, FieldReader(parsed[name], columns).type)) for name in fields]),
         keys=tuple(keys),
         read_from=(
             *(f"read from {name} {parsed[name]}" for name in keys if parsed[name] != Field(name)),
@@ -114,17 +111,3 @@ def _check_distinguishable(read: Source, names: Sequence[str]) -> None:
                 f"aggregate: messages would have the columns {other!r} and {name!r}, whose names are equal to Spark: "
                 "give a key another name, or load() the source and name its columns"
             )
-
-
-def read_messages(
-    read: Source, fields: Mapping[str, str], *, by: Sequence[str], axis: str, buckets: int, number: int = 0
-) -> DataFrame:
-    """Return the rows that the reading tasks ship to the buckets.
-
-    fields: a message's column → field of the source. by: the columns by which messages are spread. number: of the
-    operator's input.
-    """
-    from pyspark_wm_source.options.message_stage import MessageSpec
-
-    spec = MessageSpec(fields=fields, by=tuple(by), axis=axis, number=number, buckets=buckets)
-    return read.options(**spec.as_options()).load()

@@ -14,17 +14,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from keyedwm.core.errors import OptionError
-from keyedwm.operators.frames.plan import WindowPlan
-from keyedwm.operators.frames.rescale import FrameRescale
-from keyedwm.operators.join.plan import JoinPlan
-from keyedwm.operators.join.rescale import JoinRescale
-from keyedwm.operators.messages.bucket_store import BucketStore
-from keyedwm.operators.messages.join.bucket_join import BucketWindowJoin
-from keyedwm.operators.process.plan import ProcessPlan
-from keyedwm.operators.process.rescale import ProcessRescale
+from keyedwm.operators.operator_spec import OperatorSpec
+from keyedwm.operators.protocol import KINDS
 from keyedwm.operators.state.manifest import MANIFEST
-from keyedwm.operators.state.rescale_pieces import Rescale, SameBuckets
-from keyedwm.savepoint_files import STATE, Files, OperatorState, check_blobs
+from keyedwm.operators.state.rescale_pieces import Rescale
+from keyedwm.savepoint_files import STATE, Files, check_blobs
 from keyedwm.spark.hosting.bucket_batch import BucketLayout, BucketManifest
 from keyedwm.spark.hosting.continue_from import follows_of, operator_of
 
@@ -41,7 +35,6 @@ _PIECE = pa.schema(
         pa.field("entry", pa.string()),
     ]
 )
-RescalablePlan = WindowPlan | ProcessPlan | JoinPlan | BucketStore | BucketWindowJoin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +81,7 @@ class CutBlobs:
         for batch in batches:
             for row in range(batch.num_rows):
                 bucket, name, blob, beside = (column[row].as_py() for column in batch.columns)
-                parts = self.rescale.cuts(bucket, name, blob, beside, len(self.ids))
+                parts = self.rescale.cuts(bucket, name, blob, beside)
                 pieces = [
                     one._asdict() | {"bucket": self.ids[one.bucket], "entry": json.dumps(one.entry)} for one in parts
                 ]
@@ -96,24 +89,15 @@ class CutBlobs:
                     yield pa.RecordBatch.from_pylist(pieces, schema=_PIECE)
 
 
-def _rescale(who: str, plan: RescalablePlan, operator: OperatorState, count: int) -> Rescale:
-    """How the state goes to so many buckets. Raises OptionError and FormatError for what cannot move."""
-    blobs = tuple(tuple(name for name in manifest["blobs"] if name != MANIFEST) for manifest in operator.manifests)
-    old: dict[str, Any] = {"who": who, "digest": operator.digest, "states": tuple(operator.states), "blobs": blobs}
-    if isinstance(plan, BucketStore | BucketWindowJoin):
-        return SameBuckets(plan=plan, count=count, **old)
-    if isinstance(plan, JoinPlan):
-        return JoinRescale(plan=plan, **old)
-    if isinstance(plan, ProcessPlan):
-        return ProcessRescale(plan=plan, count=count, **old)
-    return FrameRescale(plan=plan, description=operator.description, **old)
-
-
-def rescaled(place: str, plan: RescalablePlan, layout: BucketLayout) -> RescaledState:
-    """Return the first state of the buckets of this plan. Raises OptionError and FormatError for what cannot move."""
+def rescaled(place: str, spec: OperatorSpec, layout: BucketLayout) -> RescaledState:
+    """Return the first state of the buckets. Raises OptionError and FormatError for what cannot move."""
     savepoint, operator = operator_of(place, layout)
     who = f"{layout.who}: continue_from {place}"
-    rescale = _rescale(who, plan, operator, len(layout.ids))
+    rescale = KINDS[spec.kind].rescale(
+        who=who, plan=spec, count=len(layout.ids), digest=operator.digest, description=operator.description,
+        states=tuple(operator.states),
+        blobs=tuple(tuple(name for name in one["blobs"] if name != MANIFEST) for one in operator.manifests),
+    )  # fmt: skip
     if operator.axis != layout.axis:
         raise OptionError(
             f"{who}: the state follows the time axis with key {operator.axis}, this plan the one with key "

@@ -5,7 +5,7 @@ Rule: a control row comes as its text beside the events, since a column of text 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 from keyedwm.arrow.columns import valid_texts
 from keyedwm.arrow.rows import grouped
 from keyedwm.core.control_row import ControlRow, decode_rows, joined
-from keyedwm.operators.shuffle import GROUP_BYTES, GROUP_ROWS, ExchangeInput, shipped, shipped_together
+from keyedwm.operators.exchange_input import ExchangeInput
+from keyedwm.operators.shuffle import GROUP_BYTES, GROUP_ROWS, shipped
 from keyedwm.runtime.worker import VersionChecked, freeze_gc, task_number
 
 # What is staged beside the columns of the plan: the control row as its text, null for an event row.
@@ -23,59 +24,36 @@ CONTROL_TEXT = "__control"
 
 @dataclass(frozen=True, slots=True)
 class StageOne(VersionChecked):
-    """The function of a `mapInArrow` over the plan's columns and, behind them, CONTROL_TEXT.
+    """The function of a `mapInArrow` over the columns of the inputs that one frame is and, behind them, CONTROL_TEXT.
 
-    ids: of the buckets. input_number: of the operator, if it has several. has_rejected: whether the column of rejected
-    records stands before CONTROL_TEXT.
+    inputs: by their number. ids: of the buckets. has_rejected: whether the column of rejected records stands before
+    CONTROL_TEXT. places: of the columns of each input, where the frame is several.
     """
 
-    plan: ExchangeInput
+    inputs: Mapping[int, ExchangeInput]
     ids: Sequence[int]
-    input_number: int = 0
     has_rejected: bool = False
+    places: Sequence[Sequence[int]] | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows to be shuffled (`EXCHANGE_SCHEMA`)."""
         control: list[ControlRow] = []
         rejected: list[pa.Array] = []
-        places = range(len(self.plan.columns))
-        rows = _events(batches, control, rejected if self.has_rejected else None)
-        events = (self.typed(some, places) for some in rows)
-        yield from shipped(
-            self.plan, self.ids, task_number(), events, control, rejected=rejected, input_number=self.input_number
-        )
-        freeze_gc()
-
-    def typed(self, rows: pa.Table, places: Sequence[int]) -> pa.Table:
-        """Return the plan's columns, which are at these places."""
-        # Spark gives timestamps in the session's time zone, the plan knows them in UTC.
-        schema = pa.schema([self.plan.schema.field(name) for name in self.plan.columns])
-        arrays = [rows.column(place) for place in places]
-        return valid_texts(pa.Table.from_arrays(arrays, names=schema.names).cast(schema))
-
-
-@dataclass(frozen=True, slots=True)
-class SharedStageOne(VersionChecked):
-    """The same for a frame that is several inputs of one operator, so that it is read once.
-
-    stages: one for each input. places: of the columns of each.
-    """
-
-    stages: Sequence[StageOne]
-    places: Sequence[Sequence[int]]
-    has_rejected: bool = False
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows to be shuffled (`EXCHANGE_SCHEMA`), of all inputs."""
-        control: list[ControlRow] = []
-        rejected: list[pa.Array] = []
-        inputs = {stage.input_number: stage.plan for stage in self.stages}
+        places = self.places or [range(len(one.columns)) for one in self.inputs.values()]
         events = (
-            [stage.typed(rows, places) for stage, places in zip(self.stages, self.places, strict=True)]
+            [_typed(rows, *one) for one in zip(self.inputs.values(), places, strict=True)]
             for rows in _events(batches, control, rejected if self.has_rejected else None)
         )
-        yield from shipped_together(inputs, self.stages[0].ids, task_number(), events, control, rejected=rejected)
+        yield from shipped(self.inputs, self.ids, task_number(), events, control, rejected=rejected)
         freeze_gc()
+
+
+def _typed(rows: pa.Table, exchange: ExchangeInput, places: Sequence[int]) -> pa.Table:
+    """Return the input's columns, which are at these places."""
+    # Spark gives timestamps in the session's time zone, the input knows them in UTC.
+    schema = pa.schema([exchange.schema.field(name) for name in exchange.columns])
+    arrays = [rows.column(place) for place in places]
+    return valid_texts(pa.Table.from_arrays(arrays, names=schema.names).cast(schema))
 
 
 def _events(

@@ -16,9 +16,11 @@ from keyedwm.arrow.schema import CONTROL_TYPE, CONTROL_TYPE_1, REJECTED_TYPE, ax
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.rows import AXIS_KEY, CONTROL, CONTROL_FIELDS, CONTROL_FIELDS_1, EVENT_TIME, REJECTED, WATERMARK
 from keyedwm.core.text import nearest
+from keyedwm.operators.exchange_input import ExchangeInput
+from keyedwm.operators.frames.partials import ExchangePartials
 from keyedwm.operators.frames.plan import RowGapWindow, WindowPlan
 from keyedwm.operators.plan_checks import not_a_gap
-from keyedwm.operators.shuffle import EXCHANGE_SCHEMA, ORDER, TIME, ExchangeInput
+from keyedwm.operators.shuffle import EXCHANGE_SCHEMA, ORDER, TIME
 from keyedwm.spark.hosting.lineage import check_lineage, refuse_several_rows
 from keyedwm.spark.hosting.source_description import Source
 from keyedwm.spark.hosting.stage_one import CONTROL_TEXT, StageOne
@@ -41,7 +43,7 @@ def ship_rows(
     for column in gap:  # Spark has no Arrow type for a calendar interval: its own error would not name the column
         if df.schema[column].dataType.typeName() == "interval":
             raise not_a_gap(column, "calendar interval")
-    timed = timed_rows(df, axis)
+    timed = timed_rows(df, {TIME: axis})
     order = ORDER if set(ORDER) <= set(df.columns) else ()
     per_key = settings.get("key_watermark")
     if per_key is not None and per_key.slowest and not order:
@@ -51,24 +53,47 @@ def ship_rows(
         )
     schema = arrow_schema(columns_of(timed, [*columns, *order, TIME]))
     plan = WindowPlan(schema=schema, by=tuple(keys), order=order, **settings).trimmed()
-    return ship_inputs([timed], [plan], ids), plan, axis_key(df, axis)
+    return ship(df, ExchangePartials(plan), {TIME: axis}, ids), plan, axis_key(df, axis)
 
 
-def ship_inputs(timed: Sequence[DataFrame], inputs: Sequence[ExchangeInput], ids: Sequence[int]) -> DataFrame:
-    """Return the shipped rows of all inputs; timed: their rows, as `timed_rows` gave them."""
-    from pyspark.sql import DataFrame
+def ship_inputs(
+    rows: Sequence[DataFrame | Source],
+    inputs: Sequence[ExchangeInput],
+    times: Sequence[Mapping[str, str]],
+    ids: Sequence[int],
+) -> DataFrame:
+    """Return the shipped rows of all inputs; rows, times: of each, as for `ship`."""
+    each = zip(rows, inputs, times, strict=True)
+    shipped = [ship(*one, ids, number=number) for number, one in enumerate(each)]
+    return reduce(lambda one, other: one.unionAll(other), shipped)
 
-    each = zip(timed, inputs, strict=True)
-    return reduce(DataFrame.unionAll, (ship_input(*one, ids, number) for number, one in enumerate(each)))
 
+def ship(
+    rows: DataFrame | Source,
+    exchange: ExchangeInput,
+    times: Mapping[str, str],
+    ids: Sequence[int],
+    *,
+    number: int = 0,
+    fields: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """Return the shipped rows of the input of this number: by the tasks that read them, or over a frame.
 
-def ship_input(timed: DataFrame, exchange_input: ExchangeInput, ids: Sequence[int], number: int) -> DataFrame:
-    """Return the shipped rows of the input of this number."""
+    times: column → axis of its event times in ms. fields: column → field of a source, by default the same name.
+    """
+    if isinstance(rows, Source):
+        from pyspark_wm_source.options.stage import StageSpec
+
+        fields = fields or {name: name for name in exchange.columns if name not in times}
+        description = exchange.description()
+        spec = StageSpec(fields=fields, times=times, exchange=description, number=number, buckets=len(ids))
+        return rows.options(**spec.as_options()).load()
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    back = [REJECTED] if rejected_type(timed) else []
-    rows = unnamed(timed, [*exchange_input.columns, *back, CONTROL_TEXT])
-    return rows.mapInArrow(StageOne(exchange_input, tuple(ids), number, bool(back)), from_arrow_schema(EXCHANGE_SCHEMA))
+    back = [REJECTED] if rejected_type(rows) else []
+    unnamed_rows = unnamed(timed_rows(rows, times), [*exchange.columns, *back, CONTROL_TEXT])
+    stage = StageOne({number: exchange}, tuple(ids), bool(back))
+    return unnamed_rows.mapInArrow(stage, from_arrow_schema(EXCHANGE_SCHEMA))
 
 
 def unnamed(df: DataFrame, names: Sequence[str]) -> DataFrame:
@@ -117,12 +142,14 @@ def rejected_type(one: DataFrame | Source) -> pa.StructType | None:
     return kind if is_rejected_type(kind) else None
 
 
-def timed_rows(df: DataFrame, axis: str) -> DataFrame:
-    """The rows with their event time in ms and their control row as text: only what is needed crosses into Python."""
+def timed_rows(df: DataFrame, times: Mapping[str, str]) -> DataFrame:
+    """The rows with their event times in ms (column → axis) and their control row as text: only what is needed crosses
+    into Python.
+    """
     from pyspark.sql import functions as F
 
-    time = F.unix_millis(F.col(axis_column(EVENT_TIME, axis)))
-    return df.withColumns({TIME: time, CONTROL_TEXT: control_text(df)})
+    added = {name: F.unix_millis(F.col(f"`{axis_column(EVENT_TIME, axis)}`")) for name, axis in times.items()}
+    return df.withColumns({**added, CONTROL_TEXT: control_text(df)})
 
 
 def columns_of(df: DataFrame, names: Sequence[str]) -> DataFrame:

@@ -16,9 +16,8 @@ import pyarrow.compute as pc
 from keyedwm.arrow.control_rows import control_array
 from keyedwm.arrow.schema import CONTROL_TYPE, TIMESTAMP, US_PER_MS, fitted, together, with_control_rows
 from keyedwm.core.control_row import ControlRow, decode_rows
-from keyedwm.core.rows import CONTROL, EVENT_TIME, REJECTED, WATERMARK
-from keyedwm.operators.join.plan import JoinPlan
-from keyedwm.operators.protocol import AnyPlan
+from keyedwm.core.rows import CONTROL, EVENT_TIME, REJECTED
+from keyedwm.operators.operator_spec import OperatorSpec
 from keyedwm.operators.state.blobs import unpacked
 from keyedwm.runtime.worker import VersionChecked, freeze_gc
 from keyedwm.spark.hosting.bucket_batch import EVENT_MS
@@ -37,19 +36,16 @@ class Unpack(VersionChecked):
     rejected: pa.StructType | None = None
 
     @classmethod
-    def of(cls, plan: AnyPlan, inputs: Sequence[pa.StructType] = (), who: str = "") -> Unpack:
+    def of(cls, plan: OperatorSpec, inputs: Sequence[pa.StructType] = (), who: str = "") -> Unpack:
         """Return the function for the results of a plan; inputs: types of records that inputs give back."""
-        times, watermarks = [EVENT_TIME], {WATERMARK: 0}
-        if isinstance(plan, JoinPlan):  # its results hold their event times
-            times, watermarks = [], dict(zip(plan.watermark_columns, plan.passed_on, strict=True))
-        added = [pa.field(name, TIMESTAMP) for name in (*times, *watermarks)]
+        added = [pa.field(name, TIMESTAMP) for name in (*plan.time_columns, *plan.watermark_axes)]
         columns = {field.name: field for field in plan.result_schema}
         own = columns.get(REJECTED)  # of the messages that a store gives back
         rejected = together([*([] if own is None else [own.type]), *inputs], who)
         if inputs:
             columns[REJECTED] = pa.field(REJECTED, rejected)
         fields = [*columns.values(), *added, pa.field(CONTROL, CONTROL_TYPE)]
-        return cls(with_control_rows(fields), watermarks, rejected if inputs else None)
+        return cls(with_control_rows(fields), plan.watermark_axes, rejected if inputs else None)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the result rows."""

@@ -20,7 +20,7 @@ from keyedwm.runtime.worker import VersionChecked, VersionError
 from keyedwm.spark import reason
 from keyedwm.spark.hosting.async_rows import AsyncRows
 from keyedwm.spark.hosting.bucket import Bucket
-from keyedwm.spark.hosting.stage_one import SharedStageOne, StageOne
+from keyedwm.spark.hosting.stage_one import StageOne
 from keyedwm.spark.hosting.unpack import Unpack
 from pyspark_wm_sink.writer import batch_writer, stream_writer
 from pyspark_wm_source.reader import batch_reader, row_schema, stream_reader
@@ -63,7 +63,7 @@ def test_a_worker_with_another_version_says_so_before_it_looks_for_anything_else
 
 def functions():
     """What Spark calls in tasks for `aggregate`, the joins and `async_map`, with fields that are not looked into."""
-    yield from (StageOne("plan", (0,)), SharedStageOne("stages", "places"))
+    yield StageOne("inputs", (0,))
     yield Unpack(pa.schema([("n", pa.int64())]), {"watermark": 0})
     yield AsyncRows("calls", pa.schema([]), pa.schema([]), 1)
     yield Bucket.__new__(Bucket)

@@ -12,9 +12,9 @@ import pyarrow as pa
 from keyedwm.core.errors import OptionError
 from keyedwm.core.rows import REASON
 from keyedwm.core.window_rules import LatePolicy
+from keyedwm.operators.exchange_input import ExchangeMessages
 from keyedwm.operators.messages.bucket_operator import BucketOperator, BucketPlan
-from keyedwm.operators.messages.exchange_messages import ExchangeMessages
-from keyedwm.operators.messages.join.join_description import FORMAT, describe
+from keyedwm.operators.messages.join.join_description import FORMAT, WINDOW_JOIN, describe
 from keyedwm.operators.messages.join.plan import LEFT, Emit, Keep, WindowJoinPlan
 from keyedwm.operators.messages.join.window_join import join_operator
 from keyedwm.operators.panes import AdditiveSetting
@@ -29,6 +29,8 @@ SIDE = "side"
 class BucketWindowJoin(BucketPlan):
     """See `BucketPlan`. read_from: where columns are read, where their names do not say it."""
 
+    kind = WINDOW_JOIN
+    short_name = "window-join"
     plan: WindowJoinPlan
     read_from: tuple[str, ...] = ()
 

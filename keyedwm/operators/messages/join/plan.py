@@ -20,7 +20,7 @@ from keyedwm.core.text import short_repr
 from keyedwm.operators.aggregates.aggregate_function import column_type
 from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow
 from keyedwm.operators.join.exchange_side import can_be_key
-from keyedwm.operators.join.plan import How
+from keyedwm.operators.join.plan import How, joined_columns, shared_keys
 from keyedwm.operators.messages.arguments import check_gap, check_record, check_retention
 from keyedwm.operators.messages.grid import Grid
 from keyedwm.operators.messages.plan import ROWS_WINDOW_TYPE
@@ -291,25 +291,12 @@ class WindowJoinPlan:
     @cached_property
     def shared(self) -> dict[str, str]:
         """The columns joined on that have one name on both sides: that of the left one → that of the right one."""
-        pairs = zip(self.left.on, self.right.on, strict=True)
-        return {one: other for one, other in pairs if one.lower() == other.lower()}
+        return shared_keys(self.left.on, self.right.on)
 
     @cached_property
     def columns(self) -> list[tuple[pa.Field, int, str]]:
-        """The result's columns but for `window` and `timing`: each with the side and the column that it comes from.
-
-        A column joined on that has one name on both sides is one column; others of equal names get their side's name.
-        """
-        shared_names = {name.lower() for name in self.shared}
-        lower = [{name.lower() for name in side.schema.names} - shared_names for side in self.sides]
-        columns = [(self.left.schema.field(name), LEFT, name) for name in self.left.on if name in self.shared]
-        for number, side in enumerate(self.sides):
-            for one in side.schema:
-                if one.name.lower() not in shared_names:
-                    is_doubled = one.name.lower() in lower[LEFT] & lower[RIGHT]
-                    name = f"{one.name}_{side.name}" if is_doubled else one.name
-                    columns.append((one.with_name(name), number, one.name))
-        return columns
+        """The result's columns but for `window` and `timing`: each with the side and the column that it comes from."""
+        return joined_columns(self.sides, self.shared)
 
     @cached_property
     def result_schema(self) -> pa.Schema:
