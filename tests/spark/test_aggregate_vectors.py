@@ -57,7 +57,7 @@ def rounds(steps: list[dict]) -> list[tuple[list, list[dict]]]:
     return cut
 
 
-@pytest.mark.usefixtures("bucket_conf")
+@pytest.mark.usefixtures("one_bucket")
 @pytest.mark.parametrize("name", NAMES)
 def test_a_vector_gives_its_answers(name, topic_of, load, started):
     vector = json.loads((VECTORS / f"{name}.json").read_text())
