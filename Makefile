@@ -66,7 +66,7 @@ demo-packages:
 
 test: java lint unit  ## linters and every test; what CI runs
 
-check: lint  ## linters and the tests that start no broker, no Spark and no process, of long files one case each: a minute and a half
+check: lint build/compiled.txt  ## linters and the tests that start no broker, no Spark and no process, of long files one case each: a minute and a half
 	@$(BIN)/pytest -q --quick -n 2 --dist worksteal
 
 lint: install
@@ -86,7 +86,8 @@ build/spark-classes.jsa: $(VENV)/.installed | build/kafka-classes.jsa
 	@$(BIN)/python -W ignore -m tests.shared_classes spark $@
 
 # Compiled once: else each of the processes that tests start at the same time compiles the same functions.
-build/compiled.txt: $(VENV)/.installed
+KERNELS := $(shell grep -rl 'runtime.compiled import' $(SHIPPED) --include='*.py')
+build/compiled.txt: $(VENV)/.installed $(KERNELS)
 	@mkdir -p build
 	@$(BIN)/keyedwm warm > $@
 
