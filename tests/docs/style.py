@@ -90,8 +90,9 @@ def places(page: str) -> list[Place]:
 
 
 def pages() -> list[Path]:
-    """Return the pages that users read: README and docs, without the design."""
-    return [ROOT / "README.md", *(p for p in sorted((ROOT / "docs").rglob("*.md")) if p.parent.name != "design")]
+    """Return the pages that users read: README and docs, without the design but for the rules."""
+    docs = sorted((ROOT / "docs").rglob("*.md"))
+    return [ROOT / "README.md", *(page for page in docs if page.parent.name != "design" or page.name == "rules.md")]
 
 
 def main(names: list[str]) -> None:
