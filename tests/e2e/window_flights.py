@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import DataStreamWriter
 
-BITE = "40000"
+BITE = "60000"
 LAG = "24 hours"  # a flight is up to 1,301 minutes late: with less, rows would be dropped
 
 
