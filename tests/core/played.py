@@ -21,7 +21,7 @@ T = TypeVar("T")
 VECTORS = Path(__file__).parent.parent / "vectors"
 ORACLE = VECTORS / "oracle"
 # Each line of these plays a whole operator: a run plays one line in four. KEYEDWM_SEEDS=4 plays all of them, and
-# `keyedwm vectors tests/vectors/oracle`, too.
+# `python -m conformance.replay tests/vectors/oracle`, too.
 OF_OPERATORS = {"flink-sessions", "flink-windows", "jet-session", "jet-sliding"}
 STEP = max(1, 4 // TIMES)
 
