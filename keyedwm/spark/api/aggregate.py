@@ -23,7 +23,7 @@ from keyedwm.operators.messages.functions import WindowFunction
 from keyedwm.operators.messages.windows import WindowKind
 from keyedwm.operators.panes import Early
 from keyedwm.operators.shuffle import ORDER, TIME
-from keyedwm.spark.api.common_arguments import CommonArguments, check_aggregates, check_axis, column_names
+from keyedwm.spark.api.common_arguments import CommonArguments, check_aggregates, check_axis, check_each
 from keyedwm.spark.api.source import ship_source
 from keyedwm.spark.api.store import Store, check_store, ship_messages
 from keyedwm.spark.api.window_specs import window_key_watermark
@@ -116,10 +116,9 @@ def _shipped(
 
 def _keys(by: object) -> tuple[str, ...]:
     """The names of the key columns in the result."""
-    if isinstance(by, Mapping):
-        column_names("by", tuple(by.values()), "aggregate")
-        by = tuple(by)
-    return column_names("by", by, "aggregate")
+    keys = tuple(by) if isinstance(by, (Sequence, Mapping)) and not isinstance(by, str) else (by,)
+    check_each("by", (*keys, *(by.values() if isinstance(by, Mapping) else ())), "aggregate")
+    return keys  # type: ignore[return-value]  # checked above
 
 
 def _check_kinds(df: object, window: object, aggs: object, early: object) -> None:

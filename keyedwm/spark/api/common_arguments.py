@@ -68,8 +68,20 @@ def column_names(argument: str, value: object, caller: str) -> tuple[str, ...]:
     """Return the names of columns, one or several; raise OptionError for anything else."""
     names = (value,) if isinstance(value, str) else value
     if not are_names(names):
-        raise OptionError(f"{caller}: {argument}={value!r}: the names of columns are expected; compute others before")
+        raise no_columns(argument, value, caller)
     return tuple(names)  # type: ignore[arg-type]  # checked above
+
+
+def check_each(argument: str, names: Sequence[object], caller: str) -> None:
+    """Raise OptionError for the first of several that is no name of a column."""
+    for name in names:
+        if not isinstance(name, str):
+            raise no_columns(argument, name, caller)
+
+
+def no_columns(argument: str, value: object, caller: str) -> OptionError:
+    """Build the error for what names no columns."""
+    return OptionError(f"{caller}: {argument}={value!r}: the names of columns are expected; compute others before")
 
 
 def check_axis(axis: object, caller: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from keyedwm.core.errors import OptionError
 from keyedwm.core.rows import AXIS_KEY
 from keyedwm.operators.join.plan import LEFT, RIGHT, JoinPlan
-from keyedwm.spark.api.common_arguments import CommonArguments, column_names
+from keyedwm.spark.api.common_arguments import CommonArguments, check_each
 from keyedwm.spark.hosting.join_rows import Side, shipped_rows, side_of
 from keyedwm.spark.hosting.lineage import marked
 from keyedwm.spark.hosting.source_description import stream_of
@@ -49,7 +49,7 @@ def keys_of(on: object, caller: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         left, right = tuple(on), tuple(on.values())
     else:
         left = right = (on,) if isinstance(on, str) or not isinstance(on, Sequence) else tuple(on)
-    column_names("on", (*left, *right), caller)
+    check_each("on", (*left, *right), caller)
     if isinstance(on, Mapping) and not on:
         raise OptionError(f"{caller}: on={{}} names no column: give {{left: right}}, or () for rows of every key")
     twice = next((one for names in (left, right) for one in names if names.count(one) > 1), None)
