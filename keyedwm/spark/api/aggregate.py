@@ -118,7 +118,7 @@ def _keys(by: object) -> tuple[str, ...]:
     """The names of the key columns in the result."""
     keys = tuple(by) if isinstance(by, (Sequence, Mapping)) and not isinstance(by, str) else (by,)
     check_each("by", (*keys, *(by.values() if isinstance(by, Mapping) else ())), "aggregate")
-    return keys  # type: ignore[return-value]  # checked above
+    return keys
 
 
 def _check_kinds(df: object, window: object, aggs: object, early: object) -> None:
