@@ -30,7 +30,7 @@ Neutral entries stand for no event: what a window holds before its first row, or
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,12 +62,6 @@ class FiredCounts:
     def take_rows(self, places: Ints) -> FiredCounts:
         """Return those at these places."""
         return FiredCounts(self.panes[places], self.rows[places], self.on_time[places])
-
-
-def all_fired(pieces: Sequence[FiredCounts]) -> FiredCounts:
-    """Return those of some windows behind each other."""
-    columns = zip(*((one.panes, one.rows, one.on_time) for one in pieces), strict=True)
-    return FiredCounts(*map(np.concatenate, columns))
 
 
 class FramePanes(PanePolicy):

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints, sorted_distinct
 from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
-from keyedwm.operators.frames.session_table import PanedSessions, SessionTable, all_of
+from keyedwm.operators.frames.session_table import PanedSessions, SessionTable
 from keyedwm.operators.keyed.key_watermark_log import HASH
 from keyedwm.operators.keyed.key_watermarks import KeyWatermarks
 from keyedwm.operators.results import END
@@ -123,7 +123,7 @@ class OwnedSessionTable(SessionTable):
 
     def _rest(self) -> None:
         """Hold nothing in memory."""
-        self._sessions, self._changed = self._none(), np.empty(0, np.bool_)
+        self._sessions, self._changed = PanedSessions.none(self._plan), np.empty(0, np.bool_)
         self._loaded = np.empty(0, np.bool_)
         self._loaded_rows: dict[int, list[Ints]] = {}  # table of the log → rows that were loaded
         self._at_rest = 0  # how many of the loaded sessions have a row in the log
@@ -131,7 +131,7 @@ class OwnedSessionTable(SessionTable):
     def _add_loaded(self, sessions: PanedSessions) -> None:
         sessions = sessions.where(~self._is_gone(sessions))
         self._at_rest += len(sessions)
-        self._sessions = all_of([self.sessions, sessions]) if len(self.sessions) else sessions
+        self._sessions = PanedSessions.together(self._plan, [self.sessions, sessions])
         self._changed = np.concatenate([self._changed, np.zeros(len(sessions), np.bool_)])
 
     def _is_mostly_found(self, rows: int) -> bool:

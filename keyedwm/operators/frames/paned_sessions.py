@@ -7,7 +7,6 @@ is judged: late if it is closed, allowed lateness included. A held session is ne
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +18,7 @@ from keyedwm.operators.frames.frame_panes import PanedOperator, neutral
 from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
 from keyedwm.operators.frames.results import Panes, outputs
 from keyedwm.operators.frames.session_parts import closed_ms, expired, joined_runs, lowered_ms
-from keyedwm.operators.frames.session_table import PanedSessions, SessionTable, all_of, new_sessions
+from keyedwm.operators.frames.session_table import PanedSessions, SessionTable, new_sessions
 from keyedwm.operators.panes import EveryBy, PaneTiming
 from keyedwm.operators.results import END, LAST, START, Output
 from keyedwm.operators.state.entries import Accumulators, joined, merged, read_entries
@@ -62,7 +61,7 @@ class PanedSessionOperator(PanedOperator):
         if self._left == 0 or (self.watermark_ms is not None and time_ms <= self.watermark_ms):
             return
         sessions = self._table.sessions
-        open_ends = sessions.ends[sessions.fired_counts.on_time == 0]
+        open_ends = sessions.ends[sessions.on_time == 0]
         self.watermark_ms = lowered_ms(self._window, open_ends, time_ms, self._left)
         yield from self._close()
         self._keys.compact([self._table])
@@ -147,7 +146,7 @@ class PanedSessionOperator(PanedOperator):
         is_new = np.zeros(len(low), bool)
         is_new[ids[len(before) :]] = True
         fired_counts = self._policy.on_merge(before.fired_counts, ids[: len(before)], is_new)
-        return PanedSessions(self._merged(entries, Groups(ids, len(low)), keys), low, high, fired_counts), is_new
+        return PanedSessions.of(self._merged(entries, Groups(ids, len(low)), keys), low, high, fired_counts), is_new
 
     def _merged(self, entries: Accumulators, groups: Groups, keys: Ints) -> Accumulators:
         """Merge accumulators by group; where panes discard, entries without unshown rows are ignored."""
@@ -165,7 +164,9 @@ class PanedSessionOperator(PanedOperator):
         new = self._table.sessions.take_rows(places)
         is_late, is_early = self._policy.at_once(new.not_fired, self._closed(new, 0))
         late, early = new.where(is_late), new.where(is_early)
-        shown_sessions = all_of([self._after(late, PaneTiming.LATE), self._after(early, PaneTiming.EARLY)])
+        shown_sessions = PanedSessions.together(
+            self._plan, [self._after(late, PaneTiming.LATE), self._after(early, PaneTiming.EARLY)]
+        )
         changed = np.concatenate([places[is_late], places[is_early]])
         self._table.replace(changed, shown_sessions, _rest(len(self._table.sessions), changed))
         yield from self._emit(late, PaneTiming.LATE)
@@ -175,7 +176,7 @@ class PanedSessionOperator(PanedOperator):
         """Return sessions as they are held when a pane of each has left."""
         fired_counts = self._policy.fired(sessions.fired_counts, sessions.entries.rows, timing)
         entries = sessions.entries if self._policy.accumulating else neutral(self._plan, sessions.entries.keys)
-        return replace(sessions, entries=entries, fired_counts=fired_counts)
+        return PanedSessions.of(entries, sessions.starts, sessions.ends, fired_counts)
 
     def _expired(self, late: PanedSessions) -> Iterator[Output]:
         self.late_rows += int(late.entries.rows.sum())
@@ -190,7 +191,7 @@ class PanedSessionOperator(PanedOperator):
             sessions.starts,
             sessions.ends,
             timing,
-            sessions.fired_counts.panes,
+            sessions.panes,
             self._policy.is_last(timing),
         )
 

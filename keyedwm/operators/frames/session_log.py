@@ -23,11 +23,8 @@ from keyedwm.operators.frames.session_parts import (
     SLICE,
     MergedSessions,
     SessionParts,
-    all_parts,
     closed_ms,
     lowered_ms,
-    no_parts,
-    parts_table,
     read_parts,
 )
 from keyedwm.operators.state.key_dictionary import KeyDictionary
@@ -91,21 +88,21 @@ class SessionLog:
         is_wanted[numbers] = True
         shards = sorted_distinct(self._shard_of(np.flatnonzero(is_wanted)))
         pieces = [self._read_young(), *self._read_due(), *self._read_rest(shards.tolist())]
-        return all_parts(self._plan, [one.where(_flags(is_wanted, one.entries.keys)) for one in pieces])
+        return SessionParts.together(self._plan, [one.where(_flags(is_wanted, one.entries.keys)) for one in pieces])
 
     def close(self, time_ms: int, most: int | None) -> tuple[SessionParts, int]:
         """Take out the sessions that a watermark closes, about so many at most; return the watermark reached, too."""
         closed = closed_ms(self._window, time_ms)
         first_end = self.first_end
         if first_end is None or closed < first_end:
-            return no_parts(self._plan), time_ms
+            return SessionParts.none(self._plan), time_ms
         if closed > self._horizon_ms or (self._young_end is not None and closed >= self._young_end):
             return self._close_at_horizon(time_ms, most)
         return self._close_due(time_ms, most)
 
     def drain(self) -> StateChanges:
         """Return the changes since the last call."""
-        new = all_parts(self._plan, self._new)
+        new = SessionParts.together(self._plan, self._new)
         if len(new):
             self._logs.append(YOUNG, self._table(new))
         self._new.clear()
@@ -116,14 +113,14 @@ class SessionLog:
 
     def _close_due(self, time_ms: int, most: int | None) -> tuple[SessionParts, int]:
         """Close sessions before the horizon: due ones to which nothing has come."""
-        due = all_parts(self._plan, list(self._read_due(closed_ms(self._window, time_ms))))
+        due = SessionParts.together(self._plan, list(self._read_due(closed_ms(self._window, time_ms))))
         time_ms = lowered_ms(self._window, due.ends, time_ms, most)
         closed = closed_ms(self._window, time_ms)
         due = due.where(due.ends <= closed)
         is_due_key = np.zeros(self.keys.count, bool)
         is_due_key[due.entries.keys] = True
         young = self._read_young()
-        parts = all_parts(self._plan, [due, young.where(_flags(is_due_key, young.entries.keys))])
+        parts = SessionParts.together(self._plan, [due, young.where(_flags(is_due_key, young.entries.keys))])
         runs = MergedSessions(self._plan, self._window, parts)
         is_due = np.arange(len(parts)) < len(due)
         is_closed = runs.ends[runs.ids] <= closed
@@ -147,9 +144,9 @@ class SessionLog:
 
     def _close_at_horizon(self, time_ms: int, most: int | None) -> tuple[SessionParts, int]:
         """Read everything, close what ends, and set the next horizon."""
-        young = all_parts(self._plan, [self._read_young(), *self._read_due()])
-        rest = all_parts(self._plan, list(self._read_rest(range(self._shards))))
-        parts = all_parts(self._plan, [rest, young])
+        young = SessionParts.together(self._plan, [self._read_young(), *self._read_due()])
+        rest = SessionParts.together(self._plan, list(self._read_rest(range(self._shards))))
+        parts = SessionParts.together(self._plan, [rest, young])
         runs = MergedSessions(self._plan, self._window, parts)
         time_ms = lowered_ms(self._window, runs.ends, time_ms, most)
         closed = closed_ms(self._window, time_ms)
@@ -200,12 +197,12 @@ class SessionLog:
             self._logs.drop(name)
         self._old = []
         self._new.clear()
-        self._young, self._young_end = no_parts(self._plan), None
+        self._young, self._young_end = SessionParts.none(self._plan), None
 
     def _read_young(self) -> SessionParts:
         if self._young is None:
-            self._young = all_parts(self._plan, [self._read_log(name) for name in (*self._old, YOUNG)])
-        return all_parts(self._plan, [self._young, *self._new])
+            self._young = SessionParts.together(self._plan, [self._read_log(name) for name in (*self._old, YOUNG)])
+        return SessionParts.together(self._plan, [self._young, *self._new])
 
     def _read_due(self, closed: int | None = None) -> Iterator[SessionParts]:
         """Yield what is due; with `closed` only the logs that hold something that ends there or before."""
@@ -222,7 +219,7 @@ class SessionLog:
     def _read_log(self, log: str) -> SessionParts:
         tables = self._logs.read(log)
         if not tables:
-            return no_parts(self._plan)
+            return SessionParts.none(self._plan)
         return read_parts(self._plan, self.keys, pa.concat_tables(tables))
 
     def _merge_rest(self, tables: Sequence[pa.Table]) -> pa.Table:
@@ -234,10 +231,10 @@ class SessionLog:
         parts = read_parts(self._plan, keys, pa.concat_tables(tables))
         parts = parts.where(parts.ends > gone_ms)
         runs = MergedSessions(self._plan, self._window, parts)
-        return parts_table(self._plan, keys, runs.merged(np.ones(len(parts), bool)))
+        return runs.merged(np.ones(len(parts), bool)).table(self._plan, keys)
 
     def _table(self, parts: SessionParts) -> pa.Table:
-        return parts_table(self._plan, self.keys, parts)
+        return parts.table(self._plan, self.keys)
 
     def _shard_of(self, keys: Ints) -> Ints:
         if self._shards == 1:

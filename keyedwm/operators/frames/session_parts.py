@@ -29,13 +29,14 @@ sessions with panes and without.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
+from keyedwm.arrow.columns import Flags, Ints
 from keyedwm.core.errors import InputError
 from keyedwm.core.window_rules import LatePolicy, Touching
 from keyedwm.operators.aggregates.aggregate_function import Groups
@@ -43,7 +44,7 @@ from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
 from keyedwm.operators.frames.results import Panes, outputs
 from keyedwm.operators.kernels import count_by_group, sorted_by_number
 from keyedwm.operators.results import END, START, Output, late_sentence
-from keyedwm.operators.state.entries import Accumulators, joined, merged, no_entries, read_entries, table_of
+from keyedwm.operators.state.entries import EntryRows, merged
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.runtime.compiled import compiled
 
@@ -85,23 +86,12 @@ SLICE = "sessions-"
 
 
 @dataclass(frozen=True, slots=True)
-class SessionParts:
+class SessionParts(EntryRows):
     """Sessions or parts of them, row by row; every interval is `[start, end)`."""
 
-    entries: Accumulators
+    COLUMNS: ClassVar[tuple[str, ...]] = (START, END)
     starts: Ints
     ends: Ints
-
-    def __len__(self) -> int:
-        return len(self.entries)
-
-    def take_rows(self, places: Ints) -> SessionParts:
-        """The rows at these places."""
-        return SessionParts(self.entries.take_rows(places), self.starts[places], self.ends[places])
-
-    def where(self, flags: Flags) -> SessionParts:
-        """The rows with these flags."""
-        return self if flags.all() else self.take_rows(np.flatnonzero(flags))
 
     @property
     def first_end(self) -> int | None:
@@ -109,34 +99,9 @@ class SessionParts:
         return int(self.ends.min()) if len(self) else None
 
 
-def no_parts(plan: WindowPlan) -> SessionParts:
-    """Return session fragments without rows."""
-    return SessionParts(no_entries(plan), np.empty(0, np.int64), np.empty(0, np.int64))
-
-
-def all_parts(plan: WindowPlan, pieces: Sequence[SessionParts]) -> SessionParts:
-    """Some sessions behind each other."""
-    pieces = [piece for piece in pieces if len(piece)]
-    if len(pieces) < 2:
-        return pieces[0] if pieces else no_parts(plan)
-    return SessionParts(
-        joined([piece.entries for piece in pieces]),
-        np.concatenate([piece.starts for piece in pieces]),
-        np.concatenate([piece.ends for piece in pieces]),
-    )
-
-
 def read_parts(plan: WindowPlan, keys: KeyDictionary, table: pa.Table) -> SessionParts:
-    """The sessions of a table (the inverse of `parts_table`); further columns are ignored."""
-    numbers = keys.numbers(key_columns(plan.by, table), table.num_rows)
-    starts, ends = (ints(contiguous(table[name])) for name in (START, END))
-    return SessionParts(read_entries(plan, numbers, table), starts, ends)
-
-
-def parts_table(plan: WindowPlan, keys: KeyDictionary, parts: SessionParts) -> pa.Table:
-    """Sessions as a table: by columns, rows, accumulators, interval."""
-    table = table_of(plan, keys, parts.entries)
-    return table.append_column(START, pa.array(parts.starts)).append_column(END, pa.array(parts.ends))
+    """Return the sessions of a table, whose keys are numbered; further columns are ignored."""
+    return SessionParts.read(plan, keys.numbers(key_columns(plan.by, table), table.num_rows), table)
 
 
 class MergedSessions:

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
-from keyedwm.operators.frames.frame_panes import FiredCounts, all_fired
+from keyedwm.arrow.columns import Flags, Ints
+from keyedwm.operators.frames.frame_panes import FiredCounts
 from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
 from keyedwm.operators.frames.session_parts import SLICE, joined_runs
 from keyedwm.operators.results import END, HIDDEN_PREFIX, START
-from keyedwm.operators.state.entries import Accumulators, joined, no_entries, read_entries, table_of
+from keyedwm.operators.state.entries import Accumulators, EntryRows
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.operators.state.keyed_log import newest
 from keyedwm.operators.state.store import StateChanges, TableLogs
@@ -32,46 +33,35 @@ _HAS_NEWS = f"{HIDDEN_PREFIX}touched"
 
 
 @dataclass(frozen=True, slots=True)
-class PanedSessions:
-    """Sessions, row by row: an entry, an interval, and what panes showed of it."""
+class PanedSessions(EntryRows):
+    """Sessions, row by row: an entry, an interval, and the columns of `FiredCounts`; last_rows: of the last pane."""
 
-    entries: Accumulators
+    COLUMNS: ClassVar[tuple[str, ...]] = (START, END, *_FIRED)
     starts: Ints
     ends: Ints
-    fired_counts: FiredCounts
+    on_time: Ints
+    panes: Ints
+    last_rows: Ints
 
-    def __len__(self) -> int:
-        return len(self.entries)
+    @classmethod
+    def of(cls, entries: Accumulators, starts: Ints, ends: Ints, fired: FiredCounts) -> PanedSessions:
+        """Return sessions with what panes showed of them."""
+        return cls(entries, starts, ends, fired.on_time, fired.panes, fired.rows)
+
+    @property
+    def fired_counts(self) -> FiredCounts:
+        """What panes showed of each."""
+        return FiredCounts(self.panes, self.last_rows, self.on_time)
 
     @property
     def not_fired(self) -> Ints:
         """The number of rows of each that no pane has reported."""
-        return self.entries.rows - self.fired_counts.rows
-
-    def take_rows(self, places: Ints) -> PanedSessions:
-        """Return the sessions at these places."""
-        return PanedSessions(
-            self.entries.take_rows(places), self.starts[places], self.ends[places], self.fired_counts.take_rows(places)
-        )
-
-    def where(self, flags: Flags) -> PanedSessions:
-        """Return the sessions with these flags."""
-        return self.take_rows(np.flatnonzero(flags))
+        return self.entries.rows - self.last_rows
 
 
 def new_sessions(entries: Accumulators, starts: Ints, ends: Ints) -> PanedSessions:
     """Return sessions that no pane has reported."""
-    return PanedSessions(entries, starts, ends, FiredCounts(*(np.zeros(len(entries), np.int64) for _ in range(3))))
-
-
-def all_of(pieces: Sequence[PanedSessions]) -> PanedSessions:
-    """Return some sessions behind each other."""
-    return PanedSessions(
-        joined([piece.entries for piece in pieces]),
-        np.concatenate([piece.starts for piece in pieces]),
-        np.concatenate([piece.ends for piece in pieces]),
-        all_fired([piece.fired_counts for piece in pieces]),
-    )
+    return PanedSessions(entries, starts, ends, *(np.zeros(len(entries), np.int64) for _ in _FIRED))
 
 
 class SessionTable:
@@ -114,7 +104,7 @@ class SessionTable:
         """Put other sessions in the place of some; `kept` are the places of the rest."""
         if not len(places) and not len(by):
             return
-        self._sessions = all_of([self.sessions.take_rows(rest), by])
+        self._sessions = PanedSessions.together(self._plan, [self.sessions.take_rows(rest), by])
         self._changed = np.concatenate([self._changed[rest], np.ones(len(by), bool)])
 
     def used_keys(self) -> list[Ints]:
@@ -153,33 +143,17 @@ class SessionTable:
     def _newest(self, keys: KeyDictionary, tables: Sequence[pa.Table]) -> PanedSessions:
         """Of the rows of each session, oldest first, the last one."""
         if not tables:
-            return self._none()
+            return PanedSessions.none(self._plan)
         table = pa.concat_tables(tables)
         return self._newest_of(keys.numbers(key_columns(self._plan.by, table), table.num_rows), table)
 
-    def _none(self) -> PanedSessions:
-        return new_sessions(no_entries(self._plan), np.empty(0, np.int64), np.empty(0, np.int64))
-
     def _newest_of(self, numbers: Ints, table: pa.Table) -> PanedSessions:
         """Return of each session in a table, oldest row first, the last row; numbers: of the rows' keys."""
-        starts, ends, on_time, panes, last_rows = (ints(contiguous(table[name])) for name in (START, END, *_FIRED))
-        rows = PanedSessions(
-            read_entries(self._plan, numbers, table), starts, ends, FiredCounts(panes, last_rows, on_time)
-        )
+        rows = PanedSessions.read(self._plan, numbers, table)
         rows = rows.where(rows.ends > self._gone_ms)
         ids, _, _ = joined_runs(self._window, rows.entries.keys, rows.starts, rows.ends)
         return rows.take_rows(newest([ids]))
 
     def _table(self, keys: KeyDictionary, sessions: PanedSessions) -> pa.Table:
-        table = table_of(self._plan, keys, sessions.entries)
-        columns = (
-            sessions.fired_counts.on_time,
-            sessions.fired_counts.panes,
-            sessions.fired_counts.rows,
-            (sessions.not_fired > 0).astype(np.int64),
-        )
-        for name, column in zip(
-            (START, END, *_FIRED, _HAS_NEWS), (sessions.starts, sessions.ends, *columns), strict=True
-        ):
-            table = table.append_column(name, pa.array(column))
-        return table
+        has_news = pa.array((sessions.not_fired > 0).astype(np.int64))
+        return sessions.table(self._plan, keys).append_column(_HAS_NEWS, has_news)

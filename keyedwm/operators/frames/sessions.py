@@ -19,7 +19,6 @@ from keyedwm.operators.frames.session_log import SessionLog
 from keyedwm.operators.frames.session_parts import (
     MergedSessions,
     SessionParts,
-    all_parts,
     closed_ms,
     expired,
     read_parts,
@@ -62,7 +61,7 @@ class SessionOperator(FrameOperator):
             session_ends = self._session_ends(new.where(is_closed))
             late = session_ends <= closed_ms(self._window, self.watermark_ms)
             yield from self._expired(new.where(is_closed).where(late))
-            new = all_parts(
+            new = SessionParts.together(
                 self._plan, [new.where(~is_closed), _as_wide(new.where(is_closed), session_ends).where(~late)]
             )
         self._log.append(new)
@@ -100,7 +99,7 @@ class SessionOperator(FrameOperator):
     def _session_ends(self, new: SessionParts) -> Ints:
         """Return for each new run the end of the session that it makes with the held ones."""
         parts = self._log.of_keys(new.entries.keys)
-        runs = MergedSessions(self._plan, self._window, all_parts(self._plan, [parts, new]))
+        runs = MergedSessions(self._plan, self._window, SessionParts.together(self._plan, [parts, new]))
         return runs.ends[runs.ids[len(parts) :]]
 
     def _expired(self, late: SessionParts) -> Iterator[Output]:

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.arrow.columns import Column, Flags, Ints, concat, contiguous, ints, sorted_distinct, to_arrow, values_at
+from keyedwm.arrow.columns import Column, Flags, Ints, concat, sorted_distinct, to_arrow, values_at
 from keyedwm.core.errors import OptionError
 from keyedwm.core.rows import EVENT_TIME, WATERMARK
 from keyedwm.core.window_rules import LatePolicy
@@ -23,13 +24,9 @@ from keyedwm.operators.kernels import add_by_span
 from keyedwm.operators.plan_checks import check_key_columns, check_length, check_named_once, check_result_names
 from keyedwm.operators.results import HIDDEN_PREFIX
 from keyedwm.operators.state.entries import (
-    Accumulators,
+    EntryRows,
     accumulator_fields,
-    joined,
     merged,
-    no_entries,
-    read_entries,
-    table_of,
 )
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.operators.state.keyed_log import newest
@@ -106,33 +103,17 @@ class RunningPlan:
         return f"running aggregates {aggregates}"
 
 
-_LAST = f"{HIDDEN_PREFIX}last"
-
-
 @dataclass(frozen=True, slots=True)
-class Elements:
+class Elements(EntryRows):
     """Rows, or what is known of keys: an entry and the last event time in ms of each."""
 
-    entries: Accumulators
+    COLUMNS: ClassVar[tuple[str, ...]] = (f"{HIDDEN_PREFIX}last",)
     times: Ints
-
-    def __len__(self) -> int:
-        return len(self.entries)
 
     @property
     def keys(self) -> Ints:
         """The keys by number."""
         return self.entries.keys
-
-    def take_rows(self, places: Ints) -> Elements:
-        """The elements at these places."""
-        return Elements(self.entries.take_rows(places), self.times[places])
-
-    def and_then(self, others: Elements) -> Elements:
-        """These elements and others behind them."""
-        if not len(self):
-            return others
-        return Elements(joined([self.entries, others.entries]), np.concatenate([self.times, others.times]))
 
 
 class RunningKeys:
@@ -142,11 +123,11 @@ class RunningKeys:
         """table: of the log, oldest first."""
         self._plan = plan
         self._keys = KeyDictionary(plan.key_fields)
-        self.elements = Elements(no_entries(plan), np.empty(0, np.int64))
+        self.elements = Elements.none(plan)
         self._changed = np.empty(0, np.int64)
         if table is not None:
             numbers = self._keys.numbers(key_columns(plan.by, table), table.num_rows)
-            known = Elements(read_entries(plan, numbers, table), ints(contiguous(table[_LAST])))
+            known = Elements.read(plan, numbers, table)
             self.elements = known.take_rows(newest([numbers]))
 
     def numbers(self, columns: list[pa.Array], rows: int) -> Ints:
@@ -156,7 +137,7 @@ class RunningKeys:
     def go_on(self, rows: Elements) -> list[pa.Array]:
         """Return the aggregates of rows, which are in order of event time; what is known of their keys follows."""
         before = self._of(sorted_distinct(rows.keys))
-        both = before.and_then(rows)
+        both = Elements.together(self._plan, [before, rows])
         order = np.argsort(both.keys, kind="stable")
         both = both.take_rows(order)
         begins = np.diff(both.keys, prepend=-1) != 0
@@ -186,7 +167,7 @@ class RunningKeys:
 
     def table(self, some: Elements) -> pa.Table:
         """Return the elements of some keys as a table of the log."""
-        return table_of(self._plan, self._keys, some.entries).append_column(_LAST, pa.array(some.times))
+        return some.table(self._plan, self._keys)
 
     def _learn(self, both: Elements, first: Ints, last: Ints) -> None:
         """Know the accumulators of each key from where it began to its last row."""
@@ -203,7 +184,9 @@ class RunningKeys:
         places, known = self._places(newer.keys)
         order, behind = np.arange(len(self.elements)), len(self.elements) + np.arange(len(newer))
         order[places[known]] = behind[known]
-        self.elements = self.elements.and_then(newer).take_rows(np.insert(order, places[~known], behind[~known]))
+        self.elements = Elements.together(self._plan, [self.elements, newer]).take_rows(
+            np.insert(order, places[~known], behind[~known])
+        )
 
     def _places(self, keys: Ints) -> tuple[Ints, Flags]:
         """Return the places of these keys among the known keys, and which of them are known."""

@@ -6,13 +6,13 @@ Rule: entries are values. A table of entries holds the by columns themselves, so
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, fields
+from typing import ClassVar, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.arrow.columns import Column, Ints, concat, contiguous, empty, from_arrow, ints, to_arrow, values_at
+from keyedwm.arrow.columns import Column, Flags, Ints, concat, contiguous, empty, from_arrow, ints, to_arrow, values_at
 from keyedwm.operators.aggregates.aggregate_function import AggregateFunction, Groups, Spans
 from keyedwm.operators.kernels import add_by_group, add_by_span
 from keyedwm.operators.results import HIDDEN_PREFIX, ROWS
@@ -132,3 +132,55 @@ def table_of(plan: Accumulating, keys: KeyDictionary, entries: Accumulators) -> 
     schema = pa.schema([*plan.key_fields, pa.field(ROWS, pa.int64()), *plan.accumulator_fields])
     columns = [*keys.columns(entries.keys), *(to_arrow(column) for column in entries.columns())]
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+_Rows = TypeVar("_Rows", bound="EntryRows")
+
+
+@dataclass(frozen=True, slots=True)
+class EntryRows:
+    """Accumulators of keys, each with some whole numbers; a subclass adds their columns, and names them in tables."""
+
+    COLUMNS: ClassVar[tuple[str, ...]] = ()
+    entries: Accumulators
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    @classmethod
+    def none(cls: type[_Rows], plan: Accumulating) -> _Rows:
+        """Return no rows."""
+        return cls(no_entries(plan), *(np.empty(0, np.int64) for _ in cls.COLUMNS))
+
+    @classmethod
+    def read(cls: type[_Rows], plan: Accumulating, numbers: Ints, table: pa.Table) -> _Rows:
+        """Return the rows of a table, which may have other columns, too; numbers: of their keys."""
+        return cls(read_entries(plan, numbers, table), *(ints(contiguous(table[name])) for name in cls.COLUMNS))
+
+    @classmethod
+    def together(cls: type[_Rows], plan: Accumulating, pieces: Sequence[_Rows]) -> _Rows:
+        """Return some rows behind each other."""
+        pieces = [piece for piece in pieces if len(piece)]
+        if len(pieces) < 2:
+            return pieces[0] if pieces else cls.none(plan)
+        columns = zip(*(piece.columns() for piece in pieces), strict=True)
+        return cls(joined([piece.entries for piece in pieces]), *map(np.concatenate, columns))
+
+    def columns(self) -> list[Ints]:
+        """Return the columns of whole numbers."""
+        return [getattr(self, one.name) for one in fields(self)[1:]]
+
+    def take_rows(self: _Rows, places: Ints) -> _Rows:
+        """Return the rows at these places."""
+        return type(self)(self.entries.take_rows(places), *(column[places] for column in self.columns()))
+
+    def where(self: _Rows, flags: Flags) -> _Rows:
+        """Return the rows with these flags."""
+        return self if flags.all() else self.take_rows(np.flatnonzero(flags))
+
+    def table(self, plan: Accumulating, keys: KeyDictionary) -> pa.Table:
+        """Return the rows as a table: by columns, rows, accumulators, whole numbers (the inverse of `read`)."""
+        table = table_of(plan, keys, self.entries)
+        for name, column in zip(self.COLUMNS, self.columns(), strict=True):
+            table = table.append_column(name, pa.array(column))
+        return table
