@@ -140,13 +140,7 @@ class OwnedSessionTable(SessionTable):
 
     def _write_anew(self) -> None:
         """Write the rows that were not loaded, and all sessions that are held."""
-        rest = []
-        for at, table in enumerate(self._log.read()):
-            stays = np.ones(table.num_rows, np.bool_)
-            for rows in self._loaded_rows.get(at, ()):
-                stays[rows] = False
-            if stays.any():
-                rest.append(table.filter(pa.array(stays)))
+        rest = self._log.without(self._loaded_rows)
         self._log.replace(*rest)
         self._dead = min(max(self._dead, 0), sum(table.num_rows for table in rest))
         self._append(self.sessions)

@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.arrow.columns import contiguous, ints, sorted_distinct, to_arrow
+from keyedwm.arrow.columns import contiguous, ints, to_arrow
 from keyedwm.core.errors import OptionError
 from keyedwm.operators.aggregates.extremes import FirstOrLast
-from keyedwm.operators.buckets import bucket_of
 from keyedwm.operators.frames.frame_log import BLOCK, FRAME
 from keyedwm.operators.frames.frame_panes import neutral
 from keyedwm.operators.frames.plan import WindowPlan
@@ -31,7 +30,7 @@ from keyedwm.operators.results import END, HIDDEN_PREFIX, ROWS
 from keyedwm.operators.state.blobs import read_stored
 from keyedwm.operators.state.description import lines_of
 from keyedwm.operators.state.manifest import manifest_of
-from keyedwm.operators.state.rescale_pieces import BlobPiece, Rescale, cut_table, rows_by_log
+from keyedwm.operators.state.rescale_pieces import BlobPiece, Rescale, cut_by_key, cut_table, rows_by_log
 from keyedwm.operators.state.store import PART
 
 _REMEDY = "go back to what it was, or start from a new checkpoint"
@@ -73,9 +72,7 @@ class FrameRescale(Rescale):
         if not table.num_rows:
             return
         to = f"{self._log(log)}{PART}{self.numbers[bucket, name]}"
-        numbers = bucket_of([table.column(by) for by in self.plan.owners], table.num_rows, self.count)
-        for number in sorted_distinct(numbers).tolist():
-            rows = table.take(pa.array(np.flatnonzero(numbers == number)))
+        for number, rows in cut_by_key(self.plan.owners, table, self.count):
             first_end = int(ints(contiguous(rows[END])).min()) if END in rows.column_names else None
             yield cut_table(number, to, rows, first_end=first_end)
 

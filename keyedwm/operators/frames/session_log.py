@@ -30,6 +30,7 @@ from keyedwm.operators.frames.session_parts import (
 from keyedwm.operators.state.key_dictionary import KeyDictionary
 from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import BlobStore, StateChanges, TableLogs
+from keyedwm.operators.state.table import SlicedTable, StateTable
 
 YOUNG, REST, DUE = "young", "rest-", "due-"
 # What is due next stands in so many parts at most.
@@ -43,9 +44,9 @@ class SessionLog:
         self._plan = plan
         self._window = window
         self._logs = TableLogs(store, manifest=MANIFEST, state=state)
-        self._logs.declare(YOUNG, self._merge)
-        self._logs.declare(DUE, self._merge, is_prefix=True)
-        self._logs.declare(REST, self._merge_rest, is_prefix=True)
+        self._young_rows = StateTable(self._logs, YOUNG, self._merge)
+        self._due_rows = SlicedTable(self._logs, DUE, self._merge)
+        self._rest = SlicedTable(self._logs, REST, self._merge_rest)  # by shard
         self.keys = KeyDictionary(plan.key_fields, self._logs.limits.few_keys)
         self._old = sorted(self._logs.names(SLICE))
         self._new: list[SessionParts] = []  # in memory only
@@ -103,8 +104,7 @@ class SessionLog:
     def drain(self) -> StateChanges:
         """Return the changes since the last call."""
         new = SessionParts.together(self._plan, self._new)
-        if len(new):
-            self._logs.append(YOUNG, self._table(new))
+        self._young_rows.add(self._table(new))
         self._new.clear()
         self._young = None
         changes = self._logs.drain()
@@ -133,10 +133,10 @@ class SessionLog:
         left = []
         for number, first, last in self._due:
             if last <= closed:
-                self._logs.drop(f"{DUE}{number}")
+                self._due_rows.drop(number)
                 continue
             if first <= closed:
-                ends = self._read_log(f"{DUE}{number}").ends
+                ends = self._parts_of(self._due_rows.read(number)).ends
                 first = int(ends[ends > closed].min())  # noqa: PLW2901
             left.append((number, first, last))
         self._due = left
@@ -156,44 +156,34 @@ class SessionLog:
         ends = runs.ends[runs.ids]
         is_rest = ends > horizon_ms
         stays = (np.arange(len(parts)) < len(rest)) & (parts.ends > horizon_ms)
-        rest_rows = sum(self._logs.rows.get(f"{REST}{shard}", 0) for shard in range(self._shards))
+        rest_rows = sum(map(self._rest.rows, self._rest.numbers))
         shards = limits.session_shards if int(is_rest.sum()) > limits.undivided_rows else 1
         if 2 * int(stays.sum()) < rest_rows or shards > self._shards:  # more than half of what is written is dead
-            self._drop_rest()
+            self._rest.clear()
             self._shards = shards
             stays = np.zeros(len(parts), bool)
         new_rest = runs.merged(is_rest & ~stays)
         self._rest_end = _lowest(new_rest.first_end, _first_end(parts.ends[stays]))
         self._drop_young()
-        self._append_rest(new_rest)
+        by_shard = np.argsort(shard_of_rest := self._shard_of(new_rest.entries.keys), kind="stable")
+        self._rest.add(self._table(new_rest.take_rows(by_shard)), shard_of_rest[by_shard])
         self._write_due(runs.merged((ends > closed) & ~is_rest))
         self._horizon_ms, self._passed_ms = horizon_ms, closed
         return runs.merged(ends <= closed), time_ms
 
     def _write_due(self, due: SessionParts) -> None:
-        for number, _, _ in self._due:
-            self._logs.drop(f"{DUE}{number}")
+        self._due_rows.clear()
         self._due = []
         due = due.take_rows(np.argsort(due.ends, kind="stable"))
         size = max(self._logs.limits.due_rows, -(-len(due) // _DUE_PARTS))
         for number, at in enumerate(range(0, len(due), size)):
             part = due.take_rows(np.arange(at, min(at + size, len(due))))
-            self._logs.append(f"{DUE}{number}", self._table(part))
+            self._due_rows.add_to(number, self._table(part))
             self._due.append((number, int(part.ends[0]), int(part.ends[-1])))
 
-    def _append_rest(self, new_rest: SessionParts) -> None:
-        shards = self._shard_of(new_rest.entries.keys)
-        for shard in range(self._shards):
-            part = new_rest.where(shards == shard)
-            if len(part):
-                self._logs.append(f"{REST}{shard}", self._table(part))
-
-    def _drop_rest(self) -> None:
-        for shard in range(self._shards):
-            self._logs.drop(f"{REST}{shard}")
-
     def _drop_young(self) -> None:
-        for name in (YOUNG, *self._old):
+        self._young_rows.drop()
+        for name in self._old:
             self._logs.drop(name)
         self._old = []
         self._new.clear()
@@ -201,23 +191,23 @@ class SessionLog:
 
     def _read_young(self) -> SessionParts:
         if self._young is None:
-            self._young = SessionParts.together(self._plan, [self._read_log(name) for name in (*self._old, YOUNG)])
+            old = [self._parts_of(self._logs.read(name)) for name in self._old]
+            self._young = SessionParts.together(self._plan, [*old, self._parts_of(self._young_rows.read())])
         return SessionParts.together(self._plan, [self._young, *self._new])
 
     def _read_due(self, closed: int | None = None) -> Iterator[SessionParts]:
         """Yield what is due; with `closed` only the logs that hold something that ends there or before."""
         for number, first, _ in self._due:
             if closed is None or first <= closed:
-                parts = self._read_log(f"{DUE}{number}")
+                parts = self._parts_of(self._due_rows.read(number))
                 yield parts.where(parts.ends > self._passed_ms)
 
     def _read_rest(self, shards: Sequence[int]) -> Iterator[SessionParts]:
         for shard in shards:
-            parts = self._read_log(f"{REST}{shard}")
+            parts = self._parts_of(self._rest.read(shard))
             yield parts.where(parts.ends > self._horizon_ms)
 
-    def _read_log(self, log: str) -> SessionParts:
-        tables = self._logs.read(log)
+    def _parts_of(self, tables: Sequence[pa.Table]) -> SessionParts:
         if not tables:
             return SessionParts.none(self._plan)
         return read_parts(self._plan, self.keys, pa.concat_tables(tables))

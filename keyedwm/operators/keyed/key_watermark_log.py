@@ -164,23 +164,17 @@ class KeyWatermarkLog:
 
     def _add(self, to: StateTable, new: list[pa.Table], has_rows: Flags) -> None:
         """Append rows, or rewrite the log if the new rows replace at least half of it."""
-        old_rows: dict[int, list[Ints]] = {id(table): [] for table in to.read()}
+        places = {id(table): at for at, table in enumerate(to.read())}
+        old_rows: dict[int, list[Ints]] = {at: [] for at in places.values()}
         for table, rows, numbers in self._lookups:
-            if id(table) in old_rows:  # else it was merged with others
-                old_rows[id(table)].append(rows[has_rows[numbers]])
+            if id(table) in places:  # else it was merged with others
+                old_rows[places[id(table)]].append(rows[has_rows[numbers]])
         behind = sum(len(rows) for of_table in old_rows.values() for rows in of_table)
         if not behind or 2 * behind < to.rows:
             for table in new:
                 to.add(table)
             return
-        rest = []
-        for table in to.read():
-            stays = np.ones(table.num_rows, np.bool_)
-            for rows in old_rows[id(table)]:
-                stays[rows] = False
-            if stays.any():
-                rest.append(table.filter(pa.array(stays)))
-        to.replace(*rest, *new)
+        to.replace(*to.without(old_rows), *new)
 
     def _alive(self, rows: KeyWatermarkRows) -> KeyWatermarkRows:
         alive = np.maximum(rows.own, rows.highs - self._lag_ms) > self.floor_ms

@@ -11,18 +11,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-
-from keyedwm.arrow.columns import sorted_distinct
 from keyedwm.core.errors import OptionError
-from keyedwm.operators.buckets import bucket_of
 from keyedwm.operators.keyed.key_watermarks import rescaled_state
 from keyedwm.operators.process.operator import KEYS_STATE
 from keyedwm.operators.process.plan import ProcessPlan
 from keyedwm.operators.state.blobs import read_stored
 from keyedwm.operators.state.manifest import manifest_of
-from keyedwm.operators.state.rescale_pieces import BlobPiece, Rescale, cut_table, rows_by_log
+from keyedwm.operators.state.rescale_pieces import BlobPiece, Rescale, cut_by_key, cut_table, rows_by_log
 from keyedwm.operators.state.store import PART
 
 
@@ -65,9 +60,7 @@ class ProcessRescale(Rescale):
                     f"{self.who}: the log {log!r} has no key column {key.name!r} of type {key.type}, so its rows "
                     f"cannot be divided by another number of buckets: give buckets={len(self.states)}"
                 )
-        numbers = bucket_of([table.column(key.name) for key in keys], table.num_rows, self.count)
-        for number in sorted_distinct(numbers).tolist():
-            rows = table.take(pa.array(np.flatnonzero(numbers == number)))
+        for number, rows in cut_by_key(self.plan.owners, table, self.count):
             yield cut_table(number, f"{log}{PART}{self.numbers[bucket, name]}", rows)
 
     def manifest_with(self, before: bytes | None, entries: Sequence[tuple[str, Any]], number: int) -> bytes:

@@ -25,6 +25,7 @@ from keyedwm.operators.process.running_state import RECORD, WITHIN, Elements, Ru
 from keyedwm.operators.results import late_sentence
 from keyedwm.operators.state.entries import Accumulators
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
+from keyedwm.operators.state.table import runs_of
 
 VERSION = 2  # of the state: until 1, rows of one record were in order of their values
 _WAITING, _KEYS = "waiting-", "keys"
@@ -57,9 +58,8 @@ class Running(Processor):
         slices = times // SLICE_MS
         order = np.argsort(slices, kind="stable")
         slices, rows = slices[order], rows.take(pa.array(order))
-        borders = np.append(np.flatnonzero(np.diff(slices, prepend=slices[:1] - 1)), len(slices))
-        for first, behind in zip(borders[:-1].tolist(), borders[1:].tolist(), strict=True):
-            self.state.append(f"{_WAITING}{slices[first]}", rows.slice(first, behind - first))
+        for number, first, behind in runs_of(slices):
+            self.state.append(f"{_WAITING}{number}", rows.slice(first, behind - first))
         return ()
 
     def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[pa.Table]:  # noqa: ARG002

@@ -12,9 +12,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Protocol
 
+import numpy as np
 import pyarrow as pa
 
+from keyedwm.arrow.columns import sorted_distinct
 from keyedwm.core.errors import OptionError
+from keyedwm.operators.buckets import bucket_of
 from keyedwm.operators.state.blobs import stored
 from keyedwm.operators.state.manifest import FORMAT, ManifestFormat
 from keyedwm.operators.state.store import PART, part_numbers
@@ -118,6 +121,13 @@ class SameBuckets(Rescale):
     def manifest_with(self, before: bytes | None, entries: Sequence[tuple[str, Any]], number: int) -> bytes:  # noqa: ARG002  as it was
         """Return the old manifest; see `Rescale`."""
         return self.format.copy(self.states[number])
+
+
+def cut_by_key(keys: Sequence[str], table: pa.Table, count: int) -> Iterator[tuple[int, pa.Table]]:
+    """Yield the rows of a table for each of `count` buckets that has some; keys: the columns that own a bucket."""
+    numbers = bucket_of([table.column(name) for name in keys], table.num_rows, count)
+    for number in sorted_distinct(numbers).tolist():
+        yield number, table.take(pa.array(np.flatnonzero(numbers == number)))
 
 
 def cut_table(number: int, name: str, table: pa.Table, **entry: int | None) -> BlobPiece:

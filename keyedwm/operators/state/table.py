@@ -10,7 +10,7 @@ log is the name of the table and the start of the slice, so an earlier version r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Protocol
 
@@ -61,6 +61,17 @@ class StateTable:
         self.drop()
         for table in tables:
             self.add(table)
+
+    def without(self, places: Mapping[int, Sequence[Ints]]) -> list[pa.Table]:
+        """Return the tables of `read` without some rows. places: of these rows, by the number of their table."""
+        rest = []
+        for number, table in enumerate(self.read()):
+            stays = np.ones(table.num_rows, np.bool_)
+            for some in places.get(number, ()):
+                stays[some] = False
+            if stays.any():
+                rest.append(table.filter(pa.array(stays)))
+        return rest
 
     def compact(self, live_rows: int, live: Callable[[], pa.Table]) -> None:
         """Rewrite the table if most of its rows are dead; live: return the rows that are not."""
