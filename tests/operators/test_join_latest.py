@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
 from keyedwm.operators.join import exchange_side, side_buffer
 from keyedwm.operators.join.bounds import Bound
+from keyedwm.operators.join.inputs import FORMAT
 from keyedwm.operators.join.plan import LEFT, RIGHT, How, JoinPlan
+from keyedwm.operators.join.rescale import JoinRescale
 from keyedwm.operators.plan_checks import FARTHEST_MS
+from keyedwm.operators.state.blobs import read_stored, stored
+from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import StateLimits
 from tests.operators.joins import Driven, Mark, Row, Rows, Step, counted, cut, plan_of, random_steps
 
@@ -121,7 +127,7 @@ def test_superseded_changes_are_cleared_away():
 
 
 def test_a_batch_writes_what_it_brings_however_large_the_table_is():
-    limits = StateLimits(blob_bytes=32_768, small_bytes=4_096)
+    limits = StateLimits(blob_bytes=32_768)
     driven = Driven(latest_plan(), restarts=True, limits=limits)
     driven.step(Rows(RIGHT, tuple(Row("a", n, n, (0,)) for n in range(16_000))))
     held = {name for name, size in driven.store.sizes.items() if size >= 4_096}
@@ -133,3 +139,55 @@ def test_a_batch_writes_what_it_brings_however_large_the_table_is():
         assert len(set(driven.store.sizes) - before) <= 2
         added = [name for name in set(driven.store.sizes) - held if name.startswith("changes")]
         assert len(added) <= limits.fan_out
+
+
+def as_of_0_3_0(driven: Driven) -> None:
+    """Give changes the form of 0.3.0: a blob for each piece, which the manifest lists with its rows."""
+    blobs = driven.store.blobs
+    names = sorted((name for name in blobs if name.startswith("changes")), key=lambda name: (len(name), name))
+    pieces = {f"changes-{at}": read_stored(name, blobs.pop(name)) for at, name in enumerate(names)}
+    blobs.update({name: stored(name, piece, "zstd") for name, piece in pieces.items()})
+    state = json.loads(blobs[MANIFEST])
+    rows = [[at, piece.num_rows] for at, piece in enumerate(pieces.values())]
+    old = {**{name: state[name] for name in ("received", "waiting")}, "changes": [rows, len(rows), *state["changes"]]}
+    blobs[MANIFEST] = replace(FORMAT, version=1).write(driven.plan.digest(), old)
+    driven.operator = driven._built()
+
+
+def move(driven: Driven) -> None:
+    """Let the state go to another query with one bucket."""
+    blobs = driven.store.blobs
+    names = tuple(name for name in blobs if name != MANIFEST)
+    state = json.loads(blobs[MANIFEST])
+    rescale = JoinRescale(
+        who="new", plan=driven.plan, count=1, digest=driven.plan.digest(), description=None, states=(state,),
+        blobs=(names,),
+    )  # fmt: skip
+    pieces = [piece for name in names for piece in rescale.cuts(0, name, blobs[name], None)]
+    manifest = rescale.manifest_with(None, [(piece.name, piece.entry) for piece in pieces], 0)
+    driven.store.blobs = {piece.name: piece.blob for piece in pieces} | {MANIFEST: manifest}
+    driven.operator = driven._built()
+
+
+@pytest.mark.parametrize("few_changes", [0, 10**6])  # rewritten, or read from the blobs of 0.3.0 to the end
+@pytest.mark.parametrize("moves", [False, True])
+def test_changes_that_0_3_0_wrote_are_continued_and_move(few_changes, moves):
+    limits = StateLimits(few_changes=few_changes)
+    new, old = (Driven(latest_plan(), restarts=True, limits=limits) for _ in range(2))
+    for driven in (new, old):
+        for at in range(10):
+            driven.step(Rows(RIGHT, tuple(Row(key, 1, at, (at,)) for key in "abc")))
+    as_of_0_3_0(old)
+    assert {name for name in old.store.blobs if "changes-" in name}
+    if moves:
+        move(old)
+    later = [Rows(LEFT, tuple(Row(key, 1, 9, (time,)) for key in "abc" for time in (-1, 4, 30))), Mark(LEFT, 0, 5)]
+    later += [
+        Rows(RIGHT, tuple(Row("a", 1, value, (20,)) for value in range(99))),
+        Mark(RIGHT, 0, 8),
+        Mark(RIGHT, 0, 50),
+    ]
+    shown = [[driven.step(step) for step in later] for driven in (new, old)]
+    assert shown[0] == shown[1]
+    assert sum(map(len, shown[0])) == 9
+    assert any("changes-" in name for name in old.store.blobs) == (few_changes > 0 and not moves)

@@ -180,8 +180,8 @@ def test_another_join_is_refused_in_one_sentence(tmp_path):
     apart = [dict(facts, received={"0": number}) for number, facts in enumerate(begin.rescale.states)]
     with pytest.raises(FormatError, match="its buckets stand at different watermarks"):
         replace(begin.rescale, states=tuple(apart))
-    newer = [dict(facts, version=2) for facts in begin.rescale.states]
-    with pytest.raises(FormatError, match="its state is of version 2, this keyedwm reads 1"):
+    newer = [dict(facts, version=3) for facts in begin.rescale.states]
+    with pytest.raises(FormatError, match="its state is of version 3, this keyedwm reads 1, 2"):
         replace(begin.rescale, states=tuple(newer))
 
 

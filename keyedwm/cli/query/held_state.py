@@ -91,8 +91,9 @@ def summary(blobs: Mapping[str, int], state: Mapping[str, Any]) -> Summary:
         return Summary(frames=None, rows=sum(rows.values()), size_bytes=size_bytes, oldest_ms=None)
     if "received" in state:  # a join's
         slices = [one for side in ("left", "right", "waiting") for one in state.get(side, ())]
-        changes, *_ = state.get("changes", [[]])
-        rows_held = sum(one[1] for one in (*slices, *changes))
+        changes = state.get("changes", ())
+        old = changes[0] if len(changes) > 2 else ()
+        rows_held = sum(one[1] for one in (*slices, *old)) + sum(rows.values())
         oldest_ms = min((one[3] for one in slices), default=None)
         return Summary(frames=None, rows=rows_held, size_bytes=size_bytes, oldest_ms=oldest_ms)
     if "accounts" in state:  # a join's of windows: what was taken of either side, less what has gone

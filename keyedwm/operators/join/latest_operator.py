@@ -11,7 +11,7 @@ is superseded is removed when the table has grown to twice its size, so each cha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,39 +28,38 @@ from keyedwm.operators.join.inputs import (
 )
 from keyedwm.operators.join.kernels import hash_groups, ranges_of
 from keyedwm.operators.join.plan import LEFT, RIGHT, JoinInputSpec, JoinPlan
-from keyedwm.operators.join.side_buffer import SideBuffer, SidePiece
+from keyedwm.operators.join.side_buffer import COMPRESSION, SideBuffer, SidePiece
 from keyedwm.operators.results import Output
-from keyedwm.operators.state.blobs import read_stored, stored
 from keyedwm.operators.state.manifest import MANIFEST
-from keyedwm.operators.state.store import BlobStore, StateChanges, limits_of
+from keyedwm.operators.state.store import BlobStore, StateChanges, TableLogs
+from keyedwm.operators.state.table import SlicedTable, StateTable
 
 CHANGES = "changes"
 _ARRIVAL = "__arrival"
 _EARLIEST = -(2**62)
-_COMPRESSION = "zstd"
 
 
 class ChangeTable:
     """The changes of one operator."""
 
-    def __init__(self, side: JoinInputSpec, store: BlobStore, state: Sequence[Any]) -> None:
-        """state: as `state` returned it."""
-        self._side, self._store, self._limits = side, store, limits_of(store)
-        self._blobs: dict[int, int] = dict(state[0]) if state else {}
-        self._next, self._arrived, self._cleared = map(int, state[1:] or (0, 0, 0))
-        self._fresh: list[pa.Table] = []
+    def __init__(self, side: JoinInputSpec, logs: TableLogs, state: Sequence[Any]) -> None:
+        """state: as `state` returned it, or 0.3.0 did."""
+        self._side, self._limits = side, logs.limits
+        self._log = StateTable(logs, CHANGES, compression=COMPRESSION)
+        self._old = SlicedTable(logs, f"{CHANGES}-")  # until the first cleaning of state of 0.3.0
+        self._arrived, self._cleared = map(int, state[-2:] or (0, 0))
         self._read: tuple[SidePiece, Ints] | None = None
 
     @property
     def rows(self) -> int:
         """The number of changes that are held, superseded ones that are not cleared away included."""
-        return sum(self._blobs.values()) + sum(one.num_rows for one in self._fresh)
+        return self._log.rows + sum(map(self._old.rows, self._old.numbers))
 
     def add(self, rows: pa.Table) -> None:
         """Take changes, `staged` columns, in order of arrival."""
         arrival = np.arange(self._arrived, self._arrived + rows.num_rows)
         self._arrived += rows.num_rows
-        self._fresh.append(rows.append_column(_ARRIVAL, pa.array(arrival)))
+        self._log.add(rows.drop_columns([HASH]).append_column(_ARRIVAL, pa.array(arrival)))
         self._read = None
 
     def latest(self, rows: SidePiece, on: Sequence[str]) -> tuple[pa.Table, Ints]:
@@ -87,61 +86,28 @@ class ChangeTable:
         latest_places[has] = places[at[has]]
         return changes.table, latest_places
 
-    def drain(self, limit_ms: int | None) -> StateChanges:
-        """Write the changes since the last call, with the small blobs if there are many.
+    def compact(self, limit_ms: int | None) -> None:
+        """Rewrite the table without what the limit supersedes, if it is twice as large as after the last time."""
+        if self.rows <= 2 * self._cleared + self._limits.few_changes:
+            return
+        changes, order = self._all()
+        superseded = np.zeros(len(changes), bool) if limit_ms is None else self._superseded(changes, order, limit_ms)
+        live = changes.table.take(pa.array(order[~superseded[order]]))
+        self._old.clear()
+        self._log.replace(live.drop_columns([HASH]))
+        self._cleared, self._read = live.num_rows, None
 
-        When there are twice as many rows as after the last cleaning, write all rows that the limit does not supersede.
-        """
-        blobs: dict[str, bytes] = {}
-        if self.rows > 2 * self._cleared + self._limits.few_changes:
-            merged, tables = list(self._blobs), [self._live_changes(limit_ms)]
-            self._cleared = tables[0].num_rows
-        else:
-            merged = self._many_small()
-            tables = [*map(self._stored, merged), *self._fresh]
-            tables = [pa.concat_tables(tables)] if merged else tables
-        removed = {_name(number) for number in merged}
-        for number in merged:
-            del self._blobs[number]
-        for table in tables:
-            rows = max(1, table.num_rows // max(1, -(-table.nbytes // self._limits.blob_bytes)))
-            for start in range(0, table.num_rows, rows):
-                piece = table.slice(start, rows)
-                name = _name(self._next)
-                blobs[name] = stored(name, piece.drop_columns([HASH]), _COMPRESSION)
-                self._blobs[self._next] = piece.num_rows
-                self._next += 1
-        self._fresh, self._read = [], None
-        return StateChanges(blobs, frozenset(removed & self._store.sizes.keys()))
-
-    def state(self) -> list[Any]:
-        """Return the state for a later instance, ready for JSON."""
-        return [[list(one) for one in self._blobs.items()], self._next, self._arrived, self._cleared]
+    def state(self) -> list[int]:
+        """Return the state beside the log for a later instance, ready for JSON."""
+        return [self._arrived, self._cleared]
 
     def _all(self) -> tuple[SidePiece, Ints]:
         """All changes, and their order by event time and arrival."""
         if self._read is None:
-            stored = [self._stored(number) for number in self._blobs]
-            piece = SidePiece.of(self._side, pa.concat_tables([*stored, *self._fresh]))
+            old = (table for number in sorted(self._old.numbers) for table in self._old.read(number))
+            piece = SidePiece.of(self._side, pa.concat_tables([*old, *self._log.read()]))
             self._read = piece, np.lexsort((ints(contiguous(piece.table[_ARRIVAL])), piece.times[0]))
         return self._read
-
-    def _stored(self, number: int) -> pa.Table:
-        name = _name(number)
-        return SidePiece.of(self._side, read_stored(name, self._store.get(name))).table
-
-    def _many_small(self) -> list[int]:
-        """The small blobs, if there are as many as one more would make too many, and there is one more."""
-        small = [number for number in self._blobs if self._store.sizes[_name(number)] < self._limits.small_bytes]
-        return small if self._fresh and len(small) + 1 >= self._limits.fan_out else []
-
-    def _live_changes(self, limit_ms: int | None) -> pa.Table:
-        """The changes that some row at or above the limit can meet, by event time and arrival."""
-        if not self.rows:
-            return pa.table({})
-        changes, order = self._all()
-        superseded = np.zeros(len(changes), bool) if limit_ms is None else self._superseded(changes, order, limit_ms)
-        return changes.table.take(pa.array(order[~superseded[order]]))
 
     def _superseded(self, changes: SidePiece, order: Ints, limit_ms: int) -> Flags:
         """Mark the changes with a later one of their key that is itself at or below the limit, or of the same time."""
@@ -161,8 +127,12 @@ class ChangeTable:
         return by_row
 
 
-def _name(number: int) -> str:
-    return f"{CHANGES}-{number}"
+def _logs_state(state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the state of the logs. 0.3.0 noted the number and the rows of each blob of changes."""
+    changes = state.get("changes", ())
+    if len(changes) > 2:
+        return {"rows": {f"{CHANGES}-{number}": rows for number, rows in changes[0]}}
+    return state
 
 
 class LatestOperator(JoinBase):
@@ -174,7 +144,8 @@ class LatestOperator(JoinBase):
         super().__init__(plan, self._received)
         waiting = state.get("waiting", ())
         self._waiting = SideBuffer(plan.left, "waiting", store, waiting, main=0, gap_ms=0, keeps_matched=True)
-        self._changes = ChangeTable(plan.right, store, state.get("changes", ()))
+        self._logs = TableLogs(store, manifest=MANIFEST, state=_logs_state(state))
+        self._changes = ChangeTable(plan.right, self._logs, state.get("changes", ()))
 
     @property
     def open_entries(self) -> int:
@@ -208,8 +179,12 @@ class LatestOperator(JoinBase):
     def drain(self) -> StateChanges:
         """Return the changes of the state since the last call."""
         waiting = self._waiting.drain([self._received.get(RIGHT)])
-        changes = self._changes.drain(self._limit_ms)
-        state = {"received": self._received, "waiting": self._waiting.state(), "changes": self._changes.state()}
+        self._changes.compact(self._limit_ms)
+        changes = self._logs.drain()
+        state = {
+            "received": self._received, "waiting": self._waiting.state(), "changes": self._changes.state(),
+            **self._logs.state(),
+        }  # fmt: skip
         blobs = {**waiting.blobs, **changes.blobs, MANIFEST: FORMAT.write(self._plan.digest(), state)}
         return StateChanges(blobs, waiting.removed | changes.removed)
 

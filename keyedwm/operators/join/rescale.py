@@ -24,7 +24,8 @@ from keyedwm.operators.join.plan import LEFT, RIGHT, JoinPlan
 from keyedwm.operators.join.side_buffer import COMPRESSION, MATCHED, LimitsOf, SidePiece, Slice, matched_rows
 from keyedwm.operators.state.blobs import read_stored, sealed, stored
 from keyedwm.operators.state.manifest import ManifestFormat
-from keyedwm.operators.state.rescale_pieces import BlobPiece, Rescale
+from keyedwm.operators.state.rescale_pieces import BlobPiece, Rescale, rows_by_log
+from keyedwm.operators.state.store import PART
 
 _SIDES = {"left": LEFT, "right": RIGHT, "waiting": LEFT, CHANGES: RIGHT}
 
@@ -56,14 +57,13 @@ class JoinRescale(Rescale):
         """A number for each slice of each old bucket, none of which comes twice, in order within bucket and prefix."""
         numbers: dict[tuple[int, str], int] = {}
         for bucket, names in enumerate(self.blobs):
-            slices = [name.rpartition("-") for name in names if not name.endswith(MATCHED)]
-            for prefix, _, number in sorted(slices, key=lambda one: (one[0], int(one[2]))):
-                numbers[bucket, f"{prefix}-{number}"] = len(numbers)
+            for name in sorted((name for name in names if not name.endswith(MATCHED)), key=_place):
+                numbers[bucket, name] = len(numbers) + 1  # the first part of a log has no number
         return numbers
 
     def cuts(self, bucket: int, name: str, blob: bytes, beside: bytes | None) -> Iterator[BlobPiece]:
         """Yield what one old blob gives to new buckets; beside: the bits of a slice."""
-        prefix = name.rpartition("-")[0]
+        prefix = _place(name)[0]
         side = self.plan.sides[_SIDES[prefix]]
         piece = SidePiece.of(side, read_stored(name, blob))
         if beside is not None:
@@ -77,21 +77,15 @@ class JoinRescale(Rescale):
 
     def manifest_with(self, before: bytes | None, entries: Sequence[tuple[str, Any]], number: int) -> bytes:  # noqa: ARG002  all alike
         """Return the operator's manifest of a new bucket with these entries of its blobs added."""
-        slices: dict[str, list[list[int]]] = {} if before is None else _entries_in(before)
-        for name, entry in entries:
-            if entry is not None:
-                slices.setdefault(name.rpartition("-")[0], []).append(entry)
-        return self._manifest_of(slices)
-
-    def _manifest_of(self, entries: Mapping[str, Sequence[list[int]]]) -> bytes:
-        """entries: by the prefix of the blobs."""
+        content = {} if before is None else json.loads(before)
         state: dict[str, Any] = {"received": self.states[0]["received"]}
         for prefix in ("waiting",) if self.plan.latest else ("left", "right"):
-            state[prefix] = sorted(entries.get(prefix, ()))
+            slices = [entry for name, entry in entries if isinstance(entry, list) and _place(name)[0] == prefix]
+            state[prefix] = sorted([*content.get(prefix, ()), *slices])
         if self.plan.latest:
-            blobs = sorted(entries.get(CHANGES, ()))
-            arrived = max(old[CHANGES][2] for old in self.states)
-            state[CHANGES] = [blobs, max((one[0] + 1 for one in blobs), default=0), arrived, sum(r for _, r in blobs)]
+            rows = rows_by_log(content, [(name, entry) for name, entry in entries if isinstance(entry, dict)])
+            arrived = max(old[CHANGES][-2] for old in self.states)
+            state |= {CHANGES: [arrived, sum(rows.values())], "rows": rows, "tried": {}}
         return FORMAT.write(self.plan.digest(), state)
 
     def _limits(self, prefix: str) -> LimitsOf:
@@ -104,19 +98,19 @@ class JoinRescale(Rescale):
         return [limits.forgotten_below(first + at) for at in range(len(self.plan.sides[side].axes))]
 
 
-def _entries_in(manifest: bytes) -> dict[str, list[list[int]]]:
-    """The entries of blobs in a manifest, by prefix."""
-    content = json.loads(manifest)
-    slices = {prefix: content[prefix] for prefix in ("left", "right", "waiting") if prefix in content}
-    return {**slices, CHANGES: content[CHANGES][0]} if CHANGES in content else slices
+def _place(name: str) -> tuple[str, int]:
+    """Return what a blob holds, as in `_SIDES`, and its number."""
+    log, _, part = name.partition(PART)
+    prefix, _, number = log.rpartition("-")
+    return (prefix, int(number)) if prefix else (log, int(part or 0))  # 0.3.0 numbered blobs of changes as slices
 
 
 def _pieces(to: int, prefix: str, number: int, piece: SidePiece) -> Iterator[BlobPiece]:
     """The blobs of a piece, which is not empty."""
-    name = f"{prefix}-{number}"
+    name = f"{prefix}{PART if prefix == CHANGES else '-'}{number}"
     blob = stored(name, piece.table.drop_columns([HASH]), COMPRESSION)
     if prefix == CHANGES:
-        yield BlobPiece(to, name, blob, [number, len(piece)])
+        yield BlobPiece(to, name, blob, {"rows": len(piece)})
         return
     one = Slice.of(piece)
     yield BlobPiece(to, name, blob, [number, one.rows, one.size, *one.low, *one.high])

@@ -54,7 +54,7 @@ class StateLimits:
     each row rewritten seldom. class_bytes: the first class.
     whole_bytes: from here on a log is merged as a whole. blob_bytes: of a blob at most. few_rows, few_keys,
     few_changes: a log with no more rows, a dictionary with no more keys, a table with no more changes is not
-    rewritten. small_bytes: of a blob of changes, as stored; smaller ones are merged when there are many.
+    rewritten.
     piece_rows: panes and pairs that leave at once hold about so many messages. result_rows, running_rows: so many rows
     of a join, or of running aggregates, leave at once.
 
@@ -73,7 +73,6 @@ class StateLimits:
     few_rows: int = 1 << 10
     few_keys: int = 4096
     few_changes: int = 4096
-    small_bytes: int = 256 << 10
     piece_rows: int = 1 << 20
     result_rows: int = 200_000
     running_rows: int = 1 << 16
@@ -175,6 +174,7 @@ class TableLogs:
         self._appended: dict[str, list[pa.Table]] = {}
         self._removed: set[str] = set()
         self._reduces: dict[str, Reduce] = {}  # by log
+        self._compressions: dict[str, str | None] = {}
         self._prefixes: dict[str, Reduce] = {}  # by how the names of several logs begin
         for name, size in store.sizes.items():
             if name == manifest:
@@ -188,9 +188,13 @@ class TableLogs:
         """Return the state beside the blobs, ready for JSON."""
         return {"rows": self.rows, "tried": self._tried_bytes}
 
-    def declare(self, name: str, reduce: Reduce, *, is_prefix: bool = False) -> None:
-        """Let parts of a log become one by this function. name: of the log, or how the names of several logs begin."""
+    def declare(self, name: str, reduce: Reduce, *, is_prefix: bool = False, compression: str | None = None) -> None:
+        """Let parts of a log become one by this function. name: of the log, or how the names of several logs begin.
+
+        compression: of the stored parts of the log.
+        """
         (self._prefixes if is_prefix else self._reduces)[name] = reduce
+        self._compressions[name] = compression
 
     def names(self, prefix: str) -> Iterator[str]:
         """Yield the logs whose names begin so."""
@@ -248,7 +252,7 @@ class TableLogs:
         for piece in _pieces(table, self.limits.blob_bytes):
             number = max(parts, default=-1) + 1
             name = _name(log, number)
-            blobs[name] = stored(name, piece)
+            blobs[name] = stored(name, piece, self._compressions.get(log))
             parts[number] = len(blobs[name])
             self._decoded[name] = piece
 

@@ -34,9 +34,12 @@ class Numbering(Protocol):
 class StateTable:
     """A table in one log."""
 
-    def __init__(self, logs: TableLogs, name: str, reduce: Reduce = pa.concat_tables) -> None:
+    def __init__(
+        self, logs: TableLogs, name: str, reduce: Reduce = pa.concat_tables, *, compression: str | None = None
+    ) -> None:
+        """compression: of stored parts, see `blobs.packed`."""
         self._logs, self._name = logs, name
-        logs.declare(name, reduce)
+        logs.declare(name, reduce, compression=compression)
 
     @property
     def rows(self) -> int:
