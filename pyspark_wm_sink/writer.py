@@ -87,9 +87,9 @@ def _table_publication(
     from pyspark_wm_sink.tables.rows import with_errors
 
     if isinstance(target, IcebergTarget):
-        from pyspark_wm_sink.iceberg.writer import iceberg_publication
+        from pyspark_wm_sink.iceberg.publish import iceberg_publication
 
         return with_errors(iceberg_publication, sink_options, target, mode, schema, overwrite=overwrite, stream=stream)
-    from pyspark_wm_sink.delta.writer import delta_publication
+    from pyspark_wm_sink.delta.publish import delta_publication
 
     return with_errors(delta_publication, sink_options, target, mode, schema, overwrite=overwrite, stream=stream)

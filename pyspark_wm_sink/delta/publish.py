@@ -1,4 +1,4 @@
-"""A Delta table as the driver's commit needs it (`tables.publication`).
+"""The publication of a query to a Delta table: the checks before a row is written, and the table as a commit needs it.
 
 Rule: a commit carries (query, batch) as an application transaction, and deltalake rejects it when another commit has
 changed that of the same query meanwhile.
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 
@@ -17,10 +18,17 @@ from keyedwm.core.errors import UnavailableError
 from pyspark_wm_sink.batch.record import Record
 from pyspark_wm_sink.delta import table as delta
 from pyspark_wm_sink.delta.features import row_rules
+from pyspark_wm_sink.delta.foreign_files import check_no_foreign_files
 from pyspark_wm_sink.delta.library_errors import is_refusal
+from pyspark_wm_sink.delta.partitions import check_columns
 from pyspark_wm_sink.delta.stage import DeltaFile, DeltaStagePlan
+from pyspark_wm_sink.delta.stats import indexed_columns
+from pyspark_wm_sink.delta.storage import check_may_write
+from pyspark_wm_sink.options.sink_options import DeltaTarget, SinkOptions
 from pyspark_wm_sink.tables.library_errors import one_line, shown_cause
 from pyspark_wm_sink.tables.publication import CurrentTable, Publication, TableMessages
+from pyspark_wm_sink.tables.row_rules import NO_RULES
+from pyspark_wm_sink.tables.rows import TableRows
 from pyspark_wm_sink.tables.stage import StagedFile
 
 _MESSAGES = TableMessages(
@@ -95,3 +103,54 @@ class CurrentDelta(CurrentTable):
         """Publish in one commit of the log."""
         delta_files = [file for file in files if isinstance(file, DeltaFile)]
         delta.append(self._table, delta_files, record, overwrite=self._how.overwrite)
+
+
+def delta_publication(
+    options: SinkOptions, target: DeltaTarget, rows: TableRows, *, overwrite: bool, errors: DeltaPublication | None
+) -> DeltaPublication:
+    """Return the publication of rows to a table that they fit; see `tables.rows.with_errors`."""
+    return DeltaPublication(
+        stage=_stage_plan(target, rows, overwrite=overwrite),
+        mode=rows.mode,
+        guarantee=options.guarantee,
+        overwrite=overwrite,
+        merge_schema=target.merge_schema,
+        is_shared=target.is_shared,
+        errors=errors,
+    )
+
+
+def _stage_plan(target: DeltaTarget, rows: TableRows, *, overwrite: bool) -> DeltaStagePlan:
+    """Return how rows are written to a table that is there or to be created; reject a table that they do not fit."""
+    columns = schema = every = rows.columns("a Delta table")
+    table = delta.open_table(target.path, target.storage)
+    rows_schema = delta.delta_schema(columns)
+    by = target.partition_by
+    if by is None:
+        by = () if table is None else tuple(table.metadata().partition_columns)
+    partition_by = check_columns(by, columns) if by else ()
+    rules, settings = NO_RULES, {}
+    if table is None:
+        delta.check_names(rows_schema)
+        check_may_write(target.path)
+        check_no_foreign_files(target.path, target.storage)
+    else:
+        fitted = delta.check_table(table, rows_schema, partition_by, merge=target.merge_schema, overwrite=overwrite)
+        if delta.columns_of(fitted) != delta.columns_of(rows_schema):
+            schema = delta.arrow_schema(fitted)
+        check_columns(partition_by, schema)
+        rules, settings = row_rules(table.schema(), schema, partition_by), table.metadata().configuration
+        there = delta.arrow_schema(table.schema())  # mergeSchema adds the others
+        every = pa.schema([*there, *(field for field in schema if field.name not in there.names)])
+    return DeltaStagePlan(
+        path=target.path,
+        storage=target.storage,
+        schema=schema,
+        has_control=rows.has_control,
+        inline=rows.inline,
+        has_offsets=rows.has_offsets,
+        partition_by=partition_by,
+        indexed=indexed_columns(every, partition_by, settings),
+        rules=rules,
+        compares_content=rows.compares_content,
+    )

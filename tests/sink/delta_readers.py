@@ -24,7 +24,7 @@ from deltalake import DeltaTable, QueryBuilder, Schema
 from deltalake.transaction import AddAction
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from pyspark_wm_sink.delta.writer import delta_publication
+from pyspark_wm_sink.delta.publish import delta_publication
 from pyspark_wm_sink.options.sink_options import SinkOptions, SnapshotMode
 from pyspark_wm_sink.tables.publish import publish
 from pyspark_wm_sink.tables.rows import with_errors

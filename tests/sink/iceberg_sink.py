@@ -10,8 +10,7 @@ from pyiceberg.table import Table
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from pyspark_wm_sink.iceberg import table as iceberg
-from pyspark_wm_sink.iceberg.publish import IcebergPublication
-from pyspark_wm_sink.iceberg.writer import iceberg_publication
+from pyspark_wm_sink.iceberg.publish import IcebergPublication, iceberg_publication
 from pyspark_wm_sink.options.sink_options import SinkOptions, SnapshotMode
 from pyspark_wm_sink.tables.rows import with_errors
 from tests.sink.table_sink import staged

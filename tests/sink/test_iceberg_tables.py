@@ -21,7 +21,7 @@ from keyedwm.arrow.schema import row_schema
 from keyedwm.core.errors import InputError, UnavailableError
 from keyedwm.core.watermark import Guarantee
 from pyspark_wm_sink.batch.task import Task
-from pyspark_wm_sink.iceberg.writer import iceberg_publication
+from pyspark_wm_sink.iceberg.publish import iceberg_publication
 from pyspark_wm_sink.options.sink_options import SinkOptions, SnapshotMode
 from pyspark_wm_sink.tables.publish import publish
 from pyspark_wm_sink.tables.rows import with_errors

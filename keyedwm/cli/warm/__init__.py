@@ -22,7 +22,7 @@ PAGE = "docs/how-to/speed.md"
 _PROCESSES = (
     "pyspark.daemon",
     "pyspark_wm_source.driver.planner",
-    "pyspark_wm_sink.delta.writer",
+    "pyspark_wm_sink.delta.publish",
     "pyspark_wm_sink.kafka.writer",
     "pyspark_wm_sink.tables.writer",
     "keyedwm.spark",

@@ -92,7 +92,6 @@ class DeltaTarget(Target):
             open_table, files_of = self._open(delta.open_table), self._files(stage.files_of)
             stack.enter_context(patch(delta, "append", self._append(delta.append)))
             stack.enter_context(patch(delta, "open_table", open_table))
-            stack.enter_context(mock.patch("pyspark_wm_sink.delta.writer.open_table", open_table))
             stack.enter_context(patch(stage, "files_of", files_of))
             yield
 
