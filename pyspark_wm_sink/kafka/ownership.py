@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from keyedwm.core.errors import FencedError, InputError
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.kafka.requests.transactions import IdHolder, Transaction, begin, holder
 from pyspark_wm_sink.batch.advice import NO_OTHER, Published, new_checkpoint
-from pyspark_wm_sink.kafka.ledger import Ledger, RunHistory
+from pyspark_wm_sink.kafka.ledger import Entry, Ledger, RunHistory
 from pyspark_wm_sink.kafka.marker import FENCE_TIMEOUT_MS, Marker
 from pyspark_wm_sink.places.notes import Claim
 
@@ -25,16 +25,43 @@ _log = logging.getLogger("keyedwm.sink")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Ownership:
-    """The ownership of a run that may publish; is_new: it has not published before."""
+class FencedLedger:
+    """A query's ledger and marker, and the fence of the run that may write both; is_new: it has not published before.
 
+    Only `decide` makes a decision: the entry, then its marker, which the brokers accept only with the newest fence.
+    """
+
+    cluster: Cluster
+    ledger: Ledger
+    marker: Marker
+    query: str
     fence: Transaction
-    is_new: bool
+    is_new: bool = False
+
+    def decide(self, entry: Entry) -> None:
+        """Store a decision; raises UnavailableError, or FencedError: it does not hold, a later run fenced this one."""
+        self.ledger.decide(entry)
+        self.write_marker(entry)
+
+    def write_marker(self, entry: Entry) -> None:
+        """Write the marker of a decision that stands in the ledger; raises as `decide`."""
+        self.marker.write(self.cluster, self.fence, entry)
+
+    def require_fence(self) -> IdHolder:
+        """Raise FencedError if another run has fenced this one; else return whether the brokers know its fence."""
+        owner_of_fence = holder(self.cluster, self.fence)
+        if owner_of_fence is IdHolder.ANOTHER:
+            raise FencedError(
+                f"another run of query {self.query} writes with another ledger than {self.ledger.directory}: two "
+                f"queries run from copies of one checkpoint; continue with one of them, and delete the checkpoint and "
+                f"ledger of the other; {NO_OTHER}"
+            )
+        return owner_of_fence
 
 
 def take_ownership(
     cluster: Cluster, ledger: Ledger, *, stem: str, query: str, run: str, claim: Claim | None, batch: int | None = None
-) -> Ownership:
+) -> FencedLedger:
     """Make sure that this run is the latest that writes here.
 
     A new run fences the one before, also in a driver that was replaced: its query was started again. Raises FencedError
@@ -59,47 +86,34 @@ def take_ownership(
         if claim is not None and claim.epoch is None:
             ledger.retake_epoch(claim.owner)
         runs = () if known is None else known.runs
-        return Ownership(fence=_fence(cluster, ledger, stem, query, runs, run, batch=batch), is_new=True)
+        return fence_others(cluster, ledger, stem, query, runs, run, batch=batch)
     if known.runs[-1] != run:
         raise FencedError(f"run {known.runs[-1]} of query {query} has taken over the ledger {ledger.directory}")
-    ownership = Ownership(fence=known.fence, is_new=False)
-    if require_fence(cluster, ledger, ownership, query) is IdHolder.THIS_PRODUCER:
-        return ownership
+    marker = Marker.of(stem, ledger)
+    fenced = FencedLedger(cluster=cluster, ledger=ledger, marker=marker, query=query, fence=known.fence)
+    if fenced.require_fence() is IdHolder.THIS_PRODUCER:
+        return fenced
     # Forgotten, since no batch came for transactional.id.expiration.ms.
-    return Ownership(fence=_fence(cluster, ledger, stem, query, known.runs, batch=batch), is_new=False)
+    return fence_others(cluster, ledger, stem, query, known.runs, batch=batch)
 
 
-def require_fence(cluster: Cluster, ledger: Ledger, ownership: Ownership, query: str) -> IdHolder:
-    """Raise FencedError if another run has fenced this one; else return whether the brokers still know its fence."""
-    owner_of_fence = holder(cluster, ownership.fence)
-    if owner_of_fence is IdHolder.ANOTHER:
-        raise FencedError(
-            f"another run of query {query} writes with another ledger than {ledger.directory}: two queries run from "
-            f"copies of one checkpoint; continue with one of them, and delete the checkpoint and ledger of the other; "
-            f"{NO_OTHER}"
-        )
-    return owner_of_fence
-
-
-def fence_others(cluster: Cluster, ledger: Ledger, known: RunHistory, stem: str) -> RunHistory:
-    """Stop the runs on copies of this ledger, as a driver's first act; raises InputError as `take_ownership`."""
-    fence = _fence(cluster, ledger, stem, known.query, known.runs)
-    return replace(known, fence=fence)
-
-
-def _fence(
+def fence_others(
     cluster: Cluster, ledger: Ledger, stem: str, query: str, known: tuple[str, ...], *new: str, batch: int | None = None
-) -> Transaction:
-    """Fence every other run; known: the runs that have written to this ledger, new: the one that begins."""
-    fence = begin(cluster, f"{stem}-fence", FENCE_TIMEOUT_MS)
-    _check_marker(cluster, ledger, Marker.of(stem, ledger), query, known, batch)
-    ledger.write_run_history(RunHistory(query=query, runs=(*known, *new)[-_MAX_RUNS:], fence=fence))
-    return fence
+) -> FencedLedger:
+    """Fence every other run, also on copies of this ledger; raises InputError as `take_ownership`.
+
+    known: the runs that have written to this ledger, new: the one that begins.
+    """
+    fenced = FencedLedger(
+        cluster=cluster, ledger=ledger, marker=Marker.of(stem, ledger), query=query,
+        fence=begin(cluster, f"{stem}-fence", FENCE_TIMEOUT_MS), is_new=bool(new),
+    )  # fmt: skip
+    _check_marker(fenced, known, batch)
+    ledger.write_run_history(RunHistory(query=query, runs=(*known, *new)[-_MAX_RUNS:], fence=fenced.fence))
+    return fenced
 
 
-def _check_marker(  # noqa: PLR0917
-    cluster: Cluster, ledger: Ledger, marker: Marker, query: str, runs: Collection[str], batch: int | None
-) -> None:
+def _check_marker(fenced: FencedLedger, runs: Collection[str], batch: int | None) -> None:
     """Reject a ledger that lacks the batch which was decided last, or holds another decision of it.
 
     runs: those that have written to the ledger. One whose entries were deleted by hand, as the runbook says, still has
@@ -107,8 +121,9 @@ def _check_marker(  # noqa: PLR0917
     it where the batch that comes now, None as long as none does, was decided: Spark asks again for one that it has not
     noted, and no other state shows the batch.
     """
+    ledger, marker, query = fenced.ledger, fenced.marker, fenced.query
     newest = ledger.newest()
-    decided = marker.read(cluster, None if newest is None else newest.topic)
+    decided = marker.read(fenced.cluster, None if newest is None else newest.topic)
     if decided is None or (newest is not None and newest.batch > decided.batch):
         return
     way_on = f"{new_checkpoint(decided.published, None, 'topic')}, with another ledger"

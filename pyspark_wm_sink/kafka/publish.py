@@ -36,7 +36,7 @@ from pyspark_wm_sink.kafka.control_records import write_control
 from pyspark_wm_sink.kafka.ledger import Entry, Ledger
 from pyspark_wm_sink.kafka.marker import Marker
 from pyspark_wm_sink.kafka.other_queries import check_topic_reads_nothing_again
-from pyspark_wm_sink.kafka.ownership import fence_others, require_fence, take_ownership
+from pyspark_wm_sink.kafka.ownership import FencedLedger, fence_others, take_ownership
 from pyspark_wm_sink.kafka.stage import KafkaStagePlan, StagedRecords
 from pyspark_wm_sink.options.sink_options import SnapshotMode
 from pyspark_wm_sink.places.notes import Claim
@@ -123,10 +123,13 @@ def recover(cluster: Cluster, ledger: Ledger, *, owner: str | None = None, prefi
         is_new = claim is not None and claim.is_new
         stem = "-".join(part for part in (prefix, known.query) if part)
         if is_new:  # before anything is committed or aborted: a run on a copy may be in the middle of its commit
-            known = fence_others(cluster, ledger, known, stem)
+            fenced = fence_others(cluster, ledger, stem, known.query, known.runs)
+        else:
+            marker = Marker.of(stem, ledger)
+            fenced = FencedLedger(cluster=cluster, ledger=ledger, marker=marker, query=known.query, fence=known.fence)
         if newest is not None and not newest.published:
             try:
-                fates = _resume_entry(cluster, Marker.of(stem, ledger), known.fence, newest)
+                fates = _resume_entry(fenced, newest)
             except FencedError:
                 return claim  # the commit of the next batch says so, unless it is the first of a new run
             if not _not_committed(fates):
@@ -160,18 +163,17 @@ def _publish_exactly_once(
     transactions, entry = _transactions(tasks), None
     with _abort_on_refusal(cluster, transactions, ledger):
         stem = how.plan.stem_of(report.query)
-        marker = Marker.of(stem, ledger)
-        ownership = take_ownership(
+        fenced = take_ownership(
             cluster, ledger, stem=stem, query=report.query, run=report.run, claim=how.claim, batch=report.batch
         )
-        last = _finish_pending(cluster, ledger, marker, ownership.fence, report.batch)
+        last = _finish_pending(fenced, report.batch)
         if last is not None and last.batch >= report.batch:
             _check_published(cluster, ledger, report, transactions, how.guarantee)
         else:
             record = seal(None if last is None else last.record, report, how.mode, how.guarantee)
             _check_follows(ledger, last, report.batch)
             if last is None and report.batch == 0 and not how.is_shared:
-                check_topic_reads_nothing_again(cluster, marker, report, _topics(how, tasks))
+                check_topic_reads_nothing_again(cluster, fenced.marker, report, _topics(how, tasks))
             control = write_control(how.plan, cluster, report, record, how.secret) if how.inline else ()
             entry = Entry(
                 batch=report.batch, record=record, transactions=transactions, control=control,
@@ -180,17 +182,16 @@ def _publish_exactly_once(
             try:
                 _require_open(cluster, (*transactions, *control), f"batch {report.batch}")
             except ExpiredTransactionError:
-                require_fence(cluster, ledger, ownership, report.query)  # a later run may have aborted them
+                fenced.require_fence()  # a later run may have aborted them
                 raise
     if entry is not None:
-        ledger.decide(entry)
-        marker.write(cluster, ownership.fence, entry)
+        fenced.decide(entry)
         _require_committed(_commit_entry(cluster, entry), f"batch {report.batch} of the ledger {ledger.directory}")
         last = ledger.mark_published(entry)
         _log_regressions(report, entry.record.ignored)
     # A task aborts its transaction when it fails; what a killed one left is looked for where one may have been killed.
     every = _SWEEP_GAPS_EVERY if report.has_gaps else _SWEEP_EVERY
-    if ownership.is_new or report.is_retried or report.batch % every == 0:
+    if fenced.is_new or report.is_retried or report.batch % every == 0:
         sweep(cluster, stem, () if last is None else (*last.transactions, *last.control))
 
 
@@ -223,13 +224,14 @@ def _commit_entry(cluster: Cluster, entry: Entry) -> dict[Transaction, Fate]:
     return fates
 
 
-def _resume_entry(cluster: Cluster, marker: Marker, fence: Transaction, entry: Entry) -> dict[Transaction, Fate]:
+def _resume_entry(fenced: FencedLedger, entry: Entry) -> dict[Transaction, Fate]:
     """Commit an entry that an earlier commit decided.
 
     If the broker aborted a part of it and committed nothing yet, abort the rest: then nothing is visible, and the batch
     can be written again.
     """
-    marker.write(cluster, fence, entry)  # that commit may have ended between the two halves of its decision
+    cluster = fenced.cluster
+    fenced.write_marker(entry)  # that commit may have ended between the two halves of its decision
     fates = {transaction: status.fate for transaction, status in statuses(cluster, entry.transactions).items()}
     if Fate.ABORTED in fates.values() and set(fates.values()) <= {Fate.ABORTED, Fate.OPEN}:
         abort(cluster, entry.control)
@@ -290,12 +292,13 @@ def _replaced(ledger: Ledger, batch: int) -> str | None:
     return newest.checksum if newest is not None and newest.batch == batch else None
 
 
-def _finish_pending(cluster: Cluster, ledger: Ledger, marker: Marker, fence: Transaction, batch: int) -> Entry | None:
+def _finish_pending(fenced: FencedLedger, batch: int) -> Entry | None:
     """Commit the newest decision, then return the newest published entry."""
+    ledger = fenced.ledger
     newest = ledger.newest()
     if newest is None or newest.published:
         return newest
-    fates = _resume_entry(cluster, marker, fence, newest)
+    fates = _resume_entry(fenced, newest)
     if not _not_committed(fates):
         return ledger.mark_published(newest)
     if newest.batch == batch and set(fates.values()) == {Fate.ABORTED}:

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from keyedwm.config.addresses import open_address, store_errors
 from keyedwm.core.errors import InputError, UnavailableError
@@ -35,11 +35,9 @@ SCHEMES = ("s3", "s3a", "gs", "abfs", "abfss", "hdfs", "viewfs")
 
 
 class LedgerFiles(Protocol):
-    """The files of one ledger, by name."""
+    """The files of one ledger, by name. is_shared: other machines can write here, which the lock does not reach."""
 
-    @property
-    def is_shared(self) -> bool:
-        """Whether other machines can write here, where the lock does not reach them."""
+    is_shared: ClassVar[bool]
 
     def exists(self) -> bool:
         """Whether anything was written here."""
@@ -77,11 +75,7 @@ class LocalFiles:
 
     directory: Path
     limits: Limits = LIMITS
-
-    @property
-    def is_shared(self) -> bool:
-        """Return False: other machines cannot write here."""
-        return False
+    is_shared: ClassVar[bool] = False
 
     def exists(self) -> bool:
         """Return whether anything was written here."""
@@ -96,17 +90,13 @@ class LocalFiles:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep the ledger's lock; raise UnavailableError if another process has it."""
+        failed = f"the ledger {self.directory} cannot be written"
         try:
             self._make_private()
-            handle = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, _FILE_MODE)
         except OSError as error:
-            raise InputError(f"the ledger {self.directory} cannot be written: {error}") from error
-        try:
-            _check_owner(self.directory / "lock", os.fstat(handle))
-            _wait_for_lock(handle, self.directory, self.limits.lock_timeout_s)
+            raise InputError(f"{failed}: {error}") from error
+        with _locked(self.directory / "lock", self.directory, failed, self.limits.lock_timeout_s):
             yield
-        finally:
-            os.close(handle)
 
     def _make_private(self) -> None:
         """Create the directory for its owner alone; one that an earlier version left open to others is closed."""
@@ -141,7 +131,7 @@ class LocalFiles:
     def write(self, name: str, text: str) -> None:
         """Write or replace a file durably; raise UnavailableError if that fails, without a change."""
         temporary = self.directory / f".{name}"
-        try:
+        with self._writing():
             temporary.unlink(missing_ok=True)  # of a process that died here; under the lock nobody else writes it
             handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, _FILE_MODE)
             with os.fdopen(handle, "w") as file:
@@ -150,21 +140,22 @@ class LocalFiles:
                 os.fsync(file.fileno())
             temporary.replace(self.directory / name)
             self._sync()
-        except OSError as error:
-            raise UnavailableError(f"the ledger {self.directory} cannot be written: {error}") from error
 
     def rename(self, name: str, new: str) -> None:
         """Give a file another name."""
-        try:
+        with self._writing():
             (self.directory / name).rename(self.directory / new)
             self._sync()
-        except OSError as error:
-            raise UnavailableError(f"the ledger {self.directory} cannot be written: {error}") from error
 
     def delete(self, name: str) -> None:
         """Delete a file if it is there."""
-        try:
+        with self._writing():
             (self.directory / name).unlink(missing_ok=True)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             raise UnavailableError(f"the ledger {self.directory} cannot be written: {error}") from error
 
@@ -182,11 +173,7 @@ class RemoteFiles:
 
     address: str
     limits: Limits = LIMITS
-
-    @property
-    def is_shared(self) -> bool:
-        """Return True: other machines can write here."""
-        return True
+    is_shared: ClassVar[bool] = True
 
     def exists(self) -> bool:
         """Return whether anything was written here."""
@@ -199,16 +186,9 @@ class RemoteFiles:
     def locked(self) -> Iterator[None]:
         """Hold a lock of this machine, for the driver's own processes, where no other user can create its file."""
         path = self._lock_directory() / f"{hashlib.sha256(self.address.encode()).hexdigest()[:24]}.lock"
-        try:
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, _FILE_MODE)
-        except OSError as error:
-            raise InputError(f"the lock {path} of the ledger {self.address} cannot be taken: {error}") from error
-        try:
-            _check_owner(path, os.fstat(handle))
-            _wait_for_lock(handle, self.address, self.limits.lock_timeout_s)
+        failed = f"the lock {path} of the ledger {self.address} cannot be taken"
+        with _locked(path, self.address, failed, self.limits.lock_timeout_s):
             yield
-        finally:
-            os.close(handle)
 
     def _lock_directory(self) -> Path:
         refused = []
@@ -331,12 +311,23 @@ def _check_owner(path: Path, status: os.stat_result) -> None:
         )
 
 
-def _wait_for_lock(handle: int, directory: Path | str, timeout_s: float) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not _try_lock(handle):
-        if time.monotonic() > deadline:
-            raise UnavailableError(f"the ledger {directory} was locked by another process for {timeout_s:g} s")
-        time.sleep(0.05)
+@contextmanager
+def _locked(path: Path, ledger: Path | str, failed: str, timeout_s: float) -> Iterator[None]:
+    """Hold the lock of a file that this user alone can create; failed: the error where the file cannot be opened."""
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, _FILE_MODE)
+    except OSError as error:
+        raise InputError(f"{failed}: {error}") from error
+    try:
+        _check_owner(path, os.fstat(handle))
+        deadline = time.monotonic() + timeout_s
+        while not _try_lock(handle):
+            if time.monotonic() > deadline:
+                raise UnavailableError(f"the ledger {ledger} was locked by another process for {timeout_s:g} s")
+            time.sleep(0.05)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _try_lock(handle: int) -> bool:

@@ -24,7 +24,8 @@ from keyedwm.kafka.records.batches import Batches, BatchField
 from keyedwm.kafka.requests.fetch import _Part
 from keyedwm.kafka.requests.transactions import Fate, TransactionStatus
 from pyspark_wm_sink.iceberg.table import IcebergLog
-from pyspark_wm_sink.kafka.ownership import Ownership
+from pyspark_wm_sink.kafka.marker import Marker
+from pyspark_wm_sink.kafka.ownership import FencedLedger
 from pyspark_wm_sink.tables.log import NewestBatch
 from tests.system.world.simulate import run
 from tests.system.world.world import Outcome
@@ -174,9 +175,12 @@ def _no_claim(right: Callable[..., Any]) -> Callable[..., Any]:
 def _not_new(right: Callable[..., Any]) -> Callable[..., Any]:
     """A ledger that takes every run for its latest."""
 
-    def take(cluster: Any, ledger: Any, **named: Any) -> Ownership:
+    def take(cluster: Any, ledger: Any, **named: Any) -> FencedLedger:
         known = ledger.run_history()
-        return right(cluster, ledger, **named) if known is None else Ownership(fence=known.fence, is_new=False)
+        if known is None:
+            return right(cluster, ledger, **named)
+        marker = Marker.of(named["stem"], ledger)
+        return FencedLedger(cluster=cluster, ledger=ledger, marker=marker, query=named["query"], fence=known.fence)
 
     return take
 
@@ -265,7 +269,7 @@ BUGS = (
     Bug("a batch that was half committed goes on", f"{_PUBLISH}:_require_committed", _nothing),
     Bug("open transactions of dead tasks stay", f"{_PUBLISH}:sweep", _nothing),
     Bug("what a dead run decided is forgotten", f"{_PUBLISH}:_finish_pending",
-        lambda _right: lambda _cluster, ledger, _marker, _fence, batch: ledger.newest(up_to=batch - 1)),
+        lambda _right: lambda fenced, batch: fenced.ledger.newest(up_to=batch - 1)),
     Bug("nothing is decided before it is committed", f"{_LEDGER}.decide", _nothing),
     Bug("a decision counts as published at once", f"{_LEDGER}.decide", _decided_first),
     Bug("attempts of a task share a transactional id", "pyspark_wm_sink.kafka.stage:_transactional_id", _same_id),
