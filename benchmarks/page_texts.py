@@ -2,28 +2,28 @@
 
 HEAD = """# Performance
 
-Each comparison runs our job and its rival in turn, on one machine, one broker and the same rows, and checks the
-outputs first. `make bench` runs all comparisons, `make bench ONLY=source` one. Lost comparisons are shown too.
+A comparison runs keyedwm and its rival alternately, with the same machine, broker and rows. Outputs are checked
+first. Lost comparisons are shown. `make bench` runs all comparisons, `make bench ONLY=source` one of them.
 `benchmarks/README.md` has the rules.
 
-- **k rows/s**: thousand rows a second of the whole run, from `start()` to the end of the query.
-- **Full batches**: the same without the start and the first micro-batch.
-- **CPU s/M**: CPU seconds per million rows, of all processes but the broker.
-- **×**: our figure divided by the rival's of the same round, median (least–most). A CPU ratio below 1 is better.
-- **3 + 5 rounds**: three rounds warmed up, five count. Each has ten full batches a side, the same on both sides. Rounds
-  warm up until two agree within a tenth, four at most. *Differed*: the last two of four did not agree.
-- **Sliding windows**: Spark gets fewer and smaller batches, because it copies each row size/slide times.
-- **Stage one in the source**: the operator gets a `kafka(...)` or `source(...)` that is
-  [not loaded](windows.md#stage-one-inside-the-source).
-- **JSON read by the source**: options name the [fields](source.md#fields-of-records) and the
-  [records](source.md#filtering-records). Other sides filter rows and parse them with `from_json`. In q5 and q11 this
-  side has stage one in the source.
-- **Verdicts** are medians of the rounds' ratios. Compare the sides of one section only: sections ran on other days
-  and beside other load.
-- **Older**: comparisons with Spark without warming rounds ran without `session_conf`, except `latency-at-once` and
-  `idle`. Each Python process loaded all modules itself, which costs our side some seconds of a whole run.
-- **CPU by part** (Java's compilers, collector and tasks, the rest of Java, Python, processes that Java starts) is in
-  the result files, `benchmarks/results`.
+- **k rows/s**: thousand rows per second over the whole run, from `start()` to the end of the query.
+- **Full batches**: k rows/s without the start and the first micro-batch.
+- **CPU s/M**: CPU seconds per million rows, of all processes except the broker.
+- **×**: the figure on the left, divided by the rival's figure of the same round: median (least–most). A rate above 1 is
+  better, a time or CPU below 1.
+- **3 + 5 rounds**: three warm-up rounds, then five counted rounds. A counted round usually has at least ten full
+  batches, the same for each side.
+- **Warming rounds differed**: warm-up ends when two consecutive rounds agree within 10 %. Here even the third and
+  fourth round did not agree.
+- **Sliding windows**: Spark processes fewer and smaller batches, because it copies each row size/slide times.
+- **Stage one in the source**: the operator reads a source [without `load()`](windows.md#stage-one-inside-the-source).
+- **JSON read by the source**: the source reads JSON [fields](source.md#fields-of-records) and [filters
+  records](source.md#filtering-records). Other sides filter rows and use `from_json`. In q5 and q11 this side also has
+  stage one in the source.
+- **Compare figures of one section only**: sections ran on different days beside different load.
+- **Older comparisons** with Spark have no warm-up rounds. Except `latency-at-once` and `idle`, they ran without
+  `session_conf`: each Python process loaded all modules itself, which adds seconds to keyedwm's whole run.
+- **CPU by part** of Java and Python is in `benchmarks/results`.
 
 All figures:
 
@@ -31,37 +31,46 @@ All figures:
 TARGETS = """
 ## Targets
 
-Ratios are of whole runs unless a row names full batches. The rival of windows is Spark's operator over its default
-state store; their page also shows RocksDB. A note beside the verdict names a weak figure: fewer than ten full batches
-or five rounds, no warming, or warming rounds that still differed.
+A figure with `x` is a ratio, the median of the rounds: keyedwm's figure divided by Spark's, or by the figure after
+"against". Windows are compared with Spark's default state store; their page also shows RocksDB. Rates are of whole
+runs unless the row names full batches.
+
+A verdict also names a weak figure: fewer than ten full batches or five rounds, no warm-up, or *unsteady* (warming
+rounds differed).
 
 """
 PEERS = """## Flink and Jet on the same work
 
-- November 2026, two cores, the broker on the same two, parallelism 2.
-- Flink 2.2.1 with a checkpoint a second; Hazelcast Jet 5.5.0 with an exactly-once snapshot a second, in memory.
-- 4,000,000 records of 100 bytes, 4 partitions, 1,000 keys, one record a millisecond of event time. Sessions:
-  2,000,000 records, 100,000 keys. Counts and sums, checked.
-- Each cell: thousand records a second; CPU seconds per million.
-- Another run than the comparisons above, with Spark in turn: compare each with its Spark.
+- **Machine**: November 2026, two cores for engine and broker together, parallelism 2.
+- **Engines**: Flink 2.2.1 with a checkpoint per second; Hazelcast Jet 5.5.0 with an exactly-once snapshot per second,
+  in memory.
+- **Input**: 4,000,000 records of 100 bytes in 4 partitions, 1,000 keys, one record per millisecond of event time. For
+  sessions: 2,000,000 records, 100,000 keys. Counts and sums were checked.
+- **Cells** of Spark, Flink and Jet: thousand records per second; CPU seconds per million records.
+- **keyedwm / Spark**: keyedwm did not run beside Flink and Jet. The column has keyedwm's rate divided by the rate of
+  Spark's default store in comparisons of the same work on these pages. Windows have two ratios: over loaded rows, and
+  with stage one in the source.
+- **Example**: tumbling windows give 394 × 1.49, roughly 590,000 records per second.
+- **No ratio**: sessions above have four records per millisecond, and Spark ran only 20,000 records at 600 s / 1 s.
 
-| work | Spark, default store | Spark, RocksDB | Flink | Flink, RocksDB | Flink SQL | Jet |
-|---|---|---|---|---|---|---|
-| read and discard | 625; 1.5 | | 1,715; 1.4 | | | 1,787; 1.0 |
-| tumbling 10 s | 394; 2.9 | 225; 4.6 | 1,288; 1.6 | 143; 9.1 | 518; 3.5 | 1,256; 1.2 |
-| sliding 60 s / 1 s | 55; 33 | 36; 46 | 33; 50 | | 38; 50 | 537; 3.1 |
-| sliding 600 s / 1 s | about 1; over 1,000 | | about 3; over 500 | | | 224; 7.0 |
-| Kafka to Kafka, at least once | 276; 4.1 | | 361; 3.3 | | | 427; 3.0 |
-| Kafka to Kafka, exactly once | none exists | | 446; 3.1 | | | 289; 4.3 |
-| sessions, gap 2 s | 177; 8.4 | 113; 15 | 287; 5.4 | 53; 27 | 265; 7.5 | 368; 3.9 |
+| work | Spark, default store | keyedwm / Spark | Spark, RocksDB | Flink | Flink, RocksDB | Flink SQL | Jet |
+|---|---|---|---|---|---|---|---|
+| read and discard | 625; 1.5 | 1.48x | | 1,715; 1.4 | | | 1,787; 1.0 |
+| tumbling 10 s | 394; 2.9 | 1.49x; 2.01x | 225; 4.6 | 1,288; 1.6 | 143; 9.1 | 518; 3.5 | 1,256; 1.2 |
+| sliding 60 s / 1 s | 55; 33 | 9.36x; 10.7x | 36; 46 | 33; 50 | | 38; 50 | 537; 3.1 |
+| sliding 600 s / 1 s | about 1; over 1,000 | | | about 3; over 500 | | | 224; 7.0 |
+| Kafka to Kafka, at least once | 276; 4.1 | | | 361; 3.3 | | | 427; 3.0 |
+| Kafka to Kafka, exactly once | none exists | 1.51x, Spark at least once | | 446; 3.1 | | | 289; 4.3 |
+| sessions, gap 2 s | 177; 8.4 | | 113; 15 | 287; 5.4 | 53; 27 | 265; 7.5 | 368; 3.9 |
 """
-INTRODUCTION = "[Performance](../performance.md) explains the columns. `make bench` writes this page."
+INTRODUCTION = "[Performance](../performance.md) explains the columns."
 FLAMES = """
 ## Where Python's time goes until the first results
 
-Three windowed queries of one session, each to the end of its first batch (`python -m benchmarks.start_flames`,
-28 November 2026): stacks on a CPU of the driver and of all Python processes. Open a picture by itself, and the pointer
-shows the name of a frame. Before: the version of 25 November, which loaded everything in each process.
+The flame graphs show stacks on a CPU, of the driver and of all Python processes. Three windowed queries of one
+session ran, each to the end of its first batch (`python -m benchmarks.start_flames`, 28 November 2026). Open a
+picture by itself: the pointer then shows the function. "Before" is the version of 25 November, in which each process
+loaded all modules.
 
 ![Python processes of three windowed queries, before](../../figures/first-windows-before.svg)
 
@@ -70,57 +79,56 @@ shows the name of a frame. Before: the version of 25 November, which loaded ever
 JOIN_FLOOR = """
 ## Where the rest goes
 
-One to one, stage one in the source: a batch of 200,000 rows takes 0.66 s and 1.2 s of CPU, so both cores are busy.
+One-to-one join, stage one in the source: a batch of 200,000 rows takes 0.66 s and 1.2 s of CPU on two cores.
 
 | part | CPU |
 |---|---:|
 | Python: reading, dividing the rows, joining, packing pairs | 0.44 s |
 | Java's tasks | 0.25 s |
 | Java's compilers and collector | 0.23 s |
-| Spark, for every batch: planning, scheduling, the logs, the processes that write a local checkpoint | 0.31 s |
+| Spark's work for every batch: planning, scheduling, logs, processes that write a local checkpoint | 0.31 s |
 
-Eight times Spark's rate would be 0.27 s for such a batch, and a [batch of 2,000 rows](batches.md#small-batch) takes
-0.25 s. This rate needs larger batches, or a Spark with cheaper batches:
+At eight times Spark's rate such a batch would take 0.27 s. A [batch of 2,000 rows](batches.md#small-batch) already
+takes 0.25 s. So the target needs larger batches, or a Spark whose batches cost less:
 
-- logs without Hadoop's `FileContext` (`local_checkpoint=True` does this where it is safe)
-- results of a bucket that Spark emits before it commits the bucket's state
+- Spark writes its logs without Hadoop's `FileContext` (`local_checkpoint=True` does this where it is safe).
+- Spark emits the results of a bucket before it commits the bucket's state.
 
-Spark's own join spends 63 % of its Java code's time in its state, row by row
+In Spark's own join, 63 % of the Java code's time is spent on state, row by row
 (`python -m benchmarks.java_flames --case join`).
 """
 STATE_FLOOR = """
 ## Where the rest of a small batch goes
 
-10,000 rows over a million open keys, stage one in the source: a batch takes 0.25 s and 0.35 s of CPU.
+With a million open keys and stage one in the source, a batch of 10,000 rows takes 0.25 s and 0.35 s of CPU.
 
 | part | CPU |
 |---|---:|
 | Python | 0.07 s |
 | Java's tasks | 0.05 s |
-| Spark, for every batch: the processes that write the checkpoint ([avoid them](../../how-to/speed.md)) | 0.11 s |
-| Spark, for every batch: planning, scheduling and logs | 0.09 s |
+| Spark's work for every batch: processes that write the checkpoint ([avoid them](../../how-to/speed.md)) | 0.11 s |
+| Spark's work for every batch: planning, scheduling and logs | 0.09 s |
 
-A [batch of 2,000 rows](#small-batch) takes as long: the open keys cost too little to show here
-([state-entries](#state-entries)).
+A [batch of 2,000 rows](#small-batch) takes as long, because open keys cost little ([state-entries](#state-entries)).
 
-Three times Spark's rate would be 0.17 s a batch. An empty batch takes longer on this Spark, and 0.16 s with
-`local_checkpoint=True`, which speeds up Spark's own batch as much. Spark's own batch takes 0.59 s of CPU in its tasks,
-which read and write each key in RocksDB.
+At three times Spark's rate a batch would take 0.17 s. On this Spark even an empty batch takes longer. With
+`local_checkpoint=True` an empty batch takes 0.16 s, but Spark's own batch becomes faster by as much. The tasks of
+Spark's own batch take 0.59 s of CPU, because they read and write each key in RocksDB.
 """
 STORE_FLOOR = """
 ## Where the rest goes
 
-CPU seconds for a million messages, medians with stage one in the source:
+CPU seconds for a million messages of `store-median`, with stage one in the source:
 
-| part | keyedwm | rival |
+| part | keyedwm | `applyInPandasWithState` by bucket |
 |---|---:|---:|
-| all | 3.6 s | 6.7 s |
-| Python | half (reading, the store, the medians) | 3.8 s |
-| Java's tasks | 0.5 s: messages cross as columns in a few rows | 2.0 s |
+| all parts | 3.6 s | 6.7 s |
+| Python: reading, the store, the medians | about half of 3.6 s | 3.8 s |
+| Java's tasks, to which keyedwm passes messages as columns | 0.5 s | 2.0 s |
 | planning, commits and the scheduler | 0.5 s | |
 | processes that write the checkpoint | 0.3 s | |
 
-Of the rival's Java tasks, two fifths of the code sort and shuffle rows, and a sixth packs them as pickles
-(`python -m benchmarks.java_flames --case median`). Three times the rival's rate leaves two cores 3.1 s for a million
-messages.
+In the rival's Java tasks, two fifths of the code's time sort and shuffle rows, and a sixth packs rows as pickles
+(`python -m benchmarks.java_flames --case median`). At three times the rival's rate, two cores have 3.1 s of CPU for a
+million messages.
 """

@@ -27,6 +27,10 @@ _QUIET = 2.5
 # The hours of a day are too many for a table.
 _MOST_SIDES = 20
 RATES = ("rate", "steady", "cpu_s")
+# So many results of a kind, such as the queries of Nexmark, share a line for equal settings.
+_MANY_RESULTS = 5
+# Figures for developers, in the result files only.
+_HIDDEN = frozenset({"note_bytes", "batches"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,35 +53,35 @@ FAMILIES = (
         "reading",
         "Reading, planning and writing",
         ("source-", "planning", "control-rows", "memory", "formats-", "sink-"),
-        "reading from Kafka, event times and fields out of Avro, Protobuf and JSON, planning, Kafka to Kafka, Delta",
+        "Kafka, Avro, Protobuf, JSON, Delta",
     ),
     Family(
         "windows",
         "Windows and the window store",
         ("windows-", "store-"),
-        "tumbling and sliding windows, sessions, skewed keys and partitions, full-state aggregates",
+        "tumbling and sliding windows, sessions, skewed keys and partitions",
         STORE_FLOOR,
     ),
     Family(
         "batches",
         "Start, latency, state and executors",
         ("start-", "latency-", "small-batch", "first-task", "state-", "driver", "growth", "idle"),
-        "the first batch, the small batch, event to result, open state, the driver's part, idle queries",
+        "first and small batches, open state, idle queries",
         FLAMES + STATE_FLOOR,
     ),
     Family(
         "joins",
         "Joins and Nexmark",
         ("join-", "nexmark-"),
-        "stream-stream joins, Nexmark's queries over Kafka",
+        "stream-stream joins, Nexmark over Kafka",
         JOIN_FLOOR,
     ),
 )
 FIGURES = {
     "overlap.svg": "Throughput of windows against their overlap",
-    "state.svg": "What a batch costs against open state, keys and rows",
-    "state-day.svg": "What a batch writes and reads, hour by hour",
-    "latency-at-once.svg": "Latency, each micro-batch right after the one before",
+    "state.svg": "Cost of a batch by open state, keys and rows",
+    "state-day.svg": "Bytes that a batch writes and reads, by hour",
+    "latency-at-once.svg": "Latency without a trigger interval",
     "latency-2-seconds.svg": "Latency, a micro-batch every two seconds",
 }
 
@@ -109,10 +113,12 @@ def write(results: Path, docs: Path) -> None:
         of_family = [one for name, one in found.items() if name.startswith(family.names)]
         if of_family:
             (usual, _), *_ = Counter(_machine(one) for one in of_family).most_common(1)
-            sections = "\n".join(_section(one, usual) for one in of_family)
+            shared = _shared(of_family)
+            sections = "\n".join(_section(one, usual, shared) for one in of_family)
             pictures = [docs / "figures" / one for one in _PICTURE.findall(family.drawn)]
             added = family.drawn if all(one.exists() for one in pictures) else ""
-            text = f"# {family.title}: figures\n\n{INTRODUCTION} Machine: {usual}.\n\n{sections}{added}"
+            beside = "".join(f" {kind.capitalize()}: {_setting(one)}." for kind, one in shared.items())
+            text = f"# {family.title}: figures\n\n{INTRODUCTION} Machine: {usual}.{beside}\n\n{sections}{added}"
             (pages / f"{family.file}.md").write_text(text, encoding="utf-8")
             links.append(f"- [{family.title}](performance/{family.file}.md): {family.about}\n")
     page = f"{HEAD}{''.join(links)}{TARGETS}{asked}\n{shown}{PEERS}"
@@ -125,12 +131,30 @@ def _page_of(name: str) -> str:
     return next(f"performance/{family.file}.md" for family in FAMILIES if name.startswith(family.names))
 
 
-def _section(found: Mapping[str, Any], usual: str) -> str:
+def _shared(results: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the settings that many results of one kind have in common, by kind: the head of the page has them once."""
+    by_kind: dict[str, list[Mapping[str, Any]]] = {}
+    for one in results:
+        by_kind.setdefault(_kind(one), []).append(one["setting"])
+    common = {
+        kind: {name: value for name, value in settings[0].items() if all(one.get(name) == value for one in settings)}
+        for kind, settings in by_kind.items()
+        if len(settings) >= _MANY_RESULTS
+    }
+    return {kind: one for kind, one in common.items() if one}
+
+
+def _kind(found: Mapping[str, Any]) -> str:
+    return str(found["name"]).partition("-")[0]
+
+
+def _section(found: Mapping[str, Any], usual: str, shared: Mapping[str, Mapping[str, Any]]) -> str:
     rounds = len(next(iter(found["runs"].values())))
     machine = _machine(found)
     told = "" if machine == usual else f"{machine}; "
     beside = f"; × of {found['rival']}" if found["rival"] else ""
-    head = f"## {found['name']}\n\n{_setting(found['setting'])}\n\n"
+    setting = {name: one for name, one in found["setting"].items() if name not in shared.get(_kind(found), {})}
+    head = f"## {found['name']}\n\n{_setting(setting)}\n\n"
     warmed = f"{found['warmed']} + " if "warmed" in found else ""
     head += f"{told}{warmed}{rounds} rounds{_warming(found)}{beside}{_busy(found)}.\n\n"
     return head + (_rates if "rate" in _figures(found) else _others)(found)
@@ -157,14 +181,15 @@ def _busy(found: Mapping[str, Any]) -> str:
 
 
 def _rates(found: Mapping[str, Any]) -> str:
-    """Rates of each side, and their ratios to the rival's, where there is one."""
+    """Return the rates of each side; where there is a rival, the ratio to the rival's follows each of them."""
     rival = found["rival"]
-    head = ["side", "k rows/s", "full batches", "CPU s/M"]
-    head += ["× whole", "× full batches", "× CPU"] if rival else []
+    ratio = ["×"] if rival else []
+    head = ["side", "k rows/s", *ratio, "full batches", *ratio, "CPU s/M", *ratio]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for side, runs in found["runs"].items():
-        cells = [side, *(_middle(runs, what) for what in RATES)]
-        cells += [_summary(found["ratios"].get(side, {}).get(what)) for what in RATES] if rival else []
+        cells = [side]
+        for what in RATES:
+            cells += [_middle(runs, what), *([_summary(found["ratios"].get(side, {}).get(what))] if rival else [])]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
@@ -203,14 +228,21 @@ def _ends(runs: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 
 def _figures(found: Mapping[str, Any]) -> list[str]:
-    return list(next(iter(found["runs"].values()))[0])
+    return [name for name in next(iter(found["runs"].values()))[0] if name not in _HIDDEN]
 
 
 def _setting(setting: Mapping[str, Any]) -> str:
-    """Name and value; what each side is given stands in a list, behind its name."""
+    """Return the settings by name, then a list of the settings of each side; sides with equal ones share a line."""
     common = [f"{name} {_number(value)}" for name, value in setting.items() if name != "sides" and value is not None]
-    sides = [f"- {side}: {_setting(given)}" for side, given in setting.get("sides", {}).items()]
+    by_setting: dict[str, list[str]] = {}
+    for side, own in setting.get("sides", {}).items():
+        by_setting.setdefault(_setting(own), []).append(side)
+    sides = [f"- {_sides(names, len(by_setting))}: {text}" for text, names in by_setting.items()]
     return "\n\n".join(part for part in (", ".join(common), "\n".join(sides)) if part)
+
+
+def _sides(names: Sequence[str], settings: int) -> str:
+    return "all sides" if settings == 1 < len(names) else "; ".join(names)
 
 
 def _summary(summary: Mapping[str, float] | None) -> str:
@@ -225,7 +257,9 @@ def _decimals(value: float) -> int:
 
 
 def _number(value: object) -> str:
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    if isinstance(value, Mapping):
+        return f"({_setting(value)})"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 if __name__ == "__main__":
