@@ -54,16 +54,16 @@ _PARTITION = ("topic", "partition")
 _OPERATOR = ("query", "operator")
 
 QUERY_ACTIVE = Metric(
-    name="query_active", labels=_QUERY, help="1 while the query runs, 0 after it stopped or failed."
+    name="query_active", labels=_QUERY, help="1 while the query runs, 0 after the query stopped or failed."
 )  # fmt: skip
 QUERY_FAILURES = Metric(
     name="query_failures", kind=Kind.COUNTER, labels=_QUERY, help="Runs of the query that ended with an error."
 )
 LAST_EVENT = Metric(
     name="query_last_event_timestamp", unit=Unit.SECONDS, labels=_QUERY,
-    help="Unix time of the query's last event: a batch, or Spark's report that there was nothing to read.",
+    help="Unix time of the query's last progress: a batch, or Spark's report that there is nothing to read.",
 )  # fmt: skip
-BATCHES = Metric(name="batches", kind=Kind.COUNTER, labels=_QUERY, help="Micro-batches that were completed.")
+BATCHES = Metric(name="batches", kind=Kind.COUNTER, labels=_QUERY, help="Completed micro-batches.")
 BATCH_DURATION = Metric(
     name="batch_duration", unit=Unit.SECONDS, labels=_QUERY, help="Duration of the last micro-batch."
 )
@@ -75,23 +75,25 @@ PHASES = Metric(
 )  # fmt: skip
 INPUT_ROWS = Metric(
     name="input_rows", kind=Kind.COUNTER, labels=_QUERY,
-    help="Rows that Spark got from the query's sources, control rows among them.",
+    help="Rows that Spark received from the query's sources, including control rows.",
 )  # fmt: skip
 
-RECORDS = Metric(name="records", kind=Kind.COUNTER, labels=_SOURCE, help="Offsets that completed batches have read.")
+RECORDS = Metric(name="records", kind=Kind.COUNTER, labels=_SOURCE, help="Offsets that completed batches read.")
 BATCH_RECORDS = Metric(name="batch_records", labels=_SOURCE, help="Offsets that the last completed batch read.")
 BACKLOG = Metric(
     name="backlog_records", labels=_SOURCE,
-    help="Offsets from the end of the last batch to the log ends that its planning saw, over all partitions.",
+    help="Unread offsets of all partitions: from the end of the last batch to the log ends at its planning.",
 )  # fmt: skip
 PARTITION_BACKLOG = Metric(
     name="partition_backlog_records", labels=(*_SOURCE, *_PARTITION),
-    help="The same of the partitions with the largest backlog.",
+    help="Unread offsets of a partition; only the partitions with the largest backlog.",
 )  # fmt: skip
-PARTITIONS = Metric(name="partitions", labels=(*_SOURCE, "status"), help="Partitions by their status, active or idle.")
+PARTITIONS = Metric(
+    name="partitions", labels=(*_SOURCE, "status"), help="Number of partitions with the status active or idle."
+)
 SNAPSHOTS = Metric(
     name="snapshots", kind=Kind.COUNTER, labels=_SOURCE,
-    help="Snapshots that were completed: their batch was published by the sink and committed by Spark.",
+    help="Completed snapshots: the sink published their batch and Spark committed it.",
 )  # fmt: skip
 SNAPSHOT_ID = Metric(name="snapshot_id", labels=_SOURCE, help="Number of the last completed snapshot.")
 SNAPSHOT_TIME = Metric(
@@ -99,31 +101,31 @@ SNAPSHOT_TIME = Metric(
 )
 LATE = Metric(
     name="late_events", kind=Kind.COUNTER, labels=_SOURCE,
-    help="Events below the coalesced watermark of their batch, since the query's first batch.",
+    help="Events below the coalesced watermark of their batch.",
 )  # fmt: skip
 UNREADABLE = Metric(
     name="unreadable_event_times", kind=Kind.COUNTER, labels=_SOURCE,
-    help="Event times that could not be read, since the query's first batch.",
+    help="Event times that could not be read.",
 )  # fmt: skip
 FUTURE = Metric(
     name="future_event_times", kind=Kind.COUNTER, labels=_SOURCE,
-    help="Event times beyond maxEventTimeAhead, since the query's first batch.",
+    help="Event times that are further in the future than maxEventTimeAhead.",
 )  # fmt: skip
 BAD_VALUES = Metric(
     name="bad_values", kind=Kind.COUNTER, labels=(*_SOURCE, "reason"),
-    help="Values with a schema that could not be read (onBadValue), by reason, since the query's first batch.",
+    help="Values with a schema that could not be read (onBadValue), by reason.",
 )  # fmt: skip
 CONTROL_RECORDS = Metric(
     name="skipped_control_records", kind=Kind.COUNTER, labels=_SOURCE,
-    help="Control records of other queries that were skipped, since the query's first batch.",
+    help="Skipped control records of other queries.",
 )  # fmt: skip
 RESETS = Metric(
     name="partition_resets", kind=Kind.COUNTER, labels=_SOURCE,
-    help="Times that the state of a partition was lost together with records.",
+    help="How often a partition's state was reset because records were lost.",
 )  # fmt: skip
 RECOVERY_READS = Metric(
     name="recovery_reads", labels=_SOURCE,
-    help="Ranges that this run of the query read a second time for their watermarks.",
+    help="Ranges that this run read a second time to compute missing watermarks.",
 )  # fmt: skip
 COORDINATOR = Metric(
     name="coordinator_available", labels=_SOURCE,
@@ -132,15 +134,15 @@ COORDINATOR = Metric(
 
 WATERMARK = Metric(
     name="watermark_timestamp", unit=Unit.SECONDS, labels=_WATERMARK,
-    help="The coalesced watermark of the last batch, as Unix time; no sample before there is one.",
+    help="The coalesced watermark of the last batch, as Unix time; no sample before the first watermark.",
 )  # fmt: skip
 WATERMARK_DELAY = Metric(
     name="watermark_delay", unit=Unit.SECONDS, labels=_WATERMARK,
-    help="The clock minus the coalesced watermark; it grows while the watermark is stuck.",
+    help="The clock minus the coalesced watermark; grows while the watermark is stuck.",
 )  # fmt: skip
 WATERMARK_CHANGED = Metric(
     name="watermark_changed_timestamp", unit=Unit.SECONDS, labels=_WATERMARK,
-    help="Unix time when the coalesced watermark was last seen to move, or the query's first event here.",
+    help="Unix time when this program last saw a new coalesced watermark.",
 )  # fmt: skip
 WATERMARK_SKEW = Metric(
     name="watermark_skew", unit=Unit.SECONDS, labels=_WATERMARK,
@@ -152,12 +154,12 @@ HOLDERS = Metric(
 )  # fmt: skip
 PARTITION_DELAY = Metric(
     name="partition_watermark_delay", unit=Unit.SECONDS, labels=(*_WATERMARK, *_PARTITION),
-    help="The clock minus the watermark of the active partitions with the lowest ones.",
+    help="The clock minus a partition's watermark; only the active partitions with the lowest watermarks.",
 )  # fmt: skip
 
 OPERATOR_LATE = Metric(
     name="operator_late_rows", kind=Kind.COUNTER, labels=_OPERATOR,
-    help="Rows that reached the operator after their windows were closed or their matches removed.",
+    help="Rows that reached the operator after their windows were closed or their join partners removed.",
 )  # fmt: skip
 OPERATOR_NULL_TIMES = Metric(
     name="operator_null_event_time_rows", kind=Kind.COUNTER, labels=_OPERATOR,
@@ -165,7 +167,7 @@ OPERATOR_NULL_TIMES = Metric(
 )  # fmt: skip
 OPERATOR_NO_GAP = Metric(
     name="operator_no_gap_rows", kind=Kind.COUNTER, labels=_OPERATOR,
-    help="Rows of a session window without a gap above 0 in its gap column.",
+    help="Rows of a session window whose gap column has no gap above 0.",
 )  # fmt: skip
 OPERATOR_REPLAYED = Metric(
     name="operator_replayed_rows", kind=Kind.COUNTER, labels=_OPERATOR,
@@ -189,38 +191,41 @@ OPERATOR_DROPPED_BYTES = Metric(
 )  # fmt: skip
 OPEN_WINDOWS = Metric(
     name="operator_open_windows", labels=_OPERATOR,
-    help="Entries of windows that an aggregate holds: one for each key, frame and batch that added to it until parts "
-    "are merged, or part of a session. More than the windows that are open.",
+    help="Stored entries of an aggregate: one per key, frame and batch until entries are merged, or one per part of a "
+    "session. Not the number of open windows, which is lower.",
 )  # fmt: skip
 HELD_ROWS = Metric(
-    name="operator_held_rows", labels=_OPERATOR, help="Rows that a join, a processor or a window join holds."
+    name="operator_held_rows", labels=_OPERATOR, help="Rows in the state of a join, a processor or a window join."
 )
 STATE_BYTES = Metric(
-    name="operator_state", unit=Unit.BYTES, labels=_OPERATOR, help="Size of the operator's state over all buckets."
+    name="operator_state", unit=Unit.BYTES, labels=_OPERATOR, help="Size of the operator's state, over all buckets."
 )
 LARGEST_BUCKET = Metric(
-    name="operator_largest_bucket", unit=Unit.BYTES, labels=_OPERATOR, help="State of the bucket with the most."
+    name="operator_largest_bucket", unit=Unit.BYTES, labels=_OPERATOR, help="Size of the largest bucket's state."
 )
 MEDIAN_BUCKET = Metric(
-    name="operator_median_bucket", unit=Unit.BYTES, labels=_OPERATOR, help="State of the bucket in the middle."
+    name="operator_median_bucket", unit=Unit.BYTES, labels=_OPERATOR, help="Median size of the buckets' states."
 )
 KEYS = Metric(
-    name="operator_keys", labels=_OPERATOR, help="Data keys with watermarks of their own that the operator holds."
+    name="operator_keys", labels=_OPERATOR, help="Data keys with their own watermark in the operator's state."
 )
 KEYS_BEHIND = Metric(
-    name="operator_keys_behind", labels=_OPERATOR, help="Data keys whose own watermark is below the coalesced one."
+    name="operator_keys_behind",
+    labels=_OPERATOR,
+    help="Data keys whose own watermark is below the coalesced watermark.",
 )
 KEY_DELAY = Metric(
     name="operator_key_delay", unit=Unit.SECONDS, labels=(*_OPERATOR, "quantile"),
-    help="The coalesced watermark minus the keys' own: quantiles 0.5, 0.9 and 0.99 of the keys.",
+    help="The coalesced watermark minus a key's own watermark: quantiles 0.5, 0.9 and 0.99 of the keys.",
 )  # fmt: skip
 FORGOTTEN_KEYS = Metric(
     name="operator_forgotten_keys", kind=Kind.COUNTER, labels=_OPERATOR,
-    help="Keys that were forgotten as they were as far behind as per_key(behind=) allows.",
+    help="Keys that were dropped from state because their own watermark was per_key(behind=) below the coalesced "
+    "watermark.",
 )  # fmt: skip
 SPARK_LATE = Metric(
     name="spark_operator_late_rows", kind=Kind.COUNTER, labels=_OPERATOR,
-    help="Rows that a stateful operator of Spark has dropped as late.",
+    help="Rows that a stateful operator of Spark dropped as late.",
 )  # fmt: skip
 SPARK_ROWS = Metric(
     name="spark_operator_state_rows", labels=_OPERATOR, help="Rows in the state of a stateful operator of Spark."
