@@ -1,5 +1,5 @@
 # ruff: noqa: INP001, SLF001  run by hand: python docs/site/options.py; the lists of options are the parsers' own
-"""Writes the table of docs/reference/options.md by asking the parsers of the options.
+"""Writes the tables of docs/reference/options.md by asking the parsers of the options.
 
 Rule: a fact of the page is an answer of a parser: what an option takes is the refusal of a value that nobody gives, and
 its default is the value that changes nothing.
@@ -79,30 +79,33 @@ _NOBODYS = "\N{SNOWMAN}"
 _USUAL = ("true", "false", "0 seconds", "60 seconds", "15 minutes", "1 day", "none", "timestamp", "keyedwm", "main")
 
 
-def table() -> str:
-    """The rows of the page."""
-    head = "| option | of | value | default | goes with |\n|---|---|---|---|---|\n"
-    return head + "".join(f"| {' | '.join(row)} |\n" for row in (*_source(), *_sink()))
+def tables() -> str:
+    """The tables of the page."""
+    source = ("### Options of the source", "| option | value | default | needs |", _source())
+    sinks = ("### Options of the sinks", "| option | sink | value | default |", _sink())
+    return "\n".join(
+        f"{title}\n\n{head}\n|---|---|---|---|\n" + "".join(f"| {' | '.join(row)} |\n" for row in rows)
+        for title, head, rows in (source, sinks)
+    )
 
 
 def page(text: str) -> str:
-    """The page with the table of today."""
+    """The page with the tables of today."""
     before, _, rest = text.partition(BEGIN)
-    return f"{before}{BEGIN}\n{table()}{END}{rest.partition(END)[2]}"
+    return f"{before}{BEGIN}\n{tables()}{END}{rest.partition(END)[2]}"
 
 
 def _source() -> Iterator[tuple[str, ...]]:
     for name in (*source_options.STREAM_OPTIONS, *source_options._BATCH_ONLY):
-        of = "source, batch reads" if name in source_options._BATCH_ONLY else "source"
-        of += ", each axis" if name in AXIS_OPTIONS else ", sink to Kafka" if name in REGISTRY_OPTIONS else ""
+        mark = " (batch reads)" if name in source_options._BATCH_ONLY else " *" if name in AXIS_OPTIONS else ""
         if name in {"subscribe", "subscribePattern", "assign"}:
             given: dict[str, str] = {"kafka.bootstrap.servers": "h:1"}
         else:
             given = {**SOURCE, **BESIDE.get(name, {})}
         if name == "controlSecret":
             given["propagate"] = "true"
-        beside = ", ".join(f"`{option}={value}`" for option, value in given.items() if option not in SOURCE)
-        yield (f"`{name}`", of, *_facts(SourceOptions.parse, name, given), beside)
+        needs = [f"`{option}={value}`" for option, value in given.items() if option not in SOURCE]
+        yield (f"`{name}`{mark}", *_facts(SourceOptions.parse, name, given), needs[-1] if needs else "")
 
 
 def _sink() -> Iterator[tuple[str, ...]]:
@@ -112,9 +115,8 @@ def _sink() -> Iterator[tuple[str, ...]]:
         given = {option: value for option, value in {**TARGETS[of[0]], **_beside(name)}.items() if option != name}
         yield (
             f"`{name}`",
-            "all sinks" if len(of) == len(TARGETS) else f"{', '.join(of)} sink",
+            "all" if len(of) == len(TARGETS) else ", ".join(of),
             *_facts(SinkOptions.parse, name, given),
-            "",
         )
 
 

@@ -33,9 +33,9 @@ def test_a_sentence_that_had_to_be_read_twice_is_said_plainly(phrase, plain):
 @pytest.mark.parametrize(
     ("page", "term"),
     [("README.md", "A watermark is the promise"), ("README.md", "extra rows, called control rows"),
-     ("docs/reference/source.md", "the coalesced one, the minimum over the active partitions"),
-     ("docs/reference/source.md", "A *control row* says"),
-     ("docs/reference/source.md", "A *channel* is a topic-partition"),
+     ("docs/reference/source.md", "the coalesced watermark, the minimum over the active partitions"),
+     ("docs/reference/source.md", "A *control row* reports"),
+     ("docs/reference/source.md", "a *channel*. Each topic-partition is a channel"),
      ("docs/reference/sink.md", "A *barrier* is a control row"),
      ("docs/tutorial/quickstart.md", "the *watermark*, the promise that")],
 )  # fmt: skip
