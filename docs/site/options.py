@@ -70,11 +70,12 @@ DESCRIBED_BELOW = {
     "16 to 4096 bytes, in place, as env:NAME or as file:PATH": "[secret](#secrets) of 16 to 4096 bytes",
     "a text, in place, as env:NAME or as file:PATH": "[secret](#secrets)",
     "the text of a schema of Avro or Protobuf, or file:PATH, which is read on the driver": "schema, or file:PATH",
-    "a whole number of at least 1": "whole number from 1",
+    "a whole number of at least 1": "integer from 1",
     "true or false": "true, false",
 }
 # Of the sink: a format, and what reaches its registry.
 _FORMAT = {"topic": "t", "value.format": "avro-confluent", "schemaRegistry.url": "https://h:1"}
+_TOPICS = {"subscribe", "subscribePattern", "assign"}  # exactly one is required
 _NOBODYS = "\N{SNOWMAN}"
 _USUAL = ("true", "false", "0 seconds", "60 seconds", "15 minutes", "1 day", "none", "timestamp", "keyedwm", "main")
 
@@ -98,7 +99,7 @@ def page(text: str) -> str:
 def _source() -> Iterator[tuple[str, ...]]:
     for name in (*source_options.STREAM_OPTIONS, *source_options._BATCH_ONLY):
         mark = " (batch reads)" if name in source_options._BATCH_ONLY else " *" if name in AXIS_OPTIONS else ""
-        if name in {"subscribe", "subscribePattern", "assign"}:
+        if name in _TOPICS:
             given: dict[str, str] = {"kafka.bootstrap.servers": "h:1"}
         else:
             given = {**SOURCE, **BESIDE.get(name, {})}
@@ -149,7 +150,7 @@ def _facts(parse: Callable[[Mapping[str, str]], Any], name: str, given: Mapping[
         takes = TAKES.get(name) or re.sub(r",? (?:is|are) expected", "", said)
     without = _parsed(parse, given)
     if without is None:
-        return _cell(takes), "required"
+        return _cell(takes), "one of three" if name in _TOPICS else "required"
     words = takes.removeprefix("one of ").split(", ") if takes.startswith("one of ") else ()
     default = next((value for value in (*words, *_USUAL) if _parsed(parse, {**given, name: value}) == without), None)
     return _cell(takes), "" if default is None else f"`{default}`"
@@ -163,7 +164,7 @@ def _parsed(parse: Callable[[Mapping[str, str]], Any], options: Mapping[str, str
 
 
 def _cell(text: str) -> str:
-    text = DESCRIBED_BELOW.get(text, text)
+    text = DESCRIBED_BELOW.get(text, text).removeprefix("one of ").removeprefix("a ")
     return text.replace("|", "\\|").replace("<", "&lt;").replace("{", "&#123;")  # Markdown reads {...} as attributes
 
 
