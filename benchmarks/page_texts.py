@@ -3,14 +3,14 @@
 HEAD = """# Performance
 
 A comparison runs keyedwm and its rival alternately, with the same machine, broker and rows. Outputs are checked
-first. Lost comparisons are shown. `make bench` runs all comparisons, `make bench ONLY=source` one of them.
-`benchmarks/README.md` has the rules.
+first. `make bench` runs all comparisons, `make bench ONLY=source` one of them.
+`benchmarks/README.md` has the rules and explains every column.
 
 - **k rows/s**: thousand rows per second over the whole run, from `start()` to the end of the query.
-- **Full batches**: k rows/s without the start and the first micro-batch.
+- **Full batches**: k rows/s without start and first micro-batch.
 - **CPU s/M**: CPU seconds per million rows, of all processes except the broker.
-- **×**: the figure on the left, divided by the rival's figure of the same round: median (least–most). A rate above 1 is
-  better, a time or CPU below 1.
+- **×** right of a figure, or left of a side: the figure divided by the rival's in the same round, median (least–most).
+  A rate above 1 is better, a time or CPU below 1.
 - **3 + 5 rounds**: three warm-up rounds, then five counted rounds. A counted round usually has at least ten full
   batches, the same for each side.
 - **Warming rounds differed**: warm-up ends when two consecutive rounds agree within 10 %. Here even the third and
@@ -20,10 +20,9 @@ first. Lost comparisons are shown. `make bench` runs all comparisons, `make benc
 - **JSON read by the source**: the source reads JSON [fields](source.md#fields-of-records) and [filters
   records](source.md#filtering-records). Other sides filter rows and use `from_json`. In q5 and q11 this side also has
   stage one in the source.
-- **Compare figures of one section only**: sections ran on different days beside different load.
+- **Compare figures of one section only**: sections ran on different days.
 - **Older comparisons** with Spark have no warm-up rounds. Except `latency-at-once` and `idle`, they ran without
   `session_conf`: each Python process loaded all modules itself, which adds seconds to keyedwm's whole run.
-- **CPU by part** of Java and Python is in `benchmarks/results`.
 
 All figures:
 
@@ -45,13 +44,12 @@ PEERS = """## Flink and Jet on the same work
 - **Engines**: Flink 2.2.1 with a checkpoint per second; Hazelcast Jet 5.5.0 with an exactly-once snapshot per second,
   in memory.
 - **Input**: 4,000,000 records of 100 bytes in 4 partitions, 1,000 keys, one record per millisecond of event time. For
-  sessions: 2,000,000 records, 100,000 keys. Counts and sums were checked.
+  sessions: 2,000,000 records, 100,000 keys. Counts and sums checked.
 - **Cells** of Spark, Flink and Jet: thousand records per second; CPU seconds per million records.
 - **keyedwm / Spark**: keyedwm did not run beside Flink and Jet. The column has keyedwm's rate divided by the rate of
   Spark's default store in comparisons of the same work on these pages. Windows have two ratios: over loaded rows, and
-  with stage one in the source.
-- **Example**: tumbling windows give 394 × 1.49, roughly 590,000 records per second.
-- **No ratio**: sessions above have four records per millisecond, and Spark ran only 20,000 records at 600 s / 1 s.
+  with stage one in the source. Roughly, tumbling windows give 394 × 1.49, or 590,000 records per second.
+- **No ratio**: sessions above have four records per millisecond, and Spark read only 20,000 records at 600 s / 1 s.
 
 | work | Spark, default store | keyedwm / Spark | Spark, RocksDB | Flink | Flink, RocksDB | Flink SQL | Jet |
 |---|---|---|---|---|---|---|---|
@@ -60,10 +58,10 @@ PEERS = """## Flink and Jet on the same work
 | sliding 60 s / 1 s | 55; 33 | 9.36x; 10.7x | 36; 46 | 33; 50 | | 38; 50 | 537; 3.1 |
 | sliding 600 s / 1 s | about 1; over 1,000 | | | about 3; over 500 | | | 224; 7.0 |
 | Kafka to Kafka, at least once | 276; 4.1 | | | 361; 3.3 | | | 427; 3.0 |
-| Kafka to Kafka, exactly once | none exists | 1.51x, Spark at least once | | 446; 3.1 | | | 289; 4.3 |
+| Kafka to Kafka, exactly once | not supported | 1.51x, Spark at least once | | 446; 3.1 | | | 289; 4.3 |
 | sessions, gap 2 s | 177; 8.4 | | 113; 15 | 287; 5.4 | 53; 27 | 265; 7.5 | 368; 3.9 |
 """
-INTRODUCTION = "[Performance](../performance.md) explains the columns."
+INTRODUCTION = "[Performance](../performance.md) explains rates and ratios, `benchmarks/README.md` other columns."
 FLAMES = """
 ## Where Python's time goes until the first results
 

@@ -30,7 +30,7 @@ RATES = ("rate", "steady", "cpu_s")
 # So many results of a kind, such as the queries of Nexmark, share a line for equal settings.
 _MANY_RESULTS = 5
 # Figures for developers, in the result files only.
-_HIDDEN = frozenset({"note_bytes", "batches"})
+_HIDDEN = frozenset({"note_bytes", "batches", "feed_p99_ms"})
 
 
 @dataclass(frozen=True, slots=True)
