@@ -40,7 +40,7 @@ rounds differed).
 """
 PEERS = """## Flink and Jet on the same work
 
-- **Machine**: November 2026, two cores for engine and broker together, parallelism 2.
+- **Run**: apart from the comparisons above, November 2026, two cores for engine and broker together, parallelism 2.
 - **Engines**: Flink 2.2.1 with a checkpoint per second; Hazelcast Jet 5.5.0 with an exactly-once snapshot per second,
   in memory.
 - **Input**: 4,000,000 records of 100 bytes in 4 partitions, 1,000 keys, one record per millisecond of event time. For

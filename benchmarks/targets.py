@@ -295,7 +295,7 @@ TARGETS = (
 
 def table(results: Results, page_of: Callable[[str], str]) -> str:
     """All targets as a table in Markdown; page_of: the page with the figures of a result."""
-    lines = ["| target | asked | measured | |", "|---|---|---:|---|"]
+    lines = ["| target | asked | measured | verdict |", "|---|---|---:|---|"]
     for target in TARGETS:
         name = getattr(target.measured, "name", None)
         what, *rest = target.line(results)
