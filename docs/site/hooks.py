@@ -33,7 +33,7 @@ _BUILT_BY_CALLS = ("Aggregate", "Store")
 # The four doors of the home page.
 _DOORS = """<div class="doors" markdown>
 
-[**Try** From nothing to a window in Delta, in twenty minutes](tutorial/quickstart.md)
+[**Try** From nothing to a window in Delta, in ten minutes](tutorial/quickstart.md)
 
 [**Do** Migrate, connect, write, run, troubleshoot](how-to/migrate.md)
 
