@@ -2,9 +2,21 @@
 
 HEAD = """# Performance
 
+Each figure with `x` is keyedwm's figure divided by Spark's, or by the figure after "against". The figure is the median
+of all rounds. *Asked* is the project's own target.
+
+"""
+COLUMNS = """
+Windows are compared with Spark's default state store; the page of windows also shows RocksDB. Rates are of whole runs
+unless the row names full batches.
+
+A verdict also names a weak figure: fewer than ten full batches or five rounds, no warm-up, or *unsteady* (warming
+rounds differed).
+
+## How to read the figures
+
 A comparison runs keyedwm and its rival alternately, with the same machine, broker and rows. Outputs are checked
-first. `make bench` runs all comparisons, `make bench ONLY=source` one of them.
-`benchmarks/README.md` has the rules and explains every column.
+first. `benchmarks/README.md` has the rules and explains every column.
 
 - **k rows/s**: thousand rows per second over the whole run, from `start()` to the end of the query.
 - **Full batches**: k rows/s without start and first micro-batch.
@@ -17,9 +29,9 @@ first. `make bench` runs all comparisons, `make bench ONLY=source` one of them.
   fourth round did not agree.
 - **Sliding windows**: Spark processes fewer and smaller batches, because it copies each row size/slide times.
 - **Stage one in the source**: the operator reads a source [without `load()`](windows.md#stage-one-inside-the-source).
-- **JSON read by the source**: the source reads JSON [fields](source.md#fields-of-records) and [filters
-  records](source.md#filtering-records). Other sides filter rows and use `from_json`. In q5 and q11 this side also has
-  stage one in the source.
+- **JSON read by the source**, or *source JSON*: the source reads JSON [fields](source.md#fields-of-records) and
+  [filters records](source.md#filtering-records). Other sides filter rows and use `from_json`. In q5 and q11,
+  *source JSON* includes stage one in the source.
 - **Compare figures of one section only**: sections ran on different days.
 - **Older comparisons** with Spark have no warm-up rounds. Except `latency-at-once` and `idle`, they ran without
   `session_conf`: each Python process loaded all modules itself, which adds seconds to keyedwm's whole run.
@@ -29,13 +41,6 @@ All figures:
 """
 TARGETS = """
 ## Targets
-
-A figure with `x` is a ratio, the median of the rounds: keyedwm's figure divided by Spark's, or by the figure after
-"against". Windows are compared with Spark's default state store; their page also shows RocksDB. Rates are of whole
-runs unless the row names full batches.
-
-A verdict also names a weak figure: fewer than ten full batches or five rounds, no warm-up, or *unsteady* (warming
-rounds differed).
 
 """
 PEERS = """## Flink and Jet on the same work
@@ -48,7 +53,7 @@ PEERS = """## Flink and Jet on the same work
 - **Cells** of Spark, Flink and Jet: thousand records per second; CPU seconds per million records.
 - **keyedwm / Spark**: keyedwm did not run beside Flink and Jet. The column has keyedwm's rate divided by the rate of
   Spark's default store in comparisons of the same work on these pages. Windows have two ratios: over loaded rows, and
-  with stage one in the source. Roughly, tumbling windows give 394 × 1.49, or 590,000 records per second.
+  with stage one in the source.
 - **No ratio**: sessions above have four records per millisecond, and Spark read only 20,000 records at 600 s / 1 s.
 
 | work | Spark, default store | keyedwm / Spark | Spark, RocksDB | Flink | Flink, RocksDB | Flink SQL | Jet |
@@ -61,7 +66,7 @@ PEERS = """## Flink and Jet on the same work
 | Kafka to Kafka, exactly once | not supported | 1.51x, Spark at least once | | 446; 3.1 | | | 289; 4.3 |
 | sessions, gap 2 s | 177; 8.4 | | 113; 15 | 287; 5.4 | 53; 27 | 265; 7.5 | 368; 3.9 |
 """
-INTRODUCTION = "[Performance](../performance.md) explains rates and ratios, `benchmarks/README.md` other columns."
+INTRODUCTION = "[Performance](../performance.md) explains rates and ratios."
 FLAMES = """
 ## Where Python's time goes until the first results
 
@@ -91,9 +96,6 @@ takes 0.25 s. So the target needs larger batches, or a Spark whose batches cost 
 
 - Spark writes its logs without Hadoop's `FileContext` (`local_checkpoint=True` does this where it is safe).
 - Spark emits the results of a bucket before it commits the bucket's state.
-
-In Spark's own join, 63 % of the Java code's time is spent on state, row by row
-(`python -m benchmarks.java_flames --case join`).
 """
 STATE_FLOOR = """
 ## Where the rest of a small batch goes
@@ -126,7 +128,5 @@ CPU seconds for a million messages of `store-median`, with stage one in the sour
 | planning, commits and the scheduler | 0.5 s | |
 | processes that write the checkpoint | 0.3 s | |
 
-In the rival's Java tasks, two fifths of the code's time sort and shuffle rows, and a sixth packs rows as pickles
-(`python -m benchmarks.java_flames --case median`). At three times the rival's rate, two cores have 3.1 s of CPU for a
-million messages.
+At three times the rival's rate, two cores have 3.1 s of CPU for a million messages.
 """

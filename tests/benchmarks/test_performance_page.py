@@ -100,7 +100,7 @@ def test_the_page_says_which_targets_were_met_missed_and_not_measured(results):
     told = dict(re.findall(row, page(results), re.MULTILINE))
     assert list(told) == [target.what for target in TARGETS]
     assert {what: verdict for what, verdict in told.items() if verdict != "not measured"} == {
-        "sliding 60 s / 1 s": "met, nothing warmed up",
+        "sliding 60 s / 1 s (rate, higher is better)": "met, nothing warmed up",
         "sliding 600 s / 1 s": "missed, nothing warmed up",
         "triggers by which a result is earlier": "met",
     }
@@ -138,7 +138,10 @@ def test_a_side_is_set_beside_another_one_round_by_round(results):
 def test_a_side_that_was_not_run_leaves_its_target_unmeasured(results):
     windows(1, ours=600_000.0, spark=300_000.0)
     assert PUSHED not in json.loads((results / "windows-tumbling.json").read_text())["runs"]
-    assert "| tumbling 10 s, over loaded rows | ≥ 1x | 2.00x | met, nothing warmed up |" in unlinked(page(results))
+    assert (
+        "| tumbling 10 s, over loaded rows (rate, higher is better) | ≥ 1x | 2.00x | met, nothing warmed up |"
+        in unlinked(page(results))
+    )
     assert "| tumbling 10 s, stage one in the source, in full batches | ≥ 3.5x | - | not measured |" in unlinked(
         page(results)
     )
@@ -152,7 +155,7 @@ def test_a_side_of_few_batches_stands_beside_the_verdict(results):
             sheet.add(side, Run(100.0, 100.0, 1.0))
         sheet.finish()
     told = unlinked(page(results))
-    assert "| tumbling 10 s, over loaded rows | ≥ 1x | 1.00x | met |" in told
+    assert "| tumbling 10 s, over loaded rows (rate, higher is better) | ≥ 1x | 1.00x | met |" in told
     assert "| 1.00x | missed, a side by 3 full batches |" in told
 
 
@@ -161,7 +164,9 @@ def test_a_side_of_few_rounds_stands_beside_the_verdict(results):
     for side in (SPARK, OURS) * 2:
         sheet.add(side, Run(100.0, 100.0, 1.0))
     sheet.finish()
-    assert "| tumbling 10 s, over loaded rows | ≥ 1x | 1.00x | met, 2 rounds |" in unlinked(page(results))
+    assert "| tumbling 10 s, over loaded rows (rate, higher is better) | ≥ 1x | 1.00x | met, 2 rounds |" in unlinked(
+        page(results)
+    )
 
 
 def test_the_page_shows_the_plots_that_there_are_results_for(results):

@@ -171,23 +171,23 @@ OPERATOR_NO_GAP = Metric(
 )  # fmt: skip
 OPERATOR_REPLAYED = Metric(
     name="operator_replayed_rows", kind=Kind.COUNTER, labels=_OPERATOR,
-    help="Replayed records in an operator that keeps messages; they changed nothing.",
+    help="Replayed records that a window store or window join ignored.",
 )  # fmt: skip
 OPERATOR_REJECTED = Metric(
     name="operator_rejected_rows", kind=Kind.COUNTER, labels=_OPERATOR,
-    help="Messages that no window of an operator that keeps messages accepts.",
+    help="Messages of a window store or window join that no window accepts.",
 )  # fmt: skip
 OPERATOR_DROPPED_WINDOWS = Metric(
     name="operator_dropped_windows", kind=Kind.COUNTER, labels=_OPERATOR,
-    help="Windows that a limit of an operator that keeps messages has dropped.",
+    help="Windows dropped by a limit of a window store or window join.",
 )  # fmt: skip
 OPERATOR_DROPPED_ROWS = Metric(
     name="operator_dropped_rows", kind=Kind.COUNTER, labels=_OPERATOR,
-    help="Messages that a limit of an operator that keeps messages has dropped.",
+    help="Messages dropped by a limit of a window store or window join.",
 )  # fmt: skip
 OPERATOR_DROPPED_BYTES = Metric(
     name="operator_dropped", kind=Kind.COUNTER, unit=Unit.BYTES, labels=_OPERATOR,
-    help="Bytes of messages that a limit of an operator that keeps messages has dropped.",
+    help="Bytes of messages dropped by a limit of a window store or window join.",
 )  # fmt: skip
 OPEN_WINDOWS = Metric(
     name="operator_open_windows", labels=_OPERATOR,
