@@ -27,7 +27,7 @@ first. `benchmarks/README.md` has the rules and explains every column.
   batches, the same for each side.
 - **Warming rounds differed**: warm-up ends when two consecutive rounds agree within 10 %. Here even the third and
   fourth round did not agree.
-- **Sliding windows**: Spark processes fewer and smaller batches, because it copies each row size/slide times.
+- **Sliding windows**: Spark runs fewer and smaller batches, because it copies rows.
 - **Stage one in the source**: the operator reads a source [without `load()`](windows.md#stage-one-inside-the-source).
 - **JSON read by the source**, or *source JSON*: the source reads JSON [fields](source.md#fields-of-records) and
   [filters records](source.md#filtering-records). Other sides filter rows and use `from_json`. In q5 and q11,
@@ -71,9 +71,8 @@ FLAMES = """
 ## Where Python's time goes until the first results
 
 The flame graphs show stacks on a CPU, of the driver and of all Python processes. Three windowed queries of one
-session ran, each to the end of its first batch (`python -m benchmarks.start_flames`, 28 November 2026). Open a
-picture by itself: the pointer then shows the function. "Before" is the version of 25 November, in which each process
-loaded all modules.
+session ran, each to the end of its first batch (`python -m benchmarks.start_flames`, 28 November 2026). "Before"
+is the version of 25 November, in which each process loaded all modules.
 
 ![Python processes of three windowed queries, before](../../figures/first-windows-before.svg)
 

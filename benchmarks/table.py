@@ -69,7 +69,7 @@ FAMILIES = (
         "windows",
         "Windows and the window store",
         ("windows-", "store-"),
-        "tumbling and sliding windows, sessions, skewed keys and partitions",
+        "sessions, skewed keys and partitions",
         STORE_FLOOR,
     ),
     Family(
