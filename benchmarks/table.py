@@ -166,7 +166,7 @@ def _section(found: Mapping[str, Any], usual: str, shared: Mapping[str, Mapping[
     setting = {name: one for name, one in found["setting"].items() if name not in shared.get(_kind(found), {})}
     head = f"## {found['name']}\n\n{_setting(setting)}\n\n"
     warmed = f"{found['warmed']} + " if "warmed" in found else ""
-    head += f"{told}{warmed}{rounds} rounds{_warming(found)}{beside}{_busy(found)}.\n\n"
+    head += f"{told}{warmed}{rounds} round{'s' if rounds > 1 else ''}{_warming(found)}{beside}{_busy(found)}.\n\n"
     return head + (_rates if "rate" in _figures(found) else _others)(found)
 
 
@@ -234,7 +234,7 @@ def _others(found: Mapping[str, Any]) -> str:
 def _ends(runs: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """The sides of a result; of more than a page shows the first and the last, as a picture has all."""
     sides = list(runs.items())
-    return sides if len(sides) <= _MOST_SIDES else sides[:3] + sides[-3:]
+    return sides if len(sides) <= _MOST_SIDES else sides[:2] + sides[-2:]
 
 
 def _figures(found: Mapping[str, Any]) -> list[str]:

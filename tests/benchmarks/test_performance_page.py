@@ -238,7 +238,7 @@ def test_a_place_without_results_gives_no_page(results):
 
 
 @pytest.mark.parametrize(
-    ("of_core", "shown"), [(2.0, "\n1 rounds."), (4.0, "\n1 rounds; load average 8 to 8, so beside")]
+    ("of_core", "shown"), [(2.0, "\n1 round."), (4.0, "\n1 round; load average 8 to 8, so beside")]
 )
 def test_a_load_of_others_stands_beside_the_figures(results, monkeypatch, of_core, shown):
     monkeypatch.setattr(measure.os, "cpu_count", lambda: 2)
