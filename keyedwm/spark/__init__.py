@@ -30,7 +30,7 @@ from keyedwm.spark.api.aggregate import aggregate
 from keyedwm.spark.api.async_map import async_map
 from keyedwm.spark.api.join import join, join_latest
 from keyedwm.spark.api.kafka import kafka
-from keyedwm.spark.api.late_rows import events, late_rows, on_time_rows, rejected, with_rejected
+from keyedwm.spark.api.late_rows import events, late_rows, on_time_rows, rejected, sql_view, with_rejected
 from keyedwm.spark.api.metrics import metrics
 from keyedwm.spark.api.process import process
 from keyedwm.spark.api.running import deduplicate, running
@@ -113,6 +113,7 @@ __all__ = [
     "sliding",
     "source",
     "source_progress",
+    "sql_view",
     "start_in_turn",
     "stddev",
     "sum",

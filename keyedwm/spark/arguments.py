@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from keyedwm.core.errors import OptionError
 from keyedwm.core.text import words_of
 from keyedwm.operators.aggregates.functions import Aggregate
 
 _PLAIN = (bool, float, int, str)
+_IN_PIPELINE = "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION"
+
+T = TypeVar("T")
 
 
 def argument_text(value: object) -> str:
@@ -27,8 +31,27 @@ def are_names(value: object) -> bool:
 
 def require_frame(df: object, caller: str) -> None:
     """Raise OptionError unless `df` has columns. caller: the function, in the message."""
-    if not hasattr(df, "columns"):
+    if not hasattr(type(df), "columns"):
         raise OptionError(f"{caller}: df={argument_text(df)}: a frame is expected; load() a reader")
+    analysed(lambda: df.columns, caller)  # type: ignore[attr-defined]  # checked above
+
+
+def analysed(ask: Callable[[], T], caller: str) -> T:
+    """Return what Spark answers about a frame. Raise OptionError in a pipeline's function, where Spark answers nothing.
+
+    ask: one question, such as for the columns. caller: the function of keyedwm, in the message.
+    """
+    from pyspark.errors import PySparkException
+
+    try:
+        return ask()
+    except PySparkException as error:
+        if error.getCondition() != _IN_PIPELINE:
+            raise
+        raise OptionError(
+            f"{caller}: Spark gives no columns of a frame to a decorated function of a pipeline: call {caller} at the "
+            "top of the file, outside of the function; in it aggregate works over keyedwm.spark.kafka(...) or source(...)"
+        ) from error
 
 
 def require_session(spark: object, caller: str) -> None:

@@ -18,25 +18,57 @@ from keyedwm.core.text import span_text
 from keyedwm.operators.frames.plan import RowGapWindow, SessionWindow, SlidingWindow
 from keyedwm.operators.frames.session_parts import closed_ms
 from keyedwm.spark.api.watermark import axis_columns, followed
-from keyedwm.spark.arguments import argument_text, require_frame
+from keyedwm.spark.arguments import argument_text, require_frame, require_session
 from keyedwm.spark.hosting.handed_on import refuse_records_twice
+from keyedwm.spark.hosting.source_description import Source
 from keyedwm.spark.hosting.staged_rows import rejected_type
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 
-def events(df: DataFrame) -> DataFrame:
+def events(df: DataFrame | Source) -> DataFrame:
     """Return one row for each record, as `format("kafka")` does: no control rows and no column `control`, and none of
     the records that came back unread, which `rejected` returns.
 
     For counts, `foreachBatch` and third-party sinks. `aggregate` and the keyedwm sink follow the control rows: give
-    them the source's own rows. Raises OptionError if `df` is no frame.
+    them the source's own rows. df: rows, or `keyedwm.spark.kafka(...)`. Raises OptionError for anything else.
     """
+    from pyspark.sql import functions as F
+
+    if isinstance(df, Source):
+        df = df.load()
     require_frame(df, "events")
     for column in (*([CONTROL] if CONTROL in df.columns else []), *([REJECTED] if rejected_type(df) else [])):
-        df = df.where(df[column].isNull()).drop(column)
+        df = df.where(F.col(column).isNull()).drop(column)
     return df
+
+
+def sql_view(spark: SparkSession, name: str, rows: DataFrame | Source) -> DataFrame:
+    """Create or replace a temporary view of `events(rows)`, for streaming SQL: `spark.sql("SELECT ... FROM name")`.
+
+    spark: the session that runs the SQL. rows: `keyedwm.spark.kafka(...)`, rows of the source, or results of an
+    operator. Returns the frame of the view. Raises OptionError if the view is not in this session, or for an argument
+    of another kind.
+    """
+    from pyspark.errors import PySparkException
+
+    require_session(spark, "sql_view")
+    if not isinstance(name, str) or not name:
+        raise OptionError(f"sql_view: name={argument_text(name)}: the name of a view is expected, such as 'orders'")
+    view = events(rows)
+    try:
+        view.createOrReplaceTempView(name)
+    except PySparkException as error:
+        raise OptionError(
+            f"sql_view: Spark rejects the view {name!r} ({error.getCondition()}): give a name without dots; in a "
+            "pipeline decorate a function with temporary_view, which returns events(...)"
+        ) from error
+    if not spark.catalog.tableExists(name):
+        raise OptionError(
+            f"sql_view: the rows of the view {name!r} are of another session: give the session that made them"
+        )
+    return view
 
 
 def late_rows(

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 _OF_BATCH = "results binary, control string, watermarks string, late_rows long, null_event_time_rows long, frames long"
 _OF_STORE = (
-    "state_bytes long, bucket int, replayed_rows long, rejected_rows long, dropped_windows long, dropped_rows long, "
-    "dropped_bytes long, no_gap_rows long"
+    "state_bytes long, bucket integer, replayed_rows long, rejected_rows long, dropped_windows long, "
+    "dropped_rows long, dropped_bytes long, no_gap_rows long"
 )
 _OF_KEYS = (
     "keys long, keys_behind_ms long, keys_forgotten long, key string, key_behind_ms long, key_dropped_rows long, "

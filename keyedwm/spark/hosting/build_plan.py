@@ -10,7 +10,7 @@ from keyedwm.operators.operator_spec import OperatorSpec
 from keyedwm.runtime.compiled import say_if_first
 from keyedwm.spark.hosting.bucket_batch import EMITTED, BucketLayout
 from keyedwm.spark.hosting.lineage import marked
-from keyedwm.spark.hosting.source_description import Source
+from keyedwm.spark.hosting.source_description import Source, with_schema
 from keyedwm.spark.hosting.staged_rows import rejected_type
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ def build_results(
     """
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema
+    from pyspark.sql.types import StructType
 
     from keyedwm.spark.hosting.bucket import Bucket
     from keyedwm.spark.hosting.handed_on import refuse_records_twice
@@ -73,11 +74,16 @@ def build_results(
     if savepoint is not None:
         begin = rescaled(savepoint, plan, layout)
         state = initial_state(shipped.sparkSession, savepoint, begin, layout)
+    schema = StructType()
+    for field in EMITTED.split(", "):
+        column, type_name = field.split(" ")
+        schema.add(column, type_name)
     mode = "ProcessingTime" if plan.by_clock else "None"
     emitted = shipped.groupBy("bucket").transformWithStateInPandas(
-        Bucket(plan, layout, begin), EMITTED, "append", mode, initialState=state
+        Bucket(plan, layout, begin), schema, "append", mode, initialState=state
     )
     metrics = _METRICS | _OF_KIND.get(layout.kind, _OF_OTHERS) | {name: name for name in plan.own_metrics}
+    emitted = with_schema(emitted, schema)
     observed = [F.sum(column).alias(metric) for metric, column in metrics.items()]
     if plan.key_watermark is not None:
         observed += of_keys()

@@ -14,6 +14,7 @@ from keyedwm.operators.join.plan import LEFT, RIGHT, Axis, JoinInputSpec
 from keyedwm.operators.panes import AdditiveSetting
 from keyedwm.operators.results import HIDDEN_PREFIX
 from keyedwm.operators.shuffle import EXCHANGE_SCHEMA
+from keyedwm.spark.arguments import analysed
 from keyedwm.spark.hosting.lineage import check_lineage
 from keyedwm.spark.hosting.source_description import Source, fields_read
 from keyedwm.spark.hosting.stage_one import CONTROL_TEXT, StageOne
@@ -122,7 +123,7 @@ def side_of(
 def _check_rows(frame: DataFrame, called: str, *, takes_panes: bool) -> AdditiveSetting | None:
     from pyspark.sql.pandas.types import from_arrow_type
 
-    if not frame.isStreaming:
+    if not analysed(lambda: frame.isStreaming, "join"):
         raise InputError(
             f"join: the {called} side is a batch read, which has no watermarks: read it with spark.readStream (and "
             f"trigger(availableNow=True)), or join it with Spark's own join"

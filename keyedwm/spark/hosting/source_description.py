@@ -13,6 +13,7 @@ from keyedwm.spark.arguments import argument_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 _Value = bool | float | int | str
 
@@ -56,8 +57,20 @@ class Source:
 
     def load(self) -> DataFrame:
         """Return the source's rows, as `spark.readStream` does. Raises OptionError, in one sentence."""
+        from pyspark_wm_source.reader import row_schema
+
         self.checked()  # Spark would say it in many lines
-        return self.spark.readStream.format(FORMAT).options(**self.set_options).load()
+        rows = self.spark.readStream.format(FORMAT).options(**self.set_options).load()
+        return with_schema(rows, row_schema(self.set_options))
+
+
+def with_schema(df: DataFrame, schema: StructType) -> DataFrame:
+    """Return a frame, whose schema this is.
+
+    A client of Spark Connect then knows the schema without a question to the server. The server answers none in a
+    decorated function of a pipeline.
+    """
+    return df if hasattr(df, "_jdf") else df.to(schema)
 
 
 def frame_of(one: object, called: str, caller: str) -> DataFrame:

@@ -21,12 +21,14 @@ from keyedwm.operators.frames.partials import ExchangePartials
 from keyedwm.operators.frames.plan import RowGapWindow, WindowPlan
 from keyedwm.operators.plan_checks import not_a_gap
 from keyedwm.operators.shuffle import EXCHANGE_SCHEMA, ORDER, TIME
+from keyedwm.spark.arguments import analysed
 from keyedwm.spark.hosting.lineage import check_lineage, refuse_several_rows
 from keyedwm.spark.hosting.source_description import Source
 from keyedwm.spark.hosting.stage_one import CONTROL_TEXT, StageOne
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
 
 
 def ship_rows(
@@ -136,9 +138,11 @@ def rejected_type(one: DataFrame | Source) -> pa.StructType | None:
         from pyspark_wm_source.options.source_options import SourceOptions
 
         return REJECTED_TYPE if SourceOptions.parse(one.set_options).gives_back else None
+    from pyspark.sql.types import StructType
+
     if REJECTED not in one.columns or one.schema[REJECTED].dataType.typeName() != "struct":
         return None
-    kind = arrow_schema(one.select(REJECTED)).field(0).type
+    kind = _in_arrow(StructType([one.schema[REJECTED]])).field(0).type
     return kind if is_rejected_type(kind) else None
 
 
@@ -187,7 +191,7 @@ def check_rows(df: DataFrame, axis: str, asked_by: str = "aggregate", *, takes_p
     """Raise an error for a frame without control rows and times, or whose rows cannot be added up."""
     from pyspark.sql.pandas.types import from_arrow_type
 
-    if not df.isStreaming:
+    if not analysed(lambda: df.isStreaming, asked_by):
         raise InputError(
             f"{asked_by}: the frame is a batch read, which has no watermarks to close windows: read it with "
             "spark.readStream (and trigger(availableNow=True)), or take Spark's own groupBy"
@@ -265,13 +269,17 @@ def axis_key(df: DataFrame, axis: str, asked_by: str = "aggregate") -> int:
 
 def arrow_schema(df: DataFrame) -> pa.Schema:
     """Return the columns in Arrow, timestamps in UTC. Raises OptionError for a type that Arrow does not have."""
+    return _in_arrow(df.schema)
+
+
+def _in_arrow(schema: StructType) -> pa.Schema:
     from pyspark.errors import PySparkTypeError
     from pyspark.sql.pandas.types import to_arrow_schema
 
     try:
-        return to_arrow_schema(df.schema, timezone="UTC")
+        return to_arrow_schema(schema, timezone="UTC")
     except PySparkTypeError as error:
-        users = [column for column in df.columns if column not in (TIME, CONTROL_TEXT)]
+        users = [column for column in schema.names if column not in (TIME, CONTROL_TEXT)]
         raise OptionError(
             f"a column among {', '.join(users)} has a type that Spark cannot hand to Python, so leave it out or "
             f"cast it: {error}"

@@ -1,0 +1,102 @@
+"""The example of declarative pipelines runs as it is, and a second run continues."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.tools import Record, produce
+
+EXAMPLE = Path(__file__).parents[2] / "examples/pipelines"
+START_MS = 1_700_000_000_000 - 1_700_000_000_000 % 60_000
+MISSING = [name for name in ("grpc", "grpc_status", "yaml") if importlib.util.find_spec(name) is None]
+IN_FUNCTION = """
+from pyspark import pipelines as dp
+from pyspark.sql import SparkSession
+from keyedwm.spark import aggregate, count, kafka, tumbling
+
+@dp.table
+def loaded():
+    rows = kafka(SparkSession.active(), "localhost:1", subscribe="orders").load()
+    return aggregate(rows, "key", tumbling("1 minute"), {"orders": count()})
+"""
+
+
+@pytest.fixture
+def project(kafka, tmp_path: Path) -> Path:
+    """The example with its paths in a folder of this test, and with this test's Kafka."""
+    shutil.copytree(EXAMPLE, tmp_path / "orders")
+    spec = tmp_path / "orders/spark-pipeline.yml"
+    text = spec.read_text().replace("/data/orders", str(tmp_path / "data")).replace("localhost:9092", kafka.bootstrap)
+    spec.write_text(text)
+    return spec
+
+
+@pytest.fixture
+def in_function(project: Path) -> Path:
+    """A pipeline that aggregates loaded rows in a decorated function."""
+    spec = project.parent / "in_function/spark-pipeline.yml"
+    (spec.parent / "transformations").mkdir(parents=True)
+    (spec.parent / "transformations/loaded.py").write_text(IN_FUNCTION)
+    spec.write_text(project.read_text())
+    return spec
+
+
+def orders(first: int) -> Iterator[Record]:
+    """300 orders, one each second, of three partitions and five customers."""
+    for n in range(first, first + 300):
+        yield Record(n % 3, START_MS + n * 1000, b'{"amount": %d}' % n, b"customer %d" % (n % 5))
+
+
+def read(path: Path) -> list[dict[str, object]]:
+    import pyarrow.dataset as ds
+
+    return ds.dataset(path, format="parquet", exclude_invalid_files=True).to_table().to_pylist()
+
+
+@pytest.mark.skipif(bool(MISSING), reason=f"spark-pipelines needs {', '.join(MISSING)}, which are not installed")
+def test_the_example_of_pipelines_counts_each_order_once_and_a_second_run_continues(
+    kafka, topic_of, project, in_function
+):
+    from deltalake import DeltaTable
+
+    from tests.tools import make_topic
+
+    make_topic(kafka.bootstrap, "orders", 3)
+    data = Path(str(project.parents[1])) / "data"
+    command = [sys.executable, "-m", "tests.spark.pipeline_runs", *map(str, (project, project, in_function))]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as runs:
+        answers = (line.strip() for line in runs.stdout if line.startswith("RAN"))
+        for first in (0, 300):
+            produce(kafka.bootstrap, "orders", orders(first))
+            if first:
+                runs.stdin.write("\n")
+                runs.stdin.flush()
+            assert next(answers) == "RAN"
+        runs.stdin.write("\n")
+        runs.stdin.flush()
+        sentence = next(answers)
+        runs.communicate("\n")
+    assert "aggregate: Spark gives no columns of a frame to a decorated function of a pipeline" in sentence
+    # Each partition ends at about 600 s less the lag of 5 s: nine minutes are closed.
+    minutes = {(f"customer {n % 5}", n // 60): 12 for n in range(540)}
+    tables = {
+        "table": read(data / "warehouse/per_minute"),
+        "sink": DeltaTable(data / "per_minute_delta").to_pyarrow_table().to_pylist(),
+    }
+    for rows in tables.values():
+        counted = Counter()
+        for row in rows:
+            counted[row["customer"], int(row["window"]["start"].timestamp() * 1000 - START_MS) // 60_000] += row[
+                "orders"
+            ]
+        assert counted == minutes
+    assert sum(row["amount"] for row in read(data / "warehouse/per_customer")) == sum(range(540))
+    assert len(read(data / "warehouse/orders")) == len(read(data / "warehouse/order_times")) == 600
