@@ -50,7 +50,7 @@ def analysed(ask: Callable[[], T], caller: str) -> T:
             raise
         raise OptionError(
             f"{caller}: Spark gives no columns of a frame to a decorated function of a pipeline: call {caller} at the "
-            "top of the file, outside of the function; in it aggregate works over keyedwm.spark.kafka(...) or source(...)"
+            "top of the file, outside of the function; inside, aggregate works over kafka(...) and source(...)"
         ) from error
 
 

@@ -1,6 +1,6 @@
 """Runs of declarative pipelines, one after another in one process and one Spark, as `spark-pipelines run` runs each.
 
-    python -m tests.spark.pipeline_runs SPEC...
+    python -m tests.spark.pipeline_runs WAREHOUSE SPEC...
 
 It writes `RAN` after each run, and waits for a line before the next one. A run that fails writes its error's sentence.
 """
@@ -12,14 +12,16 @@ import sys
 from pathlib import Path
 
 
-def main(specs: list[str]) -> None:
+def main(warehouse: str, specs: list[str]) -> None:
     os.environ["SPARK_REMOTE"] = "local[2]"
     from pyspark.pipelines import cli
-    from pyspark.sql.connect.session import SparkSession
+    from pyspark.sql import SparkSession
+    from pyspark.sql.connect.session import SparkSession as Client
 
     from keyedwm.core.errors import KeyedwmError
 
-    stop, SparkSession.stop = SparkSession.stop, lambda self: None  # a run ends Spark with itself
+    session = SparkSession.builder.config("spark.sql.warehouse.dir", warehouse).getOrCreate()
+    stop, Client.stop = Client.stop, lambda _: None  # each run would end Spark
     for spec in specs:
         try:
             cli.run(spec_path=Path(spec), full_refresh=[], full_refresh_all=False, refresh=[], dry=False)
@@ -27,8 +29,8 @@ def main(specs: list[str]) -> None:
         except KeyedwmError as error:
             print(f"RAN {error}", flush=True)
         sys.stdin.readline()
-    stop(SparkSession.active())
+    stop(session)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(sys.argv[1], sys.argv[2:])

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from keyedwm.spark import events
+import re
+
+import pytest
+
+from keyedwm.core.errors import OptionError
+from keyedwm.spark import events, sql_view, with_watermark
 from tests.tools import Record, produce
 
 
@@ -18,3 +23,27 @@ def test_events_are_one_row_a_record_without_control_rows_and_their_column(kafka
 def test_a_frame_without_control_rows_stays_as_it_is(load, topic):
     frame = load(topic, emitControl="false")
     assert events(frame) is frame
+
+
+def test_sql_over_a_view_reads_one_row_a_record_and_windows_follow_the_coalesced_watermark(
+    spark, kafka, topic_of, described, run
+):
+    topic = topic_of(2)
+    produce(kafka.bootstrap, topic, [Record(n % 2, 1_000 * n, b"%d" % n) for n in range(10)])
+    read = described(topic, idleTimeout="1 minute", watermarkLag="1 second")
+    assert "control" not in sql_view(spark, "all_orders", read).columns
+    rows = run(spark.sql("SELECT CAST(value AS INT) AS n FROM all_orders WHERE offset > 0")).rows
+    assert sorted(row["n"] for row in rows) == list(range(2, 10))
+    sql_view(spark, "followed_orders", with_watermark(read.load()))
+    counts = "SELECT window.start AS start, count(*) AS n FROM followed_orders GROUP BY window(event_time, '2 seconds')"
+    # The partitions end at 8 s and 9 s: at the lower watermark of 7 s three windows are closed.
+    assert [row["n"] for row in run(spark.sql(counts)).rows] == [2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [("", "sql_view: name='': the name of a view is expected"), ("a.b", "give a name without dots")],
+)
+def test_a_view_needs_a_plain_name(spark, described, topic, name, sentence):
+    with pytest.raises(OptionError, match=re.escape(sentence)):
+        sql_view(spark, name, described(topic))

@@ -70,8 +70,13 @@ def test_the_example_of_pipelines_counts_each_order_once_and_a_second_run_contin
     from tests.tools import make_topic
 
     make_topic(kafka.bootstrap, "orders", 3)
-    data = Path(str(project.parents[1])) / "data"
-    command = [sys.executable, "-m", "tests.spark.pipeline_runs", *map(str, (project, project, in_function))]
+    data = project.parents[1] / "data"
+    command = [
+        sys.executable,
+        "-m",
+        "tests.spark.pipeline_runs",
+        *map(str, (data / "warehouse", project, project, in_function)),
+    ]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as runs:
         answers = (line.strip() for line in runs.stdout if line.startswith("RAN"))
         for first in (0, 300):
