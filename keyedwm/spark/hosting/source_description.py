@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+_CLIENT = "pyspark.sql.connect."  # the modules of Spark Connect's client
 _Value = bool | float | int | str
 
 
@@ -70,7 +71,7 @@ def with_schema(df: DataFrame, schema: StructType) -> DataFrame:
     A client of Spark Connect then knows the schema without a question to the server. The server answers none in a
     decorated function of a pipeline.
     """
-    return df if hasattr(df, "_jdf") else df.to(schema)
+    return df.to(schema) if type(df).__module__.startswith(_CLIENT) else df
 
 
 def frame_of(one: object, called: str, caller: str) -> DataFrame:
