@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools import Record, produce
+from tests.tools import Record, make_topic, produce
 
 EXAMPLE = Path(__file__).parents[2] / "examples/pipelines"
 START_MS = 1_700_000_000_000 - 1_700_000_000_000 % 60_000
@@ -30,12 +30,14 @@ def loaded():
 
 
 @pytest.fixture
-def project(kafka, tmp_path: Path) -> Path:
-    """The example with its paths in a folder of this test, and with this test's Kafka."""
+def project(kafka, topic: str, tmp_path: Path) -> Path:
+    """The example with its paths in a folder of this test, and with this test's Kafka and topic."""
     shutil.copytree(EXAMPLE, tmp_path / "orders")
     spec = tmp_path / "orders/spark-pipeline.yml"
     text = spec.read_text().replace("/data/orders", str(tmp_path / "data")).replace("localhost:9092", kafka.bootstrap)
     spec.write_text(text)
+    python = tmp_path / "orders/transformations/orders.py"
+    python.write_text(python.read_text().replace('subscribe="orders"', f'subscribe="{topic}"'))
     return spec
 
 
@@ -62,14 +64,10 @@ def read(path: Path) -> list[dict[str, object]]:
 
 
 @pytest.mark.skipif(bool(MISSING), reason=f"spark-pipelines needs {', '.join(MISSING)}, which are not installed")
-def test_the_example_of_pipelines_counts_each_order_once_and_a_second_run_continues(
-    kafka, topic_of, project, in_function
-):
+def test_the_example_of_pipelines_counts_each_order_once_and_a_second_run_continues(kafka, topic, project, in_function):
     from deltalake import DeltaTable
 
-    from tests.tools import make_topic
-
-    make_topic(kafka.bootstrap, "orders", 3)
+    make_topic(kafka.bootstrap, topic, 3)
     data = project.parents[1] / "data"
     command = [
         sys.executable,
@@ -80,7 +78,7 @@ def test_the_example_of_pipelines_counts_each_order_once_and_a_second_run_contin
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as runs:
         answers = (line.strip() for line in runs.stdout if line.startswith("RAN"))
         for first in (0, 300):
-            produce(kafka.bootstrap, "orders", orders(first))
+            produce(kafka.bootstrap, topic, orders(first))
             if first:
                 runs.stdin.write("\n")
                 runs.stdin.flush()

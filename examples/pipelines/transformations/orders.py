@@ -1,6 +1,7 @@
 """Tables and a Delta sink of a declarative pipeline: events, and windows that close by the watermark of each partition.
 
-Tables get no control rows: `events` drops them. The keyedwm sink needs control rows: its flow keeps them.
+Tables get no control rows: `events` drops them. The flow of the keyedwm sink keeps them: the sink commits whole
+snapshots by them, and writes none.
 """
 
 from pyspark import pipelines as dp
