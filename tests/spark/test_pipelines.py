@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import importlib.util
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,10 +59,19 @@ def orders(first: int) -> Iterator[Record]:
         yield Record(n % 3, START_MS + n * 1000, b'{"amount": %d}' % n, b"customer %d" % (n % 5))
 
 
-def read(path: Path) -> list[dict[str, object]]:
+def read(path: Path) -> list[dict[str, Any]]:
     import pyarrow.dataset as ds
 
     return ds.dataset(path, format="parquet", exclude_invalid_files=True).to_table().to_pylist()
+
+
+def by_minute(rows: list[dict[str, Any]]) -> Counter[tuple[str, int]]:
+    """How many orders of a customer and minute are counted, over all rows."""
+    counted: Counter[tuple[str, int]] = Counter()
+    for row in rows:
+        start = row["window"]["start"].replace(tzinfo=dt.timezone.utc)
+        counted[row["customer"], int(start.timestamp() * 1000 - START_MS) // 60_000] += row["orders"]
+    return counted
 
 
 @pytest.mark.skipif(bool(MISSING), reason=f"spark-pipelines needs {', '.join(MISSING)}, which are not installed")
@@ -69,37 +80,21 @@ def test_the_example_of_pipelines_counts_each_order_once_and_a_second_run_contin
 
     make_topic(kafka.bootstrap, topic, 3)
     data = project.parents[1] / "data"
-    command = [
-        sys.executable,
-        "-m",
-        "tests.spark.pipeline_runs",
-        *map(str, (data / "warehouse", project, project, in_function)),
-    ]
+    arguments = map(str, (data / "warehouse", project, project, in_function))
+    command = [sys.executable, "-m", "tests.spark.pipeline_runs", *arguments]
+    produce(kafka.bootstrap, topic, orders(0))
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as runs:
-        answers = (line.strip() for line in runs.stdout if line.startswith("RAN"))
-        for first in (0, 300):
-            produce(kafka.bootstrap, topic, orders(first))
-            if first:
-                runs.stdin.write("\n")
-                runs.stdin.flush()
-            assert next(answers) == "RAN"
-        runs.stdin.write("\n")
-        runs.stdin.flush()
-        sentence = next(answers)
-        runs.communicate("\n")
+        ends = (line.strip() for line in runs.stdout if line.startswith("RAN"))
+        assert next(ends) == "RAN"
+        produce(kafka.bootstrap, topic, orders(300))
+        print(file=runs.stdin, flush=True)
+        assert next(ends) == "RAN"
+        print(file=runs.stdin, flush=True)
+        sentence = next(ends)
     assert "aggregate: Spark gives no columns of a frame to a decorated function of a pipeline" in sentence
     # Each partition ends at about 600 s less the lag of 5 s: nine minutes are closed.
     minutes = {(f"customer {n % 5}", n // 60): 12 for n in range(540)}
-    tables = {
-        "table": read(data / "warehouse/per_minute"),
-        "sink": DeltaTable(data / "per_minute_delta").to_pyarrow_table().to_pylist(),
-    }
-    for rows in tables.values():
-        counted = Counter()
-        for row in rows:
-            counted[row["customer"], int(row["window"]["start"].timestamp() * 1000 - START_MS) // 60_000] += row[
-                "orders"
-            ]
-        assert counted == minutes
+    assert by_minute(read(data / "warehouse/per_minute")) == minutes
+    assert by_minute(DeltaTable(data / "per_minute_delta").to_pyarrow_table().to_pylist()) == minutes
     assert sum(row["amount"] for row in read(data / "warehouse/per_customer")) == sum(range(540))
     assert len(read(data / "warehouse/orders")) == len(read(data / "warehouse/order_times")) == 600

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from keyedwm.arrow.schema import axis_column
 from keyedwm.core.errors import InputError
 from keyedwm.core.rows import CONTROL, EVENT_TIME, FOLLOWS_COALESCED, REJECTED, WATERMARK
-from keyedwm.spark.arguments import require_frame
+from keyedwm.spark.arguments import analysed, require_frame
 from keyedwm.spark.hosting.lineage import DRIVING, panes_of
 from keyedwm.spark.hosting.staged_rows import rejected_type
 
@@ -58,7 +58,7 @@ def axis_columns(df: DataFrame, axis: str, caller: str) -> tuple[str, str]:
 def followed(df: DataFrame, axis: str, *, delay_ms: int, keep: Column | None, caller: str) -> DataFrame:
     """Return the event rows with Spark's watermark so far below ours. keep: which rows stay, None for all."""
     event_time, watermark = axis_columns(df, axis, caller)
-    if df.isStreaming and panes_of(df) is not None:
+    if analysed(lambda: df.isStreaming, caller) and panes_of(df) is not None:
         warnings.warn(
             f"{caller}: the frame holds early or late panes, each with the whole total of its window: Spark's own "
             "aggregates and joins count what several panes say several times, so filter by the column pane",

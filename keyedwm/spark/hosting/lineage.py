@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.operators.panes import AdditiveSetting
+from keyedwm.spark.arguments import analysed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -166,7 +167,7 @@ def _analysed(df: DataFrame) -> str:
         return str(in_jvm.queryExecution().analyzed().toString())
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):  # Spark Connect has no other way, and this one plans the whole query
-        df.explain("extended")
+        analysed(lambda: df.explain("extended"), "the operator")
     return (
         printed.getvalue().partition("== Analyzed Logical Plan ==\n")[2].partition("\n== Optimized Logical Plan ==")[0]
     )

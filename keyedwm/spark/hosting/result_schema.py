@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from keyedwm.core.errors import OptionError
+from keyedwm.spark.arguments import analysed
 
 
 def declared(schema: object, reserved: Sequence[str], caller: str) -> pa.Schema:
@@ -18,7 +19,7 @@ def declared(schema: object, reserved: Sequence[str], caller: str) -> pa.Schema:
     result = schema
     if isinstance(schema, str):
         try:
-            parsed = StructType.fromDDL(schema)
+            parsed = analysed(lambda: StructType.fromDDL(schema), caller)
             result = to_arrow_schema(parsed if isinstance(parsed, StructType) else StructType(), timezone="UTC")
         except PySparkException as error:
             raise OptionError(f"{caller}: schema={schema!r} is no schema of Spark: {error.getCondition()}") from error
