@@ -19,8 +19,10 @@ def main(warehouse: str, specs: list[str]) -> None:
     from pyspark.sql.connect.session import SparkSession as Client
 
     from keyedwm.core.errors import KeyedwmError
+    from keyedwm.spark import session_conf
 
-    session = SparkSession.builder.config("spark.sql.warehouse.dir", warehouse).getOrCreate()
+    settings = {**session_conf(cores=2), "spark.sql.warehouse.dir": warehouse, "spark.ui.enabled": "false"}
+    session = SparkSession.builder.config(map=settings).getOrCreate()
     stop, Client.stop = Client.stop, lambda _: None  # each run would end Spark
     for spec in specs:
         try:

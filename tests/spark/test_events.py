@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from keyedwm.core.errors import OptionError
@@ -40,10 +38,7 @@ def test_sql_over_a_view_reads_one_row_a_record_and_windows_follow_the_coalesced
     assert [row["n"] for row in run(spark.sql(counts)).rows] == [2, 2, 2]
 
 
-@pytest.mark.parametrize(
-    ("name", "sentence"),
-    [("", "sql_view: name='': the name of a view is expected"), ("a.b", "give a name without dots")],
-)
-def test_a_view_needs_a_plain_name(spark, described, topic, name, sentence):
-    with pytest.raises(OptionError, match=re.escape(sentence)):
+@pytest.mark.parametrize("name", ["", "a.b", "1", 1])
+def test_a_view_needs_a_plain_name(spark, described, topic, name):
+    with pytest.raises(OptionError, match=f"sql_view: name={name!r}: letters, digits and _ are expected"):
         sql_view(spark, name, described(topic))

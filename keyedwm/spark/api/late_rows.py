@@ -26,6 +26,8 @@ from keyedwm.spark.hosting.staged_rows import rejected_type
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+_IN_PIPELINE = "SESSION_MUTATION_IN_DECLARATIVE_PIPELINE"
+
 
 def events(df: DataFrame | Source) -> DataFrame:
     """Return one row for each record, as `format("kafka")` does: no control rows and no column `control`, and none of
@@ -54,15 +56,17 @@ def sql_view(spark: SparkSession, name: str, rows: DataFrame | Source) -> DataFr
     from pyspark.errors import PySparkException
 
     require_session(spark, "sql_view")
-    if not isinstance(name, str) or not name:
-        raise OptionError(f"sql_view: name={argument_text(name)}: the name of a view is expected, such as 'orders'")
+    if not isinstance(name, str) or not name.isidentifier():
+        raise OptionError(f"sql_view: name={argument_text(name)}: letters, digits and _ are expected, such as 'orders'")
     view = events(rows)
     try:
         view.createOrReplaceTempView(name)
     except PySparkException as error:
+        if not (error.getCondition() or "").startswith(_IN_PIPELINE):
+            raise
         raise OptionError(
-            f"sql_view: Spark rejects the view {name!r} ({error.getCondition()}): give a name without dots; in a "
-            "pipeline decorate a function with temporary_view, which returns events(...)"
+            f"sql_view: a pipeline rejects the view {name!r}: decorate a function that returns events(...) with "
+            "pyspark.pipelines.temporary_view"
         ) from error
     if not spark.catalog.tableExists(name):
         raise OptionError(
