@@ -204,6 +204,6 @@ def _cache(value: str | None) -> str | None:
     if "://" in value or not Path(value).is_absolute():
         raise wrong(
             f"{PREFIX}cache", value,
-            f"an absolute path of a directory is expected, which may be mounted on all hosts, or {NO_CACHE}",
+            f"an absolute path of a directory, or {NO_CACHE}, is expected",
         )  # fmt: skip
     return value
