@@ -21,12 +21,12 @@ first. `benchmarks/README.md` has the rules and explains every column.
 - **k rows/s**: thousand rows per second over the whole run, from `start()` to the end of the query.
 - **Full batches**: k rows/s without start and first micro-batch.
 - **CPU s/M**: CPU seconds per million rows, of all processes except the broker.
-- **×** right of a figure, or left of a side: the figure divided by the rival's in the same round, median (least–most).
-  A rate above 1 is better, a time or CPU below 1.
+- **×** in the column after a figure, or before a side's name: the figure divided by the rival's in the same round,
+  median (least–most). A rate above 1 is better, a time or CPU below 1.
 - **3 + 5 rounds**: three warm-up rounds, then five counted rounds. A counted round usually has at least ten full
   batches, the same for each side.
-- **Warming rounds differed**: warm-up ends when two consecutive rounds agree within 10 %. Here even the third and
-  fourth round did not agree.
+- **Warming rounds differed**: warm-up ends when two consecutive rounds agree within 10 %. With this note even
+  the third and fourth round differed more.
 - **Sliding windows**: Spark runs fewer and smaller batches, because it copies rows.
 - **Stage one in the source**: the operator reads a source [without `load()`](windows.md#stage-one-inside-the-source).
 - **JSON read by the source**, or *source JSON*: the source reads JSON [fields](source.md#fields-of-records) and
