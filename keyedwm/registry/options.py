@@ -204,6 +204,6 @@ def _cache(value: str | None) -> str | None:
     if "://" in value or not Path(value).is_absolute():
         raise wrong(
             f"{PREFIX}cache", value,
-            f"an absolute path of a directory, or {NO_CACHE}, is expected",
+            f"an absolute path of a directory is expected, or {NO_CACHE}",
         )  # fmt: skip
     return value
