@@ -69,7 +69,7 @@ def test_scram_logs_in(secured: Secured, their_admin: KafkaAdminClient, mechanis
 def test_a_wrong_password_is_refused_at_once_and_not_repeated_in_the_message(secured: Secured) -> None:
     wrong = PASSWORD[::-1]
     with pytest.raises(AccessError, match=r"rejected the login with PLAIN: check kafka\.sasl\.jaas\.config") as caught:
-        Cluster.connect(ClientConfig.from_options(secured.options(password=wrong)))
+        Cluster.connect(ClientConfig.from_options(secured.options(password=wrong)), timeout_ms=60_000)
     assert wrong not in str(caught.value)
 
 

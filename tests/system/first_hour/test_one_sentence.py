@@ -5,7 +5,6 @@ from __future__ import annotations
 import builtins
 import errno
 import socket
-from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -53,12 +52,14 @@ def test_a_path_that_cannot_be_written_is_an_option_to_fix(error, said, monkeypa
 
 
 def test_an_axis_that_the_source_does_not_have_is_named_with_those_it_has():
-    two = SimpleNamespace(columns=["event_time_ordered", "watermark_ordered", "control"])
     with pytest.raises(InputError, match=r"the source has no time axis 'shipped'; it has ordered"):
-        with_watermark(two, "shipped")
-    one = SimpleNamespace(columns=["event_time", "watermark", "control"])
+        with_watermark(_frame_with("event_time_ordered", "watermark_ordered", "control"), "shipped")
     with pytest.raises(InputError, match=r"no time axis 'shipped'; it has a single one without a name"):
-        with_watermark(one, "shipped")
+        with_watermark(_frame_with("event_time", "watermark", "control"), "shipped")
+
+
+def _frame_with(*columns: str) -> object:
+    return type("Frame", (), {"columns": list(columns)})()
 
 
 def test_testcontainers_that_are_not_installed_are_named_with_the_command(monkeypatch):
@@ -95,7 +96,7 @@ def test_a_negative_duration_is_told_to_be_none():
 
 
 def test_a_mistyped_bootstrap_server_is_named():
-    with pytest.raises(OptionError, match=r"kafka.bootstrap.servers is missing.*kafka.bootstrap.server is given"):
+    with pytest.raises(OptionError, match=r"kafka.bootstrap.servers is missing.*kafka.bootstrap.server is set"):
         SourceOptions.parse({"kafka.bootstrap.server": "localhost:9092", "subscribe": "t"})
 
 
