@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import logging
 import struct
+import time
 import tracemalloc
 from collections.abc import Callable, Iterable
 
@@ -13,6 +14,7 @@ import pytest
 from keyedwm.core.errors import UnavailableError
 from keyedwm.kafka.client.errors import AccessError
 from keyedwm.kafka.client.framing import LOGIN_BYTES
+from keyedwm.kafka.client.network import _PlainTransport
 from keyedwm.kafka.requests.cluster import Cluster
 from tests.kafka.test_hostile import API_VERSIONS, METADATA, MUCH, PATIENT, SOME_PATIENCE, config_of
 from tests.support.hostile import HostileBroker, Lie, Request, hostile_broker, silent_listener
@@ -46,6 +48,27 @@ PLAIN = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN",
 def test_a_broker_that_falls_silent_while_connecting_is_given_up(where: str) -> None:
     with hostile_broker({SILENT_AT[where]: lambda _r, _b: []}) as broker, pytest.raises(UnavailableError):
         Cluster.connect(config_of(broker.bootstrap, **PLAIN), 500)
+
+
+def test_a_rejected_login_is_reported_though_the_connection_ends_with_the_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Kafka sends this answer and closes at once: a busy client receives both together."""
+    receive = _PlainTransport._sock_recv
+
+    def busy(transport: _PlainTransport) -> object:
+        time.sleep(0.05)
+        return receive(transport)
+
+    def rejected(request: Request, broker: HostileBroker) -> Iterable[bytes]:
+        yield broker.failed(request, 58)
+        raise OSError("closed behind the answer")
+
+    monkeypatch.setattr(_PlainTransport, "_sock_recv", busy)
+    with hostile_broker({SASL_AUTHENTICATE: rejected}) as broker:
+        with pytest.raises(AccessError, match="rejected the login with PLAIN"):
+            Cluster.connect(config_of(broker.bootstrap, **(PLAIN | SOME_PATIENCE)), 2_000)
+        assert broker.counts[SASL_AUTHENTICATE] == 1
 
 
 def test_a_tls_handshake_with_a_silent_listener_ends() -> None:

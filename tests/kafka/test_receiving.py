@@ -124,8 +124,8 @@ def test_the_end_of_a_stream_that_comes_with_bytes_is_told_behind_them(wire: Wir
     assert (bytes(data), failure) == (sent()[:10], None)
     aborted: list[Any] = []
     wire.transport.abort = aborted.append
-    for told in wire.soon:
-        told()
+    for step in wire.soon:  # a step can add another one
+        step()
     assert [type(one) for one in aborted] == [wire_errors.KafkaConnectionError]
 
 

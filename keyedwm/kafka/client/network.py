@@ -72,7 +72,8 @@ class _Receiving:
             received, in_shared = received + more, in_shared + more
         if failure is not None and received:
             # Not left to the next call: of TLS the end is taken from the socket, and nothing would wake the loop again.
-            self._net.call_soon(lambda: self.abort(failure))
+            # A turn later: the caller that waits for this answer, such as that of a rejected login, reads it first.
+            self._net.call_soon(lambda: self._net.call_soon(lambda: self.abort(failure)))
             return shared[:in_shared], None
         return shared[:in_shared], failure
 
