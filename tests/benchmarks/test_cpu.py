@@ -75,7 +75,8 @@ def test_what_java_started_and_has_ended_is_counted_apart(tmp_path):
 def test_a_process_that_is_not_java_is_python(tmp_path):
     spent = spent_by(tmp_path / "other", sys.executable)
     assert spent.parts_s[Part.PYTHON.text] >= 3 * LEAST_S - 0.3
-    assert spent.parts_s[Part.COMPILERS.text] == spent.parts_s[Part.ENDED.text] == 0
+    assert spent.parts_s[Part.COMPILERS.text] == 0
+    assert spent.parts_s[Part.ENDED.text] < 0.1  # a reading between two ticks of the clock counts some hundredths
 
 
 def test_a_process_apart_is_left_out_with_all_below_it():
