@@ -13,7 +13,7 @@ export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 # Empty is unset: otherwise each of the hundreds of Python processes that tests start compiles modules for itself.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install java demo demo-installed demo-spark demo-packages test check lint unit campaign mutants fuzz simulate bench bench-guard profile cluster cluster-test matrix broker docs docs-figures lock version wheel release-check clean
+.PHONY: help install java demo demo-installed demo-spark demo-packages test check lint unit campaign mutants fuzz simulate bench bench-guard profile cluster cluster-test matrix platforms broker docs docs-figures lock version wheel release-check clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -131,6 +131,9 @@ cluster-test: install  ## the tests that start a Spark cluster, of which make te
 
 matrix: install  ## the contract tests with other versions of Python, PySpark and the dependencies (CELLS="lowest python-3.13"; ten minutes a cell)
 	@UV_PACKAGE=$(UV) $(BIN)/python -m tests.matrix $(CELLS)
+
+platforms: java  ## trials with servers, clusters and catalogs of other makers, downloaded on first use (TRIALS="kfake yarn"; an hour)
+	@$(BIN)/python -m tests.platforms $(TRIALS)
 
 broker: java  ## keep a real Kafka running and print its address
 	@$(BIN)/keyedwm broker
