@@ -83,6 +83,18 @@ def record_of(log: TableLog, newest: NewestBatch, query: str, batch: int) -> Rec
     return next((record for record in records if record is not None and record.batch == batch), None)
 
 
+def is_removed(log: TableLog, newest: NewestBatch, query: str, batch: int) -> bool:
+    """Whether a restore has removed the rows of a published batch. newest: of this query, of this batch or a later one.
+
+    False also where the log no longer has the commits of the batch.
+    """
+    if newest.batch == batch:
+        return newest.is_restored_behind
+    published = [commit.is_current for commit in log.commits() if (record := commit.record_of(query)) is not None
+                 and record.batch == batch]  # fmt: skip
+    return bool(published) and not any(published)
+
+
 def current_record(log: TableLog, query: str) -> Record | None:
     """Return the newest record of a query whose rows are in the table now, None if the log has none."""
     newest = log.newest(query)

@@ -26,7 +26,14 @@ from pyspark_wm_sink.batch.record import Record
 from pyspark_wm_sink.batch.reports import BatchReport, merge_reports
 from pyspark_wm_sink.batch.seal import check_replay, seal
 from pyspark_wm_sink.tables.library_errors import one_line, shown_cause
-from pyspark_wm_sink.tables.log import NewestBatch, current_record, current_records, has_attempt, record_of
+from pyspark_wm_sink.tables.log import (
+    NewestBatch,
+    current_record,
+    current_records,
+    has_attempt,
+    is_removed,
+    record_of,
+)
 from pyspark_wm_sink.tables.other_queries import check_reads_nothing_again
 from pyspark_wm_sink.tables.publication import CurrentTable, Publication
 from pyspark_wm_sink.tables.stage import StagedFiles
@@ -196,6 +203,8 @@ class _Commit:
         if newest is None:
             self._check_reads_nothing_again(table)
             return None
+        if batch is not None and newest.batch >= batch:  # a restore removed it, and it is published again
+            return record_of(table.log, newest, query, batch - 1)
         if newest.is_restored_behind:
             _check_not_restored(self._how, self._report, query, table)
         if newest.record is None:
@@ -215,11 +224,15 @@ class _Commit:
     def _is_published(self, table: CurrentTable | None, newest: NewestBatch | None) -> bool:
         """Whether this batch is in the table already; the files of another attempt at it are then deleted.
 
-        Raises FencedError when the published batch holds other rows: another query has the same id.
+        Raises FencedError when the published batch holds other rows: another query has the same id. Raises InputError
+        when a restore removed the batch, and the table does not end where the batch begins.
         """
         report = self._report
         query, batch = report.query, report.batch
         if table is None or query is None or newest is None or batch is None or newest.batch < batch:
+            return False
+        if is_removed(table.log, newest, query, batch):
+            _check_follows_restored(self._how, report, query, table)
             return False
         record = record_of(table.log, newest, query, batch)
         if record is None:
@@ -314,3 +327,32 @@ def _check_not_restored(how: Publication, report: BatchReport, query: str, table
         f"{report.batch}: {how.messages.undo}, or {way_on}; to continue without the rows that were taken out, start "
         "the query once with guarantee=at-least-once"
     )
+
+
+def _check_follows_restored(how: Publication, report: BatchReport, query: str, table: CurrentTable) -> None:
+    """Reject a batch that a restore removed, unless the rows in the table end where the batch begins.
+
+    Such a batch is of a checkpoint that was restored together with the table.
+    """
+    if how.guarantee is not Guarantee.EXACTLY_ONCE or how.overwrite:
+        return
+    current = Published.of(current_record(table.log, query))
+    if _is_continuation(current, report):
+        return
+    present = None if current is None else current.batch
+    checkpoint = "" if present is None else f"restore the checkpoint of batch {present}, or "
+    raise InputError(
+        f"{table.where} was {how.messages.restored} after batch {report.batch} of query {query} was published, and "
+        f"this batch comes again: {how.messages.undo}, or {checkpoint}{new_checkpoint(current, report.plan, 'table')}; "
+        "to continue without the rows that were taken out, start the query once with guarantee=at-least-once"
+    )
+
+
+def _is_continuation(current: Published | None, report: BatchReport) -> bool:
+    """Whether the batch is known to begin where the newest batch with rows in the table ends."""
+    if current is None or current.batch is None or report.batch != current.batch + 1:
+        return False
+    if report.plan is None or not report.plan.is_whole or not current.reads.is_whole:
+        return False
+    begins = report.plan.begins
+    return all(begins.get(channel) == offset for channel, offset in current.reads.furthest().items())

@@ -186,6 +186,59 @@ def test_a_table_that_was_taken_back_is_continued_behind_what_it_holds(reader):
     follows(refused.value, reader, t0=30)
 
 
+def test_a_table_and_a_checkpoint_of_the_same_batch_continue_together(reader):
+    """A user takes both back: the batches whose rows the restore removed are published again."""
+    reader.run(t0=10)
+    older = reader.copy()
+    reader.run(t0=20)
+    reader.run(t0=30)
+    taken_back(reader)
+    older.run(t0=20)
+    assert older.numbers() == reader.once(t0=20)
+    for end in (30, 40):
+        older.run(t0=end)
+    assert older.numbers() == reader.once(t0=40)
+
+
+@pytest.mark.parametrize("newest", [1, 2])
+def test_a_checkpoint_that_is_newer_than_a_restored_table_loses_no_batch_in_silence(reader, newest):
+    """Its first batches end where removed ones ended: they are in the log, and their rows are not in the table."""
+    reader.run(t0=10)
+    reader.run(t0=20)
+    between = reader.copy()
+    for at in range(newest):
+        reader.run(t0=30 + 10 * at)
+    taken_back(reader)
+    with pytest.raises(InputError, match=r"after batch 2 of query q was published, and this batch comes again: .* "
+                       r"restore the checkpoint of batch 0, or start with a new checkpoint that begins behind the "
+                       r"published batch 0") as refused:  # fmt: skip
+        between.copy().run(t0=30)
+    follows(refused.value, reader, t0=30)
+
+
+def test_batches_that_a_restore_removed_are_written_again_at_least_once(reader):
+    reader.run(t0=10)
+    reader.run(t0=20)
+    between = reader.copy(to=replace(reader.to, guarantee=Guarantee.AT_LEAST_ONCE))
+    reader.run(t0=30)
+    taken_back(reader)
+    between.run(t0=30)
+    between.copy(to=reader.to).run(t0=40)
+    assert between.numbers() == sorted({*range(10), *range(20, 40)})
+
+
+def test_a_batch_that_a_restore_removed_comes_again_only_where_the_table_ends(reader):
+    reader.run(t0=10)
+    older = reader.copy()
+    reader.run(t0=20)
+    taken_back(reader)
+    for elsewhere in (older.copy(at={"t-0": 9, "t-1": 0}), older.copy(is_planned=False)):
+        with pytest.raises(InputError, match="after batch 1 of query q was published, and this batch comes again"):
+            elsewhere.run(t0=20)
+    older.run(t0=20)
+    assert older.numbers() == reader.once(t0=20)
+
+
 def taken_back(reader: Reader) -> None:
     """Bring back the table as it was after the first batch."""
     if reader.tables.KIND == "Delta":
