@@ -21,7 +21,7 @@ from keyedwm.operators.aggregates.functions import count
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SlidingWindow, WindowPlan
 from keyedwm.operators.keyed.per_key import PerKey
-from keyedwm.operators.protocol import key_summary_of, operator_of
+from keyedwm.operators.protocol import operator_of
 from keyedwm.operators.state.store import MemoryStore
 
 SCHEMA = pa.schema([("key", pa.string()), ("time", pa.int64())])
@@ -66,7 +66,7 @@ def main() -> None:
         )
         made += operator.on_watermark(0, 0, int(known[behind - 1]) - DAY_MS) if behind else []
         late, results = late + operator.late_rows, results + sum(output.rows.num_rows for output in made)
-        held = key_summary_of(operator).key_count
+        held = operator.key_summary().key_count
         store.apply(operator.drain())
         sizes.append((sum(store.sizes.values()), len(store.blobs), held))
         if len(sizes) * given.hours >= 30 * 24 or at == len(borders) - 2:

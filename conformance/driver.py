@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
+from keyedwm.operators.batch_figures import KeyWatermarkSummary
 from keyedwm.operators.frames.plan import WindowPlan
-from keyedwm.operators.keyed.key_census import KeyWatermarkSummary
-from keyedwm.operators.protocol import key_summary_of, operator_of
+from keyedwm.operators.protocol import operator_of
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.store import LIMITS, MemoryStore, StateLimits
 
@@ -36,7 +36,7 @@ class DrivenOperator:
     @property
     def standing(self) -> KeyWatermarkSummary | None:
         """How the keys stand that have watermarks of their own."""
-        return key_summary_of(self._operator)
+        return self._operator.key_summary()
 
     def outputs(self, name: str, *arguments: object) -> list[Output]:
         """Call the operator by the name of a method."""

@@ -96,7 +96,7 @@ class _Driven:
         if self._restarts or step["op"] not in {"row", "wm"}:
             self._restart()
         made: list[tuple] = [("row", self._values(row)) for output in rows for row in output.rows.to_pylist()]
-        now = self._operator.watermarks_ms
+        now = self._operator.output_watermarks_ms(None)
         made += [("wm", self._keys[axis], ms) for axis, ms in now.items() if self._told.get(axis) != ms]
         self._told = now
         return made

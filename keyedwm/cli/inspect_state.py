@@ -21,7 +21,8 @@ from keyedwm.arrow.instants import instant_text
 from keyedwm.cli.query.held_state import buckets_of, checkpoint_session, is_of_store, watermark_ms
 from keyedwm.core.errors import InputError
 from keyedwm.core.text import one_line, span_text
-from keyedwm.operators.keyed.key_census import MOST_SHOWN, KeyWatermarkSummary, bounded, key_texts, ordered
+from keyedwm.operators.batch_figures import KeyWatermarkSummary
+from keyedwm.operators.keyed.key_census import MOST_SHOWN, bounded, key_texts, ordered
 from keyedwm.operators.keyed.key_watermark_log import KEYS_LOG, OWN, logs_named
 from keyedwm.operators.keyed.key_watermarks import KeyWatermarks
 from keyedwm.operators.keyed.per_key import Partitions, PerKey

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from keyedwm.operators.batch_figures import KeyWatermarkSummary, StoreCounts
 from keyedwm.operators.exchange_input import ExchangeInput
 from keyedwm.operators.frames.paned_sessions import PanedSessionOperator
 from keyedwm.operators.frames.partials import ExchangePartials
@@ -26,7 +27,6 @@ from keyedwm.operators.frames.sliding import SlidingOperator
 from keyedwm.operators.join.latest_operator import LatestOperator
 from keyedwm.operators.join.operator import JoinOperator
 from keyedwm.operators.join.rescale import JoinRescale
-from keyedwm.operators.keyed.key_census import KeyWatermarkSummary
 from keyedwm.operators.messages.bucket_store import BucketStoreOperator
 from keyedwm.operators.messages.join.bucket_join import BucketWindowJoinOperator
 from keyedwm.operators.messages.join.join_description import WINDOW_JOIN
@@ -55,6 +55,19 @@ class Operator(Protocol):
     def next_timer_ms(self) -> int | None:
         """The wall-clock time at which `on_timer` must be called, None if it need not be."""
 
+    @property
+    def batch_counts(self) -> StoreCounts:
+        """The counts of messages since this instance was built, of zero where the operator keeps none."""
+
+    def key_summary(self) -> KeyWatermarkSummary | None:
+        """Return the summary of keys that have watermarks of their own, None where they have not."""
+
+    def output_watermarks_ms(self, watermark_ms: int | None) -> Mapping[int, int]:
+        """Return the watermarks that results keep, by the number of their axis; the only one is 0.
+
+        watermark_ms: the lowest of all inputs, None as long as some input has none.
+        """
+
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
         """Process rows or partials of an input; now_ms: wall-clock time, None where nothing depends on it."""
 
@@ -77,38 +90,7 @@ class Operator(Protocol):
         """Return the changes of the state since the last call."""
 
 
-class OneAxis(Operator, Protocol):
-    """An operator whose outputs have one event time each."""
-
-    def output_watermark_ms(self, watermark_ms: int) -> int | None:
-        """Return the watermark that outputs keep when the inputs have come to this one: none is behind it.
-
-        None if there is none to be promised yet.
-        """
-
-
-# The outputs of a join have an event time for each axis of both sides, and a watermark for some of these axes.
-ManyAxes = JoinOperator | LatestOperator
-
-
-def output_watermarks_ms(operator: OneAxis | ManyAxes, watermark_ms: int | None) -> Mapping[int, int]:
-    """Return the watermarks that outputs keep, by the number of their axis; the only one is 0.
-
-    watermark_ms: the lowest of all inputs, None as long as some input has none.
-    """
-    if isinstance(operator, ManyAxes):
-        return operator.watermarks_ms
-    kept_ms = None if watermark_ms is None else operator.output_watermark_ms(watermark_ms)
-    return {} if kept_ms is None else {0: kept_ms}
-
-
-def key_summary_of(operator: OneAxis | ManyAxes) -> KeyWatermarkSummary | None:
-    """Return the summary of an operator whose keys have watermarks of their own; None for other operators."""
-    per_key = PerKeyOperator | PerKeySessionOperator | PerKeyProcessOperator
-    return operator.key_summary() if isinstance(operator, per_key) else None
-
-
-def operator_of(spec: OperatorSpec, store: BlobStore) -> OneAxis | ManyAxes:
+def operator_of(spec: OperatorSpec, store: BlobStore) -> Operator:
     """Return the operator as its state says; raise FormatError if the state is another operator's."""
     return KINDS[spec.kind].open(spec, store)
 
@@ -118,7 +100,7 @@ def inputs_of(spec: OperatorSpec) -> Sequence[ExchangeInput]:
     return KINDS[spec.kind].inputs(spec)
 
 
-def _frame_operator_of(plan: WindowPlan, store: BlobStore) -> OneAxis:
+def _frame_operator_of(plan: WindowPlan, store: BlobStore) -> Operator:
     if isinstance(plan.window, SessionWindow):
         if plan.key_watermark is not None:
             return PerKeySessionOperator(plan, plan.window, plan.key_watermark, store)
@@ -129,7 +111,7 @@ def _frame_operator_of(plan: WindowPlan, store: BlobStore) -> OneAxis:
     return SlidingOperator(plan, plan.window, store)
 
 
-def _process_operator_of(plan: ProcessPlan, store: BlobStore) -> OneAxis:
+def _process_operator_of(plan: ProcessPlan, store: BlobStore) -> Operator:
     if plan.key_watermark is not None:
         return PerKeyProcessOperator(plan, plan.key_watermark, store)
     return ProcessOperator(plan, store)
@@ -145,7 +127,7 @@ class Kind:
 
     user_name: str
     settings: str
-    open: Callable[[Any, BlobStore], OneAxis | ManyAxes]
+    open: Callable[[Any, BlobStore], Operator]
     rescale: type[Rescale]
     inputs: Callable[[Any], Sequence[ExchangeInput]] = attrgetter("inputs")
 

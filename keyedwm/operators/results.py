@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Ints
+from keyedwm.operators.batch_figures import KeyWatermarkSummary, StoreCounts
 
 WINDOW, PANE, CONTROL = "window", "pane", "control"
 # A column whose name begins so is keyedwm's own.
@@ -30,9 +31,27 @@ class Output:
 
 
 class QuietOperator:
-    """The calls of an operator (`protocol.Operator`) that change nothing for most: its state is written after each
-    batch, by `drain`, watermarks alone let results leave, and no clock matters.
+    """The calls of an operator (`protocol.Operator`) that are alike for most: its state is written after each batch, by
+    `drain`, watermarks alone let results leave, and no clock matters. Results have one event time each.
     """
+
+    @property
+    def batch_counts(self) -> StoreCounts:
+        """Return counts of zero: the operator keeps no messages."""
+        return StoreCounts()
+
+    def key_summary(self) -> KeyWatermarkSummary | None:
+        """Return None: keys have no watermarks of their own."""
+        return None
+
+    def output_watermark_ms(self, watermark_ms: int) -> int | None:
+        """Return the watermark that results keep when the inputs have come to this one, None for none yet."""
+        return watermark_ms
+
+    def output_watermarks_ms(self, watermark_ms: int | None) -> Mapping[int, int]:
+        """Return the watermark of the only axis of results, once all inputs have one."""
+        kept_ms = None if watermark_ms is None else self.output_watermark_ms(watermark_ms)
+        return {} if kept_ms is None else {0: kept_ms}
 
     @property
     def next_timer_ms(self) -> int | None:

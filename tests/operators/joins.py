@@ -17,7 +17,7 @@ from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.join.bounds import Bound
 from keyedwm.operators.join.exchange_side import HASH, key_hashes
 from keyedwm.operators.join.plan import LEFT, RIGHT, Axis, How, JoinInputSpec, JoinPlan
-from keyedwm.operators.protocol import ManyAxes, operator_of
+from keyedwm.operators.protocol import Operator, operator_of
 from keyedwm.operators.state.store import MemoryStore, StateLimits
 from tests.operators.laws.small import SMALL
 
@@ -152,7 +152,7 @@ class Driven:
         self.drain()
         self.operator = self._built()
 
-    def _built(self) -> ManyAxes:
+    def _built(self) -> Operator:
         return operator_of(self.plan, self.store)
 
     def drain(self) -> None:

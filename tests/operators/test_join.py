@@ -35,7 +35,7 @@ def check(seed: int) -> None:
             for axis, watermark_ms in passed_on.items():
                 time_ms = shown[f"event_time_{plan.axes[axis].name}"]
                 assert time_ms is None or shown.get("late") or time_ms >= watermark_ms
-        now = driven.operator.watermarks_ms
+        now = driven.operator.output_watermarks_ms(None)
         assert all(now[axis] >= before for axis, before in passed_on.items())
         passed_on = now
     assert made + counted(driven.end()) == wanted

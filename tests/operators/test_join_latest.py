@@ -79,7 +79,7 @@ def check(seed: int) -> None:
         made += rows
         times = [time for row in rows if (time := dict(row)["event_time_l0"]) is not None]
         assert all(time >= passed_on.get(LEFT, time) for time in times)
-        passed_on = driven.operator.watermarks_ms
+        passed_on = driven.operator.output_watermarks_ms(None)
     assert made + counted(driven.end()) == expected(plan, steps)
 
 

@@ -14,15 +14,16 @@ from keyedwm.cli.inspect_state import LOGS, held_keys, together
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.aggregates import functions as agg
+from keyedwm.operators.batch_figures import KeyWatermarkSummary
 from keyedwm.operators.buckets import bucket_of
-from keyedwm.operators.keyed.key_census import MOST_SHOWN, KeyWatermarkSummary
+from keyedwm.operators.keyed.key_census import MOST_SHOWN
 from keyedwm.operators.keyed.per_key import Partitions, PerKey
 from keyedwm.operators.process import running
 from keyedwm.operators.process.plan import ProcessInput, ProcessPlan
 from keyedwm.operators.process.processor import Processor
 from keyedwm.operators.process.running import Running
 from keyedwm.operators.process.running_state import RunningPlan
-from keyedwm.operators.protocol import key_summary_of, operator_of
+from keyedwm.operators.protocol import operator_of
 from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import MemoryStore
 from tests.operators.moving import processor_in_buckets
@@ -123,7 +124,7 @@ class Played:
                 shown = output.rows.append_column("ms", pa.array(output.event_ms))
                 made += [tuple(row[name] for name in (*PLACE, "ms", "n")) for row in shown.to_pylist()]
             self.late_rows += operator.late_rows
-            standing = key_summary_of(operator)
+            standing = operator.key_summary()
             self.held += standing.key_count
             self.behind.update(dict(standing.behind))
             self.dropped += sum(count for _, count in standing.dropped_rows)

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from keyedwm.operators.batch_figures import StoreCounts
 from keyedwm.operators.messages.bucket_store import BucketStore
-from keyedwm.operators.messages.retention import StoreCounts
 from keyedwm.operators.messages.windows import HoppingWindow
 from keyedwm.spark.hosting import bucket
 from keyedwm.spark.hosting.bucket import Bucket

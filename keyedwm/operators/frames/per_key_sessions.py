@@ -15,12 +15,12 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
 from keyedwm.core.window_rules import Touching
+from keyedwm.operators.batch_figures import KeyWatermarkSummary
 from keyedwm.operators.frames.owned_sessions import OwnedSessionTable
 from keyedwm.operators.frames.paned_sessions import PanedSessionOperator
 from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
 from keyedwm.operators.frames.session_parts import closed_ms
 from keyedwm.operators.frames.session_table import PanedSessions
-from keyedwm.operators.keyed.key_census import KeyWatermarkSummary
 from keyedwm.operators.keyed.key_watermarks import NEVER, KeyWatermarks
 from keyedwm.operators.keyed.per_key import PerKey
 from keyedwm.operators.results import CHANNEL, LAST, Output

@@ -18,10 +18,10 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints, sorted_distinct
 from keyedwm.core.window_rules import LateRule
+from keyedwm.operators.batch_figures import KeyWatermarkSummary
 from keyedwm.operators.frames.owned_frames import OwnedFrameLog
 from keyedwm.operators.frames.plan import FrameWindow, WindowPlan
 from keyedwm.operators.frames.sliding import SlidingOperator
-from keyedwm.operators.keyed.key_census import KeyWatermarkSummary
 from keyedwm.operators.keyed.key_watermarks import NEVER, KeyWatermarks
 from keyedwm.operators.keyed.per_key import PerKey
 from keyedwm.operators.results import CHANNEL, LAST, START, Output

@@ -152,8 +152,7 @@ class LatestOperator(JoinBase):
         """The numbers of rows that wait and of changes that are held."""
         return self._waiting.rows + self._changes.rows
 
-    @property
-    def watermarks_ms(self) -> dict[int, int]:
+    def output_watermarks_ms(self, watermark_ms: int | None) -> dict[int, int]:  # noqa: ARG002  it has axes
         """The output watermark of the rows' axis: a row that waits is not below the changes' watermark."""
         return {} if self._limit_ms is None else {LEFT: self._limit_ms}
 

@@ -65,8 +65,7 @@ class JoinOperator(JoinBase):
         """The number of rows that the state holds."""
         return sum(buffer.rows for buffer in self._buffers)
 
-    @property
-    def watermarks_ms(self) -> dict[int, int]:
+    def output_watermarks_ms(self, watermark_ms: int | None) -> dict[int, int]:  # noqa: ARG002  it has axes
         """The output watermarks of the result's axes that have one, by axis: no later row is behind them."""
         passed_on = self._limits.passed_on
         return {axis: passed_on[axis] for axis in self._plan.passed_on if axis in passed_on}

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
@@ -19,42 +18,13 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import Ints
 from keyedwm.core.text import short_repr
+from keyedwm.operators.batch_figures import KeyWatermarkSummary
 
 SLOTS = 100
 MOST_SHOWN = 5
 _MOST_KNOWN = 64  # keys of which dropped rows are counted
 _KEY_LETTERS = 60
 _NULL = "null"
-
-
-@dataclass(frozen=True, slots=True)
-class KeyWatermarkSummary:
-    """The figures of the keys of a bucket. behind: how far behind W, in ms, and how many keys, from the least on;
-    those at W or above it are behind by 0. slowest: keys and by how much they are behind W, the most first.
-    dropped: keys and how many of their rows were dropped, the most first.
-    """
-
-    behind: Sequence[tuple[int, int]]
-    forgotten: int
-    slowest: Sequence[tuple[str, int]]
-    dropped_rows: Sequence[tuple[str, int]]
-
-    @property
-    def key_count(self) -> int:
-        """The number of keys that are held."""
-        return sum(keys for _, keys in self.behind)
-
-    @property
-    def behind_w(self) -> int:
-        """The number of keys that are behind W."""
-        return sum(keys for by_ms, keys in self.behind if by_ms > 0)
-
-    def percentile_ms(self, share: float) -> int:
-        """Return by how much at most this share of the keys is behind W."""
-        if not self.key_count:
-            return 0
-        by_ms, keys = np.array(self.behind, np.int64).T
-        return int(by_ms[np.searchsorted(np.cumsum(keys), share * self.key_count)])
 
 
 class KeyCensus:

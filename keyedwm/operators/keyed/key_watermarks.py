@@ -14,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Column, Flags, Ints, contiguous, ints, sorted_distinct
+from keyedwm.operators.batch_figures import KeyWatermarkSummary
 from keyedwm.operators.keyed.idle_log import IdleLog
-from keyedwm.operators.keyed.key_census import KeyCensus, KeyWatermarkSummary, slowest
+from keyedwm.operators.keyed.key_census import KeyCensus, slowest
 from keyedwm.operators.keyed.key_watermark_log import (
     HASH,
     OWN,

@@ -18,11 +18,11 @@ import pyarrow as pa
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.rows import REJECTED
 from keyedwm.core.window_rules import LatePolicy
+from keyedwm.operators.batch_figures import StoreCounts
 from keyedwm.operators.messages.driver import MessageOperator
-from keyedwm.operators.messages.retention import StoreCounts
 from keyedwm.operators.operator_spec import OperatorSpec
 from keyedwm.operators.plan_checks import FARTHEST_MS
-from keyedwm.operators.results import Output, no_times
+from keyedwm.operators.results import Output, QuietOperator, no_times
 from keyedwm.operators.state.manifest import ManifestFormat
 from keyedwm.operators.state.store import StateChanges
 
@@ -68,7 +68,7 @@ class BucketPlan(OperatorSpec):
         """Of messages that no window takes."""
 
 
-class BucketOperator(ABC):
+class BucketOperator(QuietOperator, ABC):
     """Passes each call to the operator over kept messages, and lays out its results as rows (`_leaving`)."""
 
     def __init__(self, operator: MessageOperator) -> None:

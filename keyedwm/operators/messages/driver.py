@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from keyedwm.operators.batch_figures import StoreCounts
 from keyedwm.operators.messages import listing
 from keyedwm.operators.messages.arguments import Edge
 from keyedwm.operators.messages.channels import Channels
@@ -23,7 +24,7 @@ from keyedwm.operators.messages.contents import content_of
 from keyedwm.operators.messages.message_counter import Input, MessageCounter
 from keyedwm.operators.messages.messages import MessageLayout
 from keyedwm.operators.messages.plan import StorePlan
-from keyedwm.operators.messages.retention import Retention, StoreCounts
+from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.store_description import FORMAT, describe
 from keyedwm.operators.messages.window_content import ContentContext, Offsets, WindowContent
 from keyedwm.operators.results import Output

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from keyedwm.arrow.columns import Flags, Ints
+from keyedwm.operators.batch_figures import StoreCounts
 from keyedwm.operators.messages.arguments import validate_messages, validate_times
 from keyedwm.operators.messages.channels import Channels
 from keyedwm.operators.messages.messages import MessageLayout, places
 from keyedwm.operators.messages.plan import Reason
-from keyedwm.operators.messages.retention import StoreCounts
 
 
 @dataclass(frozen=True, slots=True)

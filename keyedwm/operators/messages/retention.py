@@ -1,4 +1,4 @@
-"""How long windows and their messages are kept, and what was dropped because it was too much.
+"""How long windows and their messages are kept.
 
 Rule: the limit that is reached first counts. A window goes as a whole, with the slices that no other window needs; the
 oldest goes first.
@@ -6,8 +6,7 @@ oldest goes first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from keyedwm.config.validation import MS, number_or_none, set_fields
 from keyedwm.core.errors import OptionError
@@ -55,35 +54,3 @@ class Retention:
     def has_sizes(self) -> bool:
         """Whether something beside time limits the store."""
         return (self.max_windows, self.max_messages, self.max_bytes) != (None, None, None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreCounts:
-    """Counts of all messages since the store was new: taken = held + expired + dropped.
-
-    given: all rows that came. taken: messages stored. replayed: messages that had been taken or rejected before.
-    rejected: messages returned with a reason. expired: messages that left with their last window in due course.
-    dropped_messages, dropped_bytes, dropped_windows: removed by a limit of size.
-    """
-
-    given: int = 0
-    taken: int = 0
-    replayed: int = 0
-    rejected: int = 0
-    expired: int = 0
-    dropped_messages: int = 0
-    dropped_bytes: int = 0
-    dropped_windows: int = 0
-
-    def since(self, before: StoreCounts) -> StoreCounts:
-        """Return the counts since then."""
-        return StoreCounts(**{name: getattr(self, name) - getattr(before, name) for name in _NAMES})
-
-    @classmethod
-    def together(cls, counts: Iterable[StoreCounts]) -> StoreCounts:
-        """Return the sums of several, as of the sides of a join."""
-        several = list(counts)
-        return cls(**{name: sum(getattr(one, name) for one in several) for name in _NAMES})
-
-
-_NAMES = [one.name for one in fields(StoreCounts)]

@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from keyedwm.config.validation import expect
 from keyedwm.core.errors import InputError, OptionError
+from keyedwm.operators.batch_figures import StoreCounts
 from keyedwm.operators.messages.arguments import Edge, checked_edges, checked_range, checked_values, whole_ms
 from keyedwm.operators.messages.driver import MessageOperator, message_operator
 from keyedwm.operators.messages.plan import StorePlan
-from keyedwm.operators.messages.retention import StoreCounts
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.store import BlobStore, MemoryStore, checked_store
 

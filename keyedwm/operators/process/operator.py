@@ -17,13 +17,13 @@ import pyarrow as pa
 from keyedwm.arrow.columns import Ints, contiguous, ints, sorted_distinct
 from keyedwm.arrow.hashing import hashed_rows
 from keyedwm.core.errors import InputError
-from keyedwm.operators.keyed.key_census import KeyWatermarkSummary
+from keyedwm.operators.batch_figures import KeyWatermarkSummary
 from keyedwm.operators.keyed.key_watermark_log import KEYS_LOG, is_own
 from keyedwm.operators.keyed.key_watermarks import NEVER, KeyWatermarks
 from keyedwm.operators.keyed.per_key import PerKey
 from keyedwm.operators.process.plan import ProcessPlan
 from keyedwm.operators.process.processor import KEY_WATERMARK, RISEN, ProcessState
-from keyedwm.operators.results import Output
+from keyedwm.operators.results import Output, QuietOperator
 from keyedwm.operators.state.key_dictionary import key_columns
 from keyedwm.operators.state.manifest import MANIFEST, manifest_of, read_manifest
 from keyedwm.operators.state.store import BlobStore, StateChanges, TableLogs
@@ -33,7 +33,7 @@ _TIMESTAMP = pa.timestamp("us", tz="UTC")
 _US_PER_MS = 1000
 
 
-class ProcessOperator:
+class ProcessOperator(QuietOperator):
     """A processor behind the operator protocol; see `protocol.Operator`."""
 
     def __init__(self, plan: ProcessPlan, store: BlobStore) -> None:

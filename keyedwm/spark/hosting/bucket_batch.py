@@ -17,11 +17,9 @@ import pyarrow as pa
 
 from keyedwm.core.control_row import ControlRow, encode_rows
 from keyedwm.core.rows import ControlKind
-from keyedwm.operators.keyed.key_census import KeyWatermarkSummary
-from keyedwm.operators.messages.bucket_operator import BucketOperator
-from keyedwm.operators.messages.retention import StoreCounts
+from keyedwm.operators.batch_figures import KeyWatermarkSummary, StoreCounts
 from keyedwm.operators.operator_spec import OperatorSpec
-from keyedwm.operators.protocol import KINDS, key_summary_of, operator_of, output_watermarks_ms
+from keyedwm.operators.protocol import KINDS, operator_of
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.blobs import packed
 from keyedwm.operators.state.store import BlobStore, StateChanges
@@ -179,7 +177,7 @@ class BucketBatch:
     @property
     def store_counts(self) -> StoreCounts:
         """The counts of the messages of windows that keep them, in this batch."""
-        return self._operator.batch_counts if isinstance(self._operator, BucketOperator) else StoreCounts()
+        return self._operator.batch_counts
 
     @property
     def next_timer_ms(self) -> int | None:
@@ -196,7 +194,7 @@ class BucketBatch:
         """The watermarks that the results keep, by axis: those of one axis by the lowest input, once each has one."""
         watermarks_ms = [tracker.watermark_ms for of_input in self._trackers for tracker in of_input]
         known = [ms for ms in watermarks_ms if ms is not None]
-        return output_watermarks_ms(self._operator, min(known) if len(known) == len(watermarks_ms) else None)
+        return self._operator.output_watermarks_ms(min(known) if len(known) == len(watermarks_ms) else None)
 
     def on_input(
         self,
@@ -267,7 +265,7 @@ class BucketBatch:
         The first has the control rows and the metrics, and alone names the bucket. Keys with watermarks of their own
         have rows of their progress behind it.
         """
-        counts, summary = self.store_counts, key_summary_of(self._operator)
+        counts, summary = self.store_counts, self._operator.key_summary()
         last = {
             "control": encode_rows(self._control),
             "late_rows": self.late_rows,

@@ -10,13 +10,13 @@ from functools import partial
 import pyarrow as pa
 
 from keyedwm.config.validation import expect
+from keyedwm.operators.batch_figures import StoreCounts
 from keyedwm.operators.messages.arguments import whole_ms
 from keyedwm.operators.messages.driver import MessageOperator, OperatorParts
 from keyedwm.operators.messages.join.grid_content import JoinedGrids
 from keyedwm.operators.messages.join.join_description import FORMAT, describe
 from keyedwm.operators.messages.join.plan import WindowJoinPlan
 from keyedwm.operators.messages.join.session_content import JoinedSessions, plan_of_both
-from keyedwm.operators.messages.retention import StoreCounts
 from keyedwm.operators.messages.window_operator import StandaloneOperator
 from keyedwm.operators.state.description import digest_of
 from keyedwm.operators.state.store import BlobStore, MemoryStore
