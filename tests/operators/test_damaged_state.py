@@ -27,6 +27,7 @@ from keyedwm.spark.hosting.bucket_state import SparkStore
 from keyedwm.windows import WindowJoin, WindowOperator
 from tests.operators import joins, session_joins, streams, test_process, test_running
 from tests.operators import stored as kept
+from tests.operators.test_join_latest import latest_plan
 
 FLIPS, MOST_PAIRS = 16, 40
 Blobs = dict[str, bytes]
@@ -74,6 +75,21 @@ def join(seed, **how) -> Kind:
     plan = joins.plan_of([Bound(0, 0, -20, 20)], how=How.FULL, **how)
     driven = joins.Driven(plan, restarts=True)
     rng = random.Random(seed)
+    for side in (0, 1, 0, 1, 0, 1, 0, 1):
+        driven.step(joins.Rows(side, tuple(joins._row(rng, plan, side, 10) for _ in range(6))))
+
+    def answer(blobs: Blobs) -> str:
+        later = joins.Driven(plan)
+        later.store.blobs.update(blobs)
+        later.operator = later._built()
+        return str(later.end())
+
+    return Kind(dict(driven.store.blobs), answer)
+
+
+def join_latest(seed) -> Kind:
+    plan, rng = latest_plan(), random.Random(seed)
+    driven = joins.Driven(plan, restarts=True)
     for side in (0, 1, 0, 1, 0, 1, 0, 1):
         driven.step(joins.Rows(side, tuple(joins._row(rng, plan, side, 10) for _ in range(6))))
 
@@ -145,6 +161,7 @@ KINDS = {
     "join of sessions": session_join,
     "processor": processor,
     "join": join,
+    "join_latest": join_latest,
     "running": running,
 }
 
