@@ -84,7 +84,7 @@ VERBS = frozenset(["settle", "speak", "take", "tell", "hold", "meet", "say", "wa
 NOUNS = frozenset(["alone", "beyond", "mine", "news", "ours", "theirs", "what", "words", "says"])
 NAMES = PARTICIPLES | VERBS | NOUNS
 # (module, name): methods of Python's files, and names of metrics and offset logs, which stay.
-FOREIGN = {("framing", "tell"), ("faults", "CUT"), ("retention", "given"), ("retention", "taken")}
+FOREIGN = {("framing", "tell"), ("faults", "CUT"), ("batch_figures", "given"), ("batch_figures", "taken")}
 _ANY = re.compile(rf"(?<![A-Za-z0-9])_*(?:{'|'.join(sorted(NAMES))})_*(?![A-Za-z0-9_])", re.IGNORECASE)
 
 
