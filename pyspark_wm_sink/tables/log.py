@@ -84,7 +84,7 @@ def record_of(log: TableLog, newest: NewestBatch, query: str, batch: int) -> Rec
 
 
 def is_removed(log: TableLog, newest: NewestBatch, query: str, batch: int) -> bool:
-    """Whether a restore has removed the rows of a published batch. newest: of this query, of this batch or a later one.
+    """Whether a restore has removed the rows of a published batch. newest: of the query, this batch or a later one.
 
     False also where the log no longer has the commits of the batch.
     """

@@ -343,7 +343,7 @@ def _check_follows_restored(how: Publication, report: BatchReport, query: str, t
     checkpoint = "" if present is None else f"restore the checkpoint of batch {present}, or "
     raise InputError(
         f"{table.where} was {how.messages.restored} after batch {report.batch} of query {query} was published, and "
-        f"this batch comes again: {how.messages.undo}, or {checkpoint}{new_checkpoint(current, report.plan, 'table')}; "
+        f"this batch is replayed: {how.messages.undo}, or {checkpoint}{new_checkpoint(current, report.plan, 'table')}; "
         "to continue without the rows that were taken out, start the query once with guarantee=at-least-once"
     )
 

@@ -209,7 +209,7 @@ def test_a_checkpoint_that_is_newer_than_a_restored_table_loses_no_batch_in_sile
     for at in range(newest):
         reader.run(t0=30 + 10 * at)
     taken_back(reader)
-    with pytest.raises(InputError, match=r"after batch 2 of query q was published, and this batch comes again: .* "
+    with pytest.raises(InputError, match=r"after batch 2 of query q was published, and this batch is replayed: .* "
                        r"restore the checkpoint of batch 0, or start with a new checkpoint that begins behind the "
                        r"published batch 0") as refused:  # fmt: skip
         between.copy().run(t0=30)
@@ -233,7 +233,7 @@ def test_a_batch_that_a_restore_removed_comes_again_only_where_the_table_ends(re
     reader.run(t0=20)
     taken_back(reader)
     for elsewhere in (older.copy(at={"t-0": 9, "t-1": 0}), older.copy(is_planned=False)):
-        with pytest.raises(InputError, match="after batch 1 of query q was published, and this batch comes again"):
+        with pytest.raises(InputError, match="after batch 1 of query q was published, and this batch is replayed"):
             elsewhere.run(t0=20)
     older.run(t0=20)
     assert older.numbers() == reader.once(t0=20)
