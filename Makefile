@@ -13,7 +13,7 @@ export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 # Empty is unset: otherwise each of the hundreds of Python processes that tests start compiles modules for itself.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install java demo demo-installed demo-spark demo-packages test check lint unit campaign mutants fuzz simulate bench bench-guard profile cluster cluster-test matrix platforms broker docs docs-figures lock version wheel release-check clean
+.PHONY: help install java demo demo-installed demo-spark demo-packages test check quick lint unit campaign mutants fuzz simulate bench bench-guard profile cluster cluster-test matrix platforms broker docs docs-figures lock version wheel release-check clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -64,9 +64,14 @@ demo-packages:
 	@awk '/^[^ ]/ {keep = !/^($(SPARKS))==/} keep' requirements.demo.lock > build/demo-packages.txt
 	@$(PINNED) -r build/demo-packages.txt && echo "  the other packages are installed"
 
-test: java lint unit  ## linters and every test; what CI runs
+test: java  ## linters and every test; what CI runs
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync lint build/spark-classes.jsa build/compiled.txt
+	@$(MAKE) --no-print-directory unit
 
-check: lint build/compiled.txt  ## linters and the tests that start no broker, no Spark and no process, of long files one case each: a minute and a half
+check: build/compiled.txt  ## linters and the tests that start no broker, no Spark and no process, of long files one case each: a minute and a half
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync lint quick
+
+quick: install
 	@$(BIN)/pytest -q --quick -n 2 --dist worksteal
 
 lint: install

@@ -28,6 +28,7 @@ from keyedwm.testing import local
 from keyedwm.testing.broker import Broker, broker
 from tests.quick_batches import QUICK_BATCHES
 from tests.schedule import Recorder, long_ones_first, one_case_each, recorded
+from tests.seeds import times
 from tests.shared_classes import KAFKA, java_options
 from tests.support import kafka_versions
 
@@ -70,7 +71,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # No deadline: compiled functions compile inside the first example, and a busy machine is slow at making examples.
     # The same examples in every run, unless asked.
     settings.register_profile(
-        "keyedwm", deadline=None, suppress_health_check=[HealthCheck.too_slow],
+        "keyedwm", max_examples=times(40), deadline=None, suppress_health_check=[HealthCheck.too_slow],
         derandomize="KEYEDWM_SEED" not in os.environ,
     )  # fmt: skip
     settings.load_profile("keyedwm")

@@ -15,6 +15,7 @@ from keyedwm.core.axis import AxisConfig, AxisState
 from keyedwm.core.policy import FixedLag, LagAndDelay, LagAndLull, NoWatermarks, RealTimeLag, TimestampAndWallClockLag
 from keyedwm.core.throttle import NoThrottle, ThrottleByBatch, ThrottleByFrame, ThrottleByStep
 from keyedwm.core.watermark import MAX_MS, MIN_MS
+from tests import seeds
 
 policies = st.sampled_from(
     [
@@ -69,7 +70,7 @@ def vectorised(config, run, cuts=()):
 
 
 @given(policies, throttles, batches)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=seeds.times(100))
 def test_vectorised_equals_scalar(policy, throttle, run):
     config = AxisConfig(0, policy, throttle)
     assert vectorised(config, run) == scalar(config, run)
@@ -85,14 +86,13 @@ def test_vectorised_equals_scalar_over_a_long_batch(throttle):
 
 
 @given(policies, throttles, batches, st.sets(st.integers(0, 14)))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=seeds.times(60))
 def test_cutting_a_batch_into_runs_of_rows_any_way_gives_the_same_watermarks(policy, throttle, run, cuts):
     config = AxisConfig(0, policy, throttle)
     assert vectorised(config, run, cuts) == vectorised(config, run)
 
 
 @given(rows, st.none() | times)
-@settings(deadline=None)
 def test_late_rows_are_those_below_the_watermark_that_have_an_event_time(batch, watermark_ms):
     event_ms = np.array([time_ms for time_ms, _ in batch], np.int64)
     known = np.array([known for _, known in batch], np.bool_)

@@ -11,6 +11,7 @@ from conformance.models.inbound import Barrier, End, Event, Inbound, Terminal
 from conformance.models.snapshots import SnapshotLedger
 from keyedwm.core.errors import InputError, KeyedwmError, OutOfTurnError
 from keyedwm.core.watermark import Guarantee, IdleMarker, Watermark
+from tests.seeds import times
 
 AT_LEAST_ONCE = Guarantee.AT_LEAST_ONCE
 EXACTLY_ONCE = Guarantee.EXACTLY_ONCE
@@ -217,13 +218,12 @@ inputs = st.lists(st.tuples(st.sampled_from("abc"), items), max_size=40)
 
 
 @given(inputs, st.sampled_from(Guarantee))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=times(50))
 def test_a_restored_input_goes_on_as_if_nothing_happened(run, guarantee):
     assert feed(run, guarantee, restore=True) == feed(run, guarantee, restore=False)
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=40))
-@settings(deadline=None)
 def test_a_snapshot_cuts_every_channel_at_its_barrier(run):
     it = Inbound("abc")
     sent, following, cut = dict.fromkeys("abc", 0), dict.fromkeys("abc", 0), {}

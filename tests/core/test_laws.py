@@ -19,6 +19,7 @@ from keyedwm.core.coalescer import (
 )
 from keyedwm.core.errors import KeyedwmError
 from keyedwm.core.watermark import Guarantee, IdleMarker, Status, Watermark
+from tests.seeds import times
 
 NAMES = ["a", "b", "c", "d"]
 channels = st.sampled_from(NAMES)
@@ -117,7 +118,7 @@ def played(sequence, retention_ms, *, restore=False, encode=False):
 
 
 @given(sequences, retentions)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=times(50))
 def test_the_coalescer_does_what_the_rules_say_worked_out_from_the_whole_past(sequence, retention_ms):
     answers, _, kept = played(sequence, retention_ms)
     brute = Brute(retention_ms)
@@ -125,7 +126,6 @@ def test_the_coalescer_does_what_the_rules_say_worked_out_from_the_whole_past(se
 
 
 @given(sequences, retentions)
-@settings(max_examples=100, deadline=None)
 def test_the_output_of_every_key_strictly_increases(sequence, retention_ms):
     answers, _, _ = played(sequence, retention_ms)
     for key in (-1, 0, 1):
@@ -134,7 +134,6 @@ def test_the_output_of_every_key_strictly_increases(sequence, retention_ms):
 
 
 @given(sequences)
-@settings(max_examples=100, deadline=None)
 def test_the_output_is_never_above_the_lowest_active_channel(sequence):
     it = SingleSteps(**OPTIONS)
     for _, kept in played(sequence, None)[2]:
@@ -145,7 +144,6 @@ def test_the_output_is_never_above_the_lowest_active_channel(sequence):
 
 
 @given(sequences, retentions, st.booleans())
-@settings(max_examples=100, deadline=None)
 def test_a_restore_after_every_step_is_invisible(sequence, retention_ms, encode):
     plain, state, _ = played(sequence, retention_ms)
     restored, again, _ = played(sequence, retention_ms, restore=True, encode=encode)

@@ -15,6 +15,7 @@ from keyedwm.core.idleness import Idleness
 from keyedwm.core.policy import FixedLag, LagAndDelay, LagAndLull, NoWatermarks, RealTimeLag, TimestampAndWallClockLag
 from keyedwm.core.throttle import NoThrottle, ThrottleByBatch, ThrottleByFrame, ThrottleByStep, floor_frame
 from keyedwm.core.watermark import MAX_MS, MIN_MS, History, IdleMarker, Watermark
+from tests.seeds import times
 
 POLICIES = [
     FixedLag(0),
@@ -189,7 +190,7 @@ def axis_run(config, run, restore_each=False):
 
 
 @given(policies, throttles, runs)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=times(60))
 def test_what_an_axis_sends_strictly_increases_and_never_makes_the_observed_event_late(policy, throttle, run):
     answers, state = axis_run(AxisConfig(0, policy, throttle), run)
     sent = [watermark_ms for _, _, watermark_ms in answers if watermark_ms is not None]
@@ -200,14 +201,14 @@ def test_what_an_axis_sends_strictly_increases_and_never_makes_the_observed_even
 
 
 @given(policies, throttles, runs)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=times(60))
 def test_a_restored_axis_goes_on_as_if_nothing_happened(policy, throttle, run):
     config = AxisConfig(0, policy, throttle)
     assert axis_run(config, run, restore_each=True) == axis_run(config, run)
 
 
 @given(policies, st.lists(st.integers(-15, 30), max_size=12), st.integers(0, 12), st.integers(0, 9))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=times(60))
 def test_the_states_of_consecutive_ranges_concatenate_to_the_state_of_the_whole(policy, events, cut, now_ms):
     config = AxisConfig(0, policy, ThrottleByBatch())
     before = Axis(config)
@@ -287,7 +288,7 @@ steps = st.lists(
 
 
 @given(policies, throttles, steps, st.none() | st.integers(1, 9))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=times(50))
 def test_a_restored_mapper_goes_on_as_if_nothing_happened(policy, throttle, run, timeout_ms):
     def play(restore):
         it, now_ms, answers, known = mapper(policy, throttle, timeout_ms), 0, [], set()

@@ -15,6 +15,7 @@ from conformance.models.time_bounds import Limits, bounds_of, tightest
 from keyedwm.core.errors import InputError, OptionError, RegressionError
 from keyedwm.core.watermark import Guarantee, Watermark
 from keyedwm.core.window_rules import LateRule, Touching
+from tests.seeds import times
 
 SUM, COUNT = AGGREGATES["sum"], AGGREGATES["count"]
 LATE = Late()
@@ -152,7 +153,7 @@ def play(config, run, restore=False, make=Sliding, aggregate=SUM):
 
 
 @given(events, sizes)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=times(60))
 def test_frames_give_what_copying_every_event_into_every_window_gives(run, numbers):
     factor, slide_ms, offset_ms, lateness_ms = numbers
     config = SlidingConfig(factor * slide_ms, slide_ms, offset_ms % slide_ms, lateness_ms)
@@ -160,7 +161,6 @@ def test_frames_give_what_copying_every_event_into_every_window_gives(run, numbe
 
 
 @given(events, sizes, st.sampled_from(LateRule))
-@settings(max_examples=100, deadline=None)
 def test_a_restored_window_operator_goes_on_as_if_nothing_happened(run, numbers, late_rule):
     factor, slide_ms, offset_ms, lateness_ms = numbers
     lateness_ms = lateness_ms if late_rule is LateRule.WINDOW else 0
@@ -249,7 +249,6 @@ def test_the_order_of_events_does_not_change_the_sessions(times, gap_ms, touchin
 
 
 @given(events, st.integers(1, 9), st.integers(0, 9), st.sampled_from(Touching), st.booleans())
-@settings(max_examples=100, deadline=None)
 def test_restored_sessions_go_on_as_if_nothing_happened(run, gap_ms, lateness_ms, touching, by_event):
     late_rule = LateRule.EVENT if by_event else LateRule.WINDOW
     config = SessionConfig(gap_ms, touching, 0 if by_event else lateness_ms, late_rule)
@@ -346,7 +345,6 @@ join_steps = st.lists(st.tuples(st.sampled_from(["l", "r", 0, 1]), st.integers(0
 
 
 @given(join_steps, st.sampled_from([None, Side.LEFT, Side.RIGHT]))
-@settings(max_examples=100, deadline=None)
 def test_a_restored_join_goes_on_as_if_nothing_happened_and_finds_every_pair_that_is_not_late(run, outer):
     config = join_config(outer, Guarantee.AT_LEAST_ONCE)
     plain, restored = Join(config), Join(config)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from keyedwm.core.watermark import Status
 from pyspark_wm_source.driver.plan import shared_out
+from tests.seeds import times
 from tests.source.plans import Simulation, promise, tp
 
 
@@ -244,7 +245,7 @@ STEPS = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=times(60))
 @given(STEPS, st.integers(0, 300), st.one_of(st.none(), st.integers(1, 4)))
 def test_a_restart_after_every_step_changes_nothing(steps, lag_ms, max_offsets):
     whole = Simulation({p: [] for p in range(3)}, lag_ms=lag_ms, max_offsets=max_offsets)
@@ -259,7 +260,7 @@ def test_a_restart_after_every_step_changes_nothing(steps, lag_ms, max_offsets):
         assert json.dumps(cut.offset.to_json()) == json.dumps(whole.offset.to_json())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=times(60))
 @given(STEPS, st.integers(0, 300), st.one_of(st.none(), st.integers(1, 4)))
 def test_the_watermark_never_goes_back_and_never_passes_an_active_channel(steps, lag_ms, max_offsets):
     sim = Simulation({p: [] for p in range(3)}, lag_ms=lag_ms, max_offsets=max_offsets)

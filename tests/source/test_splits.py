@@ -12,6 +12,7 @@ from pyspark_wm_source.driver.splits import ControlSettings, splits
 from pyspark_wm_source.options.source_options import LIMITS
 from pyspark_wm_source.values.offsets import QueryOffset
 from pyspark_wm_source.values.ranges import Split
+from tests.seeds import times
 from tests.source.plans import Simulation, tp
 
 ENOUGH = LIMITS.offsets_per_task
@@ -32,7 +33,7 @@ def test_small_channels_share_a_task_and_large_ones_have_their_own():
     assert [[r.channel.partition for r in split.ranges] for split in cut(sim)] == [[0], [1, 2, 3], [4]]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=times(20))
 @given(st.lists(st.sampled_from([0, 1, 7, ENOUGH - 1, ENOUGH]), min_size=1, max_size=6))
 def test_every_offset_is_read_by_exactly_one_task(sizes):
     sim = Simulation({p: [1] * size for p, size in enumerate(sizes)})
