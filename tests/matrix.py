@@ -2,8 +2,9 @@
 
 Run: make matrix [CELLS="pyspark-4.2 lowest"], or python -m tests.matrix [CELL ...]
 Every cell installs the locked versions, but for what it is about; `lowest` installs the lower bound of every
-dependency. What a cell needs and this machine lacks (a Python, a Java) is said, and the cell is left out. Prints a
-table at the end, that of docs/reference/versions.md. Environments stay in build/matrix. Exits 1 if a cell failed.
+dependency, `newest` the newest version of each within its bounds. What a cell needs and this machine lacks (a Python,
+a Java) is said, and the cell is left out. Prints a table at the end, that of docs/reference/versions.md. Environments
+stay in build/matrix. Exits 1 if a cell failed.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tests.support import kafka_versions
 
 ROOT = Path(__file__).parent.parent
 HOME = ROOT / "build" / "matrix"
-LOCKED, LOWEST = "locked", "lowest"
+LOCKED, LOWEST, NEWEST = "locked", "lowest", "newest"
 # Without a broker or Spark: the algebra, the codec, the formats, every vector. With both: reading, windows, joins, both
 # sinks, state of earlier versions, and what a real broker answers.
 QUICK = ("tests/core", "tests/arrow", "tests/kafka", "tests/operators", "tests/conformance", "tests/vectors")
@@ -33,7 +34,7 @@ STARTED = (
     "tests/compat/test_continues.py", "tests/kafka/test_versions.py", "tests/kafka/test_transactions.py",
     "tests/kafka/test_cluster.py",
 )  # fmt: skip
-SHOWN = ("pyspark", "pyarrow", "numpy", "numba", "pandas", "deltalake")
+SHOWN = ("pyspark", "pyarrow", "numpy", "numba", "pandas", "deltalake", "pyiceberg")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,9 +55,12 @@ CELLS: Mapping[str, Cell] = {
     "python-3.10": Cell(python="3.10"),
     "python-3.12": Cell(python="3.12"),
     "python-3.13": Cell(python="3.13"),
+    "python-3.14": Cell(python="3.14", resolution=NEWEST),
     "pyspark-4.2": Cell(pins=("pyspark==4.2.1",)),
     "lowest": Cell(python="3.10", resolution=LOWEST),
+    "newest": Cell(resolution=NEWEST),
     "java-21": Cell(java_home="JAVA_21_HOME"),
+    "java-25": Cell(java_home="JAVA_25_HOME"),
     "kafka-2.8": Cell(kafka="2.8.2"),
     "kafka-3.9": Cell(kafka="3.9.1"),
     "kafka-4.4": Cell(kafka="4.4.0"),
@@ -113,6 +117,8 @@ def _environment(uv: Path, name: str, cell: Cell) -> Path:
         _must(*install, "--no-deps", "--no-build-isolation", "-e", ROOT)
         if cell.pins:
             _must(*install, *cell.pins)
+    elif cell.resolution == NEWEST:
+        _must(*install, "--upgrade", "-e", f"{ROOT}[test,demo,iceberg,prometheus,otel]", *cell.pins)
     else:  # the tools that test are the usual ones: what is tried are the dependencies of those who use the package
         _must(*install, "--resolution", "lowest-direct", "-e", ROOT)
         bounds = _must(uv, "pip", "freeze", "--python", python, "--exclude-editable")
