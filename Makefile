@@ -152,10 +152,13 @@ docs:  ## the documentation site in build/site, from the pages of docs/ and the 
 	@NO_MKDOCS_2_WARNING=1 build/docs/bin/mkdocs build --quiet
 	@echo "build/site/index.html: $$(find build/site -name '*.html' | wc -l) pages, $$(du -sm build/site | cut -f1) MB"
 
+# Not `kerberos`: gssapi is compiled against the Kerberos library of the machine.
+LOCKED := plot iceberg prometheus otel demo test build
+
 lock:  ## pin the dependencies again
 	@$(PYTHON) -m venv build/lock
 	@build/lock/bin/pip install --quiet --disable-pip-version-check $(UV)
-	@build/lock/bin/uv pip compile pyproject.toml --all-extras --universal --python-version 3.10 --generate-hashes \
+	@build/lock/bin/uv pip compile pyproject.toml $(LOCKED:%=--extra %) --universal --python-version 3.10 --generate-hashes \
 	  --no-emit-index-url --no-header --no-annotate --quiet -o requirements.lock
 	@build/lock/bin/uv pip compile pyproject.toml --extra demo --extra build -c requirements.lock --universal --python-version 3.10 \
 	  --generate-hashes --no-emit-index-url --no-header --no-annotate --quiet -o requirements.demo.lock

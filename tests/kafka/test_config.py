@@ -8,6 +8,7 @@ import pytest
 
 from keyedwm.core.errors import OptionError
 from keyedwm.kafka.client.config import ClientConfig
+from keyedwm.kafka.client.kerberos_login import KerberosLogin
 from keyedwm.kafka.client.security import Mechanism, Protocol
 from keyedwm.kafka.client.values import Codec, Isolation
 
@@ -228,9 +229,16 @@ def kerberos(**entries: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("entries", "said"),
     [
-        ({"keyTab": "/secret.keytab", "principal": "me@REALM"}, "has principal, keyTab, which only Java can follow"),
-        ({"useKeyTab": "true"}, "has useKeyTab, which only Java can follow.*kinit, or set KRB5_CLIENT_KTNAME to the"),
-        ({"ticketCache": "/home/me/cache"}, "has ticketCache, .*KRB5CCNAME to the cache"),
+        (
+            {"keyTab": "/secret.keytab", "principal": "me@REALM"},
+            "has keyTab, which has no effect without useKeyTab=true",
+        ),
+        ({"useKeyTab": "true", "keyTab": "/secret.keytab"}, "has useKeyTab=true, which needs keyTab and principal"),
+        ({"ticketCache": "/home/me/cache"}, "has ticketCache, which has no effect without useTicketCache=true"),
+        (
+            {"useKeyTab": "true", "useTicketCache": "True"},
+            "has useKeyTab=true and useTicketCache=true: keep one of them",
+        ),
         ({"username": "somebody", "password": "a-secret"}, r".*GSSAPI takes none: set kafka\.sasl\.mechanism to PLAIN"),
     ],
 )
@@ -240,13 +248,16 @@ def test_a_login_of_jaas_that_kerberos_would_not_follow_here_is_refused(entries:
     assert not [value for value in entries.values() if value != "true" and value in str(caught.value)]
 
 
-def test_kerberos_takes_the_name_of_the_service_from_either_place() -> None:
-    def service(options: dict[str, str]) -> str:
-        return ClientConfig.from_options(options).security.kerberos_service
+def test_a_login_of_jaas_names_the_service_the_principal_and_the_place_of_its_ticket() -> None:
+    def login(options: dict[str, str]) -> KerberosLogin:
+        return ClientConfig.from_options(options).security.kerberos
 
     named = kerberos(useTicketCache="true", useKeyTab="false", serviceName="broker")
-    assert service(KERBEROS) == "kafka"
-    assert service(named) == service(KERBEROS | {"sasl.kerberos.service.name": "broker"}) == "broker"
-    assert service(named | {"sasl.kerberos.service.name": "broker"}) == "broker"
+    assert login(KERBEROS) == KerberosLogin()
+    assert login(named) == login(KERBEROS | {"sasl.kerberos.service.name": "broker"}) == KerberosLogin(service="broker")
+    assert login(named | {"sasl.kerberos.service.name": "broker"}) == KerberosLogin(service="broker")
     with pytest.raises(OptionError, match="name two services"):
-        service(named | {"sasl.kerberos.service.name": "kafka"})
+        login(named | {"sasl.kerberos.service.name": "kafka"})
+    keytab = kerberos(useKeyTab="true", storeKey="true", keyTab="/me.keytab", principal="me@REALM")
+    assert login(keytab) == KerberosLogin(principal="me@REALM", keytab="/me.keytab")
+    assert login(kerberos(useTicketCache="true", ticketCache="/cache")) == KerberosLogin(cache="/cache")

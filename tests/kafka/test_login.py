@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from keyedwm.kafka.client.login import LoginError, mechanism_of
+from keyedwm.kafka.client.errors import LoginError
+from keyedwm.kafka.client.login import mechanism_of
 
 CONFIG = {"sasl_mechanism": "SCRAM-SHA-256", "sasl_plain_username": "u", "sasl_plain_password": "p"}
 

@@ -17,7 +17,7 @@ import kafka.errors as wire_errors
 import pytest
 from kafka.net.inet import KafkaNetSocket
 
-from keyedwm.core.errors import UnavailableError
+from keyedwm.core.errors import KeyedwmError, UnavailableError
 from keyedwm.kafka.client.blocking_calls import BlockingCalls, DidNotAnswerError
 from keyedwm.kafka.client.errors import AccessError
 from keyedwm.kafka.client.network import _TlsTransport
@@ -90,12 +90,27 @@ OAUTH = WAITED | {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUT
 KERBEROS = WAITED | {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "GSSAPI"}
 
 
-def kerberos(silent: str) -> Any:
-    """A stand-in for the library `gssapi`, one of whose calls does not return."""
+class FakeGSSError(Exception):
+    """An error of the library `gssapi`, with the code that Kerberos gave."""
+
+    maj_code = 851968
+
+    def __init__(self, min_code: int) -> None:
+        super().__init__(min_code)
+        self.min_code = min_code
+
+    def get_all_statuses(self, code: int, *, is_maj: bool) -> list[str]:
+        return [f"status {code}", "of GSSAPI" if is_maj else "of Kerberos"]
+
+
+def kerberos(silent: str = "", error: int = 0) -> Any:
+    """A stand-in for the library `gssapi`, one of whose calls does not return, or whose login fails with `error`."""
 
     def answers(call: str, value: Any) -> Any:
         if call == silent:
             SILENCE("a ticket")
+        if error:
+            raise FakeGSSError(error)
         return value
 
     name = SimpleNamespace(canonicalize=lambda _kind: answers("a name", "name"))
@@ -105,7 +120,39 @@ def kerberos(silent: str) -> Any:
         SecurityContext=lambda **_: context,
         NameType=SimpleNamespace(hostbased_service=1),
         MechType=SimpleNamespace(kerberos=1),
+        exceptions=SimpleNamespace(GSSError=FakeGSSError),
     )
+
+
+@pytest.mark.parametrize(
+    ("library", "kind", "sentence"),
+    [
+        (
+            None,
+            AccessError,
+            r"GSSAPI needs the package gssapi, .*pip install 'keyedwm\[kerberos\]', on the driver and on",
+        ),
+        (
+            kerberos(error=2529639053),
+            AccessError,
+            "for the service kafka@127.0.0.1: status 2529639053, of Kerberos: check",
+        ),
+        (
+            kerberos(error=2529639068),
+            UnavailableError,
+            "for the service kafka@127.0.0.1: status 2529639068, of Kerberos",
+        ),
+    ],
+    ids=["no package", "no ticket", "no KDC"],
+)
+def test_a_kerberos_login_that_fails_is_one_sentence_and_only_a_silent_kdc_is_asked_again(
+    broker: HostileBroker, library: Any, kind: type[KeyedwmError], sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "gssapi", library)
+    broker.lies[SASL_HANDSHAKE] = lambda r, b: [b.honest(r, mechanisms=["GSSAPI"])]
+    with pytest.raises(kind, match=sentence):
+        Cluster.connect(config_of(broker.bootstrap, **KERBEROS), 1_500)
+    assert (broker.counts[SASL_HANDSHAKE] == 1) is (kind is AccessError)
 
 
 @pytest.mark.usefixtures("silent_names")

@@ -22,11 +22,12 @@ from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.client.errors import (
     AccessError,
     CertificateError,
+    LoginError,
+    MechanismError,
     NoBrokerError,
     UnsupportedRequestError,
     certificate_sentence,
 )
-from keyedwm.kafka.client.login import LoginError, MechanismError
 from keyedwm.kafka.client.network import LOGIN_REFUSED, Manager, manager_settings
 from keyedwm.kafka.client.probe import other_protocol
 from keyedwm.kafka.client.token_provider import TokenError

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import ssl
+from collections.abc import Sequence
 
 import kafka.errors as wire_errors
 from kafka.errors import for_code
@@ -218,6 +219,18 @@ class RecordTooLargeError(InputError):
     """A sound record that does not fit the memory allowed for one; it must not be skipped as a damaged one."""
 
     advice = "raise kafka.fetch.max.bytes"
+
+
+class LoginError(wire_errors.SaslAuthenticationFailedError):
+    """The login failed for a reason that is named; it is final, as a rejected login is."""
+
+
+class MechanismError(wire_errors.UnsupportedSaslMechanismError):
+    """The broker does not offer the mechanism; `mechanisms`: those that it offers, as far as this client knows them."""
+
+    def __init__(self, mechanisms: Sequence[str]) -> None:
+        super().__init__("the broker does not offer this mechanism")
+        self.mechanisms = mechanisms
 
 
 class CertificateError(wire_errors.KafkaConnectionError):

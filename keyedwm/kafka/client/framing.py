@@ -21,7 +21,8 @@ from kafka.protocol.parser import KafkaProtocol
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 from keyedwm.kafka.client.blocking_calls import BlockingCalls
-from keyedwm.kafka.client.login import MechanismError, known_mechanisms, login_wait_of, mechanism_of
+from keyedwm.kafka.client.errors import MechanismError
+from keyedwm.kafka.client.login import known_mechanisms, login_wait_of, mechanism_of
 
 # The answers of a login: versions, mechanisms and tokens, of which Kerberos has the longest.
 LOGIN_BYTES = 256 << 10

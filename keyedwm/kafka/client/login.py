@@ -8,33 +8,23 @@ from __future__ import annotations
 import base64
 import binascii
 import hmac
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import kafka.errors as wire_errors
-from kafka.net.sasl import get_sasl_mechanism
 from kafka.net.sasl.abc import SaslMechanism
 from kafka.net.sasl.oauth import SaslMechanismOAuth
+from kafka.net.sasl.plain import SaslMechanismPlain
 from kafka.net.sasl.scram import SaslMechanismScram
 
+from keyedwm.kafka.client.errors import LoginError
+from keyedwm.kafka.client.kerberos import Kerberos
 from keyedwm.kafka.client.security import Mechanism
 
 # RFC 7677 asks for at least so many; with fewer, an eavesdropper finds the password by trying.
 LEAST_ITERATIONS = 4_096
 MOST_ITERATIONS = 1_000_000
 _MOST_DIGITS = 10
-
-
-class LoginError(wire_errors.SaslAuthenticationFailedError):
-    """The login failed for a reason that is named; it is final, as a rejected login is."""
-
-
-class MechanismError(wire_errors.UnsupportedSaslMechanismError):
-    """The broker does not offer the mechanism; `mechanisms`: those that it offers, as far as this client knows them."""
-
-    def __init__(self, mechanisms: Sequence[str]) -> None:
-        super().__init__("the broker does not offer this mechanism")
-        self.mechanisms = mechanisms
 
 
 def known_mechanisms(names: Iterable[str]) -> list[str]:
@@ -79,16 +69,17 @@ class OAuth(SaslMechanismOAuth):
 
 
 _MECHANISMS: dict[str, Callable[..., SaslMechanism]] = {
+    "PLAIN": SaslMechanismPlain,
     "SCRAM-SHA-256": Scram,
     "SCRAM-SHA-512": Scram,
+    "GSSAPI": Kerberos,
     "OAUTHBEARER": OAuth,
 }
 
 
 def mechanism_of(config: dict[str, Any], host: str) -> SaslMechanism:
     """The login that a connection's configuration asks for."""
-    name = config["sasl_mechanism"]
-    return (_MECHANISMS.get(name) or get_sasl_mechanism(name))(host=host, **config)
+    return _MECHANISMS[config["sasl_mechanism"]](host=host, **config)
 
 
 def login_wait_of(config: dict[str, Any], host: str) -> str:

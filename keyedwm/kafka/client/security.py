@@ -16,6 +16,7 @@ from keyedwm.config import user_functions
 from keyedwm.config.tls import Tls
 from keyedwm.config.validation import choice
 from keyedwm.core.errors import OptionError
+from keyedwm.kafka.client.kerberos_login import KerberosLogin
 from keyedwm.kafka.client.properties import OAUTH_PROVIDER
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ _MEANS_TLS = ("ssl.truststore.", "ssl.keystore.", "ssl.key.", "ssl.enabled.", "s
 _MSK_IAM = "AWS_MSK_IAM"
 _MEANS_LOGIN = ("sasl.jaas.", "sasl.mechanism", "sasl.oauthbearer.", "sasl.kerberos.service.", "sasl.login.callback.",
                 "sasl.login.class", "sasl.client.callback.")  # fmt: skip
-_OTHER_TICKET = ("principal", "keyTab", "ticketCache")  # of JAAS: whose login, and from where
 _log = logging.getLogger(__name__)
 
 
@@ -63,6 +63,8 @@ class Mechanism(enum.Enum):
     @property
     def settings_option(self) -> str:
         """The option that cures a rejected login."""
+        if self is Mechanism.GSSAPI:
+            return "kafka.sasl.kerberos.service.name"
         return f"kafka.{OAUTH_PROVIDER}" if self is Mechanism.OAUTHBEARER else "kafka.sasl.jaas.config"
 
 
@@ -75,7 +77,7 @@ class Security:
     mechanism_is_set: bool = True
     username: str | None = field(default=None, repr=False)
     password: str | None = field(default=None, repr=False)
-    kerberos_service: str = "kafka"
+    kerberos: KerberosLogin = field(default_factory=KerberosLogin)
     token_provider: str | None = None
     extensions: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     tls: Tls = field(default_factory=Tls)
@@ -99,7 +101,7 @@ class Security:
             "sasl_mechanism": self.mechanism.value if self.protocol.sasl else None,
             "sasl_plain_username": self.username,
             "sasl_plain_password": self.password,
-            "sasl_kerberos_service_name": self.kerberos_service,
+            "sasl_kerberos_service_name": self.kerberos,
             "sasl_oauth_token_provider": self._provider(),
             "ssl_context": self.tls.context() if self.protocol.tls else None,
         }
@@ -142,7 +144,7 @@ def _sasl(properties: Mapping[str, str]) -> dict[str, Any]:
     settings: dict[str, Any] = {"mechanism": mechanism, "mechanism_is_set": "sasl.mechanism" in properties}
     if mechanism is Mechanism.GSSAPI:
         login = _jaas(properties["sasl.jaas.config"]) if "sasl.jaas.config" in properties else {}
-        return settings | {"kerberos_service": _kerberos_service(properties.get("sasl.kerberos.service.name"), login)}
+        return settings | {"kerberos": KerberosLogin.of(properties.get("sasl.kerberos.service.name"), login)}
     if mechanism is Mechanism.OAUTHBEARER:
         return settings | _oauth(properties)
     login = _jaas(properties.get("sasl.jaas.config"))
@@ -153,31 +155,6 @@ def _sasl(properties: Mapping[str, str]) -> dict[str, Any]:
             )
         settings[key] = login[key]
     return settings
-
-
-def _kerberos_service(option: str | None, login: Mapping[str, str]) -> str:
-    """Return the service's name from either place, as Java's client does; raise OptionError for an impossible login."""
-    if "username" in login or "password" in login:
-        raise OptionError(
-            "option kafka.sasl.jaas.config has a username or a password, and GSSAPI takes none: "
-            "set kafka.sasl.mechanism to PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"
-        )
-    other_tickets = [name for name in _OTHER_TICKET if name in login]
-    if login.get("useKeyTab", "").lower() == "true":
-        other_tickets.append("useKeyTab")
-    if other_tickets:
-        raise OptionError(
-            f"option kafka.sasl.jaas.config has {', '.join(other_tickets)}, which only Java can follow; the ticket is "
-            "taken from the process's own cache: leave it out, and on the driver and on every worker run kinit, or set "
-            "KRB5_CLIENT_KTNAME to the key tab or KRB5CCNAME to the cache"
-        )
-    entry_name = login.get("serviceName")
-    if option is not None and entry_name is not None and option != entry_name:
-        raise OptionError(
-            "options kafka.sasl.jaas.config (serviceName) and kafka.sasl.kerberos.service.name name two services: "
-            "give one of them"
-        )
-    return option or entry_name or "kafka"
 
 
 def _oauth(properties: Mapping[str, str]) -> dict[str, Any]:
