@@ -60,8 +60,9 @@ def begun(new: TwoInputs, begin: RescaledState, bucket: int, mine: list) -> None
     """Begin a bucket as Spark does, which may hand its pieces over in several turns, in any order."""
     blobs = {piece.name: piece.blob for piece in mine}
     assert len(blobs) == len(mine)
-    whole = begin.manifest_with(None, mine, 0)
-    assert begin.manifest_with(begin.manifest_with(None, mine[1::2], 0), mine[::2], 0) == whole
+    number = new.layout.ids.index(bucket)
+    whole = begin.manifest_with(None, mine, number)
+    assert begin.manifest_with(begin.manifest_with(None, mine[1::2], number), mine[::2], number) == whole
     blobs[MANIFEST] = whole
     note = begin.first_manifest(new.layout, bucket)
     note.blobs = {name: len(blob) for name, blob in blobs.items()}

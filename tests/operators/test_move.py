@@ -77,14 +77,14 @@ def moved(old: Pipeline, plan: WindowPlan, buckets: int) -> Pipeline:
     begin = pickle.loads(pickle.dumps(move_of(old, plan, buckets=buckets)))  # noqa: S301  as Spark does
     new = Pipeline(plan, buckets)
     cut = pieces(begin, new.layout, [old.state[one][1].blobs for one in old.layout.ids])
-    for one in new.layout.ids:
+    for number, one in enumerate(new.layout.ids):
         mine = [piece for piece in cut if piece.bucket == one]
         blobs = {piece.name: piece.blob for piece in mine}
         assert len(blobs) == len(mine)
         half = begin.manifest_with(
-            begin.manifest_with(None, mine[::2], 0), mine[1::2], 0
+            begin.manifest_with(None, mine[::2], number), mine[1::2], number
         )  # Spark may hand it over in pieces
-        assert json.loads(half) == json.loads(begin.manifest_with(None, mine, 0))
+        assert json.loads(half) == json.loads(begin.manifest_with(None, mine, number))
         blobs[MANIFEST] = half
         note = begin.first_manifest(new.layout, one)
         note.blobs = {name: len(blob) for name, blob in blobs.items()}

@@ -1,16 +1,14 @@
 """State of a stopped query, cut for other buckets and for a plan with aggregates added or removed.
 
-Rule: values in, values out. Nothing is merged: every table is cut by the buckets of its keys and keeps its place in its
-log. So the rows of a key, and their order, are as before. Dead parts of sessions are dropped, and merged blocks of
-frames, which the frames hold, too.
+Rule: values in, values out. Dead parts of sessions are dropped, and merged blocks of frames, which the frames hold,
+too. See `rescale_pieces` for the rest.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -27,10 +25,8 @@ from keyedwm.operators.frames.session_table import SESSIONS
 from keyedwm.operators.keyed.key_watermark_log import is_own
 from keyedwm.operators.keyed.key_watermarks import rescaled_state
 from keyedwm.operators.results import END, HIDDEN_PREFIX, ROWS
-from keyedwm.operators.state.blobs import read_stored
 from keyedwm.operators.state.description import lines_of
-from keyedwm.operators.state.manifest import manifest_of
-from keyedwm.operators.state.rescale_pieces import BlobPiece, Rescale, cut_by_key, cut_table, rows_by_log
+from keyedwm.operators.state.rescale_pieces import Rescale
 from keyedwm.operators.state.store import PART
 
 _REMEDY = "go back to what it was, or start from a new checkpoint"
@@ -40,6 +36,7 @@ _REMEDY = "go back to what it was, or start from a new checkpoint"
 class FrameRescale(Rescale):
     """How the buckets of an aggregate go to those of a plan."""
 
+    derived: ClassVar[tuple[str, ...]] = (BLOCK,)
     plan: WindowPlan
     # Accumulator column → its name in the old state, None for one of an added aggregate.
     columns: Mapping[str, str | None] = field(init=False, repr=False)
@@ -49,32 +46,22 @@ class FrameRescale(Rescale):
         self._check_states()
         object.__setattr__(self, "columns", self._accumulators())
 
-    def state_of(self, rows: Mapping[str, int], young_end: int | None) -> dict[str, Any]:
-        """Return the state of a new bucket. rows: of each log; young_end: the lowest end of a part of a session."""
+    def facts(self, manifest: Mapping[str, Any], entries: Sequence[tuple[str, Any]]) -> Mapping[str, Any]:
+        """Return the state beside the logs, with the lowest end of a part of a session; see `Rescale`."""
         facts = {name: self.states[0].get(name) for name in ("watermark_ms", "due_ms")}
         if self.plan.key_watermark is not None:
             facts |= rescaled_state(self.states)
-        return {**facts, "rows": dict(rows), "tried": {}, **({} if young_end is None else {"young_end": young_end})}
-
-    def manifest_with(self, before: bytes | None, entries: Sequence[tuple[str, Any]], number: int) -> bytes:  # noqa: ARG002  all alike
-        """Return the operator's manifest of a new bucket with these parts of logs added; see `Rescale`."""
-        manifest = {} if before is None else json.loads(before)
         ends = [entry["first_end"] for name, entry in entries if name.partition(PART)[0] == YOUNG]
         young_end = min((end for end in (manifest.get("young_end"), *ends) if end is not None), default=None)
-        return manifest_of(self.plan, self.state_of(rows_by_log(manifest, entries), young_end))
+        return {**facts, **({} if young_end is None else {"young_end": young_end})}
 
-    def cuts(self, bucket: int, name: str, blob: bytes, beside: bytes | None) -> Iterator[BlobPiece]:  # noqa: ARG002  none
-        """Yield what one old blob gives to new buckets; see `Rescale`."""
-        log, _, _ = name.partition(PART)
-        if log.startswith(BLOCK):
-            return
-        table = self._laid_out(log, self._alive(bucket, log, read_stored(name, blob)))
-        if not table.num_rows:
-            return
-        to = f"{self._log(log)}{PART}{self.numbers[bucket, name]}"
-        for number, rows in cut_by_key(self.plan.owners, table, self.count):
-            first_end = int(ints(contiguous(rows[END])).min()) if END in rows.column_names else None
-            yield cut_table(number, to, rows, first_end=first_end)
+    def moved(self, bucket: int, log: str, table: pa.Table) -> tuple[str, pa.Table]:
+        """Return the new log and the rows that are alive, laid out as the new plan's; see `Rescale`."""
+        return self._log(log), self._laid_out(log, self._alive(bucket, log, table))
+
+    def entry(self, piece: pa.Table) -> Mapping[str, Any]:
+        """Return the lowest end of sessions; see `Rescale`."""
+        return {"first_end": int(ints(contiguous(piece[END])).min())} if END in piece.column_names else {}
 
     def _log(self, log: str) -> str:
         """The log in the new state: sessions of any state are young, or rows of the one log of sessions with panes."""

@@ -6,16 +6,15 @@ matched, and in which order they came. Rows that nothing to come can match have 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
+import pyarrow as pa
 
 from keyedwm.arrow.columns import Ints, sorted_distinct
-from keyedwm.core.errors import FormatError, OptionError
+from keyedwm.core.errors import FormatError
 from keyedwm.operators.join.bounds import JoinHorizons
 from keyedwm.operators.join.exchange_side import HASH, bucket_numbers
 from keyedwm.operators.join.inputs import FORMAT
@@ -24,7 +23,7 @@ from keyedwm.operators.join.plan import LEFT, RIGHT, JoinPlan
 from keyedwm.operators.join.side_buffer import COMPRESSION, MATCHED, LimitsOf, SidePiece, Slice, matched_rows
 from keyedwm.operators.state.blobs import read_stored, sealed, stored
 from keyedwm.operators.state.manifest import ManifestFormat
-from keyedwm.operators.state.rescale_pieces import BlobPiece, Rescale, rows_by_log
+from keyedwm.operators.state.rescale_pieces import BlobPiece, Rescale
 from keyedwm.operators.state.store import PART
 
 _SIDES = {"left": LEFT, "right": RIGHT, "waiting": LEFT, CHANGES: RIGHT}
@@ -35,15 +34,12 @@ class JoinRescale(Rescale):
     """How the buckets of a join go to new ones."""
 
     beside: ClassVar[str | None] = MATCHED
+    compression: ClassVar[str | None] = COMPRESSION
     plan: JoinPlan
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.digest != self.plan.digest():
-            raise OptionError(
-                f"{self.who}: the state is that of another join (on, how, time bounds, condition, columns, names of "
-                f"the sides, time axes or late differ): go back to that one, or start from a new checkpoint"
-            )
+        self.check_plan("join", "on, how, time bounds, condition, columns, names of the sides, time axes or late")
         if any(state["received"] != self.states[0]["received"] for state in self.states):
             raise FormatError(f"{self.who}: its buckets stand at different watermarks")
 
@@ -52,41 +48,39 @@ class JoinRescale(Rescale):
         """The format of the manifests."""
         return FORMAT
 
-    @cached_property
-    def numbers(self) -> Mapping[tuple[int, str], int]:
-        """A number for each slice of each old bucket, none of which comes twice, in order within bucket and prefix."""
-        numbers: dict[tuple[int, str], int] = {}
-        for bucket, names in enumerate(self.blobs):
-            for name in sorted((name for name in names if not name.endswith(MATCHED)), key=_place):
-                numbers[bucket, name] = len(numbers) + 1  # the first part of a log has no number
-        return numbers
-
     def cuts(self, bucket: int, name: str, blob: bytes, beside: bytes | None) -> Iterator[BlobPiece]:
-        """Yield what one old blob gives to new buckets; beside: the bits of a slice."""
-        prefix = _place(name)[0]
-        side = self.plan.sides[_SIDES[prefix]]
-        piece = SidePiece.of(side, read_stored(name, blob))
+        """Yield what one old blob gives to new buckets: changes are a log, slices have bits beside them."""
+        prefix = _prefix(name)
+        if self.stays or prefix == CHANGES:
+            yield from super().cuts(bucket, name, blob, beside)
+            return
+        piece = SidePiece.of(self.plan.sides[_SIDES[prefix]], read_stored(name, blob))
         if beside is not None:
             piece.matched = matched_rows(name, beside, len(piece))
-        if prefix != CHANGES:
-            piece = piece.take_rows(np.flatnonzero(~piece.forgotten(self._limits(prefix))))
-        number = self.numbers[bucket, name]
+        piece = piece.take_rows(np.flatnonzero(~piece.forgotten(self._limits(prefix))))
         buckets = bucket_numbers(piece.hashes, self.count)
         for to in sorted_distinct(buckets).tolist():
-            yield from _pieces(to, prefix, number, piece.take_rows(_places(buckets, to)))
+            yield from _slices(to, prefix, self.numbers[bucket, name], piece.take_rows(np.flatnonzero(buckets == to)))
 
-    def manifest_with(self, before: bytes | None, entries: Sequence[tuple[str, Any]], number: int) -> bytes:  # noqa: ARG002  all alike
-        """Return the operator's manifest of a new bucket with these entries of its blobs added."""
-        content = {} if before is None else json.loads(before)
-        state: dict[str, Any] = {"received": self.states[0]["received"]}
+    def moved(self, bucket: int, log: str, table: pa.Table) -> tuple[str, pa.Table]:  # noqa: ARG002  all alike
+        """Return all changes, in one log: 0.3.0 numbered their blobs as slices. See `Rescale`."""
+        return CHANGES, table
+
+    def buckets(self, log: str, rows: pa.Table) -> Ints:  # noqa: ARG002  changes only
+        """Return the new bucket of each change; see `Rescale`."""
+        return bucket_numbers(SidePiece.of(self.plan.right, rows).hashes, self.count)
+
+    def facts(self, manifest: Mapping[str, Any], entries: Sequence[tuple[str, Any]]) -> Mapping[str, Any]:
+        """Return the watermarks, the slices, and how many changes there were; see `Rescale`."""
+        facts: dict[str, Any] = {"received": self.states[0]["received"]}
         for prefix in ("waiting",) if self.plan.latest else ("left", "right"):
-            slices = [entry for name, entry in entries if isinstance(entry, list) and _place(name)[0] == prefix]
-            state[prefix] = sorted([*content.get(prefix, ()), *slices])
+            slices = [entry for name, entry in entries if isinstance(entry, list) and _prefix(name) == prefix]
+            facts[prefix] = sorted([*manifest.get(prefix, ()), *slices])
         if self.plan.latest:
-            rows = rows_by_log(content, [(name, entry) for name, entry in entries if isinstance(entry, dict)])
-            arrived = max(old[CHANGES][-2] for old in self.states)
-            state |= {CHANGES: [arrived, sum(rows.values())], "rows": rows, "tried": {}}
-        return FORMAT.write(self.plan.digest(), state)
+            changes = sum(entry["rows"] for _, entry in entries if isinstance(entry, dict))
+            _, before = manifest.get(CHANGES, (0, 0))
+            facts[CHANGES] = [max(old[CHANGES][-2] for old in self.states), before + changes]
+        return facts
 
     def _limits(self, prefix: str) -> LimitsOf:
         """The times below which rows have left, by axis of the side."""
@@ -98,26 +92,17 @@ class JoinRescale(Rescale):
         return [limits.forgotten_below(first + at) for at in range(len(self.plan.sides[side].axes))]
 
 
-def _place(name: str) -> tuple[str, int]:
-    """Return what a blob holds, as in `_SIDES`, and its number."""
-    log, _, part = name.partition(PART)
-    prefix, _, number = log.rpartition("-")
-    return (prefix, int(number)) if prefix else (log, int(part or 0))  # 0.3.0 numbered blobs of changes as slices
+def _prefix(name: str) -> str:
+    """Return what a blob holds, as in `_SIDES`."""
+    log = name.partition(PART)[0]
+    return log.rpartition("-")[0] or log
 
 
-def _pieces(to: int, prefix: str, number: int, piece: SidePiece) -> Iterator[BlobPiece]:
-    """The blobs of a piece, which is not empty."""
-    name = f"{prefix}{PART if prefix == CHANGES else '-'}{number}"
+def _slices(to: int, prefix: str, number: int, piece: SidePiece) -> Iterator[BlobPiece]:
+    """The blobs of a slice, which is not empty."""
+    name, one = f"{prefix}-{number}", Slice.of(piece)
     blob = stored(name, piece.table.drop_columns([HASH]), COMPRESSION)
-    if prefix == CHANGES:
-        yield BlobPiece(to, name, blob, {"rows": len(piece)})
-        return
-    one = Slice.of(piece)
     yield BlobPiece(to, name, blob, [number, one.rows, one.size, *one.low, *one.high])
     if piece.matched.any():
         bits = f"{name}{MATCHED}"
         yield BlobPiece(to, bits, sealed(bits, np.packbits(piece.matched).tobytes()), None)
-
-
-def _places(buckets: Ints, to: int) -> Ints:
-    return np.flatnonzero(buckets == to)

@@ -6,19 +6,17 @@ whose it is can go: tables that have the key columns, cut by them, and facts tha
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import pyarrow as pa
 
 from keyedwm.core.errors import OptionError
 from keyedwm.operators.keyed.key_watermarks import rescaled_state
 from keyedwm.operators.process.operator import KEYS_STATE
 from keyedwm.operators.process.plan import ProcessPlan
-from keyedwm.operators.state.blobs import read_stored
-from keyedwm.operators.state.manifest import manifest_of
-from keyedwm.operators.state.rescale_pieces import BlobPiece, Rescale, cut_by_key, cut_table, rows_by_log
-from keyedwm.operators.state.store import PART
+from keyedwm.operators.state.rescale_pieces import Rescale
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,11 +27,7 @@ class ProcessRescale(Rescale):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.digest != self.plan.digest():
-            raise OptionError(
-                f"{self.who}: the state is that of another processor (its name or version, keys, inputs or their "
-                f"columns differ): go back to that one, or start from a new checkpoint"
-            )
+        self.check_plan("processor", "its name or version, keys, inputs or their columns")
         own = [state.get("own", {}) for state in self.states]
         if not self.stays and any(one != own[0] for one in own):
             raise OptionError(
@@ -41,37 +35,22 @@ class ProcessRescale(Rescale):
                 f"another number: give buckets={len(own)}, or keep them as tables with the key columns"
             )
 
-    @property
-    def stays(self) -> bool:
-        """Whether there are as many buckets as there were, so that every key stays in its bucket."""
-        return len(self.states) == self.count
-
-    def cuts(self, bucket: int, name: str, blob: bytes, beside: bytes | None) -> Iterator[BlobPiece]:  # noqa: ARG002  none
-        """Yield what one old blob gives to new buckets; see `Rescale`."""
-        log = name.partition(PART)[0]
-        table = read_stored(name, blob)
-        if self.stays:
-            yield cut_table(bucket, name, table)
-            return
-        keys = self.plan.owner_fields
-        for key in keys:
+    def moved(self, bucket: int, log: str, table: pa.Table) -> tuple[str, pa.Table]:  # noqa: ARG002  all alike
+        """Return the log as it is; raise OptionError if it has no key columns. See `Rescale`."""
+        for key in self.plan.owner_fields:
             if key.name not in table.column_names or table.schema.field(key.name).type != key.type:
                 raise OptionError(
                     f"{self.who}: the log {log!r} has no key column {key.name!r} of type {key.type}, so its rows "
                     f"cannot be divided by another number of buckets: give buckets={len(self.states)}"
                 )
-        for number, rows in cut_by_key(self.plan.owners, table, self.count):
-            yield cut_table(number, f"{log}{PART}{self.numbers[bucket, name]}", rows)
+        return log, table
 
-    def manifest_with(self, before: bytes | None, entries: Sequence[tuple[str, Any]], number: int) -> bytes:
-        """Return the operator's manifest of a new bucket with these parts of logs added; see `Rescale`."""
-        if self.stays:
-            return self.format.copy(self.states[number])
-        rows = rows_by_log({} if before is None else json.loads(before), entries)
+    def facts(self, manifest: Mapping[str, Any], entries: Sequence[tuple[str, Any]]) -> Mapping[str, Any]:  # noqa: ARG002  all alike
+        """Return the state beside the logs; see `Rescale`."""
         due = [state["due_ms"] for state in self.states if state.get("due_ms") is not None]
         state = {
             name: self.states[0][name] for name in ("watermark_ms", "watermarks_ms", "own") if name in self.states[0]
         }
         if KEYS_STATE in self.states[0]:
             state[KEYS_STATE] = rescaled_state([one[KEYS_STATE] for one in self.states])
-        return manifest_of(self.plan, {**state, "due_ms": min(due, default=None), "rows": rows, "tried": {}})
+        return {**state, "due_ms": min(due, default=None)}

@@ -1,13 +1,18 @@
-"""Pieces of a stopped operator's state on their way to new buckets.
+"""How the state of a stopped operator goes to new buckets: one way for the tables of every operator.
 
-Rule: a piece carries its entry in the manifest of its new bucket, since no bucket reads it before it
-runs.
+Rule: as many buckets of the same plan are copied, unread. Else every part of a log is cut by the buckets of its keys,
+and keeps its place in its log: nothing is merged, so the rows of a key, and their order, are as before. A piece carries
+its entry in the manifest of its new bucket, since no bucket reads it before it runs.
+
+An operator says what only it knows: which logs follow from others, which rows are alive and how the new plan lays them
+out (`moved`), which columns own a bucket (`buckets`), and what its manifest has beside its logs (`facts`).
 """
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Protocol
@@ -15,10 +20,10 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.arrow.columns import sorted_distinct
+from keyedwm.arrow.columns import Ints, sorted_distinct
 from keyedwm.core.errors import OptionError
 from keyedwm.operators.buckets import bucket_of
-from keyedwm.operators.state.blobs import stored
+from keyedwm.operators.state.blobs import read_stored, stored
 from keyedwm.operators.state.manifest import FORMAT, ManifestFormat
 from keyedwm.operators.state.store import PART, part_numbers
 
@@ -38,11 +43,14 @@ class Rescale(ABC):
 
     who: the operator in messages. plan: of the new buckets, so many as `count`. digest, description: of the old plan, a
     description None where keyedwm 0.2.0 wrote the state. states: the operator's manifest in each old bucket.
-    blobs: the names of the blobs in each. beside: the suffix of blobs that are cut together
-    with the blob whose name stands before it, None for none.
+    blobs: the names of the blobs in each. beside: the suffix of blobs that are cut together with the blob whose name
+    stands before it, None for none. derived: how the names of logs begin that follow from others and do not move.
+    compression: of the pieces.
     """
 
     beside: ClassVar[str | None] = None
+    derived: ClassVar[tuple[str, ...]] = ()
+    compression: ClassVar[str | None] = None
     who: str
     plan: Any
     count: int
@@ -59,24 +67,80 @@ class Rescale(ABC):
         """The format of the manifests."""
         return FORMAT
 
+    @property
+    def stays(self) -> bool:
+        """Whether every key stays in its bucket: there are as many buckets, of the same plan."""
+        return len(self.states) == self.count and self.digest == self.plan.digest()
+
     @cached_property
     def numbers(self) -> Mapping[tuple[int, str], int]:
         """The number of each part of a log of each old bucket, none of which comes twice."""
         return part_numbers(self.blobs)
 
-    @abstractmethod
     def cuts(self, bucket: int, name: str, blob: bytes, beside: bytes | None) -> Iterator[BlobPiece]:
         """Yield what one old blob, and the one beside it, give to new buckets; bucket: the old one's number.
 
         No two old blobs give one name to a bucket.
         """
+        if self.stays:
+            yield BlobPiece(bucket, name, blob, None)
+            if beside is not None:
+                yield BlobPiece(bucket, f"{name}{self.beside}", beside, None)
+            return
+        log = name.partition(PART)[0]
+        if not log.startswith(self.derived):
+            yield from self.cuts_of_log(bucket, name, read_stored(name, blob))
 
-    @abstractmethod
+    def cuts_of_log(self, bucket: int, name: str, table: pa.Table) -> Iterator[BlobPiece]:
+        """Yield the pieces of one part of a log. name: of its blob."""
+        log, rows = self.moved(bucket, name.partition(PART)[0], table)
+        if not rows.num_rows:
+            return
+        to, numbers = f"{log}{PART}{self.numbers[bucket, name]}", self.buckets(log, rows)
+        for number in sorted_distinct(numbers).tolist():
+            piece = rows.take(pa.array(np.flatnonzero(numbers == number)))
+            entry = {"rows": piece.num_rows, **self.entry(piece)}
+            yield BlobPiece(number, to, stored(to, piece, self.compression), entry)
+
     def manifest_with(self, before: bytes | None, entries: Sequence[tuple[str, Any]], number: int) -> bytes:
         """Return the operator's manifest in the new bucket of this number, with the entries of these pieces added.
 
         before: as it was, None for the first pieces.
         """
+        if self.stays:
+            return self.format.copy(self.states[number])
+        manifest = {} if before is None else json.loads(before)
+        rows = dict(manifest.get("rows", {}))
+        for name, entry in entries:
+            if isinstance(entry, dict):
+                log = name.partition(PART)[0]
+                rows[log] = rows.get(log, 0) + entry["rows"]
+        state = {"rows": rows, "tried": {}, **self.facts(manifest, entries)}
+        return self.format.write(self.plan.digest(), state)
+
+    def check_plan(self, state: str, settings: str) -> None:
+        """Raise OptionError if the state is another plan's. settings: what makes another plan."""
+        if self.digest != self.plan.digest():
+            raise OptionError(
+                f"{self.who}: the state is that of another {state} ({settings} differ): go back to that one, or start "
+                "from a new checkpoint"
+            )
+
+    def moved(self, bucket: int, log: str, table: pa.Table) -> tuple[str, pa.Table]:  # noqa: ARG002  all rows
+        """Return the log of these rows in the new state, and those that are alive, as the new plan lays them out."""
+        return log, table
+
+    def buckets(self, log: str, rows: pa.Table) -> Ints:  # noqa: ARG002  alike in all logs
+        """Return the new bucket of each row; log: in the new state."""
+        return bucket_of([rows.column(name) for name in self.plan.owners], rows.num_rows, self.count)
+
+    def entry(self, piece: pa.Table) -> Mapping[str, Any]:  # noqa: ARG002  rows alone
+        """Return the entry of a piece beside its number of rows."""
+        return {}
+
+    @abstractmethod
+    def facts(self, manifest: Mapping[str, Any], entries: Sequence[tuple[str, Any]]) -> Mapping[str, Any]:
+        """Return the state of a new bucket beside its logs. manifest: as it was; entries: of the pieces added to it."""
 
 
 class UnchangedState(Protocol):
@@ -92,7 +156,7 @@ class UnchangedState(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class SameBuckets(Rescale):
-    """How buckets go to as many new ones: a key stays in its bucket, so blobs and manifests are copied unread."""
+    """How buckets go to as many new ones only: their state is of channels, which have no key."""
 
     plan: UnchangedState
 
@@ -114,31 +178,6 @@ class SameBuckets(Rescale):
         """The format of the manifests."""
         return self.plan.manifest_format
 
-    def cuts(self, bucket: int, name: str, blob: bytes, beside: bytes | None) -> Iterator[BlobPiece]:  # noqa: ARG002  none
-        """Yield the old blob; see `Rescale`."""
-        yield BlobPiece(bucket, name, blob, None)
-
-    def manifest_with(self, before: bytes | None, entries: Sequence[tuple[str, Any]], number: int) -> bytes:  # noqa: ARG002  as it was
-        """Return the old manifest; see `Rescale`."""
-        return self.format.copy(self.states[number])
-
-
-def cut_by_key(keys: Sequence[str], table: pa.Table, count: int) -> Iterator[tuple[int, pa.Table]]:
-    """Yield the rows of a table for each of `count` buckets that has some; keys: the columns that own a bucket."""
-    numbers = bucket_of([table.column(name) for name in keys], table.num_rows, count)
-    for number in sorted_distinct(numbers).tolist():
-        yield number, table.take(pa.array(np.flatnonzero(numbers == number)))
-
-
-def cut_table(number: int, name: str, table: pa.Table, **entry: int | None) -> BlobPiece:
-    """Return a table for a new bucket, with its rows added to its entry."""
-    return BlobPiece(number, name, stored(name, table), {"rows": table.num_rows, **entry})
-
-
-def rows_by_log(before: Mapping[str, Any], entries: Iterable[tuple[str, Any]]) -> dict[str, int]:
-    """Return the rows of each log with those of these tables added; before: the operator's manifest as it was."""
-    rows = dict(before.get("rows", {}))
-    for name, entry in entries:
-        log = name.partition(PART)[0]
-        rows[log] = rows.get(log, 0) + entry["rows"]
-    return rows
+    def facts(self, manifest: Mapping[str, Any], entries: Sequence[tuple[str, Any]]) -> Mapping[str, Any]:  # noqa: ARG002  copied
+        """Return nothing: the manifest is copied."""
+        return {}
