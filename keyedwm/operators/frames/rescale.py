@@ -36,7 +36,7 @@ _REMEDY = "go back to what it was, or start from a new checkpoint"
 class FrameRescale(Rescale):
     """How the buckets of an aggregate go to those of a plan."""
 
-    derived: ClassVar[tuple[str, ...]] = (BLOCK,)
+    derived_logs: ClassVar[tuple[str, ...]] = (BLOCK,)
     plan: WindowPlan
     # Accumulator column → its name in the old state, None for one of an added aggregate.
     columns: Mapping[str, str | None] = field(init=False, repr=False)
@@ -46,7 +46,7 @@ class FrameRescale(Rescale):
         self._check_states()
         object.__setattr__(self, "columns", self._accumulators())
 
-    def facts(self, manifest: Mapping[str, Any], entries: Sequence[tuple[str, Any]]) -> Mapping[str, Any]:
+    def state(self, manifest: Mapping[str, Any], entries: Sequence[tuple[str, Any]]) -> Mapping[str, Any]:
         """Return the state beside the logs, with the lowest end of a part of a session; see `Rescale`."""
         facts = {name: self.states[0].get(name) for name in ("watermark_ms", "due_ms")}
         if self.plan.key_watermark is not None:
@@ -55,7 +55,7 @@ class FrameRescale(Rescale):
         young_end = min((end for end in (manifest.get("young_end"), *ends) if end is not None), default=None)
         return {**facts, **({} if young_end is None else {"young_end": young_end})}
 
-    def moved(self, bucket: int, log: str, table: pa.Table) -> tuple[str, pa.Table]:
+    def new_part(self, bucket: int, log: str, table: pa.Table) -> tuple[str, pa.Table]:
         """Return the new log and the rows that are alive, laid out as the new plan's; see `Rescale`."""
         return self._log(log), self._laid_out(log, self._alive(bucket, log, table))
 

@@ -62,7 +62,7 @@ class JoinRescale(Rescale):
         for to in sorted_distinct(buckets).tolist():
             yield from _slices(to, prefix, self.numbers[bucket, name], piece.take_rows(np.flatnonzero(buckets == to)))
 
-    def moved(self, bucket: int, log: str, table: pa.Table) -> tuple[str, pa.Table]:  # noqa: ARG002  all alike
+    def new_part(self, bucket: int, log: str, table: pa.Table) -> tuple[str, pa.Table]:  # noqa: ARG002  all alike
         """Return all changes, in one log: 0.3.0 numbered their blobs as slices. See `Rescale`."""
         return CHANGES, table
 
@@ -70,7 +70,7 @@ class JoinRescale(Rescale):
         """Return the new bucket of each change; see `Rescale`."""
         return bucket_numbers(SidePiece.of(self.plan.right, rows).hashes, self.count)
 
-    def facts(self, manifest: Mapping[str, Any], entries: Sequence[tuple[str, Any]]) -> Mapping[str, Any]:
+    def state(self, manifest: Mapping[str, Any], entries: Sequence[tuple[str, Any]]) -> Mapping[str, Any]:
         """Return the watermarks, the slices, and how many changes there were; see `Rescale`."""
         facts: dict[str, Any] = {"received": self.states[0]["received"]}
         for prefix in ("waiting",) if self.plan.latest else ("left", "right"):

@@ -35,7 +35,7 @@ class ProcessRescale(Rescale):
                 f"another number: give buckets={len(own)}, or keep them as tables with the key columns"
             )
 
-    def moved(self, bucket: int, log: str, table: pa.Table) -> tuple[str, pa.Table]:  # noqa: ARG002  all alike
+    def new_part(self, bucket: int, log: str, table: pa.Table) -> tuple[str, pa.Table]:  # noqa: ARG002  all alike
         """Return the log as it is; raise OptionError if it has no key columns. See `Rescale`."""
         for key in self.plan.owner_fields:
             if key.name not in table.column_names or table.schema.field(key.name).type != key.type:
@@ -45,7 +45,7 @@ class ProcessRescale(Rescale):
                 )
         return log, table
 
-    def facts(self, manifest: Mapping[str, Any], entries: Sequence[tuple[str, Any]]) -> Mapping[str, Any]:  # noqa: ARG002  all alike
+    def state(self, manifest: Mapping[str, Any], entries: Sequence[tuple[str, Any]]) -> Mapping[str, Any]:  # noqa: ARG002  all alike
         """Return the state beside the logs; see `Rescale`."""
         due = [state["due_ms"] for state in self.states if state.get("due_ms") is not None]
         state = {

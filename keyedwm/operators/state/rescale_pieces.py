@@ -4,8 +4,8 @@ Rule: as many buckets of the same plan are copied, unread. Else every part of a 
 and keeps its place in its log: nothing is merged, so the rows of a key, and their order, are as before. A piece carries
 its entry in the manifest of its new bucket, since no bucket reads it before it runs.
 
-An operator says what only it knows: which logs follow from others, which rows are alive and how the new plan lays them
-out (`moved`), which columns own a bucket (`buckets`), and what its manifest has beside its logs (`facts`).
+An operator says what only it knows. `derived_logs` follow from others. `new_part` returns the rows that are alive, as
+the new plan lays them out. `buckets` says where they go, and `state` what the manifest has beside the logs.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class Rescale(ABC):
     who: the operator in messages. plan: of the new buckets, so many as `count`. digest, description: of the old plan, a
     description None where keyedwm 0.2.0 wrote the state. states: the operator's manifest in each old bucket.
     blobs: the names of the blobs in each. beside: the suffix of blobs that are cut together with the blob whose name
-    stands before it, None for none. derived: how the names of logs begin that follow from others and do not move.
+    stands before it, None for none. derived_logs: how the names of logs begin that follow from others and do not move.
     compression: of the pieces.
     """
 
     beside: ClassVar[str | None] = None
-    derived: ClassVar[tuple[str, ...]] = ()
+    derived_logs: ClassVar[tuple[str, ...]] = ()
     compression: ClassVar[str | None] = None
     who: str
     plan: Any
@@ -88,12 +88,12 @@ class Rescale(ABC):
                 yield BlobPiece(bucket, f"{name}{self.beside}", beside, None)
             return
         log = name.partition(PART)[0]
-        if not log.startswith(self.derived):
+        if not log.startswith(self.derived_logs):
             yield from self.cuts_of_log(bucket, name, read_stored(name, blob))
 
     def cuts_of_log(self, bucket: int, name: str, table: pa.Table) -> Iterator[BlobPiece]:
         """Yield the pieces of one part of a log. name: of its blob."""
-        log, rows = self.moved(bucket, name.partition(PART)[0], table)
+        log, rows = self.new_part(bucket, name.partition(PART)[0], table)
         if not rows.num_rows:
             return
         to, numbers = f"{log}{PART}{self.numbers[bucket, name]}", self.buckets(log, rows)
@@ -115,7 +115,7 @@ class Rescale(ABC):
             if isinstance(entry, dict):
                 log = name.partition(PART)[0]
                 rows[log] = rows.get(log, 0) + entry["rows"]
-        state = {"rows": rows, "tried": {}, **self.facts(manifest, entries)}
+        state = {"rows": rows, "tried": {}, **self.state(manifest, entries)}
         return self.format.write(self.plan.digest(), state)
 
     def check_plan(self, state: str, settings: str) -> None:
@@ -126,7 +126,7 @@ class Rescale(ABC):
                 "from a new checkpoint"
             )
 
-    def moved(self, bucket: int, log: str, table: pa.Table) -> tuple[str, pa.Table]:  # noqa: ARG002  all rows
+    def new_part(self, bucket: int, log: str, table: pa.Table) -> tuple[str, pa.Table]:  # noqa: ARG002  all rows
         """Return the log of these rows in the new state, and those that are alive, as the new plan lays them out."""
         return log, table
 
@@ -139,7 +139,7 @@ class Rescale(ABC):
         return {}
 
     @abstractmethod
-    def facts(self, manifest: Mapping[str, Any], entries: Sequence[tuple[str, Any]]) -> Mapping[str, Any]:
+    def state(self, manifest: Mapping[str, Any], entries: Sequence[tuple[str, Any]]) -> Mapping[str, Any]:
         """Return the state of a new bucket beside its logs. manifest: as it was; entries: of the pieces added to it."""
 
 
@@ -178,6 +178,6 @@ class SameBuckets(Rescale):
         """The format of the manifests."""
         return self.plan.manifest_format
 
-    def facts(self, manifest: Mapping[str, Any], entries: Sequence[tuple[str, Any]]) -> Mapping[str, Any]:  # noqa: ARG002  copied
+    def state(self, manifest: Mapping[str, Any], entries: Sequence[tuple[str, Any]]) -> Mapping[str, Any]:  # noqa: ARG002  copied
         """Return nothing: the manifest is copied."""
         return {}
