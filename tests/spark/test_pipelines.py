@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import importlib.util
+import json
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.sink.conftest import records_of
 from tests.tools import Record, make_topic, produce
 
 EXAMPLE = Path(__file__).parents[2] / "examples/pipelines"
@@ -39,7 +41,8 @@ def project(kafka, topic: str, tmp_path: Path) -> Path:
     text = spec.read_text().replace("/data/orders", str(tmp_path / "data")).replace("localhost:9092", kafka.bootstrap)
     spec.write_text(text)
     python = tmp_path / "orders/transformations/orders.py"
-    python.write_text(python.read_text().replace('subscribe="orders"', f'subscribe="{topic}"'))
+    text = python.read_text().replace('subscribe="orders"', f'subscribe="{topic}"')
+    python.write_text(text.replace('"topic": "per_minute"', f'"topic": "{topic}-out"'))
     return spec
 
 
@@ -77,8 +80,10 @@ def by_minute(rows: list[dict[str, Any]]) -> Counter[tuple[str, int]]:
 @pytest.mark.skipif(bool(MISSING), reason=f"spark-pipelines needs {', '.join(MISSING)}, which are not installed")
 def test_the_example_of_pipelines_counts_each_order_once_and_a_second_run_continues(kafka, topic, project, in_function):
     from deltalake import DeltaTable
+    from pyiceberg.catalog import load_catalog
 
     make_topic(kafka.bootstrap, topic, 3)
+    make_topic(kafka.bootstrap, f"{topic}-out", 1)
     data = project.parents[1] / "data"
     arguments = map(str, (data / "warehouse", project, project, in_function))
     command = [sys.executable, "-m", "tests.spark.pipeline_runs", *arguments]
@@ -96,5 +101,13 @@ def test_the_example_of_pipelines_counts_each_order_once_and_a_second_run_contin
     minutes = {(f"customer {n % 5}", n // 60): 12 for n in range(540)}
     assert by_minute(read(data / "warehouse/per_minute")) == minutes
     assert by_minute(DeltaTable(data / "per_minute_delta").to_pyarrow_table().to_pylist()) == minutes
+    catalog = load_catalog("default", type="sql", uri=f"sqlite:///{data}/catalog.db", warehouse=f"file://{data}/lake")
+    assert by_minute(catalog.load_table("db.per_minute").scan().to_arrow().to_pylist()) == minutes
+    counted: Counter[tuple[str, int]] = Counter()
+    for _, key, value, _ in records_of(kafka.bootstrap, f"{topic}-out"):
+        row = json.loads(value)
+        start = dt.datetime.fromisoformat(row["start"])
+        counted[key.decode(), int(start.timestamp() * 1000 - START_MS) // 60_000] += row["orders"]
+    assert counted == minutes
     assert sum(row["amount"] for row in read(data / "warehouse/per_customer")) == sum(range(540))
     assert len(read(data / "warehouse/orders")) == len(read(data / "warehouse/order_times")) == 600
