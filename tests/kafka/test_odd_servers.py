@@ -5,13 +5,16 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
+import pyarrow as pa
 import pytest
 from kafka.protocol.metadata import MetadataRequest
 
-from keyedwm.core.errors import UnavailableError
+from keyedwm.core.errors import InputError, UnavailableError
 from keyedwm.kafka.client import connection
-from keyedwm.kafka.client.errors import AccessError
+from keyedwm.kafka.client.errors import AccessError, Code
+from keyedwm.kafka.client.values import Codec
 from keyedwm.kafka.requests.cluster import Cluster
+from keyedwm.kafka.requests.produce import send
 from tests.kafka.test_hostile import (
     API_VERSIONS,
     METADATA,
@@ -23,6 +26,7 @@ from tests.kafka.test_hostile import (
 from tests.kafka.test_hostile_login import PLAIN, SASL_HANDSHAKE
 from tests.support.hostile import HostileBroker, Lie, Request, hostile_broker
 
+PRODUCE = 0
 pytestmark = pytest.mark.starts
 
 
@@ -123,3 +127,16 @@ def test_a_server_that_refuses_every_version_is_given_up(
     with pytest.raises(UnavailableError, match="supports no version of ApiVersions"):
         Cluster.connect(config_of(broker.bootstrap, **SOME_PATIENCE), 300)
     assert broker.counts[API_VERSIONS] <= 2 * broker.connections
+
+
+@pytest.mark.parametrize("code", [Code.UNSUPPORTED_FOR_MESSAGE_FORMAT, Code.UNSUPPORTED_COMPRESSION_TYPE])
+def test_a_codec_that_the_server_does_not_accept_is_named_with_its_option(broker: HostileBroker, code: Code) -> None:
+    """Event Hubs accepts gzip only, and rejects the others with the first code."""
+    cluster = patient(broker.bootstrap)
+    broker.lies[PRODUCE] = lambda request, broker: [broker.failed(request, code)]
+    rows = {0: pa.table({"value": [b"x"]})}
+    with pytest.raises(InputError, match=r"t-0 rejected a batch .* lz4: set kafka\.compression\.type to gzip or none"):
+        send(cluster, "t", rows, Codec.LZ4)
+    with pytest.raises(InputError, match=rf"t-0 rejected a batch: .* \({code}\)"):
+        send(cluster, "t", rows, Codec.NONE)
+    cluster.close()

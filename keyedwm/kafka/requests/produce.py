@@ -221,7 +221,7 @@ class Sender:
         # The batches after a failed one are out of order until that one is written.
         if then.repeats or (following and code is Code.OUT_OF_ORDER_SEQUENCE):
             return described(part.error_code)
-        raise _refused(one, code, part)
+        raise _refused(one, code, part, self._codec)
 
 
 def to_rows(table: pa.Table) -> RecordColumns:
@@ -262,7 +262,7 @@ def _interleaved(
                 yield batch
 
 
-def _refused(unacknowledged: _Unacknowledged, code: Code, part: Any) -> Exception:
+def _refused(unacknowledged: _Unacknowledged, code: Code, part: Any, codec: Codec) -> Exception:
     tp, why = unacknowledged.tp, described(part.error_code)
     if code.denied:
         return AccessError(f"not allowed to write to {tp}: {why}")
@@ -275,6 +275,11 @@ def _refused(unacknowledged: _Unacknowledged, code: Code, part: Any) -> Exceptio
     if code in {Code.OUT_OF_ORDER_SEQUENCE, Code.UNKNOWN_PRODUCER_ID}:
         return UnavailableError(
             f"the leader of {tp} no longer remembers which batches it has of this producer, as after a restart: {why}"
+        )
+    if codec is not Codec.NONE and code in {Code.UNSUPPORTED_FOR_MESSAGE_FORMAT, Code.UNSUPPORTED_COMPRESSION_TYPE}:
+        return InputError(
+            f"{tp} rejected a batch that is compressed with {codec.name.lower()}: set kafka.compression.type to gzip "
+            f"or none ({why})"
         )
     return _refused_records(unacknowledged, code, getattr(part, "error_message", None) or why)
 

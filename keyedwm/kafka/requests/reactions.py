@@ -78,6 +78,7 @@ _RETRY = frozenset({
 # What an answer to this one request means otherwise.
 _BY_REQUEST: Mapping[tuple[Api, Code], Reaction] = {
     (Api.PRODUCE, Code.DUPLICATE_SEQUENCE): Reaction.ANSWER,  # an earlier attempt has written the batch
+    (Api.PRODUCE, Code.POLICY_VIOLATION): Reaction.RETRY,  # Event Hubs throttles so; Kafka has it for settings only
     (Api.FETCH, Code.OFFSET_OUT_OF_RANGE): Reaction.REFRESH,  # the log is asked for its ends, which may say otherwise
     (Api.FETCH, Code.CORRUPT_MESSAGE): Reaction.FINAL,  # on the broker's disk
     (Api.METADATA, Code.UNKNOWN_TOPIC_OR_PARTITION): Reaction.ANSWER,  # there is no such topic
