@@ -96,7 +96,8 @@ def _tried(uv: Path, name: str, cell: Cell) -> tuple[str, bool]:
     listed = json.loads(_must(uv, "pip", "list", "--format", "json", "--python", python))
     versions = {one["name"]: one["version"] for one in listed}
     print(f"{name}: testing with {', '.join(f'{one} {versions[one]}' for one in SHOWN)}", flush=True)
-    said = [_tests(python, cell, "--quick", *QUICK), _tests(python, cell, *STARTED)]
+    quick = [] if cell.kafka else [_tests(python, cell, "--quick", *QUICK)]  # which need no broker
+    said = [*quick, _tests(python, cell, *STARTED)]
     summary = ", ".join(f"{sum(one.get(what, 0) for one in said):,} {what}" for what in _counted(said))
     took = f"{(time.monotonic() - began) / 60:.0f} min"
     shown = " | ".join(versions[one] for one in SHOWN)
