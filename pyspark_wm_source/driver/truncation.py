@@ -2,11 +2,13 @@
 
 Rule: only a change of leaders can truncate a log. Only then the planner asks where the epoch of the last planning ends
 in the present log. A position behind that end has read lost records. The epoch of a planning is at least that
-of every record before the position. So a log that lost nothing never counts as truncated.
+of every record before the position. So a log that lost nothing never counts as truncated. Some servers answer with a
+wrong end, so the record before the position decides.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
@@ -14,6 +16,7 @@ from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.requests.cluster import Cluster
 from pyspark_wm_source.values.offsets import Channel, QueryOffset, RetiredChannel
 
+LOG = logging.getLogger("keyedwm.source")
 Epochs = Mapping[TopicPartition, int | None]
 
 
@@ -43,12 +46,20 @@ class TruncationCheck:
             if before is not None and now is not None and before != now and tp not in recreated:
                 changed[tp] = channel.next_offset, before, now
         changed_leaders = {tp: before for tp, (_, before, _) in changed.items() if self._proven.get(tp) != changed[tp]}
-        for tp, end in sorted(cluster.epoch_ends(changed_leaders).items()) if changed_leaders else ():
+        ends = cluster.epoch_ends(changed_leaders) if changed_leaders else {}
+        short = {tp: changed[tp][:2] for tp, end in ends.items() if end is not None and end < changed[tp][0]}
+        losses = cluster.lost_records(short) if short else set()
+        for tp, end in sorted(ends.items()):
             position, before, _ = changed[tp]
-            if end is None or end >= position:
-                self._proven[tp] = changed[tp]
-            else:
+            if end is not None and tp in losses:
                 yield Truncation(tp, position, before, end)
+                continue
+            self._proven[tp] = changed[tp]
+            if tp in short:
+                LOG.warning(
+                    "the brokers answer that leader epoch %d of %s ends at %s, but its log lost no record before the "
+                    "next offset %d: the answer is ignored", before, tp, end, position,
+                )  # fmt: skip
 
 
 def not_behind(epochs: Epochs, start: QueryOffset, recreated: Collection[TopicPartition]) -> Epochs:

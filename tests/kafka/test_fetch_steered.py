@@ -216,9 +216,17 @@ def test_one_stale_topic_id_is_no_recreated_topic() -> None:
 
 
 def test_a_log_that_was_truncated_behind_the_reader_is_a_data_loss() -> None:
-    log = Log(batches(*range(10)), instead=[None, None, None, "diverging"])
+    (_, overwritten), *_ = batches(2)
+    later = overwritten[:12] + (1).to_bytes(4, "big") + overwritten[16:]  # the leader epoch
+    log = Log(batches(*range(10)), instead=[None, None, None, "diverging", later])
     with pytest.raises(LogTruncatedError, match=r"t-0 was truncated to the end offset 2, .* to read is 3"):
         read(Steered(log), OffsetRange("t", 0, 0, 10))
+
+
+def test_a_leader_that_says_so_falsely_loses_no_record_and_is_asked_about_no_epoch_again() -> None:
+    connection = Steered(Log(batches(*range(10)), instead=[None, None, None, "diverging"]))
+    assert read(connection, OffsetRange("t", 0, 0, 10)) == [[b"%d" % i for i in range(10)]]
+    assert {part.last_fetched_epoch for part in connection.parts[4:]} == {-1}
 
 
 def test_a_request_carries_the_leader_epoch_and_the_epoch_read_last() -> None:

@@ -23,7 +23,7 @@ from pyspark_wm_source.values.offsets import QueryOffset, state_place
 class Log:
     """One partition: first offset, last stable offset, high watermark; leader epoch, and where earlier ones end.
 
-    newest_ms: the highest timestamp.
+    newest_ms: the highest timestamp. false_ends: what is answered instead of the ends of epochs.
     """
 
     first: int = 0
@@ -32,6 +32,12 @@ class Log:
     epoch: int | None = None
     epoch_ends: dict[int, int | None] = field(default_factory=dict)
     newest_ms: int | None = None
+    false_ends: dict[int, int] = field(default_factory=dict)
+
+    def lost(self, position: int, epoch: int) -> bool:
+        """Whether the record before a position is gone, or of a later epoch than it was."""
+        later = [end for of, end in self.epoch_ends.items() if of == epoch and end is not None and end < position]
+        return position > self.high or (self.first < position and bool(later))
 
     @staticmethod
     def of(end: int, first: int = 0) -> Log:
@@ -92,7 +98,11 @@ class ScriptedCluster:
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         self.asked.append("epoch_ends")
-        return {tp: self.logs[tp].epoch_ends[epoch] for tp, epoch in epochs.items()}
+        return {tp: {**self.logs[tp].epoch_ends, **self.logs[tp].false_ends}[epoch] for tp, epoch in epochs.items()}
+
+    def lost_records(self, reads: Mapping[TopicPartition, tuple[int, int]]) -> set[TopicPartition]:
+        self.asked.append("lost_records")
+        return {tp for tp, (position, epoch) in reads.items() if self.logs[tp].lost(position, epoch)}
 
     def fetch_offsets(
         self, group: str, places: Iterable[tuple[str, int]], *, timeout_ms: int | None = None

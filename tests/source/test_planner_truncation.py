@@ -58,6 +58,21 @@ def test_a_change_of_leaders_that_lost_nothing_is_asked_about_once(driver):
     assert d.plan().channels[A].leader_epoch == 4
 
 
+@pytest.mark.parametrize("first", [0, 5])  # 5: nothing that was read is left in the log
+def test_a_false_answer_about_an_epoch_is_no_truncation_while_the_log_holds_what_was_read(driver, caplog, first):
+    """As of Event Hubs Premium, and of servers that answer 0 about every epoch."""
+    d = driver({A: led(5, 3)})
+    started(d)
+    d.cluster.logs[A] = Log(first, 5, 5, 4, {3: 5}, false_ends={3: 0})
+    assert d.plan() is None
+    assert "leader epoch 3 of t-0 ends at 0, but" in caplog.text
+    d.cluster.logs[A] = Log(first, 9, 9, 4, {3: 5}, false_ends={3: 0})
+    planned = d.plan().channels[A]
+    assert (planned.start, planned.next_offset, planned.leader_epoch) == (5, 9, 4)
+    assert caplog.text.count("leader epoch 3 of t-0") == 1
+    assert d.cluster.asked.count("lost_records") == 1
+
+
 @pytest.mark.parametrize("epoch", [None, 4])
 def test_without_an_epoch_of_the_last_planning_nothing_is_asked(driver, epoch):
     """As in an offset of version 3, or of brokers that tell no epochs."""

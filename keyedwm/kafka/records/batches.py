@@ -78,10 +78,14 @@ class Batches:
 
     @property
     def leader_epoch(self) -> int:
-        """The leader epoch of the last batch, -1 for an old message; there must be one."""
-        if self.table[-1, BatchField.ATTRIBUTES] & OLD:
+        """The leader epoch of the last batch; there must be one."""
+        return self.leader_epoch_of(-1)
+
+    def leader_epoch_of(self, row: int) -> int:
+        """The leader epoch of a batch, -1 for an old message."""
+        if self.table[row, BatchField.ATTRIBUTES] & OLD:
             return -1
-        at = int(self.table[-1, BatchField.START]) + _EPOCH_AT
+        at = int(self.table[row, BatchField.START]) + _EPOCH_AT
         return int(struct.unpack_from(">i", self.raw, at)[0])
 
 

@@ -16,7 +16,7 @@ from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.client.connection import Connection, Retry
 from keyedwm.kafka.client.errors import Code, UnsupportedRequestError
 from keyedwm.kafka.client.values import Committed, Isolation, LogEnd, TopicPartition
-from keyedwm.kafka.requests import groups, metadata, offsets, versions
+from keyedwm.kafka.requests import groups, leader_epochs, metadata, offsets, versions
 from keyedwm.kafka.requests.coordinators import Coordinators
 from keyedwm.kafka.requests.metadata import Metadata
 from keyedwm.kafka.requests.versions import Use
@@ -120,7 +120,14 @@ class Cluster:
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """Where the records of leader epochs up to the given one end in the log as it is now; None where unknown."""
-        return offsets.epoch_ends(self.metadata, epochs)
+        return leader_epochs.epoch_ends(self.metadata, epochs)
+
+    def lost_records(self, reads: Mapping[TopicPartition, tuple[int, int]]) -> set[TopicPartition]:
+        """The partitions whose logs do not hold the record before a position as it was read.
+
+        reads: the position, and the highest leader epoch before it, when it was read.
+        """
+        return leader_epochs.lost_records(self.metadata, reads)
 
     def by_timestamp(self, timestamps_ms: Mapping[tuple[str, int], int]) -> dict[TopicPartition, int | None]:
         """The first offset whose timestamp is at or after the given one; None where there is none."""

@@ -20,6 +20,7 @@ from keyedwm.kafka.client.errors import (
     AccessError,
     Code,
     CorruptRecordError,
+    LogTruncatedError,
     OffsetOutOfRangeError,
     TopicRecreatedError,
     described,
@@ -33,7 +34,7 @@ from keyedwm.kafka.requests.fetch_requests import (
     RangeReader,
     Replicas,
     by_partition,
-    check_divergence,
+    diverging_end,
     fetch_request,
     nothing_sentence,
 )
@@ -282,7 +283,7 @@ class _Fetcher:
 
     def _part(self, reader: RangeReader, data: Any, leader: _Leader) -> _Part | None:
         """The batches for one range, or None if there is none in the answer."""
-        check_divergence(reader, data)
+        self._check_divergence(reader, diverging_end(data))
         start, raw = reader.position, data.records or b""
         batches = find_batches(reader.tp, raw, start)
         if batches.next_offset == start:
@@ -296,6 +297,14 @@ class _Fetcher:
         reader.position = min(batches.next_offset, reader.end)
         reader.leader_epoch = batches.leader_epoch
         return _Part(reader, start, batches, aborted, reader.position >= reader.end)
+
+    def _check_divergence(self, reader: RangeReader, end: int | None) -> None:
+        """Raise LogTruncatedError if the log lost records that were read; end: where the leader says it diverges."""
+        if end is None:
+            return
+        if self._cluster.lost_records({reader.tp: (reader.position, reader.leader_epoch)}):
+            raise LogTruncatedError.of(reader.tp, reader.position, reader.leader_epoch, end)
+        reader.is_checked = False  # some servers know the epochs of their logs wrongly
 
     def _rotate(self, leader: _Leader, parts: list[_Part]) -> None:
         served = {part.reader for part in parts}

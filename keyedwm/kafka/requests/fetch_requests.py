@@ -16,7 +16,6 @@ from uuid import UUID
 from kafka.protocol.consumer import FetchRequest
 
 from keyedwm.kafka.client.config import ClientConfig
-from keyedwm.kafka.client.errors import LogTruncatedError
 from keyedwm.kafka.client.values import Isolation, TopicPartition
 from keyedwm.kafka.requests.metadata import Metadata
 
@@ -30,7 +29,8 @@ _TOPIC_IDS_SINCE, _BY_NAME_UNTIL = 13, 12  # versions of Fetch
 class RangeReader:
     """One range being read.
 
-    position: the next offset to ask for; leader_epoch: that of the last batch read.
+    position: the next offset to ask for; leader_epoch: that of the last batch read. is_checked: whether the leader
+    compares it with its log; not after a false answer.
     """
 
     index: int
@@ -39,6 +39,7 @@ class RangeReader:
     end: int
     topic_id: UUID | None = None
     leader_epoch: int = NO_EPOCH
+    is_checked: bool = True
 
 
 class Replicas:
@@ -100,7 +101,7 @@ def fetch_request(
                 fetch_offset=reader.position,
                 partition_max_bytes=config.partition_fetch_bytes,
                 current_leader_epoch=metadata.leader_epoch(reader.tp),
-                last_fetched_epoch=reader.leader_epoch,
+                last_fetched_epoch=reader.leader_epoch if reader.is_checked else NO_EPOCH,
                 log_start_offset=-1,
             )
         )
@@ -132,11 +133,10 @@ def by_partition(response: Any, readers: Sequence[RangeReader]) -> dict[TopicPar
     return {tp: part for tp, part in parts.items() if tp in partitions}
 
 
-def check_divergence(reader: RangeReader, data: Any) -> None:
-    """Raise LogTruncatedError if the leader's log holds something else before the position than what was read."""
+def diverging_end(data: Any) -> int | None:
+    """Return where a leader says that its log diverges from what was read; None if it does not say so."""
     diverging = getattr(data, "diverging_epoch", None)  # answers before version 12 have none
-    if diverging is not None and diverging.end_offset >= 0:
-        raise LogTruncatedError.of(reader.tp, reader.position, reader.leader_epoch, diverging.end_offset)
+    return diverging.end_offset if diverging is not None and diverging.end_offset >= 0 else None
 
 
 def nothing_sentence(reader: RangeReader, data: Any, isolation: Isolation, throttle_ms: int) -> str:

@@ -1,8 +1,6 @@
 """ListOffsets: where a partition's log begins and ends, in which leader epoch, and which offset a timestamp has.
-OffsetForLeaderEpoch (KIP-320): where the records of a leader epoch end in the log as it is now.
 
-Rule: one request per leader at a time, all leaders in parallel; partitions whose leader moved are asked again. A reader
-that stands behind the end of its epoch read records which the log has lost, as after an unclean leader election.
+Rule: one request per leader at a time, all leaders in parallel; partitions whose leader moved are asked again.
 """
 
 from __future__ import annotations
@@ -10,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequest
+from kafka.protocol.consumer import ListOffsetsRequest
 
 from keyedwm.core.errors import InputError, KeyedwmError
 from keyedwm.kafka.client.connection import Retry, TransientError
-from keyedwm.kafka.client.errors import AccessError, Code, UnsupportedRequestError, described
+from keyedwm.kafka.client.errors import AccessError, Code, described
 from keyedwm.kafka.client.values import Isolation, LogEnd, TopicPartition, by_topic
 from keyedwm.kafka.requests.metadata import Metadata
 from keyedwm.kafka.requests.reactions import Api, Reaction, reaction
@@ -168,33 +166,3 @@ def _request(
         topics=topics,
         **(VERSIONS[Api.LIST_OFFSETS].limits | ({} if min_version is None else {"min_version": min_version})),
     )
-
-
-_CONSUMER = -1
-_UNKNOWN = -1
-
-
-def epoch_ends(metadata: Metadata, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-    """Return the end offset of a leader epoch by partition, None if unknown."""
-    topic_type = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
-
-    def part(tp: TopicPartition) -> Any:
-        return topic_type.OffsetForLeaderPartition(
-            partition=tp.partition,
-            current_leader_epoch=metadata.leader_epoch(tp),
-            leader_epoch=epochs[tp],
-        )
-
-    def request(partitions: list[TopicPartition]) -> OffsetForLeaderEpochRequest:
-        topics = [topic_type(topic=name, partitions=parts) for name, parts in by_topic(partitions, part).items()]
-        limits = VERSIONS[Api.OFFSET_FOR_LEADER_EPOCH].limits
-        return OffsetForLeaderEpochRequest(replica_id=_CONSUMER, topics=topics, **limits)
-
-    def parts(answer: Any) -> dict[TopicPartition, Any]:
-        return {TopicPartition(t.topic, part.partition): part for t in answer.topics for part in t.partitions}
-
-    try:
-        answers = ask_leaders(metadata, epochs, Api.OFFSET_FOR_LEADER_EPOCH, request, parts)
-    except UnsupportedRequestError:  # the loss was said when the query began
-        return dict.fromkeys(epochs)
-    return {tp: None if part.end_offset == _UNKNOWN else part.end_offset for tp, part in answers.items()}

@@ -129,6 +129,8 @@ def test_the_end_of_a_log_tells_its_leader_epoch_and_that_epoch_ends_there(clust
     assert end.offset == 2
     assert end.leader_epoch == cluster.metadata.leader_epoch(place)
     assert cluster.epoch_ends({place: end.leader_epoch}) == {place: 2}
+    lost = [cluster.lost_records({place: read}) for read in ((2, end.leader_epoch), (2, end.leader_epoch - 1), (3, 9))]
+    assert lost == [set(), {place}, {place}]
 
 
 def test_a_range_behind_the_log_is_refused(cluster: Cluster, topic: str) -> None:
