@@ -39,6 +39,7 @@ from pyspark_wm_sink.tables.log import Commit, NewestBatch, TableLog
 VERSION = 1  # of the table property
 _RETENTION = ("min_snapshots_to_keep", "max_snapshot_age_ms", "max_ref_age_ms")
 _OF_VALUES = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, struct.error)
+_LOCKED = "Failed to acquire lock"  # PyIceberg's text for the lock of a Hive metastore
 _TOO_OLD = "older than last sequence number"  # all catalogs say so where another branch came first, none has a type
 
 
@@ -134,6 +135,11 @@ def append(table: Table, files: Sequence[IcebergFile], record: Record, *, branch
         _commit(table, files, record, branch=branch, overwrite=overwrite)
     except Exception as error:
         reason = str(error) if isinstance(error, _UnwritableError) else f"{type(error).__name__}: {error}"
+        if _LOCKED in reason:
+            reason += (
+                ": another writer has the Hive metastore's lock of the table. The lock of a killed writer stays until "
+                "the metastore removes it, after its metastore.txn.timeout"
+            )
         raise _kind_of(error)(reason) from error
 
 

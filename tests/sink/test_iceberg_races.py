@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 from pyiceberg.types import StringType
 
@@ -97,3 +98,18 @@ def test_of_two_queries_that_make_one_branch_or_add_columns_at_once_one_starts_a
         how(tmp_path, schema=wider, **options)
     assert met
     how(tmp_path, schema=wider, **options)
+
+
+def test_the_lock_of_a_killed_writer_is_named_and_the_batch_can_come_again(tmp_path, monkeypatch):
+    to = how(tmp_path)
+    message = staged(to, [1])
+
+    def locked(*_):
+        raise CommitFailedException("Failed to acquire lock for ('db', 't'), state: 2")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SqlCatalog, "commit_table", locked)
+        with pytest.raises(UnavailableError, match=r"lock of a killed writer stays until .*metastore\.txn\.timeout"):
+            publish(to, [message], batch=0)
+    publish(to, [message], batch=0)
+    assert numbers(tmp_path) == [1]

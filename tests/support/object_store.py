@@ -98,7 +98,7 @@ def object_store() -> Iterator[ObjectStore]:
     if os.environ.get(VARIABLE):
         yield _given(os.environ[VARIABLE])
         return
-    packages = _installed()
+    packages = moto_packages()
     home = Path(tempfile.mkdtemp(prefix="keyedwm-s3-"))
     try:
         with _running(packages, home) as store:
@@ -162,7 +162,7 @@ def _refusal(store: ObjectStore) -> str | None:
     return None
 
 
-def _installed() -> Path:
+def moto_packages() -> Path:
     """The directory with moto and what it needs, filled if it is not there."""
     told = _REQUIREMENTS.read_bytes() + f"{sys.implementation.cache_tag} {sys.platform}".encode()
     return kept_once(cache_dir() / "python" / f"moto-{hashlib.sha256(told).hexdigest()[:8]}", _install)
