@@ -27,8 +27,7 @@ from keyedwm.operators.frames.sliding import SlidingOperator
 from keyedwm.operators.join.latest_operator import LatestOperator
 from keyedwm.operators.join.operator import JoinOperator
 from keyedwm.operators.join.rescale import JoinRescale
-from keyedwm.operators.messages.bucket_store import BucketStoreOperator
-from keyedwm.operators.messages.join.bucket_join import BucketWindowJoinOperator
+from keyedwm.operators.messages.bucket_operator import BucketOperator
 from keyedwm.operators.messages.join.join_description import WINDOW_JOIN
 from keyedwm.operators.messages.store_description import STORE
 from keyedwm.operators.operator_spec import OperatorSpec
@@ -140,10 +139,10 @@ KINDS: Mapping[str, Kind] = {
     ),
     STORE: Kind(
         user_name="aggregate", settings="windows, aggregates, keys, panes, or the messages' columns",
-        open=BucketStoreOperator, rescale=SameBuckets,
+        open=BucketOperator, rescale=SameBuckets,
     ),
     WINDOW_JOIN: Kind(
-        user_name="window_join", open=BucketWindowJoinOperator, rescale=SameBuckets,
+        user_name="window_join", open=BucketOperator, rescale=SameBuckets,
         settings="windows, on, how, keep, full, early, late_every, unbounded, names, or the messages' columns",
     ),
     "join": Kind(user_name="join", settings=_JOIN_SETTINGS, open=JoinOperator, rescale=JoinRescale),

@@ -10,8 +10,9 @@ import pytest
 
 from keyedwm.core.errors import InputError
 from keyedwm.operators.frames.plan import SessionWindow, tumbling
-from keyedwm.operators.messages.bucket_store import BucketStore, BucketStoreOperator
-from keyedwm.operators.messages.join.bucket_join import BucketWindowJoin, BucketWindowJoinOperator
+from keyedwm.operators.messages.bucket_operator import BucketOperator
+from keyedwm.operators.messages.bucket_store import BucketStore
+from keyedwm.operators.messages.join.bucket_join import BucketWindowJoin
 from keyedwm.operators.messages.join.plan import WindowJoinPlan, WindowJoinSide
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.windows import CompletedBy, hopping_rows, tumbling_key_rows, tumbling_rows
@@ -152,7 +153,7 @@ def test_rows_of_one_record_that_differ_are_refused_as_all_but_one_would_be_lost
 
 @pytest.mark.parametrize("window", [tumbling(10), tumbling_rows(2), tumbling_key_rows(2), SessionWindow(10)], ids=str)
 def test_in_spark_equal_rows_of_one_record_are_refused_too_as_no_batch_brings_a_record_twice(window):
-    operator = BucketStoreOperator(BucketStore(plan=plan_of(window)), MemoryStore())
+    operator = BucketOperator(BucketStore(plan=plan_of(window)), MemoryStore())
     with pytest.raises(InputError, match=r"several rows of one record are equal \(t-0 at offset 7\), and a record is"):
         list(operator.on_rows(0, of_one_record(1, 1), None))
 
@@ -160,7 +161,7 @@ def test_in_spark_equal_rows_of_one_record_are_refused_too_as_no_batch_brings_a_
 @pytest.mark.parametrize("window", [tumbling(10), SessionWindow(10)], ids=str)
 def test_so_they_are_for_both_sides_of_a_join_in_spark(window):
     for side in (0, 1):
-        operator = BucketWindowJoinOperator(BucketWindowJoin(plan=join_plan(window)), MemoryStore())
+        operator = BucketOperator(BucketWindowJoin(plan=join_plan(window)), MemoryStore())
         with pytest.raises(InputError, match="several rows of one record are equal"):
             list(operator.on_rows(side, of_one_record(1, 1), None))
 

@@ -1,13 +1,13 @@
-"""The base of operators over kept messages inside Spark's buckets; see `protocol.Operator`.
+"""Operators over kept messages inside Spark's buckets; see `protocol.Operator`.
 
-Rule: what the operator makes leaves as rows of the result; a subclass says how its messages are taken. Messages that no
+Rule: whole messages are shipped, and what the operator makes leaves as rows of the result. Messages that no
 window took have a column of their own with `late="emit"`, so that both leave in the same snapshot. A row of the one
 kind has nulls in the columns of the other.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,15 +24,19 @@ from keyedwm.operators.operator_spec import OperatorSpec
 from keyedwm.operators.plan_checks import FARTHEST_MS
 from keyedwm.operators.results import Output, QuietOperator, no_times
 from keyedwm.operators.state.manifest import ManifestFormat
-from keyedwm.operators.state.store import StateChanges
+from keyedwm.operators.state.store import BlobStore, StateChanges
 
 
 @dataclass(frozen=True, kw_only=True)
 class BucketPlan(OperatorSpec):
-    """A plan as stage one and the buckets need it. late: what becomes of messages that no window takes."""
+    """A plan as stage one and the buckets need it.
+
+    late: what becomes of messages that no window takes. read_from: where columns are read, if no name says it.
+    """
 
     plan: Any
     late: LatePolicy = LatePolicy.DROP
+    read_from: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _ = self.rejected_rows
@@ -67,13 +71,26 @@ class BucketPlan(OperatorSpec):
     def _rejected_schema(self) -> pa.Schema:
         """Of messages that no window takes."""
 
+    @abstractmethod
+    def message_operator(self, store: BlobStore) -> MessageOperator:
+        """Return the operator over messages; `store` has the state that it continues."""
 
-class BucketOperator(QuietOperator, ABC):
-    """Passes each call to the operator over kept messages, and lays out its results as rows (`_leaving`)."""
+    @abstractmethod
+    def rejected(self, number: int, rows: pa.Table) -> pa.Table:
+        """Return messages of an input that are given back, in the columns of rejected messages."""
 
-    def __init__(self, operator: MessageOperator) -> None:
-        self._operator, self._before = operator, operator.counts
-        for channels in operator.channels:
+    def result(self, output: Output) -> Output:
+        """Return an output of the operator over messages as rows of the result."""
+        return self.rejected_rows.result(output)
+
+
+class BucketOperator(QuietOperator):
+    """Passes each call to the operator over kept messages, and lays out its results as rows of the plan."""
+
+    def __init__(self, plan: BucketPlan, store: BlobStore) -> None:
+        self._plan, self._operator = plan, plan.message_operator(store)
+        self._before = self._operator.counts
+        for channels in self._operator.channels:
             channels.one_row_each = True
 
     @property
@@ -101,33 +118,40 @@ class BucketOperator(QuietOperator, ABC):
         passed_on_ms = self._operator.output_watermark_ms(watermark_ms)
         return None if passed_on_ms < -FARTHEST_MS else passed_on_ms
 
+    def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
+        """Process messages of an input; all of a batch in one call, since their offsets are in no order."""
+        yield from self._results(self._operator.on_rows(input_number, rows, now_ms))
+        self._plan.rejected_rows.check(self.late_rows)
+        rejected = self._operator.rejected(input_number)
+        if rejected.num_rows and self._plan.late is LatePolicy.EMIT:
+            yield self._plan.rejected_rows.row(self._plan.rejected(input_number, rejected))
+
     def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:
         """Complete windows."""
-        return self._leaving(self._operator.on_watermark(input_number, key, time_ms))
+        return self._results(self._operator.on_watermark(input_number, key, time_ms))
 
     def on_idle(self, input_number: int) -> Iterator[Output]:
         """All channels of an input are idle: nothing changes."""
-        return self._leaving(self._operator.on_idle(input_number))
+        return self._results(self._operator.on_idle(input_number))
 
     def on_barrier(self, snapshot: int) -> Iterator[Output]:
         """Apply the limits of size."""
-        return self._leaving(self._operator.on_barrier(snapshot))
+        return self._results(self._operator.on_barrier(snapshot))
 
     def on_timer(self, now_ms: int) -> Iterator[Output]:
         """Show what is due."""
-        return self._leaving(self._operator.on_timer(now_ms))
+        return self._results(self._operator.on_timer(now_ms))
 
     def on_end(self) -> Iterator[Output]:
         """Complete all windows."""
-        return self._leaving(self._operator.on_end())
+        return self._results(self._operator.on_end())
 
     def drain(self) -> StateChanges:
         """Return the changes of the state since the last call."""
         return self._operator.drain()
 
-    @abstractmethod
-    def _leaving(self, outputs: Iterator[Output]) -> Iterator[Output]:
-        """Return outputs as rows of the result."""
+    def _results(self, outputs: Iterator[Output]) -> Iterator[Output]:
+        return map(self._plan.result, outputs)
 
 
 @dataclass(frozen=True, slots=True)

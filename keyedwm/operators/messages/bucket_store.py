@@ -5,16 +5,14 @@ Rule: rows of the result are panes; with `late="emit"` also the messages that no
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.exchange_input import ExchangeMessages
-from keyedwm.operators.messages.bucket_operator import BucketOperator, BucketPlan
-from keyedwm.operators.messages.driver import message_operator
+from keyedwm.operators.messages.bucket_operator import BucketPlan
+from keyedwm.operators.messages.driver import MessageOperator, message_operator
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.store_description import FORMAT, STORE, describe
 from keyedwm.operators.panes import AdditiveSetting
@@ -25,11 +23,10 @@ from keyedwm.operators.state.store import BlobStore
 
 @dataclass(frozen=True, kw_only=True)
 class BucketStore(BucketPlan):
-    """See `BucketPlan`. read_from: where keys are read, where their columns' names do not say it."""
+    """One input of messages, whose windows are of time or of rows."""
 
     kind = STORE
     plan: StorePlan
-    read_from: tuple[str, ...] = ()
 
     @property
     def manifest_format(self) -> ManifestFormat:
@@ -59,23 +56,15 @@ class BucketStore(BucketPlan):
         """Return the plan's description, which decides whose state it is."""
         return {**describe(self.plan), "read_from": list(self.read_from)}
 
+    def message_operator(self, store: BlobStore) -> MessageOperator:
+        """Return the store."""
+        return message_operator(self.plan, store)
 
-class BucketStoreOperator(BucketOperator):
-    """A store behind the operator protocol; see `protocol.Operator`."""
+    def rejected(self, number: int, rows: pa.Table) -> pa.Table:  # noqa: ARG002  one input
+        """Return messages that are given back, as they are."""
+        return rows
 
-    def __init__(self, plan: BucketStore, store: BlobStore) -> None:
-        self._plan = plan
-        super().__init__(message_operator(plan.plan, store))
-
-    def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
-        """Take messages; all of a batch in one call, since their offsets are in no order."""
-        return self._leaving(self._operator.on_rows(input_number, rows, now_ms))
-
-    def _leaving(self, outputs: Iterator[Output]) -> Iterator[Output]:
-        for output in outputs:
-            event_ms = no_times(output.rows.num_rows) if self._plan.plan.is_rows else output.event_ms
-            yield self._plan.rejected_rows.result(Output(output.rows, event_ms))
-        rejected = self._operator.rejected()
-        self._plan.rejected_rows.check(self.late_rows)
-        if rejected.num_rows and self._plan.late is LatePolicy.EMIT:
-            yield self._plan.rejected_rows.row(rejected)
+    def result(self, output: Output) -> Output:
+        """Return panes as rows; those of windows of rows have no event time."""
+        event_ms = no_times(output.rows.num_rows) if self.plan.is_rows else output.event_ms
+        return super().result(Output(output.rows, event_ms))

@@ -48,9 +48,8 @@ class ManifestFormat:
 
     def copy(self, manifest: Mapping[str, Any]) -> bytes:
         """Return the manifest of this content, as the current version writes it."""
-        return self.write(
-            manifest["plan"], {name: part for name, part in manifest.items() if name not in {"version", "plan"}}
-        )
+        others = {name: part for name, part in manifest.items() if name not in {"checksum", "version", "plan"}}
+        return self.write(manifest["plan"], others)
 
     def read(self, digest: str, store: BlobStore, earlier: Sequence[str] = ()) -> dict[str, Any]:
         """Return the content of a store's manifest, none of an empty store; raise FormatError if it is another plan's.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,12 +12,12 @@ from keyedwm.core.errors import OptionError
 from keyedwm.core.rows import REASON
 from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.exchange_input import ExchangeMessages
-from keyedwm.operators.messages.bucket_operator import BucketOperator, BucketPlan
+from keyedwm.operators.messages.bucket_operator import BucketPlan
+from keyedwm.operators.messages.driver import MessageOperator
 from keyedwm.operators.messages.join.join_description import FORMAT, WINDOW_JOIN, describe
 from keyedwm.operators.messages.join.plan import LEFT, Emit, Keep, WindowJoinPlan
 from keyedwm.operators.messages.join.window_join import join_operator
 from keyedwm.operators.panes import AdditiveSetting
-from keyedwm.operators.results import Output
 from keyedwm.operators.state.manifest import ManifestFormat
 from keyedwm.operators.state.store import BlobStore
 
@@ -27,12 +26,11 @@ SIDE = "side"
 
 @dataclass(frozen=True, kw_only=True)
 class BucketWindowJoin(BucketPlan):
-    """See `BucketPlan`. read_from: where columns are read, where their names do not say it."""
+    """Two inputs of messages, whose windows are joined."""
 
     kind = WINDOW_JOIN
     short_name = "window-join"
     plan: WindowJoinPlan
-    read_from: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         reserved = {name.lower() for name in self._merged if name.lower() in (SIDE, REASON)}
@@ -99,21 +97,6 @@ class BucketWindowJoin(BucketPlan):
         """Return the plan's description: what decides whose state it is."""
         return describe(self.plan) | ({"read_from": list(self.read_from)} if self.read_from else {})
 
-
-class BucketWindowJoinOperator(BucketOperator):
-    """A join of windows behind the operator protocol; see `protocol.Operator`."""
-
-    def __init__(self, plan: BucketWindowJoin, store: BlobStore) -> None:
-        self._plan = plan
-        super().__init__(join_operator(plan.plan, store))
-
-    def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
-        """Take messages of a side; all of a batch in one call, since their offsets are in no order."""
-        yield from self._leaving(self._operator.on_rows(input_number, rows, now_ms))
-        self._plan.rejected_rows.check(self.late_rows)
-        rejected = self._operator.rejected(input_number)
-        if rejected.num_rows and self._plan.late is LatePolicy.EMIT:
-            yield self._plan.rejected_rows.row(self._plan.rejected(input_number, rejected))
-
-    def _leaving(self, outputs: Iterator[Output]) -> Iterator[Output]:
-        return map(self._plan.rejected_rows.result, outputs)
+    def message_operator(self, store: BlobStore) -> MessageOperator:
+        """Return the join."""
+        return join_operator(self.plan, store)
