@@ -107,6 +107,20 @@ def test_results_are_those_of_a_query_that_was_not_moved(name, seed):
     assert seen > 10
 
 
+def test_counts_of_keys_continue_in_as_many_buckets(seed):
+    window, how = PLANS["keys"]
+    plan = plan_of(window, **how)
+    old = Pipeline(plan, 2)
+    for tasks in steps(f"{seed} counts")[-8:]:
+        old.batch([staged(rows) for rows in tasks])
+    new = moved(old, plan, 2)
+    counts = [
+        [json.loads(one.state[number][1].get(MANIFEST))["census"] for number in one.layout.ids] for one in (old, new)
+    ]
+    assert counts[0] == counts[1]
+    assert any(one["forgotten"] for one in counts[0])
+
+
 @pytest.mark.parametrize("name", PLANS)
 def test_aggregates_that_stay_hold_what_they_held_and_new_ones_begin(name, seed):
     """Of windows that were open, an added aggregate tells what came since; of those that open later, everything."""
