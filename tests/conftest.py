@@ -104,14 +104,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if "cluster" not in config.option.markexpr:
         kept = pytest.mark.every_run.name
         left_out = [one for one in items if one.get_closest_marker("cluster") and not one.get_closest_marker(kept)]
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [one for one in items if one not in set(left_out)]
+        _deselect(left_out, items, config)
     if not config.getoption("--quick"):
         return
     quick = [one for one in items if not (STARTED_FIXTURES & set(one.fixturenames) or one.get_closest_marker("starts"))]
-    chosen = one_case_each(quick, recorded())
-    config.hook.pytest_deselected(items=[one for one in items if one not in set(chosen)])
-    items[:] = chosen
+    chosen = set(one_case_each(quick, recorded()))
+    _deselect([one for one in items if one not in chosen], items, config)
+
+
+def _deselect(left_out: list[pytest.Item], items: list[pytest.Item], config: pytest.Config) -> None:
+    """Remove tests from `items` in place, and report the removed tests as deselected."""
+    removed = set(left_out)
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [one for one in items if one not in removed]
 
 
 def pytest_report_header() -> str:

@@ -8,6 +8,7 @@ test draws it again and compares. An arrow that follows from others (a package o
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from textwrap import wrap
@@ -43,7 +44,8 @@ WIDTH, BOX_WIDTH, BOX_HEIGHT, GAP = 860, 230, 66, 38
 LINE_LETTERS, LINE_HEIGHT = 34, 16  # of a box: more letters would stand outside it
 
 
-def imports() -> dict[str, list[str]]:
+@functools.cache
+def imports() -> Mapping[str, list[str]]:
     """Each package and the packages that it imports, COMMON included, in the order of BOXES."""
     found: dict[str, set[str]] = {package: set() for package in (*BOXES, COMMON)}
     for package in PACKAGES:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.util
 import re
 from pathlib import Path
@@ -20,6 +21,7 @@ FOLDERS = "keyedwm|pyspark_wm_source|pyspark_wm_sink|conformance|tests|benchmark
 FILE = re.compile(rf"`((?:{FOLDERS})(?:/[\w.-]+)*)/?`")
 
 
+@functools.cache
 def drawing() -> ModuleType:
     spec = importlib.util.spec_from_file_location("packages", DOCS / "figures" / "packages.py")
     module = importlib.util.module_from_spec(spec)

@@ -13,6 +13,7 @@ import pytest
 
 from keyedwm.core.error_codes import CODES, code_of
 from keyedwm.core.errors import KeyedwmError, OptionError
+from tests.system.house.parsing import trees_with
 
 ROOT = Path(__file__).parents[2]
 ROW = re.compile(r"^\| `(KWM-\d{4})` \| `(\w+)` \| (.+?) \| (.+?) \| (.+?) \|$", re.MULTILINE)
@@ -24,8 +25,8 @@ def classes() -> dict[str, str]:
     """Name -> module of every class of the product whose bases lead to KeyedwmError."""
     bases: dict[str, tuple[str, set[str]]] = {}
     for room in ("keyedwm", "pyspark_wm_source", "pyspark_wm_sink"):
-        for path in (ROOT / room).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text())):
+        for path, tree in trees_with(r"\bclass \w+\(", (ROOT / room).rglob("*.py")):
+            for node in ast.walk(tree):
                 if isinstance(node, ast.ClassDef):
                     named = {ast.unparse(base).rpartition(".")[2] for base in node.bases}
                     module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")

@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.system.house.parsing import trees_with
+
 ROOT = Path(__file__).parents[3]
 # Names that exist only where the session lives beside a JVM of its own.
 CLASSIC = {"_jvm", "_jsc", "_jdf", "_jsq", "_jc", "_jsparkSession", "_sc", "_gateway", "sparkContext", "rdd"}
@@ -37,7 +39,11 @@ def test_no_code_that_runs_in_a_query_or_builds_one_reaches_into_a_jvm():
     own = {ROOT / "keyedwm" / "cli", ROOT / "keyedwm" / "testing"}  # they start sessions of their own
     files = [path for room in rooms for path in sorted(room.rglob("*.py")) if not own & set(path.parents)]
     assert len(files) > 100
-    found = {(str(path.relative_to(ROOT)), name) for path in files for name in reached(ast.parse(path.read_text()))}
+    found = {
+        (str(path.relative_to(ROOT)), name)
+        for path, tree in trees_with(rf"\b(?:py4j|{'|'.join(CLASSIC)})\b", files)
+        for name in reached(tree)
+    }
     assert found == ALLOWED
 
 

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.system.house.parsing import trees_with
+
 TESTS = Path(__file__).parents[2]
 CONSTANT = re.compile(r"(?:.*\.)?_?[A-Z][A-Z0-9_]+")
 # Benchmarks and the tests' own kit are no product.
@@ -29,11 +31,11 @@ def patched(tree: ast.Module) -> Iterator[str]:
 
 
 def test_no_test_patches_a_constant_of_the_product():
+    files = [path for path in TESTS.rglob("*.py") if path.relative_to(TESTS).parts[0] not in LEFT_OUT]
     found = {
         (path.relative_to(TESTS).as_posix(), name)
-        for path in sorted(TESTS.rglob("*.py"))
-        if path.relative_to(TESTS).parts[0] not in LEFT_OUT
-        for name in patched(ast.parse(path.read_text()))
+        for path, tree in trees_with(r"\b(?:setattr|patch)\b", files)
+        for name in patched(tree)
     }
     assert found == OF_THE_KIT | STILL
 
