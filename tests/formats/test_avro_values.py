@@ -308,7 +308,7 @@ def test_records_within_each_other_beyond_all_measure_are_a_fault() -> None:
 def test_every_cut_and_every_flipped_byte_gives_a_value_a_null_or_a_reason(seed: int, cage: Cage) -> None:
     chance = random.Random(f"{seed} damage")
     fields_read = 0
-    for _ in range(12):
+    for _ in range(times(4)):
         writer = Generator(chance)
         schema = writer.schema()
         requests = [Request(path, kind) for path in leaves(schema, writer.named)[-3:] if path for kind in (

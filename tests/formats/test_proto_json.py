@@ -21,6 +21,7 @@ from keyedwm.formats.requests import Request
 from tests.formats import proto_laws
 from tests.formats.cage import Cage
 from tests.formats.test_proto_values import ORDERS, Texts, decoded, framed
+from tests.seeds import times
 
 SOURCE = """
 syntax = "proto2"; package p;
@@ -132,7 +133,7 @@ def _requests(chance: random.Random, message: Descriptor) -> list[Request]:
 def test_every_cut_and_every_flipped_byte_gives_a_value_a_null_or_a_reason(seed: int, cage: Cage) -> None:
     chance = random.Random(f"{seed} proto damage")
     fields_read = 0
-    for _ in range(8):
+    for _ in range(times(3)):
         message = proto_laws._linked(chance)
         requests = _requests(chance, message)
         linked = LinkedMessages([compile_message(message, requests)])

@@ -80,11 +80,7 @@ def test_a_long_list_is_one_lookup():
     listed = Condition.parse(
         f"k IN ({', '.join(repr(str(n)) for n in range(50_000))})", ("", pa.schema([("k", pa.string())]))
     )
-    assert [listed.holds({"k": pa.array(["49999", "x", None])}).tolist() for _ in range(100)][-1] == [
-        True,
-        False,
-        False,
-    ]
+    assert listed.holds({"k": pa.array(["49999", "x", None])}).tolist() == [True, False, False]
 
 
 @pytest.mark.parametrize(

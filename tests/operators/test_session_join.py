@@ -19,6 +19,7 @@ from tests.operators.laws.kinds import SESSIONS as WINDOWS
 from tests.operators.laws.small import SMALL
 from tests.operators.session_joins import SIDES, differential, join_plan, pair_of
 from tests.operators.stored import SCHEMA, Message, table
+from tests.seeds import times
 
 TEN = SessionWindow(10)
 STAMP = datetime(1970, 1, 1, 0, 0, 0, 5_999, timezone.utc)  # in the fifth millisecond
@@ -45,11 +46,11 @@ def both_at(join: WindowJoin, time_ms: int) -> None:
 
 
 def some_seeds(window) -> range:
-    """Of 48 combinations of limits, kinds of join and kept messages: seven for a window, 42 for all windows together.
+    """Of 48 combinations of limits, kinds of join and kept messages: three or four for a window, 24 for all windows.
 
     `python -m tests.operators.session_joins 10000` plays as many as are asked for.
     """
-    return range(WINDOWS.index(window), 48, 7)
+    return range(WINDOWS.index(window), times(48), 14)
 
 
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
