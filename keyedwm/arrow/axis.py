@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from keyedwm.core.axis import AxisConfig, AxisState
+from keyedwm.core.lateness import is_behind
 from keyedwm.core.throttle import NoThrottle, ThrottleByBatch, ThrottleByFrame, ThrottleByStep
 from keyedwm.core.watermark import MAX_MS, MIN_MS
 from keyedwm.runtime.compiled import compiled
@@ -87,8 +88,8 @@ def late(event_ms: Int64s, valid: Bools | None, watermark_ms: int | None) -> Boo
     """Mark the events below the watermark: none without a watermark, no row without an event time."""
     if watermark_ms is None:
         return np.zeros(len(event_ms), np.bool_)
-    below = event_ms < watermark_ms
-    return below if valid is None else below & valid
+    behind = is_behind(event_ms, watermark_ms)
+    return behind if valid is None else behind & valid
 
 
 def _loop_settings(config: AxisConfig) -> tuple[int, int, int]:

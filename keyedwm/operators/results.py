@@ -79,16 +79,3 @@ def no_times(count: int) -> Ints:
 def instants(times_ms: Ints) -> pa.Array:
     """Return times as Spark's timestamps."""
     return pa.array(times_ms * 1000).view(_MICROS)
-
-
-def late_sentence(rows: int, time_ms: int, watermark_ms: int | None, *, per_key: bool = False) -> str:
-    """Return the error message for `late="fail"`; per_key: whether keys have watermarks of their own."""
-    behind, allow = f"the watermark of {watermark_ms} ms", "more lateness or a longer watermark lag"
-    if per_key:
-        floor = "is not there yet" if watermark_ms is None else f"is {watermark_ms} ms"
-        behind = f"the watermarks of their keys, none of which counts below W - behind, which {floor}"
-        allow = "more lateness, or a longer lag or behind in per_key"
-    return (
-        f"{rows} rows were late, from {time_ms} ms on, behind {behind}; allow {allow}, or choose late='drop' or "
-        "late='emit'"
-    )

@@ -9,11 +9,6 @@ COLUMNS = [
         "arrow/axis.py",
         ("due_ms = candidate + (size_ms - rest) if", "due_ms = candidate + size_ms if", "8: next boundary, vectorised"),
         (
-            "    below = event_ms < watermark_ms",
-            "    below = event_ms <= watermark_ms",
-            "an event at W is on time, vectorised",
-        ),
-        (
             "        candidate = min(watermark_ms, event)\n",
             "        candidate = watermark_ms\n",
             "7: the cap, vectorised",

@@ -22,7 +22,8 @@ from tests.mutants.mutants import MUTANTS
 ROOT = Path(__file__).parents[2]
 # Quick ones first. Those that import the mutated module run before all others; the last two replay every vector.
 FILES = (
-    "core/test_coalescer", "core/test_barriers", "core/test_retention", "core/test_alignment", "core/test_encoding",
+    "operators/test_lateness", "core/test_coalescer", "core/test_barriers", "core/test_retention",
+    "core/test_alignment", "core/test_encoding",
     "core/test_control_row", "core/test_sources", "core/test_windows", "core/test_laws", "arrow/test_axis",
     "core/test_vectors", "core/test_oracle_vectors",
 )  # fmt: skip

@@ -12,15 +12,16 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
+from keyedwm.core.lateness import has_ended
 from keyedwm.core.window_rules import LateRule
 from keyedwm.operators.aggregates.aggregate_function import Groups
 from keyedwm.operators.frames.frame_panes import PanedOperator, neutral
 from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
 from keyedwm.operators.frames.results import Panes, outputs
-from keyedwm.operators.frames.session_parts import closed_ms, expired, joined_runs, lowered_ms
+from keyedwm.operators.frames.session_parts import joined_runs, lowered_ms
 from keyedwm.operators.frames.session_table import PanedSessions, SessionTable, new_sessions
 from keyedwm.operators.panes import EveryBy, PaneTiming
-from keyedwm.operators.results import END, LAST, START, Output
+from keyedwm.operators.results import END, START, Output
 from keyedwm.operators.state.entries import Accumulators, joined, merged, read_entries
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.operators.state.store import BlobStore, StateChanges
@@ -50,7 +51,7 @@ class PanedSessionOperator(PanedOperator):
         starts, ends = (ints(contiguous(rows[name])) for name in (START, END))
         new = new_sessions(read_entries(self._plan, keys, rows), starts, ends)
         if self._plan.late_rule is LateRule.EVENT:
-            late = self._late(rows)
+            late = self._is_behind(rows)
             yield from self._expired(new.where(late))
             new = new.where(~late)
         if len(new):
@@ -109,18 +110,13 @@ class PanedSessionOperator(PanedOperator):
         """Return the number of the key of each partial."""
         return self._keys.numbers(key_columns(self._plan.by, rows), rows.num_rows)
 
-    def _late(self, rows: pa.Table) -> Flags:
-        """Say of each partial whether it is late by its last row."""
-        last = ints(contiguous(rows[LAST]))
-        return np.zeros(len(last), bool) if self.watermark_ms is None else last < self.watermark_ms
-
     def _closed(self, sessions: PanedSessions, lateness_ms: int) -> Flags:
         """Say of each session whether it takes nothing more."""
-        return sessions.ends <= closed_ms(self._window, self.watermark_ms, lateness_ms)
+        return has_ended(sessions.ends, self._window.horizon_ms(self.watermark_ms, lateness_ms))
 
     def _gone_ms(self) -> int:
         """No session that ends there or before is held."""
-        return closed_ms(self._window, self.watermark_ms, self._plan.lateness_ms)
+        return self._window.horizon_ms(self.watermark_ms, self._plan.lateness_ms)
 
     def _join(self, new: PanedSessions) -> Iterator[Output]:
         """Merge partials with each other and with the open sessions of their keys; yield the panes that this gives."""
@@ -179,8 +175,7 @@ class PanedSessionOperator(PanedOperator):
         return PanedSessions.of(entries, sessions.starts, sessions.ends, fired_counts)
 
     def _expired(self, late: PanedSessions) -> Iterator[Output]:
-        self.late_rows += int(late.entries.rows.sum())
-        yield from expired(self._plan, self._keys, self._as_panes(late, PaneTiming.EXPIRED), self.watermark_ms)
+        yield from self._late_sessions(self._keys, self._as_panes(late, PaneTiming.EXPIRED))
 
     def _emit(self, sessions: PanedSessions, timing: PaneTiming) -> Iterator[Output]:
         yield from outputs(self._plan, self._keys, self._as_panes(sessions, timing))

@@ -14,14 +14,13 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
-from keyedwm.core.window_rules import Touching
+from keyedwm.core.lateness import NEVER, delay_ms, has_ended
 from keyedwm.operators.batch_figures import KeyWatermarkSummary
 from keyedwm.operators.frames.owned_sessions import OwnedSessionTable
 from keyedwm.operators.frames.paned_sessions import PanedSessionOperator
 from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
-from keyedwm.operators.frames.session_parts import closed_ms
 from keyedwm.operators.frames.session_table import PanedSessions
-from keyedwm.operators.keyed.key_watermarks import NEVER, KeyWatermarks
+from keyedwm.operators.keyed.key_watermarks import KeyWatermarks
 from keyedwm.operators.keyed.per_key import PerKey
 from keyedwm.operators.results import CHANNEL, LAST, Output
 from keyedwm.operators.state.hashed_keys import HashedKeys
@@ -70,7 +69,7 @@ class PerKeySessionOperator(PanedSessionOperator):
             return
         lateness = {0, self._plan.lateness_ms}  # sessions that show their last pane, and those that are gone
         until = [
-            (closed_ms(self._window, self.watermark_ms, ms), closed_ms(self._window, floor_ms, ms)) for ms in lateness
+            (self._window.horizon_ms(self.watermark_ms, ms), self._window.horizon_ms(floor_ms, ms)) for ms in lateness
         ]
         self._table.load_due(until)
         self._own.rise(floor_ms)
@@ -100,8 +99,8 @@ class PerKeySessionOperator(PanedSessionOperator):
         self._table.load_all()
         yield from super()._show_early()
 
-    def _late(self, rows: pa.Table) -> Flags:
-        return ints(contiguous(rows[LAST])) < self._times
+    def _watermarks_before(self) -> Ints:
+        return self._times
 
     def _expired(self, late: PanedSessions) -> Iterator[Output]:
         if len(late):
@@ -119,7 +118,7 @@ class PerKeySessionOperator(PanedSessionOperator):
         return watermarks[owners]
 
     def _ended(self, sessions: PanedSessions, watermarks: Ints, lateness_ms: int) -> Flags:
-        return sessions.ends <= watermarks - lateness_ms - (self._window.touching is Touching.MERGE)
+        return has_ended(sessions.ends, watermarks - delay_ms(lateness_ms, self._window.touching))
 
     def _is_gone(self, sessions: PanedSessions) -> Flags:
         owners = self._own.of_keys(self._keys, self._plan.by, sessions.entries.keys)
@@ -127,5 +126,5 @@ class PerKeySessionOperator(PanedSessionOperator):
 
     def _done_ms(self, tops: Ints) -> Ints:
         """The time from which no session is held of keys with these highest event times."""
-        until = self._window.gap_ms + self._plan.lateness_ms + (self._window.touching is Touching.MERGE)
+        until = self._window.gap_ms + delay_ms(self._plan.lateness_ms, self._window.touching)
         return np.where(tops > NEVER // 2, tops + until, NEVER)

@@ -17,12 +17,12 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints, sorted_distinct
-from keyedwm.core.window_rules import LateRule
+from keyedwm.core.lateness import NEVER, delay_ms, has_ended
 from keyedwm.operators.batch_figures import KeyWatermarkSummary
 from keyedwm.operators.frames.owned_frames import OwnedFrameLog
 from keyedwm.operators.frames.plan import FrameWindow, WindowPlan
 from keyedwm.operators.frames.sliding import SlidingOperator
-from keyedwm.operators.keyed.key_watermarks import NEVER, KeyWatermarks
+from keyedwm.operators.keyed.key_watermarks import KeyWatermarks
 from keyedwm.operators.keyed.per_key import PerKey
 from keyedwm.operators.results import CHANNEL, LAST, START, Output
 from keyedwm.operators.state.entries import Accumulators
@@ -132,20 +132,15 @@ class PerKeyOperator(SlidingOperator):
     def _numbered(self, rows: pa.Table) -> tuple[KeyDictionary, Ints]:
         return super()._numbered(rows) if self._numbers is None else (self._own.owners, self._numbers)
 
-    def _late(self, keys: KeyDictionary, numbers: Ints, frames: Ints, partials: pa.Table) -> Flags:
-        if self._plan.late_rule is LateRule.EVENT:
-            return ints(contiguous(partials[LAST])) < self._times
-        return super()._late(keys, numbers, frames, partials)
+    def _watermarks_before(self) -> Ints:
+        return self._times
 
     def _expired(self, keys: KeyDictionary, entries: Accumulators, frames: Ints) -> Iterator[Output]:
         self._own.count_dropped(self._own.of_keys(keys, self._plan.by, entries.keys), entries.rows)
         return super()._expired(keys, entries, frames)
 
-    def _closed_ends(self, keys: KeyDictionary, numbers: Ints) -> Ints:
-        return self._ends_at(self._counting(keys, numbers))
-
-    def _kept_ends(self, keys: KeyDictionary, numbers: Ints) -> Ints:
-        return self._ends_at(self._counting(keys, numbers) - self._plan.lateness_ms)
+    def _closed_ends(self, keys: KeyDictionary, numbers: Ints, lateness_ms: int = 0) -> Ints:
+        return self._ends_at(self._counting(keys, numbers) - delay_ms(lateness_ms))
 
     def _limits(self, keys: KeyDictionary, low: int, high: int) -> tuple[Ints, Ints]:
         """Windows that `W - behind` closes and the key's own watermark has not closed already."""
@@ -159,7 +154,7 @@ class PerKeyOperator(SlidingOperator):
 
     def _ends_at(self, times: Ints) -> Ints:
         """The last end at or below each of these times."""
-        ends = np.full(len(times), -(2**62))
+        ends = np.full(len(times), NEVER)
         known = times > NEVER // 2
         ends[known] = self._window.frames_of(times[known])
         return ends
@@ -230,4 +225,4 @@ class PerKeyOperator(SlidingOperator):
 
     def _is_kept(self, end: int, keys: KeyDictionary, numbers: Ints) -> Flags:
         """Whether a window with this end is kept of each of these keys."""
-        return end > self._kept_ends(keys, numbers)
+        return ~has_ended(np.full(len(numbers), end), self._kept_ends(keys, numbers))

@@ -16,6 +16,7 @@ import pyarrow as pa
 from keyedwm.arrow.columns import Ints
 from keyedwm.config.validation import MS, expect_member, number, set_fields
 from keyedwm.core.errors import OptionError
+from keyedwm.core.lateness import horizon_ms
 from keyedwm.core.text import span_text
 from keyedwm.core.window_rules import LatePolicy, LateRule, Touching
 from keyedwm.operators.aggregates.aggregate_function import AggregateFunction
@@ -112,6 +113,10 @@ class SessionWindow:
         if self.gap_ms < 1:
             raise OptionError(f"the gap of a session is {self.gap_ms} ms, it must be 1 or more")
         check_length("gap of a session", self.gap_ms)
+
+    def horizon_ms(self, watermark_ms: int | None, lateness_ms: int = 0) -> int:
+        """Return the horizon by which sessions have ended at a watermark; see `core/lateness.py`."""
+        return horizon_ms(watermark_ms, lateness_ms, self.touching)
 
 
 @dataclass(frozen=True, slots=True)

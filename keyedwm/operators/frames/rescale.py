@@ -15,12 +15,13 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import contiguous, ints, to_arrow
 from keyedwm.core.errors import OptionError
+from keyedwm.core.lateness import NEVER
 from keyedwm.operators.aggregates.extremes import FirstOrLast
 from keyedwm.operators.frames.frame_log import BLOCK, FRAME
 from keyedwm.operators.frames.frame_panes import neutral
 from keyedwm.operators.frames.plan import WindowPlan
 from keyedwm.operators.frames.session_log import DUE, REST, YOUNG
-from keyedwm.operators.frames.session_parts import NEVER, SLICE
+from keyedwm.operators.frames.session_parts import SLICE
 from keyedwm.operators.frames.session_table import SESSIONS
 from keyedwm.operators.keyed.key_watermark_log import is_own
 from keyedwm.operators.keyed.key_watermarks import rescaled_state

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.arrow.columns import Ints
+from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
+from keyedwm.core.lateness import check_late, horizon_ms, is_behind
+from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.frames.plan import WindowPlan
 from keyedwm.operators.panes import PaneTiming
-from keyedwm.operators.results import PANE_TYPE, WINDOW_TYPE, Output, QuietOperator, instants
+from keyedwm.operators.results import LAST, PANE_TYPE, WINDOW_TYPE, Output, QuietOperator, instants
 from keyedwm.operators.state.entries import Accumulators, finished
 from keyedwm.operators.state.key_dictionary import KeyDictionary
 
@@ -40,6 +42,28 @@ class FrameOperator(QuietOperator):
         self.watermark_ms: int | None = state.get("watermark_ms")
         self.late_rows = 0
         self._left = plan.most_rows
+
+    def _is_behind(self, partials: pa.Table) -> Flags:
+        """Return which partials are behind the watermark, by their last row."""
+        return is_behind(ints(contiguous(partials[LAST])), self._watermarks_before())
+
+    def _watermarks_before(self) -> Ints | int:
+        """Return the watermark that counts for each partial."""
+        return horizon_ms(self.watermark_ms)
+
+    def _late_sessions(self, keys: KeyDictionary, late: Panes) -> Iterator[Output]:
+        """Drop, emit or reject late sessions; late: how they are emitted."""
+        rows = int(late.entries.rows.sum())
+        if rows:
+            self._count_late(rows, int(late.starts_ms.min()))
+        if self._plan.late is LatePolicy.EMIT:
+            yield from outputs(self._plan, keys, late)
+
+    def _count_late(self, rows: int, time_ms: int) -> None:
+        """Count late rows, of which this is the earliest time; raise InputError where late rows are an error."""
+        self.late_rows += rows
+        per_key = self._plan.key_watermark is not None
+        check_late(self._plan.late, rows, time_ms, self.watermark_ms, per_key=per_key)
 
     def output_watermark_ms(self, watermark_ms: int) -> int:
         """Return the watermark that results keep: less the allowed lateness, and not above what has left so far."""

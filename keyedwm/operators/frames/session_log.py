@@ -17,13 +17,12 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, sorted_distinct
 from keyedwm.arrow.hashing import hashed_rows
+from keyedwm.core.lateness import NEVER, has_ended
 from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
 from keyedwm.operators.frames.session_parts import (
-    NEVER,
     SLICE,
     MergedSessions,
     SessionParts,
-    closed_ms,
     lowered_ms,
     read_parts,
 )
@@ -93,7 +92,7 @@ class SessionLog:
 
     def close(self, time_ms: int, most: int | None) -> tuple[SessionParts, int]:
         """Take out the sessions that a watermark closes, about so many at most; return the watermark reached, too."""
-        closed = closed_ms(self._window, time_ms)
+        closed = self._window.horizon_ms(time_ms)
         first_end = self.first_end
         if first_end is None or closed < first_end:
             return SessionParts.none(self._plan), time_ms
@@ -113,17 +112,17 @@ class SessionLog:
 
     def _close_due(self, time_ms: int, most: int | None) -> tuple[SessionParts, int]:
         """Close sessions before the horizon: due ones to which nothing has come."""
-        due = SessionParts.together(self._plan, list(self._read_due(closed_ms(self._window, time_ms))))
+        due = SessionParts.together(self._plan, list(self._read_due(self._window.horizon_ms(time_ms))))
         time_ms = lowered_ms(self._window, due.ends, time_ms, most)
-        closed = closed_ms(self._window, time_ms)
-        due = due.where(due.ends <= closed)
+        closed = self._window.horizon_ms(time_ms)
+        due = due.where(has_ended(due.ends, closed))
         is_due_key = np.zeros(self.keys.count, bool)
         is_due_key[due.entries.keys] = True
         young = self._read_young()
         parts = SessionParts.together(self._plan, [due, young.where(_flags(is_due_key, young.entries.keys))])
         runs = MergedSessions(self._plan, self._window, parts)
         is_due = np.arange(len(parts)) < len(due)
-        is_closed = runs.ends[runs.ids] <= closed
+        is_closed = has_ended(runs.ends[runs.ids], closed)
         self.append(runs.merged(is_due & ~is_closed))  # as wide as the new runs, which extend them
         self._pass(closed)
         return runs.merged(is_due & is_closed), time_ms
@@ -132,12 +131,12 @@ class SessionLog:
         """Count what is due up to there as gone."""
         left = []
         for number, first, last in self._due:
-            if last <= closed:
+            if has_ended(last, closed):
                 self._due_rows.drop(number)
                 continue
-            if first <= closed:
+            if has_ended(first, closed):
                 ends = self._parts_of(self._due_rows.read(number)).ends
-                first = int(ends[ends > closed].min())  # noqa: PLW2901
+                first = int(ends[~has_ended(ends, closed)].min())  # noqa: PLW2901
             left.append((number, first, last))
         self._due = left
         self._passed_ms = closed
@@ -149,7 +148,7 @@ class SessionLog:
         parts = SessionParts.together(self._plan, [rest, young])
         runs = MergedSessions(self._plan, self._window, parts)
         time_ms = lowered_ms(self._window, runs.ends, time_ms, most)
-        closed = closed_ms(self._window, time_ms)
+        closed = self._window.horizon_ms(time_ms)
         limits = self._logs.limits
         ahead_ms = (int(runs.ends.max()) - closed) // limits.session_steps
         horizon_ms = max(self._horizon_ms, closed + max(1, ahead_ms))
@@ -167,9 +166,10 @@ class SessionLog:
         self._drop_young()
         by_shard = np.argsort(shard_of_rest := self._shard_of(new_rest.entries.keys), kind="stable")
         self._rest.add(self._table(new_rest.take_rows(by_shard)), shard_of_rest[by_shard])
-        self._write_due(runs.merged((ends > closed) & ~is_rest))
+        is_closed = has_ended(ends, closed)
+        self._write_due(runs.merged(~is_closed & ~is_rest))
         self._horizon_ms, self._passed_ms = horizon_ms, closed
-        return runs.merged(ends <= closed), time_ms
+        return runs.merged(is_closed), time_ms
 
     def _write_due(self, due: SessionParts) -> None:
         self._due_rows.clear()

@@ -17,9 +17,9 @@ what hangs together, and its interval is the union of its parts:
    beyond the highest end so far. It is the highest and not the last one: an interval may cover shorter ones behind it.
 3. A part may be wider than its own events, never wider than its session. So a part that was merged with others, and
    written alone, finds the rest of its session again by its interval.
-4. A session is closed when the watermark is at its end, with `Touching.MERGE` when it is beyond (`closed_ms`): an event
-   exactly at the end would still belong to it. Late is judged after merging, for the same reason: an event behind the
-   watermark is not late if it hangs together with a session that is open.
+4. A session is closed when the watermark is at its end, with `Touching.MERGE` when it is beyond: an event exactly at
+   the end would still belong to it (`core/lateness.py`). Late is judged after merging, for the same reason: an event
+   behind the watermark is not late if it hangs together with a session that is open.
 5. Held sessions are never closed. So a run that closes as a whole took in no held one, and all of it is late; and a run
    that is not closed by itself is not late, whatever it meets.
 
@@ -29,7 +29,6 @@ sessions with panes and without.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -37,13 +36,12 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints
-from keyedwm.core.errors import InputError
-from keyedwm.core.window_rules import LatePolicy, Touching
+from keyedwm.core.lateness import delay_ms, has_ended
+from keyedwm.core.window_rules import Touching
 from keyedwm.operators.aggregates.aggregate_function import Groups
 from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
-from keyedwm.operators.frames.results import Panes, outputs
 from keyedwm.operators.kernels import count_by_group, sorted_by_number
-from keyedwm.operators.results import END, START, Output, late_sentence
+from keyedwm.operators.results import END, START
 from keyedwm.operators.state.entries import EntryRows, merged
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.runtime.compiled import compiled
@@ -130,30 +128,9 @@ class MergedSessions:
         return SessionParts(entries, self.starts[of_these], self.ends[of_these])
 
 
-# Before every end of a session.
-NEVER = -(2**62)
-
-
-def closed_ms(window: SessionWindow, watermark_ms: int | None, lateness_ms: int = 0) -> int:
-    """Return the last end of a session that takes nothing more: one that merges at its end takes an event there."""
-    if watermark_ms is None:
-        return NEVER
-    return watermark_ms - lateness_ms - (window.touching is Touching.MERGE)
-
-
 def lowered_ms(window: SessionWindow, ends: Ints, time_ms: int, most: int | None) -> int:
     """Return the highest watermark up to this one that closes so many of these ends, and those equal to the last."""
-    closing = ends[ends <= closed_ms(window, time_ms)]
+    closing = ends[has_ended(ends, window.horizon_ms(time_ms))]
     if most is None or len(closing) <= most:
         return time_ms
-    return int(np.partition(closing, most - 1)[most - 1]) + (window.touching is Touching.MERGE)
-
-
-def expired(plan: WindowPlan, keys: KeyDictionary, late: Panes, watermark_ms: int | None) -> Iterator[Output]:
-    """Drop, emit or reject late rows, as the plan says; late: how they are emitted."""
-    rows = int(late.entries.rows.sum())
-    if rows and plan.late is LatePolicy.FAIL:
-        per_key = plan.key_watermark is not None
-        raise InputError(late_sentence(rows, int(late.starts_ms.min()), watermark_ms, per_key=per_key))
-    if plan.late is LatePolicy.EMIT:
-        yield from outputs(plan, keys, late)
+    return int(np.partition(closing, most - 1)[most - 1]) + delay_ms(touching=window.touching)

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.arrow.columns import Ints, contiguous, ints
+from keyedwm.arrow.columns import Ints
+from keyedwm.core.lateness import has_ended
 from keyedwm.core.window_rules import LateRule
 from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
 from keyedwm.operators.frames.results import FrameOperator, Panes, outputs
@@ -19,12 +20,10 @@ from keyedwm.operators.frames.session_log import SessionLog
 from keyedwm.operators.frames.session_parts import (
     MergedSessions,
     SessionParts,
-    closed_ms,
-    expired,
     read_parts,
 )
 from keyedwm.operators.panes import PaneTiming
-from keyedwm.operators.results import LAST, Output
+from keyedwm.operators.results import Output
 from keyedwm.operators.state.manifest import MANIFEST, manifest_of, read_manifest
 from keyedwm.operators.state.store import BlobStore, StateChanges
 
@@ -50,16 +49,17 @@ class SessionOperator(FrameOperator):
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:  # noqa: ARG002  one input, no clock
         """Hold partials; yield expired rows."""
         new = read_parts(self._plan, self._log.keys, rows)
-        if self._plan.late_rule is LateRule.EVENT and self.watermark_ms is not None:
-            late = ints(contiguous(rows[LAST])) < self.watermark_ms
+        if self._plan.late_rule is LateRule.EVENT:
+            late = self._is_behind(rows)
             if late.any():
                 yield from self._expired(self._whole(new.where(late)))
                 new = new.where(~late)
         new = self._whole(new)
-        is_closed = new.ends <= closed_ms(self._window, self.watermark_ms)
+        closed_ms = self._window.horizon_ms(self.watermark_ms)
+        is_closed = has_ended(new.ends, closed_ms)
         if is_closed.any():
             session_ends = self._session_ends(new.where(is_closed))
-            late = session_ends <= closed_ms(self._window, self.watermark_ms)
+            late = has_ended(session_ends, closed_ms)
             yield from self._expired(new.where(is_closed).where(late))
             new = SessionParts.together(
                 self._plan, [new.where(~is_closed), _as_wide(new.where(is_closed), session_ends).where(~late)]
@@ -103,8 +103,7 @@ class SessionOperator(FrameOperator):
         return runs.ends[runs.ids[len(parts) :]]
 
     def _expired(self, late: SessionParts) -> Iterator[Output]:
-        self.late_rows += int(late.entries.rows.sum())
-        yield from expired(self._plan, self._log.keys, _panes(late, PaneTiming.EXPIRED), self.watermark_ms)
+        yield from self._late_sessions(self._log.keys, _panes(late, PaneTiming.EXPIRED))
 
 
 def _panes(parts: SessionParts, timing: PaneTiming) -> Panes:

@@ -1,7 +1,8 @@
 """Tumbling and sliding windows out of frames, whole columns at once (rule 11).
 
-Rule: a window closes once, at W >= end; it is kept until W >= end + lateness, and partials that reach it meanwhile give
-a late pane. Discarding plans hold windows of their own instead of frames, as each pane showed another part of them.
+Rule: a window closes once, at W >= end; it is kept until W >= end + lateness (`core/lateness.py`), and partials that
+reach it meanwhile give a late pane. Discarding plans hold windows of their own instead of frames, as each pane showed
+another part of them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
-from keyedwm.core.errors import InputError
+from keyedwm.core.lateness import NEVER, has_ended, horizon_ms
 from keyedwm.core.window_rules import LatePolicy, LateRule
 from keyedwm.operators.aggregates.aggregate_function import Groups
 from keyedwm.operators.frames.frame_log import FrameLog, Limits
@@ -22,14 +23,13 @@ from keyedwm.operators.frames.plan import FrameWindow, WindowPlan
 from keyedwm.operators.frames.results import Panes, outputs
 from keyedwm.operators.grouping import pair_groups
 from keyedwm.operators.panes import EveryBy, PaneTiming
-from keyedwm.operators.results import LAST, ROWS, START, Output, late_sentence
+from keyedwm.operators.results import ROWS, START, Output
 from keyedwm.operators.state.entries import Accumulators, joined, merged, no_entries, read_entries
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.operators.state.keyed_log import PairLog, Pairs
 from keyedwm.operators.state.pane_log import PaneLog
 from keyedwm.operators.state.store import BlobStore, StateChanges
 
-_NEVER = -(2**62)
 _CHANGED = "touched"  # the log of the frames that changed since the last early panes by time
 # So many results leave at once when a watermark closes many windows.
 PIECE_ROWS = 200_000
@@ -104,7 +104,7 @@ class SlidingOperator(PanedOperator):
         pairs = self._changed.pop_all(keys)
         if len(pairs):
             changed, ends = self._windows_of(keys, pairs.keys, self._window.read_noted(pairs.bounds))
-            is_open = ends > self._closed_ends(keys, changed)
+            is_open = ~has_ended(ends, self._closed_ends(keys, changed))
             windows = self._windows_at(keys, changed[is_open], ends[is_open])
             yield from self._emit(keys, windows.where(windows.not_fired > 0), PaneTiming.EARLY)
 
@@ -135,39 +135,32 @@ class SlidingOperator(PanedOperator):
     def _last_end(self, watermark_ms: int) -> int:
         return self._window.frame_of(watermark_ms)
 
-    def _closed_end(self) -> int:
-        """The last end at or below the watermark; below every end if there is none."""
-        return _NEVER if self.watermark_ms is None else self._last_end(self.watermark_ms)
+    def _closed_end(self, lateness_ms: int = 0) -> int:
+        """Return the last end that the watermark has passed by so much; below every end if there is no watermark."""
+        horizon = horizon_ms(self.watermark_ms, lateness_ms)
+        return NEVER if self.watermark_ms is None else self._last_end(horizon)
 
-    def _kept_end(self) -> int:
-        """The last end of which no window is kept."""
-        return _NEVER if self.watermark_ms is None else self._last_end(self.watermark_ms - self._plan.lateness_ms)
+    def _closed_ends(self, keys: KeyDictionary, numbers: Ints, lateness_ms: int = 0) -> Ints:  # noqa: ARG002  one for all keys
+        """Return the last end of each of these keys that its watermark has passed by so much."""
+        return np.full(len(numbers), self._closed_end(lateness_ms))
 
-    def _closed_ends(self, keys: KeyDictionary, numbers: Ints) -> Ints:  # noqa: ARG002  one for all keys
-        """The last end of each of these keys that is closed."""
-        return np.full(len(numbers), self._closed_end())
-
-    def _kept_ends(self, keys: KeyDictionary, numbers: Ints) -> Ints:  # noqa: ARG002  one for all keys
-        """The last end of each of these keys of which no window is kept."""
-        return np.full(len(numbers), self._kept_end())
+    def _kept_ends(self, keys: KeyDictionary, numbers: Ints) -> Ints:
+        """Return the last end of each of these keys of which no window is kept."""
+        return self._closed_ends(keys, numbers, self._plan.lateness_ms)
 
     def _limits(self, keys: KeyDictionary, low: int, high: int) -> tuple[Ints, Ints]:
         """Return for each key the first and the last end that close, the same for all keys."""
         return np.full(keys.count, low), np.full(keys.count, high)
 
     def _late(self, keys: KeyDictionary, numbers: Ints, frames: Ints, partials: pa.Table) -> Flags:
-        if self._plan.late_rule is LateRule.EVENT and self.watermark_ms is not None:
-            return ints(contiguous(partials[LAST])) < self.watermark_ms
-        behind = self._frames_each if self._plan.late_rule is LateRule.WINDOW else 1
-        return frames + behind <= self._kept_ends(keys, numbers)
+        if self._plan.late_rule is LateRule.EVENT:
+            return self._is_behind(partials)
+        last_end = frames + (self._frames_each if self._plan.late_rule is LateRule.WINDOW else 1)
+        return has_ended(last_end, self._kept_ends(keys, numbers))
 
     def _expired(self, keys: KeyDictionary, entries: Accumulators, frames: Ints) -> Iterator[Output]:
         """Drop, emit or reject late rows; each is emitted with the last window that would have held it."""
-        rows = int(entries.rows.sum())
-        self.late_rows += rows
-        if self._plan.late is LatePolicy.FAIL:
-            first_ms, per_key = self._window.start_of(int(frames.min())), self._plan.key_watermark is not None
-            raise InputError(late_sentence(rows, first_ms, self.watermark_ms, per_key=per_key))
+        self._count_late(int(entries.rows.sum()), self._window.start_of(int(frames.min())))
         if self._plan.late is LatePolicy.EMIT:
             whole, ends = self._grouped(keys, entries, frames + self._frames_each)
             yield from self._outputs(keys, whole, ends, PaneTiming.EXPIRED, np.zeros(len(ends), np.int64))
@@ -181,7 +174,7 @@ class SlidingOperator(PanedOperator):
         """Return the entries once for each window that takes them."""
         places = np.repeat(np.arange(len(frames)), self._frames_each)
         windows = frames[places] + np.tile(np.arange(self._frames_each), len(frames))
-        is_open = np.flatnonzero(windows + 1 > self._kept_ends(keys, entries.keys)[places])
+        is_open = np.flatnonzero(~has_ended(windows + 1, self._kept_ends(keys, entries.keys)[places]))
         return entries.take_rows(places[is_open]), windows[is_open]
 
     def _windows_of(self, keys: KeyDictionary, changed: Ints, frames: Ints) -> tuple[Ints, Ints]:
@@ -201,15 +194,15 @@ class SlidingOperator(PanedOperator):
         if not self._policy.has_panes:
             return
         if not self._policy.by_rows:  # only complete windows give a pane
-            may_show = frames < self._closed_ends(keys, changed)
+            may_show = has_ended(frames + 1, self._closed_ends(keys, changed))
             changed, frames = changed[may_show], frames[may_show]
         if not len(changed):
             return
         changed, ends = self._windows_of(keys, changed, frames)
         complete, kept_ends = self._closed_ends(keys, changed), self._kept_ends(keys, changed)
-        may_show = (ends > kept_ends) & (self._policy.by_rows | (ends <= complete))
+        may_show = ~has_ended(ends, kept_ends) & (self._policy.by_rows | has_ended(ends, complete))
         windows = self._windows_at(keys, changed[may_show], ends[may_show])
-        is_closed = windows.ends <= self._closed_ends(keys, windows.totals.keys)
+        is_closed = has_ended(windows.ends, self._closed_ends(keys, windows.totals.keys))
         late, early = self._policy.at_once(windows.not_fired, is_closed)
         yield from self._emit(keys, windows.where(late), PaneTiming.LATE)
         yield from self._emit(keys, windows.where(early), PaneTiming.EARLY)
@@ -223,7 +216,7 @@ class SlidingOperator(PanedOperator):
     def _with_shown(self, keys: KeyDictionary, totals: Accumulators, ends: Ints) -> Windows:
         if not self._policy.has_panes:
             return Windows(totals, ends, FiredCounts(*[np.zeros(len(ends), np.int64)] * 3))
-        is_closed = ends <= self._closed_ends(keys, totals.keys)
+        is_closed = has_ended(ends, self._closed_ends(keys, totals.keys))
         return Windows(
             totals, ends, FiredCounts(*self._panes.emitted(keys, totals.keys, ends), is_closed.astype(np.int64))
         )

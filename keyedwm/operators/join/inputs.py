@@ -14,12 +14,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from keyedwm.arrow.columns import Flags, Ints, contiguous
+from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
 from keyedwm.core.errors import InputError
+from keyedwm.core.lateness import check_late, is_behind
+from keyedwm.core.watermark import MAX_MS
 from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.join.exchange_side import HASH
 from keyedwm.operators.join.plan import LATE, LEFT, TIMESTAMP, JoinPlan
-from keyedwm.operators.results import Output, QuietOperator, late_sentence
+from keyedwm.operators.results import Output, QuietOperator
 from keyedwm.operators.state.manifest import ManifestFormat
 
 _US_PER_MS = 1000
@@ -93,21 +95,20 @@ class Inputs:
         """Drop, emit or reject late rows; return the other rows."""
         late = np.zeros(rows.num_rows, bool)
         for name, watermark_ms in self._watermarks(side):
-            late |= _flags(pc.less(rows[name], watermark_ms))
+            late |= is_behind(_times(rows[name]), watermark_ms)
         if not late.any():
             return rows
         self.late_rows += int(late.sum())
-        if self._plan.late is LatePolicy.FAIL:
-            self._refuse(side, rows.filter(pa.array(late)))
+        self._check_late(side, rows.filter(pa.array(late)))
         if self._plan.late is LatePolicy.EMIT and (side == LEFT or self._plan.pairs_leave):
             yield from alone_in_pieces(self._plan, side, rows.filter(pa.array(late)), late=True)
         return rows.filter(pa.array(~late))
 
-    def _refuse(self, side: int, late: pa.Table) -> None:
+    def _check_late(self, side: int, late: pa.Table) -> None:
         for name, watermark_ms in self._watermarks(side):
-            earliest_ms = pc.min(late[name]).as_py()
-            if earliest_ms is not None and earliest_ms < watermark_ms:
-                raise InputError(late_sentence(late.num_rows, earliest_ms, watermark_ms))
+            earliest_ms = int(_times(late[name]).min())
+            if is_behind(earliest_ms, watermark_ms):
+                check_late(self._plan.late, late.num_rows, earliest_ms, watermark_ms)
 
     def _watermarks(self, side: int) -> Iterator[tuple[str, int]]:
         """The time columns of a side that have a watermark."""
@@ -141,6 +142,11 @@ def alone_in_pieces(plan: JoinPlan, side: int, rows: pa.Table, *, late: bool = F
     """Yield rows of one side, padded, so many at a time."""
     for at in range(0, rows.num_rows, PIECE_ROWS):
         yield padded_rows(plan, side, rows.slice(at, PIECE_ROWS), late=late)
+
+
+def _times(column: pa.ChunkedArray) -> Ints:
+    """Return event times, one that is missing as beyond every watermark."""
+    return ints(contiguous(pc.fill_null(column, MAX_MS) if column.null_count else column))
 
 
 def _flags(column: pa.ChunkedArray) -> Flags:

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints, sorted_distinct
+from keyedwm.core.lateness import is_behind
 from keyedwm.operators.join.exchange_side import HASH, key_hashes
 from keyedwm.operators.join.plan import JoinInputSpec
 from keyedwm.operators.state.blobs import read_stored, sealed, stored, unsealed
@@ -67,7 +68,7 @@ class SidePiece:
         is_forgotten = np.zeros(len(self), bool)
         for times, limit_ms in zip(self.times, limits, strict=True):
             if limit_ms is not None:
-                is_forgotten |= times < limit_ms
+                is_forgotten |= is_behind(times, limit_ms)
         return is_forgotten
 
 
@@ -254,7 +255,7 @@ def matched_rows(name: str, blob: bytes, rows: int) -> Flags:
 
 
 def _below(times: Sequence[int], limits: LimitsOf) -> bool:
-    return any(limit_ms is not None and ms < limit_ms for ms, limit_ms in zip(times, limits, strict=True))
+    return any(limit_ms is not None and is_behind(ms, limit_ms) for ms, limit_ms in zip(times, limits, strict=True))
 
 
 def _concat(side: JoinInputSpec, pieces: Sequence[SidePiece]) -> SidePiece:

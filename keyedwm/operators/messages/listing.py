@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from keyedwm.arrow.columns import Flags, Ints
 from keyedwm.core.errors import OptionError
+from keyedwm.core.lateness import has_ended
 from keyedwm.operators.grouping import pair_groups
 from keyedwm.operators.kernels import add_by_group, highest_by_group, lowest_by_group
 from keyedwm.operators.messages.arguments import Edge, typed_value
@@ -121,7 +122,7 @@ def _listed(
 ) -> Listing:
     places_of, ends = _expanded(axis.grid, columns[0])
     floor = LOWEST if axis.floor is None else axis.floor
-    inside = (ends > max(edges[0], floor)) & (ends - axis.grid.size <= edges[1])
+    inside = ~has_ended(ends, max(edges[0], floor)) & (ends - axis.grid.size <= edges[1])
     _, owners, first, last, rows, sizes, numbers = (column[places_of[inside]] for column in columns)
     ends = ends[inside]
     ranks = keys.ranks(numbers) if by_key else numbers
@@ -135,7 +136,7 @@ def _listed(
     return Listing(
         keys.columns(numbers[heads]) if by_key else (), at - axis.grid.size, at, owners[heads],
         lowest_by_group(first, ids, count), highest_by_group(last, ids, count), add_by_group(rows, ids, count),
-        add_by_group(sizes, ids, count), at <= horizon,
+        add_by_group(sizes, ids, count), has_ended(at, horizon),
     )  # fmt: skip
 
 

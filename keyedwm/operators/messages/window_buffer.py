@@ -31,6 +31,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, sorted_distinct
+from keyedwm.core.lateness import has_ended
 from keyedwm.operators.frames.plan import SlidingWindow
 from keyedwm.operators.messages.channels import Channels
 from keyedwm.operators.messages.grid import Grid
@@ -94,7 +95,7 @@ class WindowBuffer:
 
     def expired(self, at: Ints, horizons: Ints) -> Flags:
         """Return which places no window takes any more, given the horizon that each of them met."""
-        return self.grid.last_ends(at) <= self._floors(horizons)
+        return has_ended(self.grid.last_ends(at), self._floors(horizons))
 
     def before_outlived(self, at: Ints) -> int:
         """Return how many messages, each of which moves the horizon, can be taken in one step.
@@ -114,7 +115,8 @@ class WindowBuffer:
     def _outlived(self, at: Ints, horizons: Ints) -> Flags:
         """Return which places some window of theirs is expired for, by a horizon that has not come to this line yet."""
         floors, first = self._floors(horizons), self.grid.last_end_by(at) + self.grid.step
-        return (first <= floors) & (floors > self._horizon_and_floor()[1]) & (self.grid.last_ends(at) > floors)
+        has_risen = floors > self._horizon_and_floor()[1]
+        return has_risen & has_ended(first, floors) & ~has_ended(self.grid.last_ends(at), floors)
 
     def _floors(self, horizons: Ints) -> Ints:
         """Return where the floor stands at these horizons."""
@@ -167,7 +169,7 @@ class WindowBuffer:
             return
         keys = KeyDictionary(self._plan.key_fields)
         if PaneTiming.LATE in self._pending:
-            leaving, left = self._pending[PaneTiming.LATE].pop_due(keys, lambda ends: ends <= last)
+            leaving, left = self._pending[PaneTiming.LATE].pop_due(keys, lambda ends: has_ended(ends, last))
             self._policy.left(PaneTiming.LATE, left)
             yield from self._show(keys, leaving, PaneTiming.LATE, enough=int(self._plan.late_rows is not None))
         self.floor = last
@@ -180,7 +182,7 @@ class WindowBuffer:
 
     def show_unfinished(self, end: int) -> Iterator[Output]:
         """Yield the last pane of a window that must go before it is complete."""
-        if self.horizon is None or end > self.horizon:
+        if not has_ended(end, self._horizon_and_floor()[0]):
             yield from self._emit(
                 KeyDictionary(self._plan.key_fields), end, self._read(end), PaneTiming.EARLY, last=True
             )
@@ -197,7 +199,8 @@ class WindowBuffer:
             due, left = self._pending[timing].pop_due(keys, is_due)
             self._policy.left(timing, left)
             is_late = timing is PaneTiming.LATE
-            due_keys = {end: numbers for end, numbers in due.items() if end > floor and (is_late or end > horizon)}
+            behind = floor if is_late else max(horizon, floor)
+            due_keys = {end: numbers for end, numbers in due.items() if not has_ended(end, behind)}
             yield from self._show(keys, due_keys, timing)
 
     def held_ends(self, above: int, by: int) -> list[int]:
@@ -238,13 +241,15 @@ class WindowBuffer:
         open_: dict[int, list[Ints]] = {}
         for start in sorted_distinct(slices).tolist():
             ends = self.grid.ends_of(start)
-            if ends[0] > horizon and not wants_open:
+            if not (wants_open or has_ended(ends[0], horizon)):
                 break  # so it is for all later slices
             numbers_here = sorted_distinct(numbers[slices == start])
             for end in ends:
-                if floor < end <= horizon:
+                if has_ended(end, floor):
+                    continue
+                if has_ended(end, horizon):
                     late.setdefault(end, []).append(numbers_here)
-                elif end > max(horizon, floor) and wants_open:
+                elif wants_open:
                     open_.setdefault(end, []).append(numbers_here)
         merged = (
             {end: sorted_distinct(np.concatenate(numbers_here)) for end, numbers_here in sorted(one.items())}

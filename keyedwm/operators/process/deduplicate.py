@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, millis
 from keyedwm.core.errors import OptionError
+from keyedwm.core.lateness import horizon_ms, is_behind
 from keyedwm.core.rows import EVENT_TIME
 from keyedwm.operators.kernels import pass_within
 from keyedwm.operators.plan_checks import check_key_columns, check_length, check_named_once
@@ -71,7 +72,7 @@ class Deduplicate(Processor):
         """Yield the rows that pass; late ones are dropped and counted."""
         rows = rows.select(self._plan.schema.names)
         times = millis(contiguous(rows[self._plan.time]))
-        if self.watermark_ms is not None and (late := times < self.watermark_ms).any():
+        if (late := is_behind(times, horizon_ms(self.watermark_ms))).any():
             self.late_rows += int(late.sum())
             rows, times = rows.filter(pa.array(~late)), times[~late]
         if not rows.num_rows:

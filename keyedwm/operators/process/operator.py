@@ -17,6 +17,7 @@ import pyarrow as pa
 from keyedwm.arrow.columns import Ints, contiguous, ints, sorted_distinct
 from keyedwm.arrow.hashing import hashed_rows
 from keyedwm.core.errors import InputError
+from keyedwm.core.lateness import is_behind
 from keyedwm.operators.batch_figures import KeyWatermarkSummary
 from keyedwm.operators.keyed.key_watermark_log import KEYS_LOG, is_own
 from keyedwm.operators.keyed.key_watermarks import NEVER, KeyWatermarks
@@ -219,7 +220,7 @@ class PerKeyProcessOperator(ProcessOperator):
         if self._plan.channel:
             channels = hashed_rows([contiguous(rows[name]) for name in self._plan.channel], rows.num_rows)
         times = ints(contiguous(rows[self._plan.inputs[input_number].time]))
-        if (late := times < watermarks).any():
+        if (late := is_behind(times, watermarks)).any():
             self._own.count_dropped(owners[late], np.ones(int(late.sum()), np.int64))
         self._own.advance(owners, None if channels is None else channels.view(np.int64), times, row_by_row=False)
         with_watermarks = rows.append_column(KEY_WATERMARK, _times(watermarks))

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import Ints, as_key, contiguous, ints, sorted_distinct
 from keyedwm.arrow.hashing import hashed_rows
+from keyedwm.core.lateness import has_ended
 from keyedwm.operators.process.processor import ProcessState
 from keyedwm.operators.state.key_dictionary import key_columns
 
@@ -90,7 +91,7 @@ class PassedKeys:
     def forget(self, below_ms: int) -> None:
         """Drop the slices that lie below a time."""
         for log in self._logs():
-            if log.low_ms + log.width_ms <= below_ms:
+            if has_ended(log.low_ms + log.width_ms, below_ms):
                 self._state.drop(log.name)
 
     def _logs(self) -> Iterator[_Log]:

@@ -16,13 +16,12 @@ import pyarrow.compute as pc
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints, millis
 from keyedwm.core.errors import InputError
+from keyedwm.core.lateness import NEVER, check_late, horizon_ms, is_behind
 from keyedwm.core.rows import EVENT_TIME
-from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.aggregates.aggregate_function import RowOrder
 from keyedwm.operators.grouping import row_groups
 from keyedwm.operators.process.processor import KEY_WATERMARK, RISEN, Processor
 from keyedwm.operators.process.running_state import RECORD, WITHIN, Elements, RunningKeys, RunningPlan
-from keyedwm.operators.results import late_sentence
 from keyedwm.operators.state.entries import Accumulators
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.operators.state.table import runs_of
@@ -31,7 +30,6 @@ VERSION = 2  # of the state: until 1, rows of one record were in order of their 
 _WAITING, _KEYS = "waiting-", "keys"
 # A batch appends to the slices that it touches; the watermark reads those that it has reached, and no others.
 SLICE_MS = 10_000
-_NEVER = -(2**62)  # before every event time
 
 
 class Running(Processor):
@@ -52,7 +50,7 @@ class Running(Processor):
                     "event time are ordered: keep topic, partition and offset as the source has them"
                 )
         times = millis(contiguous(rows[self._plan.time]))
-        if (late := times < watermarks).any():
+        if (late := is_behind(times, watermarks)).any():
             self._leave_out(times[late], per_key=per_key)
             rows, times = rows.filter(pa.array(~late)), times[~late]
         slices = times // SLICE_MS
@@ -67,22 +65,22 @@ class Running(Processor):
         slices = [number for number in self._waiting() if number * SLICE_MS < time_ms]
 
         def is_due(rows: pa.Table) -> Flags:
-            return millis(contiguous(rows[self._plan.time])) < time_ms
+            return is_behind(millis(contiguous(rows[self._plan.time])), time_ms)
 
         yield from self._leave([self._due(number, is_due) for number in slices])
 
     def on_key_watermark(self, input_number: int, keys: pa.Table) -> Iterator[pa.Table]:  # noqa: ARG002
         """Yield the rows below the watermarks of their keys with their aggregates, in order."""
         owners = keys.column_names[: -len(RISEN)]
-        before = ints(contiguous(pc.fill_null(keys[RISEN[0]], _NEVER)))
+        before = ints(contiguous(pc.fill_null(keys[RISEN[0]], NEVER)))
         until = ints(contiguous(keys[RISEN[1]]))
         known = KeyDictionary([keys.schema.field(name) for name in owners])
         known.numbers(key_columns(owners, keys), keys.num_rows)  # that of a key is its place
-        limits = np.append(until, _NEVER)
+        limits = np.append(until, NEVER)
 
         def is_due(rows: pa.Table) -> Flags:
             numbers = known.numbers(key_columns(owners, rows), rows.num_rows)
-            return millis(contiguous(rows[self._plan.time])) < limits[np.minimum(numbers, len(until))]
+            return is_behind(millis(contiguous(rows[self._plan.time])), limits[np.minimum(numbers, len(until))])
 
         begins = SLICE_MS * np.array(self._waiting(), np.int64)
         first, behind = np.searchsorted(begins + SLICE_MS, before, "right"), np.searchsorted(begins, until)
@@ -97,8 +95,8 @@ class Running(Processor):
     def _row_watermarks(self, rows: pa.Table) -> Ints:
         """Return the watermark that counts for each row."""
         if KEY_WATERMARK in rows.column_names:
-            return ints(contiguous(pc.fill_null(rows[KEY_WATERMARK], _NEVER)))
-        return np.full(rows.num_rows, _NEVER if self.watermark_ms is None else self.watermark_ms)
+            return ints(contiguous(pc.fill_null(rows[KEY_WATERMARK], NEVER)))
+        return np.full(rows.num_rows, horizon_ms(self.watermark_ms))
 
     def _leave(self, due: list[pa.Table]) -> Iterator[pa.Table]:
         """Yield rows with their aggregates, in order; forget keys that are silent for so long."""
@@ -112,7 +110,7 @@ class Running(Processor):
         most = self.state.limits.running_rows
         for start in range(0, rows.num_rows, most):
             yield self._result(keys, rows.slice(start, most))
-        live = keys.live(_NEVER if self.watermark_ms is None else self.watermark_ms)
+        live = keys.live(horizon_ms(self.watermark_ms))
         if table is not None and table.num_rows > 2 * len(live) + self.state.limits.few_rows:
             self.state.replace(_KEYS, keys.table(live))
         else:
@@ -157,6 +155,4 @@ class Running(Processor):
 
     def _leave_out(self, times: Ints, *, per_key: bool) -> None:
         self.late_rows += len(times)
-        if self._plan.late is LatePolicy.FAIL:
-            sentence = late_sentence(len(times), int(times.min()), self.watermark_ms, per_key=per_key)
-            raise InputError(f"running: {sentence}")
+        check_late(self._plan.late, len(times), int(times.min()), self.watermark_ms, per_key=per_key, who="running: ")

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import Column, Flags, Ints, concat, sorted_distinct, to_arrow, values_at
 from keyedwm.core.errors import OptionError
+from keyedwm.core.lateness import is_behind
 from keyedwm.core.rows import EVENT_TIME, WATERMARK
 from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.aggregates.aggregate_function import AggregateFunction, Groups, Spans
@@ -159,7 +160,7 @@ class RunningKeys:
         keep_ms = self._plan.keep_ms
         if keep_ms is None:
             return self.elements
-        return self.elements.take_rows(np.flatnonzero(self.elements.times + keep_ms >= watermark_ms))
+        return self.elements.take_rows(np.flatnonzero(~is_behind(self.elements.times + keep_ms, watermark_ms)))
 
     def changed(self) -> pa.Table:
         """Return what `go_on` learned as a table of the log."""

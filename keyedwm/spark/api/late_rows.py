@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from keyedwm.config.validation import duration_ms
 from keyedwm.core.errors import InputError, OptionError
+from keyedwm.core.lateness import delay_ms, has_ended, is_behind
 from keyedwm.core.rows import CONTROL, REASON, REJECTED
 from keyedwm.core.text import span_text
 from keyedwm.operators.frames.plan import RowGapWindow, SessionWindow, SlidingWindow
-from keyedwm.operators.frames.session_parts import closed_ms
 from keyedwm.spark.api.watermark import axis_columns, followed
 from keyedwm.spark.arguments import argument_text, require_frame, require_session
 from keyedwm.spark.hosting.handed_on import refuse_records_twice
@@ -121,20 +121,15 @@ class _Rule:
         from pyspark.sql import functions as F
 
         time, watermark = F.unix_millis(self.event_time), F.unix_millis(self.watermark)
-        below = time < self._taken_from(watermark - F.lit(self.lateness_ms))
-        return F.coalesce(below, F.expr("false"))
-
-    def _taken_from(self, watermark: Column) -> Column:
-        """The lowest event time that is on time. watermark: ms, less the allowed lateness."""
-        from pyspark.sql import functions as F
-
-        window = self.window
+        window, lateness_ms = self.window, self.lateness_ms
         if window is None:
-            return watermark
-        if isinstance(window, SessionWindow):  # of a single row
-            return watermark + F.lit(closed_ms(window, 0) - window.gap_ms + 1)
-        first_open = watermark - window.size_ms  # a window that begins here is the last one that is closed
-        return first_open - F.pmod(first_open - window.offset_ms, F.lit(window.slide_ms)) + window.slide_ms
+            late = is_behind(time, watermark - delay_ms(lateness_ms))
+        elif isinstance(window, SessionWindow):  # of a single row
+            late = has_ended(time + window.gap_ms, watermark - delay_ms(lateness_ms, window.touching))
+        else:
+            last_start = time - F.pmod(time - window.offset_ms, F.lit(window.slide_ms))
+            late = has_ended(last_start + window.size_ms, watermark - delay_ms(lateness_ms))
+        return F.coalesce(late, F.expr("false"))
 
     @property
     def reason(self) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, sorted_distinct
+from keyedwm.core.lateness import has_ended
 from keyedwm.operators.messages.functions import WindowRows
 from keyedwm.operators.messages.listing import Listing
 from keyedwm.operators.messages.message_counter import Messages
@@ -61,7 +62,7 @@ class OnDemandContent(StoreContent, windows=OnDemandWindow):
 
     def open(self, messages: Messages, _now_ms: int | None) -> Iterator[Output]:
         """Hold messages, open their windows, and show complete windows with new messages."""
-        messages = self._counter.admit(messages, {Reason.RETENTION: messages.at <= self._border})
+        messages = self._counter.admit(messages, {Reason.RETENTION: has_ended(messages.at, self._border)})
         if not len(messages):
             return
         rows, at, is_opener = messages.rows, messages.at, self._opens(messages.rows)
@@ -71,14 +72,15 @@ class OnDemandContent(StoreContent, windows=OnDemandWindow):
         order, windows = np.lexsort((at, keys)), self._opened.rows
         ends = windows.starts + self._size
         first, behind = spans(windows.keys, windows.starts, ends, keys[order], at[order])
-        yield from self._show(np.flatnonzero((behind > first) & (ends <= self._watermark_ms)), PaneTiming.LATE)
+        yield from self._show(np.flatnonzero((behind > first) & has_ended(ends, self._watermark_ms)), PaneTiming.LATE)
 
     def due(self, watermark_ms: int, _input_number: int = 0) -> Iterator[Output]:
         """Complete windows, and reject what waited for a window in vain."""
         before = self._watermark_ms
         if watermark_ms > before:
             self._watermark_ms, ends = watermark_ms, self._opened.rows.starts + self._size
-            yield from self._show(np.flatnonzero((ends > before) & (ends <= watermark_ms)), PaneTiming.ON_TIME)
+            is_due = ~has_ended(ends, before) & has_ended(ends, watermark_ms)
+            yield from self._show(np.flatnonzero(is_due), PaneTiming.ON_TIME)
         if self._due_border() > self._border:
             self._border = self._due_border()
             self._release()
@@ -119,7 +121,7 @@ class OnDemandContent(StoreContent, windows=OnDemandWindow):
             self._opened, known.take_rows(is_listed), messages, self.channels, self._size
         )
         ends, columns = starts + self._size, self._opened.keys.columns(keys)
-        yield Listing(columns, starts, ends, channel, first, last, rows, sizes, ends <= self._watermark_ms)
+        yield Listing(columns, starts, ends, channel, first, last, rows, sizes, has_ended(ends, self._watermark_ms))
 
     def read(self, low: int, high: int) -> pa.Table:
         """Read the slices of these places, also the messages that are in no window yet."""
@@ -144,7 +146,7 @@ class OnDemandContent(StoreContent, windows=OnDemandWindow):
 
     def _is_kept(self) -> Flags:
         """Return a flag for each window: true while it accepts messages."""
-        return self._opened.rows.starts + self._size - 1 > self._border
+        return ~has_ended(self._opened.rows.starts + self._size - 1, self._border)
 
     def _release(self) -> None:
         """Release the slices that no window needs, and reject their messages that are in none."""

@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, sorted_distinct
-from keyedwm.operators.frames.session_parts import NEVER, closed_ms, joined_runs
+from keyedwm.core.lateness import NEVER, has_ended
+from keyedwm.operators.frames.session_parts import joined_runs
 from keyedwm.operators.messages.functions import WindowRows
 from keyedwm.operators.messages.listing import Listing
 from keyedwm.operators.messages.message_counter import Messages
@@ -46,7 +47,7 @@ class SessionContent(StoreContent, windows=SessionKind):
 
     def open(self, messages: Messages, now_ms: int | None) -> Iterator[Output]:
         """Hold messages in the sessions that they form with the held messages."""
-        outside = messages.at + self._window.gap_ms <= self._floor
+        outside = has_ended(messages.at + self._window.gap_ms, self._floor)
         messages = self._inputs[messages.input_number].counter.admit(messages, {Reason.RETENTION: outside})
         if len(messages):
             yield from self._buffer_messages(messages, now_ms)
@@ -55,10 +56,10 @@ class SessionContent(StoreContent, windows=SessionKind):
         """Complete sessions, and release those that are kept no longer."""
         if self._watermark_ms is None or watermark_ms > self._watermark_ms:
             self._watermark_ms = watermark_ms
-            yield from self._advance(self._closed(watermark_ms))
+            yield from self._advance(self._window.horizon_ms(watermark_ms))
             yield from self._show_due(EveryBy.EVENT, watermark_ms)
         if self._plan.retention.time_ms is not None:  # a shorter one than before takes effect by the same watermark
-            yield from self._release(self._closed(self._watermark_ms, self._plan.retention.time_ms))
+            yield from self._release(self._window.horizon_ms(self._watermark_ms, self._plan.retention.time_ms))
 
     def next_due(self) -> int | None:
         """The first time of early and late panes, where they are due by the clock."""
@@ -84,7 +85,7 @@ class SessionContent(StoreContent, windows=SessionKind):
                     last, int(np.searchsorted(np.cumsum(counts), sizes.sum() - most)) if sizes.sum() > most else -1
                 )
         if last >= 0:
-            unfinished = (sessions.ends <= ends[last]) & (sessions.ends > self._complete)
+            unfinished = has_ended(sessions.ends, ends[last]) & ~has_ended(sessions.ends, self._complete)
             yield from self._show(np.flatnonzero(unfinished), PaneTiming.EARLY, last=True)
             yield from self._release(int(ends[last]), over_limit=True)
 
@@ -96,7 +97,7 @@ class SessionContent(StoreContent, windows=SessionKind):
     def output_watermark_ms(self, watermark_ms: int) -> int:
         """Return the watermark by which sessions are released: late panes come as long as theirs is kept."""
         kept_for = self._plan.retention.time_ms
-        return min(watermark_ms if kept_for is None else self._closed(watermark_ms, kept_for), self._floor)
+        return min(watermark_ms if kept_for is None else self._window.horizon_ms(watermark_ms, kept_for), self._floor)
 
     def message_count(self) -> int:
         """The number of messages that are in sessions."""
@@ -176,14 +177,15 @@ class SessionContent(StoreContent, windows=SessionKind):
         if complete > self._complete:
             ends = self._open.sessions.ends
             before, self._complete = self._complete, complete
-            yield from self._show(np.flatnonzero((ends > before) & (ends <= complete)), PaneTiming.ON_TIME)
+            is_due = ~has_ended(ends, before) & has_ended(ends, complete)
+            yield from self._show(np.flatnonzero(is_due), PaneTiming.ON_TIME)
 
     def _release(self, last: int, *, over_limit: bool = False) -> Iterator[Output]:
         """Release the sessions that end by then; yield what was pending of them."""
         if last <= self._floor:
             return
         self._floor = last
-        is_expired = self._open.sessions.ends <= last
+        is_expired = has_ended(self._open.sessions.ends, last)
         if is_expired.any():
             yield from self._show(np.flatnonzero(is_expired & self._is_complete() & self._has_news()), PaneTiming.LATE)
             places_of = np.flatnonzero(self._open.parts_of(np.flatnonzero(is_expired)))
@@ -202,7 +204,7 @@ class SessionContent(StoreContent, windows=SessionKind):
         return self._open.replace(flags, new_parts)
 
     def _is_complete(self) -> Flags:
-        return self._open.sessions.ends <= self._complete
+        return has_ended(self._open.sessions.ends, self._complete)
 
     def _not_fired(self) -> Ints:
         return self._open.sessions.rows - self._open.sessions.shown_messages
@@ -245,6 +247,3 @@ class SessionContent(StoreContent, windows=SessionKind):
     def _by_input(self, parts: SessionFragments) -> list[SessionFragments]:
         """Return the parts of each input."""
         return [parts]
-
-    def _closed(self, watermark_ms: int, kept_for_ms: int = 0) -> int:
-        return closed_ms(self._window, watermark_ms, kept_for_ms)

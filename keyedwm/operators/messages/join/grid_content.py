@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, sorted_distinct
+from keyedwm.core.lateness import has_ended
 from keyedwm.operators.messages.join.join_window_buffer import (
     EVERYTHING,
     FULL,
@@ -171,7 +172,7 @@ class JoinedGrids(WindowContent):
         def is_new(sides: Sequence[SideMessages]) -> Flags:
             return axis.among(sides[number].rows, buffered.channels, offsets)
 
-        for end in sorted(end for end in changed_ends if end <= self._full):
+        for end in sorted(end for end in changed_ends if has_ended(end, self._full)):
             yield from self._window(end, PaneTiming.LATE, is_new, number)
 
     def _horizon(self) -> int:
@@ -208,7 +209,7 @@ class JoinedGrids(WindowContent):
         if axis is None:
             return
         ends = axis.grid.last_ends(axis.store.slices)
-        rows = axis.store.read_slices(axis.store.slices[(ends > self._full) & (ends <= horizon)])
+        rows = axis.store.read_slices(axis.store.slices[~has_ended(ends, self._full) & has_ended(ends, horizon)])
         own_messages = self.sides[number].side_messages(rows, np.zeros(rows.num_rows, bool))
         other_rows = other.visible(np.sort(own_messages.at))
         other_messages = other.side_messages(other_rows, np.zeros(other_rows.num_rows, bool))
@@ -295,7 +296,7 @@ class JoinedGrids(WindowContent):
         for number in self._plan.outer:  # a message whose windows were all shown leaves at once if it has no partner
             matched_places = np.concatenate([one.matched_places(number) for one in pairs])
             messages, places = both[number], np.setdiff1d(np.arange(counts[number]), matched_places)
-            is_over = self._plan.grid().last_ends(messages.at[places]) <= self._full
+            is_over = has_ended(self._plan.grid().last_ends(messages.at[places]), self._full)
             yield from self._give_alone(number, messages, places[is_over], PaneTiming.LATE)
 
     def _expired_before(self, number: int, axis: JoinWindowBuffer) -> int:

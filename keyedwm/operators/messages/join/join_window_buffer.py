@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints, sorted_distinct
+from keyedwm.core.lateness import has_ended
 from keyedwm.operators.messages.channels import Channels
 from keyedwm.operators.messages.grid import Grid
 from keyedwm.operators.messages.join.plan import WindowJoinPlan
@@ -197,7 +198,7 @@ def all_of_them(_axis: JoinWindowBuffer, ends: Ints) -> Flags:
 
 def of_full_windows(axis: JoinWindowBuffer, ends: Ints) -> Flags:
     """The messages of windows that are full on their side are meant."""
-    return ends <= axis.full
+    return has_ended(ends, axis.full)
 
 
 def reaching_back(size: int, before: int) -> Mapping[PaneTiming, Waiting]:

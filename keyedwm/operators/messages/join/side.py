@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints, sorted_distinct
+from keyedwm.core.lateness import has_ended
 from keyedwm.operators.messages import listing
 from keyedwm.operators.messages.grid import Grid
 from keyedwm.operators.messages.join.join_window_buffer import JoinWindowBuffer
@@ -125,8 +126,8 @@ class JoinInputState:
         at, moves = messages.at, self._plan.full is CompletedBy.MESSAGE and not self._plan.is_rows
         horizons = horizons_before(at, axis.horizon) if moves else np.full(len(at), axis.horizon)
         gap = axis.grid.in_a_gap(at)
-        expired = (axis.grid.last_ends(at) <= axis.floors(horizons)) & ~gap
-        late = np.zeros(len(at), bool) if self._side.unbounded else axis.grid.first_ends(at) <= horizons
+        expired = has_ended(axis.grid.last_ends(at), axis.floors(horizons)) & ~gap
+        late = np.zeros(len(at), bool) if self._side.unbounded else has_ended(axis.grid.first_ends(at), horizons)
         admitted = self.counter.admit(messages, {Reason.GAP: gap, Reason.RETENTION: expired})
         if moves:
             axis.advance(int(at.max()))

@@ -1,0 +1,75 @@
+"""Is it late? The one answer of all operators (rules 1 and 11): what a watermark has passed, of rows and of windows.
+
+Rule: a watermark W promises that no event below W follows.
+
+- A row at t is behind W if `t < W`. A row at W is on time.
+- A window has rows below its end. It has ended by a horizon H if `end <= H`: complete by the horizon W, and expired,
+  so that it accepts no rows, by the horizon `W - lateness`.
+- A session that merges with an event exactly at its end can still grow at W = end. Its horizon lies 1 ms lower.
+
+A row is late if every window around it is expired. Where nothing but the row decides (`LateRule.EVENT`, joins,
+duplicates, running aggregates), it is late if it is behind the watermark.
+
+Both comparisons serve numbers and whole columns of them, element by element.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeVar
+
+from keyedwm.core.errors import InputError
+from keyedwm.core.window_rules import LatePolicy, Touching
+
+# Before every event time and every end, and still far from the ends of 64 bits: the watermark while there is none.
+NEVER = -(2**62)
+
+_Other_contra = TypeVar("_Other_contra", contravariant=True)
+_Answer_co = TypeVar("_Answer_co", covariant=True)
+
+
+class Instant(Protocol[_Other_contra, _Answer_co]):
+    """A number, or a column of numbers."""
+
+    def __lt__(self, other: _Other_contra, /) -> _Answer_co: ...
+
+    def __le__(self, other: _Other_contra, /) -> _Answer_co: ...
+
+
+def is_behind(time: Instant[_Other_contra, _Answer_co], watermark: _Other_contra) -> _Answer_co:
+    """Return whether a row at this time is behind the watermark."""
+    return time < watermark
+
+
+def has_ended(end: Instant[_Other_contra, _Answer_co], horizon: _Other_contra) -> _Answer_co:
+    """Return whether a window with this end has ended by the horizon."""
+    return end <= horizon
+
+
+def delay_ms(lateness_ms: int = 0, touching: Touching = Touching.SEPARATE) -> int:
+    """Return how far the horizon of windows or sessions lies below the watermark."""
+    return lateness_ms + (touching is Touching.MERGE)
+
+
+def horizon_ms(watermark_ms: int | None, lateness_ms: int = 0, touching: Touching = Touching.SEPARATE) -> int:
+    """Return the horizon at a watermark, None where there is none yet."""
+    return NEVER if watermark_ms is None else watermark_ms - delay_ms(lateness_ms, touching)
+
+
+def check_late(
+    policy: LatePolicy, rows: int, time_ms: int, watermark_ms: int | None, *, per_key: bool = False, who: str = ""
+) -> None:
+    """Raise InputError for late rows that `late="fail"` forbids.
+
+    time_ms: of the earliest; per_key: whether keys have watermarks of their own; who: the beginning of the message.
+    """
+    if policy is not LatePolicy.FAIL:
+        return
+    behind, allow = f"the watermark of {watermark_ms} ms", "more lateness or a longer watermark lag"
+    if per_key:
+        floor = "is not there yet" if watermark_ms is None else f"is {watermark_ms} ms"
+        behind = f"the watermarks of their keys, none of which counts below W - behind, which {floor}"
+        allow = "more lateness, or a longer lag or behind in per_key"
+    raise InputError(
+        f"{who}{rows} rows were late, from {time_ms} ms on, behind {behind}; allow {allow}, or choose late='drop' or "
+        "late='emit'"
+    )
