@@ -1,13 +1,13 @@
 """A user's script: prints the columns that `format("keyedwm")` has and the Python that runs the tasks, as JSON.
 
-With `first` it imports keyedwm.spark before the session is created, with `late` afterwards, with `never` not at all.
-No broker is asked: the schema needs none.
+With `first` it imports keyedwm.spark before the session is created, with `late` afterwards. No broker is asked: the
+schema needs none.
 """
 
 import json
 import sys
 
-when = sys.argv[1] if len(sys.argv) > 1 else "never"
+when = sys.argv[1]
 if when == "first":
     import keyedwm.spark
 

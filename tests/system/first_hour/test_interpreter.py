@@ -39,11 +39,6 @@ def test_a_session_created_before_the_import_is_told_what_to_set(shell: Run, pyt
     assert "or import keyedwm.spark before the session is created" in told
 
 
-def test_a_script_without_the_import_needs_the_variable(shell: Run, python: str):
-    ran = shell([python, SCRIPT, "never"], {WORKERS: python})
-    assert result(ran)["python"] == python
-
-
 def test_spark_submit_needs_the_variable_and_then_says_nothing(shell: Run, python: str):
     ran = shell([pyspark_home() / "bin" / "spark-submit", SCRIPT, "first"], {WORKERS: python})
     assert result(ran)["python"] == python
