@@ -14,7 +14,7 @@ import re
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
@@ -298,8 +298,14 @@ def is_address(place: str) -> bool:
 
 
 def _delete(files: FileSystem, path: str) -> None:
-    with suppress(FileNotFoundError):
+    """Delete a file if it is there. HDFS reports a missing file as an I/O error, and a lookup tells the two apart."""
+    from pyarrow.fs import FileType
+
+    try:
         files.delete_file(path)
+    except OSError:
+        if files.get_file_info(path).type is not FileType.NotFound:
+            raise
 
 
 def _check_owner(path: Path, status: os.stat_result) -> None:

@@ -5,6 +5,7 @@ Object store and HDFS are played by pyarrow's own local file system behind an ad
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
@@ -76,7 +77,9 @@ class Crash(BaseException):
 
 
 class Hdfs:
-    """As HDFS: a file grows while it is written, and none is moved over another. It ends at its `last` step."""
+    """As HDFS: a file grows while it is written, none is moved over another, a missing one is no FileNotFoundError when
+    it is deleted. It ends at its `last` step.
+    """
 
     def __init__(self, last: int) -> None:
         self._files = pyarrow.fs.LocalFileSystem()
@@ -103,8 +106,9 @@ class Hdfs:
         self._stream.write(text[len(text) // 2 :])
 
     def delete_file(self, path: str) -> None:
-        if Path(path).exists():
-            self._step()
+        if not Path(path).exists():
+            raise OSError(errno.EIO, "HDFS delete failed")  # libhdfs gives no other reason
+        self._step()
         self._files.delete_file(path)
 
     def move(self, path: str, to: str) -> None:
