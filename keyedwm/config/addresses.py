@@ -12,6 +12,10 @@ if TYPE_CHECKING:
 
 # Arrow asks Google's for a quarter of an hour, also for a login that no machine has.
 _GOOGLE, _LIMIT, _LIMIT_S = ("gs", "gcs"), "retry_limit_seconds", 60
+_HADOOP = ("hdfs", "viewfs")
+_HADOOP_NEEDS = (
+    "ARROW_LIBHDFS_DIR (the directory of libhdfs.so) and CLASSPATH (from hadoop classpath --glob) must be set"
+)
 _SAME_AS = {"s3a": "s3", "s3n": "s3"}
 
 
@@ -35,5 +39,6 @@ def open_address(address: str, who: str) -> tuple[FileSystem, str]:
     try:
         files, path = FileSystem.from_uri(f"{_SAME_AS.get(scheme.lower(), scheme.lower())}:{rest}")
     except store_errors() as error:
-        raise InputError(f"{who} cannot be reached: {words_of(error)}") from error
+        advice = f"; {_HADOOP_NEEDS}" if scheme.lower() in _HADOOP else ""
+        raise InputError(f"{who} cannot be reached: {words_of(error)}{advice}") from error
     return files, path.rstrip("/")

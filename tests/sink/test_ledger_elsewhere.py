@@ -241,6 +241,13 @@ def test_a_store_of_google_is_given_up_after_a_minute_or_what_its_address_says(
     assert open_address(address, "it") == (asked, "b/x")
 
 
+@pytest.mark.parametrize("address", ["hdfs://namenode:1/x", "viewfs://cluster/x"])
+def test_hdfs_without_hadoops_library_is_answered_with_its_two_variables(address: str, monkeypatch) -> None:
+    monkeypatch.setenv("ARROW_LIBHDFS_DIR", "/no/such/directory")
+    with pytest.raises(InputError, match=r"ARROW_LIBHDFS_DIR .the directory of libhdfs.so. and CLASSPATH"):
+        open_address(address, "the ledger")
+
+
 def test_without_the_marker_a_ledger_at_an_address_is_refused(store: Path) -> None:
     class Denied:
         def fetch_offsets(self, *_args: object) -> None:
