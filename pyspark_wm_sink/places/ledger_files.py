@@ -298,7 +298,7 @@ def is_address(place: str) -> bool:
 
 
 def _delete(files: FileSystem, path: str) -> None:
-    """Delete a file if it is there. HDFS reports a missing file as an I/O error, and a lookup tells the two apart."""
+    """Delete a file if it is there. HDFS reports a missing file as an I/O error, so a lookup decides."""
     from pyarrow.fs import FileType
 
     try:
