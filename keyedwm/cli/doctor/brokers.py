@@ -1,4 +1,4 @@
-"""Checks of each broker: whether its advertised address can be reached, and whether coordinators can exist.
+"""Checks of each broker: whether its advertised address can be reached, whether coordinators can exist, and storage.
 
 Rule: a check creates nothing. Brokers create their internal topics when a client asks for a coordinator, so the checks
 read the metadata of these topics instead.
@@ -25,6 +25,7 @@ from keyedwm.kafka.requests.cluster import Cluster
 _PATIENCE_S = 5
 _BROKER = 4  # Kafka's number of the resource type
 _NO_LEADER = -1
+_TIERED = "remote.log.storage.system.enable"
 
 
 def advertised(cluster: Cluster) -> Iterator[Finding]:
@@ -79,7 +80,10 @@ def coordinator(cluster: Cluster, kind: _Kind) -> Finding:
     """Check that groups or transactions have a coordinator: the leader of a partition of Kafka's own topic."""
     try:
         leaders = _leaders(cluster, kind.topic)
-        count, replicas = len(cluster.connection.advertised), None if leaders else _factor(cluster, kind.factor)
+        count, replicas = (
+            len(cluster.connection.advertised),
+            None if leaders else number_of(_setting(cluster, kind.factor)),
+        )
     except KeyedwmError as error:
         return fail(kind.subject, error.message, error.advice)
     if _NO_LEADER in leaders:
@@ -100,8 +104,20 @@ def _leaders(cluster: Cluster, topic: str) -> list[int]:
     return [part.leader_id for one in entries for part in one.partitions]
 
 
-def _factor(cluster: Cluster, name: str) -> int | None:
-    """Return the number of replicas that brokers make of their own topic; None if unknown."""
+def tiered_storage(cluster: Cluster) -> Finding:
+    """Say whether old records are in tiered storage; they are read in any case."""
+    subject = "tiered storage"
+    match _setting(cluster, _TIERED):
+        case None:
+            return ok(subject, f"the brokers do not say whether they have it ({_TIERED}); records there are read")
+        case "true":
+            return ok(subject, "is on; records there are read: the source waits while answers are empty")
+        case value:
+            return ok(subject, f"is off ({_TIERED}={value})")
+
+
+def _setting(cluster: Cluster, name: str) -> str | None:
+    """Return a setting of the brokers; None if unknown."""
     for node, _, _ in cluster.connection.advertised[:1]:
         resource = DescribeConfigsRequest.DescribeConfigsResource(
             resource_type=_BROKER, resource_name=str(node), configuration_keys=[name]
@@ -114,5 +130,5 @@ def _factor(cluster: Cluster, name: str) -> int | None:
         for result in answer.results:
             for config in result.configs:
                 if config.name == name:
-                    return number_of(config.value)
+                    return None if config.value is None else str(config.value)
     return None

@@ -70,6 +70,7 @@ def look(
         yield from findings
         if findings and all(finding.fails for finding in findings):
             return  # all other requests go there
+        yield brokers.tiered_storage(cluster)
         if topics or group:
             yield brokers.coordinator(cluster, brokers.GROUPS)
         if targets and not missing(Use.EXACTLY_ONCE, api_versions):
@@ -113,16 +114,35 @@ def _topic(cluster: Cluster, topic: str) -> Iterator[Finding]:
     try:
         partitions = cluster.partitions([topic])[topic]
         places = [(topic, number) for number in partitions]
-        first, last = cluster.earliest(places), cluster.latest(places)
+        first, ends = cluster.earliest(places), cluster.log_ends(places)
+        last = {tp: end.offset for tp, end in ends.items()}
+        epochs = {tp: end.leader_epoch for tp, end in ends.items() if end.leader_epoch is not None}
+        epoch_ends = cluster.epoch_ends(epochs)
     except KeyedwmError as error:
         yield rights.unreadable(
             cluster, topic, subject, error, "create it, or give this user the right to DESCRIBE and READ it"
         )
         return
     yield ok(subject, f"{len(partitions)} partitions, {sum(last.values()) - sum(first.values())} offsets")
+    yield from truncation(subject, last, epoch_ends)
     yield rights.on_source_topic(cluster, topic)
     yield clocks(subject, cluster.by_timestamp(dict.fromkeys(places, time.time_ns() // 1_000_000 + _AHEAD_MS)))
     yield from settings_of_topic(subject, _described(cluster, topic))
+
+
+def truncation(
+    subject: str, log_ends: Mapping[TopicPartition, int], epoch_ends: Mapping[TopicPartition, int | None]
+) -> Iterator[Finding]:
+    """Check that the leader epoch of each log's end ends there, by the brokers' own answer; nothing without answers."""
+    answers = {tp: end for tp, end in epoch_ends.items() if end is not None}
+    wrong = [f"{tp} at {end}, its log at {log_ends[tp]}" for tp, end in sorted(answers.items()) if end < log_ends[tp]]
+    if wrong:
+        yield warn(
+            subject, f"the brokers answer wrongly where leader epochs end ({'; '.join(wrong)})",
+            "nothing to set: the source compares the records of the log, too, and then ignores such answers",
+        )  # fmt: skip
+    elif answers:
+        yield ok(subject, "the brokers answer rightly where leader epochs end")
 
 
 def clocks(subject: str, ahead: Mapping[TopicPartition, int | None]) -> Finding:
