@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_SOURCE = Path(__file__).with_name("kfake")
+SOURCE = Path(__file__).with_name("kfake")
 PROGRAM = Path(__file__).parents[2] / "build" / "kfake"
 _BUILD_LIMIT_S = 600
 
@@ -42,11 +42,11 @@ def build() -> Path:
 
 
 def _go(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["go", *words], cwd=_SOURCE, text=True, timeout=_BUILD_LIMIT_S, check=False)
+    return subprocess.run(["go", *words], cwd=SOURCE, text=True, timeout=_BUILD_LIMIT_S, check=False)
 
 
 def _is_built() -> bool:
-    newest = max(path.stat().st_mtime for path in _SOURCE.iterdir())
+    newest = max(path.stat().st_mtime for path in SOURCE.iterdir())
     return PROGRAM.exists() and PROGRAM.stat().st_mtime >= newest
 
 

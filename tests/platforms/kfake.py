@@ -1,0 +1,68 @@
+"""kfake of franz-go, a second implementation of Kafka's protocol: a job of windows, exactly once, and `keyedwm doctor`.
+
+The job is that of the trial of Kerberos. Its rows are compared with windows that are summed here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+from keyedwm.cli.main import main as keyedwm
+from tests.platforms.kerberos import records, windows
+from tests.platforms.parts import NotServedError
+from tests.sink.conftest import records_of
+from tests.support.kfake_server import SOURCE, NoKfakeError, build, kfake
+from tests.tools import make_topic, produce
+
+ROOT = Path(__file__).parents[2]
+JOB = "tests.platforms.kerberos"
+JOB_LIMIT_S = 600
+WORKS = ("the source", "truncation check", "recreation check", "the exactly-once sink to Kafka", "tiered storage")
+
+
+def run(folder: Path) -> str:
+    """Raise an error for the first claim that is wrong."""
+    try:
+        build()
+    except NoKfakeError as error:
+        raise NotServedError(str(error)) from error
+    with kfake(brokers=2) as bootstrap:
+        topics = [make_topic(bootstrap, name, 2) for name in ("orders", "windows")]
+        for half in (0, 1):
+            produce(bootstrap, topics[0], records(half))
+            _run_job(bootstrap, folder)
+        rows = Counter(record[2] for record in records_of(bootstrap, topics[1]))
+        expected = windows([*records(0), *records(1)])
+        if rows != expected:
+            raise AssertionError(f"missing: {expected - rows}; not expected: {rows - expected}")
+        _check_doctor(bootstrap, topics)
+    return f"kfake {_version()}, 2 brokers: {rows.total()} windows exact over a restart, doctor finds no failure"
+
+
+def _run_job(bootstrap: str, folder: Path) -> None:
+    options = json.dumps({"kafka.bootstrap.servers": bootstrap})
+    command = [sys.executable, "-W", "ignore", "-m", JOB, "job", options, str(folder)]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=JOB_LIMIT_S)
+    if result.returncode:
+        raise AssertionError(f"the job failed: {(result.stdout + result.stderr)[-3_000:]}")
+
+
+def _check_doctor(bootstrap: str, topics: list[str]) -> None:
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        code = keyedwm(["doctor", "--bootstrap", bootstrap, "--topic", topics[0], "--target", topics[1]])
+    lines = printed.getvalue().splitlines()
+    missing = [name for name in WORKS if not any(line.startswith(f"ok    {name}: ") for line in lines)]
+    if code or missing:
+        raise AssertionError(f"doctor ends with {code}, without {missing}: {printed.getvalue()}")
+
+
+def _version() -> str:
+    lines = (SOURCE / "go.mod").read_text(encoding="utf-8").splitlines()
+    return next(line.split()[-1] for line in lines if "franz-go/pkg/kfake" in line)
