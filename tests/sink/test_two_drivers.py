@@ -230,6 +230,7 @@ def steps_of(directory: Path, name: str) -> int:
     return taken
 
 
+@pytest.mark.starts  # takes long
 def test_one_of_two_drivers_publishes_wherever_the_other_stands(tmp_path: Path) -> None:
     """The original stops at each place, the copy then goes on to each (of every two) of its own; then both end."""
     ended = Counter()

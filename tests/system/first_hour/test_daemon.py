@@ -83,6 +83,7 @@ for _ in range(2):
 """
 
 
+@pytest.mark.starts
 def test_workers_that_are_forked_draw_random_numbers_of_their_own():
     ran = subprocess.run([sys.executable, "-c", DRAWS], capture_output=True, text=True, check=True, timeout=PATIENCE_S)
     assert len(set(ran.stdout.split())) == 2
@@ -105,6 +106,7 @@ print(json.dumps([before, sorted(set(while_loading)), kept(), find_spec("py4j.ve
 """
 
 
+@pytest.mark.starts
 def test_what_is_forked_does_not_read_the_archives_of_spark_again_but_those_of_users(tmp_path):
     home = Path(pyspark.__file__).parent
     of_spark = [str(one) for place in ("python/lib/*.zip", "jars/spark-core_*.jar") for one in home.glob(place)]
@@ -227,6 +229,7 @@ print(*sorted(set(sys.modules) - loaded))
 """
 
 
+@pytest.mark.starts
 def test_a_planning_imports_nothing_on_its_way_that_was_not_loaded_before_the_fork():
     ran = subprocess.run([sys.executable, "-c", NEEDS], capture_output=True, text=True, check=True, timeout=PATIENCE_S)
     assert ran.stdout.split() == []
@@ -241,6 +244,7 @@ print(*[name for name in sys.modules if name.startswith("google.protobuf")])
 """
 
 
+@pytest.mark.starts
 def test_protobuf_is_left_to_the_version_that_a_user_brings():
     ran = subprocess.run([sys.executable, "-c", LEAVES], capture_output=True, text=True, check=True, timeout=PATIENCE_S)
     assert ran.stdout.split() == []

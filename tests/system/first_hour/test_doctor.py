@@ -90,6 +90,7 @@ def test_versions_are_compared_by_number(found, bounds, right):
     assert machine.meets(found, bounds) is right
 
 
+@pytest.mark.starts
 def test_spark_without_the_variable_is_warned_of_and_another_python_is_a_failure(tmp_path):
     other = tmp_path / "python3"
     other.write_text("#!/bin/sh\nexit 1\n")
