@@ -10,8 +10,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.quick_batches import QUICK_BATCHES
-
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -30,7 +28,9 @@ def session(**settings: str) -> SparkSession:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")
     )
-    return builder.config(map={**QUICK_BATCHES, **settings}).getOrCreate()
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
 
 
 def stream(spark: SparkSession, form: str, bootstrap: str, topic: str, **options: str) -> DataFrame:

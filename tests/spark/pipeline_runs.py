@@ -11,8 +11,6 @@ import os
 import sys
 from pathlib import Path
 
-from tests.quick_batches import QUICK_BATCHES
-
 
 def main(warehouse: str, specs: list[str]) -> None:
     os.environ["SPARK_REMOTE"] = "local[2]"
@@ -23,12 +21,7 @@ def main(warehouse: str, specs: list[str]) -> None:
     from keyedwm.core.errors import KeyedwmError
     from keyedwm.spark import session_conf
 
-    settings = {
-        **QUICK_BATCHES,
-        **session_conf(cores=2),
-        "spark.sql.warehouse.dir": warehouse,
-        "spark.ui.enabled": "false",
-    }
+    settings = {**session_conf(cores=2), "spark.sql.warehouse.dir": warehouse, "spark.ui.enabled": "false"}
     session = SparkSession.builder.config(map=settings).getOrCreate()
     stop, Client.stop = Client.stop, lambda _: None  # each run would end Spark
     for spec in specs:

@@ -24,7 +24,7 @@ class Program:
     def __init__(self, given: dict[str, Any]) -> None:
         self.given = given
         self.home = Path(given["home"])
-        self.spark: SparkSession = session(**{"spark.python.daemon.module": "keyedwm.daemon"})
+        self.spark: SparkSession = session()
         self.spark.sparkContext.setLogLevel("INFO")
 
     def rows(self, **change: str) -> DataFrame:
