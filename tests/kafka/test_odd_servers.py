@@ -20,6 +20,7 @@ from tests.kafka.test_hostile import (
     METADATA,
     PATIENT,
     SOME_PATIENCE,
+    answered,
     config_of,
     patient,
 )
@@ -139,4 +140,13 @@ def test_a_codec_that_the_server_does_not_accept_is_named_with_its_option(broker
         send(cluster, "t", rows, Codec.LZ4)
     with pytest.raises(InputError, match=rf"t-0 rejected a batch: .* \({code}\)"):
         send(cluster, "t", rows, Codec.NONE)
+    cluster.close()
+
+
+def test_a_server_that_hangs_up_on_a_large_batch_is_named_with_the_bytes_of_the_batch(broker: HostileBroker) -> None:
+    """Event Hubs closes the connection of a request above 1,046,528 bytes, without an answer."""
+    cluster = answered(broker.bootstrap)
+    broker.lies[PRODUCE] = lambda _request, _broker: None
+    with pytest.raises(UnavailableError, match=r"closed the connection; the batch has 1\d{6} bytes, .* rejects so"):
+        send(cluster, "t", {0: pa.table({"value": [bytes(1_100_000)]})})
     cluster.close()

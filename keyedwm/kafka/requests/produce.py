@@ -33,6 +33,7 @@ MOST_IN_FLIGHT = 5  # of one producer a broker remembers the last five batches o
 _ACKS_ALL = -1
 _LAST_SEQUENCE = 0x7FFFFFFF
 _TOO_LARGE = "too large for the topic"
+_LARGE_BYTES = 1_000_000
 
 
 def send(
@@ -209,7 +210,7 @@ class Sender:
             topic = first_of(answer.responses, "topic", name=one.tp.topic)
             part = first_of(topic.partition_responses, f"partition of {one.tp.topic}", index=one.tp.partition)
         except TransientError as error:
-            return str(error)
+            return f"{error}{_size_sentence(len(one.batch.data))}"
         code, then = Code.of(part.error_code), reaction(Api.PRODUCE, part.error_code)
         if then is Reaction.ANSWER:
             self._known.add(one.tp)
@@ -222,6 +223,11 @@ class Sender:
         if then.repeats or (following and code is Code.OUT_OF_ORDER_SEQUENCE):
             return described(part.error_code)
         raise _refused(one, code, part, self._codec)
+
+
+def _size_sentence(size: int) -> str:
+    """Name the size of a large batch that was not answered: Event Hubs closes the connection of such a request."""
+    return "" if size < _LARGE_BYTES else f"; the batch has {size} bytes, and a server with a limit of 1 MiB rejects so"
 
 
 def to_rows(table: pa.Table) -> RecordColumns:
