@@ -2,7 +2,7 @@
 
 Rule: a key's bucket depends only on its values and on the number of buckets, never on the process, the machine or the
 batch. The lowest id is always 0, so that bucket 0 finds its state whatever the number of buckets is. The bucket of a
-joined row stands in `join/shipped_side.py`.
+joined row stands in `join/exchange_side.py`.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints, sorted_distinct
-from keyedwm.core.lateness import NEVER, delay_ms, has_ended
+from keyedwm.core.lateness import NEVER, delay_ms, has_ended, horizon_ms
 from keyedwm.operators.batch_figures import KeyWatermarkSummary
 from keyedwm.operators.frames.owned_frames import OwnedFrameLog
 from keyedwm.operators.frames.plan import FrameWindow, WindowPlan
@@ -196,9 +196,8 @@ class PerKeyOperator(SlidingOperator):
         if self._policy.accumulating:  # panes that discard take the rows out themselves
             self._closed_rows.update(self._frames.closed_rows)
         yield from self._on_time(keys, int(low.min()), int(high.max()), limits, totals, ends)
-        self._look_over(
-            int(self._ends_at(np.array([self._own.effective_ms()[owners].max() - self._plan.lateness_ms]))[0])
-        )
+        horizon = horizon_ms(int(self._own.effective_ms()[owners].max()), self._plan.lateness_ms)
+        self._look_over(int(self._ends_at(np.array([horizon]))[0]))
 
     def _frames_within(self, first: Ints, behind: Ints) -> list[int]:
         """Return the held frames in any of these ranges."""

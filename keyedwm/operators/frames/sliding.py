@@ -242,10 +242,10 @@ class SlidingOperator(PanedOperator):
                 self._left -= closed
                 piece = min(piece, self._left)
             reached_ms = min(time_ms, self._end_ms(end + 1) - 1)
-            self._forget(self._last_end(reached_ms - self._plan.lateness_ms))
+            self._forget(self._last_end(horizon_ms(reached_ms, self._plan.lateness_ms)))
             at_once = max(1, min(2 * at_once, at_once * piece // max(1, closed)))
             low = end + 1
-        self._forget(self._last_end(time_ms - self._plan.lateness_ms))
+        self._forget(self._last_end(horizon_ms(time_ms, self._plan.lateness_ms)))
         return time_ms
 
     def _end_ms(self, end: int) -> int:
