@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _GOOGLE, _LIMIT, _LIMIT_S = ("gs", "gcs"), "retry_limit_seconds", 60
 _HADOOP = ("hdfs", "viewfs")
 _HADOOP_NEEDS = (
-    "ARROW_LIBHDFS_DIR (the directory of libhdfs.so) and CLASSPATH (from hadoop classpath --glob) must be set"
+    "JAVA_HOME, ARROW_LIBHDFS_DIR (the directory of libhdfs.so) and CLASSPATH (of hadoop classpath --glob) must be set"
 )
 _SAME_AS = {"s3a": "s3", "s3n": "s3"}
 

@@ -224,6 +224,8 @@ class RemoteFiles:
     def _read(self, name: str) -> str | None:
         files, place = self._opened()
         with self._reading():
+            if _is_hdfs(files) and not _exists(files, f"{place}/{name}"):
+                return None  # libhdfs would print a stack trace of Java
             try:
                 with files.open_input_stream(f"{place}/{name}") as stream:
                     return bytes(stream.read()).decode()
@@ -232,13 +234,11 @@ class RemoteFiles:
 
     def write(self, name: str, text: str) -> None:
         """Write or replace a file durably; raise UnavailableError if that fails, without a change."""
-        from pyarrow.fs import HadoopFileSystem
-
         files, place = self._opened()
         with self._writing():
             files.create_dir(place, recursive=True)
             # A file of HDFS grows while it is written; that of an object store appears when it is closed.
-            grows = isinstance(files, HadoopFileSystem)
+            grows = _is_hdfs(files)
             with files.open_output_stream(f"{place}/.{name}{_GROWING}" if grows else f"{place}/{name}") as stream:
                 stream.write(text.encode())
         if grows:
@@ -299,13 +299,23 @@ def is_address(place: str) -> bool:
 
 def _delete(files: FileSystem, path: str) -> None:
     """Delete a file if it is there. HDFS reports a missing file as an I/O error, so a lookup decides."""
-    from pyarrow.fs import FileType
-
     try:
         files.delete_file(path)
     except OSError:
-        if files.get_file_info(path).type is not FileType.NotFound:
+        if _exists(files, path):
             raise
+
+
+def _exists(files: FileSystem, path: str) -> bool:
+    from pyarrow.fs import FileType
+
+    return files.get_file_info(path).type is not FileType.NotFound
+
+
+def _is_hdfs(files: FileSystem) -> bool:
+    from pyarrow.fs import HadoopFileSystem
+
+    return isinstance(files, HadoopFileSystem)
 
 
 def _check_owner(path: Path, status: os.stat_result) -> None:

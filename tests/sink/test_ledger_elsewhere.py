@@ -242,9 +242,9 @@ def test_a_store_of_google_is_given_up_after_a_minute_or_what_its_address_says(
 
 
 @pytest.mark.parametrize("address", ["hdfs://namenode:1/x", "viewfs://cluster/x"])
-def test_hdfs_without_hadoops_library_is_answered_with_its_two_variables(address: str, monkeypatch) -> None:
+def test_hdfs_without_hadoops_library_is_answered_with_its_variables(address: str, monkeypatch) -> None:
     monkeypatch.setenv("ARROW_LIBHDFS_DIR", "/no/such/directory")
-    with pytest.raises(InputError, match=r"ARROW_LIBHDFS_DIR .the directory of libhdfs.so. and CLASSPATH"):
+    with pytest.raises(InputError, match=r"JAVA_HOME, ARROW_LIBHDFS_DIR .the directory of libhdfs.so. and CLASSPATH"):
         open_address(address, "the ledger")
 
 
