@@ -119,7 +119,7 @@ def test_a_package_that_pip_cannot_give_is_one_sentence_and_leaves_nothing(monke
 @starts
 def test_a_server_that_does_not_come_up_is_one_sentence(monkeypatch, tmp_path):
     (tmp_path / "moto.py").write_text("raise ImportError('no moto')")
-    monkeypatch.setattr(module, "_installed", lambda: tmp_path)
+    monkeypatch.setattr(module, "moto_packages", lambda: tmp_path)
     with (
         pytest.raises(UnavailableError, match=r"the object store did not start at http://127.*no moto"),
         object_store(),
