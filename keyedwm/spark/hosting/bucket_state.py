@@ -103,7 +103,7 @@ def take_over(
     saved = read_manifest(manifest)
     content = rescaled.first_manifest(new_owner.layout, new_owner.bucket).as_json() if saved is None else saved
     before = None if saved is None else SparkStore(blobs, content["blobs"]).get(MANIFEST)
-    pieces = [piece for piece in initial.itertuples(index=False) if piece.name is not None]
+    pieces = [piece for piece in initial.itertuples(index=False) if piece.blob is not None]  # its name may be NaN
     operator = rescaled.manifest_with(before, pieces, new_owner.layout.ids.index(new_owner.bucket))
     blobs_by_name = {piece.name: bytes(piece.blob) for piece in pieces} | {MANIFEST: operator}
     sizes = content["blobs"] | {name: len(blob) for name, blob in blobs_by_name.items()}
