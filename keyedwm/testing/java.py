@@ -16,8 +16,8 @@ from pathlib import Path
 
 from keyedwm.core.errors import KeyedwmError
 
-VERSIONS = (17, 21)
-_INSTALL = "install a Java 17 or 21 runtime (for example openjdk-17-jre-headless) and point JAVA_HOME or PATH at it"
+VERSIONS = (17, 21, 25)
+_INSTALL = "install a Java 17, 21 or 25 runtime (for example openjdk-17-jre-headless) and point JAVA_HOME or PATH at it"
 
 _INSTALLED = ("/usr/lib/jvm", "/Library/Java/JavaVirtualMachines", "/opt/java")
 _QUARKUS_HEAD = re.compile(r"^.* ERROR \[[\w.]+\] \([^)]*\) ")
@@ -29,7 +29,7 @@ _CONSEQUENCE = "No CDI container is available"
 class JavaError(KeyedwmError):
     """Java is missing or has a version that Spark does not run on."""
 
-    advice = "install Java 17 or 21"
+    advice = "install Java 17, 21 or 25"
 
 
 def find_java() -> Path:

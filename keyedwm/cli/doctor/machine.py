@@ -45,7 +45,7 @@ def java() -> Finding:
         path = find_java()
     except JavaError as error:
         problem, _, fix = error.message.partition(": install ")
-        return fail("Java", problem, f"install {fix or 'Java 17 or 21'}")
+        return fail("Java", problem, f"install {fix or 'Java 17, 21 or 25'}")
     return ok("Java", f"{java_version(path)} at {path}")
 
 
