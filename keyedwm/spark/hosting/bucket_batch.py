@@ -297,7 +297,7 @@ class BucketBatch:
         rows = np.empty((len(values), len(nothing)), object)  # pandas takes its time for columns of types of their own
         for at, row in enumerate(values):
             rows[at] = list({**nothing, **row}.values())
-        return pd.DataFrame(rows, columns=list(nothing))
+        return pd.DataFrame(rows, columns=list(nothing), dtype=object)
 
     @property
     def _inputs(self) -> range:
