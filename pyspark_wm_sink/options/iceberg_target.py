@@ -69,6 +69,11 @@ class IcebergTarget:
                 f"option catalog.type is missing: the kind of catalog that holds the table {name} is expected "
                 f"({', '.join(kind.value for kind in CatalogKind)})"
             )
+        login = next((option for option in catalog if option == "auth" or option.startswith("auth.")), None)
+        if login is not None:  # PyIceberg expects a mapping, and ignores single properties
+            raise OptionError(
+                f"option {CATALOG}{login} is not supported: use catalog.credential=ID:SECRET or catalog.token"
+            )
         kind = choice("catalog.type", catalog["type"], CatalogKind)
         if kind in {CatalogKind.REST, CatalogKind.SQL, CatalogKind.HIVE} and not catalog.get("uri"):
             raise OptionError(

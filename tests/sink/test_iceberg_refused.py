@@ -19,6 +19,7 @@ from pyspark_wm_sink.tables.publish import publish
 from tests.sink.iceberg_sink import NAME, catalog_of, files, how, numbers, options, staged
 
 SQL = {"table": NAME, "catalog.type": "sql", "catalog.uri": "sqlite:///x.db"}
+REST = {"table": NAME, "catalog.type": "rest", "catalog.uri": "http://localhost:8181"}
 NOT_OPENED = "the sql catalog default could not be opened: "
 
 
@@ -36,6 +37,8 @@ NOT_OPENED = "the sql catalog default could not be opened: "
         ({**SQL, "errorsTo": NAME}, "option errorsTo: 'db.t' is wrong; that is the table of the results"),
         ({**SQL, "createtables": "true"}, "option createtables is unknown to the keyedwm sink: did you mean create"),
         ({**SQL, "catalog.token": "env:NOT_THERE"}, "option catalog.token: there is no environment variable 'NOT"),
+        ({**REST, "catalog.auth": "{}"}, "option catalog.auth is not supported: use catalog.credential=ID:SECRET or"),
+        ({**REST, "catalog.auth.type": "oauth2"}, "option catalog.auth.type is not supported: use catalog.credential="),
         ({**SQL, "catalog.uri": "env:NOT_THERE"}, "option catalog.uri: there is no environment variable 'NOT"),
     ],
 )  # fmt: skip

@@ -29,11 +29,12 @@ _BUILD_LIMIT_S = 3_600
 
 
 def program() -> Path:
-    """Return the program, built where it is missing: ten minutes of CPU time. Raises NotServedError."""
+    """Return the program, built where it is missing, by 15 minutes of CPU time. Raises NotServedError."""
     if _PROGRAM.exists():
         return _PROGRAM
     if shutil.which("go") is None:
         raise NotServedError("SeaweedFS is built with Go, which is not installed")
+    _PROGRAM.parent.mkdir(parents=True, exist_ok=True)
     download = subprocess.run(
         ["go", "mod", "download", "-json", MODULE], capture_output=True, text=True, check=False, cwd=CACHE.parent
     )
