@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from keyedwm.kafka.client.errors import LoginError
+from keyedwm.kafka.client.kerberos_login import KerberosLogin
 from keyedwm.kafka.client.login import mechanism_of
+from tests.kafka.test_outside import kerberos
 
 CONFIG = {"sasl_mechanism": "SCRAM-SHA-256", "sasl_plain_username": "u", "sasl_plain_password": "p"}
 
@@ -49,3 +56,59 @@ def test_iterations_that_are_no_plain_digits_are_refused(count: str) -> None:
 def test_fewer_iterations_than_the_least_are_refused() -> None:
     with pytest.raises(LoginError, match="asks for 4095 SCRAM iterations"):
         answered("r=NONCEx,s=c2FsdA==,i=4095")
+
+
+class Context:
+    """A context of `gssapi` that is complete after the server's first message, and wraps by a word in front."""
+
+    complete = False
+
+    def step(self, token: bytes | None) -> bytes | None:
+        self.complete = token is not None
+        return None if self.complete else b"ticket"
+
+    def unwrap(self, message: bytes) -> Any:
+        return SimpleNamespace(message=message.removeprefix(b"wrapped"))
+
+    def wrap(self, message: bytes, *, encrypt: bool) -> Any:
+        assert not encrypt
+        return SimpleNamespace(message=b"wrapped" + message)
+
+
+def kerberos_login(monkeypatch: pytest.MonkeyPatch, **login: str) -> Any:
+    library = kerberos()
+    library.SecurityContext = lambda **_: Context()
+    library.NameType.kerberos_principal = 2
+    monkeypatch.setitem(sys.modules, "gssapi", library)
+    return mechanism_of({"sasl_mechanism": "GSSAPI", "sasl_kerberos_service_name": KerberosLogin(**login)}, "host")
+
+
+def test_a_kerberos_login_chooses_no_security_layer_and_ends_with_the_brokers_empty_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    login = kerberos_login(monkeypatch)
+    sent = [login.auth_bytes()]
+    for message in (b"accepted", b"wrapped\x07\x00\xff\xff"):
+        login.receive(message)
+        sent.append(login.auth_bytes())
+    assert sent == [b"ticket", b"", b"wrapped\x01\x00\x00\x00"]
+    assert not login.is_done()
+    with pytest.raises(LoginError, match="a message too many"):
+        login.receive(b"more")
+    login.receive(b"")
+    assert login.is_done()
+    assert login.is_authenticated()
+
+
+@pytest.mark.parametrize("offer", [b"", b"\x01", b"\x06\x00\xff\xff", b"\x01\x00\xff\xff\x00"])
+def test_a_broker_that_offers_only_security_layers_is_rejected(offer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    login = kerberos_login(monkeypatch)
+    login.receive(b"accepted")
+    with pytest.raises(LoginError, match="offers no connection without a security layer"):
+        login.receive(b"wrapped" + offer)
+
+
+def test_a_key_tab_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    absent = str(tmp_path / "orders.keytab")
+    with pytest.raises(LoginError, match=rf"the key tab {absent} .* cannot be read on this host: No such file"):
+        kerberos_login(monkeypatch, principal="orders", keytab=absent)

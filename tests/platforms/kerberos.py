@@ -43,7 +43,7 @@ def run(folder: Path) -> str:
         sentences(trial)
         for half, variables in enumerate(({"KRB5_CLIENT_KTNAME": str(trial.keytab)}, {})):
             produce(broker.bootstrap, topics[0], records(half))
-            trial.ask("job", 600, variables, jaas={} if variables else trial.keytab_entry())
+            trial.ask("job", 900, variables, jaas={} if variables else trial.keytab_entry())
         rows = Counter(record[2] for record in records_of(broker.bootstrap, topics[1]))
         expected = windows([*records(0), *records(1)])
         if rows != expected:
@@ -153,8 +153,11 @@ def sentences(trial: _Trial) -> None:
 def records(half: int) -> list[Record]:
     """Return records of two keys on two partitions, one a second, of which the second half is later."""
     start_ms = 1_700_000_000_000 + half * 100_000
-    return [Record(part, f"k{second % 2}".encode(), str(second).encode(), start_ms + second * 1_000)
-            for second in range(100) for part in (0, 1)]  # fmt: skip
+    return [
+        Record(part, start_ms + second * 1_000, str(second).encode(), f"k{second % 2}".encode())
+        for second in range(100)
+        for part in (0, 1)
+    ]
 
 
 def windows(rows: list[Record]) -> Counter[bytes]:

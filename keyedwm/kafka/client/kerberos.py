@@ -5,7 +5,6 @@ Rule: each failure is one sentence. It is final, as a rejected login is, unless 
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,13 +22,6 @@ _OFFER_BYTES = 4  # the server's layers, and the longest message that it accepts
 _NO_KDC = frozenset({-1765328164, -1765328228, -1765328355})
 
 
-class _Step(enum.Enum):
-    CONTEXT = enum.auto()
-    OFFER = enum.auto()
-    ANSWER = enum.auto()
-    DONE = enum.auto()
-
-
 class Kerberos(SaslMechanism):
     """One login at one broker; the constructor and `receive` ask the KDC and raise LoginError."""
 
@@ -37,7 +29,7 @@ class Kerberos(SaslMechanism):
         self._gssapi = _library()
         self._login = sasl_kerberos_service_name
         self._service = f"{self._login.service}@{host}"
-        self._step = _Step.CONTEXT
+        self._has_answer = self._is_done = False
         with self._sentences():
             kinds = self._gssapi.NameType
             name = self._gssapi.Name(self._service, kinds.hostbased_service).canonicalize(
@@ -54,25 +46,24 @@ class Kerberos(SaslMechanism):
     def receive(self, auth_bytes: bytes) -> None:
         """Read the server's next message; raises LoginError."""
         with self._sentences():
-            if self._context.complete is False:
+            if not self._context.complete:
                 self._token = self._context.step(auth_bytes) or b""
-                self._step = _Step.OFFER if self._context.complete else _Step.CONTEXT
-            elif self._step is not _Step.ANSWER:
+            elif not self._has_answer:
                 answer = _answer(self._context.unwrap(auth_bytes).message)
                 self._token = self._context.wrap(answer, encrypt=False).message
-                self._step = _Step.ANSWER
+                self._has_answer = True
             elif auth_bytes:
                 raise LoginError("the broker's GSSAPI login has a message too many")
             else:
-                self._step = _Step.DONE
+                self._is_done = True
 
     def is_done(self) -> bool:
         """Whether no message is to be sent."""
-        return self._step is _Step.DONE
+        return self._is_done
 
     def is_authenticated(self) -> bool:
         """Whether both sides accepted each other."""
-        return self._step is _Step.DONE
+        return self._is_done
 
     @contextmanager
     def _sentences(self) -> Iterator[None]:
