@@ -54,7 +54,8 @@ def test_of_sessions_the_first_end_is_told(gap_ms):
 
 
 def test_of_a_processor_the_rows_of_all_logs_are_told():
-    held = summary({"a": 10, "a+1": 20, "frame-7": 30, "note": 5}, {"own": {}, "rows": {"a": 4, "frame-7": 2}})
+    sizes = {"a": 10, "a+1": 20, "frame-new": 20, "due-payments": 10, "note": 5}
+    held = summary(sizes, {"own": {}, "rows": {"a": 4, "frame-new": 1, "due-payments": 1}})
     assert held == Summary(frames=None, rows=6, size_bytes=65, oldest_ms=None)
 
 

@@ -75,10 +75,12 @@ class Summary:
 
 def summary(blobs: Mapping[str, int], state: Mapping[str, Any]) -> Summary:
     """Return the summary of a bucket. blobs: name → bytes; state: the manifest of its operator."""
-    logs = {name.partition(PART)[0] for name in blobs}
-    starts = [int(name.removeprefix(FRAME)) for name in logs if name.startswith(FRAME)]
     rows = state.get("rows", {})
     size_bytes = sum(blobs.values())
+    if "own" in state:  # a processor's, whose logs may have any names
+        return Summary(frames=None, rows=sum(rows.values()), size_bytes=size_bytes, oldest_ms=None)
+    logs = {name.partition(PART)[0] for name in blobs}
+    starts = [int(name.removeprefix(FRAME)) for name in logs if name.startswith(FRAME)]
     if "open" in state:  # of kept messages
         windows, messages, first = state["open"]
         return Summary(frames=windows, rows=messages, size_bytes=size_bytes, oldest_ms=first if windows else None)
@@ -87,8 +89,6 @@ def summary(blobs: Mapping[str, int], state: Mapping[str, Any]) -> Summary:
         rows_held = sum(count for name, count in rows.items() if name.startswith(_SESSION_LOGS))
         first = min((end for end in ends if end is not None), default=None)
         return Summary(frames=None, rows=rows_held, size_bytes=size_bytes, oldest_ms=first)
-    if "own" in state:  # a processor's
-        return Summary(frames=None, rows=sum(rows.values()), size_bytes=size_bytes, oldest_ms=None)
     if "received" in state:  # a join's
         slices = [one for side in ("left", "right", "waiting") for one in state.get(side, ())]
         changes = state.get("changes", ())
