@@ -38,7 +38,6 @@ SETTINGS = {
     "yarn.scheduler.capacity.maximum-am-resource-percent": "1.0",
     # A lost NodeManager is reported after ten minutes otherwise.
     "yarn.nm.liveness-monitor.expiry-interval-ms": "10000",
-    "yarn.am.liveness-monitor.expiry-interval-ms": "10000",
 }
 START_LIMIT_S, END_LIMIT_S = 600.0, 60.0
 LOOK_S = 0.2
