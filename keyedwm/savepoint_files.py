@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 VERSION = 1
 SAVEPOINT_MANIFEST = "savepoint.json"
 STATE = "state"
-_NOTE = "note"  # the blob of an operator's manifest, which stands in the savepoint's
+_NOTE = "note"  # the operator's own manifest: it is stored inside savepoint.json, not as a blob file
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 
 def kind_of(description: Mapping[str, Any] | None) -> str:
-    """Return the name among users of the operator of a plan."""
+    """Return the operator's name as users know it, from the description of its plan."""
     kind: str = (description or {}).get("kind", "aggregate")
     return "aggregate" if kind == "store" else kind
 
@@ -41,8 +41,8 @@ class OperatorState:
     """An aggregate, processor or join of the old query. description: of its plan, None where keyedwm 0.2.0 wrote
     the state.
 
-    axis: that it follows, of several inputs or axes a list. manifests: of each old bucket, without its owner; states:
-    of each the manifest of its operator. snapshot: the last barrier that it passed on.
+    axis: the time axis it follows; a list if there are several inputs or axes. manifests: one for each old bucket,
+    without the owner. states: for each bucket, the operator's own manifest.
     """
 
     name: str
@@ -59,7 +59,7 @@ class OperatorState:
 
     @property
     def kind(self) -> str:
-        """Its name among users."""
+        """The operator's name as users know it."""
         return kind_of(self.description)
 
     @property
@@ -102,7 +102,7 @@ class Files:
         return f"file:{self.path}" if self.is_local else self.place
 
     def is_in(self, other: Files) -> bool:
-        """Whether this is another place or lies in it, as far as their names show."""
+        """Whether this place is `other` or lies inside it, as far as their names show."""
         own, its = (one.for_spark.rstrip("/") for one in (self, other))
         return f"{own}/".startswith(f"{its}/")
 
@@ -207,7 +207,7 @@ def _one_sentence(place: str) -> Iterator[None]:
     """Turn an error of the file system into one sentence."""
     try:
         yield
-    except store_errors(ValueError) as error:  # the last: names that are no text, and paths that can name nothing
+    except store_errors(ValueError) as error:  # ValueError: names that are no text, and paths that can name nothing
         raise UnavailableError(f"{place} cannot be read or written: {words_of(error)}") from error
 
 

@@ -97,7 +97,10 @@ def _floats(data, start, end, values, status):
 
 @bare
 def _float(data, at, stop):
-    """Whether it is a number, and the number: exact if both mantissa and power of ten are, else _LONG."""
+    """Return (status, number).
+
+    _LONG: the mantissa or the power of ten is no exact double, so the caller parses the text.
+    """
     negative = at < stop and data[at] == _MINUS
     whole = at + 1 if negative else at
     point = _digits(data, whole, stop)
@@ -117,8 +120,8 @@ def _float(data, at, stop):
         if data[behind] not in (_UPPER_E, _LOWER_E):
             return _WRONG, 0.0
         first = behind + 1
-        lower = first < stop and data[first] == _MINUS
-        if lower or (first < stop and data[first] == _PLUS):
+        negative_exponent = first < stop and data[first] == _MINUS
+        if negative_exponent or (first < stop and data[first] == _PLUS):
             first += 1
         if first == stop or _digits(data, first, stop) < stop:
             return _WRONG, 0.0
@@ -126,7 +129,7 @@ def _float(data, at, stop):
         for place in range(first, stop):
             if exponent < _FAR:
                 exponent = exponent * 10 + (data[place] - _ZERO)
-        power += -exponent if lower else exponent
+        power += -exponent if negative_exponent else exponent
     if mantissa >= _EXACT or power < -22 or power > 22:
         return _LONG, 0.0
     value = mantissa * _TENS[power] if power >= 0 else mantissa / _TENS[-power]
@@ -192,7 +195,10 @@ def _has_escape(data, at, stop):
 
 @bare
 def _unescaped_text(data, at, stop, text, out):
-    """Write a text with escapes; the positions behind both, -1 if one is none."""
+    """Write a text, its escapes replaced.
+
+    Returns the next positions in data and text; the first is -1 if an escape is invalid.
+    """
     while 0 <= at < stop:
         if data[at] == _BACKSLASH:
             at, out = _unescaped(data, at, stop, text, out)
@@ -205,7 +211,10 @@ def _unescaped_text(data, at, stop, text, out):
 
 @bare
 def _unescaped(data, at, stop, text, out):
-    """Write the character whose escape begins at `at`; the positions behind both, -1 if it is none."""
+    """Write the character whose escape begins at `at`.
+
+    Returns the next positions in data and text; the first is -1 if the escape is invalid.
+    """
     behind, code = escaped_character(data, at, stop)
     if behind < 0:
         return behind, out
@@ -221,7 +230,7 @@ def _unescaped(data, at, stop, text, out):
 
 @bare
 def escaped_character(data, at, stop):
-    """The position behind the escape that begins at `at`, -1 if it is none, and its character."""
+    """The position behind the escape that begins at `at`, -1 if the escape is invalid, and its character."""
     nothing = (np.int64(-1), np.int64(-1))
     if at + 1 >= stop:
         return nothing

@@ -77,7 +77,10 @@ def _version(option: str, name: str) -> ssl.TLSVersion:
 
 
 def _openssl_name(option: str, name: str) -> str:
-    """Turn Java's name of a suite of TLS 1.2 into OpenSSL's: TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256."""
+    """Turn Java's name of a suite of TLS 1.2 into OpenSSL's.
+
+    TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 becomes ECDHE-RSA-AES128-GCM-SHA256.
+    """
     match = _IANA.fullmatch(name)
     if match is None:
         raise wrong(option, name, "names as TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 are expected")

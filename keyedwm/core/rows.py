@@ -22,7 +22,8 @@ class ControlKind(str, Enum):
 
 
 # Where a row stands among rows of its channel with the same offset: reset, active, watermark before the event, the
-# event, then the watermark that ends the batch, idle, barrier (these three carry the next offset: no event shares it).
+# event, then the watermark that ends the batch, idle, barrier. Both kinds of watermark have 1: the second carries the
+# next offset, so it sorts after the event. Idle and barrier carry the next offset, too.
 ORDER = {
     ControlKind.RESET: -1,
     ControlKind.ACTIVE: 0,
@@ -38,7 +39,7 @@ SCHEMA_GUID = "schema_guid"
 EVENT_TIME = "event_time"
 WATERMARK = "watermark"
 CONTROL = "control"
-# A message that no window took, in a row of its own among results, and why, a field of it.
+# REJECTED: the column with a message that no window accepted (a row of its own). REASON: the field of it that says why.
 REJECTED, REASON = "rejected", "reason"
 # In the metadata of an axis's watermark column: the axis's watermark key (absent: 0).
 AXIS_KEY = "keyedwm.key"

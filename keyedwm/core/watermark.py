@@ -4,10 +4,10 @@ Rule: a watermark `W` promises that no later event of its channel and key has ev
 time. Idle and done are a status, never a magic watermark. All times are whole milliseconds in a signed 64-bit range.
 
 A `History` (rules 6 and 7) is inclusive, and never early. `known_at(t)` is the highest value noted at or before `t`,
-never one noted later. Only the points that can still matter are kept, at most MOST_POINTS: up to so many the answer is
-exact. Of more, the point between the nearest neighbours is dropped, so that an answer may be the value of the point
-before it: lower, as if that value had become known a little later (by about two gaps, where MOST_POINTS gaps make up
-the time looked back).
+never one noted later. Only the points that can still matter are kept, at most MOST_POINTS: up to this number the answer
+is exact. With more points, the one whose two neighbours are closest together is dropped. The answer may then be the
+value of the point before it, which is lower: as if the dropped value had become known later, by about 2/MOST_POINTS of
+the time looked back.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class History:
             del self._points[min(range(1, len(at) - 1), key=lambda i: at[i + 1] - at[i - 1])]
 
     def known_at(self, at_ms: int) -> int | None:
-        """The highest value noted at or before `at_ms`; earlier points than that one are forgotten."""
+        """The highest value noted at or before `at_ms`; forget the points before that point."""
         count = 0
         for point_at_ms, _ in self._points:
             if point_at_ms > at_ms:

@@ -94,8 +94,8 @@ def container_broker(*, port: int | None = None, extra: Mapping[str, str] | None
     port = port or free_ports(1)[0]
     name = f"keyedwm-kafka-{uuid.uuid4().hex[:12]}"
     container = DockerContainer(IMAGE).with_name(name)
-    # Clients connect to this address, so it must be known before the container starts. By number: a published port need
-    # not be there on ::1. TESTCONTAINERS_HOST_OVERRIDE names another one.
+    # Clients connect to this address, so it must be known before the container starts. Use 127.0.0.1, not localhost:
+    # the port may not be published on ::1. TESTCONTAINERS_HOST_OVERRIDE sets another host.
     host = container.get_docker_client().host().replace("localhost", LOOPBACK)
     container.ports[str(port)] = (published_on(host), port)
     for variable, value in container_variables(host, port, extra or {}).items():

@@ -1,8 +1,8 @@
-"""Advice for a user whose checkpoint is not the one that the query left: by it no row is lost or duplicated.
+"""Advice for a user who has lost the query's checkpoint or restored an older one.
 
-Rule: a user who follows a sentence of this file has each row once. A new checkpoint reads its input again. So it begins
-behind the published offsets, and the sentence has the offsets. If they are unknown, or state would be missing, the
-sentence offers no new checkpoint for this target.
+Rule: a user who follows a sentence of this file loses and duplicates no row. With a new checkpoint the query would read
+its input again, so it must start after the published offsets; the sentence names them. If the offsets are unknown, or
+state would be missing, the sentence offers no new checkpoint for this target.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from keyedwm.core.rows import is_of_operator, topic_partition
 from pyspark_wm_sink.batch.batch_plan import BatchPlan
 from pyspark_wm_sink.batch.record import Reads, Record
 
-# A request to take the fence over that is answered so late that it was repeated is carried out behind its repetition.
+# A fence request may be answered so late that the client repeats it. The brokers can then carry out the first request
+# after the second, and this run fences itself.
 NO_OTHER = "if there is no other run, a request of this one reached the brokers late: start the query again"
 COPY = "an older copy of the checkpoint was restored, or two queries run from copies of one checkpoint"
 FROM_THE_BEGINNING = "read the input from its beginning (startingOffsets=earliest)"
@@ -66,7 +67,9 @@ def new_checkpoint(published: Published | None, plan: BatchPlan | None, target: 
 
 
 def behind_others(published: Published | None) -> str:
-    """Return the way on of a new query that reads again what another has published; empty if it is unknown where to.
+    """Return advice for a new query that would read again what another has published: where to start.
+
+    Empty if the offsets are unknown.
 
     The checkpoint of the rejected run has planned its first batch, and Spark ignores new offsets there.
     """

@@ -38,9 +38,9 @@ from pyspark_wm_sink.iceberg.partitions import (
 from pyspark_wm_sink.iceberg.schema import (
     changed_field,
     file_columns,
+    keep_table_types,
     rows_fields,
     table_fields,
-    with_new,
     written_schema,
 )
 from pyspark_wm_sink.iceberg.stage import IcebergFile, IcebergStagePlan, check_properties
@@ -279,6 +279,6 @@ def _checked_table(target: IcebergTarget, table: Table, columns: pa.Schema) -> T
         )
     if fit(here, there, merge=False).differs:
         with explaining(f"columns could not be added to {where}", target.catalog), table.update_schema() as update:
-            update.union_by_name(with_new(columns, table.schema()))
+            update.union_by_name(keep_table_types(columns, table.schema()))
     check_sources(table.spec(), table.schema(), columns.names, where)
     return table

@@ -102,10 +102,11 @@ def _small_type(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def with_new(columns: pa.Schema, table: Schema) -> pa.Schema:
-    """The columns of the rows as the table has them, and as they are where it lacks them, however deep.
+def keep_table_types(columns: pa.Schema, table: Schema) -> pa.Schema:
+    """The rows' columns; those that the table has, at any depth, get the table's type and nullability.
 
-    A union of the table and the rows themselves would make its required columns optional, and ask for their types.
+    So a union only adds new columns. A union with the rows' own schema would make required columns of the table
+    optional and try to change column types.
     """
     there = schema_to_pyarrow(table, include_field_ids=False)
     return pa.schema([_as_there(field, there) for field in columns])
@@ -129,13 +130,16 @@ def _joined(here: pa.Field, there: pa.Field) -> pa.Field:
 
 
 def changed_field(files_schema: Schema, table: Schema) -> str | None:
-    """Name the first field that staged files hold and the table lacks, or has as a type that cannot read them."""
+    """Name the first field in which staged files do not fit the table.
+
+    The table lacks the field or has a type that cannot read it, or the table requires the field and the files lack it.
+    """
     for field in files_schema.fields:
         now = next((one for one in table.fields if one.field_id == field.field_id), None)
         if now is None or not _reads(now, field):
             return field.name
-    new = {field.field_id for field in files_schema.fields}
-    return next((one.name for one in table.fields if one.required and one.field_id not in new), None)
+    ids_in_files = {field.field_id for field in files_schema.fields}
+    return next((one.name for one in table.fields if one.required and one.field_id not in ids_in_files), None)
 
 
 def _reads(now: NestedField, file_field: NestedField) -> bool:

@@ -66,10 +66,12 @@ class KafkaTarget:
             if name in settings:
                 raise OptionError(f"option {name} cannot be set: {fix}")
         if settings.get("kafka.acks", "all").strip().lower() not in {"all", "-1"}:
-            raise wrong("kafka.acks", settings["kafka.acks"], "records are acknowledged by all in-sync replicas: all")
+            raise wrong(
+                "kafka.acks", settings["kafka.acks"], "set it to all: every in-sync replica must acknowledge a record"
+            )
         if not boolean("kafka.enable.idempotence", settings.get("kafka.enable.idempotence", "true")):
             raise wrong(
-                "kafka.enable.idempotence", "false", "a batch that is sent again must not be written twice: true"
+                "kafka.enable.idempotence", "false", "set it to true, or a batch that is sent again is written twice"
             )
         topic, errors_to = (_topic(name, settings) for name in ("topic", "errorsTo"))
         if topic is not None and topic == errors_to:
@@ -116,7 +118,10 @@ def _timeout_ms(value: str) -> int:
 
 
 def _ledger(settings: Mapping[str, str]) -> Path | str | None:
-    """Return where the ledger is: as given, or under the checkpoint where files can be written as it needs them."""
+    """Return where the ledger is: as given, or in the checkpoint if that is a local path or a supported address.
+
+    None if it is neither.
+    """
     if "ledger" in settings:
         refuse_login_in("option ledger", settings["ledger"].strip())
         place = _place(settings["ledger"].strip())
@@ -136,7 +141,10 @@ def _ledger(settings: Mapping[str, str]) -> Path | str | None:
 
 
 def _check_directory(text: str, directory: Path) -> None:
-    """Raise OptionError for a place that is another one after a restart, or no directory, before tasks write."""
+    """Before tasks write, raise OptionError for a relative path or a path that is no directory.
+
+    A relative path changes with the working directory.
+    """
     if not text.startswith(("/", "file:")):
         raise wrong(
             "ledger", text,

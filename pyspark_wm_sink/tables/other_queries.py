@@ -1,10 +1,10 @@
 """A query's first batch in a table that holds rows of another query: are they rows of the same input?
 
 Rule: under exactly-once the sink rejects a query that reads rows again which another query has published here, as after
-a lost checkpoint. Such a query begins before the end of a partition there, or has results of an operator of the same
-name. The sink also rejects a query of which this cannot be known. `sharedTable` allows both queries to write here.
-Records of version 0.3.0 and before may not contain how far the query read. Then a warning names the other query, as it
-does where a source is not keyedwm's.
+a lost checkpoint. Such a query starts before the offset up to which the other query has written a partition. Or it has
+results of an operator of the same name. If this cannot be known, the sink rejects the query, too. `sharedTable` allows
+both queries to write here. Records of version 0.3.0 and before may not contain how far the query read. Then a warning
+names the other query instead; likewise if a source is not keyedwm's.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ def check_reads_nothing_again(
     Operators count their own barriers, from the start in each query, so their names alone are compared.
     """
     unknown = []
-    # Of queries that each began behind the one before the last one says where to begin.
+    # If each query started where the one before it ended, only the last one says where to start: check it first.
     for name, record in sorted(others.items(), key=lambda item: -sum((item[1].ends() or {}).values())):
         overlap = _reads_again(record, report)
         if overlap is not None:
-            _refuse(f"{where} holds what query {name} wrote of {overlap}, which are there twice if that query wrote "
-                    "them", record, may_refuse=may_refuse)  # fmt: skip
+            _refuse(f"{where} holds what query {name} wrote of {overlap}, so rows that both queries write are in the "
+                    "table twice", record, may_refuse=may_refuse)  # fmt: skip
             return
         if not _is_known(record, report):
             unknown.append(name)
@@ -70,7 +70,7 @@ def _refuse(sentence: str, record: Record, *, may_refuse: bool) -> None:
 
 
 def _reads_again(record: Record, report: BatchReport) -> str | None:
-    """Return what of another query's record this batch reads from before its end, as text; None if nothing."""
+    """Describe the channel or operator that this batch repeats from another query; None if there is none."""
     delivered = report.delivered()
     for channel in sorted(filter(is_of_operator, record.channels)):
         if channel in delivered:
@@ -83,7 +83,8 @@ def _reads_again(record: Record, report: BatchReport) -> str | None:
     has_results = _has_results(record, report)
     for channel, end in sorted((record.ends() or {}).items()):
         begin = begins.get(channel)
-        # Results of operators are no rows of their input: beside them only channels of rows are compared.
+        # Rows of an operator are not rows of its input. If either query has such rows, compare only channels that the
+        # other query wrote directly.
         if begin is not None and begin < end and (not has_results or channel in record.channels):
             return (
                 f"{channel} up to offset {end}, and the first batch of the new query {report.query} has rows "

@@ -52,7 +52,7 @@ def sources_of(text: str, file: str) -> Iterator[tuple[int, QueryOffset | None]]
 def committed_sources(checkpoint: str) -> dict[int, QueryOffset]:
     """Return the offset of each source of keyedwm by its number; empty before the first commit.
 
-    A start that plans no batch has no progress, so the checkpoint is its only source of facts.
+    If a restarted query plans no batch, Spark reports no progress; only the checkpoint says how far it has read.
     Raises UnavailableError, DamagedError and FormatError.
     """
     files = Files(checkpoint)

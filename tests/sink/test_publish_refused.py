@@ -153,7 +153,7 @@ def test_a_new_query_that_reads_again_what_another_has_published_there_is_refuse
     publish(replace(to, is_shared=True), again[:1], batch=0)
     caplog.clear()
     publish(replace(to, guarantee=Guarantee.AT_LEAST_ONCE), again[1:], batch=0)
-    assert "which are there twice if that query wrote them" in caplog.text
+    assert "so rows that both queries write are in the table twice" in caplog.text
     assert tables.numbers(tmp_path) == [1, 1, 1, 2]
 
 
@@ -216,7 +216,7 @@ def test_results_of_an_operator_that_another_query_has_published_there_are_refus
     assert (tables.numbers(tmp_path), tables.files(tmp_path)) == ([1], 1)
     publish(replace(to, is_shared=True), again("a"), batch=0)
     publish(replace(to, guarantee=Guarantee.AT_LEAST_ONCE), again("b"), batch=0)
-    assert "which are there twice if that query wrote them" in caplog.text
+    assert "so rows that both queries write are in the table twice" in caplog.text
     assert tables.numbers(tmp_path) == [1, 1, 1]
 
 

@@ -81,8 +81,11 @@ KAFKA = {"kafka.bootstrap.servers": "h:1"}
             {**KAFKA, "guarantee": "at-least-once", "Ledger": "l"},
             "option ledger has no effect with guarantee=",
         ),
-        ({**KAFKA, "kafka.acks": "1"}, "option kafka.acks: '1' is wrong; records are acknowledged by all in-sync"),
-        ({**KAFKA, "kafka.enable.idempotence": "False"}, "must not be written twice: true"),
+        ({**KAFKA, "kafka.acks": "1"}, "option kafka.acks: '1' is wrong; set it to all: every in-sync"),
+        (
+            {**KAFKA, "kafka.enable.idempotence": "False"},
+            "set it to true, or a batch that is sent again is written twice",
+        ),
         ({**KAFKA, "kafka.enable.idempotence": "no"}, "option kafka.enable.idempotence: 'no' is wrong; true or false"),
         ({**KAFKA, "kafka.transactional.id": "a"}, "cannot be set: set transactionalIdPrefix instead"),
         ({**KAFKA, "kafka.value.serializer": "a"}, "cast it to string or binary"),

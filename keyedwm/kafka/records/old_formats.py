@@ -1,8 +1,8 @@
 """Messages of format 0 and 1, which Kafka before 0.11 wrote and topics may still hold, as records.
 
 Rule: as for format 2, every length is checked before it is followed. A compressed message contains a set of
-messages; in format 1 their offsets count from that set's first one, and the outer message has the last one's. Format 0
-has no times: time and kind are -1, as Kafka's own consumer has them.
+messages; in format 1 their offsets count from the first message of the set, and the outer message has the absolute
+offset of the last one. Format 0 has no times: time and kind are -1, as Kafka's own consumer has them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from keyedwm.runtime.compiled import bare, inlined
 
 _BODY_AT, _TIME_BYTES = 18, 8
 _LZ4_MAGIC_BYTES, _LZ4_SIZE_BIT = 4, 0x08
-_OWN_TIME = -2  # in place of the time that a set has for all its messages
+_OWN_TIME = -2  # no common time for the set: each message has its own
 
 
 class _Fault(IntEnum):
@@ -48,9 +48,9 @@ def messages(
     Yields bytes, what was found in them (see RecordField), and whether nothing follows.
     """
     table = batches.table[rows]
-    is_set = (table[:, BatchField.ATTRIBUTES] & CODEC_BITS) != 0
+    is_compressed = (table[:, BatchField.ATTRIBUTES] & CODEC_BITS) != 0
     # Messages that are not compressed are read in one go, as they lie one behind the other.
-    groups = np.split(table, np.flatnonzero(is_set[1:] | is_set[:-1]) + 1)
+    groups = np.split(table, np.flatnonzero(is_compressed[1:] | is_compressed[:-1]) + 1)
     for number, group in enumerate(groups):
         first, last = group[0], group[-1]
         base, time_ms = 0, _OWN_TIME
@@ -79,7 +79,7 @@ def messages(
 
 
 def _unpacked(batches: Batches, row: np.ndarray, limits: WireLimits) -> bytes:
-    """The set of messages in a compressed one."""
+    """The set of messages in a compressed message."""
     tp, offset = batches.tp, int(row[BatchField.LAST_OFFSET])
     view = memoryview(batches.raw)[int(row[BatchField.START]) : int(row[BatchField.END])]
     at = _BODY_AT + (0 if row[BatchField.ATTRIBUTES] & NO_TIME else _TIME_BYTES)
@@ -153,8 +153,8 @@ def last_offset(data):  # type: ignore[no-untyped-def]
 def find_messages(data, end, base, time_ms, span, fields, cursor):  # type: ignore[no-untyped-def]  # noqa: PLR0911, PLR0917 (each fault has its exit)
     """Find messages with span[0] <= offset < span[1] before `end`; returns (how many, fault or 0).
 
-    base: added to each offset; time_ms: of all of them, or _OWN_TIME. When `fields` is full it stops; `cursor` holds
-    the position and the offset before it.
+    base: the number added to each offset; time_ms: the time of all messages, or _OWN_TIME. When `fields` is full it
+    stops; `cursor` holds the position and the offset before it.
     """
     row = 0
     while cursor[0] < end and row < fields.shape[1]:

@@ -73,7 +73,7 @@ def expanded(spans: Spans) -> tuple[Ints, Ints]:
 
 
 def concatenated(columns: Sequence[pa.Array], rows: Ints, borders: Ints) -> list[Column]:
-    """Return the lists of these rows, concatenated between borders of the rows."""
+    """Return one list for each range of `rows` between two borders: the lists of its rows, joined."""
     offsets = np.append(0, np.cumsum(lengths(columns[0])[rows]))[borders]
     places = pa.array(rows)
     return [lists(offsets, column.take(places).flatten()) for column in columns]
@@ -99,7 +99,8 @@ class Quantile(ListAggregate):
     def finish(self, columns: Sequence[Column], rows: Ints) -> pa.Array:
         """Sort the values of each list and return the one at the share; null for an empty list."""
         counts = lengths(columns[0])
-        values = contiguous(columns[0].flatten()).to_numpy() + 0.0  # -0.0 becomes 0.0: which came first shows nowhere
+        # -0.0 becomes 0.0, so the result does not depend on which of the two came first.
+        values = contiguous(columns[0].flatten()).to_numpy() + 0.0
         if not len(values):
             return pa.nulls(len(counts), self.result)
         # NaN is sorted to the end of its list, as Spark does it.

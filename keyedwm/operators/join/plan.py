@@ -62,7 +62,7 @@ class Axis:
 class JoinInputSpec:
     """One side: its name, its columns without event times, which of them are keys, and its time axes.
 
-    read_from: where columns are read, where their names do not say it.
+    read_from: which field each column is read from, if its name does not say it.
     """
 
     name: str
@@ -239,17 +239,17 @@ class JoinPlan(OperatorSpec):
 
     @property
     def kind(self) -> str:
-        """The operator's name among users."""
+        """The operator's name as users know it."""
         return "join_latest" if self.latest else "join"
 
     @property
     def short_name(self) -> str:
-        """The beginning of the name of a join without a name."""
+        """The prefix of the generated name, if the user gave none."""
         return "latest" if self.latest else "join"
 
     @property
     def time_columns(self) -> tuple[str, ...]:
-        """No columns: results hold their event times."""
+        """None to add: `result_schema` already has the event times."""
         return ()
 
     @property

@@ -22,14 +22,14 @@ from keyedwm.operators.plan_checks import check_length, check_named_once
 class Partitions(Enum):
     """The partition that a key's own watermark follows if the key comes from several."""
 
-    SLOWEST = "slowest"  # of those that brought it within `behind`
+    SLOWEST = "slowest"  # of the partitions whose watermark for the key is at most `behind` below W
     FASTEST = "fastest"
 
 
 @dataclass(frozen=True, slots=True)
 class PerKey:
-    """by: the key columns that own a watermark, None for all. idle_ms: a key without rows while W rises by so much
-    closes by W.
+    """by: the key columns that own a watermark, None for all. idle_ms: if a key has no row while W rises by this much,
+    its windows close by W.
     """
 
     lag_ms: int

@@ -1,7 +1,7 @@
-"""Keys as small whole numbers: combinations of by columns are numbered in the order in which they are first seen.
+"""Keys as small whole numbers: combinations of key columns are numbered in the order of their first row.
 
 Rule: nulls are keys like any other. Numbers are dense and stay until `compact`; they mean nothing outside their
-operator, so results and state hold the by columns themselves. Texts are known with 64-bit offsets: all keys of a
+operator, so results and state hold the key columns themselves. Texts are known with 64-bit offsets: all keys of a
 bucket together may exceed 2 GiB.
 """
 
@@ -37,7 +37,7 @@ class KeyDictionary:
     """The keys one operator knows."""
 
     def __init__(self, fields: Sequence[pa.Field], few: int = LIMITS.few_keys) -> None:
-        """few: so many keys are not worth compacting."""
+        """few: up to this number of keys, do not compact."""
         self._fields = tuple(fields)
         self._few = self._compact_above = few
         self._clear()
@@ -45,7 +45,8 @@ class KeyDictionary:
     def _clear(self) -> None:
         self._columns = [pa.array([], _wide(field.type)) for field in self._fields]
         self._known = [pa.array([], _wide(field.type)) for field in self._fields]  # values by column
-        self._pairs = [pa.array([], pa.int64()) for _ in self._fields[1:]]  # of the columns so far and one more
+        # pairs (number of the columns before, number in the next column), packed into one int64
+        self._pairs = [pa.array([], pa.int64()) for _ in self._fields[1:]]
         self._order: Ints | None = None
         self.count = 0
 
@@ -54,25 +55,25 @@ class KeyDictionary:
         if not self._fields:
             self.count, self._order = 1, None  # ranks may have been asked for while there was no key yet
             return np.zeros(rows, np.int64)
-        numbers = self._in(self._known, 0, columns[0])
+        numbers = self._number_values(self._known, 0, columns[0])
         for at, column in enumerate(columns[1:]):
-            further = self._in(self._known, at + 1, column)
-            numbers = self._in(self._pairs, at, pa.array(numbers << 32 | further))
+            further = self._number_values(self._known, at + 1, column)
+            numbers = self._number_values(self._pairs, at, pa.array(numbers << 32 | further))
         self._learn(columns, numbers)
         return numbers
 
     def columns(self, numbers: Ints) -> list[Column]:
-        """The by columns of these keys; those of very much text have several chunks."""
+        """The key columns of these keys; columns with more text than one array can hold have several chunks."""
         places = pa.array(numbers)
         return [_narrow(column, places, field.type) for column, field in zip(self._columns, self._fields, strict=True)]
 
     def wide_columns(self, numbers: Ints) -> list[pa.Array]:
-        """The by columns of these keys, texts with 64-bit offsets."""
+        """The key columns of these keys, texts with 64-bit offsets."""
         places = pa.array(numbers)
         return [column.take(places) for column in self._columns]
 
     def ranks(self, numbers: Ints) -> Ints:
-        """Numbers in ascending order of the by columns, nulls last, for these keys; below the count of all keys."""
+        """For each of these keys a rank, below the count of all keys: ranks ascend with the key columns, nulls last."""
         if self._order is None and 2 * len(numbers) < self.count:
             used_numbers = sorted_distinct(numbers)  # a few of many: sorting all would cost more
             return _ranks(self.wide_columns(used_numbers), len(used_numbers))[np.searchsorted(used_numbers, numbers)]
@@ -95,10 +96,10 @@ class KeyDictionary:
         self._compact_above = max(self._few, 2 * len(used_numbers))
 
     @staticmethod
-    def _in(known: list[pa.Array], at: int, values: pa.Array) -> Ints:
+    def _number_values(known: list[pa.Array], at: int, values: pa.Array) -> Ints:
         """Places among the known values, to which new values are added."""
         encoded = pc.dictionary_encode(values, null_encoding="encode")
-        if not len(known[at]):  # as in each call of those that number the keys of one batch
+        if not len(known[at]):  # always the case for a dictionary that is used for one batch only
             known[at] = encoded.dictionary
             return encoded.indices.to_numpy().astype(np.int64)
         places = pc.index_in(encoded.dictionary, value_set=known[at])
@@ -114,7 +115,7 @@ class KeyDictionary:
         return places_of[encoded.indices.to_numpy()]
 
     def _learn(self, columns: Sequence[pa.Array], numbers: Ints) -> None:
-        """Hold the by columns of numbers not seen before."""
+        """Store the key columns of new numbers."""
         highest = int(numbers.max(initial=-1)) + 1
         if highest <= self.count:
             return
@@ -145,7 +146,7 @@ def _ranks(columns: Sequence[pa.Array], count: int) -> Ints:
 
 
 def key_columns(by: Sequence[str], table: pa.Table) -> list[pa.Array]:
-    """The by columns of a table with equal keys alike (`as_key`), texts with 64-bit offsets."""
+    """The `by` columns of a table: equal keys get the same representation (`as_key`), texts 64-bit offsets."""
     return [as_key(contiguous(table[name].cast(_wide(table[name].type)))) for name in by]
 
 
@@ -154,7 +155,7 @@ def _wide(kind: pa.DataType) -> pa.DataType:
 
 
 def _narrow(column: pa.Array, places: pa.Array, kind: pa.DataType) -> Column:
-    """Take rows of a column in the type that is wanted, in chunks that it can hold."""
+    """Return rows of a column as type `kind`, in several chunks if one array of that type is too small."""
     wide_rows = column.take(places)
     if wide_rows.type == kind:
         return wide_rows

@@ -71,9 +71,10 @@ def _forward(later_ms: int, slide_ms: int) -> int:
 
 
 def hopping(size: str, step: str, offset: str = "0 seconds", *, zone: str | None = None) -> HoppingWindow:
-    """Windows of `size`, one every `step` of any ratio, also one larger than the size; they need a store.
+    """Windows of `size`, one every `step`; they need a store.
 
-    Raises OptionError unless size and step are above 0 and -step < offset < step, and for a zone, which stores lack.
+    The step need not divide the size, and may be larger than it. Raises OptionError unless size and step are above 0
+    and -step < offset < step; also if a zone is given, since windows with a store have no zone.
     """
     if zone is not None:
         raise OptionError(
@@ -85,7 +86,7 @@ def hopping(size: str, step: str, offset: str = "0 seconds", *, zone: str | None
 
 
 def on_demand(size: str, opens: str) -> OnDemandWindow:
-    """Windows of `size` of a key, one from each row on for which the condition `opens` is true; they need a store.
+    """Windows of `size` of a key; they need a store. Each row for which `opens` is true starts a window.
 
     opens: a comparison of the row's columns as SQL writes it, `kind = 'alarm'`. Raises OptionError unless the size is
     above 0.
@@ -94,7 +95,7 @@ def on_demand(size: str, opens: str) -> OnDemandWindow:
 
 
 def tumbling_rows(rows: int) -> RowWindow:
-    """Windows of so many offsets of a topic and partition, end to end from its first message on; they need a store.
+    """Windows of `rows` offsets of a topic and partition, end to end from its first message on; they need a store.
 
     Raises OptionError unless the number is above 0.
     """
@@ -110,7 +111,7 @@ def hopping_rows(size: int, step: int) -> RowWindow:
 
 
 def tumbling_key_rows(rows: int) -> KeyRowWindow:
-    """Windows of so many messages of a key in a topic and partition, end to end; they need a store.
+    """Windows of `rows` messages of a key in a topic and partition, end to end; they need a store.
 
     Raises OptionError unless the number is above 0.
     """
@@ -138,11 +139,12 @@ def session(
 ) -> SessionWindow:
     """Rows of a key less than `gap` apart; exactly `gap` apart they merge, or stay `separate` (rule 11).
 
-    gap_column: in place of `gap`, a column with the gap behind each row, an INTERVAL DAY TO SECOND; rows in which it is
-    null, 0 or less belong to no session, as with Spark's `session_window`. It takes no store and no unloaded source.
+    gap_column: a column with the gap behind each row, an INTERVAL DAY TO SECOND, instead of `gap`. Rows in which it is
+    null, 0 or less belong to no session, as with Spark's `session_window`. gap_column cannot be used with a store, nor
+    with a source that is not loaded.
 
-    Raises OptionError unless the gap is above 0, one of the two is given, and `touching` is merge or separate; and for
-    a zone, as a gap is the same length of time by every clock.
+    Raises OptionError unless the gap is above 0, either `gap` or `gap_column` is given, and `touching` is merge or
+    separate; also if a zone is given, as a gap is the same length of time by every clock.
     """
     if zone is not None:
         raise OptionError(
@@ -159,7 +161,7 @@ def session(
 
 
 def early(rows: int | None = None, every: str | None = None, by: str = EveryBy.CLOCK.value) -> Early:
-    """Panes before the watermark: after `rows` new rows of a window, every so often if there is news, or both.
+    """Panes before the watermark: after `rows` new rows of a window, after each `every` with new rows, or both.
 
     by: whether `every` is wall-clock time (`clock`) or `event` time, that is how far the watermark moves between panes.
     Raises OptionError without either, and unless both are above 0.
@@ -181,11 +183,11 @@ def per_key(
 ) -> PerKey:
     """A watermark for each key, its highest event time less `lag`, for `aggregate`, `process` and `running`.
 
-    behind, which is required: how far a key may be behind the watermark of all; that less `behind` closes windows of
-    every key, and is the watermark of the results. by: the key columns that own a watermark, by default all of them.
-    idle: a key without rows while the watermark of all rises by so much closes by that one. partitions: a key that
-    comes from several partitions follows the `slowest` that brought it within `behind`, or the `fastest`. See
-    docs/how-to/per-key-watermarks.md.
+    behind, which is required: how far a key may be behind the watermark of all. (watermark of all - behind) closes the
+    windows of every key and is the watermark of the results. by: the key columns that own a watermark, by default all
+    of them. idle: if a key has no row while the watermark of all rises by this much, the key's windows close by the
+    watermark of all. partitions: a key that comes from several partitions follows the `slowest` of these partitions (at
+    most `behind` below the watermark of all), or the `fastest`. See docs/how-to/per-key-watermarks.md.
     """
     if behind is None:
         raise OptionError(
@@ -211,7 +213,10 @@ def checked_key_watermark(value: object, asked_by: str) -> PerKey | None:
 
 
 def window_key_watermark(value: object, window: object, store: Store | None) -> dict[str, PerKey]:
-    """Return the argument of a plan, none without one; raise OptionError for windows that keep messages."""
+    """Return {'key_watermark': value} for the plan, {} if value is None.
+
+    Raises OptionError for windows that keep messages.
+    """
     per_key = checked_key_watermark(value, "aggregate")
     if per_key is None:
         return {}

@@ -24,7 +24,7 @@ from keyedwm.operators.results import Output
 from keyedwm.operators.state.blobs import packed
 from keyedwm.operators.state.store import BlobStore, StateChanges
 from keyedwm.spark.hosting.bucket_clock import ProcessingTimers
-from keyedwm.spark.hosting.channel_tracker import barriers_of
+from keyedwm.spark.hosting.channel_tracker import newest_snapshot
 from keyedwm.spark.hosting.shared_tracker import SharedTracker
 
 if TYPE_CHECKING:
@@ -237,7 +237,7 @@ class BucketBatch:
             if received[number][0].went_idle:  # the axes of an input have the same channels
                 yield from self._results(self._operator.on_idle(number))
         self._tell_times(was_idle=was_idle)
-        snapshot = barriers_of(one for of_input in control for one in of_input)
+        snapshot = newest_snapshot(one for of_input in control for one in of_input)
         if snapshot is not None:
             yield from self._barrier(snapshot)
 

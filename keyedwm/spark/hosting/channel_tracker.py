@@ -59,8 +59,8 @@ class ChannelTracker:
         self._owner = owner
         self._key = key
         self._coalescer = Coalescer()
-        # Channel → its source; of rows that name none (version 1), its group: the channels of a source, or of several
-        # sources with as many channels each. Group → how many sources it has, where that is not one.
+        # Channel → its source. Rows of version 1 name no source; then channel → its group: one source, or several with
+        # the same number of channels. Group → how many sources it has, if more than one.
         self._source: dict[str, str] = {}
         self._counts: dict[str, int] = {}
         # Source → the watermark that its planner coalesced, which can be above its slowest channel (rule 6).
@@ -129,11 +129,12 @@ class ChannelTracker:
         return changes
 
     def _follow(self, barrier: BarrierCut) -> list[Change]:
-        """Apply what a cut says of channels: those of its source that it lacks are gone.
+        """Apply a cut to the channels: those of its source that the cut lacks are removed.
 
-        A cut that names no source may be that of several with as many channels each. Of such a group of sources it may
-        be some: they are a group of their own from then on. When all sources of a group have delivered, what none of
-        them has delivered is gone. The cut of a source without channels has none: all that it had are gone.
+        A cut that names no source may combine several sources that have the same number of channels. It may hold only
+        some sources of a known group. These then become a group of their own. When all sources of a group have
+        delivered, a channel that none of them delivered is removed. The cut of a source without channels removes all
+        channels that the source had.
         """
         if not barrier.expected:
             return self._without([channel for channel, group in self._source.items() if group == barrier.source])
@@ -167,7 +168,10 @@ class ChannelTracker:
         return [ChannelRemoved(channel) for channel in sorted(channels)]
 
     def _planned_watermark(self, rows: Sequence[ControlRow]) -> int | None:
-        """Return what the driver coalesced when it planned the batch; of several sources none covers the others."""
+        """Return the watermark that the driver coalesced when it planned the batch.
+
+        None with several sources: a watermark planned for one source holds for no other source.
+        """
         from_planner = [row for row in rows if row.channel is None]
         # What a source flushes when all of its channels are idle (rule 4) is no promise for when they wake up.
         flushed = {row.source for row in from_planner if row.kind is ControlKind.IDLE}
@@ -245,7 +249,7 @@ class ChannelTracker:
         return it
 
 
-def barriers_of(rows: Iterable[ControlRow]) -> int | None:
+def newest_snapshot(rows: Iterable[ControlRow]) -> int | None:
     """Return the highest snapshot id among the barriers, None without one."""
     return max(
         (row.snapshot for row in rows if row.kind is ControlKind.BARRIER and row.snapshot is not None), default=None
@@ -253,7 +257,10 @@ def barriers_of(rows: Iterable[ControlRow]) -> int | None:
 
 
 def _sources(state: Mapping, channels: int) -> dict[str, str]:
-    """Channel → its source, of so many channels. Before 0.3.0 that is what the state says."""
+    """Channel → its source. channels: how many there are.
+
+    State before 0.3.0 has this mapping itself, under `sources`.
+    """
     if "sources" in state:
         return dict(state["sources"])
     return {name: source for source, names in state["of_source"].items() for name in unpack_names(names, channels)}

@@ -129,7 +129,7 @@ class JoinWindowBuffer:
         return self.grid.first_ends(self._waiting([timing])[0])
 
     def waiting(self, timing: PaneTiming, is_due: Flags) -> pa.Table:
-        """Return the messages that wait to be shown; meant: a flag for each, in the order of `waiting_for`."""
+        """Return the waiting messages that are due. is_due: a flag for each message, in the order of `waiting_for`."""
         slices, numbers, offsets = (column[is_due] for column in self._waiting([timing]))
         rows = self.store.read_slices(sorted_distinct(slices))
         return rows.filter(pa.array(self.among(rows, numbers, offsets)))

@@ -1,7 +1,7 @@
-"""One side of a join: which of its messages are taken, which come late, and what is held of them.
+"""One side of a join: which of its messages are accepted, which of these are late, and the messages it holds.
 
-Rule: whether a message is accepted or late depends on the earlier messages and watermarks of its own side. It depends
-neither on how the input was cut nor on the other side.
+Rule: whether a message is accepted, and whether it is late, depends on the earlier messages and watermarks of its own
+side. It depends neither on how the input was cut nor on the other side.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from keyedwm.operators.state.store import TableLogs
 
 @dataclass(frozen=True, slots=True)
 class AcceptedRows:
-    """Messages that are taken, all of one axis. late: which came to a complete window."""
+    """Accepted messages, all of one axis. late: for each message, whether its first window was complete."""
 
     axis: JoinWindowBuffer
     messages: Messages
@@ -44,7 +44,10 @@ class AcceptedRows:
 
 
 class JoinInputState:
-    """A side of a plan, whose messages come from an input; states: of all axes by their places, as `state` gave it."""
+    """A side of a plan, whose messages come from an input.
+
+    states: the saved state of each axis, by its place, from `state` in grid_content.py.
+    """
 
     def __init__(self, plan: WindowJoinPlan, of: Input, logs: TableLogs, states: Mapping[str, Any]) -> None:
         self._plan, self._number, self._logs, self._states = plan, of.number, logs, states
@@ -71,7 +74,7 @@ class JoinInputState:
         return sum(messages for messages, _ in totals), sum(size for _, size in totals)
 
     def accept_messages(self, messages: Messages) -> Iterator[AcceptedRows]:
-        """Yield the messages that a window takes, axis by axis; reject the others."""
+        """Yield the messages that some window accepts, axis by axis; reject the others."""
         if self._plan.is_rows:
             for number in sorted_distinct(messages.channels).tolist():
                 yield self._admitted(self._axis(number), messages.filter(messages.channels == number))
@@ -79,7 +82,10 @@ class JoinInputState:
             yield self._admitted(self._axis(0), messages)
 
     def watermark(self, time_ms: int) -> None:
-        """Take the side's watermark: it completes windows, or releases them where messages complete them."""
+        """Apply the side's watermark: it completes windows.
+
+        If messages complete the windows, it only drops the windows older than the retention.
+        """
         if self._plan.is_rows:
             return
         if self._plan.full is CompletedBy.WATERMARK:
@@ -104,7 +110,7 @@ class JoinInputState:
         return self._together([axis.visible(at) for axis in self.axes.values()])
 
     def waiting(self, timing: PaneTiming, filter_ends: Callable[[JoinWindowBuffer, Ints], Flags]) -> pa.Table:
-        """Return the messages that wait to be shown, those that are meant."""
+        """Return the messages that wait to be shown and that `filter_ends` selects."""
         axes = [axis for axis in self.axes.values() if axis.waits(timing)]
         return self._together([axis.waiting(timing, filter_ends(axis, axis.waiting_for(timing))) for axis in axes])
 
@@ -122,7 +128,7 @@ class JoinInputState:
         return self.axes[channel]
 
     def _admitted(self, axis: JoinWindowBuffer, messages: Messages) -> AcceptedRows:
-        """Return the messages that a window takes, and let them move the horizon where they do."""
+        """Return the messages that some window accepts; move the horizon if messages complete windows."""
         at, moves = messages.at, self._plan.full is CompletedBy.MESSAGE and not self._plan.is_rows
         horizons = horizons_before(at, axis.horizon) if moves else np.full(len(at), axis.horizon)
         gap = axis.grid.in_a_gap(at)
@@ -143,7 +149,7 @@ class BufferedInput:
     number: int
 
     def windows(self, start: int, end: int, *, by_key: bool) -> Iterator[Listing]:
-        """List the windows of each axis, from what is known of slices or by_key from the messages."""
+        """List the windows of each axis: from the index of slices; with by_key, from the messages themselves."""
         side = self.sides[self.number]
         for channel, axis in sorted(side.axes.items()):
             horizon = axis.horizon
@@ -170,7 +176,10 @@ class BufferedInput:
         )
 
     def _floor(self, axis: JoinWindowBuffer) -> int:
-        """Return the end of the last window that is gone: its slices are, or no side takes messages for it."""
+        """Return the end of the last window that is gone.
+
+        Its slices were deleted, or no side accepts messages for it any more.
+        """
         expired = (
             axis.expired_before
             if axis.expired_before == LOWEST
