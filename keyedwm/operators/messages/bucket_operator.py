@@ -120,11 +120,7 @@ class BucketOperator(QuietOperator):
 
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
         """Process messages of an input; all of a batch in one call, since their offsets are in no order."""
-        yield from self._results(self._operator.on_rows(input_number, rows, now_ms))
-        self._plan.rejected_rows.check(self.late_rows)
-        rejected = self._operator.rejected(input_number)
-        if rejected.num_rows and self._plan.late is LatePolicy.EMIT:
-            yield self._plan.rejected_rows.row(self._plan.rejected(input_number, rejected))
+        return self._results(self._operator.on_rows(input_number, rows, now_ms))
 
     def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:
         """Complete windows."""
@@ -151,7 +147,12 @@ class BucketOperator(QuietOperator):
         return self._operator.drain()
 
     def _results(self, outputs: Iterator[Output]) -> Iterator[Output]:
-        return map(self._plan.result, outputs)
+        yield from map(self._plan.result, outputs)
+        self._plan.rejected_rows.check(self.late_rows)
+        for one in self._operator.inputs:  # a watermark rejects messages, too: those that waited for a window
+            rejected = self._operator.rejected(one.number)
+            if rejected.num_rows and self._plan.late is LatePolicy.EMIT:
+                yield self._plan.rejected_rows.row(self._plan.rejected(one.number, rejected))
 
 
 @dataclass(frozen=True, slots=True)
