@@ -1,7 +1,7 @@
 """`spark.read.format("keyedwm")`: a bounded read of the records between two offsets of each partition.
 
 Rule: there is no stream, so no watermark, no control rows and no committed offsets. Spark plans a frame once and runs
-it often: the cuts between tasks stand still, but `earliest` and `latest` mean those of the moment when a task reads.
+it often: the cuts between tasks stay the same, but `earliest` and `latest` mean the log ends when a task reads.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class BatchReader(VersionChecked, DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Resolve both ends and cut what lies between into tasks."""
+        """Resolve both ends and cut the records between them into tasks."""
         options, cluster = self._options, shared(self._options.client)
         places = assigned(cluster, options.topics, running=False)
         first = resolve(cluster, options.start, places, EARLIEST)
@@ -65,7 +65,7 @@ class BatchReader(VersionChecked, DataSourceReader):
         return scan(replace(split, ranges=self._as_of_now(split.ranges)), self._options, self._schema)
 
     def _as_of_now(self, ranges: Sequence[ChannelRange]) -> tuple[ChannelRange, ...]:
-        """Ranges whose outer ends are open, with the log's ends of this moment."""
+        """Return the ranges, with open outer ends replaced by the present ends of the log."""
         start, end = self._options.start, self._options.end
         cluster = shared(self._options.client)
         from_first = [r.channel for r in ranges if r.part == 0 and start.word_of(r.channel, EARLIEST) == EARLIEST]

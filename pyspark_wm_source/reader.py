@@ -52,7 +52,7 @@ def stream_reader(options: Mapping[str, str], schema: StructType) -> StreamReade
 
 
 def batch_reader(options: Mapping[str, str], schema: StructType) -> BatchReader:
-    """Return the batch reader, likewise."""
+    """Return the batch reader; a schema given by the user must be the source's own."""
     from pyspark_wm_source.batch_reader import BatchReader
 
     if not options:  # Spark asks for the schema only where a table has none of its own, and there options are checked
@@ -109,7 +109,7 @@ class StreamReader(VersionChecked, DataSourceStreamReader, SupportsTriggerAvaila
         return self._planner_or_none
 
     def __getstate__(self) -> dict[str, Any]:
-        """Copies on executors carry the options only, never the planner's connections."""
+        """Copies on executors have the options only, never the planner's connections."""
         return {"_options": self._options, "_planner_or_none": None}
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -117,11 +117,11 @@ class StreamReader(VersionChecked, DataSourceStreamReader, SupportsTriggerAvaila
         self._planner.freeze()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return a limit in any case, so that ReadAllAvailable can only mean Trigger.Once."""
+        """Return a limit always, so that Spark passes ReadAllAvailable for Trigger.Once only."""
         return ReadMaxRows(min(self._options.max_offsets or _NO_LIMIT, _NO_LIMIT))
 
     def initialOffset(self) -> dict:
-        """Resolve the starting options; the first batch writes the result down."""
+        """Resolve the starting options; the first batch records the result in the offset log."""
         return self._planner.initial(uuid.uuid4().hex).to_json()
 
     def latestOffset(self, start: dict, limit: ReadLimit) -> dict:

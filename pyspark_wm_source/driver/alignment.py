@@ -1,8 +1,8 @@
 """Where a batch ends when snapshots cross jobs: `propagate=true` under exactly-once (rule 12).
 
 Rule: a batch ends behind the barriers of one snapshot of each topic, in all of its partitions. Rows behind a barrier
-wait until every partition shows that barrier, so what a batch holds is whole snapshots of the query upstream. Barriers
-stand at the ends of that query's batches, so they are looked for backwards from the log's end, which reads little.
+wait until every partition shows that barrier, so a batch holds whole snapshots of the query upstream. Barriers stand at
+the ends of that query's batches. So the search for them goes backwards from the log's end, and reads little.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class BarrierPosition:
 class ChannelPosition:
     """A channel when a batch is planned: next offset, log end, and the last barrier read.
 
-    is_ahead: records of transactions that are still open, or whose end does not stand there yet, lie behind the end.
+    is_ahead: behind the end lie records of transactions that are still open, or whose end is not written yet.
     """
 
     position: int
@@ -53,7 +53,7 @@ class ChannelPosition:
 
 
 class Aligner:
-    """Finds the ends of batches; keeps the last answer, since planning asks again and again while nothing is new."""
+    """Finds the ends of batches; keeps the last answer, since the planner asks often while nothing is new."""
 
     def __init__(self, cluster: Cluster, control_authors: ControlAuthors) -> None:
         self._cluster = cluster
@@ -65,9 +65,9 @@ class Aligner:
         self._last_ends: tuple[Mapping[TopicPartition, ChannelPosition], dict[TopicPartition, int]] | None = None
 
     def ends(self, channels: Mapping[TopicPartition, ChannelPosition], limit: int | None) -> dict[TopicPartition, int]:
-        """Return where each channel's range ends: behind a barrier, or where it stands.
+        """Return where each channel's range ends: behind a barrier, or at its next offset.
 
-        limit: how many offsets are expected at most; a snapshot is not cut, so it can be more.
+        limit: the expected maximum of offsets; a snapshot is not cut, so the ranges can have more.
         """
         if self._last_ends is not None and self._last_ends[0] == channels:
             return self._last_ends[1]
@@ -102,7 +102,7 @@ class Aligner:
     def _newest(
         self, spans: Mapping[TopicPartition, Span], channels: Mapping[TopicPartition, ChannelPosition]
     ) -> dict[TopicPartition, BarrierPosition]:
-        """The last barrier in each span; what was looked through before, and held none, is not read again."""
+        """Return the last barrier in each span; do not read a part again that held no barrier before."""
         left = {}
         for tp, (low, high) in spans.items():
             first, last = self._without.get(tp, (low, low))
@@ -116,7 +116,7 @@ class Aligner:
     def _counting(
         self, channels: Mapping[TopicPartition, ChannelPosition], at_most: int | None = None
     ) -> BarrierFilter:
-        """Behind a barrier only later ones of its query count, where anybody may copy a record that counts."""
+        """Return the filter of barriers. Signed records can be copied, so with a secret only later barriers count."""
         last = {tp: c.barrier for tp, c in channels.items() if c.barrier is not None and self._control_authors.proven}
         return BarrierFilter(control_authors=self._control_authors, last=last, at_most=at_most, rejected=self._rejected)
 
@@ -200,7 +200,7 @@ def newest_barriers(
 def _newest_in(
     cluster: Cluster, looks: dict[TopicPartition, Span], counting: BarrierFilter
 ) -> dict[TopicPartition, BarrierPosition]:
-    """The barrier of the highest snapshot; if it stands there again, the first one."""
+    """Return the barrier of the highest snapshot; if the span has it several times, the first of them."""
     newest: dict[TopicPartition, BarrierPosition] = {}
     while True:
         ranges = [OffsetRange(tp.topic, tp.partition, low, high) for tp, (low, high) in sorted(looks.items())]

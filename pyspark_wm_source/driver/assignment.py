@@ -1,7 +1,7 @@
-"""The channels that there are: a partition is gone, or a topic another one, only if the brokers keep saying so.
+"""The channels that exist: a partition counts as gone, or a topic as recreated, only if the brokers repeat it.
 
-Rule: one metadata answer proves nothing, since a broker may be behind. What differs from what is known is asked for
-again, with pauses, before it counts.
+Rule: one metadata answer proves nothing, since a broker may be behind. An answer that differs from the known channels
+is asked for again, with pauses, before it counts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Assignment:
         return sorted(set(known) - set(self.channels))
 
     def recreated(self, known_ids: Mapping[str, str]) -> list[str]:
-        """Return the topics that have another id than was known, in order."""
+        """Return the topics whose id differs from the known id, in order."""
         return sorted(topic for topic, now in self.topic_ids.items() if known_ids.get(topic, now) != now)
 
 
@@ -48,7 +48,7 @@ class Assigner:
         self._last = None
 
     def current(self, cluster: Cluster, known: Collection[TopicPartition], known_ids: Mapping[str, str]) -> Assignment:
-        """Return the partitions of the cluster; an answer that contradicts `known` was given several times."""
+        """Return the partitions of the cluster; ask several times if the answer contradicts `known`."""
         now_s = time.monotonic()
         if self._last is not None and now_s - self._last[0] <= _AGE_S:
             return self._last[1]

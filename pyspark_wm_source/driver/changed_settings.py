@@ -21,7 +21,7 @@ def are_changed(offset: QueryOffset, options: SourceOptions) -> bool:
 
 
 def carried_on(offset: QueryOffset, options: SourceOptions) -> QueryOffset:
-    """Return the offset with states of the policies that count now; the same if the settings are those it has."""
+    """Return the offset with states of the present policies; the same offset if the settings are unchanged."""
     if not are_changed(offset, options):
         return offset
     keys = {axis.config.key for axis in options.axes.values()}
@@ -40,7 +40,7 @@ def carried_on(offset: QueryOffset, options: SourceOptions) -> QueryOffset:
 
 
 def carried_axes(axes: Mapping[int, AxisState], options: SourceOptions, now_ms: int) -> dict[int, AxisState]:
-    """Return the state of each current axis, continued from its last watermark. now_ms: of the batch."""
+    """Return the state of each current axis, continued from its last watermark. now_ms: the time of the batch."""
     carried = {}
     for axis in options.axes.values():
         state = axes.get(axis.config.key)

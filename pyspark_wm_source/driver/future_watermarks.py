@@ -1,7 +1,7 @@
 """Watermarks that stand too far ahead when a query starts: one warning, or a reset of each such partition.
 
 Rule: decided once in a process, by the planning clock, and written into the offset that is planned: a batch that is run
-again has the watermarks of that offset. What is corrected are the states of the source alone: operators keep theirs.
+again has the watermarks of that offset. Only the states of the source are corrected: operators keep their states.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Limits:
 
     @staticmethod
     def of(options: SourceOptions, now_ms: int) -> Limits:
-        """Take them from the options; at least a day ahead, as append times are those of another clock."""
+        """Return the limits of the options; at least a day ahead, as append times are those of another clock."""
         guarded = [axis for axis in options.axes.values() if axis.future is not None]
         return Limits(
             limits_ms={
@@ -62,7 +62,7 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Corrected:
-    """What the next batch is planned from. is_changed: a watermark was reset, so a batch must write that down."""
+    """The offset and states for the next batch. is_changed: a watermark was reset, so a batch must record it."""
 
     start: QueryOffset
     after: Results
@@ -77,7 +77,7 @@ class FutureWatermarks:
         self._is_done = self._is_told = False
 
     def corrected(self, start: QueryOffset, after: Results, now_ms: int) -> Corrected:
-        """Return what the batch behind `start` is planned from; after: as in `plan`."""
+        """Return the offset and states from which the batch behind `start` is planned; after: as in `plan`."""
         same = Corrected(start=start, after=after)
         if self._is_done:
             return same
@@ -94,7 +94,7 @@ class FutureWatermarks:
         return _reset(start, after, limits, ahead) if resets else same
 
     def planned(self) -> None:
-        """Note that a batch was planned: what comes later is kept from the watermarks by the reading tasks."""
+        """Note that a batch was planned: from now on the reading tasks keep wrong event times from the watermarks."""
         self._is_done = True
 
 
@@ -130,7 +130,7 @@ def _left(axes: Mapping[int, AxisState], keys: Collection[int]) -> dict[int, Axi
 
 
 def _common(common: CommonState, channels: Mapping[TopicPartition, Channel], limits: Limits) -> CommonState:
-    """The coalesced watermarks without those beyond, which no channel stands for any more."""
+    """Return the coalesced watermarks up to the limits: no channel has the higher ones any more."""
     emitted, top, history = dict(common.emitted), dict(common.top), dict(common.history)
     for key, limit_ms in limits.limits_ms.items():
         if emitted.get(key, limit_ms) > limit_ms:

@@ -1,7 +1,7 @@
-"""The latest schemas of the topics that a query reads, asked for at its start to warn of paths that they do not have.
+"""The latest schemas of the topics that a query reads, requested at its start to warn of paths that they lack.
 
 Rule: they decide nothing. Records are read by the schemas that they name. A registry that is away, slow or without
-these subjects costs no time and no error: a thread of its own asks, once, with a short limit.
+these subjects costs no time and no error: a separate thread asks, once, with a short limit.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _log = logging.getLogger("keyedwm.source")
 
 
 def warn_of_paths(options: SourceOptions) -> threading.Thread | None:
-    """Start to ask for the latest schemas; None where there is nothing to ask."""
+    """Start to ask for the latest schemas; return None if there is nothing to ask."""
     formats = [one for one in options.formats.each if one.registry is not None]
     topics = options.topics.names or tuple(options.topics.assigned or ())
     if not formats or not topics:

@@ -1,8 +1,8 @@
-"""Planning one batch: from the last offset, what its tasks left, the log ends and the clock, to the next offset.
+"""Planning one batch: the last offset, the states that its tasks left, the log ends and the clock give the next offset.
 
-Rule: pure. Whatever decides a batch comes in as an argument and goes into the result; no I/O and no clock is here.
-Two clock readings frame the broker's answer: idleness is judged by the one before it, news is dated by the one after,
-so that a channel is never idle early (rule 10).
+Rule: pure. Whatever decides a batch comes in as an argument and goes into the result; no I/O and no clock is here. Two
+clock readings frame the broker's answer: idleness counts by the reading before the answer, new records by the reading
+after it. So a channel is never idle early (rule 10).
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ CLOCK_BATCH_MS = 1_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BrokerAnswers:
-    """The broker's answers: log end per channel, requested at `requested_ms` and there by `now_ms`.
+    """The broker's answers: log end per channel, requested at `requested_ms` and answered by `now_ms`.
 
-    begins: where each channel that the last offset does not have begins. high: high watermarks, where they may lie
-    above the ends, which under read_committed are the last stable offsets. restarts: where the channels of topics that
-    were recreated, and of logs that were truncated, begin again. topic_ids, leader_epochs: as far as they are known;
-    the epochs are those of the leaders that gave the ends.
+    begins: the first offset of each channel that the last offset does not have. high: high watermarks, if they may lie
+    above the ends, which under read_committed are the last stable offsets. restarts: the offset at which channels of
+    recreated topics and of truncated logs begin again. topic_ids, leader_epochs: as far as they are known; the epochs
+    are those of the leaders that gave the ends.
     """
 
     ends: Mapping[TopicPartition, int]
@@ -58,13 +58,13 @@ class BrokerAnswers:
     leader_epochs: Mapping[TopicPartition, int | None] = field(default_factory=dict)
 
     def uncommitted(self, tp: TopicPartition) -> int:
-        """The number of offsets behind the end that belong to open transactions, or to what follows them."""
+        """The number of offsets behind the end: records of open transactions, and the records after them."""
         return max(self.high.get(tp, 0) - self.ends[tp], 0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rules:
-    """The options that planning needs; None: no such limit. clocked: the axes that move with the clock, too.
+    """The options that planning needs; None: no such limit. clocked: the axes whose watermarks the clock moves, too.
 
     propagate: watermarks and idleness come from upstream. limits, settings, ahead_ms: written into the offset.
     """
@@ -82,7 +82,7 @@ class Rules:
 
     @staticmethod
     def of(options: SourceOptions, max_offsets: int | None) -> Rules:
-        """Take them from the options. max_offsets: the limit of this batch."""
+        """Return the rules of the options. max_offsets: the limit of this batch."""
         return Rules(
             guarantee=options.guarantee,
             idleness=Idleness(options.idle_timeout_ms),
@@ -98,10 +98,10 @@ class Rules:
 
     @property
     def lull_ms(self) -> int | None:
-        """How long a channel without any watermark may be silent where no idle timeout says so: the longest lull.
+        """How long a channel without any watermark may be silent if there is no idle timeout: the longest lull.
 
-        A lull means that silence holds nobody, and such a channel has no watermark that could grow. None if an axis has
-        a policy that only events move.
+        With a lull, a silent channel must not block the others, and a channel without a watermark has none that could
+        rise. None if an axis has a policy that only events move.
         """
         policies = [axis.policy for axis in self.axes if not isinstance(axis.policy, NoWatermarks)]
         lulls = [policy.lull_ms for policy in policies if isinstance(policy, LagAndLull)]
@@ -113,7 +113,7 @@ def plan(
 ) -> QueryOffset:
     """Return the offset that ends the next batch.
 
-    after: the state of every channel that the batch ending at `start` read, once it was read.
+    after: for every channel that the batch ending at `start` read, its state behind that batch.
     """
     now_ms = max(answers.now_ms, start.now_ms)
     positions = {tp: position_of(start, answers, tp) for tp in sorted(answers.ends)}
@@ -136,7 +136,7 @@ def plan(
             axes, announced = _run_policies(axes, rules.axes if is_partial else rules.clocked, now_ms)
         resets = (0 if known is None else known.resets) + losses
         if resets > (0 if before is None else before.resets):
-            # Operators and sinks have a watermark that nobody knows any more: they get the one that counts now.
+            # Operators and sinks have a watermark that the source has lost: they get the present one.
             announced = tuple(sorted(key for key, axis in axes.items() if axis.emitted_ms is not None))
         advances = list(advances_of(name, before, axes))
         changes += advances
@@ -149,8 +149,8 @@ def plan(
             next_offset=position + shares[tp],
             read=shares[tp],
             status=status,
-            # Of a clock that is behind the one before (set back, or another driver's) silence counts from its own now:
-            # a time that is still to come would keep the channel from being idle for as long.
+            # If the clock is behind the earlier one (set back, or another driver's), silence counts from its present
+            # time: a time in the future would keep the channel active until then.
             since_ms=answers.now_ms if awaited or before is None else min(before.since_ms, answers.now_ms),
             counts=counts,
             axes=axes,
@@ -170,12 +170,12 @@ def plan(
 
 
 def worth_a_batch(start: QueryOffset, end: QueryOffset) -> bool:
-    """Say whether `end` is worth a batch: records, a coalesced watermark, a status, a channel, states to write down.
+    """Say whether `end` is worth a batch: for records, a coalesced watermark, a status, a channel, or states to record.
 
-    The very first batch always runs: it makes the starting offsets durable. So does one that goes back to an earlier
-    offset in a topic that was deleted and recreated, or writes down the new topic's id. The states that a batch with
-    records left are written down by the next offset: from then on the records are not needed again. What the clock
-    alone has caused waits for a second; of idle channels it is worth a batch only if the coalesced watermark moves.
+    The very first batch always runs: it makes the starting offsets durable. So does a batch that goes back to an
+    earlier offset in a topic that was deleted and recreated, or records the new topic's id. The next offset records the
+    states that a batch left: from then on its records are not needed again. A change that the clock alone has caused
+    waits for a second; for idle channels it is worth a batch only if the coalesced watermark moves.
     """
     if start.batch == NOT_STARTED or any(True for _ in end.channels_to_read()):
         return True
@@ -202,7 +202,7 @@ def shared_out(backlog: Mapping[TopicPartition, int], limit: int | None) -> dict
 def _retired(
     start: QueryOffset, after: Mapping[TopicPartition, RangeResult], answers: BrokerAnswers, now_ms: int
 ) -> dict[TopicPartition, RetiredChannel]:
-    """Where the channels stood that are missed now, and those missed for less than a day."""
+    """Return the last positions of channels that are missing now, or have been for less than a day."""
     recent = {tp: one for tp, one in start.retired.items() if now_ms - one.missed_ms < RETIRED_KEPT_MS}
     retired = {tp: one for tp, one in recent.items() if tp not in answers.ends}
     for tp, channel in start.channels.items():
@@ -238,7 +238,7 @@ def position_of(start: QueryOffset, answers: BrokerAnswers, tp: TopicPartition) 
 def _state(
     before: Channel | RetiredChannel | None, after: RangeResult | None
 ) -> tuple[Counts, Mapping[int, AxisState], bool, bool]:
-    """Counts and axes of the channel once its last range was read; whether that was in parts, whether with losses."""
+    """Return a channel's counts and axes behind its last range, and whether it was read in parts, or with losses."""
     if after is not None:
         return after.counts, after.axes, after.in_parts, after.lossy
     return (Counts(), {}, False, False) if before is None else (before.counts, before.axes, False, False)
@@ -247,7 +247,7 @@ def _state(
 def _run_policies(
     axes: Mapping[int, AxisState], configs: Iterable[AxisConfig], now_ms: int
 ) -> tuple[Mapping[int, AxisState], tuple[int, ...]]:
-    """Ask a channel's policies for their watermarks: by the clock (rule 7), or after a range that was read in parts.
+    """Compute the watermarks of a channel's policies: by the clock (rule 7), or after a range that was read in parts.
 
     Returns the states, and the keys whose watermark has moved.
     """
@@ -272,7 +272,7 @@ def advances_of(name: str, before: Channel | None, axes: Mapping[int, AxisState]
 def _status(
     before: Channel | None, axes: Mapping[int, AxisState], rules: Rules, *, awaited: bool, requested_ms: int
 ) -> Status:
-    """Decide the channel's status: records to come wake it, silence while caught up makes it idle."""
+    """Decide the channel's status: records ahead wake it; silence while it is caught up makes it idle."""
     if awaited or before is None:
         return Status.ACTIVE
     if rules.propagate:

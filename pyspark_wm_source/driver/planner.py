@@ -1,7 +1,7 @@
 """The planner: asks the broker and the clock, and lets `plan` decide.
 
-Rule: all it keeps between calls can be found again (offsets in Spark's log, states in Kafka's committed offsets or by a
-recovery read); keeping it saves round trips only.
+Rule: everything it keeps between calls can be read again (offsets in Spark's log, states in Kafka's committed offsets
+or by a recovery read). To keep it only saves round trips.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Planner:
         return self._initial
 
     def next(self, start_json: dict[str, Any], *, once: bool) -> dict[str, Any]:
-        """Return the end of the next batch, or `start_json` itself without a change."""
+        """Return the end of the next batch, or `start_json` itself if nothing has changed."""
         offset = self._read(start_json)
         self._tell_changed_settings(offset)
         start = carried_on(offset, self._options)
@@ -116,7 +116,7 @@ class Planner:
         start, after = corrected.start, corrected.after
         planned = plan(start, after, answers, Rules.of(options, limit))
         if options.continue_from is not None and offset == self._initial:
-            # A query that continues from a savepoint has its own group, and nobody has followed its rows so far.
+            # A query that continues from a savepoint has its own group, and no operator has followed its rows so far.
             planned = replace(planned, group=self._group, told_ms={})
         planned = replace(planned, outage=self._states.outage.why, idle_timeout=IdleTimeout(options.idle_timeout_ms))
         self._progress = describe(
@@ -166,7 +166,7 @@ class Planner:
         return offset
 
     def reported(self) -> dict[str, Any] | None:
-        """Return the facts of the last planning: newest log ends, holders of the watermark, idle channels."""
+        """Return the facts of the last planning: newest log ends, channels that block the watermark, idle channels."""
         return self._progress
 
     def _too_few(self, planned: QueryOffset) -> bool:
@@ -179,10 +179,10 @@ class Planner:
         return waiting < smallest and waited_ms < self._options.max_trigger_delay_ms
 
     def _look(self, start: QueryOffset) -> BrokerAnswers:
-        """Ask for log ends; the two clock readings frame the answer."""
+        """Ask for log ends; read the clock before and after the answer."""
         requested_ms = self._now_ms()
         if self._frozen is not None:
-            # What came after the freeze is not looked at, so silence counts up to the freeze only.
+            # Records after the freeze are ignored, so silence counts up to the freeze only.
             frozen = self._frozen
             restarts = {
                 tp: first
@@ -274,7 +274,7 @@ class Planner:
         )
 
     def _tell_nothing_selected(self, planned: QueryOffset) -> None:
-        """Say in progress, and warn once, that there is nothing to read."""
+        """Report in the progress, and warn once, that there is nothing to read."""
         why = nothing_selected(planned, self._options.topics)
         if why and not self._warned_of_nothing:
             LOG.warning("%s", why)
@@ -297,7 +297,7 @@ class Planner:
     def _begins(
         self, start: QueryOffset, there: Assignment, ends: Mapping[TopicPartition, int]
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-        """Where channels begin that the last offset does not have, and where those of recreated topics begin again.
+        """Return the first offsets of channels that the last offset does not have, and of channels of recreated topics.
 
         New partitions are read from their beginning, whatever startingOffsets says (Spark's rule). A partition that was
         absent for a while continues at its position.
@@ -326,7 +326,10 @@ class Planner:
     def _truncated(
         self, start: QueryOffset, epochs: Epochs, recreated: Collection[TopicPartition]
     ) -> dict[TopicPartition, int]:
-        """Raise DataLossError for logs that lost records which were read; else return where they continue."""
+        """Raise DataLossError for logs that lost records which were read.
+
+        With failOnDataLoss=false, return where they continue.
+        """
         truncated = {}
         for tp, position, epoch, end in self._truncations.find(self._cluster, start, epochs, recreated):
             self._stop_on_loss(LogTruncatedError.of(tp, position, epoch, end))
@@ -389,6 +392,6 @@ class Planner:
 
 
 def _stands_at(start: QueryOffset, tp: TopicPartition) -> int:
-    """The next offset to read of a channel; 0 for one that was found just now."""
+    """The next offset to read of a channel; 0 if the channel is new."""
     before = start.channels.get(tp)
     return start.begins.get(tp, 0) if before is None else before.next_offset

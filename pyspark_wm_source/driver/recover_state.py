@@ -36,8 +36,8 @@ _MOST_RESETS_OF_COPY = 16  # a copy that has lost its states more often is not n
 class Recovery:
     """Reads ranges again for the states at their ends (the recovery read); keeps no rows.
 
-    What was processed is not required again: a record that is gone or damaged by now is skipped, and the state
-    continues from the one at the range's start. A result is `lossy` unless every offset of its range showed a record:
+    A record that was processed need not exist any more: if it is gone or damaged by now, it is skipped, and the state
+    continues from the state at the range's start. A result is `lossy` unless every offset of its range showed a record:
     an offset without one may be a transaction's marker, or a record that compaction has removed since.
     """
 
@@ -82,7 +82,7 @@ class Recovery:
         }
 
     def progress(self) -> dict[str, int]:
-        """Return the ranges left to read."""
+        """Return the ranges that are still to be read."""
         return {"channels": len(self._left), "offsets_left": sum(self._left.values())}
 
     @staticmethod
@@ -111,8 +111,8 @@ def _notes(
 class StateLoader:
     """Finds the states at the end of a batch; keeps the last answer, since planning may ask many times.
 
-    recovered: how many channels' ranges it had to read a second time so far, in this process. outage: of the group's
-    coordinator; while it lasts nobody asks.
+    recovered: the number of channels' ranges that it has read a second time in this process. outage: an outage of the
+    group's coordinator; while it lasts, the loader does not ask.
     """
 
     def __init__(self, options: SourceOptions) -> None:
@@ -127,9 +127,10 @@ class StateLoader:
     def load_states(
         self, cluster: Cluster, end: QueryOffset, *, at_once: bool
     ) -> Mapping[TopicPartition, RangeResult] | None:
-        """Return the state of every channel that the batch ending at `end` read, once it was read.
+        """Return the state of every channel that the batch ending at `end` read, as of the end of the batch.
 
-        None while a recovery read runs: each call reads for some seconds, unless `at_once` it must be finished.
+        None while a recovery read runs: each call reads for some seconds. With `at_once` the call finishes the recovery
+        read.
         """
         which = (end.group, end.batch)
         if self._last is not None and self._last[0] == which:
@@ -163,13 +164,16 @@ class StateLoader:
         return complete
 
     def recovery_progress(self) -> dict[str, int]:
-        """Return what the running recovery read has left to read."""
+        """Return the ranges that the running recovery read must still read."""
         return {} if self._recovery is None else self._recovery[2].progress()
 
     def _committed(
         self, cluster: Cluster, end: QueryOffset, with_news: Mapping[TopicPartition, Channel], parts: Mapping
     ) -> dict[TopicPartition, RangeResult]:
-        """States by channel where every part of it left one; what was read whole, as nearly all is, is one part."""
+        """Return states by channel, if each part of its range left one.
+
+        A range that was read whole, as nearly all are, is one part.
+        """
         whole = {tp: channel.next_offset for tp, channel in with_news.items() if parts[tp] == 1}
         states = {
             tp: RangeResult(next_offset=whole[tp], counts=state.counts, axes=state.axes)
@@ -180,7 +184,7 @@ class StateLoader:
         for tp in by_channel:
             for part, (_, last) in enumerate(equal_ranges(with_news[tp].start, with_news[tp].next_offset, parts[tp])):
                 expected.setdefault(part_group(end.group, part, parts[tp]), {})[tp] = last
-        if are_changed(end, self._options):  # what another policy has left of parts cannot be joined
+        if are_changed(end, self._options):  # states of parts from another policy cannot be joined
             expected = {}
             changed = {tp: carried_axes(one.axes, self._options, end.now_ms) for tp, one in states.items()}
             states = {tp: replace(states[tp], axes=axes) for tp, axes in changed.items()}
@@ -226,7 +230,7 @@ class StateLoader:
     def _state_at(
         self, end: QueryOffset, group: str, tp: TopicPartition, position: Committed, resets: int
     ) -> CommittedState | None:
-        """The state in a committed position, if it is of this batch and of a channel with that many resets."""
+        """Return the state in a committed position if it is of this batch and of a channel reset as often."""
         place = state_place(group, tp, position.next_offset, end.settings, resets)
         state = try_decode(position.metadata, self._options.state_key(end.state_key), place)
         return state if state is not None and state.snapshot_id == end.batch else None
@@ -236,7 +240,7 @@ class StateLoader:
         return any(self._state_at(end, group, tp, position, other) for other in range(_MOST_RESETS_OF_COPY))
 
     def _tell_copy(self, group: str, tp: TopicPartition, batch: int) -> None:
-        """Name the copy, once: its states are not ours, and each costs a recovery read."""
+        """Name the copy, once: the states that it commits are not ours, and each costs a recovery read."""
         if not self._warned_of_copy:
             LOG.warning(
                 "another query, on a copy of this checkpoint, commits to consumer group %s: its state of %s and batch "
@@ -259,7 +263,7 @@ class StateLoader:
 
 
 def _falls(channel: Channel, state: CommittedState) -> bool:
-    """Whether a state, of a range that was read whole, has a watermark below that of the channel before the batch."""
+    """Whether the state of a range that was read whole has a lower watermark than the channel had before the batch."""
     for key, before in channel.axes.items():
         after = state.axes.get(key)
         if after is None or before.emitted_ms is None or after.emitted_ms is None:
@@ -277,7 +281,7 @@ def _whole(tp: TopicPartition, channel: Channel, end: QueryOffset) -> ChannelRan
 
 
 def _unemitted(channel: Channel, result: RangeResult) -> RangeResult:
-    """The state of a range that was read in parts: no watermark of it was emitted in band."""
+    """Return the state of a range that was read in parts: none of its watermarks was emitted in band."""
     emitted = {key: channel.axes.get(key, AxisState()).emitted_ms for key in result.axes}
     axes = {key: replace(state, emitted_ms=emitted[key]) for key, state in result.axes.items()}
     return replace(result, axes=axes, in_parts=True)

@@ -37,15 +37,16 @@ def describe(
 ) -> dict[str, Any]:
     """Return the facts of a batch, ready for JSON: `offsets` are the log ends, in Spark's shape.
 
-    watermark: the coalesced one of each key; held_by: of each key the slowest active channels and what each waits for,
-    in one sentence that names five of them and counts the rest; causes: of each key how many of them wait for the same,
-    by `Cause`. backlog: offsets that this batch leaves up to the log ends. sets_idle: an idle timeout is set. before:
-    the channels of the batch before; they show that none of the event times read since was readable. bad_event_times,
-    late_events: since the query's first batch, up to the batch before this one, of each partition that has any;
-    control_records: likewise, those with the reserved header that are neither rows nor read. resets: how often a
-    partition's state was lost with records. future_event_times: likewise, those beyond `maxEventTimeAhead`. bad_values:
-    reason → values with a schema that could not be read, likewise. recovery_reads: ranges that this process read a
-    second time. coordinator: why the group's did not answer.
+    watermark: the coalesced watermark of each key. held_by: for each key, the slowest active channels and the cause of
+    each, in one sentence that names five channels and counts the rest. causes: for each key, the number of these
+    channels by `Cause`. backlog: offsets that this batch leaves up to the log ends. sets_idle: an idle timeout is set.
+    before: the channels of the batch before; they show that none of the event times read since was readable.
+    bad_event_times, late_events: since the query's first batch, up to the batch before this one, of each partition that
+    has any. control_records: likewise, records with the reserved header that are neither rows nor read as control
+    records. resets: how often a partition's state was lost with records. future_event_times: likewise, event times
+    beyond `maxEventTimeAhead`. bad_values: reason → values with a schema that could not be read, likewise.
+    recovery_reads: ranges that this process read a second time. coordinator: why the group's coordinator did not
+    answer.
     """
     return {
         "offsets": as_spark_offsets(ends),
@@ -64,7 +65,7 @@ def describe_logged(planned: QueryOffset) -> dict[str, Any]:
 
 
 def _described(planned: QueryOffset, holders: _Holders) -> dict[str, Any]:
-    """Return the facts that an offset and the causes of its holders make."""
+    """Return the facts of an offset, with the causes of the channels that block its watermarks."""
     keys = keys_of(planned.channels)
     return {
         "batch": planned.batch,
@@ -84,7 +85,7 @@ def _described(planned: QueryOffset, holders: _Holders) -> dict[str, Any]:
 
 
 def nothing_selected(planned: QueryOffset, topics: Topics) -> str:
-    """Say why no partition is read: no topic is there yet, or the pattern is wrong; empty where one is."""
+    """Say why no partition is read: no topic exists yet, or the pattern is wrong. Empty if a partition is read."""
     if planned.channels:
         return ""
     if topics.pattern is None:
@@ -94,7 +95,7 @@ def nothing_selected(planned: QueryOffset, topics: Topics) -> str:
 
 
 def barriers_again(planned: QueryOffset) -> dict[str, dict[str, int]]:
-    """Count, as above, the duplicate barriers from upstream that were ignored (with `propagate` only)."""
+    """Count, as in `describe`, the duplicate barriers from upstream that were ignored (with `propagate` only)."""
     barriers = {tp: last_barrier(channel.axes) for tp, channel in planned.channels.items()}
     return as_spark_offsets({tp: last.repeated for tp, last in barriers.items() if last is not None and last.repeated})
 
@@ -114,15 +115,15 @@ def _bad_values(planned: QueryOffset) -> dict[str, dict[str, dict[str, int]]]:
 
 
 def _time_text(time_ms: int | None) -> str | None:
-    """Show a time in ISO, or in ms where the calendar does not reach."""
+    """Show a time in ISO, or in ms if it is outside the calendar."""
     return None if time_ms is None else iso_text(time_ms) or f"{time_ms} ms"
 
 
 @dataclass(frozen=True, slots=True)
 class _Holders:
-    """The channels that hold the watermarks of a planned batch. before: the channels of the batch before.
+    """The channels that block the watermarks of a planned batch. before: the channels of the batch before.
 
-    seen: None where the broker was not asked, and then no cause is known.
+    seen: None if the broker was not asked, and then no cause is known.
     """
 
     planned: QueryOffset
@@ -132,7 +133,7 @@ class _Holders:
     sets_idle: bool = False
 
     def sentence(self, key: int) -> str | None:
-        """Say which active channels have the lowest watermark (or none at all), and what each waits for."""
+        """Say which active channels have the lowest watermark (or no watermark), and the cause of each."""
         holders = holders_of(self.planned.channels, key)
         sentences = [self._sentence(tp, key) for tp in holders[:_MOST_NAMED]]
         if len(holders) > _MOST_NAMED:
@@ -140,7 +141,7 @@ class _Holders:
         return "; ".join(sentences) or None
 
     def causes(self, key: int) -> dict[str, int]:
-        """Count the holders of a watermark by what they wait for."""
+        """Count the channels that block a watermark, by cause."""
         holders = holders_of(self.planned.channels, key)
         causes = Counter(self._cause(tp, key, becomes_idle=self.sets_idle).value for tp in holders)
         return dict(sorted(causes.items()))

@@ -1,9 +1,9 @@
-"""Where channels begin (and, for a batch read, end): by the broker's answers, or at the end of a stopped query.
+"""The first offsets of channels (and the ends of a batch read): by the broker's answers, or at a stopped query's end.
 
 Rule: nothing is guessed. A start that names other partitions than the topic has, or a timestamp without a record, is an
 error. A source that continues from a savepoint plans its first batch as the stopped query would have planned its next
-one: from the same offset, with the states that its tasks left. Only the consumer group is a new one, so that
-the savepoint can be continued again.
+one: from the same offset, with the states that its tasks left. Only the consumer group is new, so that several queries
+can continue from the savepoint.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def with_nearest(cluster: Cluster, names: Sequence[str]) -> UnknownTopicError | 
 def resolve(
     cluster: Cluster, bound: OffsetBound, channels: Sequence[TopicPartition], default: int
 ) -> dict[TopicPartition, int]:
-    """Return each channel's offset at a bound; `default`: EARLIEST or LATEST, where the user gave none."""
+    """Return each channel's offset at a bound; `default`: EARLIEST or LATEST, if the user set no offset."""
     if bound.timestamp_ms is not None:
         return _by_timestamp(cluster, bound, dict.fromkeys(channels, bound.timestamp_ms))
     if bound.timestamps_ms is not None:

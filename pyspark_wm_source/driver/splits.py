@@ -24,7 +24,7 @@ from pyspark_wm_source.values.ranges import ChannelRange, Split, group_of_notes
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ControlSettings:
-    """The control rows that a batch has: axes name → watermark key; are control rows and barriers wanted."""
+    """The control rows that a batch has. axes: name → watermark key; the flags: whether the user wants such rows."""
 
     axes: Mapping[str, int]
     control: bool
@@ -32,7 +32,7 @@ class ControlSettings:
 
     @staticmethod
     def of(options: SourceOptions) -> ControlSettings:
-        """Take them from the options."""
+        """Return the settings of the options."""
         return ControlSettings(
             axes={name: axis.config.key for name, axis in options.axes.items()},
             control=options.emit_control,
@@ -41,7 +41,7 @@ class ControlSettings:
 
 
 def splits(start: QueryOffset, end: QueryOffset, rows: ControlSettings, limits: Limits = LIMITS) -> list[Split]:
-    """Cut the batch that ends at `end` into tasks, by what the user asked for when it was planned."""
+    """Cut the batch that ends at `end` into tasks, by the user's limits when it was planned."""
     known = (*_coalesced_rows(start, end), *_quiet_rows(start, end, barriers=rows.barriers)) if rows.control else ()
     groups = groups_of(list(_ranges(start, end)), end.limits, limits) or ([()] if known else [])
     return [
@@ -92,7 +92,7 @@ def _ranges(start: QueryOffset, end: QueryOffset) -> Iterator[ChannelRange]:
 
 
 def groups_of(ranges: list[ChannelRange], limits_of_batch: CutLimits, limits: Limits) -> list[tuple[ChannelRange, ...]]:
-    """Join ranges until a group has enough to pay for its task; a user who asks for tasks gets one per range."""
+    """Join ranges until a group is worth a task; if the user asks for a number of tasks, each range has its own."""
     if limits_of_batch != NO_LIMITS:
         return [(one,) for one in ranges]
     groups: list[list[ChannelRange]] = []
@@ -118,7 +118,7 @@ def _woken(start: QueryOffset, tp: TopicPartition, channel: Channel) -> bool:
 
 
 def _reset(start: QueryOffset, tp: TopicPartition, channel: Channel) -> bool:
-    """Whether operators must forget the channel's watermark: its state was lost, or it may be back after a day."""
+    """Whether operators must forget the channel's watermark: its state was lost, or it was perhaps away for a day."""
     before = start.channels.get(tp)
     if before is None and start.batch != NOT_STARTED and tp not in start.retired:
         return True
@@ -145,7 +145,7 @@ def _coalesced_rows(start: QueryOffset, end: QueryOffset) -> Iterator[ControlRow
 def _quiet_rows(start: QueryOffset, end: QueryOffset, *, barriers: bool) -> Iterator[ControlRow]:
     """Rows of the channels that have nothing to read: reset, (still) idle, woken but starved, and their barriers.
 
-    A source without channels says so by one barrier of none: its snapshot is whole (rule 12).
+    A source without channels has one barrier, which names no channel: its snapshot is whole (rule 12).
     """
     source, count = end.source, len(end.channels)
     for tp, channel in sorted(end.channels.items()):
@@ -186,7 +186,7 @@ def parts_of(sizes: Sequence[int], limits: CutLimits) -> list[int]:
 
 
 def equal_ranges(start: int, end: int, parts: int) -> list[tuple[int, int]]:
-    """Cut [start, end) into `parts` nearly equal ranges; the last ones take what does not divide."""
+    """Cut [start, end) into `parts` nearly equal ranges; the last ranges get the remainder."""
     if parts == 1:
         return [(start, end)]
     bounds = [start]

@@ -1,4 +1,4 @@
-"""Logs that lost records which were read, though they may be as long again: an unclean leader election (KIP-320).
+"""Logs that lost records which were read, even if they have grown again: an unclean leader election (KIP-320).
 
 Rule: only a change of leaders can truncate a log. Only then the planner asks where the epoch of the last planning ends
 in the present log. A position behind that end has read lost records. The epoch of a planning is at least that
@@ -39,7 +39,7 @@ class TruncationCheck:
     def find(
         self, cluster: Cluster, start: QueryOffset, epochs: Epochs, recreated: Collection[TopicPartition]
     ) -> Iterator[Truncation]:
-        """Yield what was truncated since `start` was planned; epochs: of the leaders now."""
+        """Yield the logs that were truncated since `start` was planned. epochs: the present leaders' epochs."""
         changed: dict[TopicPartition, tuple[int, int, int]] = {}
         for tp, channel in _stood(start).items():
             before, now = channel.leader_epoch, epochs.get(tp)
@@ -70,5 +70,5 @@ def not_behind(epochs: Epochs, start: QueryOffset, recreated: Collection[TopicPa
 
 
 def _stood(start: QueryOffset) -> dict[TopicPartition, Channel | RetiredChannel]:
-    """The channels that were read, also those that were away since: their logs may have been truncated meanwhile."""
+    """Return the channels that were read, also missing ones: their logs may have been truncated meanwhile."""
     return {**start.retired, **start.channels}

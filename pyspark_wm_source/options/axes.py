@@ -120,8 +120,8 @@ def ahead_of(axes: Mapping[str, TimeAxis]) -> dict[int, int]:
 def guards_of(axes: Mapping[str, TimeAxis], ahead_ms: Mapping[int, int]) -> dict[str, FutureTime]:
     """Return the limits of a batch by the name of the axis.
 
-    ahead_ms: watermark key → the limit in the batch's offset. An offset of an earlier version has no limits. Its batch
-    is read without the limits that are the default now.
+    ahead_ms: watermark key → the limit in the batch's offset. An offset of an earlier version has no limits. Then the
+    batch is read without limits.
     """
     if not ahead_ms:
         return {name: one.future for name, one in axes.items() if one.future is not None and not one.future.is_default}

@@ -39,7 +39,7 @@ class CustomPolicy:
 
     @property
     def event_lag_ms(self) -> int | None:
-        """How far the watermark trails an event the moment it is observed; None if events do not move it."""
+        """How far the watermark is behind an event when the event is observed; None if events do not move it."""
         lag_ms = _policy_of(self.name).event_lag_ms
         if lag_ms is not None and not (_is_whole(lag_ms) and lag_ms >= 0):
             raise OptionError(f"option {_OPTION}: {self.name} has event_lag_ms {lag_ms!r}; None or 0 or more is right")

@@ -49,7 +49,7 @@ _ADVICE = Advice(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecordFilter:
-    """One filter of records. columns: the columns of the condition. fields: those of them in keys and values."""
+    """One filter of records. columns: the columns of the condition. fields: its fields of keys and values."""
 
     condition: Condition
     columns: pa.Schema
@@ -57,7 +57,7 @@ class RecordFilter:
 
     @property
     def decoded(self) -> set[str]:
-        """The source's own columns that the condition needs decoded."""
+        """The source's own columns that must be decoded for the condition."""
         return {self.fields[name].column if name in self.fields else name for name in self.columns.names}
 
 

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """offsets_per_task: small ranges share a task up to so many, since a Python task costs about as much.
+    """offsets_per_task: small ranges share a task up to this number, which costs about as much as a Python task.
 
     recovery_slice_s: how long one call of the planner reads for a recovery read.
     """
@@ -85,7 +85,7 @@ _NOT_PROPAGATED = (
     *(name for name in AXIS_OPTIONS if not name.startswith("eventTime")), "onFutureWatermark", "idleTimeout",
     "minPartitions", "maxRecordsPerPartition",
 )  # fmt: skip
-# Names of the same things in our sink and in Spark → our name.
+# Names of the same options in our sink and in Spark → our name.
 _INSTEAD = {
     "topic": "subscribe",
     "topics": "subscribe",
@@ -147,7 +147,7 @@ class SourceOptions:
 
     @property
     def settings(self) -> str:
-        """A fingerprint of the options that channel states depend on. A state with another one is rejected."""
+        """A fingerprint of the options that channel states depend on. A state with another fingerprint is rejected."""
         axes = [(name, *axis.settings) for name, axis in sorted(self.axes.items())]
         # With reject and several axes, a record without a time on one axis moves no axis at all..
         rejects = (OnBadTime.REJECT.value,) if self.on_bad is OnBadTime.REJECT and len(self.axes) > 1 else ()
@@ -157,7 +157,7 @@ class SourceOptions:
     def state_key(self, key_part: str) -> bytes:
         """Return the key that signs committed states.
 
-        key_part: the offset's part of it, in hex, which is not secret.
+        key_part: the part of the key in the offset, in hex, which is not secret.
         """
         key_bytes = bytes.fromhex(key_part)
         return key_bytes if self.state_secret is None else hmac.digest(self.state_secret, key_bytes, "sha256")

@@ -1,7 +1,7 @@
 """The option stage: the first step of an operator inside the reading tasks, as values.
 
-Rule: a `StageSpec` is what an operator asks for, and crosses Spark as JSON; a `Stage` is what a reading task does.
-Users never write the option: `aggregate` and joins over `keyedwm.spark.source` do.
+Rule: a `StageSpec` is what an operator asks for, and is passed through Spark as JSON; a `Stage` is what a reading task
+does. Users never write the option: `aggregate` and joins over `keyedwm.spark.source` do.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ _INPUTS: Mapping[str, type[ExchangeInput]] = {
 class Stage:
     """The steps of the reading tasks on their records.
 
-    columns: what they read of the source. readers: of the fields in these columns. axes: whose event times in ms follow
-    the fields. shipped: what stage one makes of the rows. number: of the operator's input.
+    columns: the source's columns that they read. readers: the readers of the fields in these columns. axes: the time
+    axes whose event times in ms follow the fields. shipped: stage one, which transforms the rows. number: the number of
+    the operator's input.
     """
 
     columns: pa.Schema
@@ -71,7 +72,7 @@ class StageSpec:
     """What an operator asks of the reading tasks.
 
     fields: column of its rows → field of the source. times: column behind these → time axis. exchange: the description
-    of the input (`ExchangeInput`). number: of the input. buckets: how many its rows are spread over.
+    of the input (`ExchangeInput`). number: the number of the input. buckets: how many buckets its rows are spread over.
     """
 
     fields: Mapping[str, str]

@@ -199,7 +199,7 @@ def _refuse_idle(settings: Mapping[str, str], names: Mapping[str, FormatName]) -
 def _schema_of(settings: Mapping[str, str], column: str, name: FormatName) -> str | None:
     """Return the text of the schema of keys or values, None if only heads name schemas."""
     option, schema = _OPTIONS[column]
-    # The defaults of Protobuf stand in the writer's schema itself.
+    # The writer's schema itself has the defaults of Protobuf.
     if schema in settings and name.has_id and name.language is not Place.AVRO:
         raise OptionError(f"option {schema} has no effect with {option}={name.value}: leave it out")
     if schema in settings:

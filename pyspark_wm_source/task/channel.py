@@ -36,7 +36,7 @@ from pyspark_wm_source.values.ranges import ChannelRange, RangeResult
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Observed:
-    """Event times of a run of records, per axis, and in-band watermarks as (row that each stands before, key, ms).
+    """Event times of a run of records, per axis, and in-band watermarks as (the row behind each, key, ms).
 
     rejects: the records that are no events. decoded: the fields that were read with a schema.
     """
@@ -82,7 +82,7 @@ class ReadTimes(NamedTuple):
 
 
 class _AxisTimes(NamedTuple):
-    """The event times of one axis, and which records have one that cannot be read, None for none."""
+    """The event times of one axis, and the records whose event time cannot be read, None for none."""
 
     ms: NDArray[np.int64]
     valid: NDArray[np.bool_] | None
@@ -90,7 +90,7 @@ class _AxisTimes(NamedTuple):
 
 
 class EventTimeRun:
-    """The event times of all axes over one channel's range; counts those that cannot be read, and those that are late.
+    """The event times of all axes over one channel's range; counts unreadable and late event times.
 
     stamps: axis → the coalesced watermark of the batch (ms, None if there is none).
     """
@@ -111,7 +111,7 @@ class EventTimeRun:
         self._axes = axes
         self._on_bad = on_bad
         self._values = values
-        # Nothing of this channel was ever read with success: neither a watermark nor an earlier bad event time.
+        # No event time of this channel was ever read: there is neither a watermark nor an earlier bad event time.
         self._first = {name: task.counts.bad == 0 and key not in task.axes for name, key in self.keys.items()}
         self._readers = {name: EventTimeReader(axis.event_time) for name, axis in axes.items()}
 
@@ -124,7 +124,7 @@ class EventTimeRun:
         self.counts = self.counts.plus(Counts(future=number))
 
     def read(self, records: Records) -> ReadTimes:
-        """Read the event times; a record that is rejected for one axis has none on the others, and moves none."""
+        """Read the event times; a record that is rejected for one axis has no time on any, and moves no watermark."""
         values = NO_VALUES if self._values is None else self._values.read(records)
         axes = {name: self._axis_times(name, records, values) for name in self._readers}
         rejects = self._rejects(axes) if self._on_bad is OnBadTime.REJECT else None
@@ -176,7 +176,7 @@ class EventTimeRun:
         return _AxisTimes(ms, valid, unread)
 
     def _decoded_times(self, name: str, records: Records, values: ReadValues) -> _AxisTimes:
-        """The event times of values that have a schema; a rejected value is not wrong a second time."""
+        """Return the event times of values that have a schema; a rejected value is no bad event time, too."""
         spec = self._axes[name].event_time
         ms, valid = values.times[spec]
         if valid is None or valid.all():

@@ -1,8 +1,8 @@
 """Reading values that have a schema: fields and event times in one pass, and what becomes of bad values.
 
-Rule: a field depends on the value, its schema and its path alone, never on which others are asked for. So an event time
-that stands before the damage in a value counts, in the tasks and in a recovery read alike. A registry that is away is
-an error that says to retry, and no value is null for it.
+Rule: a field depends on the value, its schema and its path alone, never on which other fields are read. So an event
+time before the damage in a value counts, in the tasks and in a recovery read alike. If the registry does not answer,
+the error asks to retry; no value becomes null.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ def _decoder(value_format: ValueFormat, requests: tuple[Request, ...]) -> Decode
 class ValueReader:
     """Reads the values of one channel, or its keys.
 
-    fields, times: those that the format reads. notes: of the ids that are unknown in this batch, None for none.
+    fields, times: the fields and event times that the format reads. notes: the ids that are unknown in this batch, None
+    for none.
     """
 
     def __init__(
@@ -81,8 +82,9 @@ class ValueReader:
         self._times = [one for one in dict.fromkeys(times) if value_format.reads(one)]
 
     def read(self, records: Records) -> ReadValues:
-        """Read some records. Raises InputError for the first bad value, where the option says so, and
-        UnavailableError if the registry does not answer.
+        """Read some records. Raises InputError for the first bad value if the option says so.
+
+        Raises UnavailableError if the registry does not answer.
         """
         values = records.key if self._format.column == KEY else records.value
         if values is None or not (self._fields or self._times):
@@ -121,7 +123,7 @@ class ValueReader:
         return decoded, ReadValues(columns | self._ids(decoded), times)
 
     def _noted(self, records: Records, decoded: Decoded) -> Decoded:
-        """Read values of ids that are noted as values of unknown ids, and note those that are unknown now."""
+        """Read values of noted ids as values of unknown ids; note the ids that are unknown now."""
         registry = self._format.registry
         if self._notes is None or registry is None:
             return decoded
@@ -169,7 +171,7 @@ class ValueReader:
         return {field: read(decoded) for field, read in _IDS.items() if field in self._fields}
 
     def _reason(self, decoded: Decoded, row: int) -> str:
-        """Say why a value is bad, or a key, of which decoders know nothing."""
+        """Say why a value is bad; for a key replace the word, since decoders know values only."""
         reason = decoded.reason(row)
         return reason.replace("the value", "the key", 1).replace(VALUE_SCHEMA, KEY_SCHEMA) if self._is_key else reason
 
@@ -178,8 +180,9 @@ class ValueReader:
         return self._format.column == KEY
 
     def _subjects(self, decoded: Decoded, row: int) -> str:
-        """Name the subjects of a schema that is wrong, for errors and logs alone: a row must not depend on a registry
-        that may be away.
+        """Name the subjects of a wrong schema, for errors and logs only.
+
+        A row must not depend on a registry that may be away.
         """
         schema_id, registry = int(decoded.schema_ids[row]), self._format.registry
         if registry is None or schema_id < 0 or Fault(decoded.faults[row]) not in _OF_SCHEMAS:

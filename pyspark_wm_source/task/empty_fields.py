@@ -23,7 +23,7 @@ from keyedwm.core.rows import KEY
 from pyspark_wm_source.task.items import EventRun, Item
 
 _log = logging.getLogger("keyedwm.source")
-# A path may well be absent from fewer records; more are not looked at.
+# Fewer records may lack a path by chance; more records are not examined.
 _ENOUGH, _MOST = 10, 1_000
 _ADVISED_TEXTS = 10
 _warned: set[tuple[str, str, str]] = set()
@@ -38,7 +38,7 @@ class Asker(Enum):
 
 
 def with_warnings(items: Iterable[Item], fields: Sequence[Field], asker: Asker) -> Iterator[Item]:
-    """Yield the items, and warn of fields that are in none of the first records."""
+    """Yield the items, and warn of fields that none of the first records has."""
     for item in items:
         if isinstance(item, EventRun):
             warn_of_missing(item.events, fields, asker)
@@ -71,7 +71,7 @@ def _texts(events: Events, field: Field) -> pa.Array:
 
 
 def _missing(texts: pa.Array, field: Field) -> str | None:
-    """Return why the field is null in all of the texts, None if it is not, or if each value is JSON's null."""
+    """Return why the field is null in all texts. None if some text has a value, or all have JSON's null."""
     spans = find(texts, Path(field.path))
     count = int(np.count_nonzero(spans[1] >= 0))
     if not count:
@@ -84,7 +84,7 @@ def _missing(texts: pa.Array, field: Field) -> str | None:
 
 
 def json_advice(head: str, texts: pa.Array, steps: Sequence[str | int]) -> str:
-    """Say which path was meant, or what is there. head: `json` or `key`; steps: of the path that no text has."""
+    """Name the likely path, or the present ones. head: `json` or `key`. steps: the path that no text has."""
     for depth in range(len(steps) - 1, -1, -1):
         data, start, end = find(texts, Path(steps[:depth]))
         (rows,) = np.nonzero(start >= 0)

@@ -30,7 +30,7 @@ LOG = logging.getLogger("keyedwm.source")
 
 
 class Chunk(NamedTuple):
-    """Some records of range number `which`, following those before; `done` exactly once per range."""
+    """The next records of range number `which`. done: true exactly once per range, at its end."""
 
     which: int
     records: Records

@@ -61,7 +61,7 @@ class FutureGuard:
         return JudgedTimes(of_rows, of_watermark, count)
 
     def warn(self, records: Records, times: Mapping[str, EventTimes]) -> None:
-        """Warn of the first event time of each axis that is too far ahead; silent the second time."""
+        """Warn of the first event time of each axis that is too far ahead, once in a process."""
         for name, (spec, future) in self._guarded.items():
             ahead = self._ahead(records, *times[name], future)
             if ahead is None or (self._channel.topic, spec) in _warned:
@@ -76,7 +76,7 @@ class FutureGuard:
     def _ahead(
         self, records: Records, ms: NDArray[np.int64], valid: NDArray[np.bool_] | None, future: FutureTime
     ) -> NDArray[np.bool_] | None:
-        """Mark the event times too far ahead; None for none, which costs no more than a look at the highest one."""
+        """Mark the event times too far ahead; None for none, for which a check of the highest event time is enough."""
         appended = records.timestamp_type == _LOG_APPEND_TIME
         if not len(ms) or (int(ms.max()) - future.ahead_ms <= self._now_ms and not appended.any()):
             return None

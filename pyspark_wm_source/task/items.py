@@ -43,8 +43,9 @@ Item = EventRun | ControlRun
 
 
 def events_of(items: Iterable[Item], control: list[ControlRow], rejected: list[pa.Array]) -> Iterator[Events]:
-    """Yield the events alone; all control rows are added to `control`, which is whole when the items have ended, and
-    rejected records to `rejected`.
+    """Yield the events; add control rows to `control` and rejected records to `rejected`.
+
+    Both lists are complete when the items have ended.
     """
     for item in items:
         if isinstance(item, EventRun):
@@ -72,8 +73,9 @@ def lay_out(items: Iterable[Item], builder: RowBuilder) -> Iterator[pa.RecordBat
 
 
 def run_stage(items: Iterable[Item], stage: Stage, builder: RowBuilder, task: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows that the task sends to the operator's buckets (`EXCHANGE_SCHEMA`): rows or partials, control rows,
-    and rejected records. builder: of the stage's columns.
+    """Yield the rows that the task sends to the operator's buckets (`EXCHANGE_SCHEMA`).
+
+    These are rows or partials, control rows, and rejected records. builder: builds the stage's columns.
     """
     control: list[ControlRow] = []
     rejected: list[pa.Array] = []

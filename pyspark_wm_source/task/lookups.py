@@ -1,4 +1,4 @@
-"""Who knows the schemas of the formats whose schemas are options: all but those of a registry."""
+"""The schemas of formats that have them in an option, not in a registry."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark_wm_source.options.value_format import FormatName, ValueFormat
 
 
 class OneSchema(SchemaLookup):
-    """The schema of `value.schema`, for values that do not say theirs."""
+    """The schema of `value.schema`, for values that do not name their schema."""
 
     def __init__(self, kind: SchemaKind, text: str) -> None:
         self._kind, self._text = kind, text
@@ -22,7 +22,7 @@ class OneSchema(SchemaLookup):
 
 
 class FingerprintedSchema(SchemaLookup):
-    """The schema of `value.schema`, for values that name theirs by its fingerprint."""
+    """The schema of `value.schema`, for values that name their schema by its fingerprint."""
 
     def __init__(self, text: str) -> None:
         self._text, self._fingerprint = text, fingerprint(text)
@@ -43,7 +43,7 @@ class GlueSchemas(SchemaLookup):
         self._option, self._schemas = option, glue_schemas(text)
 
     def schema(self, schema_id: int) -> RegisteredSchema:
-        """Raise, as Glue has no numbers. Raises UnknownSchemaError."""
+        """Raise UnknownSchemaError: Glue names schemas by UUID, not by number."""
         raise UnknownSchemaError(f"option {self._option} has no schema of the id {schema_id}")
 
     def schema_of_guid(self, guid: str) -> RegisteredSchema:
@@ -54,7 +54,7 @@ class GlueSchemas(SchemaLookup):
 
 
 def lookup_of(value_format: ValueFormat) -> SchemaLookup:
-    """Return who knows the schemas of a format that needs them."""
+    """Return the lookup of schemas for a format that needs them."""
     text = value_format.schema or ""
     if value_format.registry is not None:
         return registry_of(value_format.registry)

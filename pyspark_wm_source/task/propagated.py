@@ -1,7 +1,7 @@
 """One channel's run when watermarks come from upstream (`propagate=true`): barriers in the topic instead of a policy.
 
 Rule: the channel promises what its upstream channels promise together at the last barrier read, and never goes back.
-Its state (`PropagatedState`) is small, however many channels are upstream: each barrier holds all of them.
+Its state (`PropagatedState`) is small for any number of upstream channels: each barrier holds all of them.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def check_query(last: PropagatedState, barrier: UpstreamBarrier, where: str) -> 
 def of_another(last: PropagatedState, barrier: UpstreamBarrier) -> str | None:
     """Return why a signed barrier is ignored after another query's barrier, None if it is not ignored.
 
-    A signed record of a query that wrote the topic earlier may be a copy, so it stops no query.
+    A signed record of an earlier writer of the topic may be a copy, so it stops no query.
     """
     if query_number(barrier.query) == last.query:
         return None

@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     from pyspark_wm_source.task.unknown_ids import Notes, UnknownIds
 
 LOG = logging.getLogger("keyedwm.source")
-_outages: dict[str, Outage] = {}  # group → of its coordinator, as this process knows
+_outages: dict[str, Outage] = {}  # group → the outage of its coordinator, as this process knows it
 
 
 def scan(split: Split, options: SourceOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one split in `schema`; a channel's rows come in its order."""
+    """Yield the rows of one split in `schema`; the rows of a channel come in the order of its log."""
     states: list[tuple[ChannelRange, RangeResult]] = []
     stage = options.stage
     read = schema if stage is None else stage.columns
@@ -70,7 +70,7 @@ def scan(split: Split, options: SourceOptions, schema: pa.Schema) -> Iterator[pa
 
 
 def _with_warnings(items: Iterator[Item], options: SourceOptions, columns: Collection[str]) -> Iterator[Item]:
-    """Yield the items; a plain read of the record's own columns need not load what looks for fields."""
+    """Yield the items, with warnings of missing fields; a read of no fields need not load their module."""
     stage = options.stage
     fields = [field for name, field in options.selection.fields.items() if name in columns]
     fields += [] if stage is None else [reader.field for reader in stage.readers]
@@ -91,8 +91,9 @@ def policy_run(
     columns: Collection[str] | None = None,
     notes: Notes | None = None,
 ) -> ChannelRun | PropagatedRun:
-    """Return the run that makes the watermarks of one range. ahead_ms: as in the batch's offset. columns: of the
-    rows that are made of it. notes: of the ids that are unknown in the range.
+    """Return the run that computes the watermarks of one range.
+
+    ahead_ms: as in the batch's offset. columns: the columns of the rows. notes: the ids that are unknown in the range.
     """
     values = None
     if options.formats.each:
@@ -109,7 +110,7 @@ def policy_run(
 
 
 def counted_columns(options: SourceOptions) -> set[str] | None:
-    """Return the columns of which a task counts bad values; None where no value or any such value ends the query."""
+    """Return the columns whose bad values a task counts; None if no value can be bad, or a bad one stops the query."""
     if all(one.on_bad is OnBadValue.FAIL for one in options.formats.each):
         return None
     return set(options.selection.fields if options.stage is None else options.stage.columns.names)
@@ -146,7 +147,7 @@ def needed_columns(columns: set[str], options: SourceOptions) -> ColumnSelection
 def _items(
     split: Split, options: SourceOptions, columns: set[str], states: list[tuple[ChannelRange, RangeResult]]
 ) -> Iterator[Item]:
-    """Yield what the split holds; the state at the end of each range is added to `states`."""
+    """Yield the items of the split; add the state at the end of each range to `states`."""
     control = options.emit_control
     if control and split.control:
         yield ControlRun(rows=split.control)
@@ -180,7 +181,7 @@ def _items(
 
 
 def _notes(split: Split, options: SourceOptions) -> UnknownIds | None:
-    """Return the notes about unknown ids; None where no row depends on one, or the read is no stream."""
+    """Return the notes about unknown ids; None if no row depends on them, or the read is no stream."""
     if not (split.notes and options.formats.has_notes):
         return None
     from pyspark_wm_source.task.unknown_ids import UnknownIds  # a read of values without a schema need not load it
@@ -222,7 +223,7 @@ def _event_run(task: ChannelRange, records: Records, observed: Observed, source:
 
 
 def _opening(task: ChannelRange, offset: int, source: str) -> tuple[ControlRow, ...]:
-    """The rows before a channel's first event, or, if none came, at the end of its range."""
+    """The rows before a channel's first event, or, without an event, at the end of its range."""
     tp = task.channel
     reset = (channel_row(ControlKind.RESET, tp, offset, source),) if task.reset else ()
     woken = (channel_row(ControlKind.ACTIVE, tp, offset, source),) if task.woken else ()
@@ -244,7 +245,7 @@ def _closing(
 def _commit_states(
     split: Split, cluster: Cluster, states: Sequence[tuple[ChannelRange, RangeResult]], options: SourceOptions
 ) -> None:
-    """Commit every range's state, group by group; a failure is logged and costs a recovery read."""
+    """Commit every range's state, group by group; log a failure, which costs a recovery read."""
     outage = _outages.setdefault(split.group, Outage())
     if outage.is_paused(time.monotonic()):
         return

@@ -1,9 +1,9 @@
-"""The ids that had no schema when a batch was read first, kept so that every later read of the batch finds none, too.
+"""The ids without a schema when a batch was first read, noted so that later reads of the batch find none, too.
 
 Rule: `onBadValue=null` and `reject` make rows of values with an unknown id, which may be registered a moment later. So
-a task notes the id in Kafka before it yields such a row, and reads the notes before its first row: retries, replays and
-recovery reads of the batch give the same rows. A note belongs to one range of one batch: the next batch asks again.
-Notes are metadata of committed offsets in a consumer group of their own.
+a task notes the id in Kafka before it yields such a row, and reads the notes before its first row. Retries, replays and
+recovery reads of the batch then give the same rows. A note belongs to one range of one batch: the next batch asks
+again. Notes are metadata of committed offsets in a consumer group of their own.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CODE_DIGITS = 32
 
 
 class Offsets(Protocol):
-    """What commits and fetches offsets of consumer groups."""
+    """A client that commits and fetches offsets of consumer groups."""
 
     def commit_offsets(
         self, group: str, positions: Mapping[tuple[str, int], tuple[int, str]], *, timeout_ms: int | None = None
@@ -55,11 +55,11 @@ class Notes:
     _indexes: Sequence[int]
 
     def pieces(self) -> list[Piece]:
-        """Return what is noted. Raises UnavailableError."""
+        """Return the noted ids, by range. Raises UnavailableError."""
         return [self._ids.piece(index) for index in self._indexes]
 
     def add(self, names: Iterable[str]) -> None:
-        """Note ids, of the one range of a task."""
+        """Note ids of the range that the task reads."""
         for index in self._indexes:
             self._ids.add(index, names)
 
@@ -140,7 +140,7 @@ class UnknownIds:
         return f"{_MARK}:{self._code(task, text)}:{text}"
 
     def _read(self, task: ChannelRange, note: str) -> set[str]:
-        """Read a note; one of another batch, range or query is none."""
+        """Read a note; return no ids for a note of another batch, range or query."""
         mark, _, rest = note.partition(":")
         code, _, text = rest.partition(":")
         is_ours = mark == _MARK and hmac.compare_digest(code.encode(), self._code(task, text).encode())

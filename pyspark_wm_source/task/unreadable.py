@@ -2,7 +2,7 @@
 
 Rule: the reading task warns, since only reading tasks read records. A process warns once for each time axis and topic,
 and only while a channel has no watermark. Rows are kept (`onBadEventTime=null`). Rows from upstream without their event
-times cause one warning, too: by their time of writing they are ahead of the watermark, never late.
+times cause one warning, too: their time of writing is ahead of the watermark, so they are never late.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ _log = logging.getLogger("keyedwm.source")
 _warned: set[tuple[str, EventTime]] = set()
 _long_ago: set[tuple[str, EventTime]] = set()
 _unwritten: set[tuple[str, EventTime]] = set()
-# A unit is advised if it gives a time of these years: many a number can be read in several units.
+# A unit is advised only if it gives a time of these years, since most numbers can be read in several units.
 _YEAR_1990_MS, _YEAR_2100_MS = 631_152_000_000, 4_102_444_800_000
-# Such a time, read in the next larger unit, is before this day of February 1970; in a larger one it is earlier still.
+# A time of these years, read in too large a unit, is before this day of February 1970.
 _NEXT_UNIT = 1_000
-_TEXT_SHOWN = 40  # characters of what is no event time
+_TEXT_SHOWN = 40  # most characters shown of a text that is no event time
 
 
 def warn_unreadable(topic: str, channel: str, spec: EventTime, records: Records) -> None:
-    """Warn that none of these records' event times can be read; silent the second time."""
+    """Warn once that none of these records' event times can be read."""
     if (topic, spec) not in _warned:
         _warned.add((topic, spec))
         _log.warning("%s", sentence(channel, spec, records))
 
 
 def warn_undecoded(topic: str, channel: str, spec: EventTime, count: int) -> None:
-    """Warn that none of so many values with a schema has an event time; silent the second time."""
+    """Warn once that none of `count` values with a schema has an event time."""
     if (topic, spec) not in _warned:
         _warned.add((topic, spec))
         _log.warning(
@@ -52,7 +52,7 @@ def warn_undecoded(topic: str, channel: str, spec: EventTime, count: int) -> Non
 
 
 def warn_if_long_ago(topic: str, channel: str, spec: EventTime, records: Records, times: EventTimes) -> None:
-    """Warn if all times that could be read are of 1970, and of this age in another unit; silent the second time."""
+    """Warn once if all readable times are of 1970, but of our years in another unit."""
     warning = None if (topic, spec) in _long_ago else long_ago(channel, spec, records, times)
     if warning is not None:
         _long_ago.add((topic, spec))
@@ -94,7 +94,7 @@ def only(records: Records, mask_of_rows: NDArray[np.bool_]) -> Records:
 
 
 def warn_unwritten(topic: str, channel: str, spec: EventTime, count: int) -> None:
-    """Warn that so many records have no event time from upstream; silent the second time."""
+    """Warn once that `count` records have no event time from upstream."""
     if (topic, spec) not in _unwritten:
         _unwritten.add((topic, spec))
         _log.warning(
@@ -135,7 +135,7 @@ def _expected(spec: EventTime) -> str:
 
 
 def _example(spec: EventTime, records: Records) -> str:
-    """Return the text at the place in the first record: never the rest of the record, which may be secret."""
+    """Return the text at the place in the first record, without the rest of the record, which may be secret."""
     if spec.place is Place.TIMESTAMP:
         return f"the timestamp {int(records.timestamp_ms[0])}"
     if spec.place in (Place.HEADER, Place.SINK_HEADER):
@@ -175,7 +175,7 @@ def _advice(spec: EventTime, records: Records) -> str:
 
 
 def _plausible_unit(spec: EventTime, records: Records) -> Unit | None:
-    """Return the unit that gives every record a time of our age, None if there is none."""
+    """Return the unit that gives every record a time of our years, None if there is none."""
     for unit in Unit:
         ms, valid = _read_as(unit, spec, records)
         plausible = (ms >= _YEAR_1990_MS) & (ms < _YEAR_2100_MS)

@@ -26,9 +26,9 @@ def newest(names: Sequence[str]) -> int | None:
 
 
 def sources_of(text: str, file: str) -> Iterator[tuple[int, QueryOffset | None]]:
-    """Yield the number and the offset of each source of a planned batch; None for a source of somebody else.
+    """Yield the number and the offset of each source of a planned batch; None for a third-party source.
 
-    file: where the text stands, for errors. Raises DamagedError for a file that is empty or cut, and FormatError.
+    file: the name of the file, for errors. Raises DamagedError for a file that is empty or cut, and FormatError.
     """
     lines = text.splitlines()
     if len(lines) <= _HEAD or not _VERSION.fullmatch(lines[0]):

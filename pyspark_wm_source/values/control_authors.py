@@ -1,6 +1,7 @@
 """The authors whose control records count: `propagateFrom` names the query, `controlSecret` asks for its code.
 
-Rule: another's record is passed over, counted and named in the log once; it stops nothing and moves nothing.
+Rule: a record of another author is skipped, counted and named in the log once; it stops no query and moves no
+watermark.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ControlAuthors:
-    """query: the only one that counts, None for any. secret: what a record's code is made with, None: none is asked."""
+    """query: the only query that counts, None for any. secret: the secret of the records' codes, None if none is set."""
 
     query: str | None = None
     secret: bytes | None = field(default=None, repr=False)

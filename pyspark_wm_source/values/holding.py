@@ -1,6 +1,6 @@
-"""The channels that hold the coalesced watermark, and the cause of each.
+"""The channels that block the coalesced watermark, and the cause of each.
 
-Rule: values only. Progress, log line, `inspect` and `watch` all decide it here, so that they agree.
+Rule: values only. Progress, log line, `inspect` and `watch` all use it, so that they agree.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ def emitted_ms(channel: Channel, key: int) -> int | None:
 
 
 def keys_of(channels: Mapping[TopicPartition, Channel]) -> list[int]:
-    """Return the keys that have a watermark or the start of one; the default one where there is none yet."""
+    """Return the keys that have a watermark or the start of one; the default key if there is none yet."""
     return sorted({key for channel in channels.values() for key in channel.axes} or {0})
 
 
 def holders_of(channels: Mapping[TopicPartition, Channel], key: int) -> list[TopicPartition]:
-    """Return the active channels that have no watermark or else the lowest one, in order."""
+    """Return the active channels without a watermark; if all have one, those with the lowest, in order."""
     active = {tp: emitted_ms(c, key) for tp, c in channels.items() if c.status is Status.ACTIVE}
     none = sorted(tp for tp, ms in active.items() if ms is None)
     lowest_ms = min((ms for ms in active.values() if ms is not None), default=None)
@@ -46,7 +46,7 @@ def holders_of(channels: Mapping[TopicPartition, Channel], key: int) -> list[Top
 
 
 def unreadable_since(then: Channel | None, channel: Channel, key: int) -> int:
-    """Count the unreadable event times of a channel since `then`; 0 where its watermark has moved or `then` is None."""
+    """Count the unreadable event times of a channel since `then`; 0 if its watermark has moved or `then` is None."""
     if then is None or emitted_ms(then, key) != emitted_ms(channel, key):
         return 0
     return channel.counts.bad - then.counts.bad
@@ -55,12 +55,14 @@ def unreadable_since(then: Channel | None, channel: Channel, key: int) -> int:
 def cause_of(
     channel: Channel, key: int, *, backlog: int, uncommitted: int, unreadable: int = 0, becomes_idle: bool = False
 ) -> Cause:
-    """Say what a holder waits for. backlog: offsets up to the readable end. uncommitted: those of open transactions.
+    """Return the cause of a blocking channel.
 
-    unreadable: event times since its watermark moved, where that is known.
-    becomes_idle: an idle timeout is known and set, and its end is still to come.
+    backlog: offsets up to the readable end. uncommitted: offsets of open transactions.
+
+    unreadable: unreadable event times since its watermark moved, if known. becomes_idle: an idle timeout is known and
+    set, and its end is still to come.
     """
-    # Before a backlog: a query that runs has one at nearly every look, and to read it moves this watermark no more.
+    # Before a backlog: a running query nearly always has one, and reading it does not move this watermark.
     if unreadable or (emitted_ms(channel, key) is None and channel.counts.bad):
         return Cause.UNREADABLE
     if backlog > 0:

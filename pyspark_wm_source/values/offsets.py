@@ -46,8 +46,8 @@ class Channel:
     """A channel in one batch; its range is [next_offset - read, next_offset), axes: key → state at its start.
 
     announced: keys of the watermarks that the planner itself moved or emits again: by the clock, after a range read in
-    parts, after a loss. resets: how often its state was lost with its records since the query began; a reset row stands
-    in the batch that counts one more. leader_epoch: of the leader that gave the log end, None if unknown.
+    parts, after a loss. resets: how often its state was lost with its records since the query began. The batch in which
+    this number rises has a reset row. leader_epoch: the epoch of the leader that gave the log end, None if unknown.
     """
 
     next_offset: int
@@ -68,7 +68,7 @@ class Channel:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RetiredChannel:
-    """A channel that the cluster did not know any more: where it stood, should it come back."""
+    """A channel that the cluster did not know any more: its position, in case it comes back."""
 
     missed_ms: int
     next_offset: int
@@ -100,13 +100,13 @@ class IdleTimeout:
 class QueryOffset:
     """One planned batch. `batch` counts from 0 and is the snapshot id of its barriers.
 
-    Before the first batch it is NOT_STARTED, and `begins` (empty later) says where each channel begins. state_key: what
-    committed states are authenticated with, in hex; Spark's progress shows it, so the option stateSecret is mixed in.
-    settings: the fingerprint of the watermark settings that the batch was planned with. topic_ids: of the topics of its
-    channels, if the cluster has ids. outage: why the group's coordinator could not be asked, which decides nothing; who
-    looks into the checkpoint reads it. So is idle_timeout, None where an earlier version planned. ahead_ms: watermark
-    key → how far an event time may be ahead without being kept from moving the watermark. told_ms: watermark key → the
-    coalesced watermark that rows contained before it was reset; no row has a lower one.
+    Before the first batch it is NOT_STARTED, and `begins` (empty later) says where each channel begins. state_key: the
+    key that authenticates committed states, in hex. Spark's progress shows it, so the option stateSecret is mixed in.
+    settings: the fingerprint of the watermark settings that the batch was planned with. topic_ids: the ids of its
+    channels' topics, if the cluster has ids. outage and idle_timeout decide nothing; they are for readers of the
+    checkpoint. outage: why the group's coordinator could not be asked. idle_timeout: None if an earlier version
+    planned. ahead_ms: watermark key → how far ahead an event time may be and still move the watermark. told_ms:
+    watermark key → the coalesced watermark that rows contained before its reset; no row has a lower watermark.
     """
 
     batch: int
@@ -131,7 +131,7 @@ class QueryOffset:
 
     @property
     def source(self) -> str:
-        """The id of this source within its query, the same after a restart; it does not give the secret away."""
+        """The id of this source within its query, the same after a restart; it does not reveal the secret."""
         return hmac.digest(self.state_key.encode(), b"source", "sha256")[:_SOURCE_BYTES].hex()
 
     def watermark_ms(self, key: int) -> int | None:
@@ -187,13 +187,13 @@ class QueryOffset:
         return _WITHOUT_AHEAD if has_future else _WITHOUT_FUTURE
 
     def _retired_epochs(self) -> dict[str, Any]:
-        """An entry of its own, where there is any: version 4 has had none from the start."""
+        """A separate entry, if there are any, since version 4 did not have it from the start."""
         known = {tp: r.leader_epoch for tp, r in self.retired.items() if r.leader_epoch is not None}
         return {"retired_epochs": as_spark_offsets(known)} if known else {}
 
     @staticmethod
     def from_json(content: Mapping[str, Any]) -> QueryOffset:
-        """Read an offset back; raise FormatError for an unknown version, before anything changes."""
+        """Return the offset of its JSON. Raises FormatError for an unknown version, before anything changes."""
         version = content.get("version")
         if version not in _READ_VERSIONS or type(version) is not int:
             raise FormatError(
@@ -319,7 +319,7 @@ def state_place(group: str, tp: TopicPartition, next_offset: int, settings: str,
 
 
 def as_spark_offsets(offsets: Mapping[TopicPartition, _T]) -> dict[str, dict[str, _T]]:
-    """Return offsets, or what else partitions have, in Spark's shape: topic → {partition → offset}, in order."""
+    """Return offsets, or other values of partitions, in Spark's shape: topic → {partition → offset}, in order."""
     shaped: dict[str, dict[str, _T]] = {}
     for tp in sorted(offsets):
         shaped.setdefault(tp.topic, {})[str(tp.partition)] = offsets[tp]

@@ -10,7 +10,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 30.0, 300.0
 
 
 class Outage:
-    """Until when the coordinator is not asked, and why; the pause doubles each time that it does not answer."""
+    """The time until which the coordinator is not asked, and why. The pause doubles each time it does not answer."""
 
     def __init__(self) -> None:
         self._why = ""
@@ -36,5 +36,5 @@ class Outage:
 
     @property
     def why(self) -> str:
-        """Why the last question failed; empty where it did not."""
+        """Why the last request failed; empty if it did not."""
         return self._why

@@ -16,9 +16,9 @@ from keyedwm.kafka.client.values import TopicPartition
 class ChannelRange:
     """The part of one channel that one task reads, and the channel's state at its start.
 
-    reset: its state was lost before this batch; resets: how often that has happened. woken: it was idle until this
-    batch. opening: watermarks (key, ms) due before its first event. A channel whose range is cut has several `parts`:
-    each starts from a neutral state and has no watermark rows (docs/design/state.md).
+    reset: the channel's state was lost before this batch. resets: how often that has happened. woken: the channel was
+    idle until this batch. opening: watermarks (key, ms) due before its first event. A channel whose range is cut has
+    several `parts`: each starts from a neutral state and has no watermark rows (docs/design/state.md).
     """
 
     channel: TopicPartition
@@ -37,10 +37,10 @@ class ChannelRange:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RangeResult:
-    """A channel's state once its range was read.
+    """A channel's state behind its range.
 
-    in_parts: the range was read in parts, so its watermark was not emitted yet. lossy: it was read again and not
-    every record was there any more, so the watermark in it may be lower than what was emitted.
+    in_parts: the range was read in parts, so its watermark was not emitted yet. lossy: the range was read again and
+    records were missing, so the watermark may be lower than the emitted one.
     """
 
     next_offset: int

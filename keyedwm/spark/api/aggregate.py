@@ -55,21 +55,22 @@ def aggregate(
     store: Store | None = None,
     key_watermark: PerKey | None = None,
 ) -> DataFrame:
-    """Aggregate the event rows of `df` by key and window; a window leaves in the batch that carried its watermark.
+    """Aggregate the event rows of `df` by key and window; emit a window in the batch whose watermark closes it.
 
     df: rows of the keyedwm source, or of another aggregate, control rows included; or a `keyedwm.spark.source`, which
     is not loaded: then events become frames in the tasks that read them, and `by` and the aggregates name fields (such
     as `key::string`, `json:$.amount::double`, see docs/reference/windows.md). by: key columns, none for all rows
     together; over a source also result column → field. aggs: result column → aggregate. late: what becomes of late rows
-    (`drop`, `emit`, `fail`). lateness: how long closed windows still take them. late_rule: `window`, `frame` or `event`
-    (rule 11). early: see `keyedwm.spark.early`. accumulating: whether each pane holds the window's whole total or what
-    is new. axis: the time axis, when several are configured. buckets: how many groups the keys are spread over, by
-    default spark.sql.shuffle.partitions; fixed in a checkpoint. name: of the result's channels (`NAME#BUCKET`) and
-    metrics. max_rows_per_batch: about so many windows of all keys close in one batch at most, the others in the next
-    ones; the result's watermark follows what has left. By default all that a watermark closes leaves in its batch.
-    continue_from: a savepoint, whose windows are open at the start of a new checkpoint. store: keep the messages of
-    windows, and compute each result again over all of them (docs/reference/window-store.md). key_watermark: windows of
-    a key close by a watermark of its own (`keyedwm.spark.per_key`).
+    (`drop`, `emit`, `fail`). lateness: how long a closed window still accepts late rows. late_rule: `window`, `frame`
+    or `event` (rule 11). early: see `keyedwm.spark.early`. accumulating: True: a pane holds the window's whole total;
+    False: the total of the rows since the previous pane. axis: the time axis, if several are configured. buckets: how
+    many groups the keys are spread over, by default spark.sql.shuffle.partitions; fixed in a checkpoint. name: of the
+    result's channels (`NAME#BUCKET`) and metrics. max_rows_per_batch: the approximate maximum of windows, over all
+    keys, that one batch emits. The next batches emit the others, and the result's watermark rises only with the emitted
+    windows. By default a batch emits all windows that its watermark closes. continue_from: a savepoint; a new
+    checkpoint starts with its open windows. store: keep the messages of windows, and compute each result from all
+    messages of its window (docs/reference/window-store.md). key_watermark: the windows of a key close by the key's own
+    watermark (`keyedwm.spark.per_key`).
 
     Returns the `by` columns, `window`, one column per aggregate, `pane`, and `event_time` (the window's last
     millisecond). `watermark` and `control` are as the source has them, so that results can be sunk or aggregated again.
@@ -122,7 +123,7 @@ def _keys(by: object) -> tuple[str, ...]:
 
 
 def _check_kinds(df: object, window: object, aggs: object, early: object) -> None:
-    """Raise OptionError for Spark's functions of the same names: they make columns, not windows and aggregates."""
+    """Raise OptionError for functions of Spark with the same names: they return columns, not windows or aggregates."""
     stream_of(df, "df", "aggregate")
     check_aggregates(aggs, "aggregate")
     if not isinstance(window, (SlidingWindow, ZonedWindow, SessionWindow, WindowKind)):

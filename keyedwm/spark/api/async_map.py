@@ -41,11 +41,11 @@ def async_map(
 
     df: rows of the keyedwm source, or of an operator, control rows included. fn: `async def fn(rows)`, which gets an
     Arrow table with the columns of `df` but for watermarks and `control`. It returns a table with the columns of
-    `schema` and the event times; further columns are dropped. An object with `async def __call__` is one of each task,
-    and its `async def aclose` ends with the task. schema: of the result, as an Arrow schema or as Spark's text of one.
-    ordered: rows keep their order, and no control row is overtaken; otherwise results leave as they come, and a control
-    row after all that were before it. capacity: how many calls at most are in flight in a task. timeout: of a call.
-    rows_per_call: how many rows a call gets at most.
+    `schema` and the event times; further columns are dropped. Each task has its own copy of an object with `async def
+    __call__`, and awaits its `async def aclose` at the end. schema: the columns of the result, as an Arrow schema or as
+    Spark's text of one. ordered: rows keep their order, and no row overtakes a control row. Otherwise each result is
+    emitted when its call ends, and a control row after all rows that were before it. capacity: the most calls in flight
+    in a task. timeout: the longest time that a call may last. rows_per_call: the most rows that a call gets.
 
     Returns the columns of the schema, and the event times, watermarks and `control` of `df`. Raises OptionError for
     what is wrong with the arguments, in one sentence; a call that fails or takes too long fails its task (CallError).

@@ -42,10 +42,10 @@ class CommonArguments:
             )
 
     def bucket_ids(self, rows: DataFrame | Source, *, one: bool = False, why_one: str = "") -> list[int]:
-        """Return the ids of the buckets: so many as the user or the session's shuffle says, or one alone.
+        """Return the ids of the buckets: the user's number, else the session's shuffle partitions, or one.
 
-        rows: of any input, whose session's state store is checked, too. one: whether all rows go to one bucket; with
-        why_one, another number is an error.
+        rows: the rows of any input; the state store of their session is checked, too. one: whether all rows go to one
+        bucket. why_one: the reason; if it is set, another number of buckets is an error.
         """
         spark = rows.spark if isinstance(rows, Source) else rows.sparkSession
         check_provider(spark, self.caller)
@@ -73,14 +73,14 @@ def column_names(argument: str, value: object, caller: str) -> tuple[str, ...]:
 
 
 def check_each(argument: str, names: Sequence[object], caller: str) -> None:
-    """Raise OptionError for the first of several that is no name of a column."""
+    """Raise OptionError for the first of `names` that is no text which can name a column."""
     for name in names:
         if not isinstance(name, str):
             raise no_columns(argument, name, caller)
 
 
 def no_columns(argument: str, value: object, caller: str) -> OptionError:
-    """Build the error for what names no columns."""
+    """Build the error for a value that names no columns."""
     return OptionError(f"{caller}: {argument}={value!r}: the names of columns are expected; compute others before")
 
 

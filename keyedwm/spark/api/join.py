@@ -45,19 +45,20 @@ def join(
     """Join the event rows of two streams that have equal keys and event times close to each other.
 
     left, right: rows of the keyedwm source, of an aggregate or of another join, control rows included; or a
-    `keyedwm.spark.source`. on: key columns, or left column → right column; null equals nothing. within: how much later
-    the right row's event time is than the left row's, at least and at most, when each side has one time axis. An
-    example is `("-5 minutes", "1 hour")`. bounds: the same for pairs of axes, such as `{("ordered", "shipped"): ("0
-    seconds", "1 hour")}`; an end may be None, but both directions must be bounded by some pair. how: `inner`, `left`,
-    `right`, `full`, `left_semi` or `left_anti`. condition: the text of a further comparison of columns. late: what
-    becomes of rows below their own side's watermark (`drop`, `emit`, `fail`). names: of the sides, for a time axis
-    without a name and for columns of equal names. buckets: how many groups the keys are spread over, by default
+    `keyedwm.spark.source`. on: key columns, or left column → right column; null equals nothing. within: (least, most),
+    how much later the right row's event time is than the left row's, for sides with one time axis each. An example is
+    `("-5 minutes", "1 hour")`. bounds: the same for pairs of axes, such as `{("ordered", "shipped"): ("0 seconds", "1
+    hour")}`; an end may be None, but some pair must bound each direction. how: `inner`, `left`, `right`, `full`,
+    `left_semi` or `left_anti`. condition: the text of a further comparison of columns. late: what becomes of rows below
+    their own side's watermark (`drop`, `emit`, `fail`). names: names of the sides, for a time axis without a name and
+    for columns of equal names. buckets: how many groups the keys are spread over, by default
     spark.sql.shuffle.partitions; fixed in a checkpoint. name: of the result's channels (`NAME#BUCKET`) and metrics.
-    continue_from: a savepoint; the join continues from the state of the join of that name, or of the only one.
+    continue_from: a savepoint; the join continues from the state of the savepoint's join of the same name, or of its
+    only join.
 
     Returns the key columns, the other columns of both sides, `event_time_AXIS` of every axis, `watermark_AXIS` of every
-    axis that some bound points at, and `control`. So results can be joined, aggregated or sunk. With `late="emit"` also
-    `late`. Raises OptionError and InputError for what is wrong with the call, in one sentence.
+    axis that some bound points at, and `control`. So results can be joined, aggregated or sunk. With `late="emit"`
+    there is a column `late`, too. Raises OptionError and InputError for what is wrong with the call, in one sentence.
     """
     common = CommonArguments("join", buckets, name, continue_from)
     check_names(names, "join")
@@ -79,7 +80,7 @@ def join(
 
 
 def _bounds_by_axes(within: object, bounds: object) -> Mapping[tuple[str, str], Ends] | None:
-    """The bounds by pairs of axes; None for `within`."""
+    """Return the bounds by pairs of axes, None if `within` is given."""
     if within is not None and bounds is not None:
         raise OptionError(
             "join: within and bounds are both given: give within=(least, most) alone for sides of one time axis each, "
@@ -137,9 +138,9 @@ def join_latest(
     """Join each event row of a stream with the latest change of its key at or before the row's event time.
 
     stream, changes, on, late, names, buckets, name, continue_from: as for `join`. how: `left` keeps rows that have no
-    change, `inner` does not. axis, changes_axis: the time axis of each side, when it has several; other axes of the
-    stream are ordinary columns of the result. A row leaves when the changes' watermark is above its event time; of
-    changes of one key and event time the one that came last counts.
+    change, `inner` does not. axis, changes_axis: the time axis of each side, if it has several; other axes of the
+    stream are ordinary columns of the result. A row is emitted when the changes' watermark is above its event time. If
+    changes have the same key and event time, the last to arrive counts.
 
     Returns the key columns, the other columns of both sides, `event_time_AXIS` of both, `watermark_AXIS` of the stream,
     and `control`. Raises OptionError and InputError for what is wrong with the call, in one sentence.

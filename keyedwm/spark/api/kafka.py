@@ -92,8 +92,9 @@ def kafka(
 ) -> Source:  # fmt: skip
     """Describe a read of Kafka: `source(spark)` with these options, checked now; `load()` gives its rows.
 
-    Each argument is the option of that name; None leaves it out. Spans are Spark's texts ("10 seconds") or timedeltas.
-    properties: of Kafka's clients, such as {"security.protocol": "SSL"}. Raises OptionError in one sentence.
+    Each argument is the option of that name; None leaves it out. Durations are Spark's texts ("10 seconds") or
+    timedeltas. properties: properties of Kafka's clients, such as {"security.protocol": "SSL"}. Raises OptionError in
+    one sentence.
     """
     arguments = {name: value for name, value in locals().items() if value is not None}
     require_session(arguments.pop("spark", None), "kafka")

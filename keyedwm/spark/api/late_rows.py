@@ -1,7 +1,7 @@
 """Rows of a frame apart: `events`, `late_rows` and `on_time_rows`, `rejected` and `with_rejected`.
 
 Rule: each event row with a readable time is late or on time, by the coalesced watermark that its own batch is stamped
-with. Spark drops late rows by the watermark of two batches before, so none of those that are on time. Rejected rows
+with. Spark drops late rows by the watermark of two batches before, so it drops no row that is on time. Rejected rows
 are messages that no window accepted (an aggregation with a store and `late="emit"`), and unreadable records (a source
 with `onBadEventTime=reject`).
 """
@@ -30,11 +30,11 @@ _IN_PIPELINE = "SESSION_MUTATION_IN_DECLARATIVE_PIPELINE"
 
 
 def events(df: DataFrame | Source) -> DataFrame:
-    """Return one row for each record, as `format("kafka")` does: no control rows and no column `control`, and none of
-    the records that came back unread, which `rejected` returns.
+    """Return one row for each record, as `format("kafka")` does, without control rows and the column `control`.
 
-    For counts, `foreachBatch` and third-party sinks. `aggregate` and the keyedwm sink follow the control rows: give
-    them the source's own rows. df: rows, or `keyedwm.spark.kafka(...)`. Raises OptionError for anything else.
+    Unreadable records are dropped, too; `rejected` returns them. Use the rows for counts, `foreachBatch` and
+    third-party sinks. `aggregate` and the keyedwm sink follow the control rows: give them the source's own rows. df:
+    rows, or `keyedwm.spark.kafka(...)`. Raises OptionError for anything else.
     """
     from pyspark.sql import functions as F
 
@@ -81,8 +81,8 @@ def late_rows(
     """Return the event rows of `df` that came too late by the coalesced watermark of their batch, with the `reason`.
 
     df: rows of the keyedwm source, with their event time and watermark. window: `tumbling`, `sliding` or `session`: a
-    row is late once every window that takes it is closed; without one a row below the watermark is. lateness: how far
-    the watermark may be above that. axis: the time axis, when several are configured.
+    row is late if every window that contains it is closed. Without a window, a row below the watermark is late.
+    lateness: a time that is subtracted from the watermark first. axis: the time axis, if several are configured.
 
     The columns are those of `df` without `control`. Raises OptionError and InputError, in one sentence.
     """
@@ -101,7 +101,7 @@ def on_time_rows(
 ) -> DataFrame:
     """Return `with_watermark(df, axis)` without the rows that `late_rows` returns for the same arguments.
 
-    Spark's own operators drop none of them; with lateness they hold their state that much longer.
+    Spark's own operators drop none of these rows; with `lateness` they keep their state longer by this time.
     """
     rule = _rule(df, window, lateness, axis, "on_time_rows")
     return followed(df, axis, delay_ms=rule.lateness_ms, keep=~rule.is_late(), caller="on_time_rows")
@@ -117,7 +117,7 @@ class _Rule:
     lateness_ms: int
 
     def is_late(self) -> Column:
-        """Whether a row is late; one without event time is not, and without a watermark none is."""
+        """Whether a row is late; never without an event time or without a watermark."""
         from pyspark.sql import functions as F
 
         time, watermark = F.unix_millis(self.event_time), F.unix_millis(self.watermark)
@@ -155,7 +155,7 @@ def _rule(df: DataFrame, window: object, lateness: str | None, axis: str, caller
 
 
 def rejected(df: DataFrame) -> DataFrame:
-    """Return the messages that were given back, as they came, with the `reason`; of a stream, or of a table of results.
+    """Return the rejected messages, unchanged, with the `reason`; from a stream, or from a table of results.
 
     The other rows are the results: `df.where("rejected IS NULL")`.
     """
@@ -177,12 +177,11 @@ def rejected(df: DataFrame) -> DataFrame:
 
 
 def with_rejected(results: DataFrame, *records: DataFrame) -> DataFrame:
-    """Return results, and in a column `rejected` of further rows what `late_rows` or `rejected` returned.
+    """Return `results` and one more row for each row of `late_rows` or `rejected`, in the column `rejected`.
 
-    One query then writes both, to two places with the sink's option `errorsTo`: what was made of one source is of the
-    same batch, so that counts add up. Results of an operator over a source with `onBadEventTime=reject` have the
-    unreadable records already: `rejected` of the same rows is an error beside them. Raises OptionError and InputError,
-    in one sentence.
+    One query then writes both, to two places with the sink's option `errorsTo`: frames of one source are in the same
+    batch, so counts add up. Results of an operator over a source with `onBadEventTime=reject` contain the unreadable
+    records already, so `rejected` of the same rows is an error. Raises OptionError and InputError, in one sentence.
     """
     from pyspark.sql import functions as F
 

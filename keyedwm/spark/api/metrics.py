@@ -49,7 +49,7 @@ class Metrics:
         export.users.append(self)
 
     def stop(self) -> None:
-        """Remove the listener, and end the export if no other session uses it; what was sent last stays there."""
+        """Remove the listener, and end the export if no other session uses it; the last figures stay at the place."""
         if self in self._export.users:
             self._export.users.remove(self)
             if not self.has_ended:
@@ -62,7 +62,7 @@ class Metrics:
 
     @property
     def has_ended(self) -> bool:
-        """Whether its session was stopped, and its listener with it; unknown of a session of Spark Connect."""
+        """Whether its session was stopped, and its listener with it; False if the session is of Spark Connect."""
         context = getattr(self._spark, "_sc", None)
         return context is not None and getattr(context, "_jsc", None) is None
 
@@ -80,7 +80,7 @@ class _Export:
     users: list[Metrics] = field(default_factory=list)
 
     def close_without_users(self) -> None:
-        """Give the place back, unless a session uses it that has not ended: one may end without `Metrics.stop`."""
+        """Release the place unless a running session uses it: a session may end without `Metrics.stop`."""
         self.users[:] = [one for one in self.users if not one.has_ended]
         if not self.users and _exports.pop(self.where, None) is not None:
             self.exporter.close()
@@ -140,7 +140,7 @@ def _exporter_name(value: object) -> ExporterName:
 
 
 def _target(name: ExporterName, targets: Mapping[str, Any]) -> Any:
-    """Return the host and port, the path or the provider; the same for each way to write it. Raises OptionError."""
+    """Return the host and port, the path or the provider; equal for all spellings of it. Raises OptionError."""
     if name is ExporterName.OPENTELEMETRY:
         from keyedwm.spark.metrics.otel import provider_of
 

@@ -57,17 +57,17 @@ def process(
     continue_from: str | None = None,
     key_watermark: PerKey | None = None,
 ) -> DataFrame:
-    """Run a processor of your own over the event rows of `inputs`, one instance for each bucket of keys and batch.
+    """Run a processor of your own over the event rows of `inputs`: one instance for each bucket of keys and each batch.
 
     inputs: rows of the keyedwm source, or of another operator, control rows included, with the columns that the
-    processor needs; a list of several is numbered from 0. by: key columns, which every input has, none for all rows
+    processor needs; the inputs of a list are numbered from 0. by: key columns, which every input has, none for all rows
     together; rows of equal keys come to the same instance. processor: the class, or a `functools.partial` of it.
-    schema: of what it emits, beside `event_time`, as an Arrow schema or as Spark's text of one. axis: the time axis,
-    when several are configured, or a list with one for each input. buckets: how many groups the keys are spread over,
-    by default spark.sql.shuffle.partitions; fixed in a checkpoint. name: of the result's channels (`NAME#BUCKET`) and
-    metrics. continue_from: a savepoint; the processor continues from the state of the processor of that name, or of the
-    only one. key_watermark: keys have watermarks of their own (`keyedwm.spark.per_key`), by which rows of one input are
-    late; `on_key_watermark` gives them to the processor.
+    schema: the columns that it emits, beside `event_time`, as an Arrow schema or as Spark's text of one. axis: the time
+    axis, if several are configured, or a list with one for each input. buckets: how many groups the keys are spread
+    over, by default spark.sql.shuffle.partitions; fixed in a checkpoint. name: of the result's channels (`NAME#BUCKET`)
+    and metrics. continue_from: a savepoint; the processor continues from the state of the savepoint's processor of the
+    same name, or of its only processor. key_watermark: each key has its own watermark (`keyedwm.spark.per_key`), by
+    which its rows are late; `on_key_watermark` gives it to the processor. Only for one input.
 
     Returns the schema's columns, `event_time`, `watermark` and `control`, so that results can be sunk, aggregated or
     processed again. Rows without an event time are dropped and counted. Raises OptionError and InputError for what is
@@ -95,7 +95,7 @@ def process(
 
 
 class ProcessorSpec(NamedTuple):
-    """A processor: what makes it, what it is called, its version, the columns that it emits, and watermarks of keys."""
+    """A processor: what creates it, its name, its version, the columns that it emits, and watermarks of keys."""
 
     make: Callable[[], Processor]
     called: str
@@ -111,7 +111,7 @@ def processed(
     axes: Sequence[str],
     common: CommonArguments,
 ) -> DataFrame:
-    """Return the results of a processor over frames that `check_rows` and `check_keys` took; axes: of each frame."""
+    """Return the results of a processor over frames that were checked. axes: one for each frame."""
     for frame in frames:
         check_free(payload_columns(frame), common.caller)
     once, times = once_each(frames), [{TIME: axis} for axis in axes]
@@ -149,7 +149,7 @@ def _frames(inputs: object) -> list[DataFrame]:
 
 
 def _instance_of(processor: object) -> tuple[Processor, str]:
-    """A processor as the buckets will make it, and what it is called."""
+    """Return an instance, created as the buckets will do it, and the name of its class."""
     instance = processor() if callable(processor) and _takes_nothing(processor) else None
     if not isinstance(instance, Processor):
         raise OptionError(

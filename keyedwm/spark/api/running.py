@@ -48,15 +48,15 @@ def running(
     """Return the rows of `df`, each with aggregates over all rows of its key up to it, in order of event time.
 
     df: rows of the keyedwm source with `topic`, `partition` and `offset`, which order rows of equal event time, and the
-    control rows. by: key columns, none for all rows together. aggs: result column → aggregate; those that keep every
-    value, as collect or median, are errors. keep: after so long a gap in the event times of a key its aggregates
-    restart, and its state is forgotten; without it every key is kept. late: what becomes of rows below the watermark,
-    `drop` or `fail`. axis, buckets, name, continue_from: as for `process`. key_watermark: rows wait for, and are late
-    by, the watermark of their key (`keyedwm.spark.per_key`).
+    control rows. by: key columns, none for all rows together. aggs: result column → aggregate; aggregates that keep
+    every value, such as collect or median, are errors. keep: after a gap of this length in a key's event times, the
+    key's aggregates restart and its state is dropped. Without `keep`, the state of every key is kept. late: what
+    becomes of rows below the watermark, `drop` or `fail`. axis, buckets, name, continue_from: as for `process`.
+    key_watermark: rows wait for, and are late by, the watermark of their key (`keyedwm.spark.per_key`).
 
-    A row leaves when the watermark has passed it. Returns the columns of `df` and one for each aggregate. `event_time`,
-    `watermark` and `control` are as the source has them, so that results can be sunk, aggregated or joined again.
-    Raises OptionError and InputError for what is wrong with the call, in one sentence.
+    A row is emitted when the watermark has passed it. Returns the columns of `df` and one for each aggregate.
+    `event_time`, `watermark` and `control` are as the source has them, so that results can be sunk, aggregated or
+    joined again. Raises OptionError and InputError for what is wrong with the call, in one sentence.
     """
     frame = frame_of(df, "df", "running")
     common = CommonArguments("running", buckets, name, continue_from)
@@ -100,10 +100,10 @@ def deduplicate(
 
     df: rows of the keyedwm source with the control rows. on: key columns; null is equal to null. within: the distance
     in event time, to either side of a row that passed, in which a row of its key is a duplicate (default: one hour). A
-    key is kept until the watermark is so far above it. It may change between starts. axis, buckets, name,
-    continue_from: as for `process`.
+    key is kept until the watermark is above it by this distance. `within` may change between starts. axis, buckets,
+    name, continue_from: as for `process`.
 
-    The first row of a key passes at once; rows of a batch are taken in the order of topic, partition and offset, where
+    The first row of a key passes at once; rows of a batch are processed in the order of topic, partition and offset, if
     the frame has these columns. Rows below the watermark are dropped and counted (`late_rows`), and so are rows without
     an event time (`null_event_time_rows`). Returns the columns of `df`, with `event_time`, `watermark` and `control` as
     the source has them, so that results can be sunk, aggregated or joined. Raises OptionError and InputError for what

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # State variables of a bucket; see `bucket_state.named_state`.
 _VARIABLES = {"note", "blobs"}
-# Whose errors Spark's reader raises: in this process's JVM, and otherwise.
+# The packages whose errors Spark's reader raises: py4j for the JVM of this process, else pyspark.
 _SPARKS = ("py4j", "pyspark")
 # What Java escapes in the path of an address; Spark's state reader escapes it twice.
 _ESCAPED = re.compile(r"""[\s%"<>\\^`{|}\[\]#?]""")
@@ -74,13 +74,13 @@ def savepoint(spark: SparkSession, checkpoint: str, target: str) -> Savepoint:
 
 
 def check_places(checkpoint: str, target: str) -> None:
-    """Raise what `savepoint` would of a query that has not stopped between two batches, or a place that is taken."""
+    """Raise the errors of `savepoint` for a query that has not stopped between two batches, or an unusable target."""
     offsets_of(checkpoint)
     _check_free(Files(target))
 
 
 def read_operators(spark: SparkSession, files: Files) -> Iterator[tuple[OperatorState, DataFrame]]:
-    """Yield what each operator of a checkpoint knows, and its blobs as rows of a savepoint, as of the last batch."""
+    """Yield the state of each operator after the last batch, and its blobs as rows of a savepoint."""
     with _readable(files):
         for number, kind in _operators(spark, files):
             yield _operator(spark, files, number, kind)
@@ -88,7 +88,7 @@ def read_operators(spark: SparkSession, files: Files) -> Iterator[tuple[Operator
 
 @contextmanager
 def _readable(files: Files) -> Iterator[None]:
-    """Raise what Spark's state reader says of files that it cannot read in one sentence."""
+    """Turn errors of Spark's state reader into one sentence. Raises OptionError and FormatError."""
     escaped = sorted(set(_ESCAPED.findall(files.for_spark)))
     if escaped:
         raise OptionError(

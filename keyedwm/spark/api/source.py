@@ -24,7 +24,7 @@ from keyedwm.spark.hosting.staged_rows import ship
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# Under names of their own: a result column may well be called `topic`.
+# Hidden names, since a result column may be called `topic`.
 HIDDEN_ORDER = tuple(HIDDEN_PREFIX + name for name in ORDER)
 
 
@@ -41,7 +41,7 @@ def source(spark: SparkSession) -> Source:
 def ship_source(
     read: Source, by: Mapping[str, str] | Sequence[str], settings: Mapping[str, Any], axis: str, ids: Sequence[int]
 ) -> tuple[DataFrame, WindowPlan, int]:
-    """Return the shipped rows, the plan, and the watermark key of the axis; settings: for the plan."""
+    """Return the shipped rows, the plan, and the watermark key of the axis; settings: the plan's other fields."""
     from pyspark_wm_source.options.source_options import SourceOptions
 
     if isinstance(settings["window"], RowGapWindow):
@@ -88,7 +88,8 @@ def plan_readers(
 ) -> dict[str, FieldReader]:
     """Return the readers of a plan's input columns.
 
-    by: result column → field. columns: those of the source. selected: of them those that are fields themselves.
+    by: result column → field. columns: the source's columns. selected: the source's columns that the option `columns`
+    defines by a field.
     """
     fields = {name: Field(name.removeprefix(HIDDEN_PREFIX)) for name in HIDDEN_ORDER}
     fields |= {name: field_of("by", text, columns.names, selected) for name, text in by.items()}
@@ -103,6 +104,6 @@ def plan_readers(
 
 
 def plan_schema(readers: Mapping[str, FieldReader]) -> pa.Schema:
-    """Of the rows that become partials: the fields, and the event time in ms."""
+    """Return the columns of the rows that become partials: the fields, and the event time in ms."""
     fields = [pa.field(name, reader.type) for name, reader in readers.items()]
     return pa.schema([*fields, pa.field(TIME, pa.int64())])

@@ -44,11 +44,12 @@ _NO_SESSION = "SESSION_OR_CONTEXT_NOT_EXISTS"  # Spark's
 class Store:
     """How long the messages of windows are kept; at least one limit is given, and the first that is reached counts.
 
-    retention: so long after its end, in event time, a window takes late messages. max_windows: so many windows that
-    hold a message. max_messages, max_bytes: of all messages of the query, bytes as Arrow counts; each bucket has an
-    equal share. full: what completes a window, the `watermark` or the first `message` past its end. late_every: late
-    messages are shown together, so long after the first of them, by the wall `clock` or, with late_by, by `event` time;
-    late_rows: after so many of a key and window, what is left then when the window goes. At once without either.
+    retention: how long after its end, in event time, a window accepts late messages. max_windows: the most windows that
+    hold a message. max_messages, max_bytes: the most messages of the query, and their most bytes as Arrow counts them;
+    each bucket has an equal share. full: what completes a window, the `watermark` or the first `message` past its end.
+    late_every: late messages are shown together, this long after the first of them. late_by: whether late_every is
+    wall-clock time (`clock`) or `event` time. late_rows: late messages are shown after this number of them for a key
+    and window; the rest when the window is dropped. Without late_every and late_rows, late messages are shown at once.
     """
 
     retention: str | None = None
@@ -68,7 +69,7 @@ class Store:
         self.late_count()
 
     def limits(self, buckets: int) -> Retention:
-        """Return the limits of one of so many buckets."""
+        """Return the limits of one bucket. buckets: how many there are."""
         limits = {name: getattr(self, name) for name in ("max_windows", "max_messages", "max_bytes")}
         parsed = {name: None if limit is None else whole(name, str(limit)) for name, limit in limits.items()}
         shared = {name: -(-limit // buckets) for name, limit in parsed.items() if limit and name != "max_windows"}
@@ -89,9 +90,9 @@ def window_function(
 ) -> WindowFunction:
     """An aggregate of one's own over a store: `function` is given the Arrow table of each key and window.
 
-    The messages come in order of event time, topic, partition and offset; it returns one value. result: its type, in
-    Arrow or Spark, or as Spark's text of one (`double`). version: to be raised when the function computes something
-    else; a checkpoint of another version is an error.
+    The messages come in order of event time, topic, partition and offset; `function` returns one value. result: its
+    type, in Arrow or Spark, or as Spark's text of one (`double`). version: raise it when the function computes
+    something else; a checkpoint of another version is an error.
     """
     aggregate = functions.window_function(function, _type(result), version)
     check_sendable(function, f"window_function: {getattr(function, '__qualname__', function)}")
@@ -180,7 +181,7 @@ def ship_messages(
 def _store_plan(
     schema: pa.Schema, keys: tuple[str, ...], settings: Mapping[str, Any], axis: str, buckets: int
 ) -> StorePlan:
-    """The plan of one of so many buckets; settings: as for a plan."""
+    """Return the plan of one bucket. settings: the plan's other fields. buckets: how many there are."""
     store: Store = settings["store"]
     return StorePlan(
         schema=schema, by=keys, window=settings["window"], aggregates=settings["aggregates"],

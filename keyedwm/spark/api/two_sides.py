@@ -36,10 +36,10 @@ def sides_of(
     axes: Sequence[Sequence[str] | None],
     caller: str,
 ) -> list[Side]:
-    """Return both sides; on: as it was given. Raises OptionError and InputError for what cannot be joined."""
+    """Return both sides. on: the user's argument. Raises OptionError and InputError for sides that cannot be joined."""
     streams = [stream_of(one, called, caller) for one, called in zip(streams_or_frames, names, strict=True)]
     keys = keys_of(on, caller)
-    takes_panes = caller == "join_latest"  # a row each of the stream; of changes at one event time the last counts
+    takes_panes = caller == "join_latest"  # each pane is a row; of changes at one event time the last counts
     return [side_of(streams[at], names[at], keys[at], axes[at], takes_panes=takes_panes) for at in (LEFT, RIGHT)]
 
 
@@ -59,7 +59,7 @@ def keys_of(on: object, caller: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def check_names(names: object, caller: str) -> None:
-    """Raise OptionError for names of sides that are none."""
+    """Raise OptionError unless these are two names that sides can have."""
     fits = isinstance(names, (tuple, list)) and len(names) == 2 and all(isinstance(one, str) and one for one in names)
     if not fits or names[0].lower() == names[1].lower():  # type: ignore[index]
         raise OptionError(

@@ -28,9 +28,9 @@ def with_watermark(df: DataFrame, axis: str = "") -> DataFrame:
 
     window, session_window, stream-stream join, dropDuplicates(WithinWatermark) and transformWithState on the result all
     follow the keyedwm source's watermark. Control rows end here; the columns `control` (null) and `event_time` stay,
-    `watermark` becomes Spark's own, and records that came back unread (the column `rejected`) are dropped: `rejected`
-    returns them. axis: the time axis to follow, when several are configured. Raises OptionError if `df` is no frame,
-    InputError if it lacks the source's columns.
+    `watermark` becomes Spark's own, and unreadable records (the column `rejected`) are dropped: `rejected` returns
+    them. axis: the time axis to follow, if several are configured. Raises OptionError if `df` is no frame, InputError
+    if it lacks the source's columns.
     """
     return followed(df, axis, delay_ms=0, keep=None, caller="with_watermark")
 
@@ -56,7 +56,7 @@ def axis_columns(df: DataFrame, axis: str, caller: str) -> tuple[str, str]:
 
 
 def followed(df: DataFrame, axis: str, *, delay_ms: int, keep: Column | None, caller: str) -> DataFrame:
-    """Return the event rows with Spark's watermark so far below ours. keep: which rows stay, None for all."""
+    """Return the event rows, with Spark's watermark `delay_ms` below ours. keep: the rows that stay, None for all."""
     event_time, watermark = axis_columns(df, axis, caller)
     if analysed(lambda: df.isStreaming, caller) and panes_of(df) is not None:
         warnings.warn(

@@ -19,16 +19,16 @@ from keyedwm.spark.api.store import Store
 
 
 def tumbling(size: str, offset: str = "0 seconds", *, zone: str | None = None) -> FrameWindow:
-    """Windows `[start, start + size)` that meet end to end; `offset` moves them from the epoch, a negative one back.
+    """Windows `[start, start + size)`, end to end from the epoch; `offset` shifts them, a negative offset back.
 
-    zone: whose clock hours, days, weeks (from Monday) and months follow, "Europe/Berlin"; without one it is UTC's, and
-    weeks begin on Thursday, as Spark's. Raises OptionError unless -size < offset < size.
+    zone: the time zone whose clock sets hours, days, weeks (from Monday) and months, such as "Europe/Berlin". Without a
+    zone it is UTC, and weeks begin on Thursday, as in Spark. Raises OptionError unless -size < offset < size.
     """
     return sliding(size, size, offset, zone=zone)
 
 
 def sliding(size: str, slide: str, offset: str = "0 seconds", *, zone: str | None = None) -> FrameWindow:
-    """Windows of `size`, one every `slide` (hopping windows); zone: as of `tumbling`.
+    """Windows of `size`, one every `slide` (hopping windows); zone: as for `tumbling`.
 
     Raises OptionError unless the slide divides the size and -slide < offset < slide.
     """
@@ -164,7 +164,7 @@ def early(rows: int | None = None, every: str | None = None, by: str = EveryBy.C
     """Panes before the watermark: after `rows` new rows of a window, after each `every` with new rows, or both.
 
     by: whether `every` is wall-clock time (`clock`) or `event` time, that is how far the watermark moves between panes.
-    Raises OptionError without either, and unless both are above 0.
+    Raises OptionError if both are missing, or one is not above 0.
     """
     return Early(
         rows=None if rows is None else whole("rows", str(rows)),
@@ -204,7 +204,7 @@ def per_key(
 
 
 def checked_key_watermark(value: object, asked_by: str) -> PerKey | None:
-    """Return the argument; raise OptionError if it is something else."""
+    """Return the argument; raise OptionError unless it is None or from `per_key`."""
     if value is not None and not isinstance(value, PerKey):
         raise OptionError(
             f"{asked_by}: key_watermark={value!r}: keyedwm.spark.per_key('15 minutes', behind='1 day') is expected"
