@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """group_rows, table_group_bytes, kafka_group_bytes: of what a task works on at once.
+    """group_rows, table_group_bytes, kafka_group_bytes: the rows and bytes that a task processes at once.
 
-    table_file_bytes: large enough to need no compaction, small enough for a reader to split the work.
-    control_rows: of one task, kept as objects there, and again on the driver. lock_timeout_s: of the ledger.
-    record_chars: of a record that is still written as plain JSON. unpacked_bytes: of a record's channels.
+    table_file_bytes: large enough to need no compaction, small enough for a reader to split the work. control_rows: the
+    most of one task, which are objects there and on the driver. lock_timeout_s: the time to wait for the ledger's lock.
+    record_chars: the longest record that is written as plain JSON. unpacked_bytes: the most bytes of a record's
+    channels after decompression.
     """
 
     group_rows: int = 1 << 20

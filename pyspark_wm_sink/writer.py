@@ -1,6 +1,6 @@
 """The sink's entry points: check the options and return the writer of their target, a Delta or Iceberg table, or Kafka.
 
-Rule: only the target in question is imported: Spark asks in fresh processes, for which the user waits.
+Rule: only the module of the target is imported: Spark starts new processes for it, and the user waits for them.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ FROM_THE_BEGINNING = "read the input from its beginning (startingOffsets=earlies
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Published:
-    """How far a query has published. batch: its newest batch in the target. operators: whose results are among it."""
+    """How far a query has published. batch: its newest batch in the target. operators: those whose results it holds."""
 
     batch: int | None
     reads: Reads
@@ -32,7 +32,7 @@ class Published:
 
     @staticmethod
     def of(record: Record | None) -> Published | None:
-        """Return what a record says; by its barriers where the plan was not recorded."""
+        """Return how far a record has published; by its barriers if the plan was not recorded."""
         if record is None:
             return None
         operators = frozenset(name.rpartition("#")[0] for name in record.channels if is_of_operator(name))
@@ -42,9 +42,9 @@ class Published:
         return Published(batch=record.batch, reads=reads, operators=operators)
 
     def starting_offsets(self) -> str | None:
-        """Return the option with which the input begins behind all that is published, ready to paste.
+        """Return the option with which the input begins behind all published rows, ready to paste.
 
-        None if that is unknown of a source, or operators would lack their state.
+        None if the published offsets of a source are unknown, or operators would lack their state.
         """
         sources = self.reads.sources
         if not sources or not all(sources) or self.operators or self.reads.is_stateful:
@@ -53,7 +53,7 @@ class Published:
 
 
 def new_checkpoint(published: Published | None, plan: BatchPlan | None, target: str) -> str:
-    """Return how a query continues with a new checkpoint; plan: of the present batch.
+    """Return how a query continues with a new checkpoint; plan: the plan of the present batch.
 
     target: what the query writes to, table or topic.
     """
@@ -80,7 +80,7 @@ def behind_others(published: Published | None) -> str:
 
 
 def begin_behind(published: Published | None, plan: BatchPlan | None, target: str) -> str:
-    """Return the ways on of a query whose checkpoint is older than what it has published; arguments as above."""
+    """Return the advice for a query whose checkpoint is older than its published batches; arguments as above."""
     way_on = new_checkpoint(published, plan, target)
     return f"if another one runs, stop this one, else restore the newest copy, or {way_on}"
 

@@ -1,7 +1,7 @@
 """Where each source of a batch begins and ends, read from Spark's offset log: the plan that the source itself made.
 
-Rule: it only reads, and what cannot be read is unknown, with a reason: never a place. The log has a batch before its
-first task runs, and it is that of this query only if the checkpoint names the query's id.
+Rule: it only reads. An offset that cannot be read is unknown, with a reason, and is never guessed. The log has a batch
+before its first task runs. The log is this query's only if the checkpoint names the query's id.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from keyedwm.savepoint_files import Files
 from pyspark_wm_sink.batch.record import Reads
 
 _MARK = "state_key"  # a field that only offsets of keyedwm's source have
-_HEAD = 2  # lines of a file of the log before those of the sources
-# Stores that rejected this process, which a query's commits share: each would wait for the error again.
+_HEAD = 2  # lines of a file of the log before the lines of the sources
+# Stores that rejected this process. A query's commits share the process, and each would wait for the error again.
 _unreachable: set[str] = set()
 _log = logging.getLogger("keyedwm.sink")
 
@@ -39,7 +39,7 @@ class SourceRange:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchPlan:
-    """The plan of a batch; sources: in Spark's order, None for one that is not keyedwm's.
+    """The plan of a batch. sources: in Spark's order; None for a source that is not keyedwm's.
 
     is_stateful: the checkpoint holds state of operators, which a new checkpoint would lack.
     """
@@ -49,7 +49,7 @@ class BatchPlan:
 
     @property
     def begins(self) -> dict[str, int]:
-        """Where each channel begins; of one that two sources read the lower offset."""
+        """Where each channel begins; the lower offset if two sources read it."""
         begins: dict[str, int] = {}
         for source in self.sources:
             for channel, offset in ({} if source is None else source.begins).items():

@@ -1,8 +1,8 @@
 """Watermarks of one channel and key strictly increase (rule 1), within a batch and against the last one.
 
 Rule: the order within a channel is the order of the offsets that the rows carry, whichever task reported a row first.
-The coalescer's own check cannot take its place: it takes watermarks in the order of arrival and also wakes channels;
-here a whole batch is judged before it is published, against what was published last.
+The coalescer's own check cannot replace this one: it processes watermarks in the order of arrival and also wakes
+channels. Here a whole batch is checked before it is published, against the last published batch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from keyedwm.core.watermark import Guarantee
 class WatermarkAdvances:
     """The last watermark (ms) of each (channel, key) that a batch moved, and how many regressions were ignored.
 
-    reset: the channels whose earlier watermarks, of all keys, do not count any more.
+    reset: the channels whose earlier watermarks no longer count, for all keys.
     """
 
     highest_ms: Mapping[tuple[str, int], int]
@@ -34,8 +34,8 @@ def check_watermarks(
 ) -> WatermarkAdvances:
     """Check the channels' watermark rows of a batch, in any order, against the last published record.
 
-    Raises RegressionError for the first that does not increase (exactly-once); at-least-once ignores and counts them. A
-    reset row restarts the channel: the source lost its state, and earlier watermarks do not count.
+    Under exactly-once, raises RegressionError for the first that does not increase; at-least-once ignores and counts
+    them. A reset row restarts the channel: the source lost its state, and earlier watermarks do not count.
     """
     highest: dict[tuple[str, int], int] = {}
     reset: set[str] = set()
@@ -86,5 +86,5 @@ def check_coalesced(last: Mapping[int, int], rows: Iterable[ControlRow], guarant
 
 
 def _order(row: ControlRow) -> tuple[str, int, int]:
-    """Order by offset, a reset first; rows of one offset, or without one (an operator's), keep that of arrival."""
+    """Order by offset, a reset first; other rows, as of operators, keep the order of arrival."""
     return (row.channel or "", -1 if row.offset is None else row.offset, ORDER[row.kind])

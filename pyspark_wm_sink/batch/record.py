@@ -1,7 +1,7 @@
 """The record of a published batch, in its Delta commit or in the ledger; the next one is checked against it.
 
-Format 1 is plain JSON. Format 2 is the same with the channels compressed, where there are so many that they would weigh
-on every commit. `reads` has a version of its own: earlier versions of keyedwm ignore it, and continue in the table.
+Format 1 is plain JSON. Format 2 is the same with the channels compressed, for records that would otherwise be too long
+for each commit. `reads` has a version of its own: earlier versions of keyedwm ignore it, and continue in the table.
 
 Rule: no state survives in the writer's process, so this record is the sink's entire state. In a Delta table it stands
 under `keyedwm` in the metadata of the commit that adds the rows. Equal records have equal text.
@@ -32,7 +32,8 @@ _READS_VERSION = 1
 class ChannelRecord:
     """One channel's position: its last snapshot, the next offset at that barrier, its watermark (ms) of each key.
 
-    idle: its last control row was an idle marker. source: whose barrier it delivered last, None where that named none.
+    idle: its last control row was an idle marker. source: the source of the last barrier that it delivered, None if the
+    barrier named none.
     """
 
     snapshot: int | None = None
@@ -44,10 +45,10 @@ class ChannelRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reads:
-    """How far a query has read with a batch: of each source, in Spark's order, channel → next offset.
+    """How far a query has read with a batch: for each source, in Spark's order, channel → next offset.
 
-    sources: None if the plan of the batch was unknown; one of them is None if it is not keyedwm's. is_stateful: the
-    checkpoint holds state of operators, which a new checkpoint would lack.
+    sources: None if the plan of the batch was unknown; an entry is None if its source is not keyedwm's. is_stateful:
+    the checkpoint holds state of operators, which a new checkpoint would lack.
     """
 
     sources: tuple[Mapping[str, int] | None, ...] | None
@@ -55,11 +56,11 @@ class Reads:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is known of every source."""
+        """Whether it is known how far each source was read."""
         return self.sources is not None and None not in self.sources
 
     def furthest(self) -> dict[str, int]:
-        """Return how far each channel was read; of one that two sources read the higher offset."""
+        """Return how far each channel was read; the higher offset if two sources read it."""
         ends: dict[str, int] = {}
         for source in self.sources or ():
             for channel, offset in (source or {}).items():
@@ -72,13 +73,13 @@ class Record:
     """One published batch.
 
     query, batch: None for a batch write. run, attempt: which run and which commit call published it. snapshot: the
-    highest id that this batch closed; if the batch is not empty, it is above that of the record before. Each of united
-    sources counts on its own. None before the first barrier. channels: every channel that is there; of those whose
-    barriers name no source, every one seen so far. sources: the last snapshot of each source, None where no barrier has
-    named one. coalesced: the highest coalesced watermark (ms) of each key that the rows have shown. ignored: watermark
-    regressions ignored (at-least-once) in this batch. tops: a digest of the highest offset of each channel's rows in
-    this batch. It is None without offsets, and in records of earlier versions. content: as in BatchReport. reads: None
-    for a batch write, and of version 0.3.0 and before.
+    highest id that this batch closed, None before the first barrier. If the batch is not empty, the id is above that of
+    the record before. Each of united sources counts its own snapshots. channels: every present channel; of channels
+    whose barriers name no source, every channel so far. sources: the last snapshot of each source, None if no barrier
+    has named a source. coalesced: the highest coalesced watermark (ms) of each key that the rows have shown. ignored:
+    watermark regressions ignored (at-least-once) in this batch. tops: a digest of the highest offset of each channel's
+    rows in this batch. It is None without offsets, and in records of earlier versions. content: as in BatchReport.
+    reads: None for a batch write, and in records of version 0.3.0 and before.
     """
 
     query: str | None
@@ -103,7 +104,7 @@ class Record:
         return {name: offset for name, offset in known.items() if not is_of_operator(name)} or None
 
     def to_json(self, limits: Limits = LIMITS) -> str:
-        """Compact text with sorted names; of format 2 if it were long in format 1."""
+        """Return compact text with sorted names; in format 2 if format 1 would be too long."""
         channels = {
             name: {
                 "snapshot": channel.snapshot,
@@ -157,7 +158,7 @@ class Record:
 class Published:
     """A record and the commit of a table with it: a version of Delta, or the id of a snapshot of Iceberg.
 
-    at_ms: when its writer made the commit, None if the table does not have it any more.
+    at_ms: the time of the commit, None if the table does not have the commit any more.
     """
 
     version: int
@@ -192,7 +193,7 @@ def _decompressed(text: str, most_bytes: int) -> Any:
 
 
 def reads_value(reads: Reads) -> dict:
-    """Return what JSON holds of it."""
+    """Return the value for JSON."""
     sources = None if reads.sources is None else [None if of is None else dict(of) for of in reads.sources]
     stateful = {"stateful": True} if reads.is_stateful else {}
     return {"version": _READS_VERSION, "sources": sources, **stateful}

@@ -28,7 +28,7 @@ R = TypeVar("R", bound="TaskReport")
 class TaskReport(WriterCommitMessage):
     """The report of one task; `event_tops`: channel to the highest offset of its event rows.
 
-    content: the sum of its event rows' hashes (`keyedwm.arrow.hashing`), None where it was not made.
+    content: the sum of its event rows' hashes (`keyedwm.arrow.hashing`), None if it was not computed.
     """
 
     task: Task
@@ -43,9 +43,9 @@ class BatchReport:
     """The report of all tasks of one batch.
 
     event_tops: channel to the highest offset of its event rows. is_retried: a task needed more than one attempt.
-    content: the sum of all event rows' hashes, in hex; None where it was not made. has_gaps: Spark numbered more
-    attempts of tasks than have reported: one may be a twin that was not used, or belong to another query. begins: the
-    lowest offset of each channel's event rows, where tasks reported it. plan: None if it is unknown.
+    content: the sum of all event rows' hashes, in hex; None if it was not computed. has_gaps: Spark numbered more
+    attempts of tasks than have reported: one may be an unused twin, or belong to another query. begins: the lowest
+    offset of each channel's event rows, if tasks reported it. plan: None if it is unknown.
     """
 
     query: str | None
@@ -67,14 +67,14 @@ class BatchReport:
         return tuple(row for row in self.control if row.kind is ControlKind.BARRIER)
 
     def tops_digest(self) -> str | None:
-        """A short digest of the highest offset of each channel's event rows; None where no row has an offset."""
+        """A short digest of the highest offset of each channel's event rows; None if no row has an offset."""
         if not self.event_tops:
             return None
         text = json.dumps(self.event_tops, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def first_offsets(self) -> dict[str, int] | None:
-        """Return where each channel begins in this batch, by the plan, else by rows, or at most by its barrier.
+        """Return where each channel begins in this batch: by the plan, else by its rows, else at or before its barrier.
 
         None if that is unknown.
         """
@@ -85,7 +85,7 @@ class BatchReport:
         return {**ends, **self.begins, **planned} or (None if self.plan is None else {})
 
     def delivered(self) -> dict[str, tuple[int | None, int | None]]:
-        """Each channel's (snapshot, next offset) by its barrier; of several barriers the furthest."""
+        """Each channel's (snapshot, next offset) by its barrier; by the furthest if there are several."""
         rows = sorted(self.barriers, key=lambda row: (row.snapshot or 0, row.offset or 0))
         return {row.channel: (row.snapshot, row.offset) for row in rows if row.channel is not None}
 
@@ -101,12 +101,12 @@ def require_all(messages: Sequence[WriterCommitMessage | None], kind: type[R]) -
 
 
 def query_of(reports: Sequence[TaskReport]) -> str | None:
-    """Return the id of the query whose tasks these are."""
+    """Return the id of the query that the tasks belong to."""
     return next((report.task.query for report in reports), None)
 
 
 def merge_reports(reports: Sequence[TaskReport], batch: int | None) -> BatchReport:
-    """Merge the reports of all tasks; a batch write has no query, whatever thread it was started from."""
+    """Merge the reports of all tasks; a batch write has no query, even if a query's thread started it."""
     queries = {(r.task.query, r.task.run, r.task.batch) for r in reports} if batch is not None else set()
     if len(queries) > 1 or any(of_task != batch for _, _, of_task in queries):
         raise OutOfTurnError(f"the task reports of batch {batch} name other batches: {sorted(map(str, queries))}")
@@ -135,6 +135,6 @@ def _has_gaps(reports: Sequence[TaskReport]) -> bool:
 
 
 def _content(reports: Sequence[TaskReport]) -> str | None:
-    """A sum over all tasks: how rows are spread over them does not matter."""
+    """Return the sum over all tasks, which does not depend on how rows are spread over them."""
     sums = [report.content for report in reports if report.content is not None]
     return f"{sum(sums) % MODULUS:016x}" if len(sums) == len(reports) else None

@@ -46,7 +46,7 @@ def seal(last: Record | None, report: BatchReport, mode: SnapshotMode, guarantee
     watermarks = {(name, key): ms for name, c in channels.items() for key, ms in c.watermarks.items()}
     advances = check_watermarks(watermarks, report.control, guarantee)
     sources = _sources(last, cuts)
-    # Of united sources each coalesces for itself, also in a batch that holds the rows of one only.
+    # Each of united sources coalesces for itself, even in a batch that has rows of only one source.
     is_single = len(cuts) == 1 and len(cuts[0].arrived) == cuts[0].expected and len(sources) <= 1
     if mode is SnapshotMode.BARRIER and is_single:
         fallen = check_coalesced({} if last is None else last.coalesced, report.control, guarantee)
@@ -56,7 +56,7 @@ def seal(last: Record | None, report: BatchReport, mode: SnapshotMode, guarantee
 
 
 def last_status(rows: Iterable[ControlRow]) -> dict[str, ControlKind]:
-    """Each channel's last row that says whether it is idle: an idle marker, or what wakes it."""
+    """Return each channel's last row that decides whether it is idle: an idle marker, or a row that wakes it."""
     silent = (ControlKind.BARRIER, ControlKind.RESET)
     telling = [row for row in rows if row.channel is not None and row.kind not in silent]
     telling.sort(key=lambda row: (-1 if row.offset is None else row.offset, ORDER[row.kind]))
@@ -68,8 +68,9 @@ def check_replay(
 ) -> None:
     """Compare a batch that Spark runs again with the record of its publication in `where`.
 
-    Raises FencedError when the published batch ended at other offsets, or under exactly-once held other rows: another
-    query has the same id, the checkpoint is an older copy, or the query is not deterministic. advice: the ways on.
+    Raises FencedError if the published batch ended at other offsets, or under exactly-once held other rows. Then
+    another query has the same id, the checkpoint is an older copy, or the query is not deterministic. advice: returns
+    how to continue.
     """
     batch = f"batch {report.batch} of query {report.query} is in {where}"
     differs = _other_places(record, report)
@@ -81,7 +82,7 @@ def check_replay(
         differs = f"{record.rows} rows, now it comes with {report.rows}"
     elif record.tops is not None and report.tops_digest() is not None and record.tops != report.tops_digest():
         differs = f"rows up to other offsets than it comes with now ({listed(sorted(report.event_tops))})"
-    # Where the plans are known, and the same, the input is the same.
+    # If the plans are known and equal, the input is the same.
     causes = "" if _planned_ends(record, report) is not None else f"{COPY}, or "
     if differs is not None:
         raise FencedError(
@@ -98,14 +99,14 @@ def check_replay(
 
 
 def _planned_ends(record: Record, report: BatchReport) -> tuple[Mapping[str, int], Mapping[str, int]] | None:
-    """Where the published batch ended, and where this one does; None if either plan is unknown in a part."""
+    """Return where the published batch ended, and where this one ends; None if a part of either plan is unknown."""
     if record.reads is None or not record.reads.is_whole or report.plan is None or not report.plan.is_whole:
         return None
     return record.reads.furthest(), report.plan.reads.furthest()
 
 
 def _other_places(record: Record, report: BatchReport) -> str | None:
-    """Return where the published batch ended otherwise than this one, in words; None if nowhere."""
+    """Describe a channel in which the two batches end at different places; None if there is none."""
     planned = _planned_ends(record, report)
     if planned is not None and planned[0] != planned[1]:
         there, here = planned
@@ -129,7 +130,7 @@ def _other_places(record: Record, report: BatchReport) -> str | None:
 def _check_barriers(
     cuts: Sequence[BarrierCut], report: BatchReport, record: Record | None, guarantee: Guarantee
 ) -> None:
-    """Every cut is whole and the next one of its source; under exactly-once no event has passed its barrier."""
+    """Check that each cut is whole and the next of its source; under exactly-once also the order of events."""
     known: Mapping[str, ChannelRecord] = {} if record is None else record.channels
     last = {name: channel.snapshot for name, channel in known.items()}
     if not cuts:
@@ -148,7 +149,7 @@ def _check_barriers(
         raise _incomplete(
             f"none of the barrier rows of source {silent[0]}, which has other control rows in this batch, arrived"
         )
-    # An event names no source, but a channel with rows is of a source that has a batch.
+    # An event names no source, but the source of a channel with rows has a batch.
     present = {row.channel for row in report.control if row.channel is not None} | set(_own_tops(report))
     lacking = undelivered(cuts, present)
     if lacking:
@@ -195,7 +196,7 @@ def _whose(barrier: BarrierCut) -> str:
 
 
 def _check_order(report: BatchReport) -> None:
-    """No event stands at or behind its channel's barrier."""
+    """Raise InputError for an event at or behind its channel's barrier."""
     delivered = report.delivered()
     channel = first_behind_barrier({name: offset for name, (_, offset) in delivered.items()}, _own_tops(report))
     if channel is not None:
@@ -227,8 +228,8 @@ def _channels(
 ) -> dict[str, ChannelRecord]:
     """The state of each channel after the batch.
 
-    A channel that the whole cut of its source lacks is gone, and forgotten. Its source remembers its position, or emits
-    a reset when the channel returns (rule 5). So no watermark passes that would have been an error.
+    A channel that the whole cut of its source lacks is gone, and dropped. Its source remembers its position, or emits a
+    reset when the channel returns (rule 5). So no watermark passes that would have been an error before.
     """
     source_of = {channel: barrier.source for barrier in cuts for channel in barrier.arrived}
     whole = {barrier.source for barrier in cuts if barrier.is_whole and barrier.source is not None}
@@ -266,7 +267,7 @@ def _snapshot(last: Record | None, report: BatchReport, mode: SnapshotMode) -> i
 
 
 def _reads_of(report: BatchReport) -> Reads | None:
-    """How far the sources were read with the batch; of a batch write nothing is kept."""
+    """Return how far the sources were read with the batch; None for a batch write."""
     if report.batch is None:
         return None
     return Reads(sources=None) if report.plan is None else report.plan.reads

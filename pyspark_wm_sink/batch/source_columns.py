@@ -1,4 +1,4 @@
-"""The columns of a DataFrame that come from the keyedwm source, and rows that go elsewhere (`errorsTo`).
+"""The columns of a DataFrame that come from the keyedwm source, and rows for another target (`errorsTo`).
 
 Rule: a column is the source's if name and type agree; one of the same name and another type is the user's own. A row
 is a result, or with a value in the column `rejected` a rejected message, and goes to one place only.
@@ -35,7 +35,7 @@ def has_control(schema: StructType) -> bool:
 
 
 def check_inline(schema: StructType) -> None:
-    """Raise OptionError for `controlRows=inline` with rows without control column: there is nothing to keep."""
+    """Raise OptionError for `controlRows=inline` if the rows have no control column."""
     if not has_control(schema):
         raise OptionError(
             "option controlRows: 'inline' needs the source's control column, which the rows lack; keep the column"
@@ -51,7 +51,7 @@ def has_offsets(schema: StructType) -> bool:
 
 
 def late_by_spark(schema: StructType) -> tuple[str, ...]:
-    """Return the columns on which Spark's own watermark was set, but for that of `with_watermark`."""
+    """Return the columns on which Spark's own watermark was set, except by `with_watermark`."""
     return tuple(
         field.name
         for field in schema.fields
@@ -61,7 +61,7 @@ def late_by_spark(schema: StructType) -> tuple[str, ...]:
 
 @functools.cache  # a query's commits share a process: once for each start
 def warn_of_sparks_watermark(columns: tuple[str, ...]) -> None:
-    """Say that Spark drops late rows by its own watermark, where it is set on these columns."""
+    """Warn that Spark drops late rows by its own watermark, which is set on these columns."""
     if columns:
         _log.warning(
             "Spark's own watermark is set on column %s (withWatermark): Spark drops rows as late by the highest event "

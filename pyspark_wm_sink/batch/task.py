@@ -56,8 +56,7 @@ class TaskInput:
     """Reads a task's record batches in groups and collects what its report contains.
 
     has_control: the frame has the `control` column. has_offsets: it has Kafka's topic, partition and offset columns.
-    group_bytes: the approximate size of a group. content: the columns that the sum over the event rows is made of, None
-    for no sum.
+    group_bytes: the approximate size of a group. content: the columns of the sum over the event rows, None for no sum.
     """
 
     def __init__(

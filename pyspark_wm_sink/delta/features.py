@@ -1,8 +1,8 @@
 """Requirements of a Delta table on its writers, by its protocol and columns: the sink meets each, or rejects the table.
 
-Rule: the sink rejects a requirement by name, before a row is written. A feature is accepted where an append needs
-nothing for it, or where this sink does what it needs. The sink rejects features that deltalake does not commit to,
-though an append would need nothing for some of them. Rules of columns (NOT NULL, lengths of texts) are kept row by row
+Rule: the sink rejects a requirement by name, before a row is written. A feature is accepted if an append needs nothing
+for it, or if this sink does what it needs. The sink rejects features that deltalake does not commit to, even if an
+append would need nothing for them. Rules of columns (NOT NULL, lengths of texts) are kept row by row
 (`tables.row_rules`).
 """
 
@@ -22,7 +22,7 @@ from pyspark_wm_sink.tables.schema_check import never_null_inside
 
 _TEXT = re.compile(r"(char|varchar)\((\d+)\)")
 
-# The columns of a table with constraints, generated columns or mapped names say so themselves, see `_settings`.
+# For constraints, generated columns and mapped names the table's own columns and settings decide, see `_settings`.
 _KNOWN = frozenset({
     "appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns", "columnMapping",
     "deletionVectors", "timestampNtz", "v2Checkpoint", "variantType", "variantType-preview",
@@ -49,7 +49,7 @@ def check_features(table: DeltaTable, where: str) -> None:
 
 
 def text_type(metadata: Mapping[str, object]) -> str | None:
-    """Return a column's type as Spark declared it, where that is or holds char(n) or varchar(n)."""
+    """Return a column's type as Spark declared it, if the type is or holds char(n) or varchar(n)."""
     declared = metadata.get(_TEXT_TYPE)
     return None if declared is None else str(declared).lower()
 
@@ -102,7 +102,7 @@ def _columns(name: str, kind: object) -> Iterator[tuple[str, Mapping[str, object
 
 
 def row_rules(table: Schema, columns: pa.Schema, partition_by: Sequence[str] = ()) -> RowRules:
-    """Return the rules of those of the table's columns that the rows have."""
+    """Return the rules of the table's columns, for the columns that the rows have."""
     fields = [field for field in json.loads(table.to_json())["fields"] if field["name"] in columns.names]
     texts = []
     for field in fields:

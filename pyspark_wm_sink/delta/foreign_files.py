@@ -26,7 +26,7 @@ _OUR_WRITER = "parquet-cpp"  # as Arrow signs; Spark, whose names are like ours,
 def check_no_foreign_files(path: str, storage: Mapping[str, str]) -> None:
     """Raise OptionError that names a file if a path without a table holds Parquet files; reads little, changes nothing.
 
-    Looked at are the directory, and the first of its partition directories.
+    It examines the directory, and the first of its partition directories.
     """
     local = local_directory(path)
     if local is not None and not local.is_dir():

@@ -1,6 +1,6 @@
 """The meaning of deltalake's errors.
 
-Rule: deltalake has few kinds of error, so what one means is read from its words.
+Rule: deltalake has few kinds of error, so the meaning of an error is read from its text.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NO_LOGIN = re.compile(
     re.IGNORECASE,
 )
 _SCHEMES = re.compile(r"Unknown scheme: (\S+)\. Known schemes: (\S+)")
-# What a store wants to know, by the scheme of its address.
+# The settings that a store needs, by the scheme of its address.
 _LOGINS = {
     "s3": "aws_access_key_id, aws_secret_access_key and aws_region",
     "gs": "google_service_account",
@@ -48,10 +48,10 @@ class NoAnswerError(UnavailableError):
 
 
 def access_error(path: str, error: BaseException) -> KeyedwmError | None:
-    """Return the change to make if an address could not be opened; None if that is not the cause.
+    """Return the error to raise if an address could not be opened; None for another cause.
 
     OptionError for a scheme that deltalake does not know, or an address without a server; StoreAccessError for a login
-    that is missing or wrong; NoAnswerError where no server has the address's name, or nothing listens at its port.
+    that is missing or wrong; NoAnswerError if no server has the address's name, or nothing listens at its port.
     """
     text = str(error)
     if problem := _SCHEMES.search(text):
@@ -81,7 +81,7 @@ def access_error(path: str, error: BaseException) -> KeyedwmError | None:
 
 
 def unread_feature(error: BaseException) -> str | None:
-    """Return the table feature because of which a table was not opened."""
+    """Return the table feature that prevents deltalake from opening the table."""
     match = _UNREAD.search(str(error))
     if match is not None:
         return match[1]
@@ -89,5 +89,5 @@ def unread_feature(error: BaseException) -> str | None:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether deltalake rejected a commit for what the table is, so that the same commit cannot come through."""
+    """Whether deltalake rejected a commit because of the table itself, so that a repetition would be rejected, too."""
     return _REFUSED.search(str(error)) is not None

@@ -1,8 +1,8 @@
 """The partitions of a Delta table: which rows belong to which, and how the log writes their values.
 
 Rule: the log defines a file's partition. A value is serialized as the Delta protocol says, so that every reader parses
-the same value; a column whose type has no such text cannot partition a table. Polars reads values off the directory, so
-its name says the same, or nothing.
+the same value. A column whose type has no such text cannot partition a table. Polars reads values from the directory's
+name, so the name has the same value, or none.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def directory_of(values: Mapping[str, str | None]) -> str:
 
 
 def check_columns(by: Sequence[str], schema: pa.Schema) -> tuple[str, ...]:
-    """Return the partition columns as the rows spell them; raises OptionError or InputError for what cannot be one."""
+    """Return the partition columns as the rows spell them; raises OptionError or InputError if one is unsuitable."""
     spelled = {name.lower(): name for name in schema.names}
     for name in by:
         if name.lower() not in spelled:
@@ -71,7 +71,7 @@ def _can_partition(kind: pa.DataType) -> bool:
 
 
 def _value_text(name: str, value: pa.Scalar, place: str) -> str | None:
-    """The text of a value in Delta's log, where an empty string means null; place: of a row, in an error's words."""
+    """Return the text of a value in Delta's log, where an empty string means null. place: the row, for errors."""
     try:
         if pa.types.is_timestamp(value.type) and value.is_valid:
             return _timestamp_text(value)

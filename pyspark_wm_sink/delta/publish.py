@@ -1,7 +1,7 @@
 """The publication of a query to a Delta table: the checks before a row is written, and the table as a commit needs it.
 
-Rule: a commit carries (query, batch) as an application transaction, and deltalake rejects it when another commit has
-changed that of the same query meanwhile.
+Rule: a commit carries (query, batch) as an application transaction, and deltalake rejects the commit if another one has
+changed the same query's transaction meanwhile.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class DeltaPublication(Publication):
         return self.open()
 
     def is_refusal(self, error: Exception) -> bool:
-        """Whether deltalake rejects the commit for what the table is."""
+        """Whether deltalake rejects the commit because of the table itself."""
         return is_refusal(error)
 
 
@@ -121,7 +121,7 @@ def delta_publication(
 
 
 def _stage_plan(target: DeltaTarget, rows: TableRows, *, overwrite: bool) -> DeltaStagePlan:
-    """Return how rows are written to a table that is there or to be created; reject a table that they do not fit."""
+    """Return how rows are written to an existing or new table; reject a table that they do not fit."""
     columns = schema = every = rows.columns("a Delta table")
     table = delta.open_table(target.path, target.storage)
     rows_schema = delta.delta_schema(columns)

@@ -28,7 +28,7 @@ _COMPRESSION = "zstd"
 class DeltaStagePlan(StagePlan):
     """A Delta table.
 
-    partition_by: those of the columns that partition it. indexed: those whose bounds the log has.
+    partition_by: the columns that partition it. indexed: the columns whose bounds are in the log.
     """
 
     path: str
@@ -48,7 +48,7 @@ class DeltaStagePlan(StagePlan):
 
     @property
     def local_directory(self) -> Path | None:
-        """The path, where it is one of this machine."""
+        """The path if it is on this machine, else None."""
         return local_directory(self.path)
 
     @property

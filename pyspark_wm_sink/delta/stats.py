@@ -1,11 +1,11 @@
-"""Delta's statistics of one file, read off the Parquet footer that was just written: nothing is scanned twice.
+"""Delta's statistics of one file, from the Parquet footer that was just written: no row is read twice.
 
 Rule: a bound may be wide, never tight by mistake. Texts are cut to a prefix and times to the millisecond, outwards.
-Parquet's bounds of floats leave NaN out, which Spark takes for the largest number: it would pass over a row group with
-NaN. So the footer has none of floats; those for the log are taken while a file is written, and NaN means no bounds. A
-file has bounds for every column that the table's readers look for them in and that holds a value, or for none:
-deltalake's Arrow reader takes a bound that is missing for "no row matches", and would hide rows. A struct has empty
-bounds, which this reader passes over.
+Parquet's bounds of floats ignore NaN, the largest number for Spark, so Spark would skip a row group with NaN. Therefore
+the footer has no bounds of floats. The bounds for the log are collected while a file is written; a column with NaN has
+none. A file has bounds for all columns with a value in which the table's readers look for bounds, or for none:
+deltalake's Arrow reader takes a missing bound for "no row matches", and would hide rows. A struct has empty bounds,
+which this reader ignores.
 """
 
 from __future__ import annotations
@@ -52,17 +52,17 @@ class FloatBounds:
             self._low, self._high = min(self._low, bounds["min"].as_py()), max(self._high, bounds["max"].as_py())
 
     def bounds(self) -> Bounds | None:
-        """Return both bounds, None where there is no safe text for one of them; of two zeros the outer one."""
+        """Return both bounds, None if one has no safe text. A zero gets the sign that widens the bounds."""
         if self._has_nan or not (math.isfinite(self._low) and math.isfinite(self._high)):
             return None
         return _json(self._low or -0.0), _json(self._high or 0.0)
 
 
 def indexed_columns(columns: pa.Schema, partition_by: Sequence[str], configuration: Mapping[str, str]) -> pa.Schema:
-    """Return the columns of a table of which its readers may look for bounds and counts of nulls in the log.
+    """Return the columns of a table whose bounds and counts of nulls its readers may look for in the log.
 
-    configuration: the table's properties, which can ask for more or fewer than the first 32. The result has
-    all columns where a property may be read in several ways. It has all structs, since readers count them differently.
+    configuration: the table's properties, which can ask for more or fewer than the first 32. If a property can be read
+    in several ways, the result has all columns. It has all structs, since readers count them differently.
     """
     names = [name for name in columns.names if name not in partition_by]
     names_text, count = configuration.get(_NAMES), configuration.get(_COUNT, str(_INDEXED_COLUMNS))
@@ -80,17 +80,17 @@ def indexed_columns(columns: pa.Schema, partition_by: Sequence[str], configurati
 
 
 def float_bounds(schema: pa.Schema, indexed: pa.Schema) -> dict[str, FloatBounds]:
-    """Make an empty one for each column of floats that the log has bounds of."""
+    """Return empty bounds for each column of floats whose bounds are in the log."""
     return {of.name: FloatBounds() for of in schema if of.name in indexed.names and pa.types.is_floating(of.type)}
 
 
 def stats_json(
     footer: pq.FileMetaData, schema: pa.Schema, indexed: pa.Schema, floats: Mapping[str, FloatBounds]
 ) -> str:
-    """Return Delta's stats text: numRecords, nullCount and, where they are safe, minValues and maxValues.
+    """Return Delta's stats text: numRecords, nullCount and, if they are safe, minValues and maxValues.
 
-    indexed: the columns to give them of, null where the file lacks them. floats: those of `float_bounds`, which have
-    seen all rows.
+    indexed: the columns whose statistics it has, null if the file lacks a column. floats: the result of `float_bounds`,
+    after all rows were added.
     """
     leaves = [_leaves(field.type) for field in schema]
     columns = {field.name: sum(leaves[:i]) for i, field in enumerate(schema)}  # not by path: a.b may be two
@@ -124,12 +124,12 @@ def _object(parts: Mapping[str, str]) -> str:
 
 
 def _json(value: object) -> str:
-    """Write characters as they are: readers by Rust's Arrow take the escapes of many above U+1FFFF for others."""
+    """Write characters without escapes: Rust's Arrow misreads the escapes of many characters above U+1FFFF."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def _leaves(kind: pa.DataType) -> int:
-    """In how many columns of a file a type is kept."""
+    """Return the number of columns of a file that a type occupies."""
     if pa.types.is_map(kind):
         return _leaves(kind.key_type) + _leaves(kind.item_type)
     if pa.types.is_list(kind):
@@ -138,7 +138,7 @@ def _leaves(kind: pa.DataType) -> int:
 
 
 def _has_bounded_fields(kind: pa.DataType) -> bool:
-    """Whether it is a struct of which readers look for bounds: not a variant, which Arrow has as one of binaries."""
+    """Whether readers look for bounds of its fields: a struct, but no variant (in Arrow a struct of binaries)."""
     return pa.types.is_struct(kind) and any(
         _is_bounded(part.type) or pa.types.is_floating(part.type) or _has_bounded_fields(part.type) for part in kind
     )
@@ -153,7 +153,7 @@ def _is_bounded(kind: pa.DataType) -> bool:
 
 
 def _bounds(groups: Sequence[pq.Statistics | None], kind: pa.DataType) -> Bounds | None:
-    """Return both bounds as Delta writes them, None where there is no safe text for one of them."""
+    """Return both bounds as Delta writes them, None if one has no safe text."""
     known = [group for group in groups if group is not None and group.has_min_max]
     # A group of nulls alone has no bounds and needs none.
     if any(group is None or (group.num_values and not group.has_min_max) for group in groups) or not known:
@@ -189,7 +189,7 @@ def _iso(ms: int) -> str:
 
 
 def _cut_up(text: str) -> str | None:
-    """Return a short text that is not below `text`: a prefix and the mark; None if the mark would stand alone."""
+    """Return a short text that is not below `text`: a prefix and the mark; None if only the mark would be left."""
     for end in range(_TEXT_LIMIT, min(len(text), 2 * _TEXT_LIMIT)):
         if text[end] != _CUT_MARK:
             return text[:end] + _CUT_MARK

@@ -26,7 +26,7 @@ def files_of(path: str, storage: Mapping[str, str]) -> pafs.FileSystem:
 
 
 def check_may_write(path: str) -> None:
-    """Raise OptionError for a local path below a directory in which this user may not make another; creates nothing."""
+    """Raise OptionError for a local path that this user may not create; creates nothing."""
     local = local_directory(path)
     if local is None:
         return

@@ -1,7 +1,8 @@
 """The Delta table: open, check, create, read records, append. All calls to deltalake's log are in this file.
 
-Rule: one commit carries a batch's files, its application transaction and its record, so they become visible together
-or not at all. deltalake rejects a commit when another one has changed the same application id meanwhile: this fences.
+Rule: one commit carries a batch's files, its application transaction and its record, so they become visible together or
+not at all. deltalake rejects a commit if another one has changed the same application id meanwhile. So older runs are
+fenced.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def open_table(path: str, storage: Mapping[str, str]) -> DeltaTable | None:
 
 
 def delta_schema(schema: pa.Schema) -> Schema:
-    """Return the table schema for these columns; raises InputError naming the first that Delta has no type for."""
+    """Return the table schema for these columns; raises InputError for the first without a type in Delta."""
     for field in schema:
         _check_holds(field)
     return Schema.from_arrow(schema)
@@ -72,7 +73,7 @@ def arrow_schema(schema: Schema) -> pa.Schema:
 
 
 def check_names(rows_schema: Schema) -> None:
-    """Reject columns of a new table whose names Spark takes in no table."""
+    """Reject columns of a new table whose names no table of Spark can have."""
     odd = [name for field in _fields(rows_schema) for name in odd_names(field["name"], field)]
     if odd:
         raise InputError(
@@ -95,7 +96,8 @@ def check_table(
 ) -> Schema:
     """Reject a table that these rows do not fit; returns the columns as they are written.
 
-    merge: columns that the table lacks will be added, columns that the rows lack become null. overwrite: its rows go.
+    merge: columns that the table lacks will be added, columns that the rows lack become null. overwrite: the batch
+    replaces its rows.
     """
     where = f"the Delta table {table.table_uri}"
     if overwrite and table.metadata().configuration.get("delta.appendOnly", "").lower() == "true":
@@ -113,9 +115,9 @@ def check_table(
 
 
 def add_missing(table: DeltaTable, rows_schema: Schema) -> bool:
-    """Add the columns, and fields of structs, that the table lacks; says whether there were any.
+    """Add the columns, and fields of structs, that the table lacks; return whether there were any.
 
-    Its own commit: a batch that is then published, rejected or tried again finds the columns there, null so far.
+    It is a separate commit: a batch that is published, rejected or tried again finds the columns, with nulls so far.
     Raises deltalake's own errors.
     """
     there = columns_of(table.schema())
@@ -145,7 +147,7 @@ def _stripped(value: object) -> object:
 def create(path: str, storage: Mapping[str, str], schema: Schema, partition_by: Sequence[str]) -> None:
     """Create the table empty; raises DeltaError when another writer has created it meanwhile.
 
-    Its own commit, so that two creators cannot both have rows in a table whose schema the second one replaced.
+    It is a separate commit, so that two creators cannot both have rows in a table whose schema the second one replaced.
     """
     DeltaTable.create(
         path, schema, mode="error", partition_by=list(partition_by) or None, storage_options=dict(storage)
@@ -178,7 +180,7 @@ class DeltaLog(TableLog):
             older = len(history)
 
     def newest(self, query: str) -> NewestBatch | None:
-        """Return the newest batch by its application transaction, which stays through a RESTORE."""
+        """Return the newest batch by its application transaction, which a RESTORE does not remove."""
         batch = self._table.transaction_version(query)
         if batch is None:
             return None

@@ -64,7 +64,7 @@ def open_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
 def _sqlite_file(failed: str, uri: str) -> Path | None:
     """Return the file of SQLite that an address names, None for another database.
 
-    Raises OptionError for an address that names no database, or a file that is not there, which PyIceberg would make.
+    Raises OptionError for an address that names no database, or a missing file, which PyIceberg would create.
     """
     from sqlalchemy.engine import make_url  # here: a catalog of another kind does without it
     from sqlalchemy.exc import ArgumentError
@@ -92,13 +92,13 @@ def _sqlite_file(failed: str, uri: str) -> Path | None:
 
 @functools.lru_cache(maxsize=_MOST_CATALOGS)
 def _connected(name: str, properties: tuple[tuple[str, str], ...], file: tuple[int, int] | None) -> Catalog:  # noqa: ARG001
-    """file: the identity of SQLite's file, which no other file has as long as a connection keeps the file open."""
+    """file: the identity of SQLite's file; no other file has it while a connection keeps the file open."""
     return load_catalog(name, **dict(properties))
 
 
 @contextmanager
 def explaining(failed: str, properties: Mapping[str, str]) -> Iterator[None]:
-    """Turn an error of PyIceberg, or of a library under it, into one that says what failed and what it asks."""
+    """Turn an error of PyIceberg, or of a library under it, into one that names the failure and the cure."""
     try:
         yield
     except KeyedwmError:
@@ -108,7 +108,7 @@ def explaining(failed: str, properties: Mapping[str, str]) -> Iterator[None]:
 
 
 def without_secrets(text: str, properties: Mapping[str, str]) -> str:
-    """Return a text without the secrets among the properties of a catalog, in whatever words it repeats them."""
+    """Return a text without the secrets among the properties of a catalog, in any form in which it repeats them."""
     secrets = set(_secrets(properties))
     spelled = secrets | {of(secret) for secret in secrets for of in (quote, quote_plus, unquote)}
     for secret in sorted(filter(None, spelled), key=len, reverse=True):

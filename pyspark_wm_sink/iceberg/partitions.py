@@ -1,7 +1,7 @@
 """The partitions of an Iceberg table: which rows belong to which, by the transforms of its spec.
 
 Rule: the value of a partition is the one that PyIceberg's scalar transform gives for each of its rows. Readers compute
-it so from a filter. A row without such a value is an error: in any partition a filter would miss it.
+it in this way from a filter. A row without such a value is an error: a filter would miss it in any partition.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _live(spec: PartitionSpec) -> list[PartitionField]:
 
 
 def has_float_partitions(metadata: TableMetadata) -> bool:
-    """Whether floats are, or were, the values of partitions; PyIceberg 0.12 reads doubles there as of 32 bits."""
+    """Whether partition values are, or were, floats; PyIceberg 0.12 reads doubles there as 32-bit floats."""
     identities = {
         field.source_id
         for spec in metadata.partition_specs for field in spec.fields if isinstance(field.transform, IdentityTransform)
@@ -114,7 +114,7 @@ def has_lost_source(spec: PartitionSpec, schema: Schema) -> bool:
 
 
 def check_sources(spec: PartitionSpec, schema: Schema, names: Sequence[str], where: str) -> None:
-    """Raise InputError for a table that is partitioned by something that no column of the rows is."""
+    """Raise InputError for a table that is not partitioned by columns of the rows."""
     if has_lost_source(spec, schema):
         raise InputError(
             f"{where} was partitioned by a column that was dropped since, and PyIceberg cannot read what it would "
@@ -151,20 +151,20 @@ def partitions_of(
 
 
 def directory_of(values: PartitionValues, spec: PartitionSpec, schema: Schema) -> str:
-    """The partition in words, as the part of a file's address: each name and value cut to what file systems take."""
+    """Return the partition as text for a file's address, each name and value cut to what file systems accept."""
     parts = spec.partition_to_path(Record(*values), schema).split("/")
     return "/".join("=".join(map(_short_word, part.split("=", 1))) for part in parts)
 
 
 def _short_word(word: str) -> str:
-    """The first characters of a word in the encoding of addresses, none of them half."""
+    """Return the first characters of a word, encoded for addresses; no character is cut in two."""
     if len(word) <= _NAME_CHARACTERS:
         return word
     return quote_plus(unquote_plus(re.sub("%.?$", "", word[:_NAME_CHARACTERS]), errors="ignore"), safe="")
 
 
 def _transformed(rows: pa.Table, field: PartitionField, schema: Schema) -> pa.ChunkedArray:
-    """The values of a field of the spec; whole numbers as 64 bits, in which those beyond its type are seen."""
+    """Return the values of a field of the spec; whole numbers as 64 bits, so that values beyond the type show."""
     source = schema.find_field(field.source_id)
     column = rows.column(source.name).combine_chunks()
     if isinstance(column, pa.ExtensionArray):
@@ -194,7 +194,7 @@ def _nulls(column: pa.Array) -> np.ndarray:
 def _value_or_refused(
     field: PartitionField, schema: Schema, value: pa.Scalar, rows: pa.Table, *, has_offsets: bool
 ) -> object:
-    """The value of a partition as PyIceberg takes it; raises InputError that names the first of its rows."""
+    """Return the value of a partition for PyIceberg; raises InputError that names the first of its rows."""
     try:
         return _checked(field, schema, value, rows)
     except (ArithmeticError, UnicodeError) as error:

@@ -54,7 +54,7 @@ from pyspark_wm_sink.tables.schema_check import fit, fit_or_refuse, never_null_i
 from pyspark_wm_sink.tables.stage import StagedFile
 
 _VERSIONS = (1, 2)
-# Each commit writes the table's metadata again: without this a stream would leave a file a batch for good.
+# Each commit writes the table's metadata again: without this property each batch would leave a file for ever.
 _OF_NEW_TABLES = {"write.metadata.delete-after-commit.enabled": "true"}
 _MESSAGES = TableMessages(
     kind="Iceberg table",
@@ -67,7 +67,7 @@ _MESSAGES = TableMessages(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IcebergPublication(Publication):
-    """An Iceberg table; catalog: PyIceberg's properties of it."""
+    """An Iceberg table; catalog: PyIceberg's properties of its catalog."""
 
     stage: IcebergStagePlan
     catalog_name: str
@@ -121,7 +121,7 @@ class CurrentIceberg(CurrentTable):
         return None if column is None else f"the column {column} of {self.where}"
 
     def _check_branch(self) -> None:
-        """Raise InputError for a missing branch: a commit would create one without the rows of main."""
+        """Raise InputError for a missing branch: a commit would create the branch without the rows of main."""
         name = self._how.branch
         ref = self._table.refs().get(name)
         if name != MAIN_BRANCH and (ref is None or ref.snapshot_ref_type is not SnapshotRefType.BRANCH):
@@ -215,7 +215,7 @@ def _created(target: IcebergTarget, columns: pa.Schema) -> Table:
                     with creation.update_spec() as update:
                         add_terms(update, target.partition_by)
         except (TableAlreadyExistsError, CommitFailedException):
-            pass  # another query was sooner, and its table is checked as any
+            pass  # another query created it meanwhile, and its table is checked like any other
         except NoSuchNamespaceError:
             namespace = target.name.rpartition(".")[0]
             raise OptionError(
@@ -231,7 +231,7 @@ def _created(target: IcebergTarget, columns: pa.Schema) -> Table:
 
 
 def _require_branch(target: IcebergTarget, table: Table) -> None:
-    """Create the branch where it is missing, at the newest snapshot of the table's main branch."""
+    """Create the branch if it is missing, at the newest snapshot of the table's main branch."""
     ref = table.refs().get(target.branch)
     if ref is not None and ref.snapshot_ref_type is not SnapshotRefType.BRANCH:
         raise OptionError(

@@ -1,4 +1,4 @@
-"""The columns of an Iceberg table: as Spark's types, which rows are fitted to, and as the columns of a file.
+"""The columns of an Iceberg table: as Spark's types, for the check of the rows, and as the columns of a file.
 
 Rule: a file names its columns by the table's field ids, so that it reads the same after columns were renamed, moved or
 added. A file has the columns of the rows, in their order.
@@ -26,7 +26,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from pyspark_wm_sink.tables.schema_check import Fields
 
-# By the names that Iceberg and Spark have for the same type.
+# Iceberg's name of a type → Spark's name of the same type.
 _SPARK_NAMES = {"int": "integer"}
 _DEFAULT = {"CURRENT_DEFAULT": "write-default"}
 
@@ -143,7 +143,7 @@ def changed_field(files_schema: Schema, table: Schema) -> str | None:
 
 
 def _reads(now: NestedField, file_field: NestedField) -> bool:
-    """Whether values of a staged field are read as those of the table's field of the same id."""
+    """Whether values of a staged field can be read as values of the table's field of the same id."""
     if now.required and not file_field.required:
         return False
     if isinstance(now.field_type, PrimitiveType) or isinstance(file_field.field_type, PrimitiveType):

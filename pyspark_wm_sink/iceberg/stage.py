@@ -1,7 +1,6 @@
 """The Parquet files of an Iceberg table that a task stages: where the table keeps its data, in none of its manifests.
 
-Rule: a file that a killed task leaves behind is an orphan, which every reader passes over and a removal of orphan files
-takes away.
+Rule: a file that a killed task leaves behind is an orphan: no reader sees it, and a removal of orphan files deletes it.
 """
 
 from __future__ import annotations
@@ -48,8 +47,9 @@ _TIMES = (DateType, TimestampType, TimestamptzType)
 class IcebergStagePlan(StagePlan):
     """An Iceberg table.
 
-    name: in its catalog. location: where it lies. files: settings of its store. properties: the table's own. columns:
-    its fields that files hold. spec: its partitions. uuid: of the table, which one that is created again does not have.
+    name: its name in the catalog. location: its address. files: settings of its store. properties: the table's own.
+    columns: its fields that files hold. spec: its partitions. uuid: the table's id, which changes if the table is
+    created again.
     """
 
     name: str
@@ -72,7 +72,7 @@ class IcebergStagePlan(StagePlan):
 
     @property
     def local_directory(self) -> Path | None:
-        """The table's location, where it is one of this machine."""
+        """The table's location if it is on this machine, else None."""
         return local_directory(self.location)
 
     def local_path(self, name: str) -> Path | None:
@@ -84,7 +84,7 @@ class IcebergStagePlan(StagePlan):
         return partitions_of(rows, self.spec, self.columns, has_offsets=self.has_offsets)
 
     def new_file(self, task: Task, partition: Any) -> _ParquetFile:
-        """Begin a file where the table's layout has those of the partition."""
+        """Begin a file at the place that the table's layout has for the partition."""
         return _ParquetFile(self, task, partition)
 
     def discard(self, names: Iterable[str]) -> None:
@@ -128,7 +128,7 @@ class _ParquetFile(OpenFile):
 
 
 def check_properties(properties: Mapping[str, str], columns: Schema) -> None:
-    """Raise ValueError for a property of a table that files are written by, or a commit, and that has a wrong value."""
+    """Raise ValueError for a wrong value of a table's property that controls how files or commits are written."""
     if _codec(properties) not in _CODECS:
         raise ValueError(f"{_COMPRESSION}={properties[_COMPRESSION]}, one of {', '.join(_CODECS)} is expected")
     compute_statistics_plan(columns, dict(properties))
@@ -159,9 +159,9 @@ def _metrics(footer: pq.FileMetaData, plan: IcebergStagePlan) -> dict[str, Any]:
 
 
 def _without_bounds(footer: pq.FileMetaData, paths: Mapping[str, int]) -> Iterator[int]:
-    """Yield the fields of which a row group has values and no bounds, as Parquet has none of values above 4 KiB.
+    """Yield the fields of which a row group has values but no bounds: Parquet has no bounds of values above 4 KiB.
 
-    PyIceberg takes the bounds of the other row groups for those of the file, where readers would pass over the values.
+    PyIceberg would use the bounds of the other row groups for the whole file, and readers would skip the values.
     """
     for at in range(footer.num_row_groups):
         group = footer.row_group(at)
@@ -172,7 +172,7 @@ def _without_bounds(footer: pq.FileMetaData, paths: Mapping[str, int]) -> Iterat
 
 
 def _leave_out_odd_text(bounds: StatsAggregator) -> None:
-    """Drop an upper bound that PyIceberg cannot write: behind U+D7FF it takes half of a pair for the next character."""
+    """Drop an upper bound that PyIceberg cannot write: after U+D7FF its next character is half of a surrogate pair."""
     if isinstance(bounds.current_max, str):
         try:
             bounds.max_as_bytes()

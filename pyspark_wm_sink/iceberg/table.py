@@ -1,9 +1,9 @@
 """The records in an Iceberg table, and the commit that adds one. All calls of PyIceberg's transactions are here.
 
 Rule: one commit carries a batch's files, its record in the snapshot's summary, and the record as a table property. So
-they become visible together or not at all. The property stays when snapshots expire. The catalog rejects a commit when
-the branch has another snapshot than the one that was read: this fences. PyIceberg must not repeat a commit by itself:
-the other writer may have been a twin that published this very batch.
+they become visible together or not at all. The property stays when snapshots expire. The catalog rejects a commit if
+the branch has another snapshot than the one that was read. So older runs are fenced. PyIceberg must not repeat a commit
+by itself: the other writer may have been a twin that published the same batch.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ VERSION = 1  # of the table property
 _RETENTION = ("min_snapshots_to_keep", "max_snapshot_age_ms", "max_ref_age_ms")
 _OF_VALUES = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, struct.error)
 _LOCKED = "Failed to acquire lock"  # PyIceberg's text for the lock of a Hive metastore
-_TOO_OLD = "older than last sequence number"  # all catalogs say so where another branch came first, none has a type
+_TOO_OLD = "older than last sequence number"  # in the text of each catalog if another commit came first; no error type
 
 
 class ConflictError(Exception):
@@ -52,7 +52,7 @@ class AppendError(Exception):
 
 
 class RefusedError(Exception):
-    """An append cannot come through: PyIceberg cannot write it."""
+    """An append will never succeed: PyIceberg cannot write it."""
 
 
 class IcebergLog(TableLog):
@@ -96,7 +96,7 @@ class IcebergLog(TableLog):
         return super().newest_commit()
 
     def _is_restored_behind(self, query: str, newest: Record, snapshot_id: int, sequence: int) -> bool:
-        """Whether the branch leads back behind this query's newest batch, past its snapshot."""
+        """Whether the branch is now at a state before this query's newest batch."""
         for at in _ancestors(self._table, self._branch):
             if at.snapshot_id == snapshot_id:
                 return False
@@ -108,7 +108,7 @@ class IcebergLog(TableLog):
                     return True
         if self._table.snapshot_by_name(self._branch) is None:
             return True
-        # Here older snapshots have expired, maybe that of the batch with them.
+        # Older snapshots have expired, perhaps also the snapshot of the batch.
         return sequence == 0 and self._table.snapshot_by_id(snapshot_id) is not None
 
 
@@ -128,8 +128,8 @@ def _commit_of(snapshot: Snapshot, *, is_current: bool) -> Commit:
 def append(table: Table, files: Sequence[IcebergFile], record: Record, *, branch: str, overwrite: bool) -> None:
     """Publish in one commit.
 
-    Raises ConflictError, RefusedError where the same commit cannot come through, or AppendError if it may have happened
-    all the same.
+    Raises ConflictError; RefusedError if the same commit will never succeed; AppendError if it may have happened in
+    spite of the error.
     """
     try:
         _commit(table, files, record, branch=branch, overwrite=overwrite)
@@ -144,7 +144,7 @@ def append(table: Table, files: Sequence[IcebergFile], record: Record, *, branch
 
 
 def _kind_of(error: Exception) -> type[Exception]:
-    """Whether another commit came first, or the same one cannot come through, or an answer is missing."""
+    """Return the kind of error: another commit came first, this one will never succeed, or an answer is missing."""
     if isinstance(error, _UnwritableError | BadRequestError):
         return RefusedError
     is_behind = isinstance(error, CommitFailedException | ValidationException | NoSuchTableError)
@@ -152,7 +152,7 @@ def _kind_of(error: Exception) -> type[Exception]:
 
 
 class _UnwritableError(Exception):
-    """PyIceberg found values that it cannot write, before it asked anything of the catalog."""
+    """PyIceberg found values that it cannot write, before it sent a request to the catalog."""
 
 
 def _commit(table: Table, files: Sequence[IcebergFile], record: Record, *, branch: str, overwrite: bool) -> None:
@@ -168,7 +168,7 @@ def _commit(table: Table, files: Sequence[IcebergFile], record: Record, *, branc
 def _prepared(
     table: Table, files: Sequence[IcebergFile], record: Record, *, branch: str, overwrite: bool
 ) -> tuple[tuple[TableUpdate, ...], tuple[TableRequirement, ...]]:
-    """Write the manifests; returns what the catalog is to change, and what it must find for that."""
+    """Write the manifests; return the changes for the catalog, and the requirements of these changes."""
     text = record.to_json()
     metadata = table.metadata
     transaction = _Uncopied(table)
@@ -201,13 +201,13 @@ def _prepared(
 
 
 def _joins_manifests(table: Table) -> bool:
-    """Whether a commit joins manifests, as the table asks; not those with floats, which it would write rounded."""
+    """Whether a commit joins manifests, as the table asks; never with float partitions, which it would round."""
     is_enabled = property_as_bool(table.properties, TableProperties.MANIFEST_MERGE_ENABLED, False)  # noqa: FBT003 - PyIceberg's
     return is_enabled and not has_float_partitions(table.metadata)
 
 
 def _with_retention(update: TableUpdate, metadata: TableMetadata) -> TableUpdate:
-    """Let a branch keep how long it and its snapshots are retained, which PyIceberg's commits take away."""
+    """Keep a branch's settings of retention, which PyIceberg's commits would remove."""
     branch = metadata.refs.get(update.ref_name) if isinstance(update, SetSnapshotRefUpdate) else None
     if branch is None:
         return update
@@ -217,7 +217,7 @@ def _with_retention(update: TableUpdate, metadata: TableMetadata) -> TableUpdate
 class _Uncopied(Transaction):
     """A transaction that hands out the metadata itself as long as it changes nothing.
 
-    PyIceberg hands out a deep copy, thirteen times a commit: of a thousand snapshots that took over a second.
+    PyIceberg hands out a deep copy, thirteen times a commit: with a thousand snapshots this took over a second.
     """
 
     @property

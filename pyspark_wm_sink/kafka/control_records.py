@@ -1,10 +1,10 @@
 """Writes the control rows of a batch into the output topic (`controlRows=inline`).
 
-Rule: the driver writes them in a transaction of their own, when all tasks have flushed their rows and before anything
-is decided. The driver ends that transaction after the others. So in every partition control rows follow the rows that
-they refer to, whichever task wrote those. A read_committed reader that sees a control row has seen those rows. Each
-change of a batch is written once, with its value at the end of the batch; then the barrier, in every partition, since a
-reader coalesces each on its own.
+Rule: the driver writes them in a separate transaction, after all tasks have flushed their rows and before anything is
+decided. The driver ends that transaction after the others. So in every partition control rows follow the rows that they
+refer to, whichever task wrote these rows. A read_committed reader that sees a control row has seen these rows. Each
+change of a batch is written once, with its value at the end of the batch. Then follows the barrier, in every partition,
+since a reader coalesces each partition on its own.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def write_control(
 ) -> tuple[Transaction, ...]:
     """Write a batch's control rows to all partitions of the topic; returns their open transaction, if there is one.
 
-    secret: what each record's code is made with, None for records without one.
-    Raises UnavailableError, AccessError, FencedError: nothing becomes visible (at-least-once: perhaps some of it).
+    secret: the secret of each record's code, None for records without a code. Raises UnavailableError, AccessError,
+    FencedError: nothing becomes visible (at-least-once: perhaps some records).
     """
     if plan.topic is None or not (report.rows or report.control):
         return ()
@@ -60,7 +60,7 @@ def write_control(
 
 
 def _tables(topic: str, partitions: int, rows: Sequence[_Row], secret: bytes | None) -> dict[int, pa.Table]:
-    """The records of each partition: the same in all of them, apart from their codes."""
+    """Return the records of each partition: the same in all partitions, apart from their codes."""
     columns = {
         "key": pa.array([key for key, _ in rows], pa.binary()),
         "value": pa.array([value for _, value in rows], pa.binary()),
@@ -81,7 +81,7 @@ def _rows(report: BatchReport, record: Record) -> Iterator[_Row]:
     last: dict[tuple[str, str, int], ControlRow] = {}
     for row in sorted(report.control, key=_order):
         if row.channel is None or row.kind in (ControlKind.BARRIER, ControlKind.RESET):
-            continue  # a reader takes a channel's state from the barriers, and a lower watermark there is none to it
+            continue  # a reader reads a channel's state from the barriers, and ignores a lower watermark there
         status = row.kind is not ControlKind.WATERMARK
         # A status row replaces the status row before it.
         last[row.channel, "status" if status else "watermark", 0 if status else row.key or 0] = row
@@ -96,10 +96,10 @@ def _rows(report: BatchReport, record: Record) -> Iterator[_Row]:
 
 
 def _upstream_barrier(query: str, snapshot: int, report: BatchReport, record: Record) -> UpstreamBarrier:
-    """The state of every channel: of a source without a batch the last one, for its channels block the watermark, too.
+    """Return the state of every channel, also of a source without a batch: its channels block the watermark.
 
-    Records do not show whether a channel that never named its source is there: of those only who delivered a barrier
-    counts, or all if there is no barrier at all (snapshot=batch).
+    Records do not show whether a channel that never named its source still exists. Of such channels only those that
+    delivered a barrier count, or all if there is no barrier at all (snapshot=batch).
     """
     delivered = report.delivered()
     names = sorted(
@@ -116,7 +116,7 @@ def _upstream_barrier(query: str, snapshot: int, report: BatchReport, record: Re
 
 
 def _snapshot(record: Record) -> int:
-    """The snapshot that the batch closed; without barriers the batch is one."""
+    """The snapshot that the batch closed; without barriers the batch is a snapshot."""
     return record.snapshot if record.snapshot is not None else record.batch or 0
 
 

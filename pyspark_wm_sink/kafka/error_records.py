@@ -1,7 +1,7 @@
 """Rejected messages as records of the topic that `errorsTo` names.
 
-Rule: a message with a value goes as it came, key, value and headers, with headers that say why and whence; a text that
-the query has made of it (`to_json(rejected)`) is the value as it stands.
+Rule: a message with a value is written unchanged, with key, value and headers, and with added headers for reason and
+origin. A text that the query has made of the message (`to_json(rejected)`) is the record's value.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NEEDED_FIELDS = (VALUE, REASON, "topic", "partition", "offset")
 
 
 def check_error_column(kind: DataType) -> None:
-    """Reject a column of messages that no record can be made of; kind: of the column `rejected`."""
+    """Reject a column of messages that cannot become records. kind: the type of the column `rejected`."""
     if isinstance(kind, (StringType, BinaryType)):
         return
     names = kind.fieldNames() if isinstance(kind, StructType) else []

@@ -1,6 +1,6 @@
 """Headers that the sink adds to records, behind the rows' own ones: event times, and reasons of rejected rows.
 
-Rule: whole columns. The last header of a name counts, so ours hold whatever a row brought along.
+Rule: whole columns. The last header of a name counts, so the sink's headers override the row's own.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _US_PER_MS = 1_000
 
 
 def with_headers(rows: pa.Table, names: Sequence[str], values: Sequence[pa.Array]) -> pa.Table:
-    """Return the rows with a header of each name behind those that they have; values: binary, one column a name."""
+    """Return the rows with a header of each name behind their own headers. values: one binary column for each name."""
     count, more = rows.num_rows, len(names)
     # Row by row: the first name's header, the second one's, and so on.
     order = pa.array(np.arange(count * more).reshape(more, count).T.ravel())
@@ -36,7 +36,7 @@ def _behind(headers: pa.Array, added: pa.Array, more: int) -> pa.Array:
     own = np.asarray(headers.value_lengths().fill_null(0)).astype(np.int64)
     flat = headers.flatten()
     of_row = np.repeat(np.arange(len(own)), own)
-    # A stable sort by row puts each row's own headers before those that are added.
+    # A stable sort by row puts each row's own headers before the added headers.
     rows = np.concatenate([of_row, np.repeat(np.arange(len(own)), more)])
     order = np.argsort(rows, kind="stable")
     return _lists(own + more, pa.concat_arrays([flat, added]).take(pa.array(order)))
@@ -49,14 +49,14 @@ def _lists(lengths: np.ndarray, pairs: pa.Array) -> pa.Array:
 
 
 def event_time_columns(schema: StructType) -> tuple[str, ...]:
-    """Return the columns whose times are written; one of such a name and another type is the user's own."""
+    """Return the columns whose times are written; a column with such a name and another type is the user's own."""
     return tuple(f.name for f in schema.fields if is_event_time(f.name) and isinstance(f.dataType, TimestampType))
 
 
 def with_event_times(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
-    """Return the rows with a header for each of the columns, behind those that they have.
+    """Return the rows with a header for each of the columns, behind their own headers.
 
-    So a row that is passed from topic to topic has the event time that it has now (`controlRows=inline`).
+    So a row that is passed from topic to topic keeps its present event time (`controlRows=inline`).
     """
     if not columns or not rows.num_rows:
         return rows

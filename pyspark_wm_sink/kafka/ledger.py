@@ -28,8 +28,8 @@ _NAME = re.compile(r"(\d+)\.(decided|published)\.json")
 class Entry:
     """One batch's decision; `control`: the transaction of its control rows, committed after the others.
 
-    topic: one that the batch wrote to, where its marker stands; None if it wrote nothing. replaces: the checksum of an
-    earlier decision of this batch, all of which the brokers have aborted.
+    topic: a topic that the batch wrote to, which has its marker; None if it wrote nothing. replaces: the checksum of an
+    earlier decision of this batch, of which the brokers have aborted every transaction.
     """
 
     batch: int
@@ -42,7 +42,7 @@ class Entry:
 
     @property
     def checksum(self) -> str:
-        """A checksum that differs between decisions, also of one batch: over what it commits, in any format."""
+        """A checksum of the transactions that it commits: it differs between decisions, even of one batch."""
         parts = [self.batch, self.record.attempt, self.transactions, self.control]
         return checksum(json.dumps(parts, separators=(",", ":")))[:32]
 
@@ -61,12 +61,12 @@ class Ledger(LedgerDirectory):
     """Decisions in a directory of this machine, or at an address; created when the first one is written."""
 
     def newest(self, up_to: int | None = None) -> Entry | None:
-        """Return the newest entry, or the newest one of batch `up_to` or before."""
+        """Return the newest entry, or the newest entry of batch `up_to` or before."""
         batches = [batch for batch in self._batches() if up_to is None or batch <= up_to]
         return self._entry(max(batches)) if batches else None
 
     def entries(self, most: int) -> list[Entry]:
-        """Return the newest entries, at most so many, oldest first."""
+        """Return the newest entries, at most `most`, oldest first."""
         return [self._entry(batch) for batch in sorted(self._batches())[-most:]]
 
     def decide(self, entry: Entry) -> None:
@@ -104,7 +104,7 @@ class Ledger(LedgerDirectory):
         self.write_note("run.json", {"query": runs.query, "runs": list(runs.runs), "fence": list(runs.fence)})
 
     def _batches(self) -> dict[int, bool]:
-        """Every batch with an entry, and whether it is published; where it is being renamed, both files are there."""
+        """Return every batch with an entry, and whether it is published; during a rename both files exist."""
         matches = [match for name in self.files.names() if (match := _NAME.fullmatch(name))]
         return {int(match[1]): match[2] == "published" for match in matches}
 

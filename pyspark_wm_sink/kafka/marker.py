@@ -1,8 +1,7 @@
-"""The marker: what the cluster itself holds about the batch that was decided last.
+"""The marker: the cluster's own note of the batch that was decided last.
 
-Rule: it is a committed offset of a consumer group of the query's own, and it is committed by the query's fencing
-producer. So a run that another one has fenced cannot write it, and a ledger that was lost, or is older, is contradicted
-by it.
+Rule: it is a committed offset of the query's own consumer group, and the query's fencing producer commits it. So a run
+that another run has fenced cannot write it. A lost or older ledger contradicts it.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ _log = logging.getLogger("keyedwm.sink")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Decided:
-    """The batch that was decided last, the checksum of its decision, and the run that made it; version 1 had neither.
+    """The batch that was decided last; since version 2 also the checksum of its decision and the run that decided.
 
-    Where rows name their own topic there can be several markers: an aborted attempt may have written one of the same
-    batch at another topic. topics: where the markers stand. published: how far the query had read with the batch. It
-    is None of version 0.3.0 and before, of too many partitions, and where attempts differ.
+    If rows name their own topic, there can be several markers: an aborted attempt of the same batch may have written
+    one at another topic. topics: the topics of the markers. published: how far the query had read with the batch. It is
+    None in markers of version 0.3.0 and before, for too many partitions, and if attempts differ.
     """
 
     batch: int
@@ -52,7 +51,7 @@ class Marker:
     """The marker of a query; it stands at partition 0 of a topic that the batch wrote to.
 
     is_required: the ledger has no lock that reaches other machines, so only the marker separates two drivers. is_own:
-    of the query that asks; what is no marker in another group is nobody's mistake.
+    it is the asking query's own marker. In another group an offset that is no marker causes no warning.
     """
 
     group: str
@@ -65,10 +64,10 @@ class Marker:
         return Marker(group=f"{stem}{SUFFIX}", is_required=ledger.files.is_shared)
 
     def read(self, cluster: Cluster, topic: str | None) -> Decided | None:
-        """Return what was decided last, None if nothing was or we may not ask; topic: where the newest entry has it.
+        """Return the last decision, None if there is none or we may not ask. topic: the topic in the newest entry.
 
-        A place that is named is also asked for by name: then brokers wait for a commit that is still pending there.
-        Raises FormatError for a marker of a later version.
+        The read names this topic, too: then brokers wait for a commit that is still pending there. Raises FormatError
+        for a marker of a later version.
         """
         try:
             offsets = cluster.fetch_offsets(self.group, None)
@@ -95,7 +94,7 @@ class Marker:
         """Write the marker of a decision that stands in the ledger.
 
         Raises FencedError: the decision does not hold, a later run has fenced this one. Raises UnavailableError: the
-        same decision can be written again. Where the rights are missing a warning takes its place: the decision holds.
+        same decision can be written again. If the rights are missing, the method warns instead: the decision holds.
         """
         if entry.topic is None:
             return
@@ -112,7 +111,10 @@ class Marker:
             self._warn(str(error))
 
     def _parsed(self, tp: TopicPartition, committed: Committed) -> Decided | None:
-        """Others may write to the group: what is no marker is ignored with a warning, not so one of a later version."""
+        """Return the decision in a committed offset; ignore an offset that is no marker, with a warning.
+
+        Others may write to the group. Raises FormatError for a marker of a later version.
+        """
         try:
             value = parse_json(committed.metadata)
         except ValueError:
@@ -151,7 +153,7 @@ class Marker:
 
 
 def marker_text(value: dict[str, Any], record: Record) -> str:
-    """Return the text of a marker, which also says how far the query has read, where that fits."""
+    """Return the text of a marker, with how far the query has read if that is short enough."""
     plain = json.dumps(value, separators=(",", ":"))
     published = Published.of(record)
     if published is None or published.reads.sources is None:
@@ -162,7 +164,7 @@ def marker_text(value: dict[str, Any], record: Record) -> str:
 
 
 def _published(value: dict[str, Any]) -> Published | None:
-    """How far the query had read; None where the marker does not say it in a way that is known."""
+    """Return how far the query had read; None if the marker does not have it in a known format."""
     try:
         return Published(
             batch=value["batch"], reads=reads_of(value["reads"]), operators=frozenset(map(str, value["operators"]))

@@ -1,8 +1,8 @@
 """A query's first batch to a topic that another query wrote to: are they rows of the same input?
 
-Rule: as for tables (`tables/other_queries.py`). Other queries are known by their markers in the cluster, which also say
-how far each had read when it decided its newest batch. A marker is forgotten with the broker's offsets of groups that
-nobody uses (offsets.retention.minutes), and one of version 0.3.0 or before does not say it: then nothing is known.
+Rule: as for tables (`tables/other_queries.py`). Other queries are known by their markers in the cluster. A marker also
+says how far the query had read when it decided its newest batch. Brokers delete the marker of an unused group after
+offsets.retention.minutes, and a marker of version 0.3.0 or before does not say how far: then nothing is known.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _log = logging.getLogger("keyedwm.sink")
 def check_topic_reads_nothing_again(
     cluster: Cluster, own: Marker, report: BatchReport, topics: Collection[str]
 ) -> None:
-    """Raise InputError where this first batch begins before the end of what another query wrote to one of its topics.
+    """Raise InputError if another query has written rows of the same input to one of the topics.
 
-    topics: those that the batch writes to.
+    topics: the topics that the batch writes to.
     """
     try:
         groups = groups_ending_with(cluster, SUFFIX)
@@ -45,11 +45,11 @@ def check_topic_reads_nothing_again(
             again.append((furthest, group.removesuffix(SUFFIX), overlap, decided))
     if not again:
         return
-    # Of queries that each began behind the one before the last one says where to begin.
+    # If each query started where the one before it ended, only the last one says where to start.
     _, query, overlap, decided = max(again, key=lambda one: one[:2])
     raise InputError(
-        f"topic {min(decided.topics & set(topics))} holds what query {query} wrote of {overlap}, which are there twice "
-        f"if that query wrote them: was the checkpoint lost? Give the query its checkpoint again, or "
+        f"topic {min(decided.topics & set(topics))} holds what query {query} wrote of {overlap}, so rows that both "
+        f"queries write are there twice: was the checkpoint lost? Give the query its checkpoint again, or "
         f"{behind_others(decided.published)}write to another topic; if both are to write here, set sharedTopic=true"
     )
 
@@ -63,7 +63,7 @@ def _read(cluster: Cluster, group: str) -> Decided | None:
 
 
 def _reads_again(published: Published, report: BatchReport) -> str | None:
-    """Return what of another query's input this batch reads again, as text; None if nothing.
+    """Describe the channel of another query's input that this batch reads again; None if there is none.
 
     Results of operators of other names are other rows. A query that continues from a savepoint begins where the other
     ended.

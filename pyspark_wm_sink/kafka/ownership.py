@@ -1,4 +1,4 @@
-"""The right to publish: that of the query's latest writer, with a ledger that no later decision contradicts.
+"""The right to publish: the query's latest writer has it, if no later decision contradicts its ledger.
 
 Rule: fence first, look second, decide third. The ledger's epoch, which every driver takes when its writer starts, stops
 older drivers on one ledger. The fence is a transactional id of the query, which every new run initializes. The fence
@@ -26,7 +26,7 @@ _log = logging.getLogger("keyedwm.sink")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FencedLedger:
-    """A query's ledger and marker, and the fence of the run that may write both; is_new: it has not published before.
+    """A query's ledger and marker, and the fence of the run that may write both. is_new: nothing was published before.
 
     Only `decide` makes a decision: the entry, then its marker, which the brokers accept only with the newest fence.
     """
@@ -39,7 +39,10 @@ class FencedLedger:
     is_new: bool = False
 
     def decide(self, entry: Entry) -> None:
-        """Store a decision; raises UnavailableError, or FencedError: it does not hold, a later run fenced this one."""
+        """Store a decision.
+
+        Raises UnavailableError, or FencedError: a later run fenced this run, so the decision does not hold.
+        """
         self.ledger.decide(entry)
         self.write_marker(entry)
 
@@ -48,7 +51,7 @@ class FencedLedger:
         self.marker.write(self.cluster, self.fence, entry)
 
     def require_fence(self) -> IdHolder:
-        """Raise FencedError if another run has fenced this one; else return whether the brokers know its fence."""
+        """Raise FencedError if another run has fenced this run; else return whether the brokers know its fence."""
         owner_of_fence = holder(self.cluster, self.fence)
         if owner_of_fence is IdHolder.ANOTHER:
             raise FencedError(
@@ -64,9 +67,9 @@ def take_ownership(
 ) -> FencedLedger:
     """Make sure that this run is the latest that writes here.
 
-    A new run fences the one before, also in a driver that was replaced: its query was started again. Raises FencedError
-    for a run that was replaced, InputError for a ledger of another query, and for one that the marker contradicts.
-    batch: the one that comes now.
+    A new run fences the run before, also in a driver that was replaced: its query was started again. Raises FencedError
+    for a run that was replaced; InputError for a ledger of another query, or a ledger that the marker contradicts.
+    batch: the present batch.
     """
     known = ledger.run_history()
     is_new = known is None or run not in known.runs
@@ -93,14 +96,14 @@ def take_ownership(
     fenced = FencedLedger(cluster=cluster, ledger=ledger, marker=marker, query=query, fence=known.fence)
     if fenced.require_fence() is IdHolder.THIS_PRODUCER:
         return fenced
-    # Forgotten, since no batch came for transactional.id.expiration.ms.
+    # The brokers have dropped the id, since no batch came for transactional.id.expiration.ms.
     return fence_others(cluster, ledger, stem, query, known.runs, batch=batch)
 
 
 def fence_others(
     cluster: Cluster, ledger: Ledger, stem: str, query: str, known: tuple[str, ...], *new: str, batch: int | None = None
 ) -> FencedLedger:
-    """Fence every other run, also on copies of this ledger; raises InputError as `take_ownership`.
+    """Fence every other run, also on copies of this ledger; raises InputError as `take_ownership` does.
 
     known: the runs that have written to this ledger, new: the one that begins.
     """
@@ -116,10 +119,10 @@ def fence_others(
 def _check_marker(fenced: FencedLedger, runs: Collection[str], batch: int | None) -> None:
     """Reject a ledger that lacks the batch which was decided last, or holds another decision of it.
 
-    runs: those that have written to the ledger. One whose entries were deleted by hand, as the runbook says, still has
-    its run.json: it is accepted if the run that decided last is in it. In a copy from before that run it is not. Nor is
-    it where the batch that comes now, None as long as none does, was decided: Spark asks again for one that it has not
-    noted, and no other state shows the batch.
+    runs: the runs that have written to the ledger. If its entries were deleted by hand, as the runbook says, the ledger
+    still has its run.json. It is accepted if run.json has the run that decided last, which a copy from before that run
+    has not. It is rejected if `batch`, the present batch or None, was already decided: Spark runs a batch again that it
+    has not noted, and no other state shows the batch.
     """
     ledger, marker, query = fenced.ledger, fenced.marker, fenced.query
     newest = ledger.newest()

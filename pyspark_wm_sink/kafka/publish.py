@@ -1,9 +1,9 @@
 """The driver's commit to Kafka: the only place that decides what becomes visible.
 
 Rule: check, write the decision into the ledger, then its marker into the cluster, only then end transactions. The
-marker makes the decision hold, since a run that was fenced cannot write it. A decision is never revoked: a run
-that finds it completes it. A run that was fenced touches nothing more: the later one aborts the rest. A rejected batch
-is aborted as a whole. A decided transaction that the broker has aborted meanwhile is an error. It is none if no
+marker makes the decision hold, since a run that was fenced cannot write it. A decision is never revoked: a run that
+finds it completes it. A run that was fenced changes nothing more: the later run aborts the rest. A rejected batch is
+aborted as a whole. A decided transaction that the broker has aborted meanwhile is an error. It is no error if no
 transaction of its batch was committed and Spark runs the batch again.
 """
 
@@ -62,8 +62,8 @@ class ExpiredTransactionError(UnavailableError):
 class KafkaPublication:
     """How the batches of one query are published; `ledger` None: a batch write, or at-least-once without `inline`.
 
-    inline: control rows are written to the topic, with codes if there is a `secret`. claim: on the ledger when the
-    writer was started, None if unknown. is_shared: other queries write rows of the same input to the topic.
+    inline: control rows are written to the topic, with codes if there is a `secret`. claim: the claim on the ledger
+    when the writer was started, None if unknown. is_shared: other queries write rows of the same input to the topic.
     """
 
     plan: KafkaStagePlan
@@ -79,11 +79,11 @@ class KafkaPublication:
 def publish_to_kafka(
     how: KafkaPublication, reports: Sequence[StagedRecords], *, batch: int | None, plan: BatchPlan | None = None
 ) -> None:
-    """Publish one batch; `batch` None for a batch write. plan: of its sources, None if it is unknown.
+    """Publish one batch; `batch` None for a batch write. plan: the plan of its sources, None if unknown.
 
-    Raises InputError, RegressionError: nothing of this attempt becomes visible. FencedError: this run makes nothing of
-    it visible. LostTransactionError: see there. UnavailableError before the decision: nothing is decided; after it: the
-    next start carries it out.
+    Raises InputError, RegressionError: nothing of this attempt becomes visible. FencedError: this run makes no row
+    visible. LostTransactionError: rows of a decided batch are missing. UnavailableError before the decision: nothing is
+    decided; after it: the next start carries it out.
     """
     cluster = shared(how.plan.client)
     transactions = _transactions(reports)
@@ -105,12 +105,12 @@ def publish_to_kafka(
 
 
 def recover(cluster: Cluster, ledger: Ledger, *, owner: str | None = None, prefix: str | None = None) -> Claim | None:
-    """Start a writer: take the ledger over for this driver, and commit the decision that a dead run left behind.
+    """Start a writer: make this driver the owner of the ledger, and commit the decision that a dead run left behind.
 
-    owner: identifies the driver; a new one aborts what earlier ones left open, and stops them. prefix: the option
-    transactionalIdPrefix. Returns the driver's claim, None without an owner. If a decided transaction is gone, the
-    batch's own commit handles it. A driver that was replaced by a later one touches nothing: whether this is its old
-    query or a new start is only known when a batch names its run.
+    owner: identifies the driver; a new driver stops earlier drivers, and aborts the transactions that they left open.
+    prefix: the option transactionalIdPrefix. Returns the driver's claim, None without an owner. If a decided
+    transaction is gone, the batch's own commit handles it. A driver that was replaced by a later driver changes
+    nothing: only a batch that names its run shows whether this is its old query or a new start.
     """
     ledger.files.check_writable()
     if owner is None and not ledger.files.exists():
@@ -131,7 +131,7 @@ def recover(cluster: Cluster, ledger: Ledger, *, owner: str | None = None, prefi
             try:
                 fates = _resume_entry(fenced, newest)
             except FencedError:
-                return claim  # the commit of the next batch says so, unless it is the first of a new run
+                return claim  # the commit of the next batch reports it, unless it is the first of a new run
             if not _not_committed(fates):
                 newest = ledger.mark_published(newest)
         if is_new:
@@ -143,7 +143,7 @@ def recover(cluster: Cluster, ledger: Ledger, *, owner: str | None = None, prefi
 def _abort_on_refusal(
     cluster: Cluster, transactions: Sequence[Transaction], ledger: Ledger | None = None
 ) -> Iterator[None]:
-    """Abort this attempt when a check rejects it, but not what the ledger names: an earlier call has decided that."""
+    """If a check rejects this attempt, abort its transactions, except those that an earlier call has decided."""
     try:
         yield
     except KeyedwmError as error:
@@ -157,7 +157,7 @@ def _abort_on_refusal(
 def _publish_exactly_once(
     how: KafkaPublication, cluster: Cluster, ledger: Ledger, report: BatchReport, tasks: Sequence[StagedRecords]
 ) -> None:
-    """Under the ledger's lock: commit what is decided, then decide and publish this batch, unless it is published."""
+    """Under the ledger's lock, commit earlier decisions; then decide and publish this batch, unless it is published."""
     if report.query is None or report.run is None or report.batch is None:
         raise OutOfTurnError("the tasks of a stream name no query, run or batch: the ledger does not know who writes")
     transactions, entry = _transactions(tasks), None
@@ -198,7 +198,7 @@ def _publish_exactly_once(
 def _publish_at_least_once(
     how: KafkaPublication, cluster: Cluster, ledger: Ledger, report: BatchReport, tasks: Sequence[StagedRecords]
 ) -> None:
-    """At-least-once with control rows: the ledger only stores each channel's position before this batch."""
+    """Publish at-least-once with control rows: the ledger only stores each channel's position before this batch."""
     if report.batch is None:
         raise OutOfTurnError("the tasks of a stream name no batch: the ledger does not know which one is before it")
     last = ledger.newest(up_to=report.batch - 1)
@@ -211,7 +211,7 @@ def _publish_at_least_once(
 
 
 def _commit_entry(cluster: Cluster, entry: Entry) -> dict[Transaction, Fate]:
-    """Commit an entry's transactions; the control rows only when all rows they refer to are committed."""
+    """Commit an entry's transactions; the control rows only after all rows that they refer to."""
     fates = end(cluster, entry.transactions, commit=True)
     if _not_committed(fates):
         abort(cluster, entry.control)
@@ -227,8 +227,8 @@ def _commit_entry(cluster: Cluster, entry: Entry) -> dict[Transaction, Fate]:
 def _resume_entry(fenced: FencedLedger, entry: Entry) -> dict[Transaction, Fate]:
     """Commit an entry that an earlier commit decided.
 
-    If the broker aborted a part of it and committed nothing yet, abort the rest: then nothing is visible, and the batch
-    can be written again.
+    If the broker aborted a transaction of it and committed none yet, abort the rest: then nothing is visible, and the
+    batch can be written again.
     """
     cluster = fenced.cluster
     fenced.write_marker(entry)  # that commit may have ended between the two halves of its decision
@@ -287,7 +287,7 @@ def _first_topic(tasks: Sequence[StagedRecords]) -> str | None:
 
 
 def _replaced(ledger: Ledger, batch: int) -> str | None:
-    """The checksum of a decision of this batch that stands in the ledger, all of which the brokers have aborted."""
+    """Return the checksum of this batch's decision in the ledger, if the brokers have aborted all of it."""
     newest = ledger.newest()
     return newest.checksum if newest is not None and newest.batch == batch else None
 
@@ -302,7 +302,7 @@ def _finish_pending(fenced: FencedLedger, batch: int) -> Entry | None:
     if not _not_committed(fates):
         return ledger.mark_published(newest)
     if newest.batch == batch and set(fates.values()) == {Fate.ABORTED}:
-        # None of its rows is visible and Spark has staged them again: publishing them now loses and doubles nothing.
+        # None of its rows is visible and Spark has staged them again: to publish them now loses and duplicates nothing.
         _log.warning("batch %d was decided, but the broker had aborted all of it: this attempt replaces it", batch)
         return ledger.newest(up_to=newest.batch - 1)
     _require_committed(fates, f"batch {newest.batch} of the ledger {ledger.directory}")

@@ -1,7 +1,7 @@
 """Keys and values of records with a schema: which columns are their fields, and their bytes.
 
-Rule: a record's fields are those of the struct `value`, else all columns that are neither Kafka's, the source's nor the
-sink's. The schema and its id stand in the plan of the tasks: a task asks no registry.
+Rule: a record's fields are the fields of the struct `value`, else all columns that are neither Kafka's, the source's
+nor the sink's. The plan of the tasks has the schema and its id: a task asks no registry.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SINKS = (KEY, VALUE, HEADERS, "topic", "partition")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SideSchema:
-    """The schema of one side of a write, as it is registered. columns: its fields; None: the column of the side."""
+    """The registered schema of one side of a write. columns: its fields; None: the fields are in the side's column."""
 
     side: str
     kind: SchemaKind
@@ -68,7 +68,7 @@ class SideWriter:
 
     @property
     def head(self) -> bytes:
-        """The bytes before a value, as Confluent's serializers write them; of Protobuf the first message of a file."""
+        """The bytes before a value, as in Confluent's serializers; for Protobuf they name the file's first message."""
         message = b"\0" if self.schema.kind is SchemaKind.PROTOBUF else b""
         return b"\0" + self.schema_id.to_bytes(4, "big") + message
 
@@ -76,8 +76,8 @@ class SideWriter:
 def with_records(rows: pa.Table, writers: Sequence[SideWriter], task: str, before: int) -> pa.Table:
     """Return the rows with keys and values in their format.
 
-    task: its name, for errors; before: the number of its rows that came before. Raises InputError for a value that its
-    schema does not take.
+    task: its name, for errors. before: the number of the task's earlier rows. Raises InputError for a value that its
+    schema does not allow.
     """
     sources = [name for writer in writers for name in writer.schema.sources]
     valid = valid_texts(rows.select(list(dict.fromkeys(sources))))
@@ -98,7 +98,7 @@ def with_records(rows: pa.Table, writers: Sequence[SideWriter], task: str, befor
 
 
 def schema_of_side(side: SideFormat, schema: StructType) -> SideSchema:
-    """Return what is registered for one side: the text that is given, or one made of the columns.
+    """Return the schema to register for one side: the user's text, or a schema made of the columns.
 
     Raises InputError for columns that do not fit, in one sentence with the column and both types.
     """
@@ -140,7 +140,7 @@ def _is_of_source(schema: StructType, name: str) -> bool:
         return has_control(schema)
     if name == REJECTED:
         return isinstance(kind, (StructType, StringType))
-    if name in _OF_RECORDS:  # its frames are often without the partition, or without the type of the timestamp
+    if name in _OF_RECORDS:  # frames often lack the partition, or have another type of the timestamp
         is_frame = has_control(schema) or has_offsets(schema) or "timestampType" in schema.fieldNames()
         return is_frame and isinstance(kind, _OF_RECORDS[name])
     is_time = is_event_time(name) or name == WATERMARK or name.startswith(f"{WATERMARK}_")
@@ -175,7 +175,7 @@ def _array(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _place(rows: pa.Table, row: int, task: str, before: int) -> str:
-    """Name a row: the record that it came from, else its number."""
+    """Name a row by the record that it came from, else by its number."""
     if {"topic", "partition", "offset"} <= {*rows.column_names}:
         topic, partition, offset = (rows.column(name)[row].as_py() for name in ("topic", "partition", "offset"))
         if offset is not None:

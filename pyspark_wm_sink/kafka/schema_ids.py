@@ -1,8 +1,8 @@
-"""The ids of the schemas that a query writes: asked for once, and kept in its ledger.
+"""The ids of the schemas that a query writes: requested once, and kept in its ledger.
 
-Rule: an id that stands in the ledger for a schema, its subject and the registry's address is used without a question.
-So a batch that is replayed has the same bytes, and a restart needs no registry. A schema that is not there is
-registered, or looked up, before a row is written.
+Rule: an id in the ledger for a schema, its subject and the registry's address is used without a request. So a batch
+that is replayed has the same bytes, and a restart needs no registry. A schema that the ledger lacks is registered, or
+looked up, before a row is written.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def side_writers(
 
 
 def _id_of(directory: LedgerDirectory, formats: RecordFormats, number: int, schema: SideSchema) -> int:
-    """Return the id from the note, else ask and note the answer."""
+    """Return the id from the note; without one ask the registry and note the answer."""
     key = {
         "registry": sorted(map(str, formats.registry.addresses)), "subject": formats.sides[number].subject,
         "kind": schema.kind.value, "text": schema.text,

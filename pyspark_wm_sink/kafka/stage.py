@@ -47,11 +47,11 @@ _TOPIC = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]{1,249}")
 class KafkaStagePlan:
     """How every task of a query writes; pickled to the executors.
 
-    topic: None if the rows name it. stem: what transactional ids begin with, before the query's id; a batch write has
-    a stem of its own. columns: the frame's columns that are written. has_control, has_offsets: as in TaskInput.
-    compares_content: the content of what is written is summed up. event_times: columns of event times that are written
-    as headers. errors_to: the topic of rejected messages, None where they are rows like all others. writers: of keys
-    and values with a schema.
+    topic: None if the rows name it. stem: the beginning of transactional ids, before the query's id; each batch write
+    has its own stem. columns: the frame's columns that are written. has_control, has_offsets: as in TaskInput.
+    compares_content: the content of the written rows is summed up. event_times: columns of event times that are written
+    as headers. errors_to: the topic of rejected messages, None if they are rows like all others. writers: the writers
+    of keys and values with a schema.
     """
 
     client: ClientConfig = field(repr=False)
@@ -77,7 +77,7 @@ class KafkaStagePlan:
         return list(dict.fromkeys([*self.columns, *sources, *([REJECTED] if self.errors_to is not None else [])]))
 
     def stem_of(self, query: str | None) -> str:
-        """Return what the ids of this query's transactions begin with, and no other query's."""
+        """Return the beginning of the ids of this query's transactions, which no other query's ids have."""
         return "-".join(part for part in (self.stem, query) if part)
 
 
@@ -85,7 +85,7 @@ class KafkaStagePlan:
 class StagedRecords(TaskReport):
     """The records that one task wrote; `transaction` is None when there was no row, or under at-least-once.
 
-    topics: those that its rows went to.
+    topics: the topics of its rows.
     """
 
     transaction: Transaction | None
@@ -123,7 +123,7 @@ def stage(plan: KafkaStagePlan, task: Task, batches: Iterable[pa.RecordBatch]) -
 
 
 def _record_columns(plan: KafkaStagePlan, events: pa.Table) -> pa.Table:
-    """Return the columns that are written, or say where to."""
+    """Return the columns that are written, or decide the topic or partition."""
     names = (*plan.columns, *(writer.schema.side for writer in plan.writers), *([HEADERS] if plan.event_times else []))
     return events.select([name for name in events.column_names if name in names])
 
@@ -131,7 +131,7 @@ def _record_columns(plan: KafkaStagePlan, events: pa.Table) -> pa.Table:
 def explain_fenced(
     cluster: Cluster, transaction: Transaction, timeout_ms: int, error: FencedError
 ) -> UnavailableError | FencedError:
-    """Return the error for a transaction that takes no rows: that it timed out if the broker has aborted it.
+    """Return the error for a transaction that accepts no rows: that it timed out if the broker has aborted it.
 
     No other producer uses the ids of our transactions, so a broker that rejects one has nearly always ended it.
     """
@@ -158,7 +158,7 @@ class _TaskProducer:
     def write(self, rows: pa.Table, topic: str | None = None) -> None:
         """Send rows and wait for their acknowledgements; the first rows begin the transaction.
 
-        topic: for all of them, None where the option or the rows name it.
+        topic: the topic of all rows, None if the option or the rows name it.
         """
         if not rows.num_rows:
             return
@@ -186,7 +186,7 @@ class _TaskProducer:
         return tuple(sorted(self._partitions))
 
     def abort(self) -> None:
-        """Abort the transaction of a task that failed: until it times out it would hold back read_committed readers."""
+        """Abort the transaction of a task that failed: until its time-out it would block read_committed readers."""
         if self._cluster is None or self.transaction is None:
             return
         with suppress(KeyedwmError):  # then the driver's next sweep aborts it, or the broker when it times out
@@ -218,7 +218,7 @@ class _TaskProducer:
         return {int(partition): laid.select(order[start:end]) for partition, start, end in spans}
 
     def _partition_of_rows(self, topic: str, count: int, rows: pa.Table) -> NDArray[np.int32]:
-        """Each row's partition: the column's where it says one, else the partitioner's."""
+        """Return each row's partition: the value of the column, else the partitioner's."""
         keys = rows.column("key").combine_chunks() if "key" in rows.column_names else None
         partitions = rows.column("partition").combine_chunks() if "partition" in rows.column_names else None
         if partitions is not None and not partitions.null_count:
@@ -238,7 +238,7 @@ class _TaskProducer:
 
 
 def _by_topic(rows: pa.Table, topic_of_all: str | None) -> Iterator[tuple[str, pa.Table]]:
-    """Take the topic of all rows, or each row's own."""
+    """Yield the rows of each topic: the topic of all rows, or each row's own."""
     if topic_of_all is not None:
         yield topic_of_all, rows
         return
@@ -293,14 +293,14 @@ def _checked(topic: str, count: int, numbers: NDArray[np.int32]) -> NDArray[np.i
 def _first_sticky_position(plan: KafkaStagePlan, task: Task) -> int:
     """Start with another partition in each task and batch, or small batches would all go to the first partitions.
 
-    A batch write has no number: its stem, which is its own, takes that place.
+    A batch write has no number: its own stem is used instead.
     """
     turn = crc32((plan.stem or "").encode()) if task.batch is None else task.batch
     return (turn + task.partition) * STICKY_RUN
 
 
 def _transactional_id(plan: KafkaStagePlan, task: Task) -> str:
-    """Name a transaction that nobody else names: query, batch, partition, run, and the attempt within this run."""
+    """Return a unique name of a transaction: query, batch, partition, run, and the attempt within this run."""
     run = (task.run if task.batch is not None else None) or uuid.uuid4().hex
     batch = "batch" if task.batch is None else task.batch
     return f"{plan.stem_of(task.query)}-{batch}-{task.partition}-{run.replace('-', '')[:12]}-{task.number}"

@@ -76,9 +76,9 @@ class _KafkaWriter(VersionChecked):
         return report
 
     def _clean(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Abort what was written, if no commit can have been asked for.
+        """Abort the transactions, unless a commit may have been requested.
 
-        With every message present a commit may be on its way, or decided; the next start carries it out or aborts it.
+        If every message is present, a commit may be under way or decided; the next start carries it out or aborts it.
         """
         present = [message for message in messages if message is not None]
         if len(present) < len(messages):
@@ -119,7 +119,7 @@ class KafkaBatchWriter(_KafkaWriter, DataSourceArrowWriter):
 def kafka_publication(
     options: SinkOptions, target: KafkaTarget, mode: SnapshotMode, schema: StructType, *, stream: bool
 ) -> KafkaPublication:
-    """Check all that can be known before a row is written; raises OptionError, InputError, UnavailableError."""
+    """Run all checks that need no row; raises OptionError, InputError, UnavailableError."""
     inline = options.control_rows is ControlRows.INLINE
     if inline:
         _check_inline(target, schema, stream=stream)
@@ -179,7 +179,7 @@ def kafka_publication(
 
 
 def _is_there(target: KafkaTarget) -> bool:
-    """Whether a checkpoint that is a path is on this machine: Spark makes it before it starts a writer."""
+    """Whether a checkpoint at a path is on this machine: Spark creates it before it starts a writer."""
     return target.checkpoint is None or target.checkpoint.is_dir()
 
 
@@ -206,7 +206,7 @@ def _check_inline(target: KafkaTarget, schema: StructType, *, stream: bool) -> N
 
 
 def _check_columns(target: KafkaTarget, schema: StructType, sides: frozenset[str]) -> None:
-    """Raise InputError for columns of which no record can be made. sides: those of a format, which takes any type."""
+    """Raise InputError for columns that cannot become records. sides: those with a format, which allows any type."""
     for name in schema.fieldNames():
         if name.lower() in _COLUMNS and name.lower() not in schema.fieldNames():
             raise InputError(f"the rows have a column {name}, Kafka's sink takes {name.lower()}: rename or drop it")
@@ -233,7 +233,10 @@ def _check_headers(kind: DataType) -> None:
 
 
 def _check_timeout(timeout_ms: int, longest_ms: int | None) -> None:
-    """Without the right to describe configs the broker rejects the first task's transaction instead."""
+    """Raise OptionError for a time-out that brokers do not allow.
+
+    Without the right to describe configs, the broker rejects the first task's transaction instead.
+    """
     if longest_ms is not None and timeout_ms > longest_ms:
         raise OptionError(
             f"option transactionTimeout: {timeout_ms} ms is more than the brokers' transaction.max.timeout.ms allows, "

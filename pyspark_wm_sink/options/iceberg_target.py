@@ -1,4 +1,4 @@
-"""The options of a write to an Iceberg table, as PyIceberg names those of catalogs.
+"""The options of a write to an Iceberg table; the options of the catalog have PyIceberg's names.
 
 Rule: `catalog.*` goes to PyIceberg as it stands, and its values never appear in a message.
 """
@@ -35,10 +35,10 @@ class CatalogKind(Enum):
 class IcebergTarget:
     """An Iceberg table, and how to reach its catalog.
 
-    name: with its namespaces, "db.orders". catalog: PyIceberg's properties, `type` among them. branch: the branch that
-    takes the snapshots. is_created: it is created if it is not there. partition_by: terms such as day(time), None keeps
-    the table's own partitioning. merge_schema: new columns are added to the table. errors_to: the table of rejected
-    messages, in the same catalog. is_shared: other queries write rows of the same input to it.
+    name: with its namespaces, "db.orders". catalog: PyIceberg's properties, `type` among them. branch: the branch to
+    which snapshots are added. is_created: the table is created if it is missing. partition_by: terms such as day(time),
+    None keeps the table's own partitioning. merge_schema: new columns are added to the table. errors_to: the table of
+    rejected messages, in the same catalog. is_shared: other queries write rows of the same input to it.
     """
 
     name: str
@@ -52,7 +52,7 @@ class IcebergTarget:
     is_shared: bool = False
 
     def of_errors(self) -> IcebergTarget | None:
-        """Return the target of rejected messages, None where there is none. Queries may share it."""
+        """Return the target of rejected messages, None if there is none. Queries may share it."""
         return None if self.errors_to is None else replace(self, name=self.errors_to, partition_by=None, is_shared=True)
 
     @staticmethod

@@ -41,10 +41,10 @@ class KafkaTarget:
     """The topic and how to write to it.
 
     topic: None if each row names it. ledger: a local path, an address, or None if neither given nor derivable from the
-    checkpoint location. secret: what control records are signed with, None if they are not. checkpoint: that location
-    if the ledger's local path is derived from it. errors_to: the topic of rejected messages. is_shared: other queries
-    write rows of the same input to the topic. formats: of records with a schema, None for bytes as the columns have
-    them.
+    checkpoint location. secret: the secret that signs control records, None if they are not signed. checkpoint: the
+    checkpoint location if the ledger's local path is derived from it. errors_to: the topic of rejected messages.
+    is_shared: other queries write rows of the same input to the topic. formats: the formats of records with a schema,
+    None for the bytes of the columns.
     """
 
     client: ClientConfig = field(repr=False)

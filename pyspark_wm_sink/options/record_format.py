@@ -1,6 +1,6 @@
 """The options of records with a schema: the formats of value and key, their subjects, and the registry.
 
-Rule: nothing is asked of a registry here. An option without a format that needs it is rejected.
+Rule: this module sends no request to a registry. An option without a format that needs it is rejected.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ _KINDS = {
 class SideFormat:
     """How the values, or the keys, are written.
 
-    schema: the text of the option, None to make one of the columns. subject: None if each topic would have its own.
-    record_name: of a schema that is made.
+    schema: the text of the option, None to make a schema of the columns. subject: None if each topic would have its
+    own. record_name: the name of the record in a schema made of the columns.
     """
 
     side: str
@@ -122,7 +122,7 @@ def _side(side: str, settings: Mapping[str, str], topic: str | None) -> SideForm
 
 
 def _text(option: str, value: str) -> str:
-    """Return the text of an option that gives it in place, or as a file of this machine."""
+    """Return the text of an option: its value, or the content of the file that it names."""
     text = value.strip()
     if not text.startswith(_FILE):
         if not text:

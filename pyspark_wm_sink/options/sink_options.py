@@ -1,7 +1,7 @@
 """The sink's options, checked once when the writer is created.
 
-Rule: an option that exists here is honoured or an error; none is ignored in silence. `storage.*` goes to the table's
-object store as it stands (`storage.aws_region`), and its values never appear in a message.
+Rule: each option has its effect or is rejected with an error; no option is ignored silently. `storage.*` goes to the
+table's object store as it stands (`storage.aws_region`), and its values never appear in a message.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class DeltaTarget:
     is_shared: bool = False
 
     def of_errors(self) -> DeltaTarget | None:
-        """Return the target of rejected messages, None where there is none. Queries may share it."""
+        """Return the target of rejected messages, None if there is none. Queries may share it."""
         return None if self.errors_to is None else replace(self, path=self.errors_to, partition_by=None, is_shared=True)
 
 
@@ -81,8 +81,8 @@ class DeltaTarget:
 class SinkOptions:
     """All options of a write; `snapshot` None: barrier if the rows have a control column, else batch.
 
-    replay_check: None for content with snapshot=batch, else counts: barriers say what was read. checkpoint: the
-    checkpointLocation, if it is an option of this write.
+    replay_check: None means content with snapshot=batch, else counts, since barriers show the offsets read. checkpoint:
+    the checkpointLocation, if it is an option of this write.
     """
 
     target: DeltaTarget | IcebergTarget | KafkaTarget
@@ -99,7 +99,7 @@ class SinkOptions:
 
     @staticmethod
     def parse(options: Mapping[str, str]) -> SinkOptions:
-        """Check every option; raises OptionError with one sentence about the first that is wrong."""
+        """Check every option; raises OptionError about the first wrong option."""
         settings = {name.lower(): value for name, value in options.items()}
         refuse_unknown(
             (name for name in options if not name.lower().startswith((STORAGE, CATALOG))),

@@ -1,8 +1,8 @@
 """Where a ledger's files are: a directory of this machine, or an address in an object store or HDFS.
 
 Rule: a file is there as a whole or not at all. On this machine files are written atomically (temporary file, fsync,
-rename, fsync of the directory), and only under the directory's lock. A store writes a file when it is closed; no lock
-reaches other machines there, so that the query's fence and marker in Kafka alone keep two drivers apart.
+rename, fsync of the directory), and only under the directory's lock. A store writes a file when it is closed. No lock
+reaches other machines there, so only the query's fence and marker in Kafka separate two drivers.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class LedgerFiles(Protocol):
         """Whether anything was written here."""
 
     def check_writable(self) -> None:
-        """Raise an error for a place that cannot be created or written, before a row is written."""
+        """Before a row is written, raise an error for a place that cannot be created or written."""
 
     def locked(self) -> AbstractContextManager[None]:
         """Hold the ledger's lock; raises UnavailableError if another process keeps it."""
@@ -55,7 +55,7 @@ class LedgerFiles(Protocol):
         """Return a file's text, None if there is no such file."""
 
     def write(self, name: str, text: str) -> None:
-        """Write or replace a file durably; raises UnavailableError if that fails, and then it is as it was."""
+        """Write or replace a file durably; raises UnavailableError if that fails, and then the file is unchanged."""
 
     def rename(self, name: str, new: str) -> None:
         """Give a file another name."""
@@ -99,11 +99,11 @@ class LocalFiles:
             yield
 
     def _make_private(self) -> None:
-        """Create the directory for its owner alone; one that an earlier version left open to others is closed."""
+        """Create the directory for its owner alone; close a directory that an earlier version left open to others."""
         self.directory.parent.mkdir(parents=True, exist_ok=True)
         if not os.path.lexists(self.directory):
             self.directory.mkdir(mode=_DIRECTORY_MODE, exist_ok=True)
-        # A link of another user would lead to any directory of ours, and be led elsewhere later.
+        # A link of another user could lead to any directory of ours, and could be changed later.
         _check_owner(self.directory, self.directory.lstat())
         status = self.directory.stat()
         _check_owner(self.directory, status)
@@ -132,7 +132,7 @@ class LocalFiles:
         """Write or replace a file durably; raise UnavailableError if that fails, without a change."""
         temporary = self.directory / f".{name}"
         with self._writing():
-            temporary.unlink(missing_ok=True)  # of a process that died here; under the lock nobody else writes it
+            temporary.unlink(missing_ok=True)  # of a process that died; under the lock nobody else writes it
             handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, _FILE_MODE)
             with os.fdopen(handle, "w") as file:
                 file.write(text)
@@ -180,11 +180,11 @@ class RemoteFiles:
         return bool(self.names())
 
     def check_writable(self) -> None:
-        """Rights show when the epoch is written, which comes before any row."""
+        """Check nothing: the epoch is written before any row, and shows whether the rights are missing."""
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold a lock of this machine, for the driver's own processes, where no other user can create its file."""
+        """Hold a lock of this machine, for the driver's own processes; no other user can create its file."""
         path = self._lock_directory() / f"{hashlib.sha256(self.address.encode()).hexdigest()[:24]}.lock"
         failed = f"the lock {path} of the ledger {self.address} cannot be taken"
         with _locked(path, self.address, failed, self.limits.lock_timeout_s):
@@ -214,7 +214,7 @@ class RemoteFiles:
         return sorted({name.removeprefix(".") for name in there if not name.endswith(_GROWING)})
 
     def read(self, name: str) -> str | None:
-        """Return a file's text, None without such a file; around a broken replacement read the file beside."""
+        """Return a file's text, None without such a file; after an interrupted replacement read the file beside."""
         for where in (name, f".{name}", name):
             text = self._read(where)
             if text is not None:
@@ -237,7 +237,7 @@ class RemoteFiles:
         files, place = self._opened()
         with self._writing():
             files.create_dir(place, recursive=True)
-            # A file of HDFS grows while it is written; that of an object store appears when it is closed.
+            # A file of HDFS grows while it is written; a file of an object store appears when it is closed.
             grows = _is_hdfs(files)
             with files.open_output_stream(f"{place}/.{name}{_GROWING}" if grows else f"{place}/{name}") as stream:
                 stream.write(text.encode())
@@ -245,14 +245,14 @@ class RemoteFiles:
             self._replace(files, place, name)
 
     def _replace(self, files: FileSystem, place: str, name: str) -> None:
-        """Put a file that is whole into the place of another: HDFS moves over none, so for a moment it stands aside.
+        """Replace a file by a complete one. HDFS does not overwrite by a rename, so the old file is moved aside first.
 
-        After each step the old text or the new one is found, in its place or aside.
+        After each step the old text or the new text exists, in its place or aside.
         """
         aside = f"{place}/.{name}"
         with self._writing():
             if self._read(name) is None and self._read(f".{name}") is not None:
-                files.move(aside, f"{place}/{name}")  # it is all there is: a replacing was broken off before this step
+                files.move(aside, f"{place}/{name}")  # an earlier replacement was interrupted before this step
             _delete(files, aside)
             files.move(f"{aside}{_GROWING}", aside)
             _delete(files, f"{place}/{name}")
@@ -270,7 +270,7 @@ class RemoteFiles:
         """Delete a file if it is there."""
         files, place = self._opened()
         with self._writing():
-            _delete(files, f"{place}/.{name}")  # first: it would be found again otherwise
+            _delete(files, f"{place}/.{name}")  # first, or it would be read again
             _delete(files, f"{place}/{name}")
 
     def _opened(self) -> tuple[FileSystem, str]:
@@ -329,7 +329,7 @@ def _check_owner(path: Path, status: os.stat_result) -> None:
 
 @contextmanager
 def _locked(path: Path, ledger: Path | str, failed: str, timeout_s: float) -> Iterator[None]:
-    """Hold the lock of a file that this user alone can create; failed: the error where the file cannot be opened."""
+    """Hold the lock of a file that this user alone can create. failed: the error if the file cannot be opened."""
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, _FILE_MODE)
     except OSError as error:

@@ -1,7 +1,7 @@
-"""Notes of a query's drivers: small files with a version and a checksum, and who of the drivers came last.
+"""Notes of a query's drivers: small files with a version and a checksum, and the latest of the drivers.
 
-Rule: a note is there as a whole or not at all, and changes only under the lock. What is damaged, or of a later version,
-is an error that names its file, never an empty note.
+Rule: a note exists as a whole or not at all, and changes only under the lock. A damaged note, or one of a later
+version, is an error that names its file, never an empty note.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class LedgerDirectory:
-    """Notes in a directory of this machine, or at an address; created when the first one is written."""
+    """Notes in a directory of this machine, or at an address; created with the first note."""
 
     directory: Path | str
     limits: Limits = LIMITS
 
     @property
     def files(self) -> LedgerFiles:
-        """Where they are."""
+        """The files of the notes."""
         return ledger_files(self.directory, self.limits)
 
     def locked(self) -> AbstractContextManager[None]:
@@ -60,7 +60,7 @@ class LedgerDirectory:
         return self.files.locked()
 
     def take_epoch(self, owner: str) -> Claim:
-        """Make a new driver the ledger's owner. One that a later driver has replaced gets no epoch."""
+        """Make a new driver the ledger's owner. A driver that a later driver has replaced gets no epoch."""
         epoch, owners = self._epoch()
         if owners and owners[-1] == owner:
             return Claim(owner=owner, epoch=epoch)
@@ -69,7 +69,7 @@ class LedgerDirectory:
         return self.retake_epoch(owner)
 
     def retake_epoch(self, owner: str) -> Claim:
-        """Make a driver the ledger's owner, also one that was replaced before."""
+        """Make a driver the ledger's owner, even if it was replaced before."""
         epoch, owners = self._epoch()
         others = [other for other in owners if other != owner]
         self.write_note("epoch.json", {"epoch": epoch + 1, "owners": [*others, owner][-_MAX_OWNERS:]})
@@ -112,7 +112,7 @@ class LedgerDirectory:
         return value
 
     def parsed(self, name: str, build: Callable[[], T]) -> T:
-        """Return what `build` makes of a note's value; raises DamagedLedgerError where it cannot."""
+        """Return the result of `build` for a note's value; raises DamagedLedgerError if it fails."""
         try:
             return build()
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
@@ -122,7 +122,7 @@ class LedgerDirectory:
 
 
 def application() -> str | None:
-    """Identify this Spark driver: its local directories are named at random; None if Spark does not say them."""
+    """Identify this Spark driver by its local directories, whose names are random; None if Spark does not name them."""
     directories = os.environ.get("SPARK_LOCAL_DIRS")
     return None if not directories else hashlib.sha256(directories.encode()).hexdigest()[:16]
 

@@ -12,8 +12,8 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 def local_directory(path: str) -> Path | None:
     """Return a local directory's absolute path (workers may have another working directory), None for a URI.
 
-    `file:` may precede a local path. Any other scheme makes a URI, also without slashes as in `hdfs:/x`: taken for a
-    path it would become a directory of that name in the driver's working directory.
+    `file:` may precede a local path. Any other scheme makes a URI, also without slashes as in `hdfs:/x`: as a path it
+    would become a directory of that name in the driver's working directory.
     """
     if path.startswith("file:"):
         return Path("/" + path.removeprefix("file:").lstrip("/"))

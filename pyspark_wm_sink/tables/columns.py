@@ -1,7 +1,7 @@
 """The columns of a DataFrame as columns of a table.
 
-Rule: everything may be null, however deep: the nullability that Spark infers for one batch need not hold for the
-next one. The sink rejects a type that the table's format does not have, and never converts one.
+Rule: everything may be null, at any depth: the nullability that Spark infers for one batch need not hold for the next
+batch. The sink rejects a type that the table's format does not have, and never converts one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def table_columns(schema: StructType, *, drop_control: bool, table: str) -> pa.S
 
 
 def _as_kept(field: StructField) -> StructField:
-    """Tables keep control rows as version 1 has them, so that one table takes those of every version."""
+    """Tables store control rows in version 1, so that one table can have control rows of every version."""
     kind = field.dataType
     if field.name != CONTROL or not isinstance(kind, StructType) or tuple(kind.fieldNames()) != CONTROL_FIELDS:
         return field

@@ -1,6 +1,6 @@
 """The messages of libraries for their failures, without the values of options that they repeat.
 
-Rule: a login inside an address and a value that could not be parsed show in no message, and in no cause below one.
+Rule: no message, and no cause of an error, shows a login inside an address or a value that could not be parsed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _VALUE = re.compile(r'(failed to parse|invalid value:?) "[^"]*"', re.IGNORECASE)
 
 
 def one_line(error: BaseException) -> str:
-    """Return a library error's message: its first line and the causes that are listed below, without the stack."""
+    """Return a library error's message: its first line and the listed causes, without the stack."""
     first, *more = (str(error).strip() or type(error).__name__).splitlines()
     summary = ": ".join([first.strip(), *(_CAUSE.sub("", line) for line in more if _CAUSE.match(line))])
     return _without_values(summary)

@@ -1,4 +1,4 @@
-"""The log of a table of any format, and the questions of the sink and of commands to it.
+"""The log of a table of any format, and the questions that the sink and commands ask it.
 
 Rule: a format yields its commits, and says which batch of a query is the newest. Everything else is decided here.
 """
@@ -19,8 +19,8 @@ class Commit:
     """One commit of a table. version: of Delta, or the id of a snapshot of Iceberg. at_ms: when its writer made
     it.
 
-    name: as messages name it, with the operation and the library. text: of its record, None of another writer's commit.
-    is_current: its rows are in the table, or were replaced since; no restore has removed them.
+    name: as messages name it, with the operation and the library. text: the text of its record, None for another
+    writer's commit. is_current: its rows are in the table, or were replaced since; no restore has removed them.
     """
 
     version: int
@@ -35,7 +35,7 @@ class Commit:
         return None if self.text is None else Record.from_json(self.text)
 
     def record_of(self, query: str) -> Record | None:
-        """Return the record, None if it is none of this query's; raises FormatError as `record`."""
+        """Return the record if it is this query's, else None; raises FormatError as `record` does."""
         is_of_another = self.text is not None and '"query"' in self.text and json.dumps(query) not in self.text
         record = None if is_of_another else self.record  # most records of other queries are not even parsed
         return record if record is not None and record.query == query else None
@@ -43,7 +43,7 @@ class Commit:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NewestBatch:
-    """A query's newest batch in a table. record, version: None if the log no longer has its record and its commit.
+    """A query's newest batch in a table. record, version: its record and commit, None if the log no longer has them.
 
     is_restored_behind: the table has an older version again, without rows of this batch.
     """
@@ -76,7 +76,7 @@ class TableLog(ABC):
 
 
 def record_of(log: TableLog, newest: NewestBatch, query: str, batch: int) -> Record | None:
-    """Return the record of one batch, None if the log no longer has it. newest: of this query."""
+    """Return the record of one batch, None if the log no longer has it. newest: this query's newest batch."""
     if newest.record is not None and newest.record.batch == batch:
         return newest.record
     records = (commit.record_of(query) for commit in log.commits())
@@ -84,9 +84,9 @@ def record_of(log: TableLog, newest: NewestBatch, query: str, batch: int) -> Rec
 
 
 def is_removed(log: TableLog, newest: NewestBatch, query: str, batch: int) -> bool:
-    """Whether a restore has removed the rows of a published batch. newest: of the query, this batch or a later one.
+    """Whether a restore has removed the rows of a published batch. newest: the query's newest batch.
 
-    False also where the log no longer has the commits of the batch.
+    False also if the log no longer has the commits of the batch.
     """
     if newest.batch == batch:
         return newest.is_restored_behind
@@ -104,7 +104,7 @@ def current_record(log: TableLog, query: str) -> Record | None:
 
 
 def current_records(log: TableLog) -> dict[str, Record]:
-    """Return of each query the newest record whose rows are in the table now, as far back as the log reaches."""
+    """Return for each query the newest record whose rows are in the table now, as far back as the log reaches."""
     records = {query: current_record(log, query) for query in log.queries()}
     return {query: record for query, record in records.items() if record is not None}
 
@@ -118,7 +118,7 @@ def has_attempt(log: TableLog, attempt: str) -> bool:
 def newest_records(log: TableLog, most: int) -> list[Published]:
     """Return the newest records of keyedwm whose rows are in the table, at most `most`, oldest first.
 
-    Of a query whose commits have all expired the record that the table itself keeps.
+    If all commits of a query have expired, its record is the one that the table itself keeps.
     """
     commits = (commit for commit in log.commits() if commit.is_current and commit.text is not None)
     records = [

@@ -1,4 +1,4 @@
-"""What the driver's commit needs of a format of tables: read the table as it is, and append to it.
+"""The operations that the driver's commit needs from a format of tables: read the present table, and append to it.
 
 Rule: `publish` has the order of a commit and its checks for all formats, and reads the log of a table.
 """
@@ -19,9 +19,10 @@ from pyspark_wm_sink.tables.stage import StagedFile, StagePlan
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableMessages:
-    """The parts of messages that a format of tables has of its own.
+    """The parts of messages that depend on the format of tables.
 
-    forgotten: why a table may know no batch of a query that wrote to it, None if only one that was made again does not.
+    forgotten: why a table may lack all batches of a query that wrote to it; None if it then must have been created
+    again.
     """
 
     kind: str
@@ -39,10 +40,10 @@ class CurrentTable(ABC):
 
     @abstractmethod
     def check_fits(self) -> str | None:
-        """Reject rows that do not fit the table; returns what changed in the table since they were staged, or None."""
+        """Reject rows that do not fit the table; return what changed in the table since they were staged, or None."""
 
     def add_missing(self) -> bool:
-        """Add the columns that the table lacks, in a commit of its own; says whether there were any."""
+        """Add the columns that the table lacks, in a separate commit; return whether there were any."""
         return False
 
     @abstractmethod
@@ -52,7 +53,7 @@ class CurrentTable(ABC):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Publication(ABC):
-    """How the batches of one query are published to a table; errors: to another one, of rejected messages.
+    """How the batches of one query are published to a table. errors: the publication of its rejected messages.
 
     is_shared: other queries write rows of the same input to the table.
     """
@@ -64,11 +65,11 @@ class Publication(ABC):
     is_shared: bool = False
     errors: Publication | None = None
 
-    conflicts: ClassVar[tuple[type[Exception], ...]]  # of an append that another commit came before
-    failures: ClassVar[tuple[type[Exception], ...]]  # of one that may have happened all the same
+    conflicts: ClassVar[tuple[type[Exception], ...]]  # errors of an append after another commit
+    failures: ClassVar[tuple[type[Exception], ...]]  # errors of an append that may have happened all the same
     messages: ClassVar[TableMessages]
-    attempts: ClassVar[int] = 10  # to come before other writers
-    pause_s: ClassVar[float] = 0.0  # between two attempts at first, then longer ones
+    attempts: ClassVar[int] = 10  # the most tries against other writers
+    pause_s: ClassVar[float] = 0.0  # the first pause between two attempts; later pauses are longer
 
     @abstractmethod
     def open(self) -> CurrentTable | None:
@@ -76,8 +77,8 @@ class Publication(ABC):
 
     @abstractmethod
     def created(self) -> CurrentTable | None:
-        """Create the table; None when another writer has done so meanwhile."""
+        """Create the table; None if another writer has created it meanwhile."""
 
     def is_refusal(self, error: Exception) -> bool:  # noqa: ARG002 - a format says
-        """Whether a conflict is none: the same commit cannot come through."""
+        """Whether the error of a conflict means that the same commit will never succeed."""
         return False

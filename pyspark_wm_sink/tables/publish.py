@@ -1,11 +1,11 @@
 """The driver's commit: the only place that decides what becomes visible.
 
-Rule: check, then publish. A batch is published at most once: its commit carries (query, batch), and fails where another
+Rule: check, then publish. A batch is published at most once: its commit carries (query, batch), and fails if another
 commit of the same query came before it. A rejected batch leaves nothing visible. Its staged files are deleted if no
 append was attempted. After an append the files stay, because deleting a file that a commit names would lose its rows.
-They are deleted if the log shows that another attempt published the batch. Of two tables (`errorsTo`) the table of
-rejected messages comes first, after the check of the results. The next start finds by its batch what was published when
-the driver died.
+They are deleted if the log shows that another attempt published the batch. With two tables (`errorsTo`) the rejected
+messages are published first, after the check of the results. If the driver dies in between, the next start sees the
+published batch there.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _log = logging.getLogger("keyedwm.sink")
 def publish(
     how: Publication, messages: Sequence[StagedFiles], *, batch: int | None, plan: BatchPlan | None = None
 ) -> None:
-    """Publish one batch; `batch` None for a batch write. plan: of its sources, None if it is unknown.
+    """Publish one batch; `batch` None for a batch write. plan: the plan of its sources, None if unknown.
 
     Raises InputError, RegressionError, FencedError or FormatError: nothing was published; the staged files are deleted
     unless an append of them was attempted. Raises UnavailableError: the table did not answer, the same batch can be
@@ -62,13 +62,13 @@ def publish(
 
 
 def _pause(first_s: float, attempt: int) -> None:
-    """Wait longer from attempt to attempt, by chance, so that writers who met once do not meet again."""
+    """Wait longer after each attempt, with a random part, so that two writers do not collide again."""
     time.sleep(random.uniform(0, min(first_s * 2**attempt, _MOST_PAUSE_S)))  # noqa: S311 - no secret
 
 
 @contextmanager
 def _nothing_left(*commits: _Commit) -> Iterator[None]:
-    """Delete what all commits staged where one of them rejects its batch."""
+    """If one of the commits rejects its batch, delete the staged files of all."""
     try:
         yield
     except UnavailableError:
@@ -98,7 +98,7 @@ class _Commit:
         begins = _lowest(message.begins for message in messages)
         self._report = replace(merge_reports(messages, batch), begins=begins, plan=plan)
         if self._files:
-            # Equal for equal staged files, so that a commit which is repeated recognizes what it has published itself.
+            # Equal for equal staged files, so that a repeated commit recognizes its own publication.
             names = "\n".join(sorted(file.name for file in self._files))
             self._report = replace(self._report, attempt=hashlib.sha256(names.encode()).hexdigest()[:32])
         self._is_append_attempted = False
@@ -168,7 +168,7 @@ class _Commit:
         return True
 
     def _is_conflict(self, error: Exception, table: CurrentTable) -> bool:
-        """Return False, for another try, if another writer has committed meanwhile; else the error is not of one."""
+        """Return False, for another try, if another writer has committed meanwhile. Raises errors of other causes."""
         now = self._how.open()
         if now is None or now.version != table.version:
             self._came_before = "one that deleted the table" if now is None else now.log.newest_commit()
@@ -222,7 +222,7 @@ class _Commit:
             check_reads_nothing_again(others, table.where, self._report, may_refuse=may_refuse)
 
     def _is_published(self, table: CurrentTable | None, newest: NewestBatch | None) -> bool:
-        """Whether this batch is in the table already; the files of another attempt at it are then deleted.
+        """Whether this batch is in the table already; then delete the files if another attempt published it.
 
         Raises FencedError when the published batch holds other rows: another query has the same id. Raises InputError
         when a restore removed the batch, and the table does not end where the batch begins.
@@ -252,7 +252,7 @@ class _Commit:
         return True
 
     def _resolve_failed_append(self, error: Exception) -> None:
-        """Find out whether an append that raised an error happened all the same; else raise UnavailableError."""
+        """Check whether an append that raised an error happened all the same; if not, raise UnavailableError."""
         failures: tuple[type[Exception], ...] = (KeyedwmError, *self._how.failures)
         try:
             table = self._how.open()
@@ -283,8 +283,8 @@ def _check_lacks_nothing(
 ) -> None:
     """Reject a table that lacks batches of this query: it was deleted, replaced or restored.
 
-    A table without any batch of the query is accepted, with a warning, where its format forgets batches: it may have
-    been created for the query to continue in.
+    If the table's format forgets batches, a table without any batch of the query is accepted, with a warning: the user
+    may have created it for the query.
     """
     query, batch = report.query, report.batch
     if query is None or not batch or how.guarantee is not Guarantee.EXACTLY_ONCE:
@@ -318,7 +318,7 @@ def _check_lacks_nothing(
 
 
 def _check_not_restored(how: Publication, report: BatchReport, query: str, table: CurrentTable) -> None:
-    """Reject a table that was taken back behind batches of this query, unless each batch replaces all rows anyway."""
+    """Reject a table that was restored to a state before batches of this query, unless each batch replaces all rows."""
     if how.guarantee is not Guarantee.EXACTLY_ONCE or how.overwrite:
         return
     way_on = new_checkpoint(Published.of(current_record(table.log, query)), report.plan, "table")
@@ -332,7 +332,7 @@ def _check_not_restored(how: Publication, report: BatchReport, query: str, table
 def _check_follows_restored(how: Publication, report: BatchReport, query: str, table: CurrentTable) -> None:
     """Reject a batch that a restore removed, unless the rows in the table end where the batch begins.
 
-    Such a batch is of a checkpoint that was restored together with the table.
+    Such a batch comes from a checkpoint that was restored together with the table.
     """
     if how.guarantee is not Guarantee.EXACTLY_ONCE or how.overwrite:
         return

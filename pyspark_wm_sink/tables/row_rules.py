@@ -31,7 +31,7 @@ class TextLimit:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowRules:
-    """never_null: columns that are NOT NULL. never_empty: those of them in whose place the log writes "" as null."""
+    """never_null: columns that are NOT NULL. never_empty: the ones among them whose "" the log writes as null."""
 
     never_null: tuple[str, ...] = ()
     never_empty: tuple[str, ...] = ()
@@ -97,7 +97,7 @@ def _true(flags: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def row_place(rows: pa.Table, index: int, *, has_offsets: bool) -> str:
-    """Return where a row came from, in words that follow "a row"; empty where the rows do not say it."""
+    """Return the origin of a row as text to follow "a row"; empty if the rows have no topic, partition and offset."""
     if not has_offsets:
         return ""
     topic, partition, offset = (rows.column(name)[index].as_py() for name in _OFFSETS)

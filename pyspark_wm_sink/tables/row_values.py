@@ -56,7 +56,7 @@ def _cast(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
 
 
 def _uuids(texts: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Read texts such as 123e4567-e89b-12d3-a456-426614174000; raises ArrowInvalid for one that is none."""
+    """Read texts such as 123e4567-e89b-12d3-a456-426614174000; raises ArrowInvalid for a text that is no UUID."""
     wrong = pc.invert(pc.match_substring_regex(texts, _UUID))
     if pc.any(wrong).as_py():
         raise pa.ArrowInvalid(f"{texts.filter(wrong)[0].as_py()!r} is no UUID")

@@ -1,6 +1,4 @@
-"""The rows of a query that go to a table, and to that of errors, as its options and columns say; and the
-rows of a task by the values that partition the table.
-"""
+"""The rows of a query for its table and for the table of rejected messages; and a task's rows by partition."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableRows:
-    """The rows of one table; mode: its snapshots, the rest as in `StagePlan`."""
+    """The rows of one table. mode: the event that completes its snapshots; the other fields as in `StagePlan`."""
 
     schema: StructType
     mode: SnapshotMode
@@ -46,7 +44,7 @@ class Publish(Protocol[Target_contra, Result]):
     def __call__(
         self, options: SinkOptions, target: Target_contra, rows: TableRows, *, overwrite: bool, errors: Result | None
     ) -> Result:
-        """Reject a table that the rows do not fit, and create one that is not there, where that is asked for."""
+        """Reject a table that the rows do not fit, and create a missing table if the options ask for it."""
 
 
 def with_errors(
@@ -59,9 +57,9 @@ def with_errors(
     overwrite: bool,
     stream: bool,
 ) -> Result:
-    """Return the publication of the results, which has that of rejected messages where a table of errors takes them.
+    """Return the publication of the results; with a table of errors it has the publication of rejected messages.
 
-    Raises all that can be known before a row is written: OptionError, InputError, UnavailableError.
+    Runs all checks that need no row. Raises OptionError, InputError, UnavailableError.
     """
     errors_target = target.of_errors()
     results, rejected = _table_rows(
@@ -76,7 +74,7 @@ def with_errors(
 def _table_rows(
     options: SinkOptions, mode: SnapshotMode, schema: StructType, *, has_errors: bool, overwrite: bool, stream: bool
 ) -> tuple[TableRows, TableRows | None]:
-    """Return the results, and the rejected messages where a table of errors takes them."""
+    """Return the results, and the rejected messages if there is a table of errors."""
     inline = options.control_rows is ControlRows.INLINE
     if inline:
         check_inline(schema)
@@ -109,7 +107,7 @@ def _rejected(schema: StructType, *, overwrite: bool) -> StructType:
 
 
 def grouped_by(rows: pa.Table, by: Sequence[pa.ChunkedArray]) -> Iterator[tuple[tuple[pa.Scalar, ...], pa.Table]]:
-    """Yield the rows of each group with its values, in the order in which they came; by: columns of the rows."""
+    """Yield the rows of each group with its values, in their order of arrival. by: columns of the rows."""
     if not by or not rows.num_rows:
         yield (), rows
         return
@@ -127,7 +125,7 @@ def grouped_by(rows: pa.Table, by: Sequence[pa.ChunkedArray]) -> Iterator[tuple[
 
 
 def _as_bits(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Floats by their bits: Arrow takes -0.0 for 0.0, and a partition must give back the values of its rows."""
+    """Return floats as their bits: for Arrow -0.0 equals 0.0, and a partition must give back the values of its rows."""
     kind = column.type
     if not pa.types.is_floating(kind):
         return column

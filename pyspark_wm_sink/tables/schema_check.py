@@ -1,8 +1,8 @@
-"""Fits the columns of the rows to those of a table: which type each is written as, and what does not fit.
+"""Fits the columns of the rows to the columns of a table: the type of each as it is written, and what does not fit.
 
-Rule: a value is written as the table's type where every value of the rows' type has an equal there, else the sink
+Rule: a value is written as the table's type if every value of the rows' type has an equal value there; else the sink
 rejects the column. Columns and types are as in the JSON of Spark's and Delta's schemas. Fields of a struct have the
-table's order. With `mergeSchema` the rows may lack columns and fields that may be null, and have further ones.
+table's order. With `mergeSchema` the rows may lack nullable columns and fields, and may have further ones.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class _Fit:
             self.differs.append(f"{where}: has a default in the table, missing in the rows")
 
     def kind(self, where: str, here: Type, there: Type, *, is_column: bool = False) -> Type:
-        """The type that a value is written as."""
+        """Return the type as which a value is written."""
         if isinstance(here, dict) and isinstance(there, dict) and here["type"] == there["type"]:
             return self._nested(where, here, there)
         if here == there or _widens(here, there) or (is_column and (here, there) == ("date", "timestamp")):
@@ -129,7 +129,7 @@ class _Fit:
 
 
 def odd_names(where: str, field: dict) -> list[str]:
-    """Return the paths of a field, and of those inside it, that Spark could neither alter nor write."""
+    """Return the paths of a field, and of fields inside it, that Spark could neither alter nor write."""
     names = [where] if _ODD.search(field["name"]) else []
     kinds = [field["type"]]
     while kinds:
@@ -157,7 +157,7 @@ def never_null_inside(name: str, kind: object) -> Iterator[str]:
 
 
 def _widens(here: Type, there: Type) -> bool:
-    """Whether each value of the one type has an equal one of the other."""
+    """Whether each value of type `here` has an equal value of type `there`."""
     if not isinstance(here, str) or not isinstance(there, str):
         return False
     target = _DECIMAL.fullmatch(there)

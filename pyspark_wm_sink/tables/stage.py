@@ -50,7 +50,7 @@ class OpenFile(ABC):
     """One Parquet file that is being written."""
 
     def __init__(self, name: str, stream: Any, schema: pa.Schema, group_rows: int, **how: Any) -> None:
-        """Begin the file. name: as reports have it. group_rows: of a row group at most. how: options of the writer."""
+        """Begin the file. name: as in reports. group_rows: the most rows of a row group. how: options of the writer."""
         self._name, self._stream, self._group_rows = name, stream, group_rows
         statistics = columns_with_statistics(schema)
         self._writer = pq.ParquetWriter(stream, schema, write_statistics=statistics, **how)
@@ -73,7 +73,7 @@ class OpenFile(ABC):
 
     @abstractmethod
     def _report(self, size: int, footer: pq.FileMetaData) -> StagedFile:
-        """Return what the table's log records about the finished file of so many bytes."""
+        """Return what the table's log records about the finished file. size: its bytes."""
 
     def abandon(self) -> str:
         """Close the file without finishing it; returns its name."""
@@ -89,8 +89,8 @@ class StagePlan(ABC):
 
     schema: the columns of the rows as the table has them. has_control: the frame has the `control` column. inline:
     control rows go into the file. has_offsets: the frame has Kafka's topic, partition and offset columns, so that rows
-    behind a barrier can be detected. compares_content: the content of the rows that are written is summed up. rules:
-    the rules of the table's columns for a row.
+    behind a barrier can be detected. compares_content: the content of the written rows is summed up. rules: the rules
+    of the table's columns for a row.
     """
 
     schema: pa.Schema
@@ -109,15 +109,15 @@ class StagePlan(ABC):
     @property
     @abstractmethod
     def options(self) -> tuple[str, str]:
-        """The options that name the place of the table, and of the table and that of errors, as messages say them."""
+        """The options that name the table's place, and those that name the places of both tables, for messages."""
 
     @property
     @abstractmethod
     def local_directory(self) -> Path | None:
-        """The directory of this machine that holds the table; None where it lies elsewhere."""
+        """The directory of this machine that holds the table; None if it is on no local path."""
 
     def local_path(self, name: str) -> Path | None:
-        """The path of a staged file on this machine; None where the table lies elsewhere."""
+        """The path of a staged file on this machine; None if it is on no local path."""
         return None if self.local_directory is None else self.local_directory / name
 
     @abstractmethod
@@ -130,7 +130,7 @@ class StagePlan(ABC):
 
     @abstractmethod
     def discard(self, names: Iterable[str]) -> None:
-        """Remove files that no commit names, now or later; one that is already gone is fine."""
+        """Remove files that no commit names, now or later; ignore missing files."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -150,7 +150,7 @@ def stage(
 ) -> StagedFiles:
     """Write the rows of one task; raises UnavailableError, or OptionError for a place that cannot be written.
 
-    errors: of the table that rejected messages go to, None where they are rows like all others.
+    errors: the plan of the table of rejected messages, None if they are rows like all others.
     """
     files = _TaskFiles(plan, task)
     rejected = None if errors is None else _TaskErrors(errors, task)
@@ -196,7 +196,7 @@ def _update_begins(begins: dict[str, int], events: pa.Table) -> None:
 
 
 def _explained(error: OSError, plan: StagePlan, errors: StagePlan | None) -> OptionError | UnavailableError:
-    """Return what an error of the file system means; a table of errors lies in the same store."""
+    """Return our error for an error of the file system; a table of errors is in the same store."""
     where = plan.place if errors is None else f"{plan.place} or {errors.place}"
     if error.errno in _UNWRITABLE:
         name = plan.options[errors is not None]
@@ -212,7 +212,7 @@ def _explained(error: OSError, plan: StagePlan, errors: StagePlan | None) -> Opt
 
 
 class _TaskFiles:
-    """The files of one task: one per partition of the table, a new one whenever one is full."""
+    """The files of one task: one per partition of the table, and the next one when a file is full."""
 
     def __init__(self, plan: StagePlan, task: Task) -> None:
         self._plan, self._task = plan, task
@@ -253,7 +253,7 @@ class _TaskFiles:
 
 
 class _TaskErrors:
-    """The rejected messages of one task: rows of a table of their own."""
+    """The rejected messages of one task: rows of a separate table."""
 
     def __init__(self, plan: StagePlan, task: Task) -> None:
         self._plan, self._task = plan, task
@@ -285,10 +285,10 @@ class _TaskErrors:
 
 
 def columns_with_statistics(schema: pa.Schema) -> list[str]:
-    """Return the paths of the columns that the Parquet file has statistics of: all but floats, nested ones as well.
+    """Return the paths of the columns with statistics in the Parquet file: all but floats, at any depth.
 
-    Parquet's bounds of floats leave NaN out, which Spark takes for the largest number: with such bounds it would pass
-    over a row group with NaN.
+    Parquet's bounds of floats ignore NaN, the largest number for Spark: with such bounds Spark would skip a row group
+    with NaN.
     """
     empty = pa.BufferOutputStream()
     pq.write_metadata(schema, empty)

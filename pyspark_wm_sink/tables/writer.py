@@ -40,11 +40,11 @@ class _TableWriter(VersionChecked):
         return report
 
     def _clean(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Remove what was staged, if no commit can have been asked for.
+        """Remove the staged files, unless a commit may have been requested.
 
-        With every message present a commit may still be on its way in another process, when the query was stopped in
-        the middle of it; its files stay. Should it not have come through, they are invisible, and the table's upkeep;
-        a commit that rejects its batch has removed them itself.
+        If every message is present, a commit may still run in another process, after the query was stopped in the
+        middle of it; its files stay. If it fails, the files are invisible, and the table's maintenance removes them. A
+        commit that rejects its batch has removed them itself.
         """
         reports_present = [message for message in messages if message is not None]
         if len(reports_present) == len(messages):
@@ -71,7 +71,7 @@ class TableStreamWriter(_TableWriter, DataSourceStreamArrowWriter):
             publish(self._how, reports, batch=batchId, plan=plan)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's name
-        """Remove what the batch's successful tasks staged (driver)."""
+        """Remove the files that the batch's successful tasks staged (driver)."""
         self._clean(messages)
 
 
@@ -83,5 +83,5 @@ class TableBatchWriter(_TableWriter, DataSourceArrowWriter):
         publish(self._how, require_all(messages, StagedFiles), batch=None)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Remove what the successful tasks staged (driver)."""
+        """Remove the files that the successful tasks staged (driver)."""
         self._clean(messages)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ControlAuthors:
-    """query: the only query that counts, None for any. secret: the secret of the records' codes, None if none is set."""
+    """query: the only query that counts, None for any. secret: the secret of the records' codes, or None."""
 
     query: str | None = None
     secret: bytes | None = field(default=None, repr=False)
