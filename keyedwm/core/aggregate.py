@@ -1,6 +1,6 @@
-"""The computation of a window: an accumulator, and how it takes values and other accumulators.
+"""The computation of a window: an accumulator, to which values and other accumulators are added.
 
-Rule: `combine` is associative and commutative with `create()` as its neutral value, and where there is a `deduct`,
+Rule: `combine` is associative and commutative with `create()` as its neutral value. If there is a `deduct`,
 `deduct(combine(a, b), b)` equals `a`. Accumulators are values: no function changes its arguments.
 """
 
@@ -16,7 +16,7 @@ def _same(accumulator: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class AccumulatorFunctions:
-    """Create, accumulate a value, combine two accumulators, perhaps deduct one, finish."""
+    """The functions: create, accumulate a value, combine two accumulators, optionally deduct an accumulator, finish."""
 
     create: Callable[[], object]
     accumulate: Callable[[object, object], object]

@@ -1,4 +1,4 @@
-"""One channel on one time axis: the maker of its watermarks, policy then throttle (rules 7, 8), and its state at rest.
+"""One channel on one time axis: its settings, policy then throttle (rules 7, 8), and its stored state.
 
 Rule: values only; `AxisRun` in keyedwm.arrow.axis runs them over whole batches. Counts travel with the channel's state,
 so that they too are the same after a replay or a restart.
@@ -19,7 +19,7 @@ _HEAD = 2  # of a list: the watermark and the kind of state
 
 
 class StateTag(Enum):
-    """The kinds of state of an axis, by the names that stand in offsets."""
+    """The kinds of state of an axis, by their names in offsets."""
 
     POLICY = "policy"
     PROPAGATED = "propagated"
@@ -42,7 +42,7 @@ PolicyState = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class PropagatedState:
-    """The last barrier that a channel of a `propagate=true` read has shown, in place of a policy's state.
+    """The last barrier of a channel of a `propagate=true` read, instead of a policy's state.
 
     query: a number made of the upstream query's id. repeated: how many duplicate barriers were ignored (at-least-once).
     idle: whether all upstream channels were idle.
@@ -56,9 +56,9 @@ class PropagatedState:
 
 @dataclass(frozen=True, slots=True)
 class AxisState:
-    """One channel and key at rest: where its watermarks come from, and the last watermark sent (None: none yet).
+    """The stored state of one channel and key: the state of its policy, and the last watermark sent (None: none yet).
 
-    policy: the numbers of a watermark policy, or, where watermarks are propagated, the last barrier.
+    policy: the numbers of a watermark policy; if watermarks are propagated, the last barrier.
     """
 
     policy: PolicyState | PropagatedState = ()
@@ -74,7 +74,7 @@ class AxisState:
         return self.policy
 
     def numbers(self) -> tuple[StateTag, tuple[int, ...]]:
-        """Return which kind of state it is, and its numbers."""
+        """Return the kind of the state, and its numbers."""
         state = self.policy
         if isinstance(state, PropagatedState):
             return StateTag.PROPAGATED, (state.query, state.snapshot, state.repeated, int(state.idle))
@@ -113,9 +113,10 @@ class AxisState:
 
 
 def concatenate(config: AxisConfig, first: AxisState, then: AxisState) -> AxisState:
-    """The state after two consecutive ranges of rows, the second run on its own from a neutral state.
+    """Return the state after two consecutive ranges of rows; the second was run alone from a neutral state.
 
-    Watermarks that the second emitted on its own do not count: they left no task, and `end` emits those that are due.
+    Watermarks that the second range emitted alone do not count: no task sent them, and `end` emits the watermarks that
+    are due.
     """
     numbers = config.policy.concatenate(first.policy_state(), then.policy_state())
     return AxisState(policy=numbers, emitted_ms=first.emitted_ms)
@@ -125,9 +126,9 @@ def concatenate(config: AxisConfig, first: AxisState, then: AxisState) -> AxisSt
 class Counts:
     """bad: event times that could not be read; late: events below the coalesced watermark stamped on their batch.
 
-    With several time axes an event counts once for each. control: records with the reserved header that are no rows
-    and were not read as control records either. future: event times too far ahead (option `maxEventTimeAhead`).
-    bad_values: values with a schema that could not be read, as (number of the reason, count), by reason.
+    With several time axes an event counts once for each. control: records with the reserved header that are neither
+    rows nor read as control records. future: event times too far ahead (option `maxEventTimeAhead`). bad_values: values
+    with a schema that could not be read, as (number of the reason, count), by reason.
     """
 
     bad: int = 0
@@ -137,7 +138,7 @@ class Counts:
     bad_values: tuple[tuple[int, int], ...] = field(default=(), kw_only=True)
 
     def plus(self, more: Counts) -> Counts:
-        """Return the sum."""
+        """Return the sums of both counts."""
         by_reason = dict(self.bad_values)
         for reason, count in more.bad_values:
             by_reason[reason] = by_reason.get(reason, 0) + count

@@ -1,9 +1,9 @@
 """Barriers and the snapshots they cut (rule 12), as the source's planner, the operators and the sink apply it.
 
-Rule: values in, values out; a caller words the error. A cut is what one batch holds of the barriers of one snapshot of
-one source. It is whole when every channel of the source has delivered its barrier; of a source without channels, when
-the source says so; ids of one source go up by one; no event of a channel stands at or behind its barrier; rows behind a
-barrier wait until every channel has delivered it.
+Rule: values in, values out; the caller makes the message of an error. A cut is the part of a snapshot's barriers, of
+one source, that is in one batch. It is whole when every channel of the source has delivered its barrier. A source
+without channels says itself that its cut is whole. The ids of one source increase by one. No event of a channel is at
+or behind its barrier. Rows behind a barrier wait until every channel has delivered it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ C = TypeVar("C")
 class BarrierCut:
     """The barriers of one snapshot in a batch.
 
-    source: the source whose barriers these are, None if they do not name it (rows of format version 1); then several
-    sources with equal ids and equal numbers of channels form one cut. expected: how many channels of the source must
-    deliver. arrived: the channels that did, sorted.
+    source: the source of the barriers, None if they do not name it (rows of format version 1). Then several sources
+    with equal ids and equal numbers of channels form one cut. expected: how many channels of the source must deliver.
+    arrived: the channels that have delivered, sorted.
     """
 
     source: str | None
@@ -34,14 +34,14 @@ class BarrierCut:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every channel delivered its barrier; of unnamed sources, whether those of each can have."""
+        """Whether every channel delivered its barrier; for unnamed sources, whether the number fits whole sources."""
         if self.source is None:
             return len(self.arrived) % self.expected == 0
         return len(self.arrived) == self.expected
 
     @property
     def delivered(self) -> int:
-        """The number of barriers that arrived of a source that is not whole; of one that is, all of them."""
+        """The number of barriers that arrived from an incomplete source; all of them if the cut is whole."""
         if self.source is None and not self.is_whole:
             return len(self.arrived) % self.expected
         return len(self.arrived)
@@ -68,7 +68,7 @@ def first_incomplete(cuts: Iterable[BarrierCut]) -> BarrierCut | None:
 
 
 def silent_sources(cuts: Iterable[BarrierCut], rows: Iterable[ControlRow]) -> tuple[str, ...]:
-    """Return the sources that the rows name although no barrier of theirs arrived, sorted."""
+    """Return the sources that rows name, but of which no barrier arrived, sorted."""
     delivered = {barrier.source for barrier in cuts}
     return tuple(sorted({row.source for row in rows if row.source is not None} - delivered))
 
@@ -96,7 +96,7 @@ def preceding_snapshot(
 ) -> int | None:
     """Return the last snapshot of the cut's source, else the newest of the cut's channels; None if all are new.
 
-    The cut's id must be the next one. A channel that was away rejoins at its source's id.
+    The cut's id must be the next one. A channel that was missing rejoins at its source's id.
     """
     if barrier.source is not None and barrier.source in of_sources:
         return of_sources[barrier.source]
@@ -120,8 +120,8 @@ def first_behind_barrier(barrier_offsets: Mapping[str, int | None], top_offsets:
 def align(newest: Mapping[C, int]) -> tuple[int | None, frozenset[C]]:
     """Return the newest snapshot whose barrier every channel has delivered, and the channels that are ahead of it.
 
-    newest: the snapshot of each channel's newest barrier. The rows that a channel ahead holds behind the barrier of
-    the returned snapshot wait. None without any channel.
+    newest: the snapshot of each channel's newest barrier. If a channel is ahead, its rows behind the barrier of the
+    returned snapshot wait. None without any channel.
     """
     snapshot = min(newest.values(), default=None)
     return snapshot, frozenset(channel for channel, delivered in newest.items() if delivered != snapshot)

@@ -4,8 +4,8 @@ Rule: a mark and a version, then one compressed body. Encoding and decoding are 
 (channels and keys are sorted). An unknown version is an error before anything is read.
 
 Each bucket of an operator holds all channels of its input, so the bytes of a channel are stored once a bucket. Names
-are runs of numbers. A watermark is its number of steps above the least one. All have as many bytes as the largest
-needs, lowest bytes first. Version 1, of 0.2.0, has every name and eight bytes a watermark.
+are runs of numbers. A watermark is stored as its number of steps above the lowest watermark. All numbers have the bytes
+that the largest needs, lowest bytes first. Version 1, of 0.2.0, has every name and eight bytes a watermark.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _BODY_BYTES_MAX = 256 << 20
 _LENGTH = struct.Struct("<I")
 _FAST = 1  # zlib's level: the columns are so regular that more effort gains nothing
 _NUMBER_BYTES = 8
-_CACHE_SIZE = 4  # of so many inputs and axes
+_CACHE_SIZE = 4  # the number of cached inputs and axes
 
 
 def encode_channels(state: CoalescerState) -> bytes:
-    """A coalescer's state."""
+    """Return the bytes of a coalescer's state."""
     packed = pack_names(state.channels)
     names = unpack_names(packed, len(state.channels))
     entries = [state.channels[name] for name in names]
@@ -54,9 +54,10 @@ def encode_channels(state: CoalescerState) -> bytes:
 
 @functools.lru_cache(maxsize=_CACHE_SIZE)
 def decode_channels(data: bytes) -> CoalescerState:
-    """The inverse of `encode_channels`. Raises InputError for what is not ours, FormatError for another version.
+    """The inverse of `encode_channels`. Raises InputError for foreign bytes, FormatError for another version.
 
-    What was read last is kept, and is not to be changed: the buckets of a process read the same, one after another.
+    The last results are cached and must not be changed: the buckets of a process read the same bytes, one after
+    another.
     """
     if data[: len(MARK)] != MARK or len(data) <= len(MARK):
         raise InputError(f"{len(data)} bytes of channel state were not written by keyedwm")
@@ -98,8 +99,8 @@ def _read_body(body: bytes, version: int) -> CoalescerState:
 
 
 def _steps(known: Sequence[int]) -> tuple[int, int, int, bytes]:
-    """Return times as four parts. They are the least time, the step of which all distances to it are multiples, the
-    bytes of a number of steps, and these numbers: the lowest bytes of all, then the next ones.
+    """Return times as four parts: the lowest time, the step (all distances from the lowest time are multiples of it),
+    the bytes of a number of steps, and these numbers: the lowest bytes of all, then the next bytes.
     """
     lowest = min(known)
     distances = [time_ms - lowest for time_ms in known]
@@ -110,7 +111,7 @@ def _steps(known: Sequence[int]) -> tuple[int, int, int, bytes]:
 
 
 def _numbers(body: bytes, count: int, lowest: int, step: int, width: int) -> tuple[Sequence[int], int]:
-    """The inverse of `_steps`: times, and how many bytes they took."""
+    """The inverse of `_steps`: times, and the number of their bytes."""
     whole = bytearray(_NUMBER_BYTES * count)
     for place in range(width):
         whole[place::_NUMBER_BYTES] = body[place * count : (place + 1) * count]
@@ -118,7 +119,7 @@ def _numbers(body: bytes, count: int, lowest: int, step: int, width: int) -> tup
 
 
 def _eights(body: bytes, count: int) -> tuple[Sequence[int], int]:
-    """Times of version 1, and how many bytes they took."""
+    """Return times of version 1, and the number of their bytes."""
     return struct.unpack_from(f"<{count}q", body), _NUMBER_BYTES * count
 
 

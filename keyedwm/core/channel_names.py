@@ -1,7 +1,7 @@
 """Names of many channels in few bytes: `TOPIC-PARTITION` and `NAME#BUCKET` are numbers behind a prefix, in runs.
 
-Rule: packing and unpacking are inverse, the order aside, which is by prefix and number; equal sets of names give equal
-values. A name of another form stays a text.
+Rule: packing and unpacking are inverse, except for the order, which is by prefix and number. Equal sets of names give
+equal values. A name of another form stays a text.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from keyedwm.core.text import short_repr
 
-PackedNames = list  # of names, and of prefixes with their runs: ["other", ["orders-", [0, 10000]]]
+PackedNames = list  # names, and prefixes with their runs: ["other", ["orders-", [0, 10000]]]
 _NUMBERED = re.compile(r"(.*[-#])(0|[1-9][0-9]{0,9})", re.DOTALL)
 
 
@@ -23,7 +23,7 @@ def split_name(name: str) -> tuple[str, int] | None:
 
 
 def runs_of(numbers: Sequence[int]) -> list[int]:
-    """Rising numbers as runs, in turn: how many are passed over, how many follow."""
+    """Return rising numbers as runs: by turns, how many numbers are skipped and how many follow."""
     begins = [0, *(at for at, (one, next_one) in enumerate(pairwise(numbers), 1) if next_one != one + 1)]
     runs, gap_start = list[int](), 0
     for begin, end in zip(begins, [*begins[1:], len(numbers)], strict=True):
@@ -55,7 +55,7 @@ def pack_names(names: Iterable[str]) -> PackedNames:
 
 
 def unpack_names(packed: PackedNames, most: int) -> list[str]:
-    """Read names, in the order of what was written. Raises ValueError, also where there are more than `most`."""
+    """Read names, in the order of the packed value. Raises ValueError, also for more than `most` names."""
     names: list[str] = []
     for one in packed:
         if isinstance(one, str):

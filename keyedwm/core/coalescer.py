@@ -1,7 +1,7 @@
 """Many channels' watermarks become one per key (rules 1 to 6).
 
-Rule: every step answers with what became true, in order: watermarks by key, then the idle marker. The output never
-goes back. A channel without a watermark blocks its key; idle and done channels hold nobody. A regression is found here
+Rule: every step returns its outputs in order: watermarks by key, then the idle marker. The output never goes back. A
+channel without a watermark blocks its key; idle and done channels block nothing. A regression is an error here as soon
 as it arrives; the sink, which gets a batch's rows out of order, sorts them first (pyspark_wm_sink/batch/monotone.py).
 """
 
@@ -74,7 +74,7 @@ Change = (
 class CommonState:
     """The state of a coalescer beyond its channels: per key emitted and top, the idle spell, the retention history.
 
-    `top` is the highest watermark ever seen of a key, removed channels included; a key that has none is not known yet.
+    `top` is the highest watermark of a key so far, including removed channels; a key without one is not known yet.
     """
 
     emitted: Mapping[int, int] = field(default_factory=dict)
@@ -112,7 +112,7 @@ def _numbers(pairs: Iterable[tuple[object, object]]) -> dict[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class CoalescerState:
-    """A coalescer at rest: its channels (status and watermark per key) and the common part."""
+    """The stored state of a coalescer: its channels (status and watermark per key) and the common part."""
 
     channels: Mapping[str, ChannelState] = field(default_factory=dict)
     common: CommonState = field(default_factory=CommonState)
@@ -121,8 +121,8 @@ class CoalescerState:
 class Coalescer:
     """The coalesced watermark of each key over a changing set of channels.
 
-    After an error in a step of one change the coalescer is as before; a step of many may have applied those before the
-    wrong one. Raises RegressionError for a watermark that does not increase (exactly-once only),
+    After an error in a step of one change the coalescer is unchanged; a step of many may have applied the changes
+    before the wrong one. Raises RegressionError for a watermark that does not increase (exactly-once only),
     OutOfTurnError for a change that the channel's status does not allow.
     """
 
@@ -145,7 +145,7 @@ class Coalescer:
         apply, statuses, watermarks, top = self._apply, self._status, self._watermarks, self._top
         for change in changes:
             if type(change) is WatermarkAdvanced:
-                # Nearly every change of a planning step: an active channel advances. All others need the full check.
+                # Nearly every change of a planning step: an active channel advances. Other changes need the full check.
                 channel, key, time_ms = change
                 of_key = watermarks.get(key, _NOTHING)
                 known = of_key.get(channel, MAX_MS) < time_ms <= MAX_MS and key in top
@@ -293,7 +293,7 @@ class Coalescer:
         return lowest
 
     def _retained(self, key: int, now_ms: int) -> int | None:
-        """The top watermark of `retention` ago (rule 6)."""
+        """The top watermark as it was `retention` ago (rule 6)."""
         if self._retention_ms is None:
             return None
         history = self._history.setdefault(key, History())

@@ -1,7 +1,7 @@
-"""A control row, and its one encoding as text: what the source makes, the shuffle carries and the sink collects.
+"""A control row, and its only encoding as text, which source, shuffle and sink use.
 
 Rule: a row without a required field of its kind, or with a field of another kind, cannot be built. The text of several
-rows is a JSON array of objects, of one row a JSON object; a field that does not apply is absent.
+rows is a JSON array of objects, the text of one row a JSON object; a field that does not apply is absent.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _RANGES = {
     "snapshot": _COUNT,
     "channels": range(1, 2**31),
 }
-# The fields beside kind, channel and offset; those of a kind are all needed.
+# The fields besides kind, channel and offset; each kind needs all of its fields.
 _FIELDS_OF = {
     ControlKind.WATERMARK: ("key", "watermark_ms"),
     ControlKind.BARRIER: ("channel", "snapshot", "channels"),
@@ -43,10 +43,10 @@ _UNUSED = {kind: tuple(f for f in _FIELDS_OF_SOME_KINDS if f not in own) for kin
 class ControlRow:
     """One control row; a field that does not apply is None.
 
-    channel: None for the driver's own rows about all channels. offset: of the record it stands before, or the next
-    offset. channels: how many channels must deliver this barrier; 0, without a channel, is the whole snapshot of a
-    source that has none. source: id of the source or operator that emits it, the same after a restart; None in rows of
-    format version 1.
+    channel: None for the driver's own rows about all channels. offset: the offset of the record behind the row, or the
+    next offset. channels: how many channels must deliver this barrier; 0, without a channel, marks the whole snapshot
+    of a source without channels. source: the id of the source or operator that emits the row, the same after a restart;
+    None in rows of format version 1.
     """
 
     kind: ControlKind
@@ -59,7 +59,7 @@ class ControlRow:
     source: str | None = None
 
     def __post_init__(self) -> None:
-        # Every row of every channel is built several times a batch: only one that is wrong is looked at closely.
+        # Every row of every channel is built several times a batch: only a wrong row is examined in detail.
         if not (
             (self.channel is None or type(self.channel) is str)
             and (self.source is None or type(self.source) is str)
@@ -113,7 +113,7 @@ _NAMES = frozenset(FIELDS)
 
 
 def control_row(kind: str | None, **fields: str | int | None) -> ControlRow:
-    """Build a row from what a column or a text says. Raises InputError for a kind that does not exist."""
+    """Build a row from the values of a column or a text. Raises InputError for a kind that does not exist."""
     known = _KINDS.get(kind) if isinstance(kind, str) else None
     if known is None:
         allowed = ", ".join(kind.value for kind in ControlKind)
@@ -145,5 +145,5 @@ def decode_rows(text: str) -> list[ControlRow]:
 
 
 def joined(texts: Iterable[str]) -> str:
-    """Make the text of several rows out of the texts of single ones."""
+    """Return the text of several rows from the texts of single rows."""
     return f"[{','.join(texts)}]"

@@ -1,14 +1,15 @@
 """The state of a channel as the metadata of a committed offset (docs/design/state.md).
 
-Rule: `MARK + version`, a colon, then base64 of a body and its authentication code. Readers of the
-metadata, and clients that may commit to the group, do not know the key. So only a state that this query wrote for this
-very place is accepted: the code is checked before the body is read. Equal states give equal strings.
+Rule: `MARK + version`, a colon, then base64 of a body and its authentication code. Readers of the metadata, and clients
+that may commit to the group, do not know the key. So only a state that this query wrote for this place is accepted: the
+code is checked before the body is read. Equal states give equal strings.
 
-Body, version 3: snapshot id, counts (bad, late, control), number of axes, per axis in order of keys: the key, twice the
-kind of state (0 policy, 1 propagated) and 1 more with a watermark, how many numbers follow, and these: the last
-watermark sent, if there is one, and the state's. Numbers are zigzag varints, these each relative to the one before.
-Version 4, written where event times were too far ahead, has the count of these behind the other three. Version 5,
-written where values with a schema were bad, has behind these four the number of reasons, and each reason and its count.
+Body, version 3: snapshot id, counts (bad, late, control), number of axes. Then for each axis, in order of keys: the
+key; twice the kind of state (0 policy, 1 propagated), plus 1 with a watermark; how many numbers follow; and these
+numbers: the last watermark sent, if there is one, and the numbers of the state. All are zigzag varints; each of the
+last numbers is relative to the one before. Version 4, written if event times were too far ahead, has their count after
+the three counts. Version 5, written if values with a schema were bad, has after these four counts the number of
+reasons, and each reason with its count.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _WITHOUT_BAD_VALUES = 4
 _WITHOUT_FUTURE = 3
 _VERSIONS = (_WITHOUT_FUTURE, _WITHOUT_BAD_VALUES, VERSION)
 _HEADS = {f"{MARK}{version}": version for version in _VERSIONS}
-METADATA_BYTES = 4096  # what a broker takes by default (offset.metadata.max.bytes)
+METADATA_BYTES = 4096  # the limit of brokers by default (offset.metadata.max.bytes)
 KEY_BYTES = 32
 _LONGEST = 1 << 16  # characters; no broker is set to take metadata of this length
 _CODE_BYTES = 16
@@ -56,10 +57,9 @@ class CommittedState:
 
 
 def encode_committed(state: CommittedState, key: bytes, place: str) -> str:
-    """The metadata string of a committed offset, ASCII; the caller compares its length with METADATA_BYTES.
+    """Return the metadata string of a committed offset, ASCII; the caller compares its length with METADATA_BYTES.
 
-    key: the query's secret. place: text that names what the state belongs to; `decode_committed` must be given the
-    same.
+    key: the query's secret. place: a text that names the state's place; `decode_committed` needs the same text.
     """
     if len(key) != KEY_BYTES:
         raise InputError(f"a state key has {len(key)} bytes, it must have {KEY_BYTES}")
@@ -87,7 +87,7 @@ def encode_committed(state: CommittedState, key: bytes, place: str) -> str:
 
 
 def _version(counts: Counts) -> int:
-    """The lowest version that has all of these counts."""
+    """Return the lowest version that can hold these counts."""
     if counts.bad_values:
         return VERSION
     return _WITHOUT_BAD_VALUES if counts.future else _WITHOUT_FUTURE
@@ -96,7 +96,8 @@ def _version(counts: Counts) -> int:
 def decode_committed(metadata: str, key: bytes, place: str) -> CommittedState:
     """The inverse of `encode_committed`.
 
-    Raises FormatError for another version of ours, InputError for what this query did not write for this place.
+    Raises FormatError for another version of ours, InputError for metadata that this query did not write for this
+    place.
     """
     head, separator, text = metadata[:_LONGEST].partition(":")
     version = _HEADS.get(head) if separator else None
@@ -125,7 +126,7 @@ def _refuse(metadata: str, head: str) -> NoReturn:
 
 
 def try_decode(metadata: str | None, key: bytes, place: str) -> CommittedState | None:
-    """The state in a metadata string, None for anything that is not ours to read (which costs time only)."""
+    """Return the state in a metadata string, None for any other metadata (which costs time only)."""
     if not metadata:
         return None
     try:
@@ -135,7 +136,7 @@ def try_decode(metadata: str | None, key: bytes, place: str) -> CommittedState |
 
 
 def _read_body(body: bytes, version: int) -> CommittedState:
-    """Read a body. Every length in it is held against what is there before anything is made of it."""
+    """Read a body. Every length in it is checked against the remaining bytes before it is used."""
     numbers = _numbers(body)
     counts = numbers[1 : 4 if version == _WITHOUT_FUTURE else 5]
     by_reason = _bad_values(numbers[len(counts) + 1 :]) if version == VERSION else ()
@@ -166,7 +167,7 @@ def _read_body(body: bytes, version: int) -> CommittedState:
 
 
 def _bad_values(numbers: list[int]) -> tuple[tuple[int, int], ...]:
-    """The counts by reason that these numbers begin with, behind how many there are."""
+    """Read the number of reasons, and then the counts by reason, from the beginning of these numbers."""
     if not numbers or not 0 < numbers[0] <= (len(numbers) - 1) // 2:
         raise _never_written()
     pairs = numbers[1 : 1 + 2 * numbers[0]]
@@ -202,12 +203,12 @@ def _text(raw: bytes) -> str:
 
 
 def _coded(place: str, version: int) -> str:
-    """The text that the code is made over: without the version in it, a body could pass for one of another version."""
+    """Return the text that the code covers; it has the version, so that a body cannot pass for another version's."""
     return place if version == _WITHOUT_FUTURE else f"{place} version {version}"
 
 
 def _code(key: bytes, place: str, body: bytes | bytearray) -> bytes:
-    # The length keeps a place and a body apart that would be the same text together.
+    # The length separates place and body, which could otherwise form the same text.
     place_bytes = place.encode()
     prefix, outer = _keyed(key)
     inner, outer = prefix.copy(), outer.copy()
@@ -218,7 +219,7 @@ def _code(key: bytes, place: str, body: bytes | bytearray) -> bytes:
 
 @functools.lru_cache(maxsize=16)
 def _keyed(key: bytes) -> tuple[hashlib._Hash, hashlib._Hash]:
-    """The two halves of HMAC-SHA-256 with the key in them (RFC 2104): to set it up takes longer than a body."""
+    """Return the two halves of HMAC-SHA-256 with the key in them (RFC 2104): this setup costs more than a body."""
     size = hashlib.sha256().block_size
     block = (key if len(key) <= size else hashlib.sha256(key).digest()).ljust(size, b"\0")
     return hashlib.sha256(block.translate(_INNER)), hashlib.sha256(block.translate(_OUTER))

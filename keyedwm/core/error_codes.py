@@ -48,5 +48,5 @@ CODES: Mapping[str, str] = {
 
 
 def code_of(kind: type) -> str:
-    """Return the code of a class of errors: its own, else that of the nearest base that has one."""
+    """Return the code of a class of errors: its own, else the code of the nearest base class that has one."""
     return next(CODES[base.__name__] for base in kind.__mro__ if base.__name__ in CODES)

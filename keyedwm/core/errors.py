@@ -1,4 +1,4 @@
-"""The few kinds of error, chosen by what the caller does next.
+"""The few kinds of error, one for each next step of the caller.
 
 Rule: every error raised on purpose is one of these. Its message is one sentence: the wrong value, its place, the right
 value. It survives pickling and never contains a secret. Texts of users and servers in it send nothing to a terminal.
@@ -11,7 +11,7 @@ from keyedwm.core.text import printable
 
 
 class KeyedwmError(Exception):
-    """Base of every error raised on purpose; `advice` says what the caller does next, `code` which error it is."""
+    """Base of every error raised on purpose. `advice`: the caller's next step. `code`: the code of the error."""
 
     advice = "this is a bug in keyedwm: please report it"
 
@@ -78,7 +78,7 @@ class FormatError(KeyedwmError):
 
 
 class DamagedError(FormatError):
-    """Durable data is not as it was written; nothing was touched."""
+    """Durable data was changed after it was written; nothing was touched."""
 
     advice = "put a copy of the checkpoint in its place, or start a new one from the source"
 

@@ -1,6 +1,6 @@
 """When a source channel is idle, exactly (rule 10).
 
-Rule: idle means that the log proves it. The next offset stands at the log end AND nothing came for the timeout
+Rule: the log must prove that a channel is idle: the next offset is the log end AND no record came for the timeout
 (inclusive). A backlog held by a rate limit, a slow task or a stopped job is never idleness.
 """
 

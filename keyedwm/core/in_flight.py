@@ -1,9 +1,9 @@
-"""Calls in flight with control rows between them: what may leave when a call finishes (`async_map`).
+"""Calls in flight with control rows between them: the outputs that are allowed when a call finishes (`async_map`).
 
-Rule: a control row leaves after the results of all calls that were started before it, and control rows keep their
-order. Ordered, results leave in the order of the calls, and no control row is overtaken. Unordered, a result leaves as
-soon as its call is finished; it may overtake a control row, since a control row may only be emitted later, never too
-early.
+Rule: a control row is emitted after the results of all calls that were started before it, and control rows keep their
+order. Ordered: results are emitted in the order of the calls, and no result overtakes a control row. Unordered: a
+result is emitted as soon as its call is finished. It may overtake a control row, since a control row may be emitted
+later, but never too early.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Call:
 class Between(Generic[T]):
     """A control row.
 
-    stands_for: what it is about (a watermark's channel and key). Of two adjacent rows about the same the second is
-    enough; None for a row that must not be dropped.
+    stands_for: the subject of the row (a watermark's channel and key). If two adjacent rows have the same subject, the
+    second is enough. None for a row that must not be dropped.
     """
 
     row: T
@@ -38,7 +38,10 @@ class Between(Generic[T]):
 
 
 class InFlight(Generic[T]):
-    """Calls that were started, and what waits for them. capacity: how many at most; control rows do not count."""
+    """Calls that were started, and the outputs that wait for them.
+
+    capacity: the most calls; control rows do not count.
+    """
 
     def __init__(self, *, ordered: bool, capacity: int) -> None:
         self._ordered = ordered
@@ -49,23 +52,23 @@ class InFlight(Generic[T]):
 
     @property
     def is_full(self) -> bool:
-        """Whether a further call has to wait; an ordered result that waits for its turn takes up room."""
+        """Whether a further call has to wait; an ordered result that waits for its turn counts, too."""
         return len(self._running) + (len(self._finished) if self._ordered else 0) >= self._capacity
 
     @property
     def is_empty(self) -> bool:
-        """Whether everything has left."""
+        """Whether all outputs were emitted."""
         return not self._queue
 
     def start(self, call: Call) -> None:
-        """Take a call. Raises OutOfTurnError if as many as may be are in flight."""
+        """Start a call. Raises OutOfTurnError if `capacity` calls are in flight."""
         if self.is_full:
             raise OutOfTurnError(f"call {call.number} was started while {self._capacity} are in flight")
         self._queue.append(call)
         self._running.add(call.number)
 
     def control(self, row: Between[T]) -> list[Call | Between[T]]:
-        """Take a control row; returns what leaves."""
+        """Add a control row; return the outputs."""
         last = self._queue[-1] if self._queue else None
         if isinstance(last, Between) and row.stands_for is not None and last.stands_for == row.stands_for:
             self._queue.pop()
@@ -73,7 +76,7 @@ class InFlight(Generic[T]):
         return self._released()
 
     def finish(self, call: Call) -> list[Call | Between[T]]:
-        """A call is finished; returns what leaves, in order."""
+        """Finish a call; return the outputs, in order."""
         self._running.remove(call.number)
         self._finished.add(call.number)
         if self._ordered:

@@ -6,9 +6,9 @@ output partition, behind all of the snapshot's rows there. It contains the state
 a reader that has read one barrier needs nothing before it.
 
 The code that proves a record's author, HMAC-SHA-256 with a secret of writer and readers, is the first member of the
-JSON, `mac`: a reader without the secret reads the record as ever, one with it checks the bytes before any of them is
-parsed. It covers the rest of the value, the format's version, and the topic and partition that the record was written
-for: a record that is changed, moved or made up has a wrong code.
+JSON, `mac`: a reader without the secret reads the record as usual; a reader with the secret checks the bytes before it
+parses any. It covers the rest of the value, the format's version, and the topic and partition that the record was
+written for: a record that was changed, moved or forged has a wrong code.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ from keyedwm.core.watermark import MAX_KEY, MIN_KEY, IdleMarker
 
 HEADER = "keyedwm.control"
 VERSION = b"1"
-# Of a value: some 40,000 upstream channels. What compresses well costs readers seconds for each of these otherwise.
+# The most bytes of a value: some 40,000 upstream channels. A value that compresses well could otherwise cost readers
+# seconds.
 MOST_BYTES = 4 << 20
 # A channel has two objects in 40 bytes or more; the barrier itself has two.
 _FIRST_BRACKETS, _BRACKET_BYTES = 8, 16
 _ROOM_FOR_CODE = 128
 _COUNTS = range(2**63)
-# What a timestamp of Spark can hold, in ms.
+# The range of Spark's timestamps, in ms.
 _TIMES = range(-(2**63 // 1_000), 2**63 // 1_000 + 1)
 _KEY = re.compile(r"-?[0-9]{1,3}")
 
@@ -74,7 +75,7 @@ class UpstreamBarrier:
 
 
 def encode_cut(barrier: UpstreamBarrier) -> bytes:
-    """The value of a barrier record; raises InputError for more channels than readers take."""
+    """Return the value of a barrier record; raises InputError for more channels than readers accept."""
     channels = {
         name: {"idle": of.idle, "offset": of.offset, "watermarks": {str(key): ms for key, ms in of.watermarks.items()}}
         for name, of in barrier.channels.items()
@@ -108,7 +109,7 @@ def encode_change(
 
 
 def decode_cut(version: bytes | None, value: bytes | None, where: str) -> UpstreamBarrier | None:
-    """The cut of a barrier record, None for the other kinds; `where` the record stands, for the error.
+    """Return the cut of a barrier record, None for other kinds. where: the record's place, for the error.
 
     Raises FormatError for another version, and for a value that is not ours.
     """
@@ -126,7 +127,7 @@ def decode_cut(version: bytes | None, value: bytes | None, where: str) -> Upstre
 
 
 def query_of(value: bytes | None) -> str | None:
-    """The query that a control record names, None where the value is not readable."""
+    """Return the query that a control record names, None if the value is unreadable."""
     try:
         query = _parsed(value)["query"]
     except (ValueError, TypeError, KeyError):
@@ -185,12 +186,12 @@ _HEAD = len(_OPEN) + _DIGITS + len(_CLOSE)
 
 
 def sign(value: bytes, secret: bytes, version: bytes, topic: str, partition: int) -> bytes:
-    """Return a record's JSON object with its code in front; `value` must have a member."""
+    """Return a record's JSON object with its code as the first member; `value` must have a member."""
     return _OPEN + _code(value, secret, version, topic, partition) + _CLOSE + value[1:]
 
 
 def is_genuine(value: bytes | None, secret: bytes, version: bytes | None, topic: str, partition: int) -> bool:
-    """Whether a control record carries the code that this secret makes for this place."""
+    """Whether a control record has the code of this secret for this place."""
     if value is None or version is None or not value.startswith(_OPEN) or value[_HEAD - len(_CLOSE) : _HEAD] != _CLOSE:
         return False
     code = value[len(_OPEN) : len(_OPEN) + _DIGITS]
@@ -198,7 +199,7 @@ def is_genuine(value: bytes | None, secret: bytes, version: bytes | None, topic:
 
 
 def _code(value: bytes, secret: bytes, version: bytes, topic: str, partition: int) -> bytes:
-    # Lengths keep apart what would be the same text together.
+    # Lengths separate parts that could otherwise form the same text.
     place = topic.encode()
     covered = b"keyedwm.control %d:%b %d:%b %d %b" % (len(version), version, len(place), place, partition, value)
     return hmac.digest(secret, covered, "sha256").hex().encode()

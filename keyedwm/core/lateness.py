@@ -1,14 +1,14 @@
-"""Is it late? The one answer of all operators (rules 1 and 11): what a watermark has passed, of rows and of windows.
+"""Lateness, decided once for all operators (rules 1 and 11): the rows and windows that a watermark has passed.
 
 Rule: a watermark W promises that no event below W follows.
 
 - A row at t is behind W if `t < W`. A row at W is on time.
 - A window has rows below its end. It has ended by a horizon H if `end <= H`: complete by the horizon W, and expired,
   so that it accepts no rows, by the horizon `W - lateness`.
-- A session that merges with an event exactly at its end can still grow at W = end. Its horizon lies 1 ms lower.
+- A session that merges with an event exactly at its end can still grow at W = end. Its horizon is 1 ms lower.
 
-A row is late if every window around it is expired. Where nothing but the row decides (`LateRule.EVENT`, joins,
-duplicates, running aggregates), it is late if it is behind the watermark.
+A row is late if every window around it is expired. If only the row itself decides (`LateRule.EVENT`, joins, duplicates,
+running aggregates), it is late if it is behind the watermark.
 
 Both comparisons serve numbers and whole columns of them, element by element.
 """
@@ -20,7 +20,7 @@ from typing import Protocol, TypeVar
 from keyedwm.core.errors import InputError
 from keyedwm.core.window_rules import LatePolicy, Touching
 
-# Before every event time and every end, and still far from the ends of 64 bits: the watermark while there is none.
+# Lower than every event time and end, but far from the ends of 64 bits: the watermark if there is none.
 NEVER = -(2**62)
 
 _Other_contra = TypeVar("_Other_contra", contravariant=True)
@@ -46,12 +46,12 @@ def has_ended(end: Instant[_Other_contra, _Answer_co], horizon: _Other_contra) -
 
 
 def delay_ms(lateness_ms: int = 0, touching: Touching = Touching.SEPARATE) -> int:
-    """Return how far the horizon of windows or sessions lies below the watermark."""
+    """Return how far the horizon of windows or sessions is below the watermark."""
     return lateness_ms + (touching is Touching.MERGE)
 
 
 def horizon_ms(watermark_ms: int | None, lateness_ms: int = 0, touching: Touching = Touching.SEPARATE) -> int:
-    """Return the horizon at a watermark, None where there is none yet."""
+    """Return the horizon at a watermark, None without a watermark."""
     return NEVER if watermark_ms is None else watermark_ms - delay_ms(lateness_ms, touching)
 
 
@@ -60,7 +60,8 @@ def check_late(
 ) -> None:
     """Raise InputError for late rows that `late="fail"` forbids.
 
-    time_ms: of the earliest; per_key: whether keys have watermarks of their own; who: the beginning of the message.
+    time_ms: the time of the earliest late row. per_key: whether keys have their own watermarks. who: the beginning of
+    the message.
     """
     if policy is not LatePolicy.FAIL:
         return

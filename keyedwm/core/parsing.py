@@ -1,7 +1,7 @@
-"""Stored or foreign texts and bytes: parsed as a whole, or rejected with one kind of error.
+"""Stored or foreign texts and bytes: parsed completely, or rejected with one kind of error.
 
-Rule: every fault is a ValueError that names it in a few words; the caller adds the place. Python's
-own parsers raise RecursionError for JSON that is deep, and zlib passes over what is cut or follows.
+Rule: every fault is a ValueError that names it in a few words; the caller adds the place. Python's own parsers raise
+RecursionError for deep JSON, and zlib ignores missing and extra bytes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from keyedwm.core.text import short_repr
 
 
 def parse_json(text: str | bytes, *, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
-    """Return the value of a JSON text. `pairs` makes what stands for an object. Raises ValueError."""
+    """Return the value of a JSON text. pairs: builds the value of an object from its pairs. Raises ValueError."""
     try:
         return json.loads(text, object_pairs_hook=pairs)
     except RecursionError:
@@ -23,7 +23,7 @@ def parse_json(text: str | bytes, *, pairs: Callable[[list[tuple[str, Any]]], An
 
 
 def inflated(data: bytes, most_bytes: int) -> bytes:
-    """Return the bytes that zlib compressed into these and no others. Raises ValueError, above `most_bytes`, too."""
+    """Return the decompressed bytes (zlib) of all of `data`. Raises ValueError, also for more than `most_bytes`."""
     unpacker = zlib.decompressobj()
     try:
         content = unpacker.decompress(data, most_bytes + 1)
@@ -39,7 +39,7 @@ def inflated(data: bytes, most_bytes: int) -> bytes:
 
 
 def whole_number(value: object, subject: str) -> int:
-    """Return a whole number as it is; raises ValueError for anything else, and JSON's true is none."""
+    """Return a whole number unchanged; raises ValueError for any other value, including JSON's true."""
     if type(value) is not int:
         raise ValueError(f"{subject} is {short_repr(value)}, a whole number is expected")
     return value

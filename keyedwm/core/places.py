@@ -1,4 +1,4 @@
-"""The places of values in a record, as options name them: of event times, and of fields.
+"""The places of event times and fields in a record, as options name them.
 
 Rule: values only. `timestamp` is the record's own, `json:PATH` lies in the value, `key:PATH` in the key, `header:NAME`
 in a header (the last one of that name). SINK_HEADER is what `propagate=true` reads by default: the header that the sink
@@ -8,10 +8,10 @@ has none. It is not the record's timestamp, because brokers delete records by th
 or a value inside of one: `offset`, `key::string`, `json:$.amount::double`. A type behind `::`, as in Spark's SQL, says
 how the text is read; without one a value out of JSON is a string.
 
-One event of the year 3000 must not move a watermark there, as every later event would be late (`FutureTime`). An
-event is too far ahead of the append time that a broker gave the record, else of the clock of the batch's planning. That
-clock reading stands in the offset, so a replay decides alike. `avro:PATH` and `proto:PATH` are fields of a value that
-has a schema, `key.avro:PATH` and `key.proto:PATH` of such a key.
+One event of the year 3000 must not move a watermark there, as every later event would be late (`FutureTime`). An event
+is too far ahead of the append time that a broker gave the record, else of the clock of the batch's planning. That clock
+reading is in the offset, so a replay decides the same. `avro:PATH` and `proto:PATH` are fields of a value with a
+schema, `key.avro:PATH` and `key.proto:PATH` fields of a key with a schema.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from keyedwm.core.text import listed, nearest, one_line, shortened
 
 _PREFIX = "keyedwm."
 _NAME_SHOWN = 40  # characters of a member's name in a message
-_JSON = {VALUE: "json", KEY: "key"}  # as options call JSON of a column
-# A name of plain words is written behind a dot. States know a place by its text, so what is plain never changes.
+_JSON = {VALUE: "json", KEY: "key"}  # the names of a column's JSON in options
+# A plain name is written after a dot. States identify a place by its text, so this pattern never changes.
 _PLAIN = re.compile(r"[A-Za-z_$][\w$-]*")
 _STEP = re.compile(r"\.((?:[^\W\d]|\$)[\w$-]*)|\['([^']+)'\]|\[\"([^\"]+)\"\]|\[(\d{1,9})\]")
 _BRANCH = re.compile(r"\[([A-Za-z_][\w.]*)\]")
@@ -40,17 +40,17 @@ def header_of(column: str) -> str:
 
 
 def column_of(header: str) -> str:
-    """Return the column of event times that a header is of."""
+    """Return the column of event times of a header."""
     return header.removeprefix(_PREFIX)
 
 
 def is_event_time(column: str) -> bool:
-    """Whether a column is named as the source names event times: `event_time`, or `event_time_AXIS`."""
+    """Whether a column has the source's name of event times: `event_time`, or `event_time_AXIS`."""
     return column == EVENT_TIME or column.startswith(f"{EVENT_TIME}_")
 
 
 def json_steps(path: str) -> tuple[str | int, ...] | None:
-    """Return the steps (a member's name or an array index) of a path, None if it is none."""
+    """Return the steps (a member's name or an array index) of a path, None if it is no path."""
     at, steps = 1, list[str | int]()
     while path.startswith("$") and at < len(path):
         step = _STEP.match(path, at)
@@ -63,14 +63,14 @@ def json_steps(path: str) -> tuple[str | int, ...] | None:
 
 
 def branch_of(step: str | int) -> str | None:
-    """Return the branch of a union that a step of a path into a value with a schema names, None if it is a field."""
+    """Return the branch of a union that a step names, in a path into a value with a schema; None for a field."""
     return step[1:-1] if isinstance(step, str) and step.startswith("[") else None
 
 
 def schema_steps(path: str) -> tuple[str | int, ...] | None:
     """Return the steps (a field, an element's index, or a branch in brackets) of a path into a value with a schema.
 
-    None if it is no such path. No field of a schema is called as a branch is written.
+    None if it is no such path. No field of a schema has the form of a branch.
     """
     at, steps = 1, list[str | int]()
     while path.startswith("$") and at < len(path):
@@ -107,10 +107,10 @@ def _step_text(step: str | int) -> str:
 def path_advice(
     head: str, steps: Sequence[str | int], depth: int, names: Sequence[str], elements: int | None = None
 ) -> str:
-    """Say which path was meant by one that leads to nothing, or what there is instead.
+    """For a path without a value, name the likely path, or the present members or elements.
 
-    head: the option's word before the path. depth: how many of the steps lead to something. names: of the members that
-    are there. elements: how many the longest list has that is there, None if there is no list.
+    head: the option's word before the path. depth: how many of the steps exist. names: the names of the present
+    members. elements: the length of the longest list, None if there is no list.
     """
     parent, step = f"{head}:{one_line(json_path(tuple(steps[:depth])))}", steps[depth]
     neighbour = nearest(step, names) if isinstance(step, str) else None
@@ -138,14 +138,14 @@ class Place(Enum):
 
     @property
     def column(self) -> str | None:
-        """The column of the record that it lies in, None for neither key nor value."""
+        """The column of the record, key or value, that contains it; None for other places."""
         if self in {Place.KEY, Place.KEY_AVRO, Place.KEY_PROTO}:
             return KEY
         return VALUE if self in {Place.VALUE, *SCHEMA_PLACES} else None
 
     @property
     def language(self) -> Place | None:
-        """The language there, as a place in the value: AVRO, PROTO, or VALUE for JSON; None if there is none."""
+        """The language of the key or value: AVRO, PROTO, or VALUE for JSON; None for other places."""
         if self in {Place.VALUE, Place.KEY}:
             return Place.VALUE
         if self in {Place.AVRO, Place.KEY_AVRO}:
@@ -154,7 +154,7 @@ class Place(Enum):
 
     @property
     def has_schema(self) -> bool:
-        """Whether it lies in a key or a value with a schema."""
+        """Whether it is in a key or a value with a schema."""
         return self.language in SCHEMA_PLACES
 
 
@@ -162,7 +162,7 @@ SCHEMA_PLACES = (Place.AVRO, Place.PROTO)
 
 
 def prefix_of(column: str, language: Place) -> str:
-    """Return how options begin a place in a key or a value of a language."""
+    """Return the beginning of a place, in options, in a key or a value of a language."""
     if column == VALUE:
         return language.value
     return KEY if language is Place.VALUE else f"{KEY}.{language.value}"
@@ -173,7 +173,7 @@ class OnBadTime(Enum):
 
     NULL = "null"  # the row has no event time
     FAIL = "fail"  # the query ends
-    REJECT = "reject"  # the record is no event: it is given back as it came, with the reason
+    REJECT = "reject"  # the record is no event: the column `rejected` returns it unchanged, with the reason
 
 
 class Unit(Enum):
@@ -196,7 +196,7 @@ class EventTime:
 
     @staticmethod
     def of_sink_header(column: str) -> EventTime:
-        """The header that the sink writes of a column of event times with `controlRows=inline`."""
+        """Return the place of the header in which the sink writes a column of event times (`controlRows=inline`)."""
         return EventTime(Place.SINK_HEADER, (header_of(column),))
 
     @property
@@ -212,7 +212,9 @@ class EventTime:
 
 
 class FieldType(Enum):
-    """How the text of a key, a value or a place in JSON is read; the last four are of values with a schema."""
+    """The type as which the text of a key, a value or a place in JSON is read; the last four are for values with a
+    schema.
+    """
 
     STRING = "string"
     BIGINT = "bigint"
@@ -229,7 +231,7 @@ _MOST_DIGITS = 38  # as Spark's
 
 @dataclass(frozen=True, slots=True)
 class DecimalType:
-    """A decimal number of so many digits, `scale` of them behind the point."""
+    """A decimal number of `precision` digits, `scale` of them after the point."""
 
     precision: int
     scale: int
@@ -246,7 +248,7 @@ class DecimalType:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Where it lies: a column, and the steps into the JSON text there; `kind`: None for the column as it is."""
+    """A field: a column, and the steps into the JSON text there. kind: None for the unchanged column."""
 
     column: str
     path: tuple[str | int, ...] = ()
@@ -283,8 +285,8 @@ class OnBadValue(Enum):
     """The fate of a value with a schema that cannot be read (`onBadValue`)."""
 
     FAIL = "fail"  # the query ends
-    NULL = "null"  # what cannot be read of it is null
-    REJECT = "reject"  # the record is given back as it came, with the reason
+    NULL = "null"  # its unreadable parts are null
+    REJECT = "reject"  # the column `rejected` returns the record unchanged, with the reason
 
 
 DEFAULT_AHEAD_MS = 86_400_000
@@ -292,15 +294,15 @@ _MOST_MS = 2**62  # any event time less this fits into 64 bits
 
 
 class OnFuture(Enum):
-    """The fate of a row with such a time; each is counted."""
+    """The fate of a row with an event time that is too far ahead; each such row is counted."""
 
-    IGNORE = "ignore"  # the row is as it is, its time does not move the watermark
+    IGNORE = "ignore"  # the row stays unchanged, its time does not move the watermark
     NULL = "null"  # the row has no event time
     FAIL = "fail"  # the query ends
 
 
 class OnFutureWatermark(Enum):
-    """The fate of watermarks that stand that far ahead when a query starts (`onFutureWatermark`)."""
+    """The fate of watermarks that are too far ahead when a query starts (`onFutureWatermark`)."""
 
     KEEP = "keep"
     RESET = "reset"  # each such partition restarts, as if its state had been lost

@@ -19,7 +19,7 @@ class PolicyRun(Protocol):
     """A policy with its state."""
 
     def observe(self, event_ms: int, now_ms: int, /) -> None:
-        """Take one event time at a clock reading."""
+        """Process one event time at a clock reading."""
 
     def current(self, now_ms: int, /) -> int | None:
         """The watermark at a clock reading, before any cap; None if there is none yet."""
@@ -33,13 +33,13 @@ class Policy(Protocol):
 
     @property
     def event_lag_ms(self) -> int | None:
-        """How far the watermark trails an event the moment it is observed; None if events do not move it."""
+        """How far the watermark is behind an event when the event is observed; None if events do not move it."""
 
     def build(self, resume_from: Sequence[int] | None = None) -> PolicyRun:
         """Return the policy at its start, or as of a snapshot."""
 
     def concatenate(self, first: Sequence[int], then: Sequence[int]) -> tuple[int, ...]:
-        """The state after a range of rows and the one behind it, each run on its own (`then` from the start)."""
+        """Return the state after two consecutive ranges of rows, each run alone (`then` from the start)."""
 
 
 def _check_span(name: str, span_ms: int) -> None:
@@ -61,7 +61,7 @@ class _Run:
         self._watermark_ms = state[0] if state else None
 
     def observe(self, event_ms: int, _now_ms: int, /) -> None:
-        if event_ms >= MIN_MS + self._lag_ms:  # an event for which the difference leaves 64 bits says nothing
+        if event_ms >= MIN_MS + self._lag_ms:  # an event whose difference does not fit in 64 bits is ignored
             self._raise(event_ms - self._lag_ms)
 
     def current(self, _now_ms: int, /) -> int | None:
@@ -71,7 +71,7 @@ class _Run:
         return () if self._watermark_ms is None else (self._watermark_ms, *self._more())
 
     def _more(self) -> tuple[int, ...]:
-        """The numbers behind the watermark in the state."""
+        """The numbers after the watermark in the state."""
         return ()
 
     def _raise(self, watermark_ms: int | None) -> None:
@@ -166,7 +166,7 @@ class _LagAndDelayRun(_Run):
 
 @dataclass(frozen=True, slots=True)
 class LagAndLull:
-    """The highest event time less a lag; asked after a lull without events, it has grown with the clock since."""
+    """The highest event time less a lag; after a lull without events it rises with the clock."""
 
     lag_ms: int
     lull_ms: int
@@ -185,7 +185,7 @@ class LagAndLull:
         return _LagAndLullRun(self, resume_from or ())
 
     def concatenate(self, first: Sequence[int], then: Sequence[int]) -> tuple[int, ...]:
-        """The higher watermark, growing after the lull behind the last event."""
+        """The higher watermark, which rises a lull after the last event."""
         return (max(first[0], then[0]), then[1]) if first and then else tuple(first or then)
 
 
@@ -211,7 +211,7 @@ class _LagAndLullRun(_Run):
 
 @dataclass(frozen=True, slots=True)
 class TimestampAndWallClockLag:
-    """The highest event time less a lag, or the wall clock less a lag of its own, whichever is higher."""
+    """The highest event time less a lag, or the wall clock less another lag, whichever is higher."""
 
     lag_ms: int
     wall_clock_lag_ms: int
@@ -246,9 +246,10 @@ class _TimestampAndWallClockRun(_Run):
 
 @dataclass(frozen=True, slots=True)
 class RealTimeLag:
-    """The wall clock less a lag, whatever the events say.
+    """The wall clock less a lag, independent of events.
 
-    It goes back with the clock; the channel's watermark does not, because what was sent stays (axis and mapper).
+    It goes back with the clock. The channel's watermark does not, because a watermark that was sent stays (axis and
+    mapper).
     """
 
     lag_ms: int
@@ -299,7 +300,7 @@ class NoWatermarks:
 
 
 def state_from(policy: Policy, watermark_ms: int | None, now_ms: int) -> tuple[int, ...]:
-    """Return the state of a policy that continues another one's watermark at a clock reading.
+    """Return the state of a policy that continues another policy's watermark at a clock reading.
 
     A policy whose state is not known here restarts; its throttle knows the floor, too.
     """

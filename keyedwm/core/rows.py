@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-# Of the format in docs/design/rows.md; a change that a reader of the rows would notice raises it.
+# The version of the format in docs/design/rows.md; a change that readers of the rows would notice raises it.
 ROW_FORMAT_VERSION = 2
 
 
@@ -33,7 +33,7 @@ ORDER = {
 }
 
 KEY, VALUE, HEADERS = "key", "value", "headers"
-# The id of a value's schema, of values whose format has one.
+# The id of a value's schema, if the format has one.
 SCHEMA_ID = "schema_id"
 SCHEMA_GUID = "schema_guid"
 EVENT_TIME = "event_time"

@@ -1,4 +1,4 @@
-"""Schemas of a registry as both sides know them: the client that asks for them, and the decoders that compile them.
+"""Schemas of a registry as two sides know them: the client that requests them, and the decoders that compile them.
 
 Rule: an id never changes its schema. No decoder sees the registry itself, so any holder of texts can be a lookup.
 """
@@ -11,7 +11,7 @@ from typing import Protocol
 
 from keyedwm.core.errors import InputError, OutOfTurnError
 
-# Of a schema that was asked for by another name.
+# The id of a schema that was requested by another name.
 NO_ID = -1
 
 
@@ -43,11 +43,10 @@ class NamedSchema:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredSchema:
-    """A schema under its id; all that it refers to, directly or not, stands in `references`.
+    """A schema under its id; `references` has all schemas that it refers to, directly or not.
 
-    text: as the registry keeps it. Of Protobuf it is the source of a .proto file, or the base64 of a serialised
-    FileDescriptorProto.
-    references: each name once, and before every schema that refers to it.
+    text: as the registry stores it. For Protobuf it is the source of a .proto file, or the base64 of a serialised
+    FileDescriptorProto. references: each name once, and before every schema that refers to it.
     """
 
     schema_id: int
@@ -71,6 +70,6 @@ class SchemaLookup(Protocol):
     def schema(self, schema_id: int) -> RegisteredSchema:
         """Return the schema of an id.
 
-        Raises UnknownSchemaError if there is none, which is final for the id. Raises a kind of UnavailableError for
-        every fault of the registry's: the same id is then requested again.
+        Raises UnknownSchemaError if there is no such schema, which is final for the id. Raises a kind of
+        UnavailableError for every fault of the registry: the same id is then requested again.
         """

@@ -1,7 +1,7 @@
-"""Texts in messages: values that others chose made printable and short, lists cut, the nearest known name.
+"""Texts in messages: foreign values made printable and short, lists cut, the nearest known name.
 
-Rule: a value in a message stands on one line, sends nothing to a terminal, and is cut where it is long: it must neither
-forge nor fill a log.
+Rule: a value in a message is on one line, sends no control characters to a terminal, and is cut if it is long: it must
+neither forge nor fill a log.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _BETWEEN_WORDS = re.compile(r"[\W_]+|(?<=[a-z0-9])(?=[A-Z])")
 
 
 def printable(text: str) -> str:
-    r"""Return a text whose characters that cannot be printed, apart from line ends, are escaped: `\x1b`."""
+    r"""Return a text with unprintable characters escaped (`\x1b`), except line ends."""
     if text.isprintable():
         return text
     return "".join(c if c == "\n" or c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def one_line(text: str) -> str:
-    r"""Return a printable text whose line ends are escaped, too: a foreign name begins no line of ours."""
+    r"""Return a printable text with line ends escaped, too, so that a foreign name cannot begin a line of ours."""
     return printable(text).replace("\n", "\\n")
 
 
@@ -55,13 +55,13 @@ def error_text(error: BaseException, most: int = MOST_WORDS) -> str:
 
 
 def listed(names: Sequence[object], most: int = MOST_LISTED) -> str:
-    """Return names in a row, and how many more there are if they are many."""
+    """Return names as a list; if they are many, the first names and the number of the others."""
     more = len(names) - most
     return ", ".join(map(str, names[:most])) + (f" and {more} more" if more > 0 else "")
 
 
 def offsets_text(first: int, end: int) -> str:
-    """Return the offsets from `first` up to the end offset `end` (exclusive) in words, in which both ends are named."""
+    """Return the offsets from `first` up to the end offset `end` (exclusive) as text that names both ends."""
     if first >= end:
         return f"no records, its end offset is {end}"
     return f"the offset {first}" if first + 1 == end else f"the offsets {first} to {end - 1}"
@@ -70,7 +70,7 @@ def offsets_text(first: int, end: int) -> str:
 def nearest(name: str, known: Iterable[str], *, similarity: float = 0.6) -> str | None:
     """Return the known name with the same words in any order, else the name with the most similar letters, or None.
 
-    similarity: of the letters, 1 for equal names.
+    similarity: the least similarity of the letters, 1 for equal names.
     """
     by_lower = {k.lower(): k for k in sorted(known)}
     word_list = _word_list(name)
@@ -84,7 +84,7 @@ def _word_list(name: str) -> list[str]:
 
 
 def about_span(span_ms: int) -> str:
-    """Return a length of time in the largest unit of which it has two: 150,000 ms are `2 min`."""
+    """Return a length of time in the largest unit of which it has at least two: 150,000 ms are `2 min`."""
     for unit_ms, name in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s")):
         if span_ms >= 2 * unit_ms:
             return f"{span_ms // unit_ms} {name}"

@@ -1,8 +1,8 @@
 """Throttles: the choice of the watermarks that are worth sending (rule 8).
 
-Rule: a throttle turns the watermark that is true into the one to send, or into nothing; what it sends strictly
-increases. `admit` is asked before every event, `end_of_batch` once after the last event of a batch. Frames begin at
-`offset + n * size`, for every whole `n`, negative ones too (rule 11).
+Rule: a throttle turns the present watermark into the watermark to send, or into none; the watermarks that it sends
+strictly increase. `admit` is called before every event, `end_of_batch` once after the last event of a batch. Frames
+begin at `offset + n * size`, for every whole `n`, negative ones too (rule 11).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class ThrottleRun(Protocol):
     """A throttle with its state: the last watermark sent."""
 
     def admit(self, watermark_ms: int, /) -> int | None:
-        """The watermark to send before the event that made `watermark_ms` true, or None."""
+        """Return the watermark to send before the event that raised the watermark to `watermark_ms`, or None."""
 
     def end_of_batch(self, watermark_ms: int, /) -> int | None:
         """The watermark to send after the last event of a batch, or None."""

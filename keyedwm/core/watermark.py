@@ -1,7 +1,7 @@
 """The values of the algebra: watermark, idle marker, a channel's status, and the highest value some time ago.
 
 Rule: a watermark `W` promises that no later event of its channel and key has event time `< W`; an event at `W` is on
-time. Idle and done are a status, never a magic watermark. All times are whole milliseconds in a signed 64-bit range.
+time. Idle and done are a status, never a special watermark. All times are whole milliseconds in a signed 64-bit range.
 
 A `History` (rules 6 and 7) is inclusive, and never early. `known_at(t)` is the highest value noted at or before `t`,
 never one noted later. Only the points that can still matter are kept, at most MOST_POINTS: up to this number the answer
@@ -53,7 +53,7 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True)
 class IdleMarker:
-    """Nothing is to be expected for now; it has no key and counts for all of them (rule 3)."""
+    """No event is expected for now; the marker has no key and counts for all keys (rule 3)."""
 
 
 def check_key(key: int) -> None:
@@ -77,13 +77,13 @@ MOST_POINTS = 64
 
 
 class History:
-    """Rising (clock, value) points; a clock that goes back is taken as standing still."""
+    """Rising (clock, value) points; a clock that goes back counts as unchanged."""
 
     def __init__(self, points: Iterable[tuple[int, int]] = ()) -> None:
         self._points: list[tuple[int, int]] = [(at_ms, value_ms) for at_ms, value_ms in points]
 
     def note(self, now_ms: int, value_ms: int) -> None:
-        """Take note that `value_ms` is known at `now_ms`; only a higher value adds a point."""
+        """Note that `value_ms` is known at `now_ms`; only a higher value adds a point."""
         if self._points:
             last_at_ms, last_value_ms = self._points[-1]
             if value_ms <= last_value_ms:

@@ -1,8 +1,8 @@
-"""Rules of windows (rule 11, docs/reference/glossary.md): when an event is late, and whether touching sessions are one.
+"""Rules of windows (rule 11, docs/reference/glossary.md): when an event is late, and whether touching sessions merge.
 
-Rule: an event at t covers `[t, t + gap)`. With MERGE, intervals that touch are one, so a session closes only at
-W > end. Then the order of an event at its end and of that watermark makes no difference. With SEPARATE only overlapping
-intervals merge, and a session closes at W >= end.
+Rule: an event at t covers `[t, t + gap)`. With MERGE, intervals that touch merge, so a session closes only at W > end.
+Then it makes no difference whether an event at its end comes before or after that watermark. With SEPARATE only
+overlapping intervals merge, and a session closes at W >= end.
 """
 
 from __future__ import annotations
@@ -11,11 +11,14 @@ from enum import Enum
 
 
 class LateRule(Enum):
-    """The question that decides. WINDOW is the default; FRAME and EVENT are Jet's, for windows and for sessions."""
+    """The rule that decides lateness.
 
-    WINDOW = "window"  # late if no window that would take it is still open
-    FRAME = "frame"  # late once the frame it falls into was emitted
-    EVENT = "event"  # late below the watermark, whatever is open
+    WINDOW is the default; FRAME and EVENT are Jet's, for windows and for sessions.
+    """
+
+    WINDOW = "window"  # late if no window that contains it is still open
+    FRAME = "frame"  # late after its frame was emitted
+    EVENT = "event"  # late below the watermark, even if its window is open
 
 
 class LatePolicy(Enum):

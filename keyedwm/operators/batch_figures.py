@@ -12,8 +12,8 @@ import numpy as np
 class StoreCounts:
     """Counts of all messages since the store was new: taken = held + expired + dropped.
 
-    given: all rows that came. taken: messages stored. replayed: messages that had been taken or rejected before.
-    rejected: messages returned with a reason. expired: messages that left with their last window in due course.
+    given: all rows received. taken: messages stored. replayed: messages that had been stored or rejected before.
+    rejected: messages returned with a reason. expired: messages dropped when their last window expired.
     dropped_messages, dropped_bytes, dropped_windows: removed by a limit of size.
     """
 
@@ -27,12 +27,12 @@ class StoreCounts:
     dropped_windows: int = 0
 
     def since(self, before: StoreCounts) -> StoreCounts:
-        """Return the counts since then."""
+        """Return the counts since `before`."""
         return StoreCounts(**{name: getattr(self, name) - getattr(before, name) for name in _NAMES})
 
     @classmethod
     def together(cls, counts: Iterable[StoreCounts]) -> StoreCounts:
-        """Return the sums of several, as of the sides of a join."""
+        """Return the sums of several counts, for example of the sides of a join."""
         several = list(counts)
         return cls(**{name: sum(getattr(one, name) for one in several) for name in _NAMES})
 
@@ -42,9 +42,9 @@ _NAMES = [one.name for one in fields(StoreCounts)]
 
 @dataclass(frozen=True, slots=True)
 class KeyWatermarkSummary:
-    """The figures of the keys of a bucket. behind: how far behind W, in ms, and how many keys, from the least on;
-    those at W or above it are behind by 0. slowest: keys and by how much they are behind W, the most first.
-    dropped: keys and how many of their rows were dropped, the most first.
+    """The figures of the keys of a bucket. behind: (how far behind W in ms, number of keys), ascending; keys at W or
+    above it are behind by 0. slowest: keys and by how much they are behind W, the most first. dropped: keys and how
+    many of their rows were dropped, the most first.
     """
 
     behind: Sequence[tuple[int, int]]
@@ -63,7 +63,7 @@ class KeyWatermarkSummary:
         return sum(keys for by_ms, keys in self.behind if by_ms > 0)
 
     def percentile_ms(self, share: float) -> int:
-        """Return by how much at most this share of the keys is behind W."""
+        """Return the ms behind W that this share of the keys does not exceed."""
         if not self.key_count:
             return 0
         by_ms, keys = np.array(self.behind, np.int64).T

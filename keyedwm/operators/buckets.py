@@ -23,7 +23,7 @@ _MIX = np.uint64(0xBF58476D1CE4E5B9)
 
 
 def bucket_ids(count: int) -> list[int]:
-    """Return `count` bucket ids of which Spark's hash partitioning puts each on its own one of `count` partitions.
+    """Return `count` bucket ids, each of which Spark's hash partitioning puts on a different one of `count` partitions.
 
     Raises OptionError for more buckets than a query can have.
     """

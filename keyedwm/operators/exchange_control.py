@@ -1,10 +1,9 @@
-"""The control rows of a task on their way to the buckets, as columns: every bucket gets them all, so each byte counts
-as often as there are buckets.
+"""The control rows of a task as columns for the buckets: every bucket gets all of them, so each byte counts.
 
-Theory of operation. A bucket coalesces the channels itself (docs/design/operators.md), and a channel that has nothing
-to say in a batch still stands where it last was. So a task may not reduce its channels to their minimum: a later batch
-reads others of them, in other tasks, and what is left of the minimum would be unknown. What is shipped is therefore
-every channel's fact, without what a bucket never asks for:
+Theory of operation. A bucket coalesces the channels itself (docs/design/operators.md), and a channel without rows in a
+batch keeps its last watermark. So a task may not reduce its channels to their minimum: a later batch reads some of
+these channels in other tasks, and the minimum of the rest would be unknown. Therefore a task ships the facts of every
+channel, without details that no bucket needs:
 
 - Of the watermarks of one key that a channel has in a batch only the first and the last. The coalescer evaluates once a
   batch, so those between have no effect; the first is where a regression against the batch before shows (rule 1).
@@ -37,12 +36,12 @@ from keyedwm.core.channel_names import numbers_of, runs_of, split_name
 from keyedwm.core.control_row import ControlRow, decode_rows, encode_rows
 from keyedwm.core.rows import ORDER, ControlKind
 
-# Of so many tasks; of a batch with more tasks each bucket decodes all of them.
+# Results for this number of tasks are cached; in a batch with more tasks each bucket decodes all of them.
 _CACHED_TASKS = 32
 
 
 class _Group(NamedTuple):
-    """The control rows that its channels share. kinds: in order, no watermarks. keys: of each column of watermarks."""
+    """The control rows that its channels share. kinds: in order, no watermarks. keys: one for each watermark column."""
 
     prefix: str
     source: str
@@ -53,7 +52,7 @@ class _Group(NamedTuple):
 
 
 class _Span(NamedTuple):
-    """The least of a column, the step that the distances to it are multiples of, and the bits that these take."""
+    """The lowest value of a column, the step of the distances from it, and the bits that a number of steps needs."""
 
     lowest: int
     step: int
@@ -90,9 +89,9 @@ def pack_control(rows: Iterable[ControlRow]) -> bytes:
 
 @functools.lru_cache(maxsize=_CACHED_TASKS)
 def unpack_control(packed: bytes) -> tuple[ControlRow, ...]:
-    """Read what `pack_control` wrote: the rows that a bucket needs, in no order, those of groups without offsets.
+    """Read the output of `pack_control`: the rows that a bucket needs, in no order; rows of groups have no offsets.
 
-    What was read last is kept: the buckets of a process get the same, one after another.
+    The last results are cached: the buckets of a process get the same rows, one after another.
     """
     header, _, planes = zlib.decompress(packed).partition(b"\n")
     head, texts = json.loads(header)
@@ -116,7 +115,7 @@ def unpack_control(packed: bytes) -> tuple[ControlRow, ...]:
 
 
 def _grouped(channel_rows: Sequence[ControlRow]) -> tuple[_Group, tuple[int, ...]] | None:
-    """Return the group of a channel's rows, and its number and watermarks in it; None if they stay texts."""
+    """Return the group of a channel's rows, and the channel's number and watermarks; None if the rows stay texts."""
     numbered = split_name(channel_rows[0].channel or "")
     if numbered is None:
         return None
@@ -172,7 +171,7 @@ def _column(planes: bytes, count: int, span: _Span) -> list[int]:
 
 
 def _distances(column: Ints, lowest: int) -> np.ndarray:
-    """How far these are above the lowest; times can be apart more than 63 bits hold, modulo 2^64 that is no matter."""
+    """Return how far these are above the lowest, modulo 2^64, since times can be more than 63 bits apart."""
     return column.view(np.uint64) - _unsigned(lowest)
 
 

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 
 class ExchangeInput(ABC):
-    """One input. schema: of its rows; time: the column with the event time, where there is only one.
+    """One input. schema: the columns of its rows. time: the column with the event time, if there is only one.
 
-    kind: in its description, with which a reading task builds the input again; an input without one is for frames only.
+    kind: the name in its description, from which a reading task builds the input; an input without one is for frames
+    only.
     """
 
     kind: ClassVar[str]
@@ -42,7 +43,7 @@ class ExchangeInput(ABC):
         """Return the rows, or partials of rows, that are sent to the buckets."""
 
     def description(self) -> dict[str, Any]:
-        """Return the description but for the schema, ready for JSON; raise OutOfTurnError if there is none."""
+        """Return the description without the schema, ready for JSON; raise OutOfTurnError if there is none."""
         raise OutOfTurnError(f"{type(self).__name__} runs over frames, not in reading tasks")
 
     @classmethod
@@ -55,7 +56,7 @@ class ExchangeInput(ABC):
         return rows.column(self.time).null_count
 
     def rows_without_gap(self, rows: pa.Table) -> int:  # noqa: ARG002
-        """Return how many rows lack the gap of their session; no row, where rows have no gaps of their own."""
+        """Return how many rows lack the gap of their session; 0 if rows have no gaps of their own."""
         return 0
 
     def buckets(self, rows: pa.Table, count: int) -> Ints:
@@ -65,7 +66,7 @@ class ExchangeInput(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class ExchangeMessages(ExchangeInput):
-    """Whole messages, for an operator that keeps them. by: the columns by which they are spread."""
+    """Whole messages, for an operator that keeps them. by: the columns by which they are spread over buckets."""
 
     kind = "messages"
     schema: pa.Schema

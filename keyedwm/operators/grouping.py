@@ -1,6 +1,6 @@
 """Groups of equal rows: numbers for rows whose columns are equal, and groups of pairs of whole numbers.
 
-Rule: no code of a pair ever leaves 64 bits, however far apart the numbers are.
+Rule: the code of a pair always fits in 64 bits, for numbers at any distance.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _encoded(column: pa.Array) -> tuple[Ints, int]:
 
 
 def distinct_codes(codes: Ints, size: int) -> tuple[Ints, Ints]:
-    """Return each code's rank among the codes that occur, and those codes, ascending; codes are in `[0, size)`."""
+    """Return each code's rank among the distinct codes, and the distinct codes, ascending; codes are in `[0, size)`."""
     if size <= 8 * len(codes) + 65536:
         return dense_groups(codes, size)
     encoded = pc.dictionary_encode(pa.array(codes))
@@ -58,7 +58,7 @@ def pair_groups(major: Ints, minor: Ints, width: int) -> tuple[Ints, Ints, Ints]
 
 
 def _dense(major: Ints, width: int) -> tuple[Ints, Ints | None, int]:
-    """Return small numbers in the same order, what they stand for (None: counted from the lowest), and a bound."""
+    """Return small numbers in the same order, their original values (None: counted from the lowest), and a bound."""
     low, span = major.min(), int(major.max()) - int(major.min()) + 1
     if span * width < _SAFE:
         return major - low, None, span

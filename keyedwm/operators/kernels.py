@@ -13,7 +13,7 @@ from keyedwm.runtime.compiled import compiled
 
 @compiled
 def dense_groups(codes: Ints, size: int) -> tuple[Ints, Ints]:
-    """Return each code's rank among the codes that occur, and those codes, ascending; codes are in `[0, size)`."""
+    """Return each code's rank among the distinct codes, and the distinct codes, ascending; codes are in `[0, size)`."""
     rank_of_code = np.zeros(size, np.int32)
     for code in codes:
         rank_of_code[code] = 1
@@ -98,7 +98,7 @@ def highest_by_group(values: Ints, ids: Ints, count: int) -> Ints:
 
 @compiled
 def add_by_span(values: Ints, first: Ints, behind: Ints) -> Ints:
-    """Return the sum of each row range, of which callers know that it fits in 64 bits."""
+    """Return the sum of each row range; callers know that it fits in 64 bits."""
     sums = np.empty(first.shape[0], np.int64)
     total = np.int64(0)
     low = high = np.int64(0)
@@ -146,7 +146,7 @@ def lowest_by_span(values: Ints, first: Ints, behind: Ints) -> Ints:
     lowest = np.empty(first.shape[0], np.int64)
     suffix = np.empty(values.shape[0], np.int64)
     nothing = np.int64(2**63 - 1)
-    border = high = np.int64(0)  # rows [.., border) are on the front stack, [border, high) on the back one
+    border = high = np.int64(0)  # rows [.., border) are on the front stack, [border, high) on the back stack
     back = nothing
     for at in range(first.shape[0]):
         if first[at] >= high:
@@ -183,7 +183,7 @@ def sorted_by_number(numbers: Ints, count: int) -> Ints:
 
 @compiled
 def closing_windows(keys: Ints, frames: Ints, lows: Ints, highs: Ints, overlap: int) -> tuple[Ints, Ints, Ints]:
-    """Return the windows with an entry whose ends are in `[low, high]` of their key: the ends and each entry range.
+    """Return the windows with an entry and an end in `[low, high]` of their key: ends, and ranges of entries.
 
     Entries are ordered by key, then frame; the window that ends at frame e consists of the frames `[e - overlap, e)`.
     """
@@ -221,10 +221,11 @@ def closing_windows(keys: Ints, frames: Ints, lows: Ints, highs: Ints, overlap: 
 
 @compiled
 def pass_within(times: Ints, cells: Ints, meets: Flags, passed_times: tuple[Ints, Ints], within: int) -> Flags:
-    """Return which rows, in turn, have no row that passed within reach; those that pass are noted.
+    """Return which rows pass: one after the other, a row passes if no row within reach has passed.
 
-    cells: of each row; the cells of a key follow each other. meets: whether the cell before is next to it in time.
-    passed_times: the lowest and highest time of the rows that passed in each cell, -2**63 where none passed.
+    cells: the cell of each row; the cells of a key follow each other. meets: for each cell, whether the one before is
+    next to it in time. passed_times: the lowest and highest time of the rows that passed in each cell, -2**63 if none
+    passed; the function updates it.
     """
     lowest, highest = passed_times
     nothing, last = np.int64(-(2**63)), meets.shape[0] - 1

@@ -1,7 +1,7 @@
 """The specification of an operator: the API writes it once, and stage one, buckets, savepoints and commands read it.
 
-Rule: two specifications with the same digest have the same state and the same results. `protocol.KINDS` has what
-differs from kind to kind and is no property of one query's operator.
+Rule: two specifications with the same digest have the same state and the same results. `protocol.KINDS` has the
+properties of a kind of operator, as opposed to those of one query's operator.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class OperatorSpec(ABC):
-    """One operator of a query; what is not overridden holds for most kinds."""
+    """One operator of a query. The base class has the values of most kinds."""
 
     @property
     @abstractmethod
@@ -31,29 +31,29 @@ class OperatorSpec(ABC):
     @property
     @abstractmethod
     def result_schema(self) -> pa.Schema:
-        """Of what the operator emits."""
+        """The columns that the operator emits."""
 
     @abstractmethod
     def description(self) -> dict[str, Any]:
-        """Return the description, which decides whose state it is."""
+        """Return the description, which decides whether a state belongs to it."""
 
     def digest(self) -> str:
-        """Return a short text that differs when the state of one operator cannot be used by the other."""
+        """Return a short text; two operators with the same text can use each other's state."""
         return digest_of(self.description())
 
     @property
     def earlier_digests(self) -> tuple[str, ...]:
-        """Digests that keyedwm 0.2.0 gave the operator, where functions of a user were in them by their byte-code."""
+        """Digests of the operator in keyedwm 0.2.0, if the byte-code of a user's functions was part of them."""
         return ()
 
     @property
     def short_name(self) -> str:
-        """The beginning of the name of an operator that its user did not name."""
+        """The prefix of the generated name, if the user gave none."""
         return self.kind
 
     @property
     def time_columns(self) -> tuple[str, ...]:
-        """The columns with event times that results get beside those of `result_schema`."""
+        """The columns with event times that results have in addition to `result_schema`."""
         return (EVENT_TIME,)
 
     @property
@@ -68,7 +68,7 @@ class OperatorSpec(ABC):
 
     @property
     def key_watermark(self) -> PerKey | None:
-        """How keys have watermarks of their own, None if they have not."""
+        """The settings of the keys' own watermarks, None if keys have none."""
         return None
 
     @property
@@ -83,5 +83,5 @@ class OperatorSpec(ABC):
 
     @property
     def own_metrics(self) -> tuple[str, ...]:
-        """The columns of the buckets' rows that are metrics of this operator beside those of every operator."""
+        """The columns of the buckets' rows that are metrics of this operator, beside the metrics of every operator."""
         return ()

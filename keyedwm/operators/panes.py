@@ -1,23 +1,24 @@
 """When a window shows a pane: early, on time or late. One policy for windows over frames, sessions and kept messages.
 
-Theory. A window is open, then complete, then gone. An open one may show early panes, it shows its pane on time once,
-and a complete one shows late panes. A row is unshown until a pane of its window reported it. Only windows with
-unshown rows show early and late panes. So no pane is a repetition, and an idle query does not spin. Early and late
-panes leave by one of three rules:
+Theory. A window is open, then complete, then gone. An open window may show early panes. A window shows its on-time pane
+once, when it becomes complete. A complete window shows late panes. A row is unshown until a pane of its window reported
+it. Only windows with unshown rows show early and late panes. So no pane is a repetition, and an idle query does not
+spin. Early and late panes are emitted by one of three rules:
 
     at once      when rows came, in the same call
     by rows      when rows came, of the windows that have so many unshown ones
     by time      at a time of the wall clock, or of event time: the watermark, or what completes windows in its place
 
-Early panes by time leave at the same times for all windows. Windows of kept messages show them at the multiples of the
-interval from the first unshown row of all (a beat). Windows over frames show them an interval after the last ones, by
-event time at its multiples. Late panes by time leave an interval after the first unshown row of a window. Sessions
-move, so all their windows share this interval.
+Early panes by time are emitted at the same times for all windows. Windows of kept messages show them at multiples of
+the interval, counted from the first unshown row of all windows (a beat). Windows over frames show them an interval
+after the last early panes; by event time, at multiples of the interval. Late panes by time are emitted an interval
+after the first unshown row of a window. Sessions move, so all sessions share this interval.
 
 A window's operator calls the policy with rows: `begin` returns whether they wait for a time, and `fire_threshold` how
 many unshown rows fire a pane at once. With time the operator asks which windows are `due`, shows them, and reports the
-windows with unshown rows that are `left`. Windows over frames know the numbers of their rows: their further calls stand
-in `frames/frame_panes.py`. The phases of windows of kept messages stand in `messages/window_buffer.py`.
+windows with unshown rows that are `left`. Windows over frames know the numbers of their rows: see
+`frames/frame_panes.py` for their further calls, and `messages/window_buffer.py` for the phases of windows of kept
+messages.
 """
 
 from __future__ import annotations
@@ -36,24 +37,24 @@ from keyedwm.operators.plan_checks import check_length
 
 
 class PaneTiming(Enum):
-    """Why a pane came."""
+    """Why a pane was emitted."""
 
     EARLY = "early"
     ON_TIME = "on_time"
     LATE = "late"
-    EXPIRED = "expired"  # late rows that no window takes any more, shown by `late="emit"`
+    EXPIRED = "expired"  # late rows that no window accepts any more, shown by `late="emit"`
 
 
 class EveryBy(Enum):
     """The time by which an interval between panes is measured."""
 
     CLOCK = "clock"  # wall-clock time
-    EVENT = "event"  # event time: the watermark, or the highest event time where that completes windows
+    EVENT = "event"  # event time: the watermark, or the highest event time if messages complete windows
 
 
 @dataclass(frozen=True, slots=True)
 class Early:
-    """Panes before the watermark: after so many new rows of a window, every so often if there is news, or both.
+    """Panes before the watermark: after `rows` new rows of a window, after each interval with new rows, or both.
 
     by: whether `every_ms` is wall-clock time or event time.
     """
@@ -69,7 +70,7 @@ class Early:
 
     @property
     def by_event(self) -> bool:
-        """Whether panes are due by event time: whenever the watermark has come to a multiple of the interval."""
+        """Whether panes are due by event time: each time the watermark reaches a multiple of the interval."""
         return self.every_ms is not None and self.by is EveryBy.EVENT
 
     def __post_init__(self) -> None:
@@ -88,7 +89,7 @@ class Early:
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """Panes of complete windows: after so many late rows, so long after the first, or at once if neither is given."""
+    """Panes of complete windows: after `rows` late rows, an interval after the first, or at once if neither is set."""
 
     rows: int | None = None
     every_ms: int | None = None
@@ -96,21 +97,21 @@ class Late:
 
 
 class Now(NamedTuple):
-    """Where time stands: wall-clock time, if it is known, and event time."""
+    """The present time: wall-clock time, if it is known, and event time."""
 
     clock_ms: int | None
     event_ms: int
 
     def of(self, by: EveryBy) -> int | None:
-        """Return one of them."""
+        """Return the time of this kind."""
         return self.clock_ms if by is EveryBy.CLOCK else self.event_ms
 
 
 class PaneTimer:
-    """The time at which panes of all windows are due next, None if they are not. state: as `state` gave it.
+    """The time at which panes of all windows are due next, None if no pane is. state: the result of `state`.
 
-    keeps_beat: panes are due at multiples of the interval from the first news of all, else an interval after the first
-    news since panes were shown.
+    keeps_beat: panes are due at multiples of the interval from the very first new row. Otherwise they are due an
+    interval after the first new row since the last panes.
     """
 
     def __init__(self, every_ms: int | None, *, keeps_beat: bool, state: Sequence[int | None] = (None, None)) -> None:
@@ -118,22 +119,22 @@ class PaneTimer:
         self.due_ms, self._began_ms = state
 
     def begin(self, now_ms: int, _ends: Iterable[int] = ()) -> None:
-        """Called when there is news, which panes that are due already will show."""
+        """Called when there are new rows; panes that are due already will show them."""
         if self.due_ms is None and self.every_ms is not None:
             if self._began_ms is None or not self._keeps_beat:
                 self._began_ms = now_ms
             self.due_ms = now_ms + self.every_ms - (now_ms - self._began_ms) % self.every_ms
 
     def is_due(self, now_ms: int) -> bool:
-        """Return whether news is to be shown now."""
+        """Return whether new rows are to be shown now."""
         return self.due_ms is not None and now_ms >= self.due_ms
 
     def due(self, now_ms: int) -> WindowFilter | None:
-        """Return which windows show their news now: all of them, or None."""
+        """Return which windows show their new rows now: all of them, or None."""
         return (lambda ends: np.ones(len(ends), np.bool_)) if self.is_due(now_ms) else None
 
     def keep(self, ends: Collection[int]) -> None:
-        """Called when the news of all windows but these was shown."""
+        """Called when the new rows of all windows except these were shown."""
         if not len(ends):
             self.due_ms = None
 
@@ -143,9 +144,9 @@ class PaneTimer:
 
 
 class LateTimes:
-    """The times at which late panes of windows are due: an interval from a window's first news, whatever others have.
+    """The times at which late panes are due: for each window, an interval after its own first new row.
 
-    every_ms: None if nothing is due by time. state: as `state` gave it.
+    every_ms: None if no pane is due by time. state: the result of `state`.
     """
 
     def __init__(self, every_ms: int | None, state: Iterable[Any] = ()) -> None:
@@ -154,22 +155,22 @@ class LateTimes:
 
     @property
     def due_ms(self) -> int | None:
-        """The time at which something is due, None if no window has news."""
+        """The time at which a pane is due, None if no window has new rows."""
         return min(self._due_ms.values(), default=None)
 
     def begin(self, now_ms: int, ends: Iterable[int]) -> None:
-        """Called when the windows with these ends have news."""
+        """Called when the windows with these ends have new rows."""
         if self.every_ms is not None:
             for end in ends:
                 self._due_ms.setdefault(end, now_ms + self.every_ms)
 
     def due(self, now_ms: int) -> WindowFilter | None:
-        """Return which windows show their news now, None if none does."""
+        """Return which windows show their new rows now, None if no window does."""
         due = np.array([end for end, due_ms in self._due_ms.items() if due_ms <= now_ms], np.int64)
         return (lambda ends: np.isin(ends, due)) if len(due) else None
 
     def keep(self, ends: Collection[int]) -> None:
-        """Called when the news of all windows but these was shown."""
+        """Called when the new rows of all windows except these were shown."""
         end_set = set(ends)
         self._due_ms = {end: due_ms for end, due_ms in self._due_ms.items() if end in end_set}
 
@@ -178,14 +179,14 @@ class LateTimes:
         return sorted(map(list, self._due_ms.items()))
 
 
-# Which windows are meant, by their ends.
+# Selects windows by their ends.
 WindowFilter = Callable[[Ints], Flags]
 
 
 class PanePolicy:
-    """See the theory above. state: as `state` gave it. by_window: late panes by time are due window by window.
+    """See the theory above. state: the result of `state`. by_window: late panes by time are due window by window.
 
-    keeps_beat: whether early panes by the clock keep the beat of the first news of all.
+    keeps_beat: whether early panes by the clock are due at multiples of the interval from the very first new row.
     """
 
     def __init__(
@@ -216,7 +217,7 @@ class PanePolicy:
         return min((at for at in due if at is not None), default=None)
 
     def begin(self, timing: PaneTiming, now: Now, ends: Collection[int]) -> bool:
-        """Called when windows with these ends have news. Return whether it waits for a time, if that is known."""
+        """Called when windows with these ends have new rows. Return whether these wait for a time, if time is known."""
         at = now.of(self._by[timing])
         if at is None or not self.waits(timing):
             return False
@@ -225,21 +226,21 @@ class PanePolicy:
         return True
 
     def fire_threshold(self, timing: PaneTiming, *, waits: bool) -> int | None:
-        """Called when windows have news; waits: for a time.
+        """Called when windows have new rows. waits: whether they wait for a time.
 
-        Return with how many unshown rows a window shows a pane at once, None if it does with none.
+        Return the number of unshown rows with which a window shows a pane at once, None if it never does.
         """
         if timing is PaneTiming.EARLY:
             return None if self._early is None else self._early.rows
         return self.late.rows if self.late.rows is not None else None if waits else 0
 
     def due(self, by: EveryBy, now_ms: int) -> dict[PaneTiming, WindowFilter]:
-        """Called when time of a kind has moved. Return which windows show their news, late ones first."""
+        """Called when clock or event time has advanced. Return which windows show new rows, late windows first."""
         filters = {timing: times.due(now_ms) for timing, times in self._times.items() if self._by[timing] is by}
         return {timing: is_due for timing, is_due in filters.items() if is_due is not None}
 
     def left(self, timing: PaneTiming, ends: Collection[int]) -> None:
-        """Called when news was shown: it is left of the windows with these ends alone."""
+        """Called when new rows were shown: only the windows with these ends still have some."""
         self._times[timing].keep(ends)
 
     def state(self) -> dict[str, Any]:
@@ -248,7 +249,7 @@ class PanePolicy:
 
 
 class AdditiveSetting(Enum):
-    """The setting that makes results addable, by its word."""
+    """The name of the setting that makes results addable."""
 
     EARLY_OR_LATE = "panes"
     STORE = "store_panes"

@@ -1,4 +1,4 @@
-"""Checks that all plans over rows share, of columns, names and lengths: each raises an OptionError of one sentence."""
+"""Checks of columns, names and lengths that all plans over rows share: each raises OptionError."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from keyedwm.core.errors import OptionError
 from keyedwm.operators.aggregates.aggregate_function import column_type
 from keyedwm.operators.results import CONTROL, HIDDEN_PREFIX, PANE, WINDOW
 
-# Types that Arrow does not compare, hash or put in order, and what to do about a column of one.
+# Types that Arrow does not compare, hash or sort → the cure for such a column.
 _NO_KEYS = (
     (pa.types.is_nested, "take its parts, or a text of it"),
     (pa.types.is_null, "cast it to the type that its values will have"),
@@ -24,7 +24,7 @@ FARTHEST_MS = 2**52  # 140,000 years; a result's timestamp in microseconds must 
 
 
 def check_length(name: str, ms: int) -> None:
-    """Raise OptionError if a length of time is beyond what results can hold."""
+    """Raise OptionError if a length of time is too long for results."""
     if ms > FARTHEST_MS:
         raise OptionError(f"the {name} is {ms} ms, it must be {FARTHEST_MS} ms (140,000 years) or less")
 
@@ -52,9 +52,9 @@ def check_aggregation(
     aggregates: Sequence[str],
     places: Sequence[str] = (),
 ) -> None:
-    """Raise OptionError unless an aggregation finds its columns and can name its results.
+    """Raise OptionError unless the columns of an aggregation exist and its results can have their names.
 
-    aggregates: the names of their results. places: columns of the input that results have beside those of `by`.
+    aggregates: the names of their results. places: columns of the input that results have, besides `by`.
     """
     check_key_columns(schema, (*by, time, *order), by)
     check_time_column(schema, time)
@@ -80,7 +80,7 @@ def check_result_names(names: Sequence[str], *, has_aggregates: bool) -> None:
 
 
 def check_key_columns(schema: pa.Schema, columns: Sequence[str], by: Sequence[str]) -> None:
-    """Raise OptionError unless the input has these columns, and those of `by` can be keys."""
+    """Raise OptionError unless the input has these columns and the columns of `by` can be keys."""
     for name in columns:
         column_type(schema, name)
     for name in by:
@@ -88,7 +88,10 @@ def check_key_columns(schema: pa.Schema, columns: Sequence[str], by: Sequence[st
 
 
 def check_named_once(argument: str, columns: Sequence[str]) -> None:
-    """Raise OptionError if a column is named twice: state and rows have it once. argument: what names them."""
+    """Raise OptionError if a column is named twice: state and rows have it once.
+
+    argument: the argument with the names.
+    """
     twice = next((name for at, name in enumerate(columns) if name in columns[:at]), None)
     if twice is not None:
         raise OptionError(f"{argument} names the column {twice!r} twice: name it once")

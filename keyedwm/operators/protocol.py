@@ -1,8 +1,8 @@
 """The protocol of a stateful operator: the calls of its host (a bucket, a test, a program), and its answers. The kinds
 of operators, in one table.
 
-Rule: an operator knows no clock and no Spark. Every call answers with the outputs that became true, piece by piece; the
-caller must draw all of them before it calls again. `drain` returns the state that a later instance continues.
+Rule: an operator knows no clock and no Spark. Every call yields its outputs, piece by piece; the caller must consume
+all of them before the next call. `drain` returns the state from which a later instance continues.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from keyedwm.operators.state.store import BlobStore, StateChanges
 
 
 class Operator(Protocol):
-    """One instance of an operator: it serves one bucket. Inputs are numbered from 0, as they were given."""
+    """One instance of an operator: it serves one bucket. Inputs are numbered from 0, in the user's order."""
 
     @property
     def late_rows(self) -> int:
@@ -56,41 +56,41 @@ class Operator(Protocol):
 
     @property
     def batch_counts(self) -> StoreCounts:
-        """The counts of messages since this instance was built, of zero where the operator keeps none."""
+        """The counts of messages since this instance was built; zeros if the operator keeps no messages."""
 
     def key_summary(self) -> KeyWatermarkSummary | None:
-        """Return the summary of keys that have watermarks of their own, None where they have not."""
+        """Return the summary of keys with their own watermarks, None if keys have none."""
 
     def output_watermarks_ms(self, watermark_ms: int | None) -> Mapping[int, int]:
-        """Return the watermarks that results keep, by the number of their axis; the only one is 0.
+        """Return the watermarks of the results, by the number of their axis; a single axis is 0.
 
-        watermark_ms: the lowest of all inputs, None as long as some input has none.
+        watermark_ms: the lowest watermark of all inputs, None while an input has none.
         """
 
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
-        """Process rows or partials of an input; now_ms: wall-clock time, None where nothing depends on it."""
+        """Process rows or partials of an input. now_ms: wall-clock time, None if nothing depends on it."""
 
     def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:
-        """Process the watermark of an input and watermark key; one that does not increase has no effect."""
+        """Process the watermark of an input and watermark key; a watermark that does not increase has no effect."""
 
     def on_idle(self, input_number: int) -> Iterator[Output]:
-        """All channels of an input are idle; the watermark that was flushed came before."""
+        """All channels of an input are idle; the flushed watermark came before."""
 
     def on_barrier(self, snapshot: int) -> Iterator[Output]:
         """All rows of this snapshot were processed."""
 
     def on_timer(self, now_ms: int) -> Iterator[Output]:
-        """Wall-clock time has come to `now_ms`."""
+        """Wall-clock time has reached `now_ms`."""
 
     def on_end(self) -> Iterator[Output]:
-        """All inputs have ended: nothing is kept."""
+        """All inputs have ended: the state is empty afterwards."""
 
     def drain(self) -> StateChanges:
         """Return the changes of the state since the last call."""
 
 
 def operator_of(spec: OperatorSpec, store: BlobStore) -> Operator:
-    """Return the operator as its state says; raise FormatError if the state is another operator's."""
+    """Return the operator with its state; raise FormatError if the state is another operator's."""
     return KINDS[spec.kind].open(spec, store)
 
 
@@ -120,8 +120,8 @@ def _process_operator_of(plan: ProcessPlan, store: BlobStore) -> Operator:
 class Kind:
     """A kind of operator. user_name: the name of the kind in messages and metrics.
 
-    settings: the settings that decide whose state it is, for errors. open: specification and state → the operator.
-    rescale: how state goes to other buckets. inputs: specification → the inputs of stage one.
+    settings: the settings that identify a state, for errors. open: specification and state → the operator. rescale: the
+    conversion of state to other buckets. inputs: specification → the inputs of stage one.
     """
 
     user_name: str

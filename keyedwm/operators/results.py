@@ -1,4 +1,4 @@
-"""Output of any operator, the names and types of columns that operators share, and calls that most ignore."""
+"""The output of any operator, names and types of columns that operators share, and calls that most operators ignore."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from keyedwm.arrow.columns import Ints
 from keyedwm.operators.batch_figures import KeyWatermarkSummary, StoreCounts
 
 WINDOW, PANE, CONTROL = "window", "pane", "control"
-# A column whose name begins so is keyedwm's own.
+# The prefix of keyedwm's own columns.
 HIDDEN_PREFIX = "__"
 START, END, LAST, ROWS = "__start", "__end", "__last", "__rows"
 # The number that stands for the partition of a partial.
@@ -24,15 +24,15 @@ PANE_TYPE = pa.struct([("timing", pa.string()), ("index", pa.int32()), ("last", 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Rows that leave an operator, and their event times; None where the rows have a column of them for each axis."""
+    """Rows that an operator emits, and their event times; None if the rows have a column of times for each axis."""
 
     rows: pa.Table
     event_ms: Ints | None
 
 
 class QuietOperator:
-    """The calls of an operator (`protocol.Operator`) that are alike for most: its state is written after each batch, by
-    `drain`, watermarks alone let results leave, and no clock matters. Results have one event time each.
+    """The calls of an operator (`protocol.Operator`) that are equal for most operators: `drain` returns its state after
+    each batch, only watermarks cause results, and no clock matters. Each result has one event time.
     """
 
     @property
@@ -45,7 +45,7 @@ class QuietOperator:
         return None
 
     def output_watermark_ms(self, watermark_ms: int) -> int | None:
-        """Return the watermark that results keep when the inputs have come to this one, None for none yet."""
+        """Return the watermark of the results for this watermark of the inputs, None for none yet."""
         return watermark_ms
 
     def output_watermarks_ms(self, watermark_ms: int | None) -> Mapping[int, int]:
@@ -55,7 +55,7 @@ class QuietOperator:
 
     @property
     def next_timer_ms(self) -> int | None:
-        """Results do not depend on processing time."""
+        """None: results do not depend on processing time."""
         return None
 
     def on_idle(self, input_number: int) -> Iterator[Output]:  # noqa: ARG002
@@ -67,12 +67,12 @@ class QuietOperator:
         return iter(())
 
     def on_timer(self, now_ms: int) -> Iterator[Output]:  # noqa: ARG002
-        """Yield nothing: nothing leaves by the clock."""
+        """Yield nothing: the clock causes no results."""
         return iter(())
 
 
 def no_times(count: int) -> Ints:
-    """Return event times of rows that have none."""
+    """Return null event times."""
     return np.ma.MaskedArray(np.zeros(count, np.int64), mask=True)
 
 

@@ -1,5 +1,5 @@
 """Output of stage one to the buckets: partials, divided by bucket, and the control rows, which go to every bucket.
-Records that are no events pass through some bucket, which hands them on.
+Records that are no events pass through any one of the buckets.
 
 Rule: one row of the shuffle holds a whole table of partials. Stage one knows no watermark and keeps no state between
 batches.
@@ -18,7 +18,7 @@ from keyedwm.operators.exchange_control import pack_control
 from keyedwm.operators.exchange_input import ExchangeInput
 from keyedwm.operators.state.blobs import packed
 
-# Columns that are added to every plan: the event time in ms, and the columns that order rows of equal event time.
+# Columns added to every plan: the event time in ms, and the columns that order rows of equal event time.
 TIME = "__time"
 ORDER = ("topic", "partition", "offset")
 EXCHANGE_SCHEMA = pa.schema(
@@ -33,7 +33,7 @@ EXCHANGE_SCHEMA = pa.schema(
         pa.field("rejected", pa.binary()),
     ]
 )
-# How many rows and bytes are combined at once.
+# The most rows and bytes that are combined at once.
 GROUP_ROWS = 1 << 20
 GROUP_BYTES = 1 << 27
 
@@ -49,9 +49,9 @@ def shipped(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows to be shuffled (`EXCHANGE_SCHEMA`) of inputs that are read together, by their number.
 
-    ids: of the buckets. task: its number. events: of each input its rows, group by group. control: the task's control
-    rows, and rejected: records that are no events, as values of the column `rejected`; both may come to light as the
-    events are drawn.
+    ids: the ids of the buckets. task: its number. events: the rows of each input, group by group. control: the task's
+    control rows. rejected: records that are no events, as values of the column `rejected`. Both lists may grow while
+    the events are consumed.
     """
     part = task << 32
     records = [] if rejected is None else rejected
@@ -73,7 +73,7 @@ def shipped(
 
 
 def _rejected_row(rejected: list[pa.Array], ids: Sequence[int], part: int) -> Iterator[pa.RecordBatch]:
-    """Hand on the records that have come to light, by one bucket after the other."""
+    """Yield the rejected records so far, for one bucket after the other."""
     if rejected:
         records = pa.table({REJECTED: pa.chunked_array(rejected)})
         rejected.clear()
@@ -109,7 +109,7 @@ def _control(
 ) -> pa.RecordBatch:
     """One row for each bucket, with all control rows; the first also counts the rows that were dropped.
 
-    left_out: rows without an event time, and those without a gap.
+    left_out: the numbers of rows without an event time, and of rows without a gap.
     """
     null_event_times, no_gaps = ([count if bucket == ids[0] else 0 for bucket in ids] for count in left_out)
     return _rows(

@@ -63,7 +63,7 @@ class AggregateFunction(ABC):
 
     @abstractmethod
     def spans(self, columns: Sequence[Column], spans: Spans) -> list[Column]:
-        """Merge the accumulators of each row range into one, to be finished; rows are in order of event time."""
+        """Merge the accumulators of each row range into one for `finish`; rows are in order of event time."""
 
     @abstractmethod
     def finish(self, columns: Sequence[Column], rows: Ints) -> pa.Array:

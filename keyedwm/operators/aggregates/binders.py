@@ -101,7 +101,7 @@ def _sized(function: str, name: str, kind: pa.DataType, size: float) -> Aggregat
 
 
 def numbered(function: str, name: str, kind: pa.DataType, argument: float) -> AggregateFunction:
-    """Return the function that takes a number beside its column: the share of a quantile, the size of a sketch."""
+    """Return the function with a number argument: the share of a quantile, or the size of a sketch."""
     if function in DEFAULT_SIZES:
         return _sized(function, name, kind, argument)
     _measured(name, kind, function)

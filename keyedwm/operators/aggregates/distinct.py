@@ -2,8 +2,8 @@
 """The approximate number of distinct values: HyperLogLog with 1,024 registers (relative standard error 3.3 %).
 
 Rule: a register holds the longest run of leading zeros, so neither order nor repetition of values matters. Only
-registers that are set are stored, as `register << 6 | run`, so few values take few bytes. The estimate is Ertl's
-(arXiv 1702.01284, algorithm 6), which needs no correction for small or large numbers.
+registers above 0 are stored, as `register << 6 | run`, so few values need few bytes. The estimate is Ertl's (arXiv
+1702.01284, algorithm 6), which needs no correction for small or large numbers.
 """
 
 from __future__ import annotations

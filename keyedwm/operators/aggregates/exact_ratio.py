@@ -1,7 +1,7 @@
 """Results of exact sums: `count * product - left * right`, and ratios of such numbers, rounded once.
 
-Rule: numbers are those of `exact_sum`. A ratio is divided digit by digit until its float is decided: the nearest one,
-of two the even one, as IEEE 754 has it.
+Rule: numbers are those of `exact_sum`. A ratio is divided digit by digit until its float is decided: the nearest float,
+of two the even one (IEEE 754).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from keyedwm.runtime.compiled import compiled
 
 Floats = NDArray[np.float64]
 _LOW = 0xFFFFFFFF
-_DIGITS = 4  # of a quotient: the first may be 0, the second small, so 65 bits at least
+_DIGITS = 4  # digits of a quotient: the first may be 0, the second small, so these have 65 bits at least
 _LEAST = -1074  # the exponent of the smallest float
 
 
@@ -28,12 +28,12 @@ def whole(numbers: Ints) -> Sums:
 
 
 def centred(count: Sums, product: Sums, left: Sums, right: Sums) -> Sums:
-    """Return `count * product - left * right`; of sums of n products this is n times the one around both means."""
+    """Return `count * product - left * right`: for sums of n values, n times the sum around both means."""
     return Sums(*_centred(count, product, left, right))
 
 
 def ratios(above: Sums, below: Sums) -> Floats:
-    """Return each quotient as the nearest float; `below` is positive, or the quotient is NaN."""
+    """Return each quotient as the nearest float; NaN unless `below` is positive."""
     return _ratios(above, below)
 
 
@@ -115,7 +115,7 @@ def _ratio(above: Digits, below: Digits) -> float:
     divisor = _shifted(divisor, shift)[:-1]
     shifted = _shifted(dividend, shift)
     numbers = np.zeros(divisor.shape[0] + _DIGITS, np.int64)
-    more = numbers.shape[0] - shifted.shape[0]  # zeros below, or digits that only show whether there is a rest
+    more = numbers.shape[0] - shifted.shape[0]  # zeros below, or digits that only show whether there is a remainder
     rest = np.int64(0)
     for place in range(shifted.shape[0]):
         if place + more >= 0:
@@ -158,7 +158,7 @@ def _shifted(digits: Ints, shift: int) -> Ints:
 
 @compiled
 def _divide(numbers: Ints, divisor: Ints) -> Ints:
-    """Return the digits of the quotient; the rest stays in `numbers` (Knuth, volume 2, 4.3.1, algorithm D)."""
+    """Return the digits of the quotient; the remainder stays in `numbers` (Knuth, volume 2, 4.3.1, algorithm D)."""
     size = divisor.shape[0]
     quotient = np.zeros(numbers.shape[0] - size, np.int64)
     first, second = divisor[size - 1], divisor[size - 2]
@@ -191,7 +191,7 @@ def _divide(numbers: Ints, divisor: Ints) -> Ints:
 
 @compiled
 def _by_digit(high: int, low: int, digit: int) -> tuple[int, int]:
-    """Divide two digits by one that has its highest bit set: in halves, as 64 bits without a sign do not exist here."""
+    """Divide two digits by one digit with its highest bit set: in halves, as there are no unsigned 64 bits here."""
     guess, left = 0, high
     for half in (low >> 16, low & 0xFFFF):
         total = left << 16 | half
@@ -210,7 +210,7 @@ def _exceeds(guess: int, second: int, left: int, third: int) -> bool:
 
 @compiled
 def _rounded(digits: Ints, exponent: int, rest: bool) -> float:
-    """Return digits times 2**exponent as the nearest float; rest: whether there is anything behind the digits."""
+    """Return digits times 2**exponent as the nearest float; rest: whether a remainder follows the digits."""
     lead = digits.shape[0] - 1
     while lead > 0 and digits[lead] == 0:
         lead -= 1

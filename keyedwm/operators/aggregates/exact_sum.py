@@ -1,4 +1,4 @@
-"""Exact sums of numbers and of products of two: whatever their sizes, no digit is lost.
+"""Exact sums of numbers and of products of two numbers: no digit is lost, for numbers of any size.
 
 Rule: a sum is a list of 32-bit digits. The list begins with the position of the lowest digit, in units of 32 bits. The
 digits follow from the lowest up, and the last has the sign (two's complement). Digits without information are omitted,
@@ -59,7 +59,7 @@ def merged(sums: Sums, ids: Ints, count: int) -> Sums:
 
 
 def by_span(sums: Sums, first: Ints, behind: Ints) -> Sums:
-    """Return the sum of each range of sums: those that enter are added, those that leave are subtracted."""
+    """Return the sum of each range of sums: add the sums that enter a range, subtract the sums that leave it."""
     return Sums(*_by_span(sums, first, behind))
 
 
@@ -71,7 +71,7 @@ def to_column(sums: Sums) -> pa.Array:
 def of_column(column: pa.Array) -> Sums:
     """Return the lists of a column (the inverse of `to_column`)."""
     offsets = contiguous(column.offsets).to_numpy().astype(np.int64)
-    # Arrow's arrays are read-only: for numba another type, for which it would compile everything again.
+    # Arrow's arrays are read-only. For numba this is another type, for which it would compile everything again.
     return Sums(offsets - offsets[0], contiguous(column.flatten()).to_numpy().copy())
 
 
@@ -95,7 +95,7 @@ def _apart(bits: Ints) -> tuple[Ints, Ints]:
 
 @compiled
 def room(low: Ints, high: Ints) -> Ints:
-    """Return where the places of each sum begin, from `low` to `high` and one for what is carried out of them."""
+    """Return where the places of each sum begin: places from `low` to `high`, and one for the carry."""
     starts = np.zeros(low.shape[0] + 1, np.int64)
     for at in range(low.shape[0]):
         starts[at + 1] = starts[at] + (high[at] - low[at] + 2 if high[at] >= low[at] else 0)
@@ -214,7 +214,7 @@ def _by_span(sums: Sums, first: Ints, behind: Ints) -> tuple[Ints, Digits]:
 
 @compiled
 def packed(places: Ints, starts: Ints, low: Ints, finite: NDArray[np.bool_]) -> tuple[Ints, Digits]:
-    """Return sums whose places stand between `starts` as lists of digits."""
+    """Return sums as lists of digits; the places of each sum are between two `starts`."""
     count = low.shape[0]
     digits_out = np.empty(places.shape[0] + count, np.int32)
     ends = np.zeros(count + 1, np.int64)
@@ -226,7 +226,7 @@ def packed(places: Ints, starts: Ints, low: Ints, finite: NDArray[np.bool_]) -> 
 
 @compiled
 def pack(places: Ints, low: int, is_finite: bool, digits_out: Digits) -> int:
-    """Write the digits of one sum, as few as will do, and return how many numbers were written."""
+    """Write the digits of one sum without needless ones, and return how many numbers were written."""
     if not is_finite:
         digits_out[0] = 0
         return 1

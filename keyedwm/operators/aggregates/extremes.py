@@ -3,8 +3,9 @@
 
 Rule: numbers and times become integers of the same order; other types are compared by rank. NaN is above every number
 and -0.0 equals 0.0, as in Spark; nulls are ignored; text is ordered by its bytes. The maximum is the minimum of the
-inverted order, so both share one loop. First and last are by event time, then by the plan's order columns, then by the
-value itself (nulls last). So the order of arrival never matters. To first and last a null is a value like any other.
+inverted order, so both share one loop. First and last are decided by event time, then by the plan's order columns, then
+by the value itself (nulls last). So the order of arrival never matters. For first and last a null is a value like any
+other.
 """
 
 from __future__ import annotations

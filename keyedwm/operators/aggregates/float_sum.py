@@ -23,7 +23,8 @@ from keyedwm.operators.aggregates.sums import VALUES, present
 from keyedwm.operators.kernels import add_by_group, add_by_span
 from keyedwm.runtime.compiled import compiled
 
-# An accumulator is a row (top, four places from `top` down). top: -1 nothing, from 256 on flags of what is not finite.
+# An accumulator is a row (top, four places from `top` down). top: -1 for nothing, 256 and more: flags of infinities,
+# NaN.
 _WIDTH = 5
 _FIELDS = tuple(number(name) for name in ("top", "place0", "place1", "place2", "place3"))
 _INFINITE, _POSITIVE, _NEGATIVE, _NAN = 256, 1, 2, 4

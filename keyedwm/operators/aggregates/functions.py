@@ -38,8 +38,8 @@ def count_if(condition: str) -> AggregateSpec:
 def sum(column: str, *, where: str | None = None) -> AggregateSpec:
     """The sum; null if there is no value.
 
-    Whole numbers give int64 (a sum beyond is an InputError); floats give float64, the same bits in whatever order they
-    came; decimals of up to 18 digits give decimals.
+    Whole numbers give int64 (a larger sum raises InputError); floats give float64, the same bits in each order of rows;
+    decimals of up to 18 digits give decimals.
     """
     return Spec("sum", column, where=where)
 
@@ -90,7 +90,7 @@ def stddev(column: str, *, where: str | None = None) -> AggregateSpec:
 
 
 def linear_trend(column: str, *, where: str | None = None) -> AggregateSpec:
-    """By how much the values rise in a second of event time, by least squares; null without two event times."""
+    """The rise of the values per second of event time, by least squares; null without two event times."""
     return Spec("linear_trend", column, where=where)
 
 
@@ -114,17 +114,17 @@ def approx_quantile(column: str, share: float, *, where: str | None = None) -> A
 
 
 def hll_sketch(column: str, lg_k: int = 12, *, where: str | None = None) -> AggregateSpec:
-    """An HLL sketch of the distinct values, as Spark's `hll_sketch_agg`; lg_k: of the number of registers, 4 to 21."""
+    """An HLL sketch of the distinct values, as Spark's `hll_sketch_agg`; 2**lg_k: its registers, lg_k from 4 to 21."""
     return _sketch("hll_sketch", column, lg_k, (4, 21), where)
 
 
 def theta_sketch(column: str, lg_k: int = 12, *, where: str | None = None) -> AggregateSpec:
-    """A theta sketch of the distinct values, as Spark's `theta_sketch_agg`; lg_k: of the number of hashes, 5 to 26."""
+    """A theta sketch of the distinct values, as Spark's `theta_sketch_agg`; 2**lg_k: its hashes, lg_k from 5 to 26."""
     return _sketch("theta_sketch", column, lg_k, (5, 26), where)
 
 
 def kll_sketch(column: str, k: int = 200, *, where: str | None = None) -> AggregateSpec:
-    """A KLL sketch of the values as doubles, as Spark's `kll_sketch_agg_double`; k: of its accuracy, 8 to 65535.
+    """A KLL sketch of the values as doubles, as Spark's `kll_sketch_agg_double`; k: the accuracy, 8 to 65535.
 
     Values are those of `approx_quantile`; a rank is off by at most 1/k.
     """
@@ -132,9 +132,9 @@ def kll_sketch(column: str, k: int = 200, *, where: str | None = None) -> Aggreg
 
 
 def top_n(n: int, by: str, column: str | None = None, *, where: str | None = None) -> AggregateSpec:
-    """The values of `column` (else of `by`) in the n rows with the highest `by`, as a list, the highest first.
+    """The values of `column` (without it, of `by`) in the n rows with the highest `by`, as a list, the highest first.
 
-    Of rows of equal `by` the earlier event time comes first; see WindowPlan.order for equal times.
+    If `by` is equal, the earlier event time comes first; see WindowPlan.order for equal times.
     """
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
         raise OptionError(f"top_n({n!r}, {by!r}): a number of rows from 1 is expected")
@@ -159,7 +159,7 @@ def _sketch(function: str, column: str, size: object, among: tuple[int, int], wh
         raise OptionError(
             f"{function}({column!r}): {called}={size!r}: a whole number of {lowest} to {highest} is expected"
         )
-    # Of the default size no number stands in the text, so that a source that is not loaded can be given it.
+    # The text has no number for the default size, so it can be used over a source that is not loaded.
     return Spec(function, column, argument=None if size == DEFAULT_SIZES[function] else size, where=where)
 
 
@@ -174,11 +174,10 @@ FUNCTIONS = ("create", "accumulate", "combine", "deduct", "finish")
 class Aggregate:
     """A user's own aggregate over the values of a column; `result` is the Arrow type of what `finish` returns.
 
-    Without `combine` it cannot run in two stages: `single_stage=True` keeps every value and accumulates
-    the values in order of event time when the window is emitted. `deduct` is used for accumulators of whole numbers,
-    texts and collections of those; others, such as floats, are combined for each window, as rounding cannot be
-    undone. version: raise it when the functions compute something else; older accumulators are then rejected with an
-    error.
+    Without `combine` it cannot run in two stages: `single_stage=True` keeps every value and accumulates the values in
+    order of event time when the window is emitted. `deduct` is used for accumulators of whole numbers, texts and
+    collections of them. Other accumulators, such as floats, are combined for each window, as rounding cannot be undone.
+    version: raise it when the functions compute something else; older accumulators are then rejected with an error.
     """
 
     column: str
@@ -212,7 +211,7 @@ class Aggregate:
         return contiguous(batch[self.column])
 
     def no_values(self, schema: pa.Schema, count: int) -> pa.Array | None:
-        """Return so many nulls of the column's type."""
+        """Return `count` nulls of the column's type."""
         return pa.nulls(count, column_type(schema, self.column))
 
     def bind(self, schema: pa.Schema, order: tuple[str, ...]) -> AggregateFunction:
@@ -244,7 +243,7 @@ def version_of(called: str, version: object) -> int:
 
 
 def check_aggregate(name: str, spec: object) -> None:
-    """Raise OptionError unless the result column `name` is given an aggregate of this module."""
+    """Raise OptionError unless `spec`, given for the result column `name`, is an aggregate of this module."""
     if not isinstance(spec, (Spec, Aggregate)):
         raise OptionError(
             f"the result column {name!r} is given {spec!r}: an aggregate of keyedwm.spark is expected, such as count()"

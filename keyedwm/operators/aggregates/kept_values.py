@@ -35,7 +35,7 @@ class ListAggregate(AggregateFunction):
         return self.trim(concatenated(columns, *expanded(spans)))
 
     def trim(self, columns: list[Column]) -> list[Column]:
-        """Return what of concatenated lists has to be kept."""
+        """Return the part of concatenated lists that must be kept."""
         return columns
 
 
@@ -46,7 +46,7 @@ def ordered_fields(order: Sequence[pa.DataType], value: pa.DataType) -> tuple[pa
 
 
 def single(columns: Sequence[pa.Array], valid: pa.Array) -> list[Column]:
-    """Return lists of one element, empty ones where it is not valid."""
+    """Return lists of one element, empty for rows that are not valid."""
     offsets = np.append(0, np.cumsum(contiguous(valid).to_numpy(zero_copy_only=False)))
     return [lists(offsets, column.filter(valid)) for column in columns]
 
@@ -86,7 +86,7 @@ def lists(offsets: Ints, values: pa.Array) -> pa.Array:
 
 @dataclass(frozen=True)
 class Quantile(ListAggregate):
-    """The value at a share of the way through the sorted values, between two of them as Spark's `percentile`."""
+    """The value at a share of the sorted values, interpolated between two values as Spark's `percentile` does."""
 
     share: float
     result = pa.float64()
@@ -117,9 +117,9 @@ class Quantile(ListAggregate):
 
 @dataclass(frozen=True)
 class TopN(ListAggregate):
-    """The values of the rows with the highest `by`, the highest first; of equal ones the earlier row.
+    """The values of the rows with the highest `by`, the highest first; the earlier row if `by` is equal.
 
-    Input values are structs of the value and of what it is ordered by; a null there is ignored.
+    Input values are structs of the value and its `by`; rows with a null `by` are ignored.
     """
 
     value: pa.DataType
@@ -134,11 +134,11 @@ class TopN(ListAggregate):
 
     @property
     def fields(self) -> tuple[pa.Field, ...]:
-        """Lists of what is ordered by, event times, order columns and values."""
+        """Lists of `by`, event times, order columns and values."""
         return (pa.field("by", pa.list_(self.by)), *ordered_fields(self.order, self.value))
 
     def lift(self, values: pa.Array, rows: RowOrder) -> list[Column]:
-        """Return lists of one element, empty ones where there is nothing to order by."""
+        """Return lists of one element, empty if `by` is null."""
         value, by = _parts(values)
         return single([by, pa.array(rows.times), *rows.order, value], pc.is_valid(by))
 
@@ -167,7 +167,7 @@ class TopN(ListAggregate):
 
 @dataclass(frozen=True)
 class MapOf(ListAggregate):
-    """A map: of each key the value (or null) of its last row; keys are sorted.
+    """A map: for each key the value (or null) of its last row; keys are sorted.
 
     Input values are structs of key and value; a null key is ignored.
     """
@@ -212,7 +212,7 @@ class MapOf(ListAggregate):
 
 
 def _parts(values: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Return both columns of a struct, null where it is null."""
+    """Return both columns of a struct, null if the struct is null."""
     first, second = (pc.struct_field(values, [place]) for place in (0, 1))
     return first, second
 

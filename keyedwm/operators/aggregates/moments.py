@@ -1,8 +1,8 @@
 # ruff: noqa: ARG002  every aggregate function has the same signatures
 """Variance, standard deviation and linear trend: sums of values, of squares and of products, finished once.
 
-Rule: the sums are exact (`exact_sum`), and so is what is made of them until the result is rounded. Neither order nor
-grouping changes a bit, and digits that large values have in common cost none.
+Rule: the sums are exact (`exact_sum`), and so are all numbers derived from them until the result is rounded. Neither
+order nor grouping changes a bit. Large values with equal leading digits lose no precision.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MS_PER_SECOND = 1_000
 
 
 class MomentSums(AggregateFunction):
-    """Several exact sums and the number of values; a null takes no part."""
+    """Several exact sums and the number of values; nulls are ignored."""
 
     result = pa.float64()
     terms: tuple[str, ...]
@@ -42,7 +42,7 @@ class MomentSums(AggregateFunction):
 
     @abstractmethod
     def of_sums(self, count: Ints, sums: Sequence[Sums]) -> tuple[Floats, Flags]:
-        """Return the results, and where there is none; count is 2 or more, or the result is not used."""
+        """Return the results, and a flag for rows without a result; count is 2 or more, or the result is not used."""
 
     def lift(self, values: pa.Array, rows: RowOrder) -> list[Column]:
         """Return the sums of each value alone."""
@@ -71,7 +71,7 @@ class MomentSums(AggregateFunction):
         return [*map(exact_sum.to_column, sums), add_by_span(values, spans.first, spans.behind)]
 
     def finish(self, columns: Sequence[Column], rows: Ints) -> pa.Array:
-        """Return the results; null for less than two values, and where `of_sums` has none."""
+        """Return the results; null for less than two values, and if `of_sums` has no result."""
         *terms, values = columns
         results, missing = self.of_sums(values, [exact_sum.of_column(term) for term in terms])
         return pa.array(results, mask=(values < 2) | missing)
@@ -92,7 +92,7 @@ class Variance(MomentSums):
         n, one = whole(count), whole(np.ones_like(count))
         variances = ratios(centred(n, squares, total, total), centred(n, n, n, one))
         with np.errstate(over="ignore", invalid="ignore"):
-            # As Spark and NumPy: infinite where the squared distances from the mean add up to more than a float holds.
+            # As in Spark and NumPy: infinite if the sum of squared distances from the mean is more than a float holds.
             is_infinite = np.isinf(variances * (count - 1))
         return np.where(is_infinite, np.inf, variances), np.zeros(len(count), np.bool_)
 
@@ -107,7 +107,7 @@ class Stddev(Variance):
 
 
 class LinearTrend(MomentSums):
-    """By how much the values rise in a second of event time: the slope of the line of least squares."""
+    """The rise of the values per second of event time: the slope of the line of least squares."""
 
     terms = ("times", "values", "squares", "products")
 
@@ -116,7 +116,7 @@ class LinearTrend(MomentSums):
         return [(times, ones), (values, ones), (times, times), (times, values)]
 
     def of_sums(self, count: Ints, sums: Sequence[Sums]) -> tuple[Floats, Flags]:
-        """Return (n * products - times * values) / (n * squares - times * times), for seconds; none for one time."""
+        """Return (n * products - times * values) / (n * squares - times * times), per second; none for one time."""
         times, values, squares, products = sums
         n, none = whole(count), whole(np.zeros_like(count))
         rise = centred(n, products, times, values)

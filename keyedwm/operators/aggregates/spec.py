@@ -25,13 +25,13 @@ class AggregateSpec(Protocol):
     """An aggregate as the user wrote it."""
 
     def inputs(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return the input columns, among those that the rows have; those of `where=` last."""
+        """Return the input columns, the columns of `where=` last. names: the columns of the rows."""
 
     def values_of(self, batch: pa.RecordBatch | pa.Table, schema: pa.Schema) -> pa.Array | None:
-        """Return the values that the function takes, None if it takes none; schema: the plan's."""
+        """Return the values for the function, None if it needs none; schema: the plan's."""
 
     def no_values(self, schema: pa.Schema, count: int) -> pa.Array | None:
-        """Return so many nulls in place of values."""
+        """Return `count` nulls instead of values."""
 
     def bind(self, schema: pa.Schema, order: tuple[str, ...]) -> AggregateFunction:
         """Return the function for the column's type; raise OptionError if there is no such column or function."""
@@ -68,11 +68,11 @@ class Spec:
 
     @property
     def is_simple(self) -> bool:
-        """Whether a name and a column say it all."""
+        """Whether it has only a name and a column."""
         return self.second is None and self.argument is None and self.where is None
 
     def inputs(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return both columns, then those of `where=` among these names, each once."""
+        """Return both columns, then the columns of `where=` among these names, each once."""
         condition_columns = () if self.where is None else columns_named(self.where, names, self._of)
         return tuple(dict.fromkeys(one for one in (self.column, self.second, *condition_columns) if one is not None))
 
@@ -88,7 +88,7 @@ class Spec:
         return _paired([pc.if_else(holds, one, pa.scalar(None, one.type)) for one in values])
 
     def no_values(self, schema: pa.Schema, count: int) -> pa.Array | None:
-        """Return so many nulls of the columns' types; None for a count of rows."""
+        """Return `count` nulls of the columns' types; None for a count of rows."""
         names = [name for name in (self.column, self.second) if name is not None]
         if names:
             return _paired([pa.nulls(count, column_type(schema, name)) for name in names])
@@ -120,12 +120,12 @@ class Spec:
 
 
 def is_simple(spec: AggregateSpec) -> bool:
-    """Whether the text of an aggregate says all of it, so that `aggregate_of` can make it again."""
+    """Whether the text of an aggregate is complete, so that `aggregate_of` can build it from the text."""
     return isinstance(spec, Spec) and spec.is_simple
 
 
 def aggregate_of(text: str) -> AggregateSpec:
-    """Return the built-in aggregate that `describe` gave this text for; raise OptionError if there is none."""
+    """Return the built-in aggregate whose `describe` returns this text; raise OptionError if there is none."""
     match = _DESCRIBED.fullmatch(text.strip())
     if match is None or match[1] not in BINDERS or not (match[2] or match[1] == "count"):
         raise OptionError(f"{text!r} is no aggregate: one such as count() or sum(offset) is expected")

@@ -26,7 +26,7 @@ _LOW_BITS = (1 << 64) - 1
 
 
 class RowCount(AggregateFunction):
-    """The number of rows, which every entry holds anyway."""
+    """The number of rows, which every entry has anyway."""
 
     result = _INT64
     fields = ()
@@ -169,7 +169,7 @@ class DecimalSum(WideSum):
 
 
 def present(values: pa.Array) -> Ints:
-    """Return 1 where there is a value and 0 where there is a null."""
+    """Return 1 for a value and 0 for a null."""
     if not values.null_count:
         return np.ones(len(values), np.int64)
     return ints(contiguous(pc.cast(pc.is_valid(values), _INT64)))

@@ -95,9 +95,9 @@ class SingleStageAggregate(Collect):
 
 
 def _as_python(values: pa.Array, rows: RowOrder | None = None) -> list:
-    """Return values as Python's; raise InputError for a date or an instant beyond the years 1 to 9999.
+    """Return values as Python objects; raise InputError for a date or an instant beyond the years 1 to 9999.
 
-    rows: the row of each value, by which it is named.
+    rows: the row of each value, for errors.
     """
     try:
         return values.to_pylist()
@@ -110,7 +110,7 @@ def _as_python(values: pa.Array, rows: RowOrder | None = None) -> list:
 
 
 def _place_of(values: pa.Array, rows: RowOrder | None) -> str:
-    """Name the row of the first value that Python cannot hold, as far as its order columns do."""
+    """Name the row of the first value that Python cannot hold, by its order columns."""
     if rows is None or not rows.order:
         return ""
     at = next(at for at, value in enumerate(values) if not _python_holds(value))
@@ -134,7 +134,7 @@ def _unpickled(column: pa.Array) -> Iterable[object]:
 
 
 def _is_exact(accumulator: object) -> bool:
-    """Return whether it holds only values of which deducting surely undoes combining; floats, for one, are rounded."""
+    """Return whether `deduct` exactly undoes `combine` for its values; floats, for example, are rounded."""
     if isinstance(accumulator, Mapping):
         return all(_is_exact(key) and _is_exact(value) for key, value in accumulator.items())
     if isinstance(accumulator, (tuple, list, set, frozenset)):

@@ -1,7 +1,7 @@
 """The frames of one operator as logs of partial tables, and the totals of windows over them.
 
 Rule: a frame's accumulators depend only on its events, and a window's only on its frames, bit for bit: neither the
-batches nor the order of events nor a restart changes a result. Of long windows, runs of 8, 64, ... frames are merged
+batches nor the order of events nor a restart changes a result. For long windows, runs of 8, 64, ... frames are merged
 once into blocks, so that a window that closes reads few tables.
 """
 
@@ -25,7 +25,7 @@ from keyedwm.operators.state.table import SlicedTable, runs_of
 
 FRAME, BLOCK = "frame-", "block-"
 _FRAMES_IN_BLOCK = 8
-# The first and the last end that close, by the number of a key, within two ends.
+# A function of the keys and two ends: for each key, the first and the last end between them that close.
 Limits: TypeAlias = Callable[[KeyDictionary, int, int], tuple[Ints, Ints]]
 
 
@@ -68,7 +68,7 @@ class FrameLog:
                 self._logs.append(name, rows)
 
     def remove(self, keys: KeyDictionary, numbers: Ints, frames: Ints) -> None:
-        """Take these (key, frame) pairs out."""
+        """Remove these (key, frame) pairs."""
         for number in sorted_distinct(frames).tolist():
             entries, _ = self._read(keys, [(number, self._name(number))])
             rest = entries.take_rows(np.flatnonzero(~np.isin(entries.keys, numbers[frames == number])))
@@ -94,10 +94,10 @@ class FrameLog:
         return over_spans(self._plan, entries, Spans(first, behind)), ends
 
     def totals(self, keys: KeyDictionary, of_keys: Ints, ends: Ints) -> tuple[Accumulators, Ints]:
-        """Return the totals of those of these windows that hold something, and their ends: in another order."""
+        """Return the totals of the windows that hold something, and their ends, in another order."""
         closing = sorted_distinct(ends)
         numbers = np.array(sorted(self.numbers), np.int64)
-        # Each (window, frame) pair one by one would be far more than what is held.
+        # There can be far more (window, frame) pairs than rows.
         is_needed = np.searchsorted(closing, numbers + 1) < np.searchsorted(closing, numbers + self._overlap + 1)
         near = numbers[is_needed].tolist()
         entries, frames = self._read_known(keys, [(number, self._name(number)) for number in near])
@@ -116,7 +116,7 @@ class FrameLog:
         return over_spans(self._plan, entries.take_rows(order), Spans(first[full], behind[full])), ends[full]
 
     def forget(self, last: int) -> None:
-        """Drop the frames of which the last window ends at frame `last` or before."""
+        """Drop the frames whose last window ends at frame `last` or before."""
         self._by_frame.drop_below(last - self._overlap + 1)
         for length, first in [block for block in self._blocks if block[1] + self._overlap <= last]:
             self._blocks.discard((length, first))
@@ -137,14 +137,14 @@ class FrameLog:
             for number in self._frames_in(low - self._overlap, high)
             if not common[0] <= number < common[1]
         ]
-        # What all windows hold counts as one frame, so that each key has one entry for it.
+        # The frames that all windows hold count as one frame, so that each key has one entry for them.
         return [*logs, *((common[0], name) for name in self._cover(*common))]
 
     def _frames_in(self, low: int, high: int) -> list[int]:
         return self._by_frame.between(low, high)
 
     def _cover(self, low: int, high: int) -> Iterator[str]:
-        """Yield the fewest logs that hold the frames `[low, high)` together; blocks that are missing are made."""
+        """Yield the fewest logs that together hold the frames `[low, high)`; create missing blocks."""
         lengths = self._lengths[::-1]
         for number in self._frames_in(low, high):
             if number < low:
@@ -188,11 +188,11 @@ class FrameLog:
         return merged(self._plan, entries, Groups(ids, len(occurring)), occurring), distinct
 
     def _read_known(self, keys: KeyDictionary, logs: Sequence[tuple[int, str]]) -> tuple[Accumulators, Ints]:
-        """Return the same, at least of the keys that have a number."""
+        """Return the same, but only keys that have a number need be included."""
         return self._read(keys, logs)
 
     def _dictionary(self) -> KeyDictionary:
-        """Return a dictionary of no keys."""
+        """Return an empty dictionary of keys."""
         return KeyDictionary(self._plan.key_fields)
 
     def _entries(self, keys: KeyDictionary, tables: Sequence[pa.Table]) -> Accumulators:
@@ -201,7 +201,7 @@ class FrameLog:
         return read_entries(self._plan, keys.numbers(key_columns(self._plan.by, table), table.num_rows), table)
 
     def _table(self, keys: KeyDictionary, entries: Accumulators) -> pa.Table:
-        """Return entries as they are written."""
+        """Return entries as a table to write."""
         return table_of(self._plan, keys, entries)
 
     def _name(self, number: int) -> str:

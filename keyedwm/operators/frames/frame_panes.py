@@ -1,4 +1,4 @@
-"""The panes of windows over frames, and of sessions, of which the numbers of rows are known; see `operators/panes.py`.
+"""The panes of windows over frames and of sessions, whose numbers of rows are known; see `operators/panes.py`.
 
 Theory. Two ends of the operator decide which phase a window is in, and neither goes back:
 
@@ -7,24 +7,24 @@ Theory. Two ends of the operator decide which phase a window is in, and neither 
     complete        kept < end <= complete   show a late pane         nothing
     gone            end <= kept              are expired              -
 
-`complete` follows the watermark, and `kept` lies the allowed lateness behind it. Of each window three numbers are known
-(`FiredCounts`): how many panes it fired, how many rows the last pane reported, and whether it fired on time. So
-`unshown = rows - shown.rows` decides by number of rows, and `unshown > 0` decides by time. Panes that accumulate leave
-the rows where they are and raise `shown.rows` to them. Panes that discard take the rows away and leave 0.
+`complete` follows the watermark, and `kept` lies the allowed lateness behind it. For each window three numbers are
+known (`FiredCounts`): how many panes it fired, how many rows the last pane reported, and whether it fired on time. So
+panes by count depend on `unshown = rows - shown.rows`, and panes by time on `unshown > 0`. Panes that accumulate keep
+the rows and raise `shown.rows` to their number. Panes that discard remove the rows and set both to 0.
 
-Where windows merge (sessions), the unshown rows of the whole are those of its parts, and its panes are counted on from
-the highest count. A session that takes a new row counts as not shown on time: it is open again if it has grown beyond
-`complete`, and shows a late pane if it has not.
+If windows merge (sessions), the whole has the unshown rows of all parts, and its pane numbers continue from the highest
+count. A session with a new row counts as not shown on time: it is open again if it has grown beyond `complete`, else it
+shows a late pane.
 
-The time of early panes by the clock begins with the first batch, with or without rows, so that all buckets fire
-together: a batch that only the clock makes must have the barriers of all. When it has come each open window with
-unshown rows shows a pane, whatever batches brought the rows. With `key_watermark` each key has a `complete` of its
-own: see `per_key_windows.py`.
+The interval of early panes by the clock begins with the first batch, with or without rows, so that all buckets fire
+together: a batch that only the clock causes must have the barriers of all buckets. At the end of the interval each open
+window with unshown rows shows a pane, whichever batches brought the rows. With `key_watermark` each key has its own
+`complete`: see `per_key_windows.py`.
 
 The calls of a batch: `on_rows` and `on_merge` while rows are read, `at_once` when they are stored. Then `closed` after
 a watermark, `beats` for early panes by time, `fired` for panes that leave, and `state` when state is written.
 
-Neutral entries stand for no event: what a window holds before its first row, or once a pane showed all of it.
+Neutral entries stand for no event: a window has them before its first row, or after a pane showed all rows.
 """
 
 from __future__ import annotations
@@ -53,19 +53,19 @@ ANY = (0,)  # some window has news
 
 @dataclass(frozen=True, slots=True)
 class FiredCounts:
-    """Rows and panes that some windows have shown, by window. rows: of the last pane; on_time: 1 once it was."""
+    """Rows and panes that some windows have shown, by window. rows: of the last pane. on_time: 1 after that pane."""
 
     panes: Ints
     rows: Ints
     on_time: Ints
 
     def take_rows(self, places: Ints) -> FiredCounts:
-        """Return those at these places."""
+        """Return the counts at these places."""
         return FiredCounts(self.panes[places], self.rows[places], self.on_time[places])
 
 
 class FramePanes(PanePolicy):
-    """See the theory above. state: as `state` gave it."""
+    """See the theory above. state: the result of `state`."""
 
     def __init__(self, early: Early | None, lateness_ms: int, *, accumulating: bool, state: Mapping[str, Any]) -> None:
         began = None if early is None else [state.get("due_ms"), 0 if early.by_event else None]
@@ -82,8 +82,9 @@ class FramePanes(PanePolicy):
             self.begin(PaneTiming.EARLY, Now(now_ms, 0), ANY)
 
     def on_merge(self, parts: FiredCounts, windows: Ints, has_new: Flags) -> FiredCounts:
-        """Called when windows become one. windows: the number of the one that each part is in, now or as a new one;
-        has_new: which of them take new rows. Return the rows and panes shown of each.
+        """Called when windows become one; return the rows and panes that each merged window has shown.
+
+        windows: for each part, the number of its merged window. has_new: which merged windows have new rows.
         """
         count = len(has_new)
         on_time = highest_by_group(parts.on_time, windows, count)
@@ -104,7 +105,7 @@ class FramePanes(PanePolicy):
         return is_complete & (fired_counts.on_time == 0)
 
     def beats(self, by: EveryBy, now_ms: int) -> bool:
-        """Called when time of a kind has moved. Return whether open windows with unshown rows show an early pane."""
+        """Called when clock or event time has advanced. Return whether open windows with unshown rows show a pane."""
         if not self.by_time or self._early is None or self._early.by is not by:
             return False
         now = Now(now_ms, now_ms)
@@ -116,7 +117,7 @@ class FramePanes(PanePolicy):
         return True
 
     def fired(self, fired_counts: FiredCounts, rows: Ints, timing: PaneTiming) -> FiredCounts:
-        """Called when a pane of each of some windows leaves. rows: they hold; return rows and panes shown then."""
+        """Called when some windows emit a pane each. rows: their counts; return rows and panes shown afterwards."""
         shown_rows = rows if self.accumulating else np.zeros(len(rows), np.int64)
         return FiredCounts(fired_counts.panes + 1, shown_rows, np.full(len(rows), int(timing is not PaneTiming.EARLY)))
 

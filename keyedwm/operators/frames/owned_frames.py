@@ -1,6 +1,6 @@
-"""Frames of keys with watermarks of their own: each entry stands with the hash of its owner.
+"""Frames of keys with their own watermarks: each entry has the hash of its owner.
 
-Rule: the entries of some owners are found by that hash; of the others no key is read.
+Rule: a read finds the entries of some owners by that hash, and reads no key of other owners.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NONE = np.empty(0, np.int64)
 
 
 class OwnedFrameLog(FrameLog):
-    """See `FrameLog`; own: the owners, which are the keys themselves where `by` of the watermarks names all columns."""
+    """See `FrameLog`. own: the owners; they are the keys themselves if `by` of the watermarks names all columns."""
 
     def __init__(
         self, plan: WindowPlan, window: FrameWindow, overlap: int, logs: TableLogs, own: KeyWatermarks
@@ -35,14 +35,14 @@ class OwnedFrameLog(FrameLog):
         super().__init__(plan, window, overlap, logs)
         self._own = own
         self._owns_all = plan.owners == plan.by
-        self.closed_rows: dict[int, int] = {}  # frame → its rows of windows that begin with it and closed last
+        self.closed_rows: dict[int, int] = {}  # frame → its rows of the last closed windows that begin with it
 
     def rows_of(self, number: int) -> int:
         """Return how many rows of keys a frame has, in several parts."""
         return self._by_frame.rows(number)
 
     def dictionary(self) -> HashedKeys:
-        """Return a dictionary for keys: that of the owners, where they are the keys."""
+        """Return a dictionary for keys: the owners' dictionary if the owners are the keys."""
         return self._own.owners if self._owns_all else HashedKeys(self._plan.key_fields)
 
     def closing_of(
@@ -50,7 +50,7 @@ class OwnedFrameLog(FrameLog):
     ) -> tuple[Accumulators, Ints]:
         """Return the totals of windows of owners that hold something, and their ends; see `FrameLog.closing`.
 
-        lows, highs: the first and the last end of each owner that close. among: the frames that can hold something.
+        lows, highs: for each owner, the first and the last end that close. among: the frames that can hold something.
         """
         logs = [(number, self._name(number)) for number in sorted(among) if number in self.numbers]
         entries, frames, owners = self._rows(keys, logs, lows <= highs)
@@ -70,7 +70,7 @@ class OwnedFrameLog(FrameLog):
         return over_spans(self._plan, entries, Spans(first, behind)), ends
 
     def drop(self, number: int) -> None:
-        """Drop a frame of which nothing is kept."""
+        """Drop a frame without kept entries."""
         self._by_frame.drop(number)
 
     def keep(self, number: int, is_kept: Callable[[KeyDictionary, Ints], Flags]) -> None:
@@ -86,7 +86,7 @@ class OwnedFrameLog(FrameLog):
     def _rows(
         self, keys: HashedKeys, logs: Sequence[tuple[int, str]], is_asked: Flags | None
     ) -> tuple[Accumulators, Ints, Ints]:
-        """Return the rows of known owners, their frames and owners; wanted: of which owners, None for all."""
+        """Return the rows of known owners, their frames and owners. is_asked: a flag for each owner, None for all."""
         tables, frames, owners, numbers = [], [], [], []
         for number, name in logs:
             for table in self._logs.read(name):

@@ -1,8 +1,8 @@
-"""Sessions of keys with watermarks of their own at rest: each row stands with the hash of its owner.
+"""The stored sessions of keys with their own watermarks: each row has the hash of its owner.
 
-Rule: a batch loads the sessions of the owners that it asks for, found by that hash, and of no others. A session that
-the floor closes is found by its end: the rows between the floor before and the one now name the owners to load. The
-log is rewritten when half of its rows are dead.
+Rule: a batch loads only the sessions of the owners that it asks for, by that hash. A session that the floor closes is
+found by its end: the rows between the previous floor and the present one name the owners to load. The log is rewritten
+when half of its rows are dead.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from keyedwm.operators.state.hashed_keys import HashedKeys
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.operators.state.store import StateChanges, TableLogs
 
-# Before every end of a session, and one that no session has.
+# Lower than every end of a session.
 _FIRST, _LAST = -(2**62), 2**62
 # Fewer dead rows are not worth rewriting the log.
 _FEW_ROWS = 1 << 10
 
 
 class OwnedSessionTable(SessionTable):
-    """See `SessionTable`; is_gone: which sessions were closed, allowed lateness included, when they were written."""
+    """See `SessionTable`. is_gone: which sessions were closed, allowed lateness included, when written."""
 
     def __init__(  # noqa: PLR0917  as SessionTable, and three more
         self,
@@ -46,8 +46,8 @@ class OwnedSessionTable(SessionTable):
         super().__init__(plan, window, keys, logs, gone_ms)
         self._own, self._is_gone = own, is_gone
         self._owns_all = plan.owners == plan.by
-        self._dead: int = state.get("dead_rows", 0)  # about so many rows of the log are of closed or older sessions
-        self._first_end: int = state.get("first_end", _FIRST)  # no session at rest ends before
+        self._dead: int = state.get("dead_rows", 0)  # about the number of rows of closed or older sessions
+        self._first_end: int = state.get("first_end", _FIRST)  # no stored session ends before
         self._loaded: Flags = np.empty(0, np.bool_)  # by owner
         self._rest()
 
@@ -61,7 +61,7 @@ class OwnedSessionTable(SessionTable):
         return max(0, self._log.rows - self._dead)
 
     def load(self, owners: Ints) -> None:
-        """Let the sessions of these owners be held."""
+        """Load the sessions of these owners."""
         is_asked = np.zeros(self._own.count, np.bool_)
         is_asked[owners] = True
         is_asked[: len(self._loaded)] &= ~self._loaded
@@ -80,7 +80,7 @@ class OwnedSessionTable(SessionTable):
             self._add_loaded(self._newest_of(np.concatenate(numbers), pa.concat_tables(tables)))
 
     def load_due(self, spans: Sequence[tuple[int, int]]) -> None:
-        """Let sessions be held whose end is behind the first and up to the second time of one of these."""
+        """Load the sessions that end after the first time of one of these spans, up to its second time."""
         if max(until for _, until in spans) < self._first_end:
             return
         first_until, self._first_end = min(until for _, until in spans), _LAST
@@ -94,7 +94,7 @@ class OwnedSessionTable(SessionTable):
             self._first_end = min(self._first_end, int(ends[ends > first_until].min(initial=_LAST)))
 
     def load_all(self) -> None:
-        """Let all sessions be held."""
+        """Load all sessions."""
         for table in self._log.read():
             hashes = ints(contiguous(table[HASH]))
             self._own.numbers(key_columns(self._plan.owners, table), table.num_rows, hashes)
@@ -115,7 +115,7 @@ class OwnedSessionTable(SessionTable):
         return self._logs.drain()
 
     def _merge(self, tables: Sequence[pa.Table]) -> pa.Table:
-        """Return of each session the newest row."""
+        """Return the newest row of each session."""
         keys, table = HashedKeys(self._plan.key_fields), pa.concat_tables(tables)
         hashes = ints(contiguous(table[HASH])) if self._owns_all else None
         numbers = keys.numbers(key_columns(self._plan.by, table), table.num_rows, hashes)

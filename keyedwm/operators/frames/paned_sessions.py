@@ -1,7 +1,7 @@
 """Session windows of plans with early or late panes (rule 11; the scalar model stands in conformance/models).
 
-Rule: partials are runs of events within the gap; they join each other and the held sessions first, then what came out
-is judged: late if it is closed, allowed lateness included. A held session is never closed, so late is new alone.
+Rule: partials are runs of events within the gap. They first join each other and the held sessions. Each result is late
+if it is closed, allowed lateness included. A held session is never closed, so only new results are late.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from keyedwm.operators.state.entries import Accumulators, joined, merged, read_e
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.operators.state.store import BlobStore, StateChanges
 
-# So many results leave at once when a watermark closes many sessions.
+# The most results in one output when a watermark closes many sessions.
 _PIECE_ROWS = 200_000
 
 
@@ -41,11 +41,11 @@ class PanedSessionOperator(PanedOperator):
 
     @property
     def open_entries(self) -> int:
-        """The number of sessions that are open; of sessions not read yet, the number of their rows in the state."""
+        """The number of open sessions; for sessions not read yet, the number of their rows in the state."""
         return self._table.entries
 
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:  # noqa: ARG002  one input
-        """Hold partials; yield the panes that they give at once: expired rows, late panes, early panes by count."""
+        """Hold partials; yield their immediate outputs: expired rows, late panes, early panes by count."""
         self._policy.on_rows(now_ms)
         keys = self._numbered(rows)
         starts, ends = (ints(contiguous(rows[name])) for name in (START, END))
@@ -58,7 +58,7 @@ class PanedSessionOperator(PanedOperator):
             yield from self._join(new)
 
     def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:  # noqa: ARG002  one input and key
-        """Close the sessions that can take nothing more; not more than the plan allows."""
+        """Close the sessions that accept no more rows, but not more than the plan allows."""
         if self._left == 0 or (self.watermark_ms is not None and time_ms <= self.watermark_ms):
             return
         sessions = self._table.sessions
@@ -70,7 +70,7 @@ class PanedSessionOperator(PanedOperator):
             yield from self._show_early()
 
     def _close(self) -> Iterator[Output]:
-        """Yield the panes on time of the sessions that are closed now, and drop those that take nothing more."""
+        """Yield the on-time panes of the sessions that are closed now, and drop those that accept no more rows."""
         sessions = self._table.sessions
         is_gone = self._closed(sessions, self._plan.lateness_ms)
         is_closing = self._policy.closed(sessions.fired_counts, self._closed(sessions, 0))
@@ -95,7 +95,7 @@ class PanedSessionOperator(PanedOperator):
         yield from self._emit(early, PaneTiming.EARLY)
 
     def on_end(self) -> Iterator[Output]:
-        """Close every session, and keep nothing."""
+        """Close every session, and clear the state."""
         sessions = self._table.sessions
         nothing = np.empty(0, np.int64)
         self._table.replace(np.arange(len(sessions)), sessions.take_rows(nothing), nothing)
@@ -111,11 +111,11 @@ class PanedSessionOperator(PanedOperator):
         return self._keys.numbers(key_columns(self._plan.by, rows), rows.num_rows)
 
     def _closed(self, sessions: PanedSessions, lateness_ms: int) -> Flags:
-        """Say of each session whether it takes nothing more."""
+        """Return for each session whether it accepts no more rows."""
         return has_ended(sessions.ends, self._window.horizon_ms(self.watermark_ms, lateness_ms))
 
     def _gone_ms(self) -> int:
-        """No session that ends there or before is held."""
+        """The time at or before which no held session ends."""
         return self._window.horizon_ms(self.watermark_ms, self._plan.lateness_ms)
 
     def _join(self, new: PanedSessions) -> Iterator[Output]:
@@ -133,7 +133,7 @@ class PanedSessionOperator(PanedOperator):
         yield from self._panes_at_once(len(rest) + np.flatnonzero(is_new[~late]))
 
     def _united(self, before: PanedSessions, new: PanedSessions) -> tuple[PanedSessions, Flags]:
-        """Return the sessions that held ones and new runs make together, and which of them hold something new."""
+        """Return the sessions that held sessions and new runs form together, and which of them have new rows."""
         entries = joined([before.entries, new.entries])
         starts, ends = np.concatenate([before.starts, new.starts]), np.concatenate([before.ends, new.ends])
         ids, low, high = joined_runs(self._window, entries.keys, starts, ends)
@@ -145,7 +145,7 @@ class PanedSessionOperator(PanedOperator):
         return PanedSessions.of(self._merged(entries, Groups(ids, len(low)), keys), low, high, fired_counts), is_new
 
     def _merged(self, entries: Accumulators, groups: Groups, keys: Ints) -> Accumulators:
-        """Merge accumulators by group; where panes discard, entries without unshown rows are ignored."""
+        """Merge accumulators by group; if panes discard, ignore entries without unshown rows."""
         if self._policy.accumulating:
             return merged(self._plan, entries, groups, keys)
         full = np.flatnonzero(entries.rows)
@@ -156,7 +156,7 @@ class PanedSessionOperator(PanedOperator):
         return joined([some, neutral(self._plan, keys[missing])]).take_rows(order)
 
     def _panes_at_once(self, places: Ints) -> Iterator[Output]:
-        """Yield the panes of sessions that new rows came to: late ones, and early ones by count."""
+        """Yield the panes of sessions with new rows: late panes, and early panes by count."""
         new = self._table.sessions.take_rows(places)
         is_late, is_early = self._policy.at_once(new.not_fired, self._closed(new, 0))
         late, early = new.where(is_late), new.where(is_early)
@@ -169,7 +169,7 @@ class PanedSessionOperator(PanedOperator):
         yield from self._emit(early, PaneTiming.EARLY)
 
     def _after(self, sessions: PanedSessions, timing: PaneTiming) -> PanedSessions:
-        """Return sessions as they are held when a pane of each has left."""
+        """Return sessions as they are held after a pane of each."""
         fired_counts = self._policy.fired(sessions.fired_counts, sessions.entries.rows, timing)
         entries = sessions.entries if self._policy.accumulating else neutral(self._plan, sessions.entries.keys)
         return PanedSessions.of(entries, sessions.starts, sessions.ends, fired_counts)

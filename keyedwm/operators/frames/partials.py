@@ -1,7 +1,8 @@
 """Stage one: rows are combined into partials, one for each key and frame, or for each key and session of the batch.
 
 Rule: stage one knows no watermark and holds no state. Rows without an event time belong to no window and are dropped.
-Partials are ordered by frame (or by start). Rows that are judged row by row are not combined, and keep their order.
+Partials are ordered by frame (or by start). Rows whose lateness is decided one by one are not combined, and keep their
+order.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class ExchangePartials(ExchangeInput):
 
     @classmethod
     def of(cls, description: Mapping[str, Any], schema: pa.Schema) -> ExchangePartials:
-        """Return the input. Raises OptionError where the window's time zone has other rules than in the description."""
+        """Return the input. Raises OptionError if the window's time zone has other rules here than described."""
         window = window_of(description["window"])
         if isinstance(window, ZonedWindow) and window.rules_digest != description["rules"]:
             raise OptionError(
@@ -145,7 +146,7 @@ def _groups(
 
 
 def _channels(plan: WindowPlan, batch: pa.RecordBatch | pa.Table) -> Ints:
-    """Return a number for the partition of each row, the same wherever it is read."""
+    """Return a number for the partition of each row, the same in every task."""
     return hashed_rows([contiguous(batch[name]) for name in plan.channel], batch.num_rows).view(np.int64)
 
 
@@ -158,7 +159,7 @@ def rows_without_gap(plan: WindowPlan, batch: pa.RecordBatch | pa.Table) -> int:
 
 
 def _has_gap(window: RowGapWindow, batch: pa.RecordBatch | pa.Table) -> pa.Array:
-    """Return which rows belong to a session; null where the gap is."""
+    """Return which rows belong to a session; null if the gap is null."""
     return pc.greater_equal(_gaps(window, batch), window.gap_ms)
 
 
@@ -186,7 +187,7 @@ def _gaps(window: RowGapWindow, batch: pa.RecordBatch | pa.Table) -> pa.Array:
 
 
 def _gaps_ms(plan: WindowPlan, window: SessionWindow, batch: pa.RecordBatch | pa.Table) -> Ints | int:
-    """Return how long a session lasts behind each row; raise InputError where that is out of reach."""
+    """Return how long a session lasts after each row; raise InputError if it is too long."""
     if not isinstance(window, RowGapWindow):
         return window.gap_ms
     gaps = ints(_gaps(window, batch))
@@ -203,7 +204,7 @@ def _gaps_ms(plan: WindowPlan, window: SessionWindow, batch: pa.RecordBatch | pa
 def _session_groups(
     window: SessionWindow, numbers: Ints, times: Ints, until: Ints
 ) -> tuple[Groups, Ints, list[Column]]:
-    """Return the groups in order of start, the first row of each, and its interval; until: the end of each row's."""
+    """Return the groups in order of start, the first row of each, and its interval; until: the end of each row."""
     ids, starts, ends = joined_runs(window, numbers, times, until)
     return Groups(ids, len(starts)), _first_rows(ids, len(starts)), [starts, ends]
 

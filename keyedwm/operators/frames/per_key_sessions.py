@@ -1,8 +1,8 @@
 """Sessions that close by a watermark of their key, with and without panes.
 
-Rule: as with windows (`per_key_windows`): the operator of sessions is driven with `W - behind`, and a batch closes the
-sessions that the watermarks of its keys have passed. It holds the sessions of these keys alone. Rows of a closed one
-stay in the log until it is rewritten; a reader knows by the key's watermark that they are closed.
+Rule: as with windows (`per_key_windows`): the operator of sessions gets `W - behind` as its watermark, and a batch also
+closes the sessions that the watermarks of its keys have passed. It holds only the sessions of these keys. Rows of a
+closed session stay in the log until the log is rewritten; a reader sees by the key's watermark that they are closed.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ class PerKeySessionOperator(PanedSessionOperator):
         self._table: OwnedSessionTable = OwnedSessionTable(
             plan, window, self._keys, self._logs, self._gone_ms(), self._own, self._is_gone, state
         )
-        self._numbers: Ints | None = None  # of the keys of a batch, where they own their watermarks
-        self._effective_before: Ints | None = None  # what counts for each owner while rows of a batch are taken
-        self._times: Ints = np.empty(0, np.int64)  # what counted before each of these rows
+        self._numbers: Ints | None = None  # the keys of a batch, if they own their watermarks
+        self._effective_before: Ints | None = None  # of each owner, while rows of a batch are processed
+        self._times: Ints = np.empty(0, np.int64)  # the effective watermark before each of these rows
 
     def output_watermark_ms(self, watermark_ms: int) -> int:
         """Return `W - behind`, less the allowed lateness."""
         return super().output_watermark_ms(watermark_ms - self._behind_ms)
 
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
-        """Hold partials, judged by what counted for their keys before; then close sessions of these keys."""
+        """Hold partials; their keys' earlier watermarks decide lateness. Then close sessions of these keys."""
         rows, owners = self._own.number_rows(rows, in_order=self._plan.row_by_row)
         self._numbers = owners if self._keys is self._own.owners else None
-        self._table.load(owners)  # by the watermarks that they were written by
+        self._table.load(owners)  # by the watermarks at the time of writing
         self._effective_before = self._own.effective_ms()
         channels = ints(contiguous(rows[CHANNEL])) if self._plan.channel else None
         times = ints(contiguous(rows[LAST]))
@@ -63,11 +63,11 @@ class PerKeySessionOperator(PanedSessionOperator):
         yield from self._close()
 
     def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:
-        """Close what ends at `W - behind`, and what idle keys have open up to W."""
+        """Close the sessions that end up to `W - behind`, and sessions of idle keys up to W."""
         floor_ms = time_ms - self._behind_ms
         if self.watermark_ms is not None and floor_ms <= self.watermark_ms:
             return
-        lateness = {0, self._plan.lateness_ms}  # sessions that show their last pane, and those that are gone
+        lateness = {0, self._plan.lateness_ms}  # sessions that show their last pane, and sessions that are gone
         until = [
             (self._window.horizon_ms(self.watermark_ms, ms), self._window.horizon_ms(floor_ms, ms)) for ms in lateness
         ]
@@ -80,13 +80,13 @@ class PerKeySessionOperator(PanedSessionOperator):
         yield from super().on_watermark(input_number, key, floor_ms)
 
     def on_end(self) -> Iterator[Output]:
-        """Close every session, and keep nothing."""
+        """Close every session, and clear the state."""
         self._table.load_all()
         yield from super().on_end()
         self._own.end()
 
     def key_summary(self) -> KeyWatermarkSummary:
-        """Return how the keys stand at the end of a batch."""
+        """Return the figures of the keys at the end of a batch."""
         return self._own.key_summary()
 
     def _manifest_state(self) -> dict[str, Any]:
@@ -113,7 +113,7 @@ class PerKeySessionOperator(PanedSessionOperator):
     def _watermarks_of(self, sessions: PanedSessions) -> Ints:
         owners = self._own.of_keys(self._keys, self._plan.by, sessions.entries.keys)
         watermarks = self._own.effective_ms()
-        if self._effective_before is not None:  # of keys that the batch has not brought, nothing has changed
+        if self._effective_before is not None:  # keys that are not in the batch have not changed
             watermarks[: len(self._effective_before)] = self._effective_before
         return watermarks[owners]
 
@@ -125,6 +125,6 @@ class PerKeySessionOperator(PanedSessionOperator):
         return self._ended(sessions, self._own.recorded()[owners], self._plan.lateness_ms)
 
     def _done_ms(self, tops: Ints) -> Ints:
-        """The time from which no session is held of keys with these highest event times."""
+        """Return for keys with these highest event times the time from which they have no session."""
         until = self._window.gap_ms + delay_ms(self._plan.lateness_ms, self._window.touching)
         return np.where(tops > NEVER // 2, tops + until, NEVER)

@@ -1,9 +1,9 @@
 """Tumbling and sliding windows that close by a watermark of their key.
 
-Rule: the operator of windows is driven with `W - behind`, below which everything is closed for every key. Beside that,
-a batch closes windows of the keys that it touches: those whose end their own watermark has passed. What is closed of a
-key follows from that watermark, so no window leaves twice, and nothing is noted for it. A frame of which most rows
-are of closed windows is rewritten without them.
+Rule: the operator of windows gets `W - behind` as its watermark, below which all windows of every key are closed. In
+addition, a batch closes windows of its own keys whose end their watermark has passed. The key's watermark alone shows
+which windows are closed, so no window is emitted twice, and no state is needed for it. A frame in which most rows
+belong to closed windows is rewritten without them.
 """
 
 from __future__ import annotations
@@ -43,26 +43,26 @@ class PerKeyOperator(SlidingOperator):
         self._own = KeyWatermarks(plan, per_key, self._logs, state)
         self._own.rise(self.watermark_ms)
         self._frames: OwnedFrameLog = OwnedFrameLog(plan, window, self._overlap, self._logs, self._own)
-        # Frame → how many of its rows are of windows that begin with it and have closed since it was looked over, and
-        # whether parts of it became one since, so that it may have fewer rows.
+        # Frame → how many of its rows belong to windows that begin with it and have closed since its last check, and
+        # whether its parts were merged since, so that it may have fewer rows.
         noted = {window.frame_of(int(start)): entry for start, entry in state.get("gone", {}).items()}
         self._closed_rows = Counter({frame: closed for frame, (closed, _) in noted.items()})
         self._merged = {frame for frame, (_, is_merged) in noted.items() if is_merged}
-        # Rows stand in so many frames behind their own, too, where each window has its own rows (`_into_windows`).
+        # If each window has its own rows (`_into_windows`), a row is also in this number of frames behind its own.
         self._further = self._frames_each - self._overlap
-        # Then a frame of which all rows are of closed windows is done with, unread.
+        # Then a frame whose rows all belong to closed windows is dropped without reading it.
         self._one_window_each = self._overlap == 1 and not plan.lateness_ms
-        self._numbers: Ints | None = None  # of the keys of a batch, where they own their watermarks
-        self._is_split = False  # the rows of a batch came from several tasks, or one by one
-        self._effective_before: Ints | None = None  # what counts for each owner while rows of a batch are taken
-        self._times: Ints = _NONE  # what counted before each of these rows
+        self._numbers: Ints | None = None  # the keys of a batch, if they own their watermarks
+        self._is_split = False  # the rows of a batch came from several tasks, or are not combined
+        self._effective_before: Ints | None = None  # of each owner, while rows of a batch are processed
+        self._times: Ints = _NONE  # the effective watermark before each of these rows
 
     def output_watermark_ms(self, watermark_ms: int) -> int:
         """Return `W - behind`, less the allowed lateness."""
         return super().output_watermark_ms(watermark_ms - self._behind_ms)
 
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
-        """Hold partials, judged by what counted for their keys before; then close windows of these keys."""
+        """Hold partials; their keys' earlier watermarks decide lateness. Then close windows of these keys."""
         self._is_split = super()._has_repeats(rows) or self._plan.row_by_row
         rows, owners = self._own.number_rows(rows, in_order=self._plan.row_by_row)
         self._numbers = owners if self._plan.owners == self._plan.by else None
@@ -81,7 +81,7 @@ class PerKeyOperator(SlidingOperator):
         yield from self._close_own(np.flatnonzero(has_rows), before, tops, batch_frames)
 
     def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:
-        """Close what ends at `W - behind`, and what idle keys have open up to W."""
+        """Close the windows that end up to `W - behind`, and windows of idle keys up to W."""
         floor_ms = time_ms - self._behind_ms
         if self.watermark_ms is not None and floor_ms <= self.watermark_ms:
             return
@@ -98,12 +98,12 @@ class PerKeyOperator(SlidingOperator):
             yield from self._close_own(idle, before, tops, _NONE)
 
     def on_end(self) -> Iterator[Output]:
-        """Close every window, and keep nothing."""
+        """Close every window, and clear the state."""
         yield from super().on_end()
         self._own.end()
 
     def key_summary(self) -> KeyWatermarkSummary:
-        """Return how the keys stand at the end of a batch."""
+        """Return the figures of the keys at the end of a batch."""
         return self._own.key_summary()
 
     def _manifest_state(self) -> dict[str, Any]:
@@ -120,7 +120,7 @@ class PerKeyOperator(SlidingOperator):
         return changes
 
     def _show_early(self) -> Iterator[Output]:
-        self._own.rise(self.watermark_ms)  # what it has just closed is open no more
+        self._own.rise(self.watermark_ms)  # windows that it has just closed are not open any more
         yield from super()._show_early()
 
     def _dictionary(self) -> KeyDictionary:
@@ -143,12 +143,12 @@ class PerKeyOperator(SlidingOperator):
         return self._ends_at(self._counting(keys, numbers) - delay_ms(lateness_ms))
 
     def _limits(self, keys: KeyDictionary, low: int, high: int) -> tuple[Ints, Ints]:
-        """Windows that `W - behind` closes and the key's own watermark has not closed already."""
+        """Return the ends that `W - behind` closes and the key's own watermark has not closed yet."""
         lows, highs = super()._limits(keys, low, high)
         return np.maximum(lows, self._closed_ends(keys, np.arange(keys.count)) + 1), highs
 
     def _counting(self, keys: KeyDictionary, numbers: Ints) -> Ints:
-        """The watermark that counts for each of these keys."""
+        """Return the effective watermark of each of these keys."""
         owners = self._own.of_keys(keys, self._plan.by, numbers)
         return (self._own.effective_ms() if self._effective_before is None else self._effective_before)[owners]
 
@@ -160,7 +160,7 @@ class PerKeyOperator(SlidingOperator):
         return ends
 
     def _done_ms(self, tops: Ints) -> Ints:
-        """The time from which no window is held of keys with these highest event times."""
+        """Return for keys with these highest event times the time from which they have no window."""
         done = np.full(len(tops), NEVER)
         known = tops > NEVER // 2
         last = self._window.frames_of(tops[known]) + self._frames_each
@@ -170,8 +170,8 @@ class PerKeyOperator(SlidingOperator):
     def _close_own(self, owners: Ints, before: Ints, tops: Ints, batch_frames: Ints) -> Iterator[Output]:
         """Close the windows that the watermarks of these owners have passed now.
 
-        before: what counted for every owner. tops: the highest event time that was held of every owner. brought: the
-        frames that rows of this batch stand in.
+        before: the earlier effective watermark of every owner. tops: the highest event time of every owner before.
+        batch_frames: the frames of this batch's rows.
         """
         low, high = self._ends_at(before[owners]) + 1, self._ends_at(self._own.effective_ms()[owners])
         risen = np.flatnonzero(low <= high)
@@ -193,7 +193,7 @@ class PerKeyOperator(SlidingOperator):
 
         keys = self._frames.dictionary()
         totals, ends = self._frames.closing_of(keys, lows, highs, among)
-        if self._policy.accumulating:  # panes that discard take the rows out themselves
+        if self._policy.accumulating:  # panes that discard remove the rows themselves
             self._closed_rows.update(self._frames.closed_rows)
         yield from self._on_time(keys, int(low.min()), int(high.max()), limits, totals, ends)
         horizon = horizon_ms(int(self._own.effective_ms()[owners].max()), self._plan.lateness_ms)
@@ -210,7 +210,7 @@ class PerKeyOperator(SlidingOperator):
         return numbers[np.cumsum(steps)[:-1] > 0].tolist()
 
     def _look_over(self, last: int) -> None:
-        """Rewrite frames of which most entries belong to closed windows alone; last: the highest end not kept."""
+        """Rewrite frames in which most entries belong only to closed windows. last: the highest end not kept."""
         for frame, closed in list(self._closed_rows.items()):
             behind, row_count = frame + self._overlap, self._frames.rows_of(frame)
             if behind > last or 2 * closed < row_count:
@@ -223,5 +223,5 @@ class PerKeyOperator(SlidingOperator):
             self._merged.discard(frame)
 
     def _is_kept(self, end: int, keys: KeyDictionary, numbers: Ints) -> Flags:
-        """Whether a window with this end is kept of each of these keys."""
+        """Return for each of these keys whether its window with this end is kept."""
         return ~has_ended(np.full(len(numbers), end), self._kept_ends(keys, numbers))

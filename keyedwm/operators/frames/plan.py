@@ -64,7 +64,7 @@ class SlidingWindow:
 
     @property
     def frames_each(self) -> int:
-        """The number of frames of a window; a frame is as long as the slide, and there is one from each start on."""
+        """The number of frames of a window; a frame is as long as the slide, and one begins at each start."""
         return self.size_ms // self.slide_ms
 
     def frames_of(self, times: Ints) -> Ints:
@@ -121,7 +121,7 @@ class SessionWindow:
 
 @dataclass(frozen=True, slots=True)
 class RowGapWindow(SessionWindow):
-    """Sessions in which each row has a gap of its own, a duration in `gap_column`; `gap_ms` is the shortest there is.
+    """Sessions in which each row has its own gap, a duration in `gap_column`; `gap_ms` is the shortest possible gap.
 
     As in Spark's `session_window` with a column, rows with a gap of null, 0 or less belong to no session.
     """
@@ -131,7 +131,7 @@ class RowGapWindow(SessionWindow):
     gap_column: str = ""
 
 
-# What windows are called in descriptions.
+# The names of windows in descriptions.
 _KINDS = {SlidingWindow: "sliding", ZonedWindow: "zoned", SessionWindow: "session", RowGapWindow: "row gaps"}
 
 
@@ -147,11 +147,12 @@ def window_of(description: Mapping[str, Any]) -> FrameWindow | SessionWindow:
 class WindowPlan(OperatorSpec):
     """One aggregation. `schema` is the input's: `by` columns, `time` (timestamp, or int64 ms) and the columns used.
 
-    With `accumulating` every pane of a window holds its whole total, else only what came since the pane before.
-    `order` names columns that order rows of equal event time for first, last and collect (topic, partition, offset).
-    `read_from` says where keys and event times are read, where their columns' names do not. `most_rows`: so many
-    results, and those that close with the last one, close in one batch of a bucket; it may change at any time.
-    `key_watermark`: keys have watermarks of their own; the last of `order` is then the place within a partition.
+    With `accumulating` every pane of a window holds its whole total, else the total of the rows since the previous
+    pane. `order` names columns that order rows of equal event time for first, last and collect (topic, partition,
+    offset). `read_from` says where keys and event times are read, if their columns' names do not say it. `most_rows`:
+    the most results that close in one batch of a bucket, and those that close together with the last of them; it may
+    change at any time. `key_watermark`: keys have their own watermarks; the last column of `order` is then the place
+    within a partition.
     """
 
     kind = "aggregate"
@@ -199,7 +200,7 @@ class WindowPlan(OperatorSpec):
 
     @property
     def own_metrics(self) -> tuple[str, ...]:
-        """Rows without a gap, where each row has its own."""
+        """The count of rows without a gap, if each row has its own."""
         return ("no_gap_rows",) if isinstance(self.window, RowGapWindow) else ()
 
     @property
@@ -224,7 +225,7 @@ class WindowPlan(OperatorSpec):
 
     @property
     def by_clock(self) -> bool:
-        """Whether panes go by the wall clock."""
+        """Whether the wall clock causes panes."""
         return self.early is not None and self.early.by_clock
 
     @property
@@ -239,12 +240,12 @@ class WindowPlan(OperatorSpec):
 
     @property
     def channel(self) -> tuple[str, ...]:
-        """The columns with the partition of a row, where a key's watermark follows its slowest partition."""
+        """The columns with the partition of a row, if a key's watermark follows its slowest partition."""
         return self.order[:-1] if self.key_watermark is not None and self.key_watermark.slowest else ()
 
     @property
     def row_by_row(self) -> bool:
-        """Whether rows are judged one after the other, so that stage one combines none."""
+        """Whether the lateness of rows is decided one by one, so that stage one combines none."""
         return self.key_watermark is not None and self.late_rule is LateRule.EVENT
 
     @cached_property
@@ -261,10 +262,11 @@ class WindowPlan(OperatorSpec):
 
     @cached_property
     def partial_schema(self) -> pa.Schema:
-        """Of the rows between the two stages: by columns, start (and end, for sessions), rows, accumulators.
+        """The columns between the two stages: key columns, start (and end, for sessions), rows, accumulators.
 
-        With the late rule EVENT also the event time of the last row: a partial is late by that one. Watermarks of keys
-        rise by it, and may follow the slowest partition: then a number stands for the partition.
+        With the late rule EVENT also the event time of the last row, which decides whether a partial is late.
+        Watermarks of keys rise by this time. If they follow the slowest partition, there is also a number for the
+        partition.
         """
         has_last = self.late_rule is LateRule.EVENT or self.key_watermark is not None
         times = [START, *([END] if self.is_session else []), *([LAST] if has_last else [])]
@@ -280,7 +282,7 @@ class WindowPlan(OperatorSpec):
 
     @cached_property
     def result_schema(self) -> pa.Schema:
-        """Of what an operator emits: by columns, `window`, one column per aggregate, `pane`."""
+        """The columns that an operator emits: key columns, `window`, one column per aggregate, `pane`."""
         values = [
             pa.field(name, function.result) for (name, _), function in zip(self.aggregates, self.functions, strict=True)
         ]
@@ -288,7 +290,7 @@ class WindowPlan(OperatorSpec):
 
     @property
     def key_fields(self) -> list[pa.Field]:
-        """The by columns."""
+        """The key columns."""
         return [pa.field(name, self.schema.field(name).type) for name in self.by]
 
     @property
@@ -302,7 +304,7 @@ class WindowPlan(OperatorSpec):
         return accumulator_fields(self.functions)
 
     def trimmed(self) -> WindowPlan:
-        """Without order columns that decide nothing, which need not be read."""
+        """Return the plan without order columns that decide nothing, which need not be read."""
         is_used = bool(self.channel) or any(getattr(function, "order", ()) for function in self.functions)
         return self if is_used else replace(self, order=())
 
@@ -312,11 +314,11 @@ class WindowPlan(OperatorSpec):
 
     @property
     def earlier_digests(self) -> tuple[str, ...]:
-        """The digest that keyedwm 0.2.0 gave the plan, if functions of a user were in it by their byte-code."""
+        """The digest of the plan in keyedwm 0.2.0, if the byte-code of a user's functions was part of it."""
         return self._earlier
 
     def description(self) -> dict[str, Any]:
-        """Return the plan's description: what decides how state is laid out, which `rescale` compares with another's.
+        """Return the plan's description: it decides the layout of state, and `rescale` compares it with another plan's.
 
         aggregates: name, description, and the accumulator's columns with their types, in order.
         """
@@ -334,7 +336,7 @@ class WindowPlan(OperatorSpec):
         }
 
     def _digests_by_code(self) -> tuple[str, ...]:
-        """Return the digest that keyedwm 0.2.0 gave this plan, where functions of a user were in it by their code."""
+        """Return the digest of this plan in keyedwm 0.2.0, if the code of a user's functions was part of it."""
         if not any(isinstance(spec, Aggregate) for _, spec in self.aggregates):
             return ()
         try:

@@ -1,7 +1,7 @@
 """State of a stopped query, cut for other buckets and for a plan with aggregates added or removed.
 
-Rule: values in, values out. Dead parts of sessions are dropped, and merged blocks of frames, which the frames hold,
-too. See `rescale_pieces` for the rest.
+Rule: values in, values out. Dead parts of sessions are dropped. So are merged blocks of frames, whose content the
+frames have, too. See `rescale_pieces` for the rest.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _REMEDY = "go back to what it was, or start from a new checkpoint"
 
 @dataclass(frozen=True, kw_only=True)
 class FrameRescale(Rescale):
-    """How the buckets of an aggregate go to those of a plan."""
+    """The conversion of an aggregate's old buckets to the buckets of a plan."""
 
     derived_logs: ClassVar[tuple[str, ...]] = (BLOCK,)
     plan: WindowPlan
-    # Accumulator column → its name in the old state, None for one of an added aggregate.
+    # Accumulator column → its name in the old state, None for a column of an added aggregate.
     columns: Mapping[str, str | None] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -57,7 +57,7 @@ class FrameRescale(Rescale):
         return {**facts, **({} if young_end is None else {"young_end": young_end})}
 
     def new_part(self, bucket: int, log: str, table: pa.Table) -> tuple[str, pa.Table]:
-        """Return the new log and the rows that are alive, laid out as the new plan's; see `Rescale`."""
+        """Return the new log and the live rows, in the layout of the new plan; see `Rescale`."""
         return self._log(log), self._laid_out(log, self._alive(bucket, log, table))
 
     def entry(self, piece: pa.Table) -> Mapping[str, Any]:
@@ -65,13 +65,13 @@ class FrameRescale(Rescale):
         return {"first_end": int(ints(contiguous(piece[END])).min())} if END in piece.column_names else {}
 
     def _log(self, log: str) -> str:
-        """The log in the new state: sessions of any state are young, or rows of the one log of sessions with panes."""
+        """Return the log in the new state: `young` for sessions, or the only log of sessions with panes."""
         if self.plan.is_session and not (self.plan.has_panes or self.plan.key_watermark):
             return YOUNG
         return SESSIONS if log.startswith(SLICE) else log
 
     def _alive(self, bucket: int, log: str, table: pa.Table) -> pa.Table:
-        """Without the parts of sessions that are gone already: they end where nothing is read any more."""
+        """Return the table without the parts of sessions that are gone already: their ends are not read any more."""
         gone_ms = NEVER
         if log.startswith(DUE):
             gone_ms = self.states[bucket]["passed_ms"]
@@ -80,7 +80,7 @@ class FrameRescale(Rescale):
         return table if gone_ms == NEVER else table.filter(pa.array(ints(contiguous(table[END])) > gone_ms))
 
     def _laid_out(self, log: str, table: pa.Table) -> pa.Table:
-        """The table as the new plan's operator writes it; what holds no accumulators stays as it is."""
+        """Return the table as the new plan's operator writes it; a table without accumulators is unchanged."""
         if is_own(log) or not (log.startswith(FRAME) or self.plan.is_session):
             return table
         keys = [inner.name for inner in self.plan.key_fields]
@@ -113,7 +113,7 @@ class FrameRescale(Rescale):
             )
 
     def _accumulators(self) -> dict[str, str | None]:
-        """Where the columns of each accumulator are in the old state. Raises OptionError for what differs otherwise."""
+        """Return the names of each accumulator's columns in the old state. Raises OptionError for other differences."""
         names = [inner.name for inner in self.plan.accumulator_fields]
         if self.digest in (self.plan.digest(), *self.plan.earlier_digests):
             return {name: name for name in names}

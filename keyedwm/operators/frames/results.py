@@ -44,15 +44,15 @@ class FrameOperator(QuietOperator):
         self._left = plan.most_rows
 
     def _is_behind(self, partials: pa.Table) -> Flags:
-        """Return which partials are behind the watermark, by their last row."""
+        """Return which partials are behind the watermark, by the time of their last row."""
         return is_behind(ints(contiguous(partials[LAST])), self._watermarks_before())
 
     def _watermarks_before(self) -> Ints | int:
-        """Return the watermark that counts for each partial."""
+        """Return the effective watermark of each partial."""
         return horizon_ms(self.watermark_ms)
 
     def _late_sessions(self, keys: KeyDictionary, late: Panes) -> Iterator[Output]:
-        """Drop, emit or reject late sessions; late: how they are emitted."""
+        """Drop, emit or reject late sessions. late: their panes, to be emitted."""
         rows = int(late.entries.rows.sum())
         if rows:
             self._count_late(rows, int(late.starts_ms.min()))
@@ -60,13 +60,13 @@ class FrameOperator(QuietOperator):
             yield from outputs(self._plan, keys, late)
 
     def _count_late(self, rows: int, time_ms: int) -> None:
-        """Count late rows, of which this is the earliest time; raise InputError where late rows are an error."""
+        """Count late rows; raise InputError if the plan rejects late rows. time_ms: the earliest time of these rows."""
         self.late_rows += rows
         per_key = self._plan.key_watermark is not None
         check_late(self._plan.late, rows, time_ms, self.watermark_ms, per_key=per_key)
 
     def output_watermark_ms(self, watermark_ms: int) -> int:
-        """Return the watermark that results keep: less the allowed lateness, and not above what has left so far."""
+        """Return the watermark of the results: less the allowed lateness, and not above the results emitted so far."""
         if self._plan.most_rows is not None and self.watermark_ms is not None:
             watermark_ms = min(watermark_ms, self.watermark_ms)
         return watermark_ms - self._plan.lateness_ms
@@ -98,8 +98,8 @@ def outputs(plan: WindowPlan, keys: KeyDictionary, panes: Panes) -> Iterator[Out
 def event_times(plan: WindowPlan, ends_ms: Ints) -> Ints:
     """Return the event time of results: the last millisecond at which their windows are still open.
 
-    So no result is late behind the watermark that its operator passed on before: a window closes at W >= end, a session
-    that merges with an event exactly at its end closes at W > end (rule 11).
+    So no result is late behind an earlier watermark of its operator: a window closes at W >= end. A session that merges
+    with an event exactly at its end closes at W > end (rule 11).
     """
     return ends_ms if plan.merges_touching else ends_ms - 1
 

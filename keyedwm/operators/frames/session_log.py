@@ -1,10 +1,10 @@
-"""The sessions of one operator at rest: logs of parts, of which a batch reads what may close.
+"""The stored sessions of one operator: logs of parts. A batch reads only the parts that may close.
 
-Rule: a batch appends what it brings to `young` and reads nothing. When a watermark comes to the horizon, everything is
-read once: what closes leaves, what ends before the next horizon becomes `due`, everything else is `rest`, where it
-stays as it is written. Up to the horizon a session can only be made of `due` and `young` parts, so closing reads no
-more than these. A part is dead, wherever it is written, once its end is passed: `rest` at the horizon, `due` where
-the last sessions closed.
+Rule: a batch appends its parts to `young` and reads nothing. When a watermark reaches the horizon, all parts are read
+once: sessions that close are emitted, parts that end before the next horizon become `due`, and all others `rest`, which
+stays as written. Up to the horizon a session can only consist of `due` and `young` parts, so closing reads only these.
+A part is dead, in any log, once its end is passed: in `rest` by the horizon, in `due` by the end of the last closed
+sessions.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from keyedwm.operators.state.store import BlobStore, StateChanges, TableLogs
 from keyedwm.operators.state.table import SlicedTable, StateTable
 
 YOUNG, REST, DUE = "young", "rest-", "due-"
-# What is due next stands in so many parts at most.
+# The most logs of the parts that are due next.
 _DUE_PARTS = 8
 
 
@@ -49,7 +49,7 @@ class SessionLog:
         self.keys = KeyDictionary(plan.key_fields, self._logs.limits.few_keys)
         self._old = sorted(self._logs.names(SLICE))
         self._new: list[SessionParts] = []  # in memory only
-        self._young: SessionParts | None = None  # as read, without the new ones
+        self._young: SessionParts | None = None  # the due parts as read, without the new ones
         self._horizon_ms: int = state.get("horizon_ms", NEVER)
         self._passed_ms: int = state.get("passed_ms", NEVER)
         self._shards: int = state.get("shards", 1)
@@ -91,7 +91,7 @@ class SessionLog:
         return SessionParts.together(self._plan, [one.where(_flags(is_wanted, one.entries.keys)) for one in pieces])
 
     def close(self, time_ms: int, most: int | None) -> tuple[SessionParts, int]:
-        """Take out the sessions that a watermark closes, about so many at most; return the watermark reached, too."""
+        """Remove the sessions that a watermark closes, about `most`; return them and the watermark reached."""
         closed = self._window.horizon_ms(time_ms)
         first_end = self.first_end
         if first_end is None or closed < first_end:
@@ -111,7 +111,7 @@ class SessionLog:
         return changes
 
     def _close_due(self, time_ms: int, most: int | None) -> tuple[SessionParts, int]:
-        """Close sessions before the horizon: due ones to which nothing has come."""
+        """Close sessions before the horizon, from due and young parts."""
         due = SessionParts.together(self._plan, list(self._read_due(self._window.horizon_ms(time_ms))))
         time_ms = lowered_ms(self._window, due.ends, time_ms, most)
         closed = self._window.horizon_ms(time_ms)
@@ -128,7 +128,7 @@ class SessionLog:
         return runs.merged(is_due & is_closed), time_ms
 
     def _pass(self, closed: int) -> None:
-        """Count what is due up to there as gone."""
+        """Count the due parts up to there as gone."""
         left = []
         for number, first, last in self._due:
             if has_ended(last, closed):
@@ -142,7 +142,7 @@ class SessionLog:
         self._passed_ms = closed
 
     def _close_at_horizon(self, time_ms: int, most: int | None) -> tuple[SessionParts, int]:
-        """Read everything, close what ends, and set the next horizon."""
+        """Read all parts, close the sessions that end, and set the next horizon."""
         young = SessionParts.together(self._plan, [self._read_young(), *self._read_due()])
         rest = SessionParts.together(self._plan, list(self._read_rest(range(self._shards))))
         parts = SessionParts.together(self._plan, [rest, young])
@@ -157,7 +157,7 @@ class SessionLog:
         stays = (np.arange(len(parts)) < len(rest)) & (parts.ends > horizon_ms)
         rest_rows = sum(map(self._rest.rows, self._rest.numbers))
         shards = limits.session_shards if int(is_rest.sum()) > limits.undivided_rows else 1
-        if 2 * int(stays.sum()) < rest_rows or shards > self._shards:  # more than half of what is written is dead
+        if 2 * int(stays.sum()) < rest_rows or shards > self._shards:  # more than half of the stored parts are dead
             self._rest.clear()
             self._shards = shards
             stays = np.zeros(len(parts), bool)
@@ -196,7 +196,7 @@ class SessionLog:
         return SessionParts.together(self._plan, [self._young, *self._new])
 
     def _read_due(self, closed: int | None = None) -> Iterator[SessionParts]:
-        """Yield what is due; with `closed` only the logs that hold something that ends there or before."""
+        """Yield the due parts; with `closed` only the logs that have a part with an end up to there."""
         for number, first, _ in self._due:
             if closed is None or first <= closed:
                 parts = self._parts_of(self._due_rows.read(number))
@@ -216,7 +216,7 @@ class SessionLog:
         return self._merge(tables, self._horizon_ms)
 
     def _merge(self, tables: Sequence[pa.Table], gone_ms: int = NEVER) -> pa.Table:
-        """Merge parts of a log: those of one session that touch become one."""
+        """Merge parts of a log: parts of one session that touch become one part."""
         keys = KeyDictionary(self._plan.key_fields)
         parts = read_parts(self._plan, keys, pa.concat_tables(tables))
         parts = parts.where(parts.ends > gone_ms)
@@ -234,7 +234,7 @@ class SessionLog:
 
 
 def _flags(flags: Flags, keys: Ints) -> Flags:
-    """The flag of each key; keys seen after the flags were made have none."""
+    """Return the flag of each key; false for keys added after the flags were made."""
     known = np.zeros(max(len(flags), int(keys.max(initial=-1)) + 1), bool)
     known[: len(flags)] = flags
     return known[keys]

@@ -1,8 +1,8 @@
 """Sessions, or parts of them: how intervals merge (rule 11), when a session closes, and what late rows become.
 
-Theory. Every event of a key is an interval from its time on, as long as the gap (each row's own, where rows have one).
-Intervals that overlap belong to one session, and with `Touching.MERGE` also those that touch. A session is therefore
-what hangs together, and its interval is the union of its parts:
+Theory. Every event of a key is an interval from its time on, as long as the gap (each row's own gap, if rows have one).
+Intervals that overlap belong to one session, and with `Touching.MERGE` also those that touch. So a session is a
+connected set of intervals, and its own interval is the union of its parts:
 
     events    [--a--)   [--b--)      [--c--)
                   [--d--)
@@ -79,7 +79,7 @@ def _joined(keys: Ints, starts: Ints, ends: Ints, order: Ints, touching: bool) -
     return ids, low[:count].copy(), high[:count].copy()
 
 
-# Version 2 and before stored sessions in slices of their ends; the name has the beginning of a slice.
+# Version 2 and earlier versions stored sessions in slices by their ends; the name has the beginning of a slice.
 SLICE = "sessions-"
 
 
@@ -129,7 +129,7 @@ class MergedSessions:
 
 
 def lowered_ms(window: SessionWindow, ends: Ints, time_ms: int, most: int | None) -> int:
-    """Return the highest watermark up to this one that closes so many of these ends, and those equal to the last."""
+    """Return the highest watermark up to `time_ms` that closes `most` of these ends, and equal ends."""
     closing = ends[has_ended(ends, window.horizon_ms(time_ms))]
     if most is None or len(closing) <= most:
         return time_ms

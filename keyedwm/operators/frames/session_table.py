@@ -1,8 +1,8 @@
-"""The sessions of a plan with panes at rest: a log to which a batch appends the sessions that it changed.
+"""The stored sessions of a plan with panes: a log to which a batch appends the sessions that it changed.
 
-Rule: of the rows of one session the newest counts, and it is as wide as all before it. A session that is gone is not
-written again: its rows end where nothing is taken any more. Panes by count and late panes ask what a session holds, so
-the log is read when rows come; it is rewritten when more than half of it is old.
+Rule: the newest row of a session counts, and it is as wide as all earlier ones. A session that is gone is not written
+again: no row is accepted any more up to its end. Panes by count and late panes need the content of a session, so the
+log is read when rows arrive. It is rewritten when more than half of its rows are old.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from keyedwm.operators.state.table import StateTable
 SESSIONS = "sessions"
 # The columns of `FiredCounts`: on time, panes, rows.
 _FIRED = tuple(f"{HIDDEN_PREFIX}{name}" for name in ("shown", "panes", "told_rows"))
-# Written for 0.2.0, which asked for it; it follows from the others.
+# Written for 0.2.0, which needs it; the other columns determine it.
 _HAS_NEWS = f"{HIDDEN_PREFIX}touched"
 
 
 @dataclass(frozen=True, slots=True)
 class PanedSessions(EntryRows):
-    """Sessions, row by row: an entry, an interval, and the columns of `FiredCounts`; last_rows: of the last pane."""
+    """Sessions, row by row: an entry, an interval, the columns of `FiredCounts`; last_rows: of the last pane."""
 
     COLUMNS: ClassVar[tuple[str, ...]] = (START, END, *_FIRED)
     starts: Ints
@@ -45,17 +45,17 @@ class PanedSessions(EntryRows):
 
     @classmethod
     def of(cls, entries: Accumulators, starts: Ints, ends: Ints, fired: FiredCounts) -> PanedSessions:
-        """Return sessions with what panes showed of them."""
+        """Return sessions with the rows and panes that they have shown."""
         return cls(entries, starts, ends, fired.on_time, fired.panes, fired.rows)
 
     @property
     def fired_counts(self) -> FiredCounts:
-        """What panes showed of each."""
+        """The rows and panes that each session has shown."""
         return FiredCounts(self.panes, self.last_rows, self.on_time)
 
     @property
     def not_fired(self) -> Ints:
-        """The number of rows of each that no pane has reported."""
+        """For each session, the number of rows that no pane has reported."""
         return self.entries.rows - self.last_rows
 
 
@@ -95,13 +95,13 @@ class SessionTable:
 
     @property
     def entries(self) -> int:
-        """The number of rows that are held; of sessions that are not read, with those before the newest."""
+        """The number of rows; for sessions that are not read, older rows included."""
         if self._sessions is not None:
             return len(self._sessions)
         return self._log.rows + sum(self._logs.rows.get(name, 0) for name in self._old)
 
     def replace(self, places: Ints, by: PanedSessions, rest: Ints) -> None:
-        """Put other sessions in the place of some; `kept` are the places of the rest."""
+        """Replace sessions by others. places: the replaced ones. rest: the places of the others."""
         if not len(places) and not len(by):
             return
         self._sessions = PanedSessions.together(self._plan, [self.sessions.take_rows(rest), by])
@@ -141,14 +141,14 @@ class SessionTable:
         return self._table(keys, self._newest(keys, tables))
 
     def _newest(self, keys: KeyDictionary, tables: Sequence[pa.Table]) -> PanedSessions:
-        """Of the rows of each session, oldest first, the last one."""
+        """Return the last row of each session; rows are ordered from the oldest on."""
         if not tables:
             return PanedSessions.none(self._plan)
         table = pa.concat_tables(tables)
         return self._newest_of(keys.numbers(key_columns(self._plan.by, table), table.num_rows), table)
 
     def _newest_of(self, numbers: Ints, table: pa.Table) -> PanedSessions:
-        """Return of each session in a table, oldest row first, the last row; numbers: of the rows' keys."""
+        """Return the last row of each session in a table, whose rows begin with the oldest. numbers: the rows' keys."""
         rows = PanedSessions.read(self._plan, numbers, table)
         rows = rows.where(rows.ends > self._gone_ms)
         ids, _, _ = joined_runs(self._window, rows.entries.keys, rows.starts, rows.ends)

@@ -1,7 +1,7 @@
 """Session windows of plans without panes (rule 11; the scalar model stands in conformance/models).
 
-Rule: partials are runs of events within the gap; they join each other and the held sessions, then what came out is
-judged: late if it is closed. A held session is never closed, so only a run that is closed by itself asks for the state.
+Rule: partials are runs of events within the gap. They join each other and the held sessions. Each result is late if it
+is closed. A held session is never closed, so only a run that is closed by itself needs the state.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from keyedwm.operators.results import Output
 from keyedwm.operators.state.manifest import MANIFEST, manifest_of, read_manifest
 from keyedwm.operators.state.store import BlobStore, StateChanges
 
-# So many results leave at once when a watermark closes many sessions.
+# The most results in one output when a watermark closes many sessions.
 _PIECE_ROWS = 200_000
 _ALL_MS = 2**62
 
@@ -67,13 +67,13 @@ class SessionOperator(FrameOperator):
         self._log.append(new)
 
     def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:  # noqa: ARG002  one input and key
-        """Close the sessions that can take nothing more; not more than the plan allows."""
+        """Close the sessions that accept no more rows, but not more than the plan allows."""
         if self._left == 0 or (self.watermark_ms is not None and time_ms <= self.watermark_ms):
             return
         yield from self._close(time_ms)
 
     def on_end(self) -> Iterator[Output]:
-        """Close every session, and keep nothing."""
+        """Close every session, and clear the state."""
         self._left = None
         yield from self._close(_ALL_MS)
 
@@ -97,7 +97,7 @@ class SessionOperator(FrameOperator):
         return MergedSessions(self._plan, self._window, new).merged(np.ones(len(new), bool))
 
     def _session_ends(self, new: SessionParts) -> Ints:
-        """Return for each new run the end of the session that it makes with the held ones."""
+        """Return for each new run the end of the session that it forms with the held sessions."""
         parts = self._log.of_keys(new.entries.keys)
         runs = MergedSessions(self._plan, self._window, SessionParts.together(self._plan, [parts, new]))
         return runs.ends[runs.ids[len(parts) :]]
@@ -111,5 +111,5 @@ def _panes(parts: SessionParts, timing: PaneTiming) -> Panes:
 
 
 def _as_wide(new: SessionParts, ends: Ints) -> SessionParts:
-    """Return runs extended to the end of their session: no part of an open session ends where it would be closed."""
+    """Return runs extended to the end of their session, so that no part of an open session ends in the closed range."""
     return SessionParts(new.entries, new.starts, ends)

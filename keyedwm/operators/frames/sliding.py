@@ -1,8 +1,8 @@
-"""Tumbling and sliding windows out of frames, whole columns at once (rule 11).
+"""Tumbling and sliding windows composed of frames, whole columns at once (rule 11).
 
 Rule: a window closes once, at W >= end; it is kept until W >= end + lateness (`core/lateness.py`), and partials that
-reach it meanwhile give a late pane. Discarding plans hold windows of their own instead of frames, as each pane showed
-another part of them.
+reach it meanwhile give a late pane. Discarding plans hold separate windows instead of frames, since the panes of two
+windows show different parts of a frame.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from keyedwm.operators.state.keyed_log import PairLog, Pairs
 from keyedwm.operators.state.pane_log import PaneLog
 from keyedwm.operators.state.store import BlobStore, StateChanges
 
-_CHANGED = "touched"  # the log of the frames that changed since the last early panes by time
-# So many results leave at once when a watermark closes many windows.
+_CHANGED = "touched"  # the log of frames that changed since the last early panes by time
+# The most results in one output when a watermark closes many windows.
 PIECE_ROWS = 200_000
 
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Windows that hold something: their totals, their ends, and what panes showed of them."""
+    """Windows that hold rows: their totals, their ends, and the rows and panes that they have shown."""
 
     totals: Accumulators
     ends: Ints
@@ -45,7 +45,7 @@ class Windows:
 
     @property
     def not_fired(self) -> Ints:
-        """The number of rows of each that no pane has reported."""
+        """For each window, the number of rows that no pane has reported."""
         return self.totals.rows - self.fired_counts.rows
 
     def where(self, flags: Flags) -> Windows:
@@ -72,7 +72,7 @@ class SlidingOperator(PanedOperator):
         return self._frames.entries
 
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:  # noqa: ARG002  one input
-        """Hold partials; yield the panes that they give at once: expired rows, late panes, early panes by count."""
+        """Hold partials; yield their immediate outputs: expired rows, late panes, early panes by count."""
         self._policy.on_rows(now_ms)
         keys, numbers = self._numbered(rows)
         entries = read_entries(self._plan, numbers, rows)
@@ -91,7 +91,7 @@ class SlidingOperator(PanedOperator):
         yield from self._panes_at_once(keys, entries.keys, frames)
 
     def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:  # noqa: ARG002  one input and key
-        """Close the windows with ends at or below the watermark, some at a time; not more than the plan allows."""
+        """Close the windows with ends at or below the watermark, in groups, but not more than the plan allows."""
         if self.watermark_ms is not None and time_ms <= self.watermark_ms:
             return
         self.watermark_ms = yield from self._close(time_ms)
@@ -99,7 +99,7 @@ class SlidingOperator(PanedOperator):
             yield from self._show_early()
 
     def _show_early(self) -> Iterator[Output]:
-        """Yield early panes of the open windows with unshown rows, which changed since the last ones."""
+        """Yield early panes of the open windows with unshown rows that changed since the last early panes."""
         keys = self._dictionary()
         pairs = self._changed.pop_all(keys)
         if len(pairs):
@@ -109,7 +109,7 @@ class SlidingOperator(PanedOperator):
             yield from self._emit(keys, windows.where(windows.not_fired > 0), PaneTiming.EARLY)
 
     def on_end(self) -> Iterator[Output]:
-        """Close every window, and keep nothing."""
+        """Close every window, and clear the state."""
         last = max(self._frames.numbers, default=0) + self._overlap
         last = max(last, self._panes.last_end() or last)
         self._left = None
@@ -129,23 +129,23 @@ class SlidingOperator(PanedOperator):
         return keys, keys.numbers(key_columns(self._plan.by, rows), rows.num_rows)
 
     def _has_repeats(self, partials: pa.Table) -> bool:
-        """Return whether several partials may be of one key and frame: those of one task are not."""
+        """Return whether several partials may be of one key and frame; partials of one task are not."""
         return bool(partials[ROWS].num_chunks > 1)
 
     def _last_end(self, watermark_ms: int) -> int:
         return self._window.frame_of(watermark_ms)
 
     def _closed_end(self, lateness_ms: int = 0) -> int:
-        """Return the last end that the watermark has passed by so much; below every end if there is no watermark."""
+        """Return the last end that the watermark has passed by `lateness_ms`; below every end without a watermark."""
         horizon = horizon_ms(self.watermark_ms, lateness_ms)
         return NEVER if self.watermark_ms is None else self._last_end(horizon)
 
     def _closed_ends(self, keys: KeyDictionary, numbers: Ints, lateness_ms: int = 0) -> Ints:  # noqa: ARG002  one for all keys
-        """Return the last end of each of these keys that its watermark has passed by so much."""
+        """Return for each key the last end that its watermark has passed by `lateness_ms`."""
         return np.full(len(numbers), self._closed_end(lateness_ms))
 
     def _kept_ends(self, keys: KeyDictionary, numbers: Ints) -> Ints:
-        """Return the last end of each of these keys of which no window is kept."""
+        """Return for each key the last end whose window is not kept."""
         return self._closed_ends(keys, numbers, self._plan.lateness_ms)
 
     def _limits(self, keys: KeyDictionary, low: int, high: int) -> tuple[Ints, Ints]:
@@ -171,7 +171,7 @@ class SlidingOperator(PanedOperator):
         return merged(self._plan, entries, Groups(ids, len(occurring)), occurring), distinct
 
     def _into_windows(self, keys: KeyDictionary, entries: Accumulators, frames: Ints) -> tuple[Accumulators, Ints]:
-        """Return the entries once for each window that takes them."""
+        """Return the entries once for each window that contains them."""
         places = np.repeat(np.arange(len(frames)), self._frames_each)
         windows = frames[places] + np.tile(np.arange(self._frames_each), len(frames))
         is_open = np.flatnonzero(~has_ended(windows + 1, self._kept_ends(keys, entries.keys)[places]))
@@ -208,7 +208,7 @@ class SlidingOperator(PanedOperator):
         yield from self._emit(keys, windows.where(early), PaneTiming.EARLY)
 
     def _windows_at(self, keys: KeyDictionary, numbers: Ints, ends: Ints) -> Windows:
-        """Return those of these windows that hold something."""
+        """Return the windows among these that hold rows."""
         if not len(numbers):
             return self._with_shown(keys, no_entries(self._plan), ends)
         return self._with_shown(keys, *self._frames.totals(keys, numbers, ends))
@@ -222,7 +222,7 @@ class SlidingOperator(PanedOperator):
         )
 
     def _close(self, time_ms: int) -> Generator[Output, None, int | None]:
-        """Close the windows that end by then, so many at a time that memory is bounded; return the watermark reached.
+        """Close the windows that end by then, in groups that bound memory; return the watermark reached.
 
         That is an earlier one if the plan allows no more results in this batch.
         """
@@ -252,7 +252,7 @@ class SlidingOperator(PanedOperator):
         return self._window.start_of(end)
 
     def _next_end(self, low: int, high: int) -> int:
-        """Return the first end from `low` on of a window that may have something to show; above `high` if none has."""
+        """Return the first end from `low` on of a window that may have rows to show; above `high` if there is none."""
         frame = min((number for number in self._frames.numbers if number + self._overlap >= low), default=high)
         from_frames = max(low, frame + 1)
         emitted = None if self._policy.accumulating or self._plan.early is None else self._panes.next_end(low)
@@ -271,7 +271,7 @@ class SlidingOperator(PanedOperator):
     def _on_time(  # noqa: PLR0917  of one call, cut in two
         self, keys: KeyDictionary, low: int, high: int, limits: Limits, totals: Accumulators, ends: Ints
     ) -> Iterator[Output]:
-        """Yield the on-time panes of these windows, and of those in `[low, high]` that are empty since an early one."""
+        """Yield the on-time panes of these windows, and of windows in `[low, high]` that an early pane has emptied."""
         if not self._policy.accumulating and self._plan.early is not None:
             known, known_ends = self._panes.between(keys, low, high)
             lows, highs = limits(keys, low, high)

@@ -1,8 +1,9 @@
 """Windows by the clock of a time zone: hours, days, weeks and months, as long as the clock makes them.
 
-Rule: a frame begins when the clock of the zone first shows its beginning, or is put beyond it. Only where a clock that
-is put back repeats whole frames does each of them come twice: the day of 25 hours has 25 frames of an hour, and its
-frame of two hours that holds the change has three. Frames are numbered one after the other, and 0 holds the epoch.
+Rule: a frame begins when the clock of the zone first shows its beginning, or is put beyond it. If a clock that is put
+back repeats whole frames, each of these frames exists twice: the day of 25 hours has 25 frames of an hour. Otherwise a
+frame gets longer: the frame of two hours with the change has three hours. Frames are numbered one after the other, and
+0 holds the epoch.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from keyedwm.core.errors import OptionError
 from keyedwm.core.text import nearest, span_text
 
 DAY_MS = 86_400_000
-# Rules of summer time are known for these years; the offset of the first and of the last moment holds beyond.
+# Rules of summer time are known for these years; beyond them the first or the last offset holds.
 _FIRST_YEAR, _LAST_YEAR = 1900, 2200
 _MONTH_MS = 31 * DAY_MS  # of months beyond the table
 
-Rules = tuple[tuple[int, int], ...]  # from which moment on, in ms, the clock is so many ms ahead of UTC
+Rules = tuple[tuple[int, int], ...]  # pairs: from this moment on (ms) the clock is ahead of UTC by this offset (ms)
 
 
 @lru_cache(maxsize=16)
@@ -65,9 +66,9 @@ def zone_rules(zone: str) -> Rules:
 
 @dataclass(frozen=True)
 class ZoneFrames:
-    """Frames of `step_ms` on a zone's clock, or of `months` where that is not 0; offset_ms: how much later they begin.
+    """Frames of `step_ms` on a zone's clock, or of `months` if not 0; offset_ms: how much later they begin.
 
-    rules: of the zone; they travel with the frames, so that all workers have the same.
+    rules: the zone's rules; they are part of the frames, so that all workers have the same rules.
     """
 
     rules: Rules
@@ -103,7 +104,7 @@ class ZoneFrames:
 
     @cached_property
     def _runs(self) -> tuple[list[tuple[int, int, int]], list[int]]:
-        """MergedSessions of frames of equal length, as start, length and count, and the number of the first of each."""
+        """Runs of frames of equal length, as start, length and count, and the number of the first frame of each."""
         runs = list(self._find_runs())
         start, step, _ = runs[-1]
         runs[-1] = (start, step, 1 << 62)
@@ -146,7 +147,7 @@ class ZoneFrames:
         return any(True for _ in self._points(local_ms, local_ms + 1))
 
     def _points(self, low: int, high: int) -> Iterator[tuple[int, int]]:
-        """Yield beginnings in `[low, high)` on the clock, each with how many there are from it on, at equal steps."""
+        """Yield beginnings in `[low, high)` on the clock, each with the number of equal steps from it on."""
         if self.months:
             first, behind = (bisect_right(self._months, ms - 1) for ms in (low, high))
             yield from ((point, 1) for point in self._months[first:behind])
@@ -159,7 +160,7 @@ class ZoneFrames:
 
     @cached_property
     def _months(self) -> Sequence[int]:
-        """When the clock shows the beginnings of months, as if it were UTC's."""
+        """Return when the clock shows the beginnings of months, as if the clock were UTC's."""
         years = range(_FIRST_YEAR - 2 - self.months // 12, _LAST_YEAR + 2 + self.months // 12)
         return [
             _ms_of(year, month) + self.offset_ms
@@ -179,10 +180,10 @@ _SHORTEST_MONTH_MS = 28 * DAY_MS
 
 @dataclass(frozen=True)
 class ZonedWindow:
-    """Windows of `frames_each` frames, one from each frame on.
+    """Windows of `frames_each` frames; a window begins with each frame.
 
-    slide_ms: how far frames lie apart on the clock, whole days or a part of one; or slide_months, and the other is 0.
-    rules: of the zone, its data where the plan is made if they are not given.
+    slide_ms: the distance of frames on the clock, whole days or a divisor of a day; or slide_months; the other is 0.
+    rules: the zone's rules; by default from the data of the machine that makes the plan.
     """
 
     zone: str
@@ -219,7 +220,7 @@ class ZonedWindow:
 
     @property
     def rules_digest(self) -> str:
-        """A short text that differs where a zone has other rules."""
+        """A short text that differs if the zone has other rules."""
         return hashlib.sha256(repr(self.rules).encode()).hexdigest()[:16]
 
     @cached_property
@@ -253,7 +254,7 @@ class ZonedWindow:
 
 
 def refuse_zoned(window: object, who: str) -> None:
-    """Raise OptionError for windows by a zone's clock, where windows keep their messages."""
+    """Raise OptionError for windows by a zone's clock, which cannot keep their messages."""
     if isinstance(window, ZonedWindow):
         raise OptionError(
             f"{who}: windows that keep their messages have one length, and those by the clock of {window.zone} (months "

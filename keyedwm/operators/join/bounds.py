@@ -1,4 +1,4 @@
-"""Time bounds between the axes of two sides: what a match must obey, and what may be forgotten because of it.
+"""Time bounds between the axes of two sides: every match obeys them, and so old rows may be forgotten.
 
 Rule: axes are numbered, the left side's first. `least[a][b] = c` stands for "in every match, time b >= time a + c";
 one bound follows from others: b >= a + c and d >= b + e give d >= a + c + e. So the table is closed over all axes.
@@ -19,7 +19,7 @@ UNBOUNDED = 2**61
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """`low <= time of the right axis - time of the left axis <= high`, in ms; None where there is no bound.
+    """`low <= time of the right axis - time of the left axis <= high`, in ms; None without a bound.
 
     left, right: numbers of the axes within their sides, from 0.
     """
@@ -79,13 +79,13 @@ class TimeBounds:
 
     @property
     def main(self) -> Bound:
-        """The pair of axes that rows are looked up by: the one with the fewest open ends, then the least wide."""
+        """The pair of axes for the look-up of rows: with the fewest open ends, then with the smallest width."""
         pairs = [self._pair(left, right) for left in range(len(self.left)) for right in range(len(self.right))]
         return min(pairs, key=_width)
 
     @property
     def others(self) -> list[Bound]:
-        """The given bounds that looking up by the main pair does not check."""
+        """The user's bounds that the look-up by the main pair does not check."""
         main = self.main
         return [bound for bound in self.user_bounds if (bound.left, bound.right) != (main.left, main.right)]
 
@@ -97,7 +97,7 @@ class TimeBounds:
 
     @property
     def limited(self) -> frozenset[int]:
-        """The axes that some bound points at: a watermark is passed on for these alone."""
+        """The axes that some bound points at: only their watermarks are passed on."""
         return frozenset(other for axis in range(len(self.least)) for other in self.forgets(axis))
 
     def _pair(self, left: int, right: int) -> Bound:
@@ -128,7 +128,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 class JoinHorizons:
-    """The watermarks of all axes, and the horizons that follow from them: where rows are late, and where they go."""
+    """The watermarks of all axes, and the horizons that follow from them, below which rows are forgotten."""
 
     def __init__(self, bounds: TimeBounds, received: Mapping[int, int]) -> None:
         self._bounds = bounds
@@ -142,7 +142,7 @@ class JoinHorizons:
         return True
 
     def forgotten_below(self, axis: int) -> int | None:
-        """Return the forget limit: rows with a time of this axis below it match nothing that is still to come."""
+        """Return the forget limit: rows with a time of this axis below it match no future row."""
         limit_ms: int | None = None
         for other, time_ms in self.received.items():
             ms = self._bounds.forgets(other).get(axis)
@@ -152,6 +152,6 @@ class JoinHorizons:
 
     @property
     def passed_on(self) -> dict[int, int]:
-        """The output watermarks: by axis the lower of its limit and its watermark."""
+        """The output watermarks: for each axis the lower of its limit and its watermark."""
         limits = {axis: self.forgotten_below(axis) for axis in sorted(self.received)}
         return {axis: min(ms, self.received[axis]) for axis, ms in limits.items() if ms is not None}

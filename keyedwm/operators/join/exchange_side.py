@@ -1,7 +1,7 @@
 """Join keys, and a side of a join as stage one needs it: whole rows with the hash of their keys, divided by that hash.
 
 Rule: null equals nothing, as in SQL: a row with a null key has no hash, and such rows are spread by their time. Floats
-are equal as Spark compares them: -0.0 is 0.0, and NaN is NaN. Rows of equal hash may have different keys.
+are compared as in Spark: -0.0 equals 0.0, and NaN equals NaN. Rows of equal hash may have different keys.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TURN = np.uint64(32)
 
 
 def can_be_key(kind: pa.DataType) -> bool:
-    """Return whether columns of this type can be compared for equality here."""
+    """Return whether a join can compare columns of this type for equality."""
     types = pa.types
     without = (types.is_nested, types.is_null, types.is_dictionary, types.is_float16, types.is_interval)
     return not any(is_such(kind) for is_such in (*without, types.is_string_view, types.is_binary_view))
@@ -56,7 +56,7 @@ def hash_is_key(kinds: Sequence[pa.DataType]) -> bool:
 
 
 def same_keys(left: Sequence[pa.Array], right: Sequence[pa.Array], pairs: int) -> Flags:
-    """Return for each of so many pairs of rows whether all key columns are equal; without columns all are."""
+    """Return for each pair of rows whether all key columns are equal; true without columns. pairs: their number."""
     same = pa.array(np.ones(pairs, bool))
     for one, other in zip(map(plain, left), map(plain, right), strict=True):
         equal = pc.equal(one, other)
@@ -68,8 +68,9 @@ def same_keys(left: Sequence[pa.Array], right: Sequence[pa.Array], pairs: int) -
 
 @dataclass(frozen=True, kw_only=True)
 class ExchangeSide(ExchangeInput):
-    """One input. schema: of its rows, which end with their event times in ms. by: key columns. times: the columns with
-    the event times, one for each axis.
+    """One input. schema: the columns of its rows, event times in ms last. by: key columns.
+
+    times: the columns with the event times, one for each axis.
     """
 
     kind = "join"

@@ -1,7 +1,7 @@
-"""Steps that both kinds of join share: rows that come (late ones, those without a match), rows that leave, manifests.
+"""Steps that both kinds of join share: input rows (late, or without a match), output rows, manifests.
 
-Rule: a row is late if it stands below a watermark of its own side, whatever the other side has seen. Event times of
-pairs are those of their rows, in the result's columns, one for each axis.
+Rule: a row is late if it is below a watermark of its own side; the other side does not matter. A pair has the event
+times of its rows, in one column of the result for each axis.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _laid_out(
 ) -> Output:
     def column(side: int, name: str) -> pa.Array:
         table = tables[side]
-        values = contiguous(table[name])  # type: ignore[index]  # only asked for where there is one
+        values = contiguous(table[name])  # type: ignore[index]  # only called for sides with a column
         return values if places[side] is None else values.take(places[side])
 
     arrays = []
@@ -63,13 +63,13 @@ def _laid_out(
 
 
 PIECE_ROWS = 200_000
-# So much of one side is looked up at once.
+# The most rows of one side that are looked up at once.
 _GROUP_BYTES = 256 << 20
 Leaving = Generator[Output, None, pa.Table]
 
 
 class Inputs:
-    """The rows of both sides on their way in.
+    """The input rows of both sides.
 
     received: the last watermark by axis, which its owner changes.
     """
@@ -79,7 +79,7 @@ class Inputs:
         self.late_rows = 0
 
     def accept_rows(self, side: int, rows: pa.Table) -> Leaving:
-        """Yield what leaves unmatched; return the rows that may be matched."""
+        """Yield rows that are emitted without a match; return the rows that may be matched."""
         rows = yield from self._on_time(side, rows)
         return (yield from self._matchable(side, rows))
 
@@ -118,7 +118,7 @@ class Inputs:
                 yield name, self._received[first + at]
 
     def _matchable(self, side: int, rows: pa.Table) -> Leaving:
-        """Let rows leave that no row can match, as they have no event time or a null key; return the others."""
+        """Emit the rows that no row can match, as they have no event time or a null key; return the others."""
         timeless = np.zeros(rows.num_rows, bool)
         for name in self._plan.sides[side].times:
             if rows[name].null_count:
@@ -139,13 +139,13 @@ def in_groups(rows: pa.Table) -> Iterator[pa.Table]:
 
 
 def alone_in_pieces(plan: JoinPlan, side: int, rows: pa.Table, *, late: bool = False) -> Iterator[Output]:
-    """Yield rows of one side, padded, so many at a time."""
+    """Yield rows of one side, padded, in pieces of bounded size."""
     for at in range(0, rows.num_rows, PIECE_ROWS):
         yield padded_rows(plan, side, rows.slice(at, PIECE_ROWS), late=late)
 
 
 def _times(column: pa.ChunkedArray) -> Ints:
-    """Return event times, one that is missing as beyond every watermark."""
+    """Return event times; a missing time is beyond every watermark."""
     return ints(contiguous(pc.fill_null(column, MAX_MS) if column.null_count else column))
 
 
@@ -166,13 +166,13 @@ class JoinBase(QuietOperator, ABC):
         return self._inputs.late_rows
 
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:  # noqa: ARG002  no clock
-        """Take rows of a side, in its `staged` schema; yield the rows that they complete, piece by piece."""
+        """Process rows of a side, in its `staged` schema; yield the results that they complete, piece by piece."""
         for some in in_groups(rows):
             yield from self._accept_rows(input_number, some)
 
     @abstractmethod
     def _accept_rows(self, side: int, rows: pa.Table) -> Iterator[Output]:
-        """Take some rows."""
+        """Process some rows."""
 
 
 VERSION = 2  # in version 1, of 0.3.0, the manifest of `join_latest` had a list of the blobs of changes

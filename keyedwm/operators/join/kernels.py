@@ -1,6 +1,6 @@
 """The compiled loops of a join: an index of rows by key hash and time, look-ups in it, and pairs out of them.
 
-Rule: callers guarantee the bounds: `order` names every row once, and ranges are within the index.
+Rule: callers guarantee the bounds: `order` has every row once, and ranges are within the index.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def hash_groups(hashes: Ints, order: Ints) -> tuple[Ints, Ints, Ints, Ints]:
 
 @compiled
 def ranges_of(groups: tuple[Ints, Ints, Ints], times: Ints, hashes: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints]:
-    """Return for each asked hash the range of its group with `low <= time <= high`; times ascend within a group.
+    """Return for each requested hash the range of its group with `low <= time <= high`; times ascend within a group.
 
     groups: the first three columns of `hash_groups`.
     """

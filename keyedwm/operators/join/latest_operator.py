@@ -1,12 +1,13 @@
 """Each row with the latest change of its key at or before its event time (a join with a versioned table).
 
-Rule: a row waits until the changes' watermark is above its event time, as only then no change that counts can come. A
-change is stored as long as a waiting or later row can match it. So at least the latest change of each key is stored.
-The calls are those of `keyedwm.operators.protocol.Operator`: rows are input 0, changes input 1.
+Rule: a row waits until the changes' watermark is above its event time: then no more change can count for it. A change
+is stored as long as a waiting or later row can match it. So at least the latest change of each key is stored. The calls
+are those of `keyedwm.operators.protocol.Operator`: rows are input 0, changes input 1.
 
-Of changes of one key and event time the one that came last counts, so each has its place in the order of arrival. A
-limit says that no row below it comes any more: of the changes at or below it the latest one of each key is kept. What
-is superseded is removed when the table has grown to twice its size, so each change is rewritten a few times at most.
+If changes have the same key and event time, the last to arrive counts, so each has its place in the order of arrival.
+No further row is below the limit: of the changes at or below the limit, the latest change of each key is kept.
+Superseded changes are removed when the table has grown to twice its size, so each change is rewritten a few times at
+most.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class ChangeTable:
     """The changes of one operator."""
 
     def __init__(self, side: JoinInputSpec, logs: TableLogs, state: Sequence[Any]) -> None:
-        """state: as `state` returned it, or 0.3.0 did."""
+        """state: the result of `state`, also of version 0.3.0."""
         self._side, self._limits = side, logs.limits
         self._log = StateTable(logs, CHANGES, compression=COMPRESSION)
         self._old = SlicedTable(logs, f"{CHANGES}-")  # until the first cleaning of state of 0.3.0
@@ -52,18 +53,18 @@ class ChangeTable:
 
     @property
     def rows(self) -> int:
-        """The number of changes that are held, superseded ones that are not cleared away included."""
+        """The number of stored changes, including superseded ones that are not removed yet."""
         return self._log.rows + sum(map(self._old.rows, self._old.numbers))
 
     def add(self, rows: pa.Table) -> None:
-        """Take changes, `staged` columns, in order of arrival."""
+        """Add changes, `staged` columns, in order of arrival."""
         arrival = np.arange(self._arrived, self._arrived + rows.num_rows)
         self._arrived += rows.num_rows
         self._log.add(rows.drop_columns([HASH]).append_column(_ARRIVAL, pa.array(arrival)))
         self._read = None
 
     def latest(self, rows: SidePiece, on: Sequence[str]) -> tuple[pa.Table, Ints]:
-        """Return the changes, and for each row the place of its key's latest one at or before it, -1 for none."""
+        """Return the changes, and for each row the place of its key's latest change at or before it, -1 for none."""
         if not self.rows:
             return pa.Table.from_batches([], self._side.exchange_schema), np.full(len(rows), -1, np.int64)
         changes, order = self._all()
@@ -73,7 +74,7 @@ class ChangeTable:
         first, behind = ranges_of(groups, changes.times[0][places], rows.hashes, earliest, rows.times[0])
         at = behind - 1
         open_rows = np.flatnonzero(at >= first)
-        while len(open_rows):  # keys of equal hash are rare: who found another's change looks one further back
+        while len(open_rows):  # keys of equal hash are rare: look one place further back
             columns = [contiguous(rows.table[name]).take(pa.array(open_rows)) for name in on]
             change_places = pa.array(places[at[open_rows]])
             found_keys = [contiguous(changes.table[name]).take(change_places) for name in self._side.on]
@@ -87,7 +88,7 @@ class ChangeTable:
         return changes.table, latest_places
 
     def compact(self, limit_ms: int | None) -> None:
-        """Rewrite the table without what the limit supersedes, if it is twice as large as after the last time."""
+        """Rewrite the table without superseded changes, if it is twice as large as after the last rewrite."""
         if self.rows <= 2 * self._cleared + self._limits.few_changes:
             return
         changes, order = self._all()
@@ -110,7 +111,7 @@ class ChangeTable:
         return self._read
 
     def _superseded(self, changes: SidePiece, order: Ints, limit_ms: int) -> Flags:
-        """Mark the changes with a later one of their key that is itself at or below the limit, or of the same time."""
+        """Mark the changes with a later change of their key that is at or below the limit, or has the same time."""
         _, _, begins, places = hash_groups(changes.hashes, order)
         times = changes.times[0][places]
         follows = np.ones(len(places), bool)  # whether the next place is a change of the same key
@@ -119,7 +120,7 @@ class ChangeTable:
         following = pa.array(places[1:])
         columns = [contiguous(changes.table[name]) for name in self._side.on]
         same = same_keys([one.take(here) for one in columns], [one.take(following) for one in columns], len(here))
-        follows[:-1] &= same  # keys of equal hash in turn keep too much, never too little
+        follows[:-1] &= same  # if keys of equal hash alternate, too many changes are kept, never too few
         next_times = np.append(times[1:], 0)
         is_superseded = follows & ((next_times <= limit_ms) | (next_times == times))
         by_row = np.zeros(len(places), bool)
@@ -149,17 +150,17 @@ class LatestOperator(JoinBase):
 
     @property
     def open_entries(self) -> int:
-        """The numbers of rows that wait and of changes that are held."""
+        """The number of waiting rows and stored changes."""
         return self._waiting.rows + self._changes.rows
 
     def output_watermarks_ms(self, watermark_ms: int | None) -> dict[int, int]:  # noqa: ARG002  it has axes
-        """The output watermark of the rows' axis: a row that waits is not below the changes' watermark."""
+        """The output watermark of the rows' axis: no waiting row is below the changes' watermark."""
         return {} if self._limit_ms is None else {LEFT: self._limit_ms}
 
     def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:
-        """Take the watermark of an input; yield the rows that waited for it.
+        """Apply the watermark of an input; yield the rows that waited for it.
 
-        One that does not increase has no effect. Raises InputError for a key that the side does not have.
+        A watermark that does not increase has no effect. Raises InputError for a key that the side does not have.
         """
         axis = self._inputs.axis_of(input_number, key)
         before = self._received.get(axis)
@@ -171,7 +172,7 @@ class LatestOperator(JoinBase):
                 yield from self._join_latest(piece)
 
     def on_end(self) -> Iterator[Output]:
-        """Yield the rows that wait: no further change comes."""
+        """Yield the waiting rows: no further change comes."""
         for piece in self._waiting.forget([self._received.get(RIGHT)], [2**61], pads=True):
             yield from self._join_latest(piece)
 
@@ -189,7 +190,7 @@ class LatestOperator(JoinBase):
 
     @property
     def _limit_ms(self) -> int | None:
-        """No row below this is still to be answered."""
+        """The time below which no row still waits or can arrive."""
         return (
             min(self._received[LEFT], self._received[RIGHT]) if len(self._received) == len(self._plan.sides) else None
         )
@@ -207,7 +208,7 @@ class LatestOperator(JoinBase):
         self._waiting.add(new.take_rows(np.flatnonzero(~known)))
 
     def _join_latest(self, rows: SidePiece) -> Iterator[Output]:
-        """Yield these rows with their changes, piece by piece; those without one alone, if they are expected."""
+        """Yield these rows with their changes, piece by piece; rows without a change alone, if `how` keeps them."""
         if not len(rows):
             return
         changes, places = self._changes.latest(rows, self._plan.left.on)

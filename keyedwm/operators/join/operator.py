@@ -1,8 +1,8 @@
 """The join of two streams, whole columns at once (the scalar model stands in conformance/models).
 
-Rule: a late row is dropped, even by an outer join. A row is joined at once with what the other side holds, and held as
-long as something to come can match it. An unmatched row of an outer side leaves padded when it is forgotten, at once if
-it cannot be held. Rows leave before the watermarks of the same step.
+Rule: a late row is dropped, even by an outer join. A row is joined at once with the rows that the other side holds, and
+held as long as a future row can match it. An unmatched row of an outer side is emitted padded when it is forgotten, or
+at once if it cannot be held. Rows are emitted before the watermarks of the same step.
 
 The calls are those of `operators.protocol.Operator`, with two inputs, left 0 and right 1. The caller
 writes what `drain` returned before its next call.
@@ -66,7 +66,7 @@ class JoinOperator(JoinBase):
         return sum(buffer.rows for buffer in self._buffers)
 
     def output_watermarks_ms(self, watermark_ms: int | None) -> dict[int, int]:  # noqa: ARG002  it has axes
-        """The output watermarks of the result's axes that have one, by axis: no later row is behind them."""
+        """The output watermarks of the result, by axis, for axes that have one: no later row is behind them."""
         passed_on = self._limits.passed_on
         return {axis: passed_on[axis] for axis in self._plan.passed_on if axis in passed_on}
 
@@ -75,14 +75,14 @@ class JoinOperator(JoinBase):
         return self._limits.forgotten_below(axis)
 
     def buffered_rows(self, side: int) -> list[dict[str, Any]]:
-        """Return the rows of a side that are held, for those who look into the state."""
+        """Return the held rows of a side, for readers of the state."""
         pieces = self._buffers[side].live_pieces(self._limits_of(side))
         return [row for piece in pieces for row in piece.table.select(self._plan.sides[side].schema.names).to_pylist()]
 
     def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:
-        """Take the watermark of a side and its key; yield the padded rows that it forgets.
+        """Apply the watermark of a side and its key; yield the padded rows that it forgets.
 
-        One that does not increase has no effect. Raises InputError for a key that the side does not have.
+        A watermark that does not increase has no effect. Raises InputError for a key that the side does not have.
         """
         axis = self._inputs.axis_of(input_number, key)
         other = RIGHT if input_number == LEFT else LEFT
@@ -93,7 +93,7 @@ class JoinOperator(JoinBase):
             yield from self._emit_padded(other, piece.table)
 
     def on_end(self) -> Iterator[Output]:
-        """Yield what is unmatched, and hold nothing."""
+        """Yield the unmatched rows, and clear the state."""
         for side in (LEFT, RIGHT):
             limits = self._limits_of(side)
             everything: list[int | None] = [UNBOUNDED] * len(limits)
@@ -127,7 +127,7 @@ class JoinOperator(JoinBase):
         self._buffers[side].add(new.take_rows(np.flatnonzero(~is_forgotten)) if is_forgotten.any() else new)
 
     def _matched(self, side: int, new: SidePiece) -> Iterator[Output]:
-        """Join new rows with what the other side holds; note on both who was matched."""
+        """Join new rows with the rows that the other side holds; note the matched rows on both sides."""
         other = RIGHT if side == LEFT else LEFT
         low, high = _ends(self._main)
         if side == LEFT:
@@ -155,7 +155,7 @@ class JoinOperator(JoinBase):
     def _candidates(
         self, side: int, new: SidePiece, piece: SidePiece, ranges: tuple[Ints, Ints], places: Ints
     ) -> Iterator[tuple[Ints, Ints]]:
-        """Yield the pairs that match, as places in the held piece and in the new one, so many at a time."""
+        """Yield the pairs that match, as places in the held piece and in the new piece, in parts of bounded size."""
         first, behind = ranges
         size = (new.table.nbytes // len(new)) + (piece.table.nbytes // len(piece))
         most = max(1, min(self._result_rows, _PIECE_BYTES // max(1, size), int((behind - first).sum())))
@@ -172,7 +172,7 @@ class JoinOperator(JoinBase):
                 yield at_buffered, at_new
 
     def _agree(self, left: SidePiece, right: SidePiece, at_left: Ints, at_right: Ints) -> Flags | None:
-        """Return which candidates match in full; None if all do, as look-up checked everything."""
+        """Return which candidates match in full; None if all do, since the look-up has checked everything."""
         plan = self._plan
         agrees: Flags | None = None
         for bound in plan.time.others:
@@ -198,7 +198,7 @@ class JoinOperator(JoinBase):
         return pairs(self._plan, piece.table, new.table, at_buffered, at_new)
 
     def _once(self, new: SidePiece) -> Generator[Output, None, SidePiece]:
-        """Let matched left rows leave a semi-join; return the rows that are still to be matched."""
+        """Emit the matched left rows of a semi-join; return the rows that can still be matched."""
         places = np.flatnonzero(new.matched)
         if not len(places):
             return new

@@ -32,7 +32,7 @@ _MILLIS = pa.int64()
 
 
 class How(Enum):
-    """The rows that leave: pairs that match, and unmatched rows of the sides named."""
+    """The rows that the join emits: matching pairs, and unmatched rows of the named sides."""
 
     INNER = "inner"
     LEFT = "left"
@@ -42,7 +42,7 @@ class How(Enum):
     LEFT_ANTI = "left_anti"
 
 
-# What Spark calls them, too.
+# Spark's other names for them.
 HOW_INSTEAD = {
     "outer": "full", "full_outer": "full", "fullouter": "full", "left_outer": "left", "leftouter": "left",
     "right_outer": "right", "rightouter": "right", "semi": "left_semi", "leftsemi": "left_semi",
@@ -104,7 +104,7 @@ class JoinInputSpec:
 
     @property
     def exchange_schema(self) -> pa.Schema:
-        """Of the rows that come to the operator: the side's columns, the hash of its keys, event times in ms.
+        """The columns of the operator's input rows: the side's columns, the hash of its keys, event times in ms.
 
         A null hash stands for a key with a null, which equals nothing.
         """
@@ -112,15 +112,15 @@ class JoinInputSpec:
 
 
 def shared_keys(left: Sequence[str], right: Sequence[str]) -> dict[str, str]:
-    """Return the key columns that have one name on both sides: that of the left one → that of the right one."""
+    """Return the key columns with one name on both sides: name in the left side → name in the right side."""
     return {one: other for one, other in zip(left, right, strict=True) if one.lower() == other.lower()}
 
 
 def joined_columns(sides: Sequence[Any], shared: Mapping[str, str]) -> list[tuple[pa.Field, int, str]]:
     """Return the columns of both sides together, each with the side and the column that it comes from.
 
-    A key column that has one name on both sides is one column; others of equal names get the name of their side behind
-    them. sides: with a name and a schema. shared: see `shared_keys`.
+    A key column that has one name on both sides is one column; other columns with equal names get the name of their
+    side as a suffix. sides: each with a name and a schema. shared: see `shared_keys`.
     """
     shared_names = {name.lower() for name in shared}
     left, right = ({name.lower() for name in side.schema.names} - shared_names for side in sides)
@@ -137,7 +137,7 @@ def joined_columns(sides: Sequence[Any], shared: Mapping[str, str]) -> list[tupl
 class JoinPlan(OperatorSpec):
     """One join. condition: the text of a further comparison, or None.
 
-    latest: the right side's rows are changes, of which each left row meets the latest one at or before it.
+    latest: the right side's rows are changes, and each left row is joined with the latest change at or before it.
     """
 
     left: JoinInputSpec
@@ -182,11 +182,11 @@ class JoinPlan(OperatorSpec):
 
     @property
     def pairs_leave(self) -> bool:
-        """Whether rows of both sides leave together."""
+        """Whether the join emits rows of both sides together."""
         return self.how not in (How.LEFT_SEMI, How.LEFT_ANTI)
 
     def pads(self, side: int) -> bool:
-        """Return whether unmatched rows of this side leave when they are forgotten."""
+        """Return whether unmatched rows of this side are emitted when they are forgotten."""
         return self.how in ((How.LEFT, How.FULL, How.LEFT_ANTI) if side == LEFT else (How.RIGHT, How.FULL))
 
     def counts_matches(self, side: int) -> bool:
@@ -200,14 +200,14 @@ class JoinPlan(OperatorSpec):
 
     @cached_property
     def result_axes(self) -> tuple[int, ...]:
-        """The axes whose event times stand in the result."""
+        """The axes whose event times are in the result."""
         return tuple(range(len(self.axes))) if self.pairs_leave else tuple(range(len(self.left.axes)))
 
     @cached_property
     def passed_on(self) -> tuple[int, ...]:
         """The axes of the result whose watermarks are passed on: those that some bound points at.
 
-        A change may be met by rows for ever, so its axis has none.
+        Rows can match a change for ever, so the changes' axis has no watermark.
         """
         if self.latest:
             return (0,)
@@ -215,7 +215,7 @@ class JoinPlan(OperatorSpec):
 
     @cached_property
     def columns(self) -> list[tuple[pa.Field, str | None, str | None]]:
-        """The result's columns but for times: each with the column of the left and of the right side that it holds."""
+        """The result's columns without times: each with its column of the left and of the right side."""
         if not self.pairs_leave:
             return [(one, one.name, None) for one in self.left.schema]
         shared = shared_keys(self.left.on, self.right.on)
@@ -226,7 +226,7 @@ class JoinPlan(OperatorSpec):
 
     @cached_property
     def result_schema(self) -> pa.Schema:
-        """Of what the operator emits: the columns, `late` if late rows are shown, and the event times."""
+        """The columns that the operator emits: joined columns, `late` if late rows are emitted, and event times."""
         late = [pa.field(LATE, pa.bool_())] if self.late is LatePolicy.EMIT else []
         times = [pa.field(f"{EVENT_TIME}_{self.axes[axis].name}", TIMESTAMP) for axis in self.result_axes]
         fields = [pa.field(one.name, one.type) for one, _, _ in self.columns]
@@ -276,7 +276,7 @@ class JoinPlan(OperatorSpec):
         }  # fmt: skip
 
     def description(self) -> dict[str, Any]:
-        """Return the plan's description: what decides whose state it is."""
+        """Return the plan's description, which decides whether a state belongs to it."""
         return self._description
 
     def _check_axes(self) -> None:

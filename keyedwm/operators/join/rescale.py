@@ -1,7 +1,7 @@
 """State of a stopped join, for the buckets of another query.
 
-Rule: values in, values out. Held rows and changes are cut by the new buckets of their keys; they keep whether they were
-matched, and in which order they came. Rows that nothing to come can match have left already, and are dropped.
+Rule: values in, values out. Held rows and changes are divided by the new buckets of their keys. They keep their match
+flags and their order of arrival. Rows that no future row can match have been emitted already, and are dropped.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SIDES = {"left": LEFT, "right": RIGHT, "waiting": LEFT, CHANGES: RIGHT}
 
 @dataclass(frozen=True, kw_only=True)
 class JoinRescale(Rescale):
-    """How the buckets of a join go to new ones."""
+    """The conversion of a join's buckets to new buckets."""
 
     beside: ClassVar[str | None] = MATCHED
     compression: ClassVar[str | None] = COMPRESSION
@@ -49,7 +49,7 @@ class JoinRescale(Rescale):
         return FORMAT
 
     def cuts(self, bucket: int, name: str, blob: bytes, beside: bytes | None) -> Iterator[BlobPiece]:
-        """Yield what one old blob gives to new buckets: changes are a log, slices have bits beside them."""
+        """Yield the parts of one old blob for the new buckets: changes are a log, slices have bits beside them."""
         prefix = _prefix(name)
         if self.stays or prefix == CHANGES:
             yield from super().cuts(bucket, name, blob, beside)
@@ -93,13 +93,13 @@ class JoinRescale(Rescale):
 
 
 def _prefix(name: str) -> str:
-    """Return what a blob holds, as in `_SIDES`."""
+    """Return the kind of a blob's content, as in `_SIDES`."""
     log = name.partition(PART)[0]
     return log.rpartition("-")[0] or log
 
 
 def _slices(to: int, prefix: str, number: int, piece: SidePiece) -> Iterator[BlobPiece]:
-    """The blobs of a slice, which is not empty."""
+    """Return the blobs of a slice, which is not empty."""
     name, one = f"{prefix}-{number}", Slice.of(piece)
     blob = stored(name, piece.table.drop_columns([HASH]), COMPRESSION)
     yield BlobPiece(to, name, blob, [number, one.rows, one.size, *one.low, *one.high])

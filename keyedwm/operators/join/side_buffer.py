@@ -1,8 +1,8 @@
-"""The rows of one side of a join that something to come may match: tables sorted and cut by event time, as blobs.
+"""The rows of one side of a join that future rows may match: tables sorted and cut by event time, as blobs.
 
-Rule: a slice is never changed once it is written; which of its rows were matched stands in a blob of bits beside it,
-and which are forgotten follows from the limits. A look-up reads only slices whose times are in reach. Small slices are
-merged when there are many, so that each row is rewritten a few times at most.
+Rule: a slice is never changed once it is written. A blob of bits beside it marks its matched rows, and the limits
+decide which rows are forgotten. A look-up reads only slices whose times are in reach. Small slices are merged when
+there are many, so that each row is rewritten a few times at most.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from keyedwm.operators.join.plan import JoinInputSpec
 from keyedwm.operators.state.blobs import read_stored, sealed, stored, unsealed
 from keyedwm.operators.state.store import BlobStore, StateChanges, limits_of
 
-# A slice is as large as this at most, and is not merged any more from the second size on.
+# The largest size of a slice, and the size from which slices are not merged any more.
 _SLICE_BYTES = 4 << 20
 _FULL_BYTES = 1 << 20
 MATCHED = "-matched"
@@ -32,7 +32,7 @@ LimitsOf = Sequence[int | None]  # by axis of the side
 
 @dataclass(slots=True, eq=False)
 class SidePiece:
-    """Rows of one side, `staged` columns without nulls in hash and times; matched: which of them found a match."""
+    """Rows of one side, `staged` columns without nulls in hash and times. matched: flags of rows with a match."""
 
     table: pa.Table
     hashes: Ints
@@ -41,7 +41,7 @@ class SidePiece:
 
     @classmethod
     def of(cls, side: JoinInputSpec, table: pa.Table, matched: Flags | None = None) -> SidePiece:
-        """Return the piece of a table; nothing is matched unless it is said."""
+        """Return the piece of a table; without `matched` no row is matched."""
         table = table.combine_chunks()
         times = [ints(contiguous(table[name])) for name in side.times]
         if HASH in table.column_names:
@@ -64,7 +64,7 @@ class SidePiece:
         )
 
     def forgotten(self, limits: LimitsOf) -> Flags:
-        """Return which rows match nothing that is still to come."""
+        """Return which rows match no future row."""
         is_forgotten = np.zeros(len(self), bool)
         for times, limit_ms in zip(self.times, limits, strict=True):
             if limit_ms is not None:
@@ -74,7 +74,7 @@ class SidePiece:
 
 @dataclass(slots=True, eq=False)
 class Slice:
-    """A slice; number: of its blob, None before it is written. low, high: the times of its rows, by axis."""
+    """A slice. number: the number of its blob, None before it is written. low, high: the times of its rows, by axis."""
 
     number: int | None
     rows: int
@@ -94,8 +94,8 @@ class Slice:
 class SideBuffer:
     """The held rows of one side.
 
-    main: the axis that they are sorted by. keeps_matched: whether a row that found a match is held on. gap_ms: slices
-    are rather cut where the times are farther apart.
+    main: the axis that they are sorted by. keeps_matched: whether a row stays after a match. gap_ms: slices are
+    preferably cut at a gap in time above this.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class SideBuffer:
 
     @property
     def rows(self) -> int:
-        """The number of rows that the slices hold, forgotten ones that are not cleared away included."""
+        """The number of rows in the slices, including forgotten rows that are not removed yet."""
         return sum(one.rows for one in self._slices)
 
     def add(self, piece: SidePiece) -> None:
@@ -136,7 +136,7 @@ class SideBuffer:
                 yield one, self._read(one)
 
     def match(self, one: Slice, piece: SidePiece, places: Ints) -> Ints:
-        """Note that these rows of a slice found a match; return those that had none before, each once."""
+        """Mark these rows of a slice as matched; return the rows that had no match before, each once."""
         fresh = sorted_distinct(places[~piece.matched[places]])
         if len(fresh):
             piece.matched[fresh] = True
@@ -144,7 +144,7 @@ class SideBuffer:
         return fresh
 
     def forget(self, before: LimitsOf, limits: LimitsOf, *, pads: bool) -> Iterator[SidePiece]:
-        """Clear away what the limits forget; yield the unmatched rows that the limits before kept, if `pads`."""
+        """Remove the rows that the limits forget; with `pads`, yield the unmatched ones that earlier limits kept."""
         for one in list(self._slices):
             if not _below(one.low, limits):
                 continue
@@ -169,7 +169,7 @@ class SideBuffer:
             yield piece.take_rows(np.flatnonzero(self._is_live(piece, limits)))
 
     def drain(self, limits: LimitsOf) -> StateChanges:
-        """Write what came and what changed since the last call, without what is forgotten."""
+        """Write the new and changed rows since the last call, without forgotten rows."""
         due = [*(one for one in self._slices if one.number is None), *self._due()]
         pieces = [self._read(one) for one in due]
         for one in due:
@@ -211,7 +211,7 @@ class SideBuffer:
         return piece
 
     def _due(self) -> list[Slice]:
-        """Return the slices that are to become fewer: all of a size of which there are many."""
+        """Return the slices to merge: all of a size with many slices."""
         classes: dict[int, list[Slice]] = {}
         limits = limits_of(self._store)
         for one in self._slices:
@@ -249,7 +249,7 @@ class SideBuffer:
 
 
 def matched_rows(name: str, blob: bytes, rows: int) -> Flags:
-    """Return which rows of a slice are matched. name: of the slice's blob; blob: the bits beside it."""
+    """Return which rows of a slice are matched. name: the name of the slice's blob. blob: the bits beside it."""
     bits = np.frombuffer(unsealed(f"{name}{MATCHED}", blob), np.uint8)
     return np.unpackbits(bits, count=rows).astype(bool)
 

@@ -1,1 +1,1 @@
-"""Watermarks that keys have of their own: as a plan asks for them, how far each has come, and how they stand."""
+"""Watermarks of single keys: their settings in a plan, their values, and their figures."""

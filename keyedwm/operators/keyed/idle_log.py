@@ -1,9 +1,9 @@
-"""Accumulators of when keys may become idle, so that a batch reads the watermarks of those that do.
+"""The times at which keys may become idle, so that a batch reads only the watermarks of keys that do.
 
-Rule: a key that is not idle has an entry at a W at which it may be idle, or before. Rows that come of it move no entry:
-when W reaches the entry, the key is idle, or has another entry where it will be. So a key is written about once for
-each `idle`, and a batch reads the entries of one slice of W; but one that is idle with something open beyond W has an
-entry at the next W, each time. Two entries of a key do no harm: the next ones are one.
+Rule: a key that is not idle has an entry at or before the W at which it may be idle. New rows of the key move no entry:
+when W reaches the entry, the key is idle, or gets another entry at a later W. So a key is written about once per
+`idle`, and a batch reads the entries of one slice of W. But an idle key with a window open beyond W gets an entry at
+each next W. Two entries of a key do no harm: they are replaced by one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from keyedwm.operators.state.hashed_keys import HashedKeys
 from keyedwm.operators.state.store import TableLogs
 from keyedwm.operators.state.table import SlicedTable
 
-# An `idle` has so many slices.
+# The number of slices of one `idle`.
 _SLICES = 16
 
 
@@ -30,11 +30,11 @@ class IdleLog:
     def __init__(
         self, plan: WatermarkKeyPlan, idle_ms: int, logs: TableLogs, state: Mapping[str, Any], name: str
     ) -> None:
-        """state: as `state` gave it. name: of the first log of watermarks."""
+        """state: the result of `state`. name: the name of the first log of watermarks."""
         self._by, self._fields = plan.owners, plan.owner_fields
         self._by_w = SlicedTable(logs, idle_prefix(name))
         self._width_ms = max(1, idle_ms // _SLICES)
-        self._taken_ms: int | None = state.get("own_idle_ms")  # entries up to this W were taken
+        self._taken_ms: int | None = state.get("own_idle_ms")  # entries up to this W were removed
 
     def state(self) -> dict[str, Any]:
         """The state beside the log, ready for JSON."""
@@ -47,7 +47,7 @@ class IdleLog:
         self._by_w.add(table, due_ms // self._width_ms)
 
     def pop_due(self, front_ms: int) -> list[pa.Table] | None:
-        """Return the keys of the entries up to W, each once; None where every key is to be looked at."""
+        """Remove the entries up to W; return their keys, each once, or None if every key must be examined."""
         before, self._taken_ms = self._taken_ms, front_ms
         since = front_ms if before is None else before
         tables, last = [], front_ms // self._width_ms
@@ -61,5 +61,5 @@ class IdleLog:
         return None if before is None else tables
 
     def end(self) -> None:
-        """Keep nothing."""
+        """Clear the state."""
         self._by_w.clear()

@@ -1,9 +1,9 @@
-"""How the keys of one bucket stand, counted as they move: held, behind W, forgotten, and the rows dropped of each.
+"""The figures of the keys of one bucket, counted with each change: keys held, behind W and forgotten; rows dropped.
 
-Rule: the cost of a batch is that of its keys. Keys are counted by slots of their own watermark, each a hundredth part
-of `behind` wide. So a key counts as held until the whole slot is below `W - behind`. Dropped rows are counted by key
-for a bounded number of keys, of each never too many: the keys with the fewest make room for others (Misra and Gries
-1982).
+Rule: the cost of a batch depends on its own keys only. Keys are counted by slots of their own watermark; a slot is a
+hundredth of `behind`. So a key counts as held until the whole slot is below `W - behind`. Dropped rows are counted for
+a bounded number of keys, and the count of a key is never too high: the keys with the fewest rows are removed for others
+(Misra and Gries 1982).
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ _NULL = "null"
 
 
 class KeyCensus:
-    """The counts of one bucket; `batch_*` are those since it was built."""
+    """The counts of one bucket; `batch_*`: the counts since it was built."""
 
     def __init__(self, behind_ms: int, state: Mapping[str, Any]) -> None:
-        """state: as `state` gave it."""
+        """state: the result of `state`."""
         self._width_ms = max(1, behind_ms // SLOTS)
         self._slots: Counter[int] = Counter(dict(state.get("slots", ())))
         self._forgotten, self._dropped_rows = state.get("forgotten", 0), dict(state.get("dropped", {}))
         self._batch_forgotten = 0
         self._batch_dropped: Counter[str] = Counter()
-        self._slowest: list[tuple[str, int]] = []  # keys of the batch, and their watermarks with the sign turned
+        self._slowest: list[tuple[str, int]] = []  # keys of the batch, and their negated watermarks
 
     def state(self) -> dict[str, Any]:
         """The state for the next batch, ready for JSON."""
         return {"slots": sorted(self._slots.items()), "forgotten": self._forgotten, "dropped": self._dropped_rows}
 
     def count_move(self, before: Ints, after: Ints, floor_ms: int) -> None:
-        """Take the watermarks of keys as they were and are; at or below the floor a key is not held."""
+        """Count keys whose watermarks were `before` and are `after`; a key at or below the floor is not held."""
         for times, sign in ((before[before > floor_ms], -1), (after[after > floor_ms], 1)):
             slots, counts = _slot_counts(times // self._width_ms)
             for slot, count in zip(slots.tolist(), counts.tolist(), strict=True):
@@ -61,31 +61,31 @@ class KeyCensus:
                 self._forgotten += count
 
     def note_slowest(self, columns: Sequence[pa.Array], own: Ints) -> None:
-        """Take the keys of this batch, their columns and watermarks, to know the slowest of them."""
+        """Add keys of this batch, with their columns and watermarks, to find the slowest keys."""
         places = slowest(own)
         names = key_texts(columns, places)
         self._slowest = ordered([*self._slowest, *zip(names, (-own[places]).tolist(), strict=True)])
 
     def count_dropped(self, columns: Sequence[pa.Array], rows: Ints) -> None:
-        """Take how many rows of each of these keys were dropped."""
+        """Add the numbers of dropped rows of these keys."""
         places = np.argsort(-rows, kind="stable")[:_MOST_KNOWN]
         dropped_rows = dict(zip(key_texts(columns, places), rows[places].tolist(), strict=True))
         self._batch_dropped.update(dropped_rows)
         self._dropped_rows = bounded([self._dropped_rows, dropped_rows])
 
     def batch(self, front_ms: int) -> KeyWatermarkSummary:
-        """Return how the keys stand; slowest and dropped of this batch."""
+        """Return the figures of the keys; slowest and dropped are those of this batch."""
         behind = Counter[int]()
         for slot, count in self._slots.items():
             behind[max(0, front_ms - slot * self._width_ms - self._width_ms // 2)] += count
         by_distance = sorted((by_ms, count) for by_ms, count in behind.items() if count > 0)
         dropped_rows = ordered(self._batch_dropped.items())
-        slow = [(key, max(0, front_ms + turned_ms)) for key, turned_ms in self._slowest]  # W rises behind the rows
+        slow = [(key, max(0, front_ms + turned_ms)) for key, turned_ms in self._slowest]  # W rises after the rows
         return KeyWatermarkSummary(by_distance, self._batch_forgotten, ordered(slow), dropped_rows)
 
 
 def slowest(own: Ints) -> Ints:
-    """Return the places of the lowest watermarks, of equal ones the first, as many as are shown."""
+    """Return the places of the lowest watermarks that are shown; the first places among equal watermarks."""
     if len(own) <= MOST_SHOWN:
         return np.argsort(own, kind="stable")
     few = np.flatnonzero(own <= np.partition(own, MOST_SHOWN - 1)[MOST_SHOWN - 1])
@@ -111,7 +111,7 @@ def key_texts(columns: Sequence[pa.Array], places: Ints) -> list[str]:
 
 
 def _plain(value: pa.Scalar) -> object:
-    """Return a value as Python has it; a time beyond the years 1 to 9999, which it has not, as its number."""
+    """Return a value as a Python object; a time beyond the years 1 to 9999 as its number."""
     try:
         return value.as_py()
     except OverflowError:
@@ -127,7 +127,7 @@ def ordered(of_keys: Iterable[tuple[str, int]], most: int = MOST_SHOWN) -> list[
 
 
 def bounded(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Return the sum of counts by key for a bounded number of keys, of none more than there were."""
+    """Return the sums of counts by key, for a bounded number of keys; no sum is too high."""
     total: Counter[str] = Counter()
     for one in counts:
         total.update(one)
@@ -138,8 +138,9 @@ def bounded(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def _text(value: object) -> str:
-    """Return a value as it is shown, such that no two keys are shown alike: a text stands in quotes where it could be
-    taken for something else, and long ones that begin alike get a checksum.
+    """Return a value for display, different for different keys.
+
+    A text that could be another value is in quotes, and a long text gets a checksum.
     """
     if value is None:
         return _NULL

@@ -1,7 +1,7 @@
-"""The watermarks of keys at rest: a row for each owner and partition, in logs of the operator's state.
+"""The stored watermarks of keys: a row for each owner and partition, in logs of the operator's state.
 
-Rule: every number of a row only rises, so of several rows of an owner and partition all may be read, and the highest
-count. An owner of one partition has its watermark from its highest event time; with several partitions, or
+Rule: every number of a row only rises. So all rows of an owner and partition may be read, and the highest numbers
+count. The watermark of an owner with one partition follows from its highest event time; with several partitions, or
 idle keys, a row has it. A row that the floor has reached is ignored.
 """
 
@@ -26,29 +26,29 @@ from keyedwm.operators.state.store import TableLogs
 from keyedwm.operators.state.table import StateTable
 
 OWN, _SEVERAL = "own", "-several"
-KEYS_LOG = "__own"  # of a processor, which does not see it
+KEYS_LOG = "__own"  # the column of a processor, which does not see it
 HASH = f"{HIDDEN_PREFIX}hash"
 DUE = f"{HIDDEN_PREFIX}due"
 _HIGH, _OWN, _LAST_W = (f"{HIDDEN_PREFIX}{name}" for name in ("high", "own", "seen"))
 
 
 def logs_named(name: str = OWN) -> tuple[str, str]:
-    """Return the logs of watermarks; name: of the first of them."""
+    """Return the names of the logs of watermarks; name: the name of the first of them."""
     return name, f"{name}{_SEVERAL}"
 
 
 def is_own(log: str, name: str = OWN) -> bool:
-    """Return whether this is a log of watermarks; name: of the first of them."""
+    """Return whether this is a log of watermarks; name: the name of the first of them."""
     return log in logs_named(name) or log.startswith(idle_prefix(name))
 
 
 def idle_prefix(name: str = OWN) -> str:
-    """Return the prefix of the logs with the times at which keys may be idle; name: of the first log of watermarks."""
+    """Return the prefix of the logs with the times at which keys may be idle. name: the first log of watermarks."""
     return f"{name}-idle@"
 
 
 class WatermarkKeyPlan(Protocol):
-    """The plan of an operator whose keys have watermarks of their own."""
+    """The plan of an operator whose keys have their own watermarks."""
 
     @property
     def owners(self) -> tuple[str, ...]:
@@ -60,12 +60,12 @@ class WatermarkKeyPlan(Protocol):
 
     @property
     def channel(self) -> tuple[str, ...]:
-        """The columns with the partition of a row, none where all partitions count as one."""
+        """The columns with the partition of a row; none if all partitions count as one."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyWatermarkRows:
-    """Rows by the number of their owner; own: NEVER where it follows from the highest event time."""
+    """Rows by the number of their owner. own: the watermark, NEVER if it follows from the highest event time."""
 
     owners: Ints
     channels: Ints
@@ -90,7 +90,7 @@ class KeyWatermarkLog:
         self._fields = plan.owner_fields
         self._lag_ms = per_key.lag_ms
         self._has_channel, self._has_idle = bool(plan.channel), per_key.idle_ms is not None
-        self._lookups: list[tuple[pa.Table, Ints, Ints]] = []  # a table of a log, rows that were found and their owners
+        self._lookups: list[tuple[pa.Table, Ints, Ints]] = []  # a table of a log, its matching rows and their owners
         self.floor_ms = NEVER
 
     @property
@@ -99,7 +99,7 @@ class KeyWatermarkLog:
         return self._one.rows + self._several.rows
 
     def find(self, owners: HashedKeys, first: int) -> KeyWatermarkRows:
-        """Return the rows of the owners with a number from `first` on; several of an owner and partition may come."""
+        """Return the rows of the owners with a number from `first` on; an owner and partition may have several."""
         parts = [self._no_rows()]
         for table in self._tables():
             rows, numbers = owners.find(self._keys(table), ints(contiguous(table[HASH])), first)
@@ -118,7 +118,7 @@ class KeyWatermarkLog:
         return self._alive(_joined(parts))
 
     def write(self, owners: HashedKeys, rows: KeyWatermarkRows, is_single: Flags, has_rows: Flags) -> None:
-        """Add rows, all of those of touched owners. is_single: which of them are the only one of their owner."""
+        """Add all rows of the batch's owners. is_single: flags of rows that are the only row of their owner."""
         alive = np.maximum(rows.own, rows.highs - self._lag_ms) > self.floor_ms
         follows = is_single & (rows.own == rows.highs - self._lag_ms) & (not self._has_idle)
         if not self._has_channel and not self._has_idle:
@@ -137,12 +137,12 @@ class KeyWatermarkLog:
                     table.replace(alive)
 
     def end(self) -> None:
-        """Keep nothing."""
+        """Clear the state."""
         for table in (self._one, self._several):
             table.drop()
 
     def _merge(self, tables: Sequence[pa.Table]) -> pa.Table:
-        """Merge parts of a log: of each owner and partition the newest row, if the floor has not reached it."""
+        """Merge parts of a log: keep the newest row of each owner and partition, unless the floor has reached it."""
         keys, parts = HashedKeys(self._fields), []
         for table in tables:
             hashes = ints(contiguous(table[HASH]))
@@ -215,7 +215,7 @@ def _joined(parts: Sequence[KeyWatermarkRows]) -> KeyWatermarkRows:
 
 
 def _few_values(values: Ints) -> pa.Array:
-    """Return a column of few different values, in a byte or two each."""
+    """Return a column with few different values, stored in one or two bytes each."""
     coded = pc.dictionary_encode(pa.array(values))
     width = pa.int8() if len(coded.dictionary) < 2**7 else pa.int16() if len(coded.dictionary) < 2**15 else pa.int32()
     return pa.DictionaryArray.from_arrays(coded.indices.cast(width), coded.dictionary)

@@ -1,4 +1,4 @@
-"""The watermarks that keys have of their own: how far each has come.
+"""The watermarks of single keys.
 
 Rule: the effective watermark of a key is the higher of its own watermark and the floor (`W - behind`). So a key that
 the floor has reached needs no row, and its rows are removed later. A batch finds the rows of its keys by their hash
@@ -31,13 +31,13 @@ from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.operators.state.store import TableLogs
 
 __all__ = ["NEVER", "KeyWatermarks", "rescaled_state"]
-# The log is looked over for keys to forget whenever the floor has risen by this part of `behind`.
+# The log is searched for keys to forget whenever the floor has risen by this part of `behind`.
 _SWEEPS = 4
 _NONE = np.empty(0, np.int64)
 
 
 class KeyWatermarks:
-    """Owners by number, and of each that was asked for: its watermark, its highest event time, and W when rows came."""
+    """Owners by number; for each requested owner its watermark, its highest event time, and W at its last rows."""
 
     def __init__(
         self, plan: WatermarkKeyPlan, per_key: PerKey, logs: TableLogs, state: Mapping[str, Any], log: str = OWN
@@ -47,9 +47,9 @@ class KeyWatermarks:
         self._log = KeyWatermarkLog(plan, per_key, logs, log)
         self._lag_ms, self._behind_ms, self._idle_ms = per_key.lag_ms, per_key.behind_ms, per_key.idle_ms
         self.owners = HashedKeys(plan.owner_fields)
-        self._known = 0  # owners with a number below this one were looked up
+        self._known = 0  # owners with a lower number were looked up
         self._slots = WatermarkKeySlots()
-        self._mapped: tuple[KeyDictionary, Ints] | None = None  # the owner of each key that was asked for last
+        self._mapped: tuple[KeyDictionary, Ints] | None = None  # the owner of each key of the last request
         self._own, self._last_w_ms = _NONE, _NONE
         self._floor_ms = self._front_ms = NEVER
         self._swept_ms, self._first_ms = state.get("own_swept_ms", NEVER), state.get("own_first_ms", NEVER)
@@ -64,7 +64,7 @@ class KeyWatermarks:
 
     @property
     def count(self) -> int:
-        """The number of owners that were asked for."""
+        """The number of requested owners."""
         return self._known
 
     def state(self) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class KeyWatermarks:
 
     @property
     def census(self) -> KeyCensus:
-        """How the keys stand; counted from the log where nothing was noted: state that was moved, or is older."""
+        """The figures of the keys; counted from the log if the state has none (moved, or of an older version)."""
         if self._census is None:
             self._census = KeyCensus(self._behind_ms, self._counts or {})
             if self._counts is None and self._log.rows:
@@ -82,7 +82,7 @@ class KeyWatermarks:
         return self._census
 
     def key_summary(self) -> KeyWatermarkSummary:
-        """Return how the keys stand at the end of a batch."""
+        """Return the figures of the keys at the end of a batch."""
         return self.census.batch(self._front_ms)
 
     def live_keys(self) -> tuple[list[pa.Array], Ints]:
@@ -94,7 +94,7 @@ class KeyWatermarks:
         return keys.wide_columns(alive), own[alive]
 
     def count_dropped(self, owners: Ints, rows: Ints) -> None:
-        """Note that so many rows of owners were dropped."""
+        """Count dropped rows of owners."""
         of_owner = np.bincount(owners, rows, self._known).astype(np.int64)
         some = np.flatnonzero(of_owner)
         self.census.count_dropped(self.owners.wide_columns(some), of_owner[some])
@@ -104,11 +104,11 @@ class KeyWatermarks:
         return self.owners.columns(owners)
 
     def rise(self, floor_ms: int | None) -> None:
-        """Take the floor; forget keys now and then, which the floor has reached."""
+        """Apply the floor; from time to time forget the keys that the floor has reached."""
         if floor_ms is None:
             return
         self._floor_ms, self._front_ms = floor_ms, floor_ms + self._behind_ms
-        self._mapped = None  # keys may have other numbers since
+        self._mapped = None  # keys may have got other numbers
         self._log.floor_ms = floor_ms
         self.census.rise(floor_ms)
         if self._first_ms == NEVER:
@@ -118,14 +118,14 @@ class KeyWatermarks:
             self._log.sweep()
 
     def end(self) -> None:
-        """Keep nothing."""
+        """Clear the state."""
         self._log.end()
         if self._idle is not None:
             self._idle.end()
         self._census = KeyCensus(self._behind_ms, {})
 
     def number_rows(self, rows: pa.Table, *, in_order: bool) -> tuple[pa.Table, Ints]:
-        """Return rows and their owners; in_order: in that of the rows, else in that of the owners' hashes."""
+        """Return rows and their owners. in_order: keep the order of the rows, else sort them by the owners' hashes."""
         columns = key_columns(self._by, rows)
         hashes = hash_of(columns, rows.num_rows)
         if not in_order:
@@ -135,7 +135,7 @@ class KeyWatermarks:
         return rows, self.numbers(columns, rows.num_rows, hashes)
 
     def numbers(self, columns: Sequence[pa.Array], rows: int, hashes: Ints | None = None) -> Ints:
-        """Return the number of the owner of each row, and look up those that are new; hashes: where they are known."""
+        """Return the number of the owner of each row; look up new owners. hashes: of the rows, None if unknown."""
         numbers = self.owners.numbers(columns, rows, hashes)
         self._look_up()
         return numbers
@@ -151,9 +151,9 @@ class KeyWatermarks:
         return self._mapped[1][numbers]
 
     def find(self, table: pa.Table, is_asked: Flags | None) -> tuple[Ints, Ints]:
-        """Return the rows of owners that were looked up, and these; is_asked: of which owners, None for all.
+        """Return the rows of looked-up owners, and their owners. is_asked: flags of the owners to find, None for all.
 
-        table: of rows with the columns of their owners, and HASH.
+        table: rows with the columns of their owners, and HASH.
         """
         keys = [contiguous(table[name]) for name in self._by]
         rows, owners = self.owners.find(keys, ints(contiguous(table[HASH])))
@@ -164,30 +164,30 @@ class KeyWatermarks:
         return rows[is_asked[owners]], owners[is_asked[owners]]
 
     def hashes(self, keys: KeyDictionary, by: Sequence[str], numbers: Ints) -> Ints:
-        """Return the hashes of the owners of keys, which are not looked up; by: the key columns."""
+        """Return the hashes of the owners of keys, without a look-up; by: the key columns."""
         if isinstance(keys, HashedKeys) and tuple(by) == self._by:
             return keys.hashes[numbers]
         columns = dict(zip(by, keys.wide_columns(np.arange(keys.count)), strict=True))
         return hash_of([columns[name] for name in self._by], keys.count)[numbers]
 
     def effective_ms(self) -> Ints:
-        """Return what counts for each owner: its own watermark, W if it is idle, or the floor."""
+        """Return the effective watermark of each owner: its own, W if it is idle, or the floor."""
         return np.maximum(self._effective(), self._floor_ms)
 
     def recorded(self) -> Ints:
-        """Return what counts for each owner, but that an idle one counts by its own watermark still."""
+        """Return the effective watermark of each owner, but for an idle owner its own watermark."""
         return np.maximum(self._own, self._floor_ms)
 
     def tops(self) -> Ints:
-        """Return the highest event time that may be held of each owner."""
+        """Return the highest event time of each owner of which the state may hold a row."""
         tops = np.full(self._known, NEVER if self._floor_ms == NEVER else self._floor_ms + self._lag_ms)
         np.maximum.at(tops, self._slots.owners, self._slots.highs)
         return tops
 
     def advance(self, owners: Ints, channels: Ints | None, times: Ints, *, row_by_row: bool) -> Ints:
-        """Take the event times of rows, or the highest ones of partials; return what counted before each of them.
+        """Apply event times of rows, or highest ones of partials; return the effective watermark before each.
 
-        That is what counted before all of them, but for `row_by_row`.
+        Without `row_by_row` that is the effective watermark before all of them.
         """
         self._mapped = None  # as in `rise`
         channels = np.zeros(len(owners), np.int64) if channels is None else channels
@@ -205,10 +205,10 @@ class KeyWatermarks:
         return before
 
     def idle(self, done_ms: Callable[[Ints], Ints]) -> Ints:
-        """Return the owners that are idle and may have something open up to W.
+        """Return the owners that are idle and may have a window open up to W.
 
-        done_ms: from their highest event times, when nothing of them is held any more. Their watermarks go no further,
-        so idle keys are forgotten as others are.
+        done_ms: computes from highest event times the times from which no row is held. The owners' watermarks do not
+        rise, so idle keys are forgotten like other keys.
         """
         owners = self._perhaps_idle()
         if not len(owners) or self._idle is None:
@@ -218,14 +218,14 @@ class KeyWatermarks:
         own, last_w_ms, until_ms = self._own[owners], self._last_w_ms[owners], done_ms(highs[owners])
         reach = np.maximum(own, highs[owners] - self._lag_ms)
         idle = self._is_idle(reach, last_w_ms)
-        # Whose windows are open beyond W is looked at again with the next W.
+        # Owners with windows open beyond W are examined again with the next W.
         again_ms = np.where(idle, self._front_ms + 1, np.maximum(last_w_ms, self._first_ms) + (self._idle_ms or 0))
         again = np.flatnonzero((reach > self._floor_ms) & (~idle | (until_ms > self._front_ms)))
         self._idle.add(self.owners, owners[again], again_ms[again])
         return owners[idle & (np.minimum(self._front_ms, until_ms) > own)]
 
     def close_idle(self, owners: Ints, done_ms: Callable[[Ints], Ints]) -> None:
-        """Note that W has closed what these idle owners had open, see `idle`."""
+        """Note that W has closed the open windows of these idle owners, see `idle`."""
         closed_ms = np.minimum(self._front_ms, done_ms(self.tops()[owners]))
         before = self._own[owners]
         self._own[owners] = np.maximum(before, closed_ms)
@@ -233,7 +233,7 @@ class KeyWatermarks:
         self._write(self._flags(owners))
 
     def _perhaps_idle(self) -> Ints:
-        """Return the owners that may be idle now, and were not with the W before."""
+        """Return the owners that may be idle now, and were not idle at the W before."""
         if self._idle is None or self._front_ms == NEVER:
             return _NONE
         tables = self._idle.pop_due(self._front_ms)
@@ -247,7 +247,7 @@ class KeyWatermarks:
         return sorted_distinct(np.concatenate(due_owners)) if due_owners else _NONE
 
     def _wake(self, has_rows: Flags) -> None:
-        """Note when these owners may be idle next, if that is not known: they are new, or were idle."""
+        """Note when these owners may be idle next, if the log does not have it: they are new, or were idle."""
         if self._idle is None:
             return
         reach = np.maximum(self._own, self.tops() - self._lag_ms)
@@ -261,7 +261,7 @@ class KeyWatermarks:
         return flags
 
     def _effective(self) -> Ints:
-        """The watermark of each owner, that of an idle one W; those that the floor has reached are as if new."""
+        """The watermark of each owner, W for an idle owner; owners that the floor has reached count as new."""
         own = self._own.copy()
         if self._idle_ms is not None:
             idle = self._is_idle(np.maximum(own, self.tops() - self._lag_ms), self._last_w_ms)
@@ -269,12 +269,12 @@ class KeyWatermarks:
         return own
 
     def _is_idle(self, reach: Ints, last_w_ms: Ints) -> Flags:
-        """Say whether each owner is idle: the floor has not reached it, and W rose by so much since its last rows."""
+        """Return whether each owner is idle: the floor has not reached it, and W rose by `idle` since its last rows."""
         rose_ms = self._front_ms - np.maximum(last_w_ms, self._first_ms)
         return (reach > self._floor_ms) & (rose_ms >= (self._idle_ms or 0)) & (self._front_ms > NEVER)
 
     def _look_up(self) -> None:
-        """Read what the log holds of owners that have no slots yet."""
+        """Read the log's rows of owners that have no slots yet."""
         first, self._known = self._known, self.owners.count
         if first == self._known:
             return
@@ -286,7 +286,7 @@ class KeyWatermarks:
         np.maximum.at(self._last_w_ms, log_rows.owners, log_rows.last_w_ms)
 
     def _write(self, has_rows: Flags) -> None:
-        """Write the slots of touched owners."""
+        """Write the slots of owners that changed."""
         slots = self._slots
         slot_numbers = np.flatnonzero(has_rows[slots.owners])
         owners = slots.owners[slot_numbers]
@@ -297,6 +297,6 @@ class KeyWatermarks:
 
 
 def rescaled_state(state: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the facts of watermarks in a new bucket, from those of all old ones, which had the same W."""
+    """Return the state of watermarks in a new bucket, from the states of all old buckets, which had the same W."""
     names = ("own_swept_ms", "own_first_ms", "own_idle_ms")
     return {name: state[0][name] for name in names if name in state[0]}

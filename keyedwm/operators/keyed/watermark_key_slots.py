@@ -1,6 +1,6 @@
-"""The slots of owners: an owner of a watermark and a partition that brought it, and the highest event time of each.
+"""The slots of owners: an owner of a watermark, a partition with its rows, and the highest event time of both.
 
-Rule: the slots of an owner are a chain, since most owners have one, and none is ever taken out of memory.
+Rule: the slots of an owner are a chain, since most owners have one slot. No slot is ever removed from memory.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ import numpy as np
 from keyedwm.arrow.columns import Flags, Ints
 from keyedwm.runtime.compiled import compiled
 
-# Before every event time, and far enough from the end of 64 bits to be added to.
+# Before every event time, and far enough from the end of 64 bits for additions.
 NEVER = -(2**54)
 _NONE = np.empty(0, np.int64)
 
 
 class WatermarkKeySlots:
-    """Slots by number, in the order in which they were seen."""
+    """Slots by number, in the order of their first rows."""
 
     def __init__(self) -> None:
         self._count = 0
-        self._first = _NONE  # the slot of each owner that was seen last
+        self._first = _NONE  # the newest slot of each owner
         self._next = self._owners = self._channels = self._highs = _NONE
 
     @property
@@ -40,11 +40,11 @@ class WatermarkKeySlots:
 
     @property
     def is_single(self) -> Flags:
-        """Say of each slot whether it is the only one of its owner."""
+        """Return for each slot whether it is the only slot of its owner."""
         return (self._next[: self._count] < 0) & (self._first[self.owners] == np.arange(self._count))
 
     def of(self, owners: Ints, channels: Ints, known: int) -> Ints:
-        """Return the slot of each (owner, partition), which may be a new one; known: how many owners there are."""
+        """Return the slot of each (owner, partition), a new slot if needed; known: how many owners there are."""
         self._first = _longer(self._first, known, -1)
         room = self._count + len(owners)
         if room > len(self._next):
@@ -57,13 +57,13 @@ class WatermarkKeySlots:
         return slots
 
     def raise_to(self, slots: Ints, highs: Ints) -> None:
-        """Take highest event times of slots."""
+        """Raise the highest event times of slots."""
         np.maximum.at(self._highs, slots, highs)
 
     def follow(  # noqa: PLR0917  columns of the rows, then those of the owners
         self, owners: Ints, slots: Ints, times: Ints, own: Ints, floor_ms: int, lag_ms: int, *, row_by_row: bool
     ) -> Ints:  # fmt: skip
-        """Raise highest event times, and the watermarks `own` of owners; return what counted before each row."""
+        """Raise highest event times, and the owners' watermarks `own`; return the effective one before each row."""
         return _follow(owners, slots, times, self._first, self._next, self._highs, own, floor_ms, lag_ms, row_by_row)
 
 
@@ -100,7 +100,7 @@ def _follow(  # noqa: PLR0917  a loop over plain arrays
     owners: Ints, slots: Ints, times: Ints, first: Ints, following: Ints, highs: Ints, own: Ints, floor: int, lag: int,
     row_by_row: bool,
 ) -> Ints:  # fmt: skip
-    """Raise the slots' highest event times and the owners' watermarks by rows; return what counted before each row.
+    """Raise the slots' highest event times and the owners' watermarks; return the effective watermark before each row.
 
     An owner's watermark follows the lowest of its slots above the floor.
     """

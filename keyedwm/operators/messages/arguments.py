@@ -1,4 +1,4 @@
-"""Validation of plans, messages, times, ranges and values, before anything is read or taken."""
+"""Validation of plans, messages, times, ranges and values, before anything is read or stored."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BITS = 64
 
 
 def checked_range(start: object, end: object) -> tuple[int, int]:
-    """Return both edges as plain numbers; raise OptionError if one is none, or the second lies before the first."""
+    """Return both edges as plain numbers; raise OptionError if one is no number, or the second is before the first."""
     low, high = _place("start", start), _place("end", end)
     if low > high:
         raise _reversed_edges(start, end)
@@ -32,7 +32,7 @@ def checked_range(start: object, end: object) -> tuple[int, int]:
 
 
 def checked_edges(start: object, end: object) -> tuple[Edge, Edge]:
-    """Return both edges, of which each may be a time and an offset, in plain numbers; see `checked_range`."""
+    """Return both edges in plain numbers; each may be a time and an offset. See `checked_range`."""
     low, high = _edge("start", start), _edge("end", end)
     first, behind = (edge if isinstance(edge, tuple) else (edge,) for edge in (low, high))
     shared = min(len(first), len(behind))
@@ -42,7 +42,7 @@ def checked_edges(start: object, end: object) -> tuple[Edge, Edge]:
 
 
 def checked_values(by: Sequence[str], join_keys: object, key: object) -> dict[str, Any]:
-    """Return the values that columns must have: those of any columns, and those of by columns."""
+    """Return the values that columns must have: `join_keys` for any columns, `key` for key columns."""
     mappings = []
     for argument, value in (("join_keys", join_keys), ("key", key)):
         if value is not None and not isinstance(value, Mapping):
@@ -62,7 +62,7 @@ def checked_values(by: Sequence[str], join_keys: object, key: object) -> dict[st
 
 
 def typed_value(name: str, kind: pa.DataType, value: object) -> pa.Scalar:
-    """Return a value as one of a column's type; raise OptionError if it is none."""
+    """Return a value in a column's type; raise OptionError if it does not fit."""
     try:
         scalar = pa.scalar(value, kind)
         if not pa.types.is_integer(kind) or scalar.as_py() == value:  # Arrow cuts fractions off
@@ -132,7 +132,7 @@ def _cast(field: pa.Field, column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.
 
 
 def _kind(kind: pa.DataType) -> str:
-    """The kind of a type: values become another type of the same kind unchanged, or not at all."""
+    """Return the kind of a type: a cast to another type of the same kind keeps a value or fails."""
     if pa.types.is_dictionary(kind):
         return _kind(kind.value_type)
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
@@ -147,7 +147,7 @@ def _kind(kind: pa.DataType) -> str:
 
 
 def whole_ms(name: str, value: object) -> int:
-    """Return a time as a plain number, also one of NumPy; raise InputError if it is none."""
+    """Return a time as a plain number, also a time of NumPy; raise InputError if it is no number."""
     try:
         time_ms = number(name, value, MS)
     except OptionError as error:
@@ -167,7 +167,7 @@ def validate_times(name: str, at: Ints) -> None:
 
 
 def check_gap(window: object) -> None:
-    """Raise OptionError for sessions with a gap of each row: messages wait for a gap that all of them have."""
+    """Raise OptionError for sessions with a gap of each row: stored messages need one common gap."""
     if isinstance(window, RowGapWindow):
         raise OptionError(
             f"session(gap_column={window.gap_column!r}): sessions that keep their messages have one gap: give "
@@ -193,7 +193,7 @@ def check_record(schema: pa.Schema, record: tuple[str, str, str]) -> None:
 
 
 def check_retention(retention: Retention, size: int, *, is_rows: bool, called: str = "window") -> None:
-    """Raise OptionError for a retention below the size of windows, or the gap of sessions; called: its name."""
+    """Raise OptionError for a retention below the size of windows, or below the gap of sessions. called: for errors."""
     if is_rows and retention.time_ms is not None:
         raise OptionError(
             "windows of rows are kept by number, not by time: give max_windows, max_messages or max_bytes"
@@ -206,13 +206,13 @@ def check_retention(retention: Retention, size: int, *, is_rows: bool, called: s
 
 
 def check_early(*, by_event: bool, is_rows: bool) -> None:
-    """Raise OptionError for early panes that cannot be. by_event: their interval is one of event time."""
+    """Raise OptionError for impossible early panes. by_event: their interval is event time."""
     if by_event and is_rows:
         raise OptionError("windows of rows have no event time: early panes come by the clock or after so many rows")
 
 
 def check_late(every_ms: int | None, rows: int | None, *, by_event: bool, is_rows: bool) -> None:
-    """Raise OptionError for late panes that cannot be. by_event: the interval is one of event time."""
+    """Raise OptionError for impossible late panes. by_event: their interval is event time."""
     if every_ms is not None and every_ms < 1:
         raise OptionError(f"late panes every {every_ms} ms: the interval must be 1 ms or more")
     check_length("interval between late panes", every_ms or 0)

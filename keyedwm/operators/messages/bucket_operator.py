@@ -1,8 +1,8 @@
 """Operators over kept messages inside Spark's buckets; see `protocol.Operator`.
 
-Rule: whole messages are shipped, and what the operator makes leaves as rows of the result. Messages that no
-window took have a column of their own with `late="emit"`, so that both leave in the same snapshot. A row of the one
-kind has nulls in the columns of the other.
+Rule: whole messages are shipped, and the operator emits rows of the result. With `late="emit"` messages that no window
+accepted have a separate column, so that both are in the same snapshot. A row of one kind has nulls in the columns of
+the other kind.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from keyedwm.operators.state.store import BlobStore, StateChanges
 class BucketPlan(OperatorSpec):
     """A plan as stage one and the buckets need it.
 
-    late: what becomes of messages that no window takes. read_from: where columns are read, if no name says it.
+    late: what becomes of messages that no window accepts. read_from: the fields that columns are read from, if their
+    names do not say it.
     """
 
     plan: Any
@@ -58,18 +59,18 @@ class BucketPlan(OperatorSpec):
 
     @cached_property
     def rejected_rows(self) -> RejectedRows:
-        """The rule for messages that no window takes."""
+        """The rule for messages that no window accepts."""
         return RejectedRows(self.late, self.plan.result_schema, self._rejected_schema)
 
     @property
     def result_schema(self) -> pa.Schema:
-        """Of what the operator emits."""
+        """The columns that the operator emits."""
         return self.rejected_rows.schema
 
     @property
     @abstractmethod
     def _rejected_schema(self) -> pa.Schema:
-        """Of messages that no window takes."""
+        """The columns of messages that no window accepts."""
 
     @abstractmethod
     def message_operator(self, store: BlobStore) -> MessageOperator:
@@ -77,7 +78,7 @@ class BucketPlan(OperatorSpec):
 
     @abstractmethod
     def rejected(self, number: int, rows: pa.Table) -> pa.Table:
-        """Return messages of an input that are given back, in the columns of rejected messages."""
+        """Return rejected messages of an input in the columns of rejected messages."""
 
     def result(self, output: Output) -> Output:
         """Return an output of the operator over messages as rows of the result."""
@@ -85,7 +86,7 @@ class BucketPlan(OperatorSpec):
 
 
 class BucketOperator(QuietOperator):
-    """Passes each call to the operator over kept messages, and lays out its results as rows of the plan."""
+    """Passes each call to the operator over kept messages, and turns its results into rows of the plan."""
 
     def __init__(self, plan: BucketPlan, store: BlobStore) -> None:
         self._plan, self._operator = plan, plan.message_operator(store)
@@ -114,12 +115,12 @@ class BucketOperator(QuietOperator):
         return self._operator.next_timer_ms
 
     def output_watermark_ms(self, watermark_ms: int) -> int | None:
-        """Return the watermark that results keep, None as long as any may still come."""
+        """Return the watermark of the results, None as long as a result may have any time."""
         passed_on_ms = self._operator.output_watermark_ms(watermark_ms)
         return None if passed_on_ms < -FARTHEST_MS else passed_on_ms
 
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
-        """Process messages of an input; all of a batch in one call, since their offsets are in no order."""
+        """Process messages of an input; all messages of a batch in one call, since their offsets are in no order."""
         return self._results(self._operator.on_rows(input_number, rows, now_ms))
 
     def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:
@@ -135,7 +136,7 @@ class BucketOperator(QuietOperator):
         return self._results(self._operator.on_barrier(snapshot))
 
     def on_timer(self, now_ms: int) -> Iterator[Output]:
-        """Show what is due."""
+        """Yield the outputs that are due."""
         return self._results(self._operator.on_timer(now_ms))
 
     def on_end(self) -> Iterator[Output]:
@@ -157,7 +158,7 @@ class BucketOperator(QuietOperator):
 
 @dataclass(frozen=True, slots=True)
 class RejectedRows:
-    """results: the columns of results; rejected: those of a message that is given back, with its reason."""
+    """results: the columns of results. rejected: the columns of a rejected message, with its reason."""
 
     late: LatePolicy
     results: pa.Schema
@@ -173,18 +174,18 @@ class RejectedRows:
 
     @property
     def schema(self) -> pa.Schema:
-        """Of all rows that leave."""
+        """The columns of all emitted rows."""
         return pa.schema([*self.results, self._column]) if self.late is LatePolicy.EMIT else self.results
 
     def result(self, output: Output) -> Output:
-        """Return results as rows that leave."""
+        """Return results as rows to emit."""
         if self.late is not LatePolicy.EMIT:
             return output
         nothing = pa.nulls(output.rows.num_rows, self._column.type)
         return Output(output.rows.append_column(self._column, nothing), output.event_ms)
 
     def row(self, rejected: pa.Table) -> Output:
-        """Return messages as rows that leave; they have no event time, so that no watermark is behind them."""
+        """Return rejected messages as rows to emit, without event time, so that no watermark is ahead of them."""
         count, kind = rejected.num_rows, self._column.type
         whole = rejected.to_struct_array().combine_chunks() if count else pa.array([], kind)
         columns = [pa.nulls(count, one.type) for one in self.results]

@@ -1,6 +1,6 @@
 """A window store in the two stages of an aggregation: whole messages are shipped, a bucket runs the store.
 
-Rule: rows of the result are panes; with `late="emit"` also the messages that no window took (`rejected_rows`).
+Rule: rows of the result are panes; with `late="emit"` also the messages that no window accepted (`rejected_rows`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class BucketStore(BucketPlan):
 
     @property
     def panes_again(self) -> AdditiveSetting | None:
-        """Why results cannot be added up, None if they can: messages come late wherever windows are of time."""
+        """Why results cannot be added up, None if they can: windows of time have late messages."""
         plan = self.plan
         if not plan.accumulating or (plan.is_rows and plan.early is None):
             return None
@@ -61,7 +61,7 @@ class BucketStore(BucketPlan):
         return message_operator(self.plan, store)
 
     def rejected(self, number: int, rows: pa.Table) -> pa.Table:  # noqa: ARG002  one input
-        """Return messages that are given back, as they are."""
+        """Return rejected messages unchanged."""
         return rows
 
     def result(self, output: Output) -> Output:

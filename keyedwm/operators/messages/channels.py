@@ -1,7 +1,7 @@
 """The records that a store has seen: for each channel the next offset, below which everything is a replay.
 
 Rule: one record is one message. Offsets of a channel ascend from call to call, as a consumer gives them; within a call
-they may come in any order. So a replayed record is known by its offset alone, whatever became of it.
+they may come in any order. So a replayed record is recognized by its offset alone, whether it was stored or rejected.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ Channel = tuple[str, int]
 
 
 class Channels:
-    """The channels of a store, numbered in the order in which they were first seen."""
+    """The channels of a store, numbered in the order of their first rows."""
 
     def __init__(self, names: tuple[str, str, str], state: Iterable[Any] = ()) -> None:
-        """names: of the columns topic, partition and offset. state: as `state` gave them."""
+        """names: the names of the columns topic, partition and offset. state: the result of `state`."""
         self._names = names
-        # Whether a call has each record once: then two equal rows of a record are no replay.
+        # Whether a call must have each record once: then two equal rows of a record are an error.
         self.one_row_each = False
         self.known: list[Channel] = []
         self.first: list[int] = []
@@ -64,10 +64,10 @@ class Channels:
         return np.array([places[one] for one in pair_names], np.int64)[ids]
 
     def fresh(self, rows: pa.Table, numbers: Ints) -> Ints:
-        """Return the places of the rows that were never seen, in their order, each record once; they count as seen.
+        """Return the places of new rows, in their order, each record once; from now on they count as seen.
 
-        Raises InputError if two of them are of one record and differ, or are there at all where a call brings each
-        record once: one would be lost without a word.
+        Raises InputError if two rows of one record differ, or if a call must have each record once and has two: one
+        would be lost silently.
         """
         offsets = self.offsets(rows)
         places = np.flatnonzero(offsets >= np.array(self.next, np.int64)[numbers])
@@ -87,13 +87,13 @@ class Channels:
         return places[np.sort(once)]
 
     def _check_again(self, rows: pa.Table, places: Ints, firsts: Ints) -> None:
-        """Raise InputError for rows of one record that differ, or for any; firsts: the first row of each record."""
+        """Raise InputError for rows of one record that differ, or for any second row. firsts: the first row of each."""
         again = places != firsts
         pairs = [rows.take(pa.array(at[again])) for at in (places, firsts)]
         differ = next((name for name in rows.schema.names if _differ(*(one[name] for one in pairs))), None)
         if differ is None and not self.one_row_each:
             return
-        while self.first and self.first[-1] < 0:  # channels of these rows alone
+        while self.first and self.first[-1] < 0:  # only the channels of these rows
             del self.known[-1], self.first[-1], self.next[-1]
         topic, partition, offset = (pairs[0][name][0].as_py() for name in self._names)
         how = "are equal" if differ is None else f"differ in {differ!r}"
@@ -108,7 +108,7 @@ class Channels:
         return ints(contiguous(rows[self._names[2]]))
 
     def columns(self, schema: pa.Schema, numbers: Ints) -> list[pa.Array]:
-        """Return topic and partition of these channels, in the types that messages have them in."""
+        """Return topic and partition of these channels, in the types of the messages' columns."""
         places, arrays = pa.array(numbers), []
         for place, name in enumerate(self._names[:2]):
             arrays.append(pa.array([one[place] for one in self.known], schema.field(name).type).take(places))

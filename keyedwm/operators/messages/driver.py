@@ -1,7 +1,7 @@
 """The operator of windows that keep their messages: one instance serves one bucket, or a standalone program.
 
-Rule: it has the calls of the operator protocol and knows no clock. Every message that comes is stored, rejected with a
-reason, or known as a replay: the counts add up. Limits of size are applied when time moves and at the end of a batch
+Rule: it has the calls of the operator protocol and knows no clock. Every message is stored, rejected with a reason, or
+recognized as a replay, so the counts add up. Limits of size are applied when time moves and at the end of a batch
 (`on_barrier`), never within a batch. So they do not depend on how a batch was cut. A kind of window decides the rest
 (`window_content.WindowContent`).
 """
@@ -37,8 +37,8 @@ from keyedwm.operators.state.store import BlobStore, StateChanges, TableLogs
 class OperatorParts:
     """The parts of an operator. content: builds its windows, from the context and the state.
 
-    columns: of the messages of each input, or of all inputs together, which then share their channels. inputs: how
-    many there are. manifest, digest: of its state, and of the plan.
+    columns: the columns of the messages of each input, or of all inputs together, which then share their channels.
+    inputs: how many there are. manifest: the format of its state's manifest. digest: the plan's digest.
     """
 
     content: Callable[[ContentContext, Mapping[str, Any]], WindowContent]
@@ -95,15 +95,15 @@ class MessageOperator:
         return self.content.next_due()
 
     def output_watermark_ms(self, watermark_ms: int) -> int:
-        """Return the watermark that results keep: late panes come as long as their window is kept."""
+        """Return the watermark of the results: a kept window can have late panes."""
         return self.content.output_watermark_ms(watermark_ms)
 
     def rejected(self, input_number: int = 0) -> pa.Table:
-        """Return the messages of an input that were rejected since the last call, as they came, with the reason."""
+        """Return the messages of an input that were rejected since the last call, unchanged, with the reason."""
         return self.content.rejected(input_number, self.inputs[input_number].counter.rejected())
 
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
-        """Take messages; those seen before change nothing. now_ms: wall-clock time, for panes by the clock."""
+        """Process messages; replayed messages change nothing. now_ms: wall-clock time, for panes by the clock."""
         rows = self.content.validated(input_number, rows)
         if rows.num_rows:
             messages = self.inputs[input_number].fresh(rows, of_time=self.content.of_time)
@@ -111,7 +111,7 @@ class MessageOperator:
                 yield from self.content.open(messages, now_ms)
 
     def on_watermark(self, input_number: int, _key: int, time_ms: int) -> Iterator[Output]:
-        """Take the watermark of an input: it completes windows, and lets those go that are kept no longer."""
+        """Apply the watermark of an input: it completes windows, and releases expired windows."""
         if self.content.of_time:
             yield from self.content.due(time_ms, input_number)
             yield from self.on_barrier(0)
@@ -121,7 +121,7 @@ class MessageOperator:
         return iter(())
 
     def on_barrier(self, _snapshot: int) -> Iterator[Output]:
-        """A batch has ended: what is beyond the limits of size goes, the oldest windows first."""
+        """A batch has ended: drop the oldest windows until the state is within the limits of size."""
         return self.content.shrink() if self._parts.retention.has_sizes else iter(())
 
     def on_timer(self, now_ms: int) -> Iterator[Output]:
@@ -129,7 +129,7 @@ class MessageOperator:
         return self.content.fire(now_ms)
 
     def on_end(self) -> Iterator[Output]:
-        """The input has ended: every window is complete, and nothing is kept."""
+        """The input has ended: every window is complete, and the state is empty."""
         return self.content.end()
 
     def drain(self) -> StateChanges:
@@ -147,7 +147,7 @@ class MessageOperator:
     def windows(self, start: int, end: int, *, by_key: bool, input_number: int = 0) -> pa.Table:
         """Return the windows that overlap `[start, end]` and hold a message, one row for each topic and partition.
 
-        by_key: and for each key. Windows that belong to a key are listed so anyway.
+        by_key: one row also for each key; windows that belong to a key always have it.
         """
         one = self.inputs[input_number]
         listings = self.content.of_input(input_number).windows(start, end, by_key=by_key)
@@ -161,12 +161,12 @@ class MessageOperator:
         return listing.select_messages(one.columns, one.channels, rows, edges, equal)
 
     def next_offsets(self, input_number: int = 0) -> Offsets:
-        """Return for each channel the offset below which all is known."""
+        """Return for each channel the offset below which all records were read."""
         channels = self.inputs[input_number].channels
         return self.content.offsets_of(input_number, dict(zip(channels.known, channels.next, strict=True)))
 
     def oldest_offsets(self, input_number: int = 0) -> Offsets:
-        """Return for each channel where its records must be read from to have all that is held again."""
+        """Return for each channel the offset from which its records must be read to rebuild the held messages."""
         channels = self.inputs[input_number].channels
         oldest = np.array(channels.next, np.int64)
         np.minimum.at(oldest, *self.content.of_input(input_number).oldest())

@@ -44,14 +44,14 @@ class FullState(Protocol):
         """Return one value for each group; every group has a message."""
 
     def of_nothing(self, count: int) -> pa.Array:
-        """Return so many values of groups without a message."""
+        """Return `count` values for groups without a message."""
 
 
 class FullStateSpec(Protocol):
     """A full-state aggregate as the user wrote it."""
 
     def inputs(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return the columns that it names, among those that the messages have."""
+        """Return the columns that it names, among the messages' columns."""
 
     def over_messages(self, schema: pa.Schema) -> FullState:
         """Return the function for the messages' columns; raise OptionError if they do not fit."""
@@ -106,7 +106,7 @@ class _QuantileState:
     result = pa.float64()
 
     def over(self, window: WindowRows) -> pa.Array:
-        """Sort the values of all groups together; nulls stand behind each group's values."""
+        """Sort the values of all groups together; nulls follow each group's values."""
         values = contiguous(window.rows[self.column])
         numbers = contiguous(pc.cast(values, pa.float64(), safe=False)).to_numpy(zero_copy_only=False)
         ids = np.repeat(np.arange(len(window.borders) - 1), np.diff(window.borders))
@@ -121,13 +121,13 @@ class _QuantileState:
         return pa.array(quantiles, mask=counts == 0)
 
     def of_nothing(self, count: int) -> pa.Array:
-        """Return so many nulls."""
+        """Return `count` nulls."""
         return pa.nulls(count, self.result)
 
 
 @dataclass(frozen=True, slots=True)
 class WindowFunction:
-    """A user's function of a window's messages: it is given them as an Arrow table, and returns one value."""
+    """A user's function of a window's messages: it gets an Arrow table of them, and returns one value."""
 
     function: Callable[[pa.Table], Any]
     result: pa.DataType
@@ -151,7 +151,7 @@ class WindowFunction:
             )
         try:
             return pa.array(values, self.result)
-        except Exception as error:  # Arrow lets through what a value of the user's raises when it is read
+        except Exception as error:  # Arrow passes on an error that a user's value raises when it is read
             raise InputError(f"{self._no_such} {error_text(error)}") from error
 
     def _value(self, table: pa.Table) -> object:
@@ -169,7 +169,7 @@ class WindowFunction:
         return f"the window_function {self._called} returned what is no {self.result}:"
 
     def of_nothing(self, count: int) -> pa.Array:
-        """Null: a function is not called for a table without rows."""
+        """Return nulls: a function is not called for a table without rows."""
         return pa.nulls(count, self.result)
 
     def describe(self) -> str:
@@ -178,7 +178,7 @@ class WindowFunction:
 
 
 def window_function(function: Callable[[pa.Table], Any], result: pa.DataType, version: int = 1) -> WindowFunction:
-    """An aggregate of one's own: `function` is called with the Arrow table of each window; result: its Arrow type.
+    """A user's own aggregate: `function` is called with the Arrow table of each window. result: the value's Arrow type.
 
     version: raise it when the function computes something else; state of another version is rejected with an error.
     """
@@ -209,7 +209,7 @@ def _check_takes_one(function: Callable) -> None:
 
 
 def _is_cut(value: object, kind: pa.DataType) -> bool:
-    """Whether a value has a fraction that a type of whole numbers would cut off, as Arrow does without a word."""
+    """Whether a value has a fraction, which Arrow would silently cut off for a type of whole numbers."""
     if pa.types.is_integer(kind):
         return isinstance(value, (float, np.floating)) and not value.is_integer()
     if pa.types.is_list(kind) and isinstance(value, (list, tuple, np.ndarray)):
@@ -246,7 +246,7 @@ class _Recomputed:
         return self.function.finish(self.function.gather(values, order, groups), rows)
 
     def of_nothing(self, count: int) -> pa.Array:
-        """Return so many results of the aggregate over no rows."""
+        """Return `count` results of the aggregate over no rows."""
         order = tuple(pa.nulls(count, self.schema.field(name).type) for name in self.order)
         rows, groups = RowOrder(np.zeros(count, np.int64), order), Groups(np.arange(count), count)
         accumulators = self.function.gather(self.spec.no_values(self.schema, count), rows, groups)
@@ -254,7 +254,7 @@ class _Recomputed:
 
 
 def _with_times(values: pa.Array, times: pa.Array) -> tuple[pa.Array, Ints]:
-    """Return values at their event times in ms; those of rows without one are null."""
+    """Return values with their event times in ms; null for rows without an event time."""
     there = times.is_valid()
     epoch = pa.scalar(0, pa.int64()).cast(times.type)
     return pc.if_else(there, values, pa.scalar(None, values.type)), millis(pc.fill_null(times, epoch))
@@ -265,7 +265,7 @@ def bound(
 ) -> FullState:
     """Return the function of an aggregate; order: the columns that order rows of equal event time.
 
-    time: the column of event times, where messages lie at their offsets.
+    time: the column of event times, if messages are ordered by offset.
     """
     if hasattr(spec, "over_messages"):
         return spec.over_messages(schema)

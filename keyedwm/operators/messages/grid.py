@@ -1,7 +1,7 @@
-"""Windows on an axis of whole numbers (event time in ms, or offsets), and the slices that their messages are kept in.
+"""Windows on an axis of whole numbers (event time in ms, or offsets), and the slices of their messages.
 
-Rule: a window is a whole number of slices, whatever its step. Slices are cut where windows begin and where they end,
-so there are one or two of them in each step.
+Rule: a window is a whole number of slices, for any step. Slices are cut at the starts and ends of windows, so each step
+has one or two slices.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from keyedwm.arrow.columns import Flags, Ints
 class Grid:
     """Windows `[start, start + size)` with a start at every `origin + n * step`; a step beyond the size leaves gaps.
 
-    first: no window begins before it, and no place lies before it; None where there is no first one.
+    first: no window begins before it, and no place is before it; None without a first place.
     """
 
     size: int
@@ -30,7 +30,7 @@ class Grid:
         return at - (at - self.origin) % self.step
 
     def last_ends(self, at: Ints) -> Ints:
-        """Return the end of that window; the place lies in a gap if it is not before it."""
+        """Return the end of the last window that begins at or before each place; a place at or after it is in a gap."""
         return self.last_starts(at) + self.size
 
     def in_a_gap(self, at: Ints) -> Flags:
@@ -38,7 +38,7 @@ class Grid:
         return at >= self.last_ends(at)
 
     def slices(self, at: Ints) -> Ints:
-        """Return the start of the slice of each place, which a window holds."""
+        """Return the start of the slice of each place; each place is in a window."""
         starts, rest = self.last_starts(at), self.size % self.step
         if self.step > self.size or not rest:
             return starts
@@ -59,15 +59,15 @@ class Grid:
         return self._from_first(self.last_end_by(at) + self.step)
 
     def held_ends(self, slices: Ints, above: int, by: int) -> tuple[Ints, Ints]:
-        """Return the ends in `(above, by]` of windows that hold one of these slices, as spans, first and last.
+        """Return the ends in `(above, by]` of windows that hold one of these slices, as spans (first, last).
 
-        slices: their starts, ascending. The work is that of the slices, whatever the number of ends is.
+        slices: their starts, ascending. The cost depends on the number of slices, not of ends.
         """
         lasts = self.last_ends(slices)
         firsts = self._from_first(lasts - (lasts - slices - 1) // self.step * self.step)
         highs = np.minimum(lasts, self.last_end_by(by))
         lows = np.maximum(firsts, self.last_end_by(above) + self.step)
-        lows[1:] = np.maximum(lows[1:], highs[:-1] + self.step)  # ascending: each adds what is behind the last one
+        lows[1:] = np.maximum(lows[1:], highs[:-1] + self.step)  # ascending: each adds the ends after the last one
         some = lows <= highs
         return lows[some], highs[some]
 

@@ -21,7 +21,7 @@ _CHANNELS = 2**20
 
 @dataclass(frozen=True, slots=True)
 class KeyPlaces(KeyedRows):
-    """Keys on channels: how many messages came, first and last offset held, and bytes held."""
+    """Keys on channels: number of messages so far, first and last offset held, and bytes held."""
 
     IDENTITY: ClassVar[tuple[str, ...]] = ("channels",)
     channels: Ints
@@ -37,11 +37,11 @@ class KeyPlaces(KeyedRows):
 
     @property
     def codes(self) -> Ints:
-        """The number of the key and that of the channel in one; codes mean nothing outside their log."""
+        """The number of the key and the number of the channel in one; codes mean nothing outside their log."""
         return self.keys * _CHANNELS + self.channels
 
     def is_alive(self) -> Flags:
-        """A count of 0 says that nothing is known any more."""
+        """An entry with count 0 is removed."""
         return self.counts > 0
 
 
@@ -52,7 +52,7 @@ class OpenKeys(KeyedLog[KeyPlaces]):
         super().__init__(KeyPlaces, by, logs, name)
 
     def codes(self, rows: pa.Table, channels: Ints) -> Ints:
-        """Return the codes of rows that have the by columns."""
+        """Return the codes of rows with the key columns."""
         return self.numbers(rows) * _CHANNELS + channels
 
     def places_of(self, codes: Ints) -> KeyPlaces:
@@ -62,14 +62,14 @@ class OpenKeys(KeyedLog[KeyPlaces]):
         return KeyPlaces.of(codes, *(_where(known, column, at) for column in (counts, *columns)))
 
     def live(self, codes: Ints, offsets: Ints, has_messages: Flags) -> Flags:
-        """Return which messages are held still; has_messages: which of the known keys hold any."""
+        """Return which messages are still held. has_messages: flags of known keys with messages."""
         some = self.rows.take_rows(has_messages)
         at, known = _places(some.codes, codes)
         return known & (offsets >= _where(known, some.first, at))
 
 
 def _places(known: Ints, codes: Ints) -> tuple[Ints, Flags]:
-    """Return where codes are among those that are known, which ascend, and which of them are."""
+    """Return the places of codes among the known codes, which ascend, and flags of the known ones."""
     at = np.minimum(np.searchsorted(known, codes), max(len(known) - 1, 0))
     return at, known[at] == codes if len(known) else np.zeros(len(codes), np.bool_)
 

@@ -1,4 +1,4 @@
-"""Lists a store: its windows, from the index of slices or from the messages, and messages by range.
+"""Lists the content of a store: its windows, from the index of slices or from the messages, and messages by range.
 
 Rule: listing changes nothing. Windows are listed in order of expiry; ranges are inclusive at both ends.
 """
@@ -30,7 +30,7 @@ _COUNTS = ("first_offset", "last_offset", "messages", "bytes")
 
 
 def windows_schema(plan: MessageLayout, *, by_key: bool) -> pa.Schema:
-    """Of `windows`: start and end are ms of event time, or offsets of which the end is behind the window."""
+    """Return the columns of `windows`: start and end are ms of event time, or offsets; the end is after the window."""
     channel = [plan.schema.field(name).with_name(role) for name, role in zip(plan.record, _ROLES, strict=False)]
     numbers = [pa.field(name, pa.int64()) for name in ("start", "end")]
     columns = [pa.field(name, pa.int64()) for name in _COUNTS]
@@ -43,16 +43,16 @@ _ROLES = ("topic", "partition")
 
 
 def shown_name(key: str, listed: Sequence[str]) -> str:
-    """Return the name of a key column beside these columns of a listing."""
+    """Return a name for a key column that differs from these columns of a listing."""
     return f"key_{key}" if key.lower() in listed else key
 
 
 class ListedBuffer(Protocol):
-    """Windows on an axis, with the messages that are held for them; see `timeline.WindowBuffer`."""
+    """Windows on an axis, with their held messages; see `window_buffer.WindowBuffer`."""
 
     @property
     def grid(self) -> Grid:
-        """Where they lie."""
+        """The windows' grid."""
 
     @property
     def store(self) -> MessageStore:
@@ -60,18 +60,18 @@ class ListedBuffer(Protocol):
 
     @property
     def horizon(self) -> int | None:
-        """The windows that end by then are complete."""
+        """Windows that end up to here are complete."""
 
     @property
     def floor(self) -> int | None:
-        """The windows that end by then are gone."""
+        """Windows that end up to here are gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
     """Windows in order of a listing, one row for each topic and partition; see `windows_schema`.
 
-    keys: the columns of their keys, none where messages of several keys are listed as one. channels: by number.
+    keys: the columns of their keys; none if messages of several keys are listed together. channels: by number.
     """
 
     keys: Sequence[pa.Array]
@@ -85,7 +85,7 @@ class Listing:
     is_complete: Flags
 
     def table(self, plan: MessageLayout, channels: Channels, *, by_key: bool) -> pa.Table:
-        """Return them as a table of `get_windows`."""
+        """Return the listing as a table of `get_windows`."""
         columns = [
             *(self.keys if by_key else ()), self.starts, self.ends, *channels.columns(plan.schema, self.channels),
             self.first, self.last, self.rows, self.sizes, self.is_complete,
@@ -141,7 +141,7 @@ def _listed(
 
 
 def _expanded(grid: Grid, slices: Ints) -> tuple[Ints, Ints]:
-    """Return for each window that holds a slice the slice's place, and the window's end."""
+    """Return for each pair of a slice and a window of it the place of the slice and the end of the window."""
     distinct, which = np.unique(slices, return_inverse=True)
     each = [grid.ends_of(start) for start in distinct.tolist()]
     counts = np.array([len(ends) for ends in each], np.int64)
@@ -155,7 +155,7 @@ def _expanded(grid: Grid, slices: Ints) -> tuple[Ints, Ints]:
 def select_messages(
     plan: MessageLayout, channels: Channels, rows: pa.Table, edges: tuple[Edge, Edge], equal: Mapping[str, Any]
 ) -> pa.Table:
-    """Return those of some messages that lie in this closed range and whose columns have these values, in order."""
+    """Return the messages among `rows` in this closed range whose columns have these values, in order."""
     (start, end), (low, high) = edges, numbers_of(edges)
     at, offsets = places(plan, rows), channels.offsets(rows)
     inside = (at >= low) & (at <= high)
@@ -172,7 +172,7 @@ def select_messages(
 
 
 def _equal(name: str, column: pa.ChunkedArray, value: Any) -> pa.ChunkedArray:
-    """Say of each value whether it is this one; null and NaN are themselves, as keys are."""
+    """Return for each value whether it equals this one; null equals null and NaN equals NaN, as for keys."""
     if value is None:
         return pc.is_null(column)
     if pa.types.is_floating(column.type) and value != value:  # noqa: PLR0124

@@ -1,7 +1,7 @@
-"""MessageCounter of the messages of a store: counts that add up, and the rejected messages with their reasons.
+"""The counter of a store's messages: counts that add up, and the rejected messages with their reasons.
 
-Rule: each message that comes is a replay, rejected or taken. A taken message is held until it is released, or rejected
-later, where no window was opened for it.
+Rule: each message is a replay, rejected or taken. A taken message is held until it is released, or later rejected if no
+window was opened for it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from keyedwm.operators.messages.plan import Reason
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """Messages of one input. at: their places, event times in ms or offsets. channels: the numbers of theirs."""
+    """Messages of one input. at: their places, event times in ms or offsets. channels: a number for each."""
 
     rows: pa.Table
     at: Ints
@@ -35,17 +35,17 @@ class Messages:
         return len(self.at)
 
     def filter(self, flags: Flags) -> Messages:
-        """Return some of them."""
+        """Return the messages with these flags."""
         rows = self.rows.filter(pa.array(flags))
         return Messages(rows, self.at[flags], self.channels[flags], self.input_number)
 
     def take_rows(self, places: Ints) -> Messages:
-        """Return some of them, in this order."""
+        """Return the messages at these places, in this order."""
         rows = self.rows.take(pa.array(places))
         return Messages(rows, self.at[places], self.channels[places], self.input_number)
 
     def part(self, first: int, behind: int | None = None) -> Messages:
-        """Return those from one place to before another, or to the end."""
+        """Return the messages from place `first` to before `behind`, or to the end."""
         span = slice(first, behind)
         rows = self.rows.slice(first, None if behind is None else behind - first)
         return Messages(rows, self.at[span], self.channels[span], self.input_number)
@@ -55,7 +55,7 @@ class MessageCounter:
     """The counts since the store was new, and the messages that were rejected since the last call."""
 
     def __init__(self, plan: MessageLayout, state: Mapping[str, int]) -> None:
-        """state: as `state` gave it."""
+        """state: the result of `state`."""
         self._plan = plan
         self.late_rows = 0
         self._counts = Counter(state)
@@ -71,7 +71,7 @@ class MessageCounter:
         return {name: count for name, count in sorted(self._counts.items()) if count}
 
     def count_input(self, rows: int, fresh: int) -> None:
-        """Count messages that came; fresh: so many of them for the first time."""
+        """Count received messages. fresh: the number of new messages among them."""
         self._add(given=rows, replayed=rows - fresh)
 
     def admit(self, messages: Messages, reasons: Mapping[Reason, Flags]) -> Messages:
@@ -86,7 +86,7 @@ class MessageCounter:
         return admitted
 
     def release(self, messages: int, size: int = 0, windows: int = 0, *, over_limit: bool = False) -> None:
-        """Count messages that are held no more, and their bytes and windows if a limit of size dropped them."""
+        """Count released messages, and their bytes and windows if a limit of size dropped them."""
         if over_limit:
             self._add(dropped_messages=messages, dropped_bytes=size, dropped_windows=windows)
         else:
@@ -119,7 +119,7 @@ class MessageCounter:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """Where messages come from: their columns, their channels, and what became of them. number: of the input."""
+    """An input of messages: their columns, their channels, and their counter. number: the input's number."""
 
     number: int
     columns: MessageLayout
@@ -127,7 +127,7 @@ class Input:
     counter: MessageCounter
 
     def validated(self, rows: pa.Table, *, of_time: bool) -> pa.Table:
-        """Return messages in their columns; raise InputError if they do not fit. of_time: they lie by event time."""
+        """Return messages in their columns; raise InputError if they do not fit. of_time: the order is by time."""
         columns = self.columns
         rows = validate_messages(columns.schema, rows, columns.offset)
         if of_time:
@@ -135,7 +135,7 @@ class Input:
         return rows
 
     def fresh(self, rows: pa.Table, *, of_time: bool) -> Messages:
-        """Return the messages that came for the first time; count the others, and reject those without a time."""
+        """Return the new messages; count replayed messages, and reject messages without a time."""
         numbers = self.channels.numbers(rows)
         fresh = self.channels.fresh(rows, numbers)
         self.counter.count_input(rows.num_rows, len(fresh))

@@ -1,8 +1,8 @@
 """The messages of a store: slices of rows ordered by event time, topic, partition and offset, each a log of tables.
 
-Rule: a batch appends to the slices that it touches and reads none. A slice is read when one of its windows is
-computed or listed, and it is dropped as a whole. Offsets, rows and bytes of slices stand in a small table of their own,
-one row for each slice and channel.
+Rule: a batch appends to the slices that it touches and reads none. A slice is read when one of its windows is computed
+or listed, and it is dropped as a whole. Offsets, rows and bytes of slices are in a small separate table, one row for
+each slice and channel.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _INDEX_SCHEMA = pa.schema([(name, pa.int64()) for name in ("slice", "channel", "
 
 
 class MessageLayout(Protocol):
-    """The messages of one input: those of a plan, or of a side of a join."""
+    """The messages of one input: of a plan, or of a side of a join."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -40,7 +40,7 @@ class MessageLayout(Protocol):
 
     @property
     def rejected_schema(self) -> pa.Schema:
-        """The columns of a rejected message: those of the input, then the reason."""
+        """The columns of a rejected message: the input's columns, then the reason."""
 
     @property
     def by(self) -> tuple[str, ...]:
@@ -64,7 +64,7 @@ class MessageLayout(Protocol):
 
     @property
     def is_rows(self) -> bool:
-        """Whether they lie by offset, not by event time."""
+        """Whether they are ordered by offset, not by event time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +109,12 @@ class SliceIndex:
 
 
 class MessageStore:
-    """The messages of one axis; place: its number among those of the operator."""
+    """The messages of one axis. place: its number among the axes of the operator."""
 
     def __init__(
         self, plan: MessageLayout, channels: Channels, logs: TableLogs, place: int, expired: int | None
     ) -> None:
-        """expired: slices before this one are gone."""
+        """expired: the first slice that is not gone."""
         self._plan, self._channels, self._expired = plan, channels, expired
         self._by_slice = SlicedTable(logs, f"{_MESSAGES}{place}-", self._merge_messages)
         self._index = StateTable(logs, f"{_INDEX}{place}", lambda tables: self._unexpired(tables).table())
@@ -122,16 +122,19 @@ class MessageStore:
 
     @property
     def totals(self) -> tuple[int, int]:
-        """The number of messages that are held, and their bytes."""
+        """The number of held messages, and their bytes."""
         return int(self.index.rows.sum()), int(self.index.sizes.sum())
 
     def _know(self, index: SliceIndex) -> None:
         self.index = index
-        # The starts of the slices that hold a message, ascending: every window that is computed asks for them.
+        # The starts of the slices with messages, ascending: the computation of each window needs them.
         self.slices = sorted_distinct(index.slices)
 
     def add(self, rows: pa.Table, at: Ints, channels: Ints, slices: Ints) -> None:
-        """Store messages. at: their places on the axis. channels: the numbers of theirs. slices: the starts."""
+        """Store messages.
+
+        at: their places on the axis. channels: the number of each one's channel. slices: their starts.
+        """
         order = _order(self._plan, self._channels, rows, at, channels)
         rows, slices, channels = rows.take(pa.array(order)), slices[order], channels[order]
         self._by_slice.add(rows, slices)
@@ -167,7 +170,7 @@ class MessageStore:
 
 
 def places(plan: MessageLayout, rows: pa.Table) -> Ints:
-    """Return where messages are on the axis: event times in ms, or offsets."""
+    """Return the places of messages on the axis: event times in ms, or offsets."""
     return ints(contiguous(rows[plan.offset])) if plan.is_rows else millis(contiguous(rows[plan.time]))
 
 
@@ -182,7 +185,7 @@ def _order(plan: MessageLayout, channels: Channels, rows: pa.Table, at: Ints, nu
 
 
 def message_bytes(rows: pa.Table) -> Ints:
-    """Return the bytes of each message in Arrow, its own columns; of nested columns the mean of these rows."""
+    """Return the bytes of each message in Arrow, by its own columns; for nested columns the mean of these rows."""
     sizes = np.zeros(rows.num_rows, np.int64)
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
         if name == ARRIVAL:

@@ -1,7 +1,7 @@
-"""Windows that messages open: a message of which a condition is true opens one of its key, which begins with it.
+"""Windows that messages open: a message for which a condition is true opens a window of its key, which begins with it.
 
-Rule: every such message opens a window, also inside of another. So which windows there are, and what they hold, follows
-from the messages alone, and not from the order in which they came.
+Rule: every such message opens a window, also inside another window. So the messages alone decide which windows exist
+and what they hold, not the order of arrival.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ON_DEMAND = "on_demand"
 
 @dataclass(frozen=True, slots=True)
 class OnDemandWindow(WindowKind):
-    """Windows `[start, start + size)` of a key, one from the event time of each message for which `opens` is true.
+    """Windows `[start, start + size)` of a key; one starts at each message for which `opens` is true.
 
     opens: a comparison of the message's columns, as the text of SQL.
     """
@@ -67,11 +67,11 @@ class OnDemandWindow(WindowKind):
             )
 
     def condition(self, schema: pa.Schema) -> Condition:
-        """Return which messages open a window; schema: theirs."""
+        """Return the condition by which messages open a window. schema: the messages' columns."""
         return Condition.parse(self.opens, ("", schema), of=_ON_DEMAND)
 
     def grid(self) -> Grid:
-        """Return the slices of messages: a window may begin anywhere."""
+        """Return the grid of slices of messages: a window may begin anywhere."""
         return Grid(self.size_ms, self.size_ms)
 
 

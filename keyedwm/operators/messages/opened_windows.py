@@ -1,4 +1,4 @@
-"""The windows that messages opened: their keys and starts, how many panes each had, and which messages are in them.
+"""The windows that messages opened: keys, starts, the number of panes of each, and their messages.
 
 Rule: a window is its key and its start, so two messages of one key and time open one window.
 """
@@ -25,7 +25,7 @@ OPENED = "opened"  # the log
 
 @dataclass(frozen=True, slots=True)
 class Opened(KeyedRows):
-    """Windows, in order of key number and start. panes: how many each had."""
+    """Windows, in order of key number and start. panes: the number of panes of each."""
 
     IDENTITY: ClassVar[tuple[str, ...]] = ("starts",)
     starts: Ints
@@ -39,7 +39,7 @@ class OpenedWindows(KeyedLog[Opened]):
         super().__init__(Opened, by, logs, OPENED)
 
     def open(self, keys: Ints, starts: Ints) -> None:
-        """Know windows of these keys from these starts on."""
+        """Add windows of these keys with these starts."""
         first, behind = spans(keys, starts, starts + 1, self.rows.keys, self.rows.starts)
         fresh = Opened(keys, starts, np.zeros(len(keys), np.int64)).take_rows(first == behind)
         if len(fresh):
@@ -52,7 +52,7 @@ class OpenedWindows(KeyedLog[Opened]):
 
 
 def spans(groups: Ints, lows: Ints, highs: Ints, of: Ints, at: Ints) -> tuple[Ints, Ints]:
-    """Return where the places of each group in `[low, high)` begin and end; of, at: groups and places, ascending."""
+    """Return the begin and end of each group's places in `[low, high)`. of, at: groups and places, ascending."""
     distinct = sorted_distinct(at)
     width = len(distinct) + 1
     codes = of * width + np.searchsorted(distinct, at)
@@ -62,7 +62,7 @@ def spans(groups: Ints, lows: Ints, highs: Ints, of: Ints, at: Ints) -> tuple[In
 
 @dataclass(frozen=True, slots=True)
 class OrderedMessages:
-    """Messages by key, event time, topic, partition and offset. at: their event times; keys: the numbers of theirs."""
+    """Messages by key, event time, topic, partition and offset. at: event times. keys: the number of each one's key."""
 
     rows: pa.Table
     at: Ints
@@ -100,6 +100,6 @@ def listed(
 
 
 def ranges(first: Ints, sizes: Ints) -> Ints:
-    """Return the whole numbers from each first on, so many."""
+    """Return `sizes` whole numbers from each `first` on."""
     behind = np.cumsum(sizes)
     return np.arange(int(sizes.sum())) + np.repeat(first - (behind - sizes), sizes)

@@ -1,8 +1,8 @@
-"""The (key, window) pairs that panes by time, or late ones by count, must show: those with news.
+"""The (key, window) pairs with new messages, which panes by time, or late panes by count, must show.
 
 Rule: a pair leaves the log when its pane is shown. `panes.PanePolicy` decides when panes are due. Late panes by count
-have no time: a pair with too few new messages waits until its window goes, and the window's messages then say whether
-it was shown since.
+have no time: a pair with too few new messages waits until its window is dropped. The window's messages then decide
+whether it was shown in the meantime.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from keyedwm.operators.state.key_dictionary import KeyDictionary
 from keyedwm.operators.state.keyed_log import PairLog, Pairs
 from keyedwm.operators.state.store import TableLogs
 
-ByEnd = dict[int, Ints]  # the numbers of keys of windows, by their ends, ascending
+ByEnd = dict[int, Ints]  # window's end → numbers of keys; ends and numbers ascend
 
 
 class PendingPanes:
@@ -29,12 +29,12 @@ class PendingPanes:
         self._pairs = PairLog(plan.key_fields, END, log, logs)
 
     def add(self, keys: KeyDictionary, changed: Mapping[int, Ints]) -> None:
-        """Note that these keys of windows have news."""
+        """Add keys of windows that have new messages."""
         for end, numbers in changed.items():
             self._pairs.append(keys, Pairs(numbers, np.full(len(numbers), end, np.int64)))
 
     def pop_due(self, keys: KeyDictionary, is_due: WindowFilter) -> tuple[ByEnd, ByEnd]:
-        """Take the pairs of the windows that are meant. Return them, and those that wait on."""
+        """Remove the pairs of the windows that are due. Return them, and the pairs that still wait."""
         pairs = self._pairs.pop_all(keys)
         ends = sorted_distinct(pairs.bounds)
         both: tuple[ByEnd, ByEnd] = {}, {}

@@ -32,13 +32,13 @@ from keyedwm.operators.plan_checks import (
 )
 from keyedwm.operators.results import HIDDEN_PREFIX, PANE, PANE_TYPE, WINDOW, WINDOW_TYPE
 
-# Beside the columns of a message, where panes hold what is new: the number of the call that brought it.
+# An added column of a message, if panes hold only new messages: the number of its call.
 ARRIVAL = f"{HIDDEN_PREFIX}arrival"
 ROWS_WINDOW_TYPE = pa.struct([("first_offset", pa.int64()), ("last_offset", pa.int64())])
 
 
 class Reason(Enum):
-    """Why a message was given back."""
+    """Why a message was rejected."""
 
     NO_TIME = "no event time"
     RETENTION = "outside the retention"
@@ -50,13 +50,13 @@ _Kind = TypeVar("_Kind", bound=WindowKind)
 
 @dataclass(frozen=True, kw_only=True)
 class StorePlan:
-    """One aggregation over messages that are kept. `schema` is theirs: every column is kept and given back.
+    """One aggregation over messages that are kept. `schema`: the messages' columns, which are all kept and returned.
 
     `topic`, `partition` and `offset` name the columns that identify messages, and order those of equal event time.
-    `full` says what completes a window. Late messages inside the retention update its result at once, or with
-    `late_every_ms` together, so long (`late_by`: wall clock, or event time) after the first of them, or with
-    `late_rows` after so many of a key and window; what is left then is shown when the window goes. Every pane holds the
-    whole result, or unless `accumulating` that of the messages which came since the pane before.
+    `full` says what completes a window. Late messages within the retention update its result at once. With
+    `late_every_ms` they do it together, this long after the first of them (`late_by`: wall clock, or event time). With
+    `late_rows` they do it after this number for a key and window, and the rest when the window is dropped. Every pane
+    holds the whole result; without `accumulating`, the result of the messages since the previous pane.
     """
 
     schema: pa.Schema
@@ -116,7 +116,7 @@ class StorePlan:
 
     @property
     def has_other_panes(self) -> bool:
-        """Whether windows speak otherwise than when they are complete, and with each late message."""
+        """Whether windows show other panes than one on time and one with each late message."""
         late = self.late_every_ms is not None or self.late_rows is not None
         return late or self.early is not None or not self.accumulating
 
@@ -131,7 +131,7 @@ class StorePlan:
         return kind_of(self.window)
 
     def kind_as(self, kind: type[_Kind]) -> _Kind:
-        """Return the window as one of this kind, which it is."""
+        """Return the window, typed as this kind."""
         if not isinstance(self.kind, kind):
             raise OutOfTurnError(f"{self.window} is no {kind.__name__}")
         return self.kind
@@ -143,14 +143,14 @@ class StorePlan:
 
     @cached_property
     def key_fields(self) -> list[pa.Field]:
-        """The by columns."""
+        """The key columns."""
         return [pa.field(name, self.schema.field(name).type) for name in self.by]
 
     @cached_property
     def result_schema(self) -> pa.Schema:
-        """Of the panes: by columns, `window`, one column per aggregate, `pane`; of rows also topic and partition.
+        """The columns of panes: key columns, `window`, one per aggregate, `pane`; for rows also topic and partition.
 
-        The window of rows is a struct of its first and its last offset, both of them in it.
+        The window of rows is a struct of its first and its last offset, both inclusive.
         """
         channel = [self.schema.field(name) for name in self.record[:2]] if self.is_rows else []
         window = pa.field(WINDOW, ROWS_WINDOW_TYPE if self.is_rows else WINDOW_TYPE)
@@ -161,12 +161,12 @@ class StorePlan:
 
     @cached_property
     def stored_schema(self) -> pa.Schema:
-        """Of the messages as they are held."""
+        """The columns of held messages."""
         return self.schema if self.accumulating else self.schema.append(pa.field(ARRIVAL, pa.int64()))
 
     @cached_property
     def rejected_schema(self) -> pa.Schema:
-        """Of the messages that are given back: as they came, with `reason`."""
+        """The columns of rejected messages: the input's columns, with `reason`."""
         return pa.schema([*self.schema, pa.field(REASON, pa.string())])
 
     @property

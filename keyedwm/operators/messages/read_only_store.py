@@ -1,6 +1,6 @@
 """Lists the state of windows that keep their messages, by the ordinary operator opened read-only on its blobs.
 
-Rule: listing changes nothing, and takes only a description of the plan and the blobs that are asked for.
+Rule: listing changes nothing, and needs only a description of the plan and the blobs to list.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from keyedwm.operators.state.blobs import damaged
 from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import BlobStore
 
-MESSAGES = "messages-"  # how the names of blobs of messages begin
+MESSAGES = "messages-"  # the beginning of the names of blobs of messages
 ALL = (LOWEST, HIGHEST)
-# The columns of windows behind those of their keys, and the columns that say which window it is.
+# The columns of windows after their key columns, and the columns that identify a window.
 EDGES, CHANNEL, COMPLETE = ("start", "end"), ("topic", "partition"), "is_complete"
 COUNTS = ("first_offset", "last_offset", "messages", "bytes")
 
@@ -33,18 +33,21 @@ class Listed(Protocol):
     """A store, or a side of a join."""
 
     def windows(self, *, by_key: bool) -> pa.Table:
-        """Return the windows that are held: the columns of keys, EDGES, CHANNEL, HELD and COMPLETE."""
+        """Return the held windows: the columns of keys, EDGES, CHANNEL, HELD and COMPLETE."""
 
     def messages(self) -> pa.Table:
         """Return the messages that are held, as they came."""
 
     def oldest_offsets(self) -> Offsets:
-        """Return for each channel where its records must be read from to have what is held again."""
+        """Return for each channel the offset from which its records must be read to rebuild the held messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadBlobs:
-    """Blobs of a bucket that were read. sizes: of all its blobs; state: the content of its operator's manifest."""
+    """Blobs of a bucket that were read.
+
+    sizes: the sizes of all its blobs. state: the content of its operator's manifest.
+    """
 
     sizes: Mapping[str, int]
     blobs: Mapping[str, bytes]
@@ -60,13 +63,13 @@ class ReadBlobs:
 
 
 class ListedInput:
-    """The messages held of an input. of_keys: whether each window is that of one key, which is listed with it."""
+    """The held messages of an input. of_keys: whether each window belongs to one key, which is listed with it."""
 
     def __init__(self, operator: MessageOperator, number: int = 0, *, of_keys: bool = False) -> None:
         self._operator, self._number, self._of_keys = operator, number, of_keys
 
     def windows(self, *, by_key: bool) -> pa.Table:
-        """See `Listed`; windows that are each of one key are listed with it anyway."""
+        """See `Listed`; windows that belong to one key are always listed with it."""
         columns = self._operator.inputs[self._number].columns
         listing = self._operator.windows(*ALL, by_key=by_key or self._of_keys, input_number=self._number)
         return without_channels(listing, columns.by, columns.record)
@@ -76,7 +79,7 @@ class ListedInput:
         return self._operator.messages(ALL, {}, self._number)
 
     def oldest_offsets(self) -> Offsets:
-        """See `Listed`; nothing of a channel is held whose oldest offset is the next one."""
+        """See `Listed`; a channel whose oldest offset is its next offset has no held message."""
         following = self._operator.next_offsets(self._number)
         oldest = self._operator.oldest_offsets(self._number)
         return {channel: offset for channel, offset in oldest.items() if offset < following[channel]}
@@ -102,6 +105,6 @@ def check_by_key(kind: WindowKind) -> None:
 
 
 def without_channels(listing: pa.Table, by: tuple[str, ...], record: tuple[str, str, str]) -> pa.Table:
-    """Return windows without keys that are topic or partition, which every window has."""
+    """Return windows without topic and partition among the keys, since every window has these columns."""
     keys = listing.column_names[: -len((*EDGES, *CHANNEL, *COUNTS, COMPLETE))]
     return listing.drop_columns([column for column, name in zip(keys, by, strict=False) if name in record[:2]])

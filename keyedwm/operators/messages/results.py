@@ -1,6 +1,6 @@
 """The panes of one window, computed from its messages: groups by key, their functions, and the result columns.
 
-Rule: so many panes leave at a time that they hold about a million messages (`StateLimits.piece_rows`).
+Rule: panes are emitted in pieces of about a million messages (`StateLimits.piece_rows`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 
 @dataclass(frozen=True, slots=True)
 class KeyedMessages:
-    """The messages of a window in order of key, event time, topic, partition and offset. keys: of each group."""
+    """The messages of a window in order of key, event time, topic, partition and offset.
+
+    keys: the key of each group.
+    """
 
     window: WindowRows
     keys: Ints
@@ -37,7 +40,7 @@ class KeyedMessages:
         return np.diff(self.window.borders)
 
     def since(self, before: Ints) -> KeyedMessages:
-        """Return the messages that arrived after the mark of their group; groups may be left without any."""
+        """Return the messages that arrived after the mark of their group; a group may then have none."""
         groups = np.repeat(np.arange(len(self)), self.counts)
         new = ints(contiguous(self.window.rows[ARRIVAL])) > before[groups]
         borders = np.append(0, np.cumsum(np.bincount(groups[new], minlength=len(self))))
@@ -81,7 +84,7 @@ def panes(
     index: Ints,
     last: bool = False,
 ) -> Output:
-    """Return a pane of each group; edges: of its window. channels: the columns of its topic and partition, of rows."""
+    """Return a pane of each group. edges: of its window. channels: for rows, the columns of its topic and partition."""
     count = len(messages)
     window = replace(messages.window, rows=messages.window.rows.select(plan.schema.names))
     results = [
@@ -103,7 +106,7 @@ def _window(plan: StorePlan, starts: Ints, ends: Ints) -> pa.Array:
 
 
 def pieces(in_order: Ints, sizes: Ints, most: int) -> Iterator[Ints]:
-    """Yield windows, in an order, so many at a time that they hold about that many messages; sizes: of each."""
+    """Yield windows, in this order, in pieces of about `most` messages. sizes: the messages of each window."""
     behind = np.cumsum(sizes[in_order])
     for piece in np.split(in_order, np.searchsorted(behind, np.arange(most, behind[-1:].sum(), most))):
         if len(piece):

@@ -1,7 +1,7 @@
 """How long windows and their messages are kept.
 
-Rule: the limit that is reached first counts. A window goes as a whole, with the slices that no other window needs; the
-oldest goes first.
+Rule: the first limit that is reached counts. A window is dropped as a whole, with the slices that no other window
+needs; the oldest window first.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ MOST = 2**63 - 1
 class Retention:
     """Limits of one store; at least one of them is given.
 
-    time_ms: so long after its end, in event time, a window takes late messages. max_windows: so many windows (of a
-    channel, where they count its offsets) that hold a message. max_messages, max_bytes: of all messages held, bytes in
-    Arrow.
+    time_ms: how long after its end, in event time, a window accepts late messages. max_windows: the most windows with a
+    message (per channel, if they count its offsets). max_messages, max_bytes: the most held messages, and their most
+    bytes in Arrow.
     """
 
     time_ms: int | None = None
@@ -52,5 +52,5 @@ class Retention:
 
     @property
     def has_sizes(self) -> bool:
-        """Whether something beside time limits the store."""
+        """Whether limits other than time are set."""
         return (self.max_windows, self.max_messages, self.max_bytes) != (None, None, None)

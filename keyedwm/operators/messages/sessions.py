@@ -1,11 +1,11 @@
 """The sessions of each key, a row for each session, topic and partition; and their messages.
 
-Rule: a session is known by its key and its start. When a session begins earlier or merges with another one, its
-old rows are no longer valid. A row of no messages follows each of them and marks it as gone.
+Rule: a session is known by its key and its start. When a session begins earlier or merges with another one, its old
+rows are no longer valid. A row without messages follows each old row and marks it as gone.
 
 Messages lie in slices of event time, each a log of tables with the messages of all keys. A batch appends to the slices
-that it touches and reads none. A slice goes as a whole once no session reaches into it. A slice that a long session
-keeps is rewritten without the messages of other sessions, each time after twice as long.
+that it touches and reads none. A slice is dropped as a whole when no session reaches into it. A slice that a long
+session needs is rewritten without the messages of other sessions, at intervals that double each time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ INDEX = "sessions"  # the log
 
 @dataclass(frozen=True, slots=True)
 class SessionFragments(KeyedRows):
-    """Of each session what lies on one channel: offsets, messages and their bytes; channels by number.
+    """The part of each session on one channel: offsets, messages and their bytes; channels by number.
 
     shown_messages: how many of the messages the last pane held. panes: how many panes the whole session has had.
     """
@@ -51,11 +51,11 @@ class SessionFragments(KeyedRows):
     panes: Ints
 
     def is_alive(self) -> Flags:
-        """A part of no messages says that its session is gone."""
+        """A part without messages marks that its session is gone."""
         return self.rows > 0
 
     def sessions(self) -> Sessions:
-        """Return the sessions of these, which are in order."""
+        """Return the sessions of these parts, which are in order."""
         count = len(self)
         begins = np.ones(count, np.bool_)
         begins[1:] = (np.diff(self.keys) != 0) | (np.diff(self.starts) != 0)
@@ -93,11 +93,11 @@ class Sessions:
         return len(self.heads)
 
     def take_rows(self, places: Ints | Flags) -> Sessions:
-        """Return some of them."""
+        """Return the sessions at these places."""
         return Sessions(*(getattr(self, one.name)[places] for one in fields(self)))
 
     def owners(self, keys: Ints, at: Ints) -> Ints:
-        """Return the place of the session that holds each message, -1 if none does; at: event times."""
+        """Return the place of the session of each message, -1 if there is none; at: event times."""
         count, total = len(self), len(self) + len(keys)
         order = np.lexsort(
             (np.arange(total) >= count, np.concatenate([self.starts, at]), np.concatenate([self.keys, keys]))
@@ -112,10 +112,10 @@ class Sessions:
 
 
 class OpenSessions(KeyedLog[SessionFragments]):
-    """The sessions that are held."""
+    """The held sessions."""
 
     def __init__(self, by: Sequence[pa.Field], logs: TableLogs, name: str, keys: KeyDictionary | None = None) -> None:
-        """name: of the log. keys: the numbers of another log to share."""
+        """name: the name of the log. keys: the numbers of another log to share."""
         super().__init__(SessionFragments, by, logs, name, keys)
 
     @property
@@ -128,10 +128,10 @@ class OpenSessions(KeyedLog[SessionFragments]):
         self.sessions = rows.sessions()
 
     def replace(self, is_old: Flags, new_parts: SessionFragments) -> Ints:
-        """Replace old fragments by those of whole sessions; return the places of the new sessions, ascending."""
+        """Replace old fragments by fragments of whole sessions; return the places of the new sessions, ascending."""
         left, rest = self.parts.take_rows(is_old), self.parts.take_rows(~is_old)
         none = np.zeros(len(left), np.int64)
-        both = rest.with_others(new_parts)  # no older rows are left in it, which `put` would look for
+        both = rest.with_others(new_parts)  # it has no older rows, for which `put_rows` would search
         order = np.lexsort((both.channels, both.starts, both.keys))
         self._know(both.take_rows(order))
         self._write(replace(left, rows=none, sizes=none).with_others(new_parts).newest())
@@ -153,9 +153,9 @@ class OpenSessions(KeyedLog[SessionFragments]):
 def joined(
     fresh: SessionFragments, old: SessionFragments, runs: tuple[Ints, Ints, Ints]
 ) -> tuple[SessionFragments, Flags]:
-    """Return the sessions that fresh messages make with old ones, and which old parts they take in.
+    """Return the sessions that fresh messages form with old parts, and which old parts these are.
 
-    runs: of both together, fresh ones first: the session of each, and the sessions' starts and ends.
+    runs: for fresh messages, then old parts: the session of each, and the sessions' starts and ends.
     """
     ids, starts, ends = runs
     has_news = np.bincount(ids[: len(fresh)], minlength=len(starts)) > 0
@@ -178,18 +178,18 @@ def joined(
 
 
 MESSAGES = "messages-"
-_SLICES = 64  # in the retention at most
-# Slices are looked through together up to so much: each look costs as much as there are sessions.
+_SLICES = 64  # at most in the retention
+# The most that is searched together in slices: each search costs as much as there are sessions.
 _LOOK_ROWS, _LOOK_BYTES = 1 << 16, 1 << 26
 
 
 class SessionMessages:
-    """Slices by their starts. looks: of rewritten slices, the floor at which they are looked at again."""
+    """Slices by their starts. looks: for each rewritten slice, the floor at which it is examined again."""
 
     def __init__(
         self, plan: StorePlan, channels: Channels, logs: TableLogs, width_ms: int | None, looks: Mapping[str, int]
     ) -> None:
-        """width_ms: of a slice, None for a new store."""
+        """width_ms: the width of a slice, None for a new store."""
         self._plan, self._channels = plan, channels
         self._by_slice = SlicedTable(logs, MESSAGES, self._merge)
         self.width_ms = _width_ms(plan) if width_ms is None else width_ms
@@ -201,12 +201,12 @@ class SessionMessages:
         self._by_slice.add(rows.take(pa.array(order)), (at - at % self.width_ms)[order])
 
     def read(self, low: int, high: int) -> Iterator[pa.Table]:
-        """Yield the messages of the slices that reach into `[low, high)`, slice by slice, also those that are gone."""
+        """Yield the messages of the slices that reach into `[low, high)`, slice by slice, also of closed sessions."""
         for start in self._by_slice.between(low - self.width_ms + 1, high):
             yield self._slice(start)
 
     def of(self, open_: OpenSessions, sessions: Sessions) -> tuple[pa.Table, Ints]:
-        """Return the messages of some sessions, in no order, and for each the place of its session among them."""
+        """Return the messages of some sessions, in no order, and for each the place of its session among these."""
         tables, owners = [self._plan.schema.empty_table()], [np.empty(0, np.int64)]
         if len(sessions):
             slices = self.read(int(sessions.starts.min()), int(sessions.ends.max()))
@@ -240,7 +240,7 @@ class SessionMessages:
         return pa.concat_tables([self._plan.schema.empty_table(), *self._by_slice.read(start)])
 
     def _rewritten(self, open_: OpenSessions, start: int) -> bool:
-        """Rewrite a slice with the messages of open sessions alone; return whether there are any."""
+        """Rewrite a slice with only the messages of open sessions; return whether there are any."""
         rows = self._slice(start)
         open_rows = rows.filter(pa.array(open_.sessions.owners(open_.numbers(rows), places(self._plan, rows)) >= 0))
         if open_rows.num_rows < rows.num_rows:

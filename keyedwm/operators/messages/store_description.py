@@ -1,8 +1,8 @@
-"""The description of windows that keep their messages: whose state it is, and what it cannot be read without.
+"""The description of windows that keep their messages: it identifies their state, and is needed to read it.
 
 Rule: limits, and intervals of late panes, may change, since they decide what happens next and not what the state means.
-A plan that is made from a description lists what an operator of the described plan holds, and computes nothing: an
-aggregate is only what it was called, so functions of a user's own need not be there.
+A plan that is made from a description lists the state of an operator of the described plan, and computes nothing. Its
+aggregates are only texts, so a user's own functions are not needed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def describe(plan: StorePlan) -> dict[str, Any]:
 
 
 def plan_of(description: Mapping[str, Any]) -> StorePlan:
-    """Return a plan of this description, to list what is held; how long that is kept is not known."""
+    """Return a plan of this description, to list held messages; the retention is not known."""
     window, early, late = read_window(description["window"]), description["early"], description["late"]
     topic, partition, offset = description["record"]
     return StorePlan(
@@ -78,7 +78,7 @@ def any_retention(window: AnyWindow) -> Retention:
 
 @dataclass(frozen=True, slots=True)
 class DescribedAggregate:
-    """An aggregate of which nothing but its description is known; see `functions.FullStateSpec`."""
+    """An aggregate of which only the description is known; see `functions.FullStateSpec`."""
 
     text: str
 
@@ -87,7 +87,7 @@ class DescribedAggregate:
         return ()
 
     def over_messages(self, _schema: pa.Schema) -> FullState:
-        """Return a placeholder state: a plan of a description computes nothing."""
+        """Return this placeholder: a plan of a description computes nothing."""
         return _Unknown()
 
     def describe(self) -> str:

@@ -9,17 +9,18 @@ along the line, and neither goes back:
     complete        floor < end <= horizon    shows a late pane, or waits    waiting panes come
     gone            end <= floor              is rejected                    -
 
-The horizon is the watermark, the highest event time, or how far the offsets have come, as the plan says. The floor
-follows it by the retention, or a limit of size moves it by the end of the oldest window. A slice goes with its last
-window: the first slice that is kept begins where the first window does that ends behind the floor.
+The horizon is the watermark, the highest event time, or the next offset, as the plan says. The floor is the retention
+behind it, or a limit of size moves the floor to the end of the oldest window. A slice is dropped with its last window:
+the first slice that is kept begins with the first window that ends behind the floor.
 
-So the phase that a message meets depends on the input before it, and not on how the input was cut. Where messages move
-the horizon, each meets the highest place before its own (`horizons_before`). They are still buffered many at a time: up
-to the first that would reach back into a window which the messages before it have outlived (`before_outlived`).
+So the phase of a window when a message arrives depends on the input before it, and not on how the input was cut. If
+messages move the horizon, the horizon for each is the highest place before it (`horizons_before`). They are still
+buffered many at a time: up to the first message that reaches back into a window which earlier messages of the call have
+expired (`before_outlived`).
 
-Of each key and window the pane log knows how many panes were shown, and a mark: how many messages the last pane
-covered, or, for panes of new messages only, the number of the last call that it covered (`ARRIVAL`). Each pane is
-computed from all messages, since a late message may stand anywhere in their order.
+For each key and window the pane log has the number of panes shown, and a mark: how many messages the last pane covered,
+or, for panes of new messages only, the number of the last call that it covered (`ARRIVAL`). Each pane is computed from
+all messages, since a late message can be at any place in their order.
 """
 
 from __future__ import annotations
@@ -53,9 +54,9 @@ _PANES = "panes-"
 
 
 class WindowBuffer:
-    """The windows of one line, and the messages that are held for them.
+    """The windows of one line, and their held messages.
 
-    place: its number among those of the operator, of windows of rows that of the channel.
+    place: its number among the operator's lines; for windows of rows, the number of the channel.
     """
 
     def __init__(
@@ -94,13 +95,13 @@ class WindowBuffer:
         return self._policy.next_timer_ms
 
     def expired(self, at: Ints, horizons: Ints) -> Flags:
-        """Return which places no window takes any more, given the horizon that each of them met."""
+        """Return which places no window accepts any more. horizons: the horizon for each place."""
         return has_ended(self.grid.last_ends(at), self._floors(horizons))
 
     def before_outlived(self, at: Ints) -> int:
-        """Return how many messages, each of which moves the horizon, can be taken in one step.
+        """Return how many messages, each of which moves the horizon, can be buffered in one step.
 
-        Those are the ones before a message that expires a window of a message which a later window still needs. The
+        These are the messages before one that expires a window of a message which a later window still needs. The
         search doubles from `_FIRST_LOOK`.
         """
         top, begin, size = self._horizon_and_floor()[0], 0, _FIRST_LOOK
@@ -113,20 +114,20 @@ class WindowBuffer:
         return len(at)
 
     def _outlived(self, at: Ints, horizons: Ints) -> Flags:
-        """Return which places some window of theirs is expired for, by a horizon that has not come to this line yet."""
+        """Return which places have a window that is expired by a horizon which this line has not applied yet."""
         floors, first = self._floors(horizons), self.grid.last_end_by(at) + self.grid.step
         has_risen = floors > self._horizon_and_floor()[1]
         return has_risen & has_ended(first, floors) & ~has_ended(self.grid.last_ends(at), floors)
 
     def _floors(self, horizons: Ints) -> Ints:
-        """Return where the floor stands at these horizons."""
+        """Return the floor at each of these horizons."""
         floors, kept_for = np.full(len(horizons), self._horizon_and_floor()[1]), self._plan.retention.time_ms
         if kept_for is None:
             return floors
         return np.where(horizons > LOWEST, np.maximum(floors, self.grid.last_end_by(horizons - kept_for)), floors)
 
     def buffer_messages(self, messages: Messages, now_ms: int | None) -> Iterator[Output]:
-        """Hold messages that are not expired; yield the panes that they give: late ones, and early ones by count."""
+        """Hold messages that are not expired; yield their immediate panes: late panes, and early panes by count."""
         if not len(messages):
             return
         rows, at = messages.rows, messages.at
@@ -144,7 +145,7 @@ class WindowBuffer:
                 yield from self._show(keys, changed, timing, enough=enough)
 
     def _numbered(self, rows: pa.Table) -> pa.Table:
-        """Return messages as they are held: with the number of this call, where panes hold what is new."""
+        """Return messages as they are held: with the number of this call, if panes hold only new messages."""
         if self._plan.accumulating:
             return rows
         self._arrivals += 1
@@ -163,7 +164,7 @@ class WindowBuffer:
         yield from self._show_due(EveryBy.EVENT, horizon)
 
     def expire(self, last: int) -> Iterator[Output]:
-        """Expire the windows that end by then; yield what was pending of them. See `forgotten` for what left."""
+        """Expire the windows that end by then; yield their pending panes. `forgotten` then drops their slices."""
         last = int(self.grid.last_end_by(last))
         if self.floor is not None and last <= self.floor:
             return
@@ -181,7 +182,7 @@ class WindowBuffer:
         return (0, 0) if before is None else self.store.forget(before)
 
     def show_unfinished(self, end: int) -> Iterator[Output]:
-        """Yield the last pane of a window that must go before it is complete."""
+        """Yield the last pane of a window that must be dropped before it is complete."""
         if not has_ended(end, self._horizon_and_floor()[0]):
             yield from self._emit(
                 KeyDictionary(self._plan.key_fields), end, self._read(end), PaneTiming.EARLY, last=True
@@ -192,7 +193,7 @@ class WindowBuffer:
         yield from self._show_due(EveryBy.CLOCK, now_ms)
 
     def _show_due(self, by: EveryBy, at: int) -> Iterator[Output]:
-        """Yield the panes that are due by time of a kind."""
+        """Yield the panes that are due by the clock or by event time."""
         horizon, floor = self._horizon_and_floor()
         for timing, is_due in self._policy.due(by, at).items():
             keys = KeyDictionary(self._plan.key_fields)
@@ -219,11 +220,11 @@ class WindowBuffer:
         return self.oldest_held(self._horizon_and_floor()[1])
 
     def _horizon_and_floor(self) -> tuple[int, int]:
-        """Return horizon and floor, the lowest number for what is not there yet."""
+        """Return horizon and floor; the lowest number for one that does not exist yet."""
         return LOWEST if self.horizon is None else self.horizon, LOWEST if self.floor is None else self.floor
 
     def _first_kept(self) -> int | None:
-        """Return where the first slice that is kept may begin."""
+        """Return the lowest possible start of the first kept slice."""
         return None if self.floor is None else self.floor - self.grid.size + self.grid.step
 
     def read_from(self, low: int, high: int) -> pa.Table:
@@ -234,7 +235,7 @@ class WindowBuffer:
         return self.store.read(end - self.grid.size, end)
 
     def _changed(self, numbers: Ints, slices: Ints) -> tuple[dict[int, Ints], dict[int, Ints]]:
-        """Return the keys with news of complete windows and of open ones, by their ends, ascending."""
+        """Return the keys with new messages in complete and in open windows, by the windows' ends, ascending."""
         horizon, floor = self._horizon_and_floor()
         wants_open = self._plan.early is not None
         late: dict[int, list[Ints]] = {}
@@ -242,7 +243,7 @@ class WindowBuffer:
         for start in sorted_distinct(slices).tolist():
             ends = self.grid.ends_of(start)
             if not (wants_open or has_ended(ends[0], horizon)):
-                break  # so it is for all later slices
+                break  # so are all later slices
             numbers_here = sorted_distinct(numbers[slices == start])
             for end in ends:
                 if has_ended(end, floor):
@@ -260,7 +261,10 @@ class WindowBuffer:
     def _show(
         self, keys: KeyDictionary, changed: Mapping[int, Ints], timing: PaneTiming, enough: int = 0
     ) -> Iterator[Output]:
-        """Yield a pane for these keys of windows; enough: only those with so many messages more than the last one."""
+        """Yield a pane for these keys of windows.
+
+        enough: only windows with this number of messages more than the last pane.
+        """
         for end, numbers_here in sorted(changed.items()):
             rows = self._read(end)
             is_changed = np.isin(key_numbers(self._plan, keys, rows), numbers_here)
@@ -276,7 +280,7 @@ class WindowBuffer:
         ends = np.full(len(messages), number, np.int64)
         index, before = self._panes.emitted(keys, messages.keys, ends)
         marks = messages.counts
-        if not self._plan.accumulating:  # the mark is an arrival; complete windows speak without news, too
+        if not self._plan.accumulating:  # the mark is an arrival; complete windows need no new messages
             marks = np.full_like(marks, self._arrivals)
             messages, before = messages.since(before), np.zeros_like(before)
             enough = max(enough, int(not last and timing is not PaneTiming.ON_TIME))
@@ -295,7 +299,7 @@ class WindowBuffer:
 
 
 def horizons_before(at: Ints, before: int) -> Ints:
-    """Return the horizon that each message meets where messages move it: the highest place before its own."""
+    """Return the horizon for each message if messages move it: the highest place before its own."""
     horizons = np.full(len(at), before)
     horizons[1:] = np.maximum(np.maximum.accumulate(at)[:-1], before)
     return horizons

@@ -1,8 +1,8 @@
 """The contract between the driver and a kind of window over kept messages; see `driver.MessageOperator`.
 
-Rule: a content decides which windows there are, what they hold and when they are complete. It knows no replays. Its
-messages fit the plan, and have an event time where that counts. It counts once what becomes of each message: it admits
-or rejects a message (`MessageCounter.admit`), and releases one that it held (`MessageCounter.release`).
+Rule: a content decides which windows exist, what they hold and when they are complete. It gets no replays. Its messages
+fit the plan, and have an event time if windows are of time. It reports each message once: it admits or rejects a
+message (`MessageCounter.admit`), and releases a held message (`MessageCounter.release`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ContentContext:
     logs: TableLogs
 
 
-Offsets = dict[tuple[str, int], int]  # of topics and partitions
+Offsets = dict[tuple[str, int], int]  # the topics and partitions
 
 
 class BufferedMessages(Protocol):
@@ -44,37 +44,37 @@ class BufferedMessages(Protocol):
         """Return all held messages from low to high, and maybe others, in no order."""
 
     def oldest(self) -> tuple[Ints, Ints]:
-        """Called when a store must be rebuilt from its records: return channels, and offsets to read each from.
+        """Called when a store must be rebuilt from its records: return channels, and the offset to read each from.
 
-        Channels are returned by number, maybe several times; of one that is not among them all held messages are gone.
+        Channels are returned by number, maybe several times; a channel that is missing has no held message.
         """
 
 
 class WindowContent(ABC):
     """Windows of one kind."""
 
-    # Whether messages lie by event time; else by offset, so that no watermark says anything of them.
+    # Whether messages are ordered by event time; else by offset, and then watermarks do not concern them.
     of_time: bool = True
 
     def __init__(self, context: ContentContext) -> None:
         self._inputs, self._logs = context.inputs, context.logs
 
     def validated(self, input_number: int, rows: pa.Table) -> pa.Table:
-        """Called when messages came, before anything changes: return them as they are held.
+        """Called when messages arrive, before anything changes: return them in the form in which they are held.
 
-        Raises InputError for messages that cannot be taken.
+        Raises InputError for messages that do not fit.
         """
         return self._inputs[input_number].validated(rows, of_time=self.of_time)
 
     @abstractmethod
     def open(self, messages: Messages, now_ms: int | None) -> Iterator[Output]:
-        """Called when messages came for the first time: store them, open their windows, yield panes due at once.
+        """Called with new messages: store them, open their windows, yield panes that are due at once.
 
         now_ms: wall-clock time, for panes by the clock.
         """
 
     def due(self, watermark_ms: int, input_number: int = 0) -> Iterator[Output]:
-        """Called when a watermark came, maybe no higher one: show what it completes, and release what it outlives."""
+        """Called with a watermark, maybe no higher than before: show complete windows, release expired ones."""
         del watermark_ms, input_number
         return iter(())
 
@@ -88,7 +88,7 @@ class WindowContent(ABC):
         return iter(())
 
     def shrink(self) -> Iterator[Output]:
-        """Called at the end of a batch, if the store has limits of size: release what is beyond them, oldest first."""
+        """Called at the end of a batch, if the store has limits of size: release the oldest windows beyond them."""
         return iter(())
 
     @abstractmethod
@@ -96,7 +96,7 @@ class WindowContent(ABC):
         """Called when the input has ended: show every window that is not complete, and release everything."""
 
     def output_watermark_ms(self, watermark_ms: int) -> int:
-        """Called when a watermark was taken: return the one that results keep. Panes of rows have no event time."""
+        """Called after a watermark: return the watermark of the results. Panes of rows have no event time."""
         return watermark_ms
 
     @abstractmethod
@@ -104,7 +104,7 @@ class WindowContent(ABC):
         """Return how many messages are held."""
 
     def compact(self) -> None:  # noqa: B027 (not every content has such logs)
-        """Called before state is written: rewrite logs of which most rows are not needed."""
+        """Called before state is written: rewrite logs in which most rows are not needed."""
 
     @abstractmethod
     def state(self) -> dict[str, Any]:
@@ -115,21 +115,22 @@ class WindowContent(ABC):
         """Called for a listing: return the held messages of an input."""
 
     def rejected(self, _input_number: int, rows: pa.Table) -> pa.Table:
-        """Called when messages were rejected: return them as they came, with the reason."""
+        """Called when messages were rejected: return them unchanged, with the reason."""
         return rows
 
     def offsets_of(self, _input_number: int, offsets: Offsets) -> Offsets:
-        """Called when offsets of all channels are known: return those of an input, by its own topics."""
+        """Called with the offsets of all channels: return the offsets of an input, by its own topics."""
         return offsets
 
 
 class StoreContent(WindowContent):
-    """Windows of one kind, of a plan with one input. state: as `state` of an earlier instance gave it, empty first.
+    """Windows of one kind, of a plan with one input.
 
-    A content is defined with the windows that have it: `class OnDemandContent(StoreContent, windows=OnDemandWindow)`.
+    state: the result of `state` of an earlier instance, empty at first. A content is declared for its windows: `class
+    OnDemandContent(StoreContent, windows=OnDemandWindow)`.
     """
 
-    of_windows: ClassVar[dict[type[WindowKind], type[StoreContent]]] = {}  # those of the files in `contents`
+    of_windows: ClassVar[dict[type[WindowKind], type[StoreContent]]] = {}  # the contents in the package `contents`
 
     def __init_subclass__(cls, *, windows: type[WindowKind] | None = None) -> None:
         super().__init_subclass__()
@@ -142,7 +143,7 @@ class StoreContent(WindowContent):
         self._plan, self.channels, self._counter = plan, context.inputs[0].channels, context.inputs[0].counter
 
     def of_input(self, _number: int) -> BufferedMessages:
-        """All that is held."""
+        """Return the content itself, which has all held messages."""
         return self
 
     @abstractmethod

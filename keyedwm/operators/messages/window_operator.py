@@ -1,8 +1,8 @@
-"""The operator for a program of one's own: a notebook, or a loop around a Kafka consumer.
+"""The operator for a user's own program: a notebook, or a loop around a Kafka consumer.
 
 Rule: results and rejected messages are kept until `flush`, which writes the state first. A program that commits its
-consumer's offsets after `flush` loses nothing: what it is given again is known as a replay. What a call that failed
-halfway left, by an aggregate of the user's own, is never written.
+consumer's offsets after `flush` loses nothing: records that it reads again are recognized as replays. The state of a
+call that failed halfway, in a user's own aggregate, is never written.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from keyedwm.operators.state.store import BlobStore, MemoryStore, checked_store
 
 
 class _Plan(Protocol):
-    """The plan of one, as far as it is driven here."""
+    """The parts of a plan that are used here."""
 
     @property
     def by_clock(self) -> bool:
@@ -31,14 +31,14 @@ class _Plan(Protocol):
 
     @property
     def result_schema(self) -> pa.Schema:
-        """Of the results."""
+        """The columns of the results."""
 
 
 _Any = TypeVar("_Any", bound=_Plan)
 
 
 class StandaloneOperator(Generic[_Any]):
-    """The base of operators over kept messages for a program of one's own.
+    """The base of operators over kept messages for a user's own program.
 
     Results and rejected messages are kept until `flush`, which writes the state first.
     """
@@ -54,15 +54,15 @@ class StandaloneOperator(Generic[_Any]):
         self._failure: Exception | None = None
 
     def timeout(self, now_ms: int) -> None:
-        """Let wall-clock time pass: what is due by the clock is shown."""
+        """Advance wall-clock time: show the results that are due by the clock."""
         self._keep(self._operator.on_timer(whole_ms("now_ms", now_ms)))
 
     def get_result(self) -> pa.Table:
-        """Return all results since the last `flush`, oldest first; asked twice it says the same."""
+        """Return all results since the last `flush`, oldest first; a second call returns the same."""
         return pa.concat_tables([self.plan.result_schema.empty_table(), *self._results])
 
     def flush(self) -> pa.Table:
-        """Apply the limits of size, write the state, and return the results, which are then forgotten here."""
+        """Apply the limits of size, write the state, and return and clear the results."""
         self._keep(self._operator.on_barrier(0))
         results = self.get_result()
         self.store.apply(self._operator.drain())
@@ -72,16 +72,19 @@ class StandaloneOperator(Generic[_Any]):
         return results
 
     def finish(self) -> None:
-        """The input has ended: all windows are complete, what waits is shown, and nothing is kept."""
+        """End the input: all windows are complete, waiting messages are shown, and the state is empty."""
         self._keep(self._operator.on_end())
 
     @property
     def next_timeout_ms(self) -> int | None:
-        """The wall-clock time at which `timeout` has something to do, None if nothing is pending."""
+        """The wall-clock time at which `timeout` must be called, None if nothing is pending."""
         return self._operator.next_timer_ms
 
     def _add_messages(self, number: int, messages: pa.Table, now_ms: int | None, results: str) -> None:
-        """Take messages of an input; what is due by the clock then comes, as `timeout` gives it. what: that is due."""
+        """Add messages of an input; then show the results that are due by the clock, as `timeout` does.
+
+        results: their name.
+        """
         if now_ms is None and self.plan.by_clock:
             raise OptionError(f"the plan has {results} by the clock: give add_message the wall-clock time as now_ms")
         clock_ms = None if now_ms is None else whole_ms("now_ms", now_ms)
@@ -90,7 +93,10 @@ class StandaloneOperator(Generic[_Any]):
             self._keep(self._operator.on_timer(clock_ms))
 
     def _keep(self, outputs: Iterator[Output], *, may_refuse: bool = False) -> None:
-        """Keep what a call gives. may_refuse: it checks what it is given before anything changes, and counts it."""
+        """Keep the outputs of a call.
+
+        may_refuse: the call checks its arguments before anything changes, and may reject them.
+        """
         if self._failure is not None:
             raise InputError(
                 f"an earlier call failed halfway ({type(self._failure).__name__}: {self._failure}), so its state is "
@@ -108,26 +114,26 @@ class StandaloneOperator(Generic[_Any]):
 
 
 class WindowOperator(StandaloneOperator[StorePlan]):
-    """Windows over messages that are kept. store: where the state is, changed by `flush` alone; one in memory else."""
+    """Windows over messages that are kept. store: of the state, which only `flush` changes; by default in memory."""
 
     def __init__(self, plan: StorePlan, store: MemoryStore | None = None) -> None:
         expect("the plan of a WindowOperator", plan, StorePlan, "a StorePlan(schema=..., window=..., ...)")
         super().__init__(plan, store, message_operator)
 
     def add_message(self, messages: pa.Table, now_ms: int | None = None) -> None:
-        """Take a table of messages, of any number of channels, each in order of offset.
+        """Add a table of messages, of any number of channels, each in order of offset.
 
-        now_ms: wall-clock time, needed for panes by the clock; those that are due by then come, as `timeout` gives
-        them. Raises InputError for a missing column.
+        now_ms: wall-clock time, needed for panes by the clock; panes that are due by then are shown, as `timeout` does.
+        Raises InputError for a missing column.
         """
         self._add_messages(0, messages, now_ms, "panes")
 
     def watermark(self, time_ms: int) -> None:
-        """Promise that no message below this event time is expected; a lower one than before has no effect."""
+        """Promise that no further message is below this event time; a lower time than before has no effect."""
         self._keep(self._operator.on_watermark(0, 0, whole_ms("a watermark", time_ms)))
 
     def get_rejected(self) -> pa.Table:
-        """Return the messages that were given back since the last `flush`, as they came, with the reason."""
+        """Return the messages that were rejected since the last `flush`, unchanged, with the reason."""
         return pa.concat_tables([self.plan.rejected_schema.empty_table(), *self._rejected[0]])
 
     @property
@@ -136,14 +142,14 @@ class WindowOperator(StandaloneOperator[StorePlan]):
         return self._operator.counts
 
     def next_offsets(self) -> dict[tuple[str, int], int]:
-        """Return for each topic and partition the offset below which all is known: where a consumer continues."""
+        """Return for each topic and partition the next offset: all records below it were read."""
         return self._operator.next_offsets()
 
     def oldest_offsets(self) -> dict[tuple[str, int], int]:
         """Return for each topic and partition the first offset that is still held: a new store starts there.
 
-        Give it the watermark of the lost store before any message. Otherwise expired windows show panes again, of the
-        remaining messages. Where windows count rows it is the first offset that was read.
+        Give the new store the watermark of the lost store before any message. Otherwise expired windows show panes
+        again, of the remaining messages. If windows count rows, the offset is the first one that was read.
         """
         return self._operator.oldest_offsets()
 
@@ -151,8 +157,9 @@ class WindowOperator(StandaloneOperator[StorePlan]):
         """Return the windows that overlap `[start, end]`, in order of expiry: one row for each topic and partition.
 
         Edges are ms of event time, or offsets. Columns: start, end (behind the window), topic, partition, first_offset,
-        last_offset, messages, bytes, is_complete. by_key: one row for each key too, for which messages are read.
-        Of windows that count a key's messages: those that are complete next, one for each key, topic and partition.
+        last_offset, messages, bytes, is_complete. by_key: one row for each key, too, which needs a read of the
+        messages. If windows count a key's messages: the window that is complete next, one for each key, topic and
+        partition.
         """
         expect("by_key", by_key, bool, "True or False")
         return self._operator.windows(*checked_range(start, end), by_key=by_key)
@@ -167,7 +174,7 @@ class WindowOperator(StandaloneOperator[StorePlan]):
     ) -> pa.Table:
         """Return the messages from `start` to `end`, both included, by event time, topic, partition and offset.
 
-        An edge is ms of event time, or (time, offset); of windows of rows an offset. join_keys: columns that must have
-        these values. key: the same for by columns. Raises OptionError for a column that there is not.
+        An edge is ms of event time, or (time, offset); for windows of rows an offset. join_keys: columns that must have
+        these values. key: the same for key columns. Raises OptionError for a column that does not exist.
         """
         return self._operator.messages(checked_edges(start, end), checked_values(self.plan.by, join_keys, key))

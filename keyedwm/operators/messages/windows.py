@@ -1,9 +1,9 @@
 """Kinds of window over kept messages, as a plan has them.
 
-Rule: a window has all that must be known of it elsewhere (`WindowKind`): its name, whether it counts offsets, how
-messages are spread, how it is listed, and which limits and panes it cannot have. Which messages it holds, and when it
-is complete, its content decides (`contents`). Windows of event time that are also windows over frames get their kind
-here (`kind_of`).
+Rule: a window has the facts that other modules need (`WindowKind`): its name, whether it counts offsets, how messages
+are spread, how it is listed, and which limits and panes it cannot have. Its content (`contents`) decides which messages
+it holds, and when it is complete. Windows of event time that are also windows over frames get their kind here
+(`kind_of`).
 """
 
 from __future__ import annotations
@@ -50,29 +50,29 @@ class Settings(Protocol):
 
     @property
     def retention(self) -> Retention:
-        """The time for which it is kept."""
+        """How long windows are kept."""
 
     @property
     def accumulating(self) -> bool:
-        """Whether its panes hold the whole result."""
+        """Whether panes hold the whole result."""
 
     @property
     def has_other_panes(self) -> bool:
-        """Whether it is shown otherwise than when it is complete, and with each late message."""
+        """Whether windows show other panes than one on time and one with each late message."""
 
 
 class WindowKind(ABC):
-    """The contract of a kind of window towards its plan, listings and joins; its content decides the rest."""
+    """The interface of a kind of window for plans, listings and joins; its content decides the rest."""
 
     __slots__ = ()
     called: ClassVar[str]  # in descriptions of plans
-    # Whether windows count rows: offsets, or the messages of a key; each topic and partition has windows of its own.
+    # Whether windows count rows: offsets, or the messages of a key; each topic and partition has separate windows.
     is_rows: ClassVar[bool] = False
-    # Whether each window is that of one key, with which it is listed.
+    # Whether each window belongs to one key, with which it is listed.
     is_of_key: ClassVar[bool] = True
     # Whether its messages must be read to list a window.
     is_listed_by_messages: ClassVar[bool] = False
-    # Whether panes can hold what is new alone; else a pane is the whole result of a key and window.
+    # Whether panes can hold only new messages; else a pane is the whole result of a key and window.
     can_discard: ClassVar[bool] = True
     # The error for a join of such windows, None if they can be joined.
     not_joined: ClassVar[str | None] = "these windows are not joined: take windows of time or of rows"
@@ -92,18 +92,18 @@ class WindowKind(ABC):
         return cls(**settings)
 
     def spread_by(self, by: tuple[str, ...], record: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the columns by which messages are spread; by: of the keys; record: topic, partition and offset."""
+        """Return the columns by which messages are spread. by: key columns. record: topic, partition and offset."""
         del record
         return by
 
     @abstractmethod
     def check(self, settings: Settings) -> None:
-        """Raise OptionError for what windows of this kind cannot have."""
+        """Raise OptionError for settings that windows of this kind cannot have."""
 
 
 @dataclass(frozen=True, slots=True)
 class HoppingWindow(WindowKind):
-    """Windows `[start, start + size)`, one every `step`, of any ratio; starts stand at `offset + n * step`."""
+    """Windows `[start, start + size)`, one every `step`, in any ratio; starts are at `offset + n * step`."""
 
     called: ClassVar[str] = "time"
     is_of_key: ClassVar[bool] = False
@@ -284,12 +284,12 @@ def kind_of(window: AnyWindow) -> WindowKind:
 
 
 def hopping(size_ms: int, step_ms: int, offset_ms: int = 0) -> HoppingWindow:
-    """Windows of event time with any step, also one that does not divide the size or is larger."""
+    """Windows of event time with any step, even if it does not divide the size, or is larger."""
     return HoppingWindow(size_ms, step_ms, offset_ms)
 
 
 def tumbling_rows(rows: int) -> RowWindow:
-    """Windows of so many offsets of a topic and partition, end to end."""
+    """Windows of `rows` offsets of a topic and partition, end to end."""
     return RowWindow(rows, rows)
 
 
@@ -299,7 +299,7 @@ def hopping_rows(size: int, step: int) -> RowWindow:
 
 
 def tumbling_key_rows(rows: int) -> KeyRowWindow:
-    """Windows of so many messages of a key in a topic and partition, end to end."""
+    """Windows of `rows` messages of a key in a topic and partition, end to end."""
     return KeyRowWindow(rows, rows)
 
 
@@ -309,7 +309,7 @@ def hopping_key_rows(size: int, step: int) -> KeyRowWindow:
 
 
 def session_rows(between: int) -> SessionRowWindow:
-    """Sessions of a key's messages in a topic and partition, with at most so many offsets from one to the next."""
+    """Sessions of a key's messages in a topic and partition, with at most `between` offsets from one to the next."""
     return SessionRowWindow(between)
 
 

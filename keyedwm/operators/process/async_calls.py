@@ -1,8 +1,8 @@
 """Calls of a user's coroutine over tables of rows, with bounded concurrency (`keyedwm.spark.async_map`).
 
-Rule: the event loop runs in a thread of its own. So calls continue, and their time runs fairly, while other rows are
-read and written. All decisions are `keyedwm.core.in_flight`'s, in the caller's thread. A call that
-fails ends everything: no row is passed on without its result, and none is dropped.
+Rule: the event loop runs in a separate thread. So calls continue, and their time limits stay correct, while other rows
+are read and written. All decisions are `keyedwm.core.in_flight`'s, in the caller's thread. A call that fails ends the
+task: no row is passed on without its result, and no row is dropped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from keyedwm.core.text import error_text, span_text
 
 T = TypeVar("T")
 Coroutine = Callable[[pa.Table], Awaitable[pa.Table]]
-# How much longer than the time limit a loop may take to report that a call has passed it.
+# The extra time after a call's time limit in which the loop must report the time-out.
 _GRACE_MS = 10_000
 _CLOSE_MS = 10_000
 
@@ -36,9 +36,9 @@ class CallError(KeyedwmError):
 
 @dataclass(frozen=True, kw_only=True)
 class AsyncCalls:
-    """How a coroutine is called.
+    """The settings for calls of a coroutine.
 
-    capacity: calls in flight at most; called: its name in messages; hidden: columns that it does not get.
+    capacity: the most calls in flight. called: the coroutine's name in messages. hidden: columns that it does not get.
     """
 
     run: Coroutine
@@ -50,7 +50,7 @@ class AsyncCalls:
 
 
 class RunningCalls(Generic[T]):
-    """The calls of one task, and the control rows between them; a context manager that ends with none running."""
+    """The calls of one task, and the control rows between them; a context manager that stops all calls at its end."""
 
     def __init__(self, calls: AsyncCalls) -> None:
         self._calls = calls
@@ -74,7 +74,7 @@ class RunningCalls(Generic[T]):
         try:
             error = ending.result(_CLOSE_MS / 1_000)
         except futures.TimeoutError:
-            return  # a coroutine that holds up its thread is left behind
+            return  # a coroutine that blocks its thread is abandoned
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -83,7 +83,7 @@ class RunningCalls(Generic[T]):
             raise CallError(f"async_map: aclose of {self._calls.called} failed: {error_text(error)}") from error
 
     def rows(self, rows: pa.Table) -> Iterator[tuple[pa.Table, pa.Table] | T]:
-        """Call the coroutine when there is room; yields what leaves: (rows, result), or a control row."""
+        """Call the coroutine when there is capacity; yield outputs: (rows, result), or a control row."""
         while self._flight.is_full:
             yield from self._wait()
         self._started += 1
@@ -94,11 +94,11 @@ class RunningCalls(Generic[T]):
             yield from self._wait()
 
     def control(self, row: T, stands_for: object = None) -> Iterator[tuple[pa.Table, pa.Table] | T]:
-        """Put a control row behind the rows that were given; yields what leaves."""
+        """Add a control row after the rows so far; yield outputs."""
         return self._left(self._flight.control(Between(row, stands_for)))
 
     def rest(self) -> Iterator[tuple[pa.Table, pa.Table] | T]:
-        """Wait for all calls; yields what leaves."""
+        """Wait for all calls; yield outputs."""
         while not self._flight.is_empty:
             yield from self._wait()
 
@@ -120,7 +120,7 @@ class RunningCalls(Generic[T]):
             raise CallError(error_text(error)) from error
 
     def _wait(self) -> Iterator[tuple[pa.Table, pa.Table] | T]:
-        """Take the next call that has finished; yields what leaves."""
+        """Wait for the next finished call; yield outputs."""
         limit = span_text(self._calls.timeout_ms)
         try:
             number, task = self._finished.get(timeout=min((self._calls.timeout_ms + _GRACE_MS) / 1_000, TIMEOUT_MAX))
@@ -160,7 +160,7 @@ class RunningCalls(Generic[T]):
         return f"async_map: the call of {self._calls.called} with {worded(rows)}"
 
     async def _end(self) -> BaseException | None:
-        """Cancel what runs, and close the object; return what its `aclose` raised."""
+        """Cancel running calls, and close the object; return the error of its `aclose`."""
         running = asyncio.all_tasks() - {asyncio.current_task()}
         for task in running:
             task.cancel()
@@ -175,7 +175,7 @@ class RunningCalls(Generic[T]):
 
 
 def worded(rows: pa.Table) -> str:
-    """Name rows by how many they are, and by the first and the last one where they have a topic or an event time."""
+    """Describe rows by their number, and by the first and the last row if they have a topic or an event time."""
     count = f"{rows.num_rows} row{'s' if rows.num_rows > 1 else ''}"
     ends = rows.take([0, rows.num_rows - 1])
     if {"topic", "partition", "offset"} <= set(rows.column_names):

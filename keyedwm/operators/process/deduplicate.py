@@ -1,9 +1,9 @@
-"""Duplicates dropped: the first row of a key passes, the rows of the key around it in event time do not.
+"""Deduplication: the first row of a key passes, and rows of the key near it in event time are dropped.
 
-Rule: a row is a duplicate if a row of its key that passed lies at most `within` from it, before or behind. Rows are
-read in the order of their channels, or as they come where they have none. The state has a row that passed until the
+Rule: a row is a duplicate if a row of its key passed that is at most `within` before or after it. Rows are processed in
+the order of their channels, or in order of arrival if they have no channel. The state has a passed row until the
 watermark is more than `within` above it: then only a late row can be its duplicate. So a restart does not change which
-rows pass, nor does the cut into batches where a key's rows come in one channel.
+rows pass. The cut into batches does not matter if a key's rows come in one channel.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 
 @dataclass(frozen=True, kw_only=True)
 class DeduplicatePlan:
-    """Rows of `schema`, of which each key of `on` passes once `within_ms`; time: the column of event times."""
+    """Rows of `schema`, of which one row for each key of `on` passes within `within_ms`.
+
+    time: the event-time column.
+    """
 
     schema: pa.Schema
     on: tuple[str, ...]
@@ -51,18 +54,18 @@ class DeduplicatePlan:
 
     @cached_property
     def result_schema(self) -> pa.Schema:
-        """Of the rows that pass, beside `event_time`."""
+        """The columns of rows that pass, besides `event_time`."""
         return pa.schema([one for one in self.schema if one.name != EVENT_TIME])
 
     @cached_property
     def order(self) -> list[tuple[str, str]]:
-        """The columns that order the rows of a batch; none where the rows do not have them."""
+        """The columns that order the rows of a batch; none if the rows do not have them."""
         there = set(RECORD) <= set(self.schema.names)
         return [(name, "ascending") for name in RECORD] if there else []
 
 
 class Deduplicate(Processor):
-    """The operator; its state are the keys that passed, by event time."""
+    """The operator. Its state: the passed keys, by event time."""
 
     def __init__(self, plan: DeduplicatePlan) -> None:
         self._plan = plan
@@ -102,7 +105,8 @@ class Deduplicate(Processor):
         dictionary = KeyDictionary(self._fields)
         numbers = np.concatenate([dictionary.numbers(keys, rows), dictionary.numbers(earlier.keys, len(earlier.times))])
         both = np.concatenate([times, earlier.times])
-        # Two rows of a key in one cell are duplicates, so one of them passes; others lie in the cells beside it.
+        # Two rows of a key in one cell are duplicates, so one of them passes; further duplicates are in the cells
+        # beside it.
         cells = both // (within_ms + 1)
         order = np.lexsort((cells, numbers))
         same_key = np.diff(numbers[order], prepend=-1) == 0
@@ -110,7 +114,7 @@ class Deduplicate(Processor):
         begins = ~same_key | (steps != 0)
         ids = np.empty(len(both), np.int64)
         ids[order] = np.cumsum(begins) - 1
-        meets = (same_key & (steps == 1))[begins]  # whether the cell before a (key, cell) is the one just before it
+        meets = (same_key & (steps == 1))[begins]  # whether the cell before is adjacent, and of the same key
         count = len(meets)
         lowest, highest = np.full(count, NEVER), np.full(count, NEVER)
         if len(earlier.times):

@@ -1,8 +1,8 @@
-"""The operator that runs a processor: it hands over rows, watermarks and the clock, and checks every answer.
+"""The operator that runs a processor: it passes rows, watermarks and the clock to it, and checks every answer.
 
-Where keys have watermarks of their own, the processor's watermark is `W - behind`, below which no row of any key is on
-time. Each row has the watermark that counted for its key when the batch began. After the rows of a batch the operator
-calls `on_key_watermark` for keys whose watermarks rose, and once for keys that W made idle.
+If keys have their own watermarks, the processor's watermark is `W - behind`, below which no row of any key is on time.
+Each row has the effective watermark of its key at the start of the batch. After the rows of a batch the operator calls
+`on_key_watermark` for keys whose watermarks rose, and once for keys that W made idle.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ class ProcessOperator(QuietOperator):
 
     @property
     def next_timer_ms(self) -> int | None:
-        """The wall-clock time at which the processor is called next, None if it waits for none."""
+        """The wall-clock time of the processor's next call, None if there is none."""
         due_ms = self._processor.next_timer_ms
         return None if due_ms is None else self._whole("next_timer_ms", due_ms)
 
     def output_watermark_ms(self, watermark_ms: int) -> int:
-        """Return what the processor passes on."""
+        """Return the watermark that the processor passes on."""
         return self._whole("output_watermark_ms", self._processor.output_watermark_ms(watermark_ms))
 
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:  # noqa: ARG002
@@ -93,7 +93,7 @@ class ProcessOperator(QuietOperator):
         return self._outputs(self._processor.on_barrier(snapshot))
 
     def on_timer(self, now_ms: int) -> Iterator[Output]:
-        """Pass the wall-clock time to the processor, if its time is due or it has named none yet."""
+        """Pass the wall-clock time to the processor, if its next call is due or it has not named a time yet."""
         due_ms = self._processor.next_timer_ms
         if due_ms is None or now_ms >= due_ms:
             yield from self._outputs(self._processor.on_timer(now_ms))
@@ -171,7 +171,7 @@ class ProcessOperator(QuietOperator):
 
 
 def _check_facts(facts: object) -> None:
-    """Raise TypeError for what JSON would give back as something else: a key that is no text becomes one."""
+    """Raise TypeError for values that JSON would change: a key that is no text would become one."""
     if not isinstance(facts, dict):
         raise TypeError(f"facts are {type(facts).__name__}, a dict is expected")
     left: list[object] = [facts]
@@ -204,15 +204,15 @@ class PerKeyProcessOperator(ProcessOperator):
         return sum(rows for log, rows in self._logs.rows.items() if not is_own(log, KEYS_LOG))
 
     def key_summary(self) -> KeyWatermarkSummary:
-        """Return how the keys stand at the end of a batch."""
+        """Return the figures of the keys at the end of a batch."""
         return self._own.key_summary()
 
     def output_watermark_ms(self, watermark_ms: int) -> int:
-        """Return what the processor makes of `W - behind`."""
+        """Return the watermark that the processor passes on for `W - behind`."""
         return super().output_watermark_ms(watermark_ms - self._behind_ms)
 
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:
-        """Hand rows to the processor, then the keys whose watermarks they have raised."""
+        """Pass rows to the processor, then the keys whose watermarks they have raised."""
         owners = self._own.numbers(key_columns(self._plan.owners, rows), rows.num_rows)
         before = self._own.effective_ms()
         watermarks = before[owners]
@@ -247,7 +247,7 @@ class PerKeyProcessOperator(ProcessOperator):
     def _emit_key_watermarks(
         self, input_number: int, owners: Ints, before: Ints, after: Ints | None = None
     ) -> Iterator[Output]:
-        """Call the processor for those of these owners whose watermarks have risen."""
+        """Call the processor for the owners among these whose watermarks have risen."""
         now = (self._own.effective_ms() if after is None else after)[owners]
         risen = np.flatnonzero(now > before[owners])
         if len(risen):
@@ -263,5 +263,5 @@ def _done_ms(tops: Ints) -> Ints:
 
 
 def _times(times: Ints) -> pa.Array:
-    """Return watermarks of keys, null where there is none."""
+    """Return watermarks of keys, null for a key without one."""
     return pa.array(times, mask=times <= NEVER // 2)

@@ -1,9 +1,9 @@
 """The keys of rows that passed, with their event times, for as long as a row may repeat them.
 
 Rule: a log holds the keys of a slice of event time. A slice with many keys continues in more logs, each for some of the
-hashes, which are not rewritten: what a batch reads are those logs that its times and hashes can meet, and a slice is
-forgotten unread. Slices are wider the farther they are ahead of the watermark, so that their number is bounded whatever
-`within` is.
+hashes; earlier logs are not rewritten. A batch reads only the logs that can have its times and hashes, and a slice is
+dropped without reading it. Slices farther ahead of the watermark are wider, so that their number is bounded for any
+`within`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class PassedRows(NamedTuple):
 
 
 class _Log(NamedTuple):
-    """A log: the keys of `[low_ms, low_ms + width_ms)` whose hash begins with the bits of `begin`, 4 for a level."""
+    """A log: the keys of `[low_ms, low_ms + width_ms)` whose hash begins with `begin`, 4 bits for each level."""
 
     low_ms: int
     width_ms: int
@@ -69,7 +69,7 @@ class PassedKeys:
         return PassedRows(key_columns(self._names, table), ints(contiguous(table[_MS])))
 
     def add(self, rows: pa.Table, times: Ints, within_ms: int, from_ms: int) -> None:
-        """Hold rows that passed; from_ms: the watermark, or the first of their times where there is none."""
+        """Add rows that passed. from_ms: the watermark, or without one the first of their times."""
         columns = [rows[name] for name in self._names]
         columns = [as_key(contiguous(one)) if pa.types.is_floating(one.type) else one for one in columns]
         table = pa.table(columns, self._names)
@@ -109,10 +109,10 @@ class PassedKeys:
         return table.filter(pa.array(hashes[places] == row_hashes))
 
     def _widths_ms(self, times: Ints, within_ms: int, from_ms: int) -> Ints:
-        """Return the width of each row's slice: a power of two times the least, so that few lie before the row.
+        """Return the width of each row's slice: a power of two times the smallest, so that few slices precede it.
 
-        With powers of two batches share slices and there are few widths. A row that is far ahead, whose time may be
-        wrong, has a wide slice for itself: those of the others are as narrow as without it, and go as soon.
+        With powers of two batches share slices and there are few widths. A row far ahead, whose time may be wrong, gets
+        its own wide slice: the slices of other rows stay narrow and are dropped as early as without it.
         """
         narrow_ms = max(1, within_ms // _SLICES)
         ahead = np.maximum(times - from_ms, 0) // (narrow_ms * self._state.limits.passed_slices)
@@ -132,7 +132,7 @@ class PassedKeys:
 
 
 def _level(rows: int, most: int) -> int:
-    """Return the level at which a slice of so many keys continues: each level holds 16 times as many as the one before.
+    """Return the level at which a slice with `rows` keys continues: each level holds 16 times the one before.
 
     most: keys of a log of the first level.
     """
@@ -151,6 +151,6 @@ def _begins(hashes: Ints, level: int) -> Ints:
 
 
 def _in_reach(log: _Log, times: Ints, within_ms: int) -> bool:
-    """Return whether one of these times, which ascend, lies at most `within_ms` from one of the log."""
+    """Return whether one of these times, which ascend, is at most `within_ms` from a time of the log."""
     first = np.searchsorted(times, log.low_ms - within_ms)
     return bool(first < len(times) and times[first] < log.low_ms + log.width_ms + within_ms)

@@ -1,4 +1,4 @@
-"""The plan of a user's own operator: what comes in, by which keys, and what the processor emits."""
+"""The plan of a user's own operator: its inputs and keys, and the columns that the processor emits."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ PARTITION = ("topic", "partition")
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessInput(ExchangeInput):
-    """One input. schema: of its rows; by: key columns, none for all rows together; time: the column with the event time
-    in ms, which a processor does not see. owners: the key columns by which rows are spread, all of them if not given.
+    """One input. schema: the columns of its rows. by: key columns, none for all rows together. time: the column with
+    the event time in ms, which a processor does not see. owners: the key columns by which rows are spread, by default
+    all.
     """
 
     schema: pa.Schema
@@ -47,7 +48,7 @@ class ProcessInput(ExchangeInput):
         return self.owners
 
     def exchange_rows(self, rows: pa.Table) -> pa.Table:
-        """Return the rows that are shipped: those with an event time, keys such that equal ones are alike."""
+        """Return the rows that are shipped: rows with an event time; equal keys have equal representations."""
         rows = rows.filter(pc.is_valid(rows[self.time]))
         for name in self.by:
             rows = rows.set_column(rows.column_names.index(name), rows.field(name), as_key(contiguous(rows[name])))
@@ -56,9 +57,9 @@ class ProcessInput(ExchangeInput):
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessPlan(OperatorSpec):
-    """One operator. inputs: in the order of their numbers; make: gives a processor; result: columns of the result but
-    for its times; called, version: of the processor; key_watermark: keys have watermarks of their own; short_name:
-    begins the name of an operator that its user did not name.
+    """One operator. inputs: in the order of their numbers. make: returns a processor. result: columns of the result
+    without times. called, version: the processor's name and version. key_watermark: the settings of keys' own
+    watermarks. short_name: the prefix of the generated name, if the user gave none.
     """
 
     kind = "process"
@@ -95,12 +96,12 @@ class ProcessPlan(OperatorSpec):
 
     @property
     def channel(self) -> tuple[str, ...]:
-        """The columns with the partition of a row, where a key's watermark follows its slowest partition."""
+        """The columns with the partition of a row, if a key's watermark follows its slowest partition."""
         return PARTITION if self.key_watermark is not None and self.key_watermark.slowest else ()
 
     @property
     def result_schema(self) -> pa.Schema:
-        """Of what the operator emits."""
+        """The columns that the operator emits."""
         return self.result
 
     @property
@@ -116,12 +117,12 @@ class ProcessPlan(OperatorSpec):
         return description | ({} if self.key_watermark is None else {"key_watermark": described(self.key_watermark)})
 
     def description(self) -> dict[str, Any]:
-        """Return the plan's description: what decides whose state it is."""
+        """Return the plan's description, which decides whether a state belongs to it."""
         return self._description
 
 
 def check_per_key(inputs: Sequence[ProcessInput], per_key: PerKey) -> None:
-    """Raise OptionError for inputs whose keys cannot have watermarks of their own."""
+    """Raise OptionError for inputs whose keys cannot have their own watermarks."""
     if len(inputs) > 1:
         raise OptionError(
             f"process: key_watermark with {len(inputs)} inputs: a key has one watermark, over rows of one input: put "

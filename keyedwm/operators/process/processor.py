@@ -1,8 +1,8 @@
 """A user's own operator: rows in, tables out, and tables held between batches (`keyedwm.spark.process`).
 
-Rule: a processor is a function of its calls and of its state, so that a batch that runs again gives the same
-rows: no clock but `on_timer`, no chance, and nothing kept on the instance, which lives for a batch. Rows come in any
-cut; a processor that gives other results for another cut is wrong, and nothing here can notice.
+Rule: a processor is a function of its calls and of its state, so that a batch that runs again gives the same rows. It
+uses no clock except `on_timer`, no random numbers, and keeps nothing on the instance, which lives for a batch. The
+input can be cut in any way; a processor whose results depend on the cut is wrong, and the package cannot detect it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from keyedwm.operators.keyed.key_watermark_log import KEYS_LOG, is_own
 from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import StateLimits, TableLogs
 
-# A column of rows whose keys have watermarks of their own: what counted for the row's key when its batch began, in ms.
+# A column of rows whose keys have their own watermarks: the effective watermark of the row's key at the start of the
+# batch, in ms.
 KEY_WATERMARK = "key_watermark_ms"
 # Columns beside the keys' in `Processor.on_key_watermark`.
 RISEN = ("before_ms", "watermark_ms")
@@ -27,11 +28,11 @@ RISEN = ("before_ms", "watermark_ms")
 class ProcessState:
     """State of a processor between batches: logs of tables by name, and a few facts.
 
-    A log is only read when it is asked for. facts: values that JSON has, by name, read and written with every batch.
+    A log is read only on request. facts: values of JSON, by name, read and written with every batch.
     """
 
     def __init__(self, logs: TableLogs, facts: dict[str, Any], schemas: dict[str, int]) -> None:
-        """schemas: log → the digest of its tables' schema, where that is known."""
+        """schemas: log → the digest of its tables' schema, if known."""
         self._logs = logs
         self.facts = facts
         self.schemas = schemas
@@ -42,7 +43,7 @@ class ProcessState:
         return self._logs.limits
 
     def logs(self, prefix: str = "") -> list[str]:
-        """Return the names of the logs that begin so, in order."""
+        """Return the names of the logs with this prefix, in order."""
         return sorted(name for name in self._logs.names(prefix) if not is_own(name, KEYS_LOG))
 
     def count(self, log: str) -> int:
@@ -55,7 +56,7 @@ class ProcessState:
         return joined(log, tables) if tables else None
 
     def append(self, log: str, table: pa.Table) -> None:
-        """Add rows to a log; of one schema, without reading those that it has."""
+        """Add rows to a log, without reading it. All rows of a log have one schema."""
         _check_log(log)
         if not isinstance(table, pa.Table):
             raise InputError(
@@ -67,7 +68,7 @@ class ProcessState:
             self._logs.append(log, table)
 
     def replace(self, log: str, table: pa.Table) -> None:
-        """Write other rows in the place of a log's."""
+        """Replace the rows of a log."""
         self.drop(log)
         self.append(log, table)
 
@@ -79,7 +80,7 @@ class ProcessState:
     def _check_schema(self, log: str, schema: pa.Schema) -> None:
         digest = _digest(schema)
         if log in self._logs.rows and self.schemas.get(log) != digest:
-            # Unknown of a log that was moved or is older than these facts: looked up once.
+            # The schema of a log that was moved, or is older than these facts, is unknown: read it once.
             schemas = [table.schema for table in self._logs.read(log)]
             if any(_digest(one) != digest for one in schemas):
                 raise _of_several(log, [*schemas, schema])
@@ -87,13 +88,13 @@ class ProcessState:
 
 
 class Processor:
-    """The base of a user's operator: one instance serves one bucket of keys in one batch; override what is needed.
+    """The base of a user's operator: one instance serves one bucket of keys in one batch.
 
-    `state` and `watermarks_ms`, the last watermark of each input or None, are there before the first call.
-    `watermark_ms` is the lowest of them, None until each input has one. Every answer is an iterable of Arrow tables
-    with the columns of the result's schema and `event_time`. late_rows: to be counted by a processor that drops late
-    rows. next_timer_ms: when `on_timer` must be called, if the class says `uses_clock = True`. version: to be raised
-    when state of the code before cannot be used.
+    Override the methods that you need. `state` and `watermarks_ms`, the last watermark of each input or None, are there
+    before the first call. `watermark_ms` is the lowest of them, None until each input has one. Every answer is an
+    iterable of Arrow tables with the columns of the result's schema and `event_time`. late_rows: count late rows here,
+    if the processor drops them. next_timer_ms: when `on_timer` must be called, if the class has `uses_clock = True`.
+    version: raise it when the new code cannot use the state of the old code.
     """
 
     uses_clock = False
@@ -105,15 +106,15 @@ class Processor:
     next_timer_ms: int | None = None
 
     def on_rows(self, input_number: int, rows: pa.Table) -> Iterable[pa.Table]:
-        """Take event rows of an input, in order of task; rows below the last watermark of the input are late."""
+        """Process event rows of an input, in order of task; rows below the last watermark of the input are late."""
         raise NotImplementedError
 
     def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterable[pa.Table]:  # noqa: ARG002
-        """Called before and after the rows of a batch: only late rows of the input below `time_ms` come from now on."""
+        """Called before and after the rows of a batch: from now on, rows of the input below `time_ms` are late."""
         return ()
 
     def on_key_watermark(self, input_number: int, keys: pa.Table) -> Iterable[pa.Table]:  # noqa: ARG002
-        """Called behind the rows of a batch: only late rows of these keys below their `watermark_ms` come from now on.
+        """Called after the rows of a batch: from now on, rows of these keys below their `watermark_ms` are late.
 
         Only with `key_watermark`; keys: the columns that own a watermark, `before_ms`, null if there was none, and
         `watermark_ms`. `on_watermark` and `watermark_ms` then have `W - behind`, which counts for every key.
@@ -125,15 +126,15 @@ class Processor:
         return ()
 
     def on_barrier(self, snapshot: int) -> Iterable[pa.Table]:  # noqa: ARG002
-        """The batch ends: everything that belongs to this snapshot was taken."""
+        """The batch ends: all rows of this snapshot were processed."""
         return ()
 
     def on_timer(self, now_ms: int) -> Iterable[pa.Table]:  # noqa: ARG002
-        """Wall-clock time has come to `now_ms`."""
+        """Wall-clock time has reached `now_ms`."""
         return ()
 
     def output_watermark_ms(self, watermark_ms: int) -> int:
-        """Return the watermark to pass on: lower than the inputs' lowest if rows leave later than they came."""
+        """Return the watermark to pass on: lower than the inputs' lowest watermark if rows are emitted later."""
         return watermark_ms
 
 

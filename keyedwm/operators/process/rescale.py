@@ -1,7 +1,7 @@
 """State of a stopped processor, for the buckets of another query.
 
-Rule: values in, values out. To as many buckets everything goes as it is. To another number of buckets only what says
-whose it is can go: tables that have the key columns, cut by them, and facts that are the same in all buckets.
+Rule: values in, values out. To the same number of buckets the state is copied. To another number of buckets only two
+kinds of state can be moved: tables with the key columns, and facts that are the same in all buckets.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from keyedwm.operators.state.rescale_pieces import Rescale
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessRescale(Rescale):
-    """How the buckets of a processor go to `count` new ones."""
+    """The conversion of a processor's buckets to `count` new buckets."""
 
     plan: ProcessPlan
 
@@ -36,7 +36,7 @@ class ProcessRescale(Rescale):
             )
 
     def new_part(self, bucket: int, log: str, table: pa.Table) -> tuple[str, pa.Table]:  # noqa: ARG002  all alike
-        """Return the log as it is; raise OptionError if it has no key columns. See `Rescale`."""
+        """Return the log unchanged; raise OptionError if it has no key columns. See `Rescale`."""
         for key in self.plan.owner_fields:
             if key.name not in table.column_names or table.schema.field(key.name).type != key.type:
                 raise OptionError(

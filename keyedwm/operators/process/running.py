@@ -1,9 +1,9 @@
-"""Running aggregates: each row leaves with the aggregates of all rows of its key up to it, in order of event time.
+"""Running aggregates: each row is emitted with the aggregates of all rows of its key up to it, in order of event time.
 
-Rule: rows of equal event time are in order of topic, partition and offset, those of one record as they came. A row
-waits until the watermark has passed it, so all rows before it are there. Its result depends neither on the cut nor
-on which partition was read first. With watermarks of keys that is the watermark of the row's key.
-In SQL: OVER (PARTITION BY ... ORDER BY event_time, topic, partition, offset ROWS UNBOUNDED PRECEDING).
+Rule: rows of equal event time are in order of topic, partition and offset, rows of one record in order of arrival. A
+row waits until the watermark (with watermarks of keys, its key's) has passed it. Then all earlier rows have arrived.
+Its result depends neither on the cut nor on which partition was read first. In SQL: OVER (PARTITION BY ... ORDER BY
+event_time, topic, partition, offset ROWS UNBOUNDED PRECEDING).
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from keyedwm.operators.state.entries import Accumulators
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.operators.state.table import runs_of
 
-VERSION = 2  # of the state: until 1, rows of one record were in order of their values
+VERSION = 2  # the version of the state: in version 1, rows of one record were in order of their values
 _WAITING, _KEYS = "waiting-", "keys"
-# A batch appends to the slices that it touches; the watermark reads those that it has reached, and no others.
+# A batch appends to the slices of its rows; a watermark reads only the slices that it has reached.
 SLICE_MS = 10_000
 
 
 class Running(Processor):
-    """The operator; its state are the rows that wait, slice by slice, and what is known of each key."""
+    """The operator. Its state: the waiting rows, slice by slice, and the accumulators of each key."""
 
     def __init__(self, plan: RunningPlan) -> None:
         self._plan = plan
         self._in_order = [(name, "ascending") for name in (plan.time, *RECORD)]
 
     def on_rows(self, input_number: int, rows: pa.Table) -> Iterable[pa.Table]:  # noqa: ARG002
-        """Let rows wait for the watermark; late ones are counted, or rejected with an error."""
+        """Store rows until the watermark; count late rows, or reject them with an error."""
         watermarks, per_key = self._row_watermarks(rows), KEY_WATERMARK in rows.column_names
         rows = rows.select(self._plan.schema.names)
         for name in RECORD:
@@ -75,7 +75,7 @@ class Running(Processor):
         before = ints(contiguous(pc.fill_null(keys[RISEN[0]], NEVER)))
         until = ints(contiguous(keys[RISEN[1]]))
         known = KeyDictionary([keys.schema.field(name) for name in owners])
-        known.numbers(key_columns(owners, keys), keys.num_rows)  # that of a key is its place
+        known.numbers(key_columns(owners, keys), keys.num_rows)  # a key's number is its place
         limits = np.append(until, NEVER)
 
         def is_due(rows: pa.Table) -> Flags:
@@ -89,17 +89,17 @@ class Running(Processor):
         yield from self._leave([self._due(number, is_due) for number in slices.tolist()])
 
     def _waiting(self) -> list[int]:
-        """Return the slices in which rows wait, in order."""
+        """Return the slices with waiting rows, in order."""
         return sorted(int(log.removeprefix(_WAITING)) for log in self.state.logs(_WAITING))
 
     def _row_watermarks(self, rows: pa.Table) -> Ints:
-        """Return the watermark that counts for each row."""
+        """Return the effective watermark of each row."""
         if KEY_WATERMARK in rows.column_names:
             return ints(contiguous(pc.fill_null(rows[KEY_WATERMARK], NEVER)))
         return np.full(rows.num_rows, horizon_ms(self.watermark_ms))
 
     def _leave(self, due: list[pa.Table]) -> Iterator[pa.Table]:
-        """Yield rows with their aggregates, in order; forget keys that are silent for so long."""
+        """Yield rows with their aggregates, in order; drop keys that are silent for `keep`."""
         rows = pa.concat_tables([self._plan.schema.empty_table(), *due])
         if not rows.num_rows:
             return
@@ -117,7 +117,7 @@ class Running(Processor):
             self.state.append(_KEYS, keys.changed())
 
     def _within(self, rows: pa.Table) -> Ints:
-        """Return the number of each row, which are in order, among those of its record."""
+        """Return the number of each row within its record; rows are in order."""
         places = np.arange(rows.num_rows)
         begins = np.zeros(rows.num_rows, np.bool_)
         begins[:1] = True
@@ -127,7 +127,7 @@ class Running(Processor):
         return places - np.maximum.accumulate(np.where(begins, places, 0))
 
     def _due(self, number: int, is_due: Callable[[pa.Table], Flags]) -> pa.Table:
-        """Take the rows that are due out of a slice."""
+        """Remove and return the rows of a slice that are due."""
         log = f"{_WAITING}{number}"
         rows = self.state.read(log)
         if rows is None:
@@ -140,7 +140,7 @@ class Running(Processor):
         return rows.filter(pa.array(leaves))
 
     def _result(self, keys: RunningKeys, rows: pa.Table) -> pa.Table:
-        """Return rows, which are in order, with their aggregates; update the accumulators of their keys."""
+        """Return rows with their aggregates; update the accumulators of their keys. rows: in order."""
         plan, times = self._plan, millis(contiguous(rows[self._plan.time]))
         order = RowOrder(times, tuple(contiguous(rows[name]) for name in (*RECORD, WITHIN)))
         lifted = [

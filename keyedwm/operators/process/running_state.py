@@ -1,6 +1,6 @@
-"""The plan of running aggregates, and their state for each key: last event time, how many rows, accumulators so far.
+"""The plan of running aggregates, and their state for each key: last event time, number of rows, accumulators so far.
 
-Rule: the log holds a row for each key and batch that changed it, of which the newest counts.
+Rule: the log has a row for each key and batch that changed it; the newest row of a key counts.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.operators.state.keyed_log import newest
 
 RECORD = ("topic", "partition", "offset")
-# A column beside those of the plan: the number of a row among those of one record, as explode makes them.
+# An added column: the number of a row among the rows of one record, as explode makes them.
 WITHIN = f"{HIDDEN_PREFIX}within"
 
 
@@ -41,8 +41,8 @@ WITHIN = f"{HIDDEN_PREFIX}within"
 class RunningPlan:
     """Running aggregates over rows of `schema`, which has the columns of RECORD; time: the column of event times.
 
-    keep_ms: after so long a gap in the event times of a key its aggregates start from zero. A key without rows for
-    so long is removed. None: never. late: what becomes of rows below the watermark, `drop` or `fail`.
+    keep_ms: after a gap of this length in a key's event times, the key's aggregates start from zero. A key without rows
+    for this time is removed. None: never. late: what becomes of rows below the watermark, `drop` or `fail`.
     """
 
     schema: pa.Schema
@@ -83,12 +83,12 @@ class RunningPlan:
 
     @cached_property
     def key_fields(self) -> list[pa.Field]:
-        """The by columns."""
+        """The key columns."""
         return [pa.field(name, self.schema.field(name).type) for name in self.by]
 
     @cached_property
     def result_schema(self) -> pa.Schema:
-        """Of the results beside `event_time`: the columns of the row, and one for each aggregate."""
+        """The columns of the results, besides `event_time`: the columns of the row, and one for each aggregate."""
         fields = [pa.field(name, of.result) for (name, _), of in zip(self.aggregates, self.functions, strict=True)]
         return pa.schema([*(one for one in self.schema if one.name != EVENT_TIME), *fields])
 
@@ -99,14 +99,17 @@ class RunningPlan:
 
     @property
     def called(self) -> str:
-        """The aggregates: beside keys and columns they decide whose state it is. `late` and `keep_ms` may change."""
+        """The texts of the aggregates: with keys and columns, they identify the state.
+
+        `late` and `keep_ms` may change.
+        """
         aggregates = ", ".join(f"{name} {spec.describe()}" for name, spec in self.aggregates)
         return f"running aggregates {aggregates}"
 
 
 @dataclass(frozen=True, slots=True)
 class Elements(EntryRows):
-    """Rows, or what is known of keys: an entry and the last event time in ms of each."""
+    """Rows, or the state of keys: an entry and the last event time in ms of each."""
 
     COLUMNS: ClassVar[tuple[str, ...]] = (f"{HIDDEN_PREFIX}last",)
     times: Ints
@@ -121,7 +124,7 @@ class RunningKeys:
     """The keys of one bucket, for one batch."""
 
     def __init__(self, plan: RunningPlan, table: pa.Table | None) -> None:
-        """table: of the log, oldest first."""
+        """table: the rows of the log, oldest first."""
         self._plan = plan
         self._keys = KeyDictionary(plan.key_fields)
         self.elements = Elements.none(plan)
@@ -136,7 +139,7 @@ class RunningKeys:
         return self._keys.numbers(columns, rows)
 
     def go_on(self, rows: Elements) -> list[pa.Array]:
-        """Return the aggregates of rows, which are in order of event time; what is known of their keys follows."""
+        """Return the aggregates of rows, which are in order of event time; update the state of their keys."""
         before = self._of(sorted_distinct(rows.keys))
         both = Elements.together(self._plan, [before, rows])
         order = np.argsort(both.keys, kind="stable")
@@ -163,7 +166,7 @@ class RunningKeys:
         return self.elements.take_rows(np.flatnonzero(~is_behind(self.elements.times + keep_ms, watermark_ms)))
 
     def changed(self) -> pa.Table:
-        """Return what `go_on` learned as a table of the log."""
+        """Return the changes of `go_on` as a table of the log."""
         return self.table(self._of(sorted_distinct(self._changed)))
 
     def table(self, some: Elements) -> pa.Table:
@@ -171,7 +174,7 @@ class RunningKeys:
         return some.table(self._plan, self._keys)
 
     def _learn(self, both: Elements, first: Ints, last: Ints) -> None:
-        """Know the accumulators of each key from where it began to its last row."""
+        """Store the accumulators of each key from its beginning to its last row."""
         newest = np.repeat(first[last], np.diff(last, prepend=-1))
         of_key = np.repeat(np.arange(len(last)), np.diff(last, prepend=-1))
         places = np.flatnonzero(np.arange(len(both)) >= newest)
@@ -181,7 +184,7 @@ class RunningKeys:
         self._changed = np.concatenate([self._changed, both.keys[last]])
 
     def _replace(self, newer: Elements) -> None:
-        """Know this of these keys, which ascend, from now on."""
+        """Replace the state of these keys, which ascend."""
         places, known = self._places(newer.keys)
         order, behind = np.arange(len(self.elements)), len(self.elements) + np.arange(len(newer))
         order[places[known]] = behind[known]
@@ -197,13 +200,13 @@ class RunningKeys:
         return places, known
 
     def _of(self, keys: Ints) -> Elements:
-        """Return what is known of those of these keys of which something is, in their order."""
+        """Return the state of the known keys among these, in their order."""
         places, known = self._places(keys)
         return self.elements.take_rows(places[known])
 
 
 def _up_to(function: AggregateFunction, columns: Sequence[Column], first: Ints, row_places: Ints) -> Sequence[Column]:
-    """Return for each wanted element what those from its `first` up to it are together, to be finished."""
+    """Return for each requested element the merged elements from its `first` up to it, for `finish`."""
     if not isinstance(function, ListAggregate):
         return function.spans(columns, Spans(first[row_places], row_places + 1))
     places, step = (

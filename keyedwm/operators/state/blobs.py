@@ -1,9 +1,9 @@
-"""Tables as blobs: Arrow IPC streams, and those that are stored end in a checksum.
+"""Tables as blobs: Arrow IPC streams; stored blobs end in a checksum.
 
-Rule: a changed blob is rejected with an error, by a checksum: an Arrow stream does not show a changed value.
-The checksum is of the name, too, so that no blob stands for another one.
-It is the CRC-32C, which processors compute at several GB a second; a mark says so.
-Blobs without a checksum, which 0.2.0 wrote, are read as they are; readers of that version stop before the checksum.
+Rule: a blob that was changed is rejected with an error, by its checksum: Arrow does not detect a changed value. The
+checksum includes the name, so that no blob can replace another one. It is the CRC-32C, which processors compute at
+several GB a second; a mark before it names the kind. Blobs without a checksum, which 0.2.0 wrote, are read unchecked;
+readers of that version stop before the checksum.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 
 def packed(table: pa.Table, compression: str | None = None) -> bytes:
-    """Return a table as an Arrow IPC stream; compression: None, `lz4` or `zstd`, which a reader finds out itself."""
+    """Return a table as an Arrow IPC stream. compression: None, `lz4` or `zstd`, which a reader detects."""
     return _stream(table, compression).to_pybytes()
 
 
@@ -29,14 +29,14 @@ def unpacked(blob: bytes) -> pa.Table:
 
 
 def sealed(name: str, content: bytes | pa.Buffer) -> bytes:
-    """Return content with its checksum behind it; name: of the blob."""
+    """Return content followed by its checksum. name: the name of the blob."""
     return b"".join((content, _MARK, _checksum(name, content).to_bytes(4, "little")))
 
 
 def unsealed(name: str, blob: bytes) -> bytes:
-    """Return what was sealed, or all of a blob that has no checksum; raise DamagedError if it is not as it was.
+    """Return the content before the checksum, or all of a blob without one; raise DamagedError if it was changed.
 
-    name: of the blob, for the error.
+    name: the name of the blob, for the error.
     """
     return blob[:-_END_BYTES] if _agrees(name, blob) else blob
 
@@ -47,7 +47,7 @@ def stored(name: str, table: pa.Table, compression: str | None = None) -> bytes:
 
 
 def read_stored(name: str, blob: bytes) -> pa.Table:
-    """Return the table of a stored blob; raise DamagedError if it is not as it was written. name: of the blob."""
+    """Return the table of a stored blob; raise DamagedError if it was changed. name: the name of the blob."""
     if not _agrees(name, blob) and blob[-len(_END_OF_STREAM) :] != _END_OF_STREAM:
         raise damaged(name, "is cut off or changed at its end")
     try:
@@ -57,12 +57,12 @@ def read_stored(name: str, blob: bytes) -> pa.Table:
 
 
 def damaged(name: str, damage: str) -> DamagedError:
-    """Return the error about a blob that is not as it was written."""
+    """Return the error about a blob that was changed."""
     return DamagedError(f"the checkpoint is damaged: the blob {name!r} of the operator's state {damage}")
 
 
 def _agrees(name: str, blob: bytes) -> bool:
-    """Whether a blob ends in its checksum, or in none at all."""
+    """Whether a blob ends in its right checksum, or has no checksum."""
     if blob[-_END_BYTES:-4] != _MARK:
         return False
     if _checksum(name, memoryview(blob)[:-_END_BYTES]) != int.from_bytes(blob[-4:], "little"):

@@ -1,8 +1,8 @@
-"""The description of a plan as JSON: it says whose state it is, and what the state cannot be read without.
+"""The description of a plan as JSON: it identifies the state, and has the facts that a reader of the state needs.
 
 Rule: a description is read by names. Plans with equal descriptions can use each other's state; limits and intervals
-that may change are not in it. Types stand in it as text. The types of stored columns also stand in it as Arrow writes
-them. Another version of Arrow may write them otherwise: that alone makes no other plan.
+that may change are not in it. Types are written as text, types of stored columns also in Arrow's binary form. Another
+version of Arrow may write another form: this alone does not make it another plan.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ARROW = "arrow_schema"
 
 
 def described(value: Any) -> Any:
-    """Return a value as JSON has it: a dataclass by the names of its fields, an enum by its value."""
+    """Return a value for JSON: a dataclass by the names of its fields, an enum by its value."""
     if is_dataclass(value):
         return {one.name: described(getattr(value, one.name)) for one in fields(value) if one.repr}
     if isinstance(value, Enum):
@@ -36,7 +36,7 @@ def typed(schema: pa.Schema) -> list[list[str]]:
 
 
 def columns(schema: pa.Schema) -> dict[str, Any]:
-    """Return columns as a part of a description from which `schema_of` reads them again."""
+    """Return columns as a part of a description, for `schema_of`."""
     return {"schema": typed(schema), _ARROW: b64encode(schema.remove_metadata().serialize()).decode()}
 
 
@@ -46,12 +46,12 @@ def schema_of(description: Mapping[str, Any]) -> pa.Schema:
 
 
 def digest_of(description: Mapping[str, Any]) -> str:
-    """Return a short text that differs where descriptions do."""
+    """Return a short text that differs if the descriptions differ."""
     return hashlib.sha256(json.dumps(_compared(description), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def lines_of(description: Mapping[str, Any], of: str = "") -> Iterator[str]:
-    """Yield a description as text, a line for each setting and column, by name; of: whose, before each name."""
+    """Yield a description as text, a line for each setting and column, by name. of: the prefix of each name."""
     for name, value in sorted(description.items()):
         if name in (KIND, _ARROW):
             continue

@@ -1,6 +1,6 @@
-"""Accumulators: what is held of many keys, as columns, in memory and as a table.
+"""Accumulators of many keys, as columns in memory and as a table.
 
-Rule: entries are values. A table of entries holds the by columns themselves, so it can be read without the operator.
+Rule: entries are values. A table of entries has the key columns themselves, so it can be read without the operator.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class Accumulating(Protocol):
 
     @property
     def functions(self) -> tuple[AggregateFunction, ...]:
-        """Of the aggregates."""
+        """The functions of the aggregates."""
 
     @property
     def key_fields(self) -> list[pa.Field]:
-        """The by columns."""
+        """The key columns."""
 
     @property
     def accumulator_fields(self) -> list[pa.Field]:
@@ -36,7 +36,7 @@ class Accumulating(Protocol):
 
 
 def accumulator_fields(functions: Sequence[AggregateFunction]) -> list[pa.Field]:
-    """Return the hidden columns that hold the accumulators of aggregates, one after the other."""
+    """Return the hidden columns with the accumulators of aggregates, one aggregate after the other."""
     return [
         inner.with_name(f"{HIDDEN_PREFIX}{number}_{inner.name}")
         for number, function in enumerate(functions)
@@ -46,7 +46,7 @@ def accumulator_fields(functions: Sequence[AggregateFunction]) -> list[pa.Field]
 
 @dataclass(frozen=True, slots=True)
 class Accumulators:
-    """Keys by number, how many events each entry stands for, and the accumulators of each aggregate."""
+    """Keys by number, the number of events of each entry, and the accumulators of each aggregate."""
 
     keys: Ints
     rows: Ints
@@ -69,7 +69,7 @@ class Accumulators:
 
 
 def read_entries(plan: Accumulating, keys: Ints, table: pa.Table) -> Accumulators:
-    """The entries of partials whose keys are these."""
+    """Return the entries of partials. keys: the keys of the partials."""
     outer = iter(plan.accumulator_fields)
     accumulators = tuple(
         tuple(from_arrow(field, table[field.name]) for _, field in zip(function.fields, outer, strict=False))
@@ -128,7 +128,7 @@ def finished(plan: Accumulating, entries: Accumulators) -> list[pa.Array]:
 
 
 def table_of(plan: Accumulating, keys: KeyDictionary, entries: Accumulators) -> pa.Table:
-    """Accumulators as a table: by columns, rows, accumulators."""
+    """Return accumulators as a table: key columns, rows, accumulators."""
     schema = pa.schema([*plan.key_fields, pa.field(ROWS, pa.int64()), *plan.accumulator_fields])
     columns = [*keys.columns(entries.keys), *(to_arrow(column) for column in entries.columns())]
     return pa.Table.from_arrays(columns, schema=schema)
@@ -139,7 +139,7 @@ _Rows = TypeVar("_Rows", bound="EntryRows")
 
 @dataclass(frozen=True, slots=True)
 class EntryRows:
-    """Accumulators of keys, each with some whole numbers; a subclass adds their columns, and names them in tables."""
+    """Accumulators of keys, each with some whole numbers; a subclass adds their columns and their names."""
 
     COLUMNS: ClassVar[tuple[str, ...]] = ()
     entries: Accumulators
@@ -154,7 +154,7 @@ class EntryRows:
 
     @classmethod
     def read(cls: type[_Rows], plan: Accumulating, numbers: Ints, table: pa.Table) -> _Rows:
-        """Return the rows of a table, which may have other columns, too; numbers: of their keys."""
+        """Return the rows of a table, which may have other columns, too. numbers: the numbers of their keys."""
         return cls(read_entries(plan, numbers, table), *(ints(contiguous(table[name])) for name in cls.COLUMNS))
 
     @classmethod
@@ -179,7 +179,7 @@ class EntryRows:
         return self if flags.all() else self.take_rows(np.flatnonzero(flags))
 
     def table(self, plan: Accumulating, keys: KeyDictionary) -> pa.Table:
-        """Return the rows as a table: by columns, rows, accumulators, whole numbers (the inverse of `read`)."""
+        """Return the rows as a table: key columns, rows, accumulators, whole numbers (the inverse of `read`)."""
         table = table_of(plan, keys, self.entries)
         for name, column in zip(self.COLUMNS, self.columns(), strict=True):
             table = table.append_column(name, pa.array(column))

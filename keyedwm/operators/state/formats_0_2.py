@@ -1,11 +1,11 @@
-"""What state of keyedwm 0.2.0 is compared with: the digest of a plan's windows, and the text of a user's function.
+"""The texts to compare with state of keyedwm 0.2.0: the digest of a plan's windows, and the text of a user's function.
 
-Rule: these texts do not change, whatever classes and enums are called today. The digest also names an aggregate without
-a name.
+Rule: these texts do not change, even if classes and enums are renamed. The digest also has a text for an aggregate
+without a name.
 
 A function is its byte-code, constants, names, defaults, closure and the globals it reads, recursively. A value whose
-changes cannot be noticed raises ValueError. Another Python may compile a function to other byte-code, so state that is
-written now knows a user's functions by their version.
+changes cannot be detected raises ValueError. Another Python may compile a function to other byte-code, so new state
+identifies a user's functions by their version.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _PLAIN = (
     type(None), type(...), bool, int, float, complex, str, bytes, Decimal, Fraction, date, time, timedelta, timezone,
     PurePath, re.Pattern, range, slice,
 )  # fmt: skip
-# By the kind in a description: the class of such windows in 0.2.0, or one that is named likewise.
+# Kind in a description → the class of such windows in 0.2.0, or a class with the same name.
 _CALLED = {"sliding": "SlidingWindow", "zoned": "ZonedWindow", "session": "SessionWindow", "row gaps": "RowGapWindow"}
 
 
 def digest_v1(description: Mapping[str, Any], aggregates: Sequence[str], partials: pa.Schema) -> str:
-    """Return the digest of a plan. description: its own; aggregates: the texts of theirs; partials: their columns."""
+    """Return the digest of a plan. description: of the plan. aggregates: their texts. partials: their columns."""
     window = {name: value for name, value in description["window"].items() if name != "kind"}
     late = (f"LateRule.{description['late_rule'].upper()}", description["lateness_ms"], description["accumulating"])
     lines = [
@@ -68,7 +68,7 @@ def _early(early: Mapping[str, Any] | None) -> str:
 
 
 def described_by_code(spec: AggregateSpec) -> str:
-    """Return the text of an aggregate in such a digest; raise ValueError where 0.2.0 raised an error."""
+    """Return the text of an aggregate in such a digest; raise ValueError if 0.2.0 raised an error."""
     if not isinstance(spec, Aggregate):
         return spec.describe()
     arguments = [
@@ -78,7 +78,7 @@ def described_by_code(spec: AggregateSpec) -> str:
 
 
 def fingerprint(function: Callable) -> str:
-    """Return a short text for this function; raise ValueError where 0.2.0 raised an error."""
+    """Return a short text for this function; raise ValueError if 0.2.0 raised an error."""
     digest = hashlib.sha256()
     for piece in _Walk().pieces(function):
         digest.update(f"{len(piece)}:{piece}".encode())
@@ -86,7 +86,7 @@ def fingerprint(function: Callable) -> str:
 
 
 class _Walk:
-    """Visits a function and all that it refers to, each function once."""
+    """Visits a function and everything that it refers to, each function once."""
 
     def __init__(self) -> None:
         self._numbers: dict[int, int] = {}
@@ -128,7 +128,7 @@ class _Walk:
         yield from self.pieces(parts)
 
     def _by_name(self, value: Any) -> Iterator[str]:
-        """An object known by its name; of a user's class also its functions."""
+        """Yield the texts of an object with a name; for a user's class also of its functions."""
         yield f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', None) or str(value)}"
         if isinstance(value, Enum):
             yield value.name
@@ -163,6 +163,6 @@ class _Walk:
 
 
 def _names(code: CodeType) -> set[str]:
-    """The names that a function and the functions within it look up; some are attributes and no globals."""
+    """Return the names that a function and its inner functions look up; some are attributes, not globals."""
     inner = [_names(one) for one in code.co_consts if isinstance(one, CodeType)]
     return set(code.co_names).union(*inner)

@@ -1,7 +1,7 @@
-"""Keys as small whole numbers by hashes of 64 bits, which rows at rest have beside their keys.
+"""Keys as small whole numbers, by hashes of 64 bits, which stored rows have beside their keys.
 
-Rule: a number is given by the hash and checked by the key itself, so two keys of one hash are two keys. Rows at rest
-are found by their hash, unread but for those found: a batch that asks for few keys looks at the keys of few rows.
+Rule: the hash finds a number, and the key itself confirms it, so two keys with one hash stay two keys. Stored rows are
+found by their hash, and only the keys of matching rows are read: a batch with few keys reads the keys of few rows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from keyedwm.runtime.compiled import compiled
 
 _FEWEST = 1024
 _NO_MARKS = np.full(1, -1, np.int64)  # every hash has one
-Places: TypeAlias = NDArray[np.int32]  # numbers by hash, -1 where there is none; there are 2**n places
+Places: TypeAlias = NDArray[np.int32]  # numbers by hash, -1 for a free place; there are 2**n places
 
 
 class HashedKeys(KeyDictionary):
@@ -32,7 +32,7 @@ class HashedKeys(KeyDictionary):
         self._hashes: Ints = np.empty(_FEWEST, np.int64)
         self._places: Places = np.full(4 * _FEWEST, -1, np.int32)
         self._one_hash = False  # two keys have one
-        self._marked: tuple[int, Ints] | None = None  # of so many keys
+        self._marked: tuple[int, Ints] | None = None  # the number of keys
 
     @property
     def fields(self) -> tuple[pa.Field, ...]:
@@ -45,7 +45,10 @@ class HashedKeys(KeyDictionary):
         return self._hashes[: self.count]
 
     def numbers(self, columns: Sequence[pa.Array], rows: int, hashes: Ints | None = None) -> Ints:
-        """Return the number of each row's key; new keys get the next ones. hashes: of the rows, where known."""
+        """Return the number of each row's key; new keys get the next numbers.
+
+        hashes: the hashes of the rows, if known.
+        """
         if hashes is None:
             hashes = hash_of(columns, rows)
         self._make_room(rows)
@@ -60,7 +63,7 @@ class HashedKeys(KeyDictionary):
         return numbers
 
     def find(self, columns: Sequence[pa.Array], hashes: Ints, first: int = 0) -> tuple[Ints, Ints]:
-        """Return the rows of keys with a number, and these numbers, which are `first` or above; nothing is learned."""
+        """Return the rows whose key has a number of `first` or above, and these numbers; new keys get no number."""
         marks = self._marks() if len(hashes) > self.count else _NO_MARKS
         rows, numbers = _find_rows(hashes, marks, self._places, self._hashes, 0 if self._one_hash else first)
         if not self._one_hash and same_keys(columns, rows, self._columns, numbers):
@@ -75,7 +78,7 @@ class HashedKeys(KeyDictionary):
     def ranks(self, numbers: Ints) -> Ints:
         """Return the rank of each number, as `KeyDictionary.ranks`.
 
-        Of texts only eight bytes are compared, behind the bytes that all share, if they differ there.
+        If texts differ in the eight bytes after their common prefix, only these bytes are compared.
         """
         column = self._columns[0]
         if self._order is not None or len(self._columns) > 1 or not _is_text(column.type) or column.null_count:
@@ -92,10 +95,10 @@ class HashedKeys(KeyDictionary):
         return ranks[numbers]
 
     def compact(self, holders: Sequence[KeyHolder]) -> None:
-        """Forget nothing: others hold these numbers, too."""
+        """Do nothing: other objects hold these numbers, too."""
 
     def _marks(self) -> Ints:
-        """Return a bit for each hash, in as many words as there are keys: most rows of other keys have none."""
+        """Return a bit for each hash, in about one word per key: most rows of other keys have no bit."""
         if self._marked is None or self._marked[0] != self.count:
             self._marked = self.count, _marked(self.hashes, 1 << max(4, self.count.bit_length()))
         return self._marked[1]
@@ -107,7 +110,7 @@ class HashedKeys(KeyDictionary):
         return among
 
     def _by_key(self, columns: Sequence[pa.Array], rows: int) -> Ints:
-        """Number rows some of which have the hash of another key; such keys are not found by their hash."""
+        """Return numbers for rows, some of which have the hash of another key and cannot be found by it."""
         numbers = self._plain().numbers(columns, rows)
         _, firsts = np.unique(numbers, return_index=True)
         firsts = firsts[numbers[firsts] >= self.count]
@@ -125,7 +128,7 @@ class HashedKeys(KeyDictionary):
         self.count += len(firsts)
 
     def _make_room(self, rows: int) -> None:
-        """Let so many keys more be learned."""
+        """Make room for `rows` more keys."""
         if self.count + rows > len(self._hashes):
             more = np.empty(2 * (self.count + rows), np.int64)
             more[: self.count] = self._hashes[: self.count]
@@ -136,21 +139,21 @@ class HashedKeys(KeyDictionary):
 
 
 def hash_of(columns: Sequence[pa.Array], rows: int) -> Ints:
-    """Return the hash of each row, as it stands beside keys at rest."""
+    """Return the hash of each row, as stored beside keys."""
     return hashed_rows(columns, rows).view(np.int64)
 
 
 def by_hash(hashes: Ints) -> Ints:
-    """Return the order of rows by their hash; rows of one hash keep theirs.
+    """Return the order of rows by their hash; rows of one hash keep their order.
 
-    Keys in this order have their places, their texts and their rows at rest in one order, which caches are fast with.
+    Then places, texts and stored rows of keys are in the same order, which is fast for caches.
     """
     order = np.argsort(hashes)
     return order if _keep_order(hashes, order) else np.argsort(hashes, kind="stable")
 
 
 def same_keys(columns: Sequence[pa.Array], rows: Ints, others: Sequence[pa.Array], numbers: Ints) -> bool:
-    """Return whether rows of some columns equal rows of other columns, one by one; nulls are equal."""
+    """Return for each row whether it equals the row of other columns; nulls are equal."""
     return all(_same(*both, rows, numbers) for both in zip(columns, others, strict=True))
 
 
@@ -182,7 +185,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _text(column: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Return the bytes of texts, and where each begins, with an end behind the last one."""
+    """Return the bytes of texts, and the begin of each, with the end of the last one."""
     is_large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
     _, offsets, data = column.buffers()
     octets = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
@@ -219,7 +222,7 @@ def _same_texts(  # noqa: PLR0917  a loop over plain arrays
 
 @compiled
 def _prefix_numbers(octets: Ints, begins: Ints, rows: Ints) -> NDArray[np.uint64]:
-    """Return eight bytes of each text as a number of their order, from the first byte in which two of them differ."""
+    """Return eight bytes of each text as a number of the same order, from the first byte in which two differ."""
     shared = begins[rows[0] + 1] - begins[rows[0]] if rows.shape[0] else 0
     for row in rows:
         shared = min(shared, begins[row + 1] - begins[row])
@@ -240,7 +243,7 @@ def _prefix_numbers(octets: Ints, begins: Ints, rows: Ints) -> NDArray[np.uint64
 
 @compiled
 def _keep_order(hashes: Ints, order: Ints) -> bool:
-    """Put rows of one hash in their order; return whether there were only few of each."""
+    """Put rows of one hash in their original order; return whether each hash had only few rows."""
     begin = 0
     for at in range(1, order.shape[0]):
         row = order[at]
@@ -259,7 +262,7 @@ def _keep_order(hashes: Ints, order: Ints) -> bool:
 
 @compiled
 def _shift(size: int) -> int:
-    """Return how far a hash is shifted for its place among 2**n: keys in order of hash have places in order."""
+    """Return the shift of a hash for its place among 2**n: keys in order of hash have places in order."""
     bits = 0
     while 1 << bits < size:
         bits += 1
@@ -268,7 +271,7 @@ def _shift(size: int) -> int:
 
 @compiled
 def _insert(hashes: Ints, places: Places, known: Ints, count: int) -> tuple[Ints, Ints]:
-    """Return the number of each hash, and the first row of each new one; both tables take the new ones."""
+    """Return the number of each hash, and the first row of each new hash; add the new hashes to both tables."""
     mask, shift = places.shape[0] - 1, _shift(places.shape[0])
     numbers, firsts = np.empty(hashes.shape[0], np.int64), np.empty(hashes.shape[0], np.int64)
     fresh = 0
@@ -288,7 +291,7 @@ def _insert(hashes: Ints, places: Places, known: Ints, count: int) -> tuple[Ints
 
 @compiled
 def _placed(hashes: Ints, size: int) -> Places:
-    """Return where the number of each hash stands in a table of this size; of equal ones the first number does."""
+    """Return the numbers of hashes in a table of this size; equal hashes have the first number."""
     places = np.full(size, -1, np.int32)
     shift = _shift(size)
     for number in range(hashes.shape[0]):

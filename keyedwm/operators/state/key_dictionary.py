@@ -27,7 +27,7 @@ class KeyHolder(Protocol):
     """A holder of keys by number."""
 
     def used_keys(self) -> list[Ints]:
-        """The numbers held."""
+        """The numbers that it holds."""
 
     def renumber(self, renumbered: Ints) -> None:
         """Replace each number by `renumbered[number]`."""
@@ -53,7 +53,7 @@ class KeyDictionary:
     def numbers(self, columns: Sequence[pa.Array], rows: int) -> Ints:
         """The number of each row's key; new keys get the next ones. columns: as `key_columns` gives them."""
         if not self._fields:
-            self.count, self._order = 1, None  # ranks may have been asked for while there was no key yet
+            self.count, self._order = 1, None  # ranks may have been requested before there was a key
             return np.zeros(rows, np.int64)
         numbers = self._number_values(self._known, 0, columns[0])
         for at, column in enumerate(columns[1:]):
@@ -82,7 +82,7 @@ class KeyDictionary:
         return self._order[numbers]
 
     def compact(self, holders: Sequence[KeyHolder]) -> None:
-        """Forget the keys that nobody holds, now and then: numbers change, their order does not."""
+        """From time to time, remove the keys that no holder uses: numbers change, their order does not."""
         if self.count <= self._compact_above:
             return
         numbers = [keys for holder in holders for keys in holder.used_keys()]
@@ -97,7 +97,7 @@ class KeyDictionary:
 
     @staticmethod
     def _number_values(known: list[pa.Array], at: int, values: pa.Array) -> Ints:
-        """Places among the known values, to which new values are added."""
+        """Return the places of values among the known values; add new values to them."""
         encoded = pc.dictionary_encode(values, null_encoding="encode")
         if not len(known[at]):  # always the case for a dictionary that is used for one batch only
             known[at] = encoded.dictionary

@@ -1,14 +1,14 @@
-"""Logs of small rows by key, of which the newest row of each key counts.
+"""Logs of small rows by key; the newest row of each key counts.
 
-A row is a key and whole numbers. Some of the numbers say, beside the key, what the row is about: the start of a window,
-a channel. They are its identity; the other numbers are what is known of it.
+A row is a key and whole numbers. The key and some of the numbers are the row's identity: the start of a window, a
+channel. The other numbers are its values.
 
-A batch appends the rows that it changed, and nothing that was written is changed. So a log holds several rows of one
-identity, and the newest one counts: in memory, where the log is read, and where parts of it are merged. No row is
-removed from a log. A later row marks an older one as dead, and stays as long as the older row may lie in another part.
-When most rows of a log are old, the log is rewritten (`tidy`).
+A batch appends the rows that it changed, and no stored row is changed. So a log holds several rows of one identity, and
+the newest row counts: in memory, when the log is read, and when parts of it are merged. No row is removed from a log. A
+later row marks an older row as dead, and stays as long as the older row may be in another part. When most rows of a log
+are old, the log is rewritten (`tidy`).
 
-A table holds keys and not their numbers, which are an instance's own: a reader of the log numbers its keys again.
+A table has keys, not their numbers, which only one instance uses: a reader of the log numbers the keys again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _Rows = TypeVar("_Rows", bound="KeyedRows")
 
 @dataclass(frozen=True, slots=True)
 class KeyedRows:
-    """Rows as columns: keys by number; a subclass adds columns of whole numbers, and names those of the identity."""
+    """Rows as columns: keys by number; a subclass adds columns of whole numbers, and names the identity's columns."""
 
     IDENTITY: ClassVar[tuple[str, ...]] = ()
     keys: Ints
@@ -58,28 +58,28 @@ class KeyedRows:
         return type(self)(*(column[places] for column in self.columns()))
 
     def with_others(self: _Rows, others: _Rows) -> _Rows:
-        """Return these rows and others behind them."""
+        """Return these rows, followed by others."""
         return type(self)(*map(np.concatenate, zip(self.columns(), others.columns(), strict=True)))
 
     def newest(self: _Rows) -> _Rows:
-        """Return of the rows of each identity the last one, in order of key and identity."""
+        """Return the last row of each identity, in order of key and identity."""
         return self.take_rows(newest([self.keys, *(getattr(self, name) for name in self.IDENTITY)]))
 
     def is_alive(self) -> Flags:
-        """Return which rows are of something that still exists."""
+        """Return which rows belong to something that still exists."""
         return np.ones(len(self), np.bool_)
 
 
 @dataclass(frozen=True, slots=True)
 class Pairs(KeyedRows):
-    """Pairs of a key and a window, each of which counts once; bounds: in ms, which window."""
+    """Pairs of a key and a window; each pair counts once. bounds: the window, as its start or end in ms."""
 
     IDENTITY: ClassVar[tuple[str, ...]] = ("bounds",)
     bounds: Ints
 
 
 def newest(columns: Sequence[Ints]) -> Ints:
-    """Return the places of the last of all rows with equal numbers, in ascending order of the columns."""
+    """Return the place of the last row for each combination of numbers, in ascending order of the columns."""
     order = np.lexsort(columns[::-1])  # equal ones keep their order
     differs = np.zeros(max(len(order) - 1, 0), np.bool_)
     for column in columns:
@@ -88,7 +88,10 @@ def newest(columns: Sequence[Ints]) -> Ints:
 
 
 class KeyedTables(Generic[_Rows]):
-    """The tables of such a log. of: the class of its rows; by: the key columns; names: of the other columns."""
+    """The tables of such a log.
+
+    of: the class of its rows. by: the key columns. names: the names of the other columns.
+    """
 
     def __init__(self, of: type[_Rows], by: Sequence[pa.Field], names: Sequence[str] | None = None) -> None:
         self._of, self._by = of, [field.name for field in by]
@@ -96,7 +99,7 @@ class KeyedTables(Generic[_Rows]):
         self._schema = pa.schema([*by, *((name, pa.int64()) for name in self._names)])
 
     def rows(self, keys: KeyDictionary, tables: Sequence[pa.Table]) -> _Rows:
-        """Return of each identity the newest row, in order; tables: oldest first."""
+        """Return the newest row of each identity, in order. tables: oldest first."""
         if not tables:
             return self._of.none()
         table = pa.concat_tables(tables)
@@ -109,18 +112,18 @@ class KeyedTables(Generic[_Rows]):
         return pa.Table.from_arrays([*keys.columns(numbers), *map(pa.array, others)], schema=self._schema)
 
     def merge(self, tables: Sequence[pa.Table]) -> pa.Table:
-        """Merge parts of a log: of each identity the newest row, also if it is not alive."""
+        """Merge parts of a log: keep the newest row of each identity, even if it is not alive."""
         keys = KeyDictionary(list(self._schema)[: len(self._by)])
         return self.table(keys, self.rows(keys, tables))
 
 
 class KeyedLog(Generic[_Rows]):
-    """A log, and of each identity the row that counts, in order of key and identity, without those not alive."""
+    """A log, and in memory the live rows that count, in order of key and identity."""
 
     def __init__(
         self, of: type[_Rows], by: Sequence[pa.Field], logs: TableLogs, name: str, keys: KeyDictionary | None = None
     ) -> None:
-        """name: of the log. keys: the numbers of another log to share."""
+        """name: the name of the log. keys: the numbers of another log to share."""
         self._by, self._tables = [field.name for field in by], KeyedTables(of, by)
         self._log = StateTable(logs, name, self._tables.merge)
         self.keys = KeyDictionary(by, logs.limits.few_keys) if keys is None else keys
@@ -135,13 +138,13 @@ class KeyedLog(Generic[_Rows]):
         return self.keys.numbers(key_columns(self._by, rows), rows.num_rows)
 
     def put_rows(self, rows: _Rows) -> None:
-        """Let these rows count from now on; of equal identities the last one does."""
+        """Add rows, which count from now on; the last one among equal identities."""
         both = self.rows.with_others(rows).newest()
         self._know(both.take_rows(both.is_alive()))
         self._write(rows)
 
     def change(self, places: Ints, rows: _Rows) -> None:
-        """Let these rows, which are alive, count for the identities at these places, which are theirs."""
+        """Replace the rows at these places by these live rows of the same identities."""
         columns = [column.copy() for column in self.rows.columns()]
         for column, changed in zip(columns, rows.columns(), strict=True):
             column[places] = changed
@@ -149,7 +152,7 @@ class KeyedLog(Generic[_Rows]):
         self._write(rows)
 
     def forget(self, is_forgotten: Flags) -> None:
-        """Forget rows of which the reader of the log knows by itself that they do not count."""
+        """Remove rows from memory; a reader of the log must see by itself that they do not count."""
         self._know(self.rows.take_rows(~is_forgotten))
 
     def tidy(self) -> None:
@@ -170,9 +173,9 @@ class KeyedLog(Generic[_Rows]):
 
 
 class PairLog:
-    """A log of `Pairs` that is read as a whole, and empty then: which windows have news for a later pane.
+    """A log of `Pairs` that is read as a whole and then emptied: the windows with new rows for a later pane.
 
-    bound: the column that says which window. name: of the log.
+    bound: the column that identifies the window. name: the name of the log.
     """
 
     def __init__(self, by: Sequence[pa.Field], bound: str, name: str, logs: TableLogs) -> None:

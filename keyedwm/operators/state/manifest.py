@@ -20,20 +20,20 @@ from keyedwm.operators.state.blobs import damaged
 from keyedwm.operators.state.store import BlobStore
 
 VERSION = 3
-# What may be the matter with state of a plan that has functions of a user's own.
+# A possible cause if the plan has a user's own functions.
 OTHER_PYTHON = (
     "if keyedwm 0.2.0 wrote it and only Python changed, run the query for one batch with that Python and this keyedwm: "
     "it stores the version of an Aggregate in place of its byte-code"
 )
 MANIFEST = "note"
-# Of all that follows it.
+# The checksum of everything after it.
 _CHECKSUM = re.compile(rb'\{"checksum": ([0-9]+), ')
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ManifestFormat:
-    """The manifests of one kind of state. state: its name in errors; version: that is written; readable: those that are
-    read; unchanged: what a plan must keep, for the error about another plan.
+    """The manifests of one kind of state. state: its name in errors. version: the version that is written. readable:
+    the versions that are read. unchanged: the settings that must not change, for the error about another plan.
     """
 
     state: str
@@ -52,9 +52,9 @@ class ManifestFormat:
         return self.write(manifest["plan"], others)
 
     def read(self, digest: str, store: BlobStore, earlier: Sequence[str] = ()) -> dict[str, Any]:
-        """Return the content of a store's manifest, none of an empty store; raise FormatError if it is another plan's.
+        """Return the content of a store's manifest, empty without one; raise FormatError if it is another plan's.
 
-        earlier: digests that keyedwm 0.2.0 gave the plan, where functions of a user were in them by their byte-code.
+        earlier: digests of the plan in keyedwm 0.2.0, if the byte-code of a user's functions was part of them.
         """
         if not store.sizes:
             return {}
@@ -70,7 +70,7 @@ class ManifestFormat:
         return content
 
     def check_versions(self, owner: str, manifests: Iterable[Mapping[str, Any]]) -> None:
-        """Raise FormatError for manifests of an unknown version; owner: of the state, in the message."""
+        """Raise FormatError for manifests of an unknown version. owner: the owner of the state, for the message."""
         unknown = {one.get("version") for one in manifests} - set(self.readable)
         if unknown:
             raise FormatError(
@@ -80,7 +80,7 @@ class ManifestFormat:
 
 
 def content_of(blob: bytes) -> dict[str, Any]:
-    """Return the content of a manifest; raise DamagedError if it is not what was written."""
+    """Return the content of a manifest; raise DamagedError if it was changed."""
     checksum = _CHECKSUM.match(blob)
     if checksum and zlib.crc32(blob[checksum.end() :]) != int(checksum[1]):
         raise damaged(MANIFEST, "does not agree with its checksum")
@@ -94,14 +94,14 @@ def content_of(blob: bytes) -> dict[str, Any]:
 
 
 class Planned(Protocol):
-    """A plan, as far as its state is concerned."""
+    """The parts of a plan that its state depends on."""
 
     @property
     def earlier_digests(self) -> Sequence[str]:
-        """Digests that keyedwm 0.2.0 gave this plan."""
+        """Digests of this plan in keyedwm 0.2.0."""
 
     def digest(self) -> str:
-        """Return a short text that differs when the state of one plan cannot be used by the other."""
+        """Return a short text; two plans with the same text can use each other's state."""
 
 
 FORMAT = ManifestFormat(

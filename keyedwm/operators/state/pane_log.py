@@ -1,4 +1,4 @@
-"""The emitted panes of windows: for each (end, key) how many, and the row count of the last one.
+"""The emitted panes of windows: for each (end, key) their number, and the row count of the last pane.
 
 Rule: the log of a window is dropped when its allowed lateness is over. Only plans with several panes a window keep it.
 Rows are appended, and the newest row of a key counts.
@@ -30,22 +30,22 @@ class _WindowPanes(KeyedRows):
 
 
 class Keyed(Protocol):
-    """A plan with by columns."""
+    """A plan with key columns."""
 
     @property
     def key_fields(self) -> list[pa.Field]:
-        """The by columns."""
+        """The key columns."""
 
 
 class PaneLog:
-    """Logs by the window's end, counted in frames. prefix: of their names."""
+    """Logs by the window's end, counted in frames. prefix: the prefix of their names."""
 
     def __init__(self, plan: Keyed, window: Numbering, logs: TableLogs, prefix: str = _PANES) -> None:
         self._tables = KeyedTables(_WindowPanes, plan.key_fields)
         self._by_end = SlicedTable(logs, prefix, self._tables.merge, window)
 
     def emitted(self, keys: KeyDictionary, numbers: Ints, ends: Ints) -> tuple[Ints, Ints]:
-        """Return for each (key, end) how many panes were emitted, and the row count of the last one."""
+        """Return for each (key, end) the number of emitted panes, and the row count of the last pane."""
         panes, rows = np.zeros(len(numbers), np.int64), np.zeros(len(numbers), np.int64)
         for end in sorted_distinct(ends).tolist():
             window_panes = self._read(keys, end)
@@ -59,7 +59,7 @@ class PaneLog:
         return panes, rows
 
     def append(self, keys: KeyDictionary, emitted: Ints, ends: Ints, panes: Ints, rows: Ints) -> None:
-        """Note how many panes were emitted by now, and the row counts of the last ones."""
+        """Store the number of panes emitted so far, and the row counts of the last panes."""
         self._by_end.add(self._tables.table(keys, _WindowPanes(emitted, panes, rows)), ends)
 
     def between(self, keys: KeyDictionary, low: int, high: int) -> tuple[Ints, Ints]:

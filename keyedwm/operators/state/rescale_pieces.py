@@ -1,11 +1,13 @@
-"""How the state of a stopped operator goes to new buckets: one way for the tables of every operator.
+"""The conversion of a stopped operator's state to new buckets, in one way for the tables of every operator.
 
-Rule: as many buckets of the same plan are copied, unread. Else every part of a log is cut by the buckets of its keys,
-and keeps its place in its log: nothing is merged, so the rows of a key, and their order, are as before. A piece carries
-its entry in the manifest of its new bucket, since no bucket reads it before it runs.
+Rule: with the same plan and number of buckets, blobs are copied without reading them. Else every part of a log is
+divided by the buckets of its keys, and keeps its place in its log: nothing is merged, so the rows of a key and their
+order stay the same. A piece has its entry for the manifest of its new bucket, since no bucket reads the piece before it
+runs.
 
-An operator says what only it knows. `derived_logs` follow from others. `new_part` returns the rows that are alive, as
-the new plan lays them out. `buckets` says where they go, and `state` what the manifest has beside the logs.
+Each operator adds its own parts. `derived_logs`: logs that follow from others. `new_part` returns the live rows in the
+layout of the new plan. `buckets` returns the new bucket of each row, and `state` the content of the manifest beside the
+logs.
 """
 
 from __future__ import annotations
@@ -29,7 +31,10 @@ from keyedwm.operators.state.store import PART, part_numbers
 
 
 class BlobPiece(NamedTuple):
-    """A blob for a new bucket, by its number. entry: of the blob in the operator's manifest, None if it has none."""
+    """A blob for a new bucket, by its number.
+
+    entry: the blob's entry in the operator's manifest, None if it has none.
+    """
 
     bucket: int
     name: str
@@ -39,13 +44,13 @@ class BlobPiece(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Rescale(ABC):
-    """How the state of old buckets goes to new ones. Raises OptionError and FormatError for what cannot move.
+    """The conversion of old buckets to new buckets. Raises OptionError and FormatError for state that cannot be moved.
 
-    who: the operator in messages. plan: of the new buckets, so many as `count`. digest, description: of the old plan, a
-    description None where keyedwm 0.2.0 wrote the state. states: the operator's manifest in each old bucket.
-    blobs: the names of the blobs in each. beside: the suffix of blobs that are cut together with the blob whose name
-    stands before it, None for none. derived_logs: how the names of logs begin that follow from others and do not move.
-    compression: of the pieces.
+    who: the operator in messages. plan: the plan of the new buckets. count: their number. digest, description: of the
+    old plan; the description is None if keyedwm 0.2.0 wrote the state. states: the operator's manifest in each old
+    bucket. blobs: the names of the blobs in each old bucket. beside: the suffix of a blob that is divided together with
+    the blob of the same name without it, None for none. derived_logs: prefixes of logs that follow from others and are
+    not moved. compression: the compression of the pieces.
     """
 
     beside: ClassVar[str | None] = None
@@ -69,18 +74,20 @@ class Rescale(ABC):
 
     @property
     def stays(self) -> bool:
-        """Whether every key stays in its bucket: there are as many buckets, of the same plan."""
+        """Whether every key stays in its bucket: the number of buckets and the plan are the same."""
         return len(self.states) == self.count and self.digest == self.plan.digest()
 
     @cached_property
     def numbers(self) -> Mapping[tuple[int, str], int]:
-        """The number of each part of a log of each old bucket, none of which comes twice."""
+        """A unique number for each part of each log in the old buckets."""
         return part_numbers(self.blobs)
 
     def cuts(self, bucket: int, name: str, blob: bytes, beside: bytes | None) -> Iterator[BlobPiece]:
-        """Yield what one old blob, and the one beside it, give to new buckets; bucket: the old one's number.
+        """Yield the pieces of one old blob, and of the blob beside it, for new buckets.
 
-        No two old blobs give one name to a bucket.
+        bucket: the old bucket's number.
+
+        No two old blobs have pieces of one name in a bucket.
         """
         if self.stays:
             yield BlobPiece(bucket, name, blob, None)
@@ -92,7 +99,7 @@ class Rescale(ABC):
             yield from self.cuts_of_log(bucket, name, read_stored(name, blob))
 
     def cuts_of_log(self, bucket: int, name: str, table: pa.Table) -> Iterator[BlobPiece]:
-        """Yield the pieces of one part of a log. name: of its blob."""
+        """Yield the pieces of one part of a log. name: the name of its blob."""
         log, rows = self.new_part(bucket, name.partition(PART)[0], table)
         if not rows.num_rows:
             return
@@ -105,7 +112,7 @@ class Rescale(ABC):
     def manifest_with(self, before: bytes | None, entries: Sequence[tuple[str, Any]], number: int) -> bytes:
         """Return the operator's manifest in the new bucket of this number, with the entries of these pieces added.
 
-        before: as it was, None for the first pieces.
+        before: the manifest so far, None for the first pieces.
         """
         if self.stays:
             return self.format.copy(self.states[number])
@@ -119,7 +126,7 @@ class Rescale(ABC):
         return self.format.write(self.plan.digest(), state)
 
     def check_plan(self, state: str, settings: str) -> None:
-        """Raise OptionError if the state is another plan's. settings: what makes another plan."""
+        """Raise OptionError if the state is another plan's. settings: the settings that differ between plans."""
         if self.digest != self.plan.digest():
             raise OptionError(
                 f"{self.who}: the state is that of another {state} ({settings} differ): go back to that one, or start "
@@ -127,11 +134,11 @@ class Rescale(ABC):
             )
 
     def new_part(self, bucket: int, log: str, table: pa.Table) -> tuple[str, pa.Table]:  # noqa: ARG002  all rows
-        """Return the log of these rows in the new state, and those that are alive, as the new plan lays them out."""
+        """Return the log of these rows in the new state, and the live rows in the layout of the new plan."""
         return log, table
 
     def buckets(self, log: str, rows: pa.Table) -> Ints:  # noqa: ARG002  alike in all logs
-        """Return the new bucket of each row; log: in the new state."""
+        """Return the new bucket of each row. log: the log in the new state."""
         return bucket_of([rows.column(name) for name in self.plan.owners], rows.num_rows, self.count)
 
     def entry(self, piece: pa.Table) -> Mapping[str, Any]:  # noqa: ARG002  rows alone
@@ -140,23 +147,26 @@ class Rescale(ABC):
 
     @abstractmethod
     def state(self, manifest: Mapping[str, Any], entries: Sequence[tuple[str, Any]]) -> Mapping[str, Any]:
-        """Return the state of a new bucket beside its logs. manifest: as it was; entries: of the pieces added to it."""
+        """Return the state of a new bucket beside its logs.
+
+        manifest: the manifest so far. entries: those of the new pieces.
+        """
 
 
 class UnchangedState(Protocol):
-    """A plan whose state goes to as many buckets as it has, unchanged."""
+    """A plan whose state can only be copied to the same number of buckets."""
 
     @property
     def manifest_format(self) -> ManifestFormat:
         """The format of the operator's manifest."""
 
     def digest(self) -> str:
-        """Return a short text that differs when the state of one plan cannot be used by the other."""
+        """Return a short text; two plans with the same text can use each other's state."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SameBuckets(Rescale):
-    """How buckets go to as many new ones only: their state is of channels, which have no key."""
+    """The conversion to the same number of buckets only: the state belongs to channels, which have no key."""
 
     plan: UnchangedState
 

@@ -39,31 +39,30 @@ from keyedwm.core.errors import OptionError
 from keyedwm.core.text import short_repr
 from keyedwm.operators.state.blobs import damaged, read_stored, stored
 
-# Larger parts are few enough, and are merged with all others or not at all.
+# Larger parts are few. They are merged with all others or not at all.
 _PART_BYTES = 128 << 10
 PART = "+"
 
-Reduce = Callable[[Sequence[pa.Table]], pa.Table]  # makes one table of several parts of a log, oldest first
+Reduce = Callable[[Sequence[pa.Table]], pa.Table]  # merges several parts of a log, oldest first, into one table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateLimits:
-    """The limits of a state that no plan sets; they belong to its store, and decide nothing that a result depends on.
+    """The limits of a state that no plan sets; they belong to its store, and no result depends on them.
 
-    fan_out: so many parts of one size class become one of the next, which is so many times as large: few parts to read,
-    each row rewritten seldom. class_bytes: the first class.
-    whole_bytes: from here on a log is merged as a whole. blob_bytes: of a blob at most. few_rows, few_keys,
-    few_changes: a log with no more rows, a dictionary with no more keys, a table with no more changes is not
-    rewritten.
-    piece_rows: panes and pairs that leave at once hold about so many messages. result_rows, running_rows: so many rows
-    of a join, or of running aggregates, leave at once.
+    fan_out: this number of parts of one size class become one part of the next class, which is this many times as
+    large: few parts to read, and rows are rewritten rarely. class_bytes: the largest size in the first class.
+    whole_bytes: from this size on a log is merged as a whole. blob_bytes: the most bytes of a blob. few_rows, few_keys,
+    few_changes: logs, dictionaries and tables up to this number of rows, keys or changes are not rewritten. piece_rows:
+    the approximate number of messages in the panes or pairs of one output. result_rows, running_rows: the most rows in
+    one output of a join, or of running aggregates.
 
-    passed_keys: so many keys that passed a log holds, on average, before its slice continues in 16 times as many.
-    passed_slices: so many slices of one width at most lie ahead of the watermark; those beyond are twice as wide.
+    passed_keys: the average number of passed keys in a log, above which its slice continues in 16 times as many logs.
+    passed_slices: the most slices of one width ahead of the watermark; slices beyond are twice as wide.
 
-    Of sessions without panes: the horizon is a part of `session_steps` of the span of all ends ahead, so there are this
-    many readings of everything for each span. due_rows: of a blob of what is due. session_shards: by the hash of the
-    key, from undivided_rows on: then the keys of late rows need few parts of the rest.
+    For sessions without panes: the horizon advances by 1/session_steps of the span of all ends ahead, so all parts are
+    read this many times per span. due_rows: the rows of a blob of due parts. session_shards: the number of parts by the
+    hash of the key, from undivided_rows on: then the keys of late rows need few parts of `rest`.
     """
 
     fan_out: int = 16
@@ -96,7 +95,7 @@ LIMITS = StateLimits()
 
 
 class BlobStore(Protocol):
-    """Where blobs are at rest: Spark's state, or memory. One with an attribute `limits` has other `StateLimits`."""
+    """The store of blobs: Spark's state, or memory. A store with an attribute `limits` has other `StateLimits`."""
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -137,14 +136,14 @@ class MemoryStore:
         return self.blobs[name]
 
     def apply(self, changes: StateChanges) -> None:
-        """Write what a batch changed."""
+        """Apply the changes of a batch."""
         self.blobs.update(changes.blobs)
         for name in changes.removed:
             del self.blobs[name]
 
 
 def checked_store(store: object) -> MemoryStore:
-    """Return a store, an empty one for None; raise OptionError if it has not the calls of one."""
+    """Return the store, a new empty store for None; raise OptionError if it lacks a method of a store."""
     if store is None:
         return MemoryStore()
     if not all(hasattr(store, call) for call in ("sizes", "get", "apply")):
@@ -163,11 +162,11 @@ class TableLogs:
     """Logs by name. The first part of a log is a blob of its name, later ones are `NAME+1`, `NAME+2` and so on."""
 
     def __init__(self, store: BlobStore, *, manifest: str, state: Mapping[str, Any]) -> None:
-        """manifest: the name of a blob that is no log. state: as `state` returned it; older formats know less."""
+        """manifest: the name of a blob that is no log. state: the result of `state`; older formats have fewer facts."""
         self._store = store
         self.limits = limits_of(store)
-        self.rows: dict[str, int] = dict(state.get("rows", {}))  # of each log, where that is known
-        # Log → bytes when it was last tried as a whole.
+        self.rows: dict[str, int] = dict(state.get("rows", {}))  # the rows of each log, if known
+        # Log → its bytes at the last try to merge it as a whole.
         self._tried_bytes: dict[str, int] = dict(state.get("tried", {}))
         self._parts: dict[str, dict[int, int]] = {}  # log → part number → bytes
         self._decoded: dict[str, pa.Table] = {}
@@ -175,7 +174,7 @@ class TableLogs:
         self._removed: set[str] = set()
         self._reduces: dict[str, Reduce] = {}  # by log
         self._compressions: dict[str, str | None] = {}
-        self._prefixes: dict[str, Reduce] = {}  # by how the names of several logs begin
+        self._prefixes: dict[str, Reduce] = {}  # by the prefix of several logs' names
         for name, size in store.sizes.items():
             if name == manifest:
                 continue
@@ -189,15 +188,15 @@ class TableLogs:
         return {"rows": self.rows, "tried": self._tried_bytes}
 
     def declare(self, name: str, reduce: Reduce, *, is_prefix: bool = False, compression: str | None = None) -> None:
-        """Let parts of a log become one by this function. name: of the log, or how the names of several logs begin.
+        """Declare the function that merges parts of a log. name: the log's name, or the prefix of several logs' names.
 
-        compression: of the stored parts of the log.
+        compression: the compression of the log's stored parts.
         """
         (self._prefixes if is_prefix else self._reduces)[name] = reduce
         self._compressions[name] = compression
 
     def names(self, prefix: str) -> Iterator[str]:
-        """Yield the logs whose names begin so."""
+        """Yield the logs whose names have this prefix."""
         logs = self._parts.keys() | self._appended.keys()
         return (name for name in logs if name.startswith(prefix))
 
@@ -207,10 +206,10 @@ class TableLogs:
         self.rows[log] = self.rows.get(log, 0) + table.num_rows
 
     def read(self, log: str) -> list[pa.Table]:
-        """Return the tables of a log, oldest first; there are none if there is no such log."""
+        """Return the tables of a log, oldest first; none if the log does not exist."""
         parts = [self._part(log, number) for number in sorted(self._parts.get(log, ()))]
         tables = [*parts, *self._appended.get(log, ())]
-        # Notes of older formats know of fewer rows, never of more.
+        # Manifests of older formats may have fewer rows, never more.
         if (count := sum(table.num_rows for table in tables)) < (rows := self.rows.get(log, 0)):
             raise damaged(log, f"holds {count} rows of {rows}: a part of it is missing")
         return tables
@@ -224,7 +223,7 @@ class TableLogs:
             self._remove(_name(log, number))
 
     def replace(self, log: str, table: pa.Table) -> None:
-        """Write other rows in the place of a log's."""
+        """Replace the rows of a log."""
         self.drop(log)
         self.append(log, table)
 
@@ -289,7 +288,7 @@ class TableLogs:
         self._removed.add(name)
 
     def _due(self, parts: Mapping[int, int], size: int) -> list[int]:
-        """Return the newest parts that are to become one with a new part of this size: none, or enough of its class."""
+        """Return the newest parts to merge with a new part of this size: none, or enough parts of its class."""
         newest = self.limits.size_class(size)
         due: list[int] = []
         for number in sorted(parts, reverse=True):
@@ -304,19 +303,19 @@ def _name(log: str, number: int) -> str:
 
 
 def _pieces(table: pa.Table, blob_bytes: int) -> Iterable[pa.Table]:
-    """Cut a table so that no blob is much larger than that."""
+    """Cut a table so that no blob is much larger than `blob_bytes`."""
     count = max(1, -(-table.nbytes // blob_bytes))
     rows = max(1, -(-table.num_rows // count))
     return [table.slice(start, rows) for start in range(0, max(table.num_rows, 1), rows)]
 
 
 def logs_of(blobs: Mapping[str, bytes]) -> TableLogs:
-    """Return the logs among blobs, to be read only."""
+    """Return the logs among blobs, for reading only."""
     return TableLogs(MemoryStore(dict(blobs)), manifest="", state={})
 
 
 def part_numbers(blobs: Sequence[Sequence[str]]) -> dict[tuple[int, str], int]:
-    """Return a part number for each blob of each old bucket, none of which comes twice, in order within a log."""
+    """Return a unique part number for each blob of each old bucket, ascending within a log."""
     numbers: dict[tuple[int, str], int] = {}
     for bucket, names in enumerate(blobs):
         for name in sorted(names, key=_place):

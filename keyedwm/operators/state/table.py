@@ -1,8 +1,8 @@
 """Declared tables: an operator declares each table that it keeps, then adds, reads and drops rows.
 
-Rule: a table is declared once, with its name and how several parts of a log become one (`Reduce`). The operator then
-knows no logs. The layer below (`store.TableLogs`) appends, merges, cuts and checks the parts. This layer finds the
-logs of a table, divides rows by slice, expires slices unread, and decides when dead rows are worth a rewrite.
+Rule: a table is declared once, with its name and the function that merges parts of a log (`Reduce`). The operator
+itself then needs no logs. The layer below (`store.TableLogs`) appends, merges, cuts and checks the parts. This layer
+finds the logs of a table, divides rows by slice, expires slices unread, and decides when dead rows are worth a rewrite.
 
 A `StateTable` is one log. A `SlicedTable` has a log for each slice: event times, frames, ends of windows. The name of a
 log is the name of the table and the start of the slice, so an earlier version reads it, too.
@@ -22,7 +22,7 @@ from keyedwm.operators.state.store import Reduce, TableLogs
 
 
 class Numbering(Protocol):
-    """How slices are numbered: frames, or ends of windows."""
+    """The numbering of slices: frames, or ends of windows."""
 
     def frame_of(self, time_ms: int) -> int:
         """Return the number of the slice that begins at this time."""
@@ -37,7 +37,7 @@ class StateTable:
     def __init__(
         self, logs: TableLogs, name: str, reduce: Reduce = pa.concat_tables, *, compression: str | None = None
     ) -> None:
-        """compression: of stored parts, see `blobs.packed`."""
+        """compression: the compression of stored parts, see `blobs.packed`."""
         self._logs, self._name = logs, name
         logs.declare(name, reduce, compression=compression)
 
@@ -47,7 +47,7 @@ class StateTable:
         return self._logs.rows.get(self._name, 0)
 
     def add(self, rows: pa.Table) -> None:
-        """Add rows behind the others; no row is read."""
+        """Append rows; no row is read."""
         if rows.num_rows:
             self._logs.append(self._name, rows)
 
@@ -60,13 +60,16 @@ class StateTable:
         self._logs.drop(self._name)
 
     def replace(self, *tables: pa.Table) -> None:
-        """Put these rows in the place of all others."""
+        """Replace all rows by these rows."""
         self.drop()
         for table in tables:
             self.add(table)
 
     def without(self, places: Mapping[int, Sequence[Ints]]) -> list[pa.Table]:
-        """Return the tables of `read` without some rows. places: of these rows, by the number of their table."""
+        """Return the tables of `read` without some rows.
+
+        places: the places of these rows, by the number of their table.
+        """
         rest = []
         for number, table in enumerate(self.read()):
             stays = np.ones(table.num_rows, np.bool_)
@@ -77,13 +80,13 @@ class StateTable:
         return rest
 
     def compact(self, live_rows: int, live: Callable[[], pa.Table]) -> None:
-        """Rewrite the table if most of its rows are dead; live: return the rows that are not."""
+        """Rewrite the table if most of its rows are dead. live: returns the live rows."""
         if self.rows > (2 * live_rows + self._logs.limits.few_rows if live_rows else 0):
             self.replace(live())
 
 
 class SlicedTable:
-    """A table with a log for each slice. numbering: of slices whose numbers are not their starts."""
+    """A table with a log for each slice. numbering: the numbering of slices whose numbers are not their starts."""
 
     def __init__(
         self, logs: TableLogs, name: str, reduce: Reduce = pa.concat_tables, numbering: Numbering | None = None
@@ -92,7 +95,9 @@ class SlicedTable:
         logs.declare(name, reduce, is_prefix=True)
         starts = (int(log.removeprefix(name)) for log in logs.names(name))
         self.numbers = {start if numbering is None else numbering.frame_of(start) for start in starts}
-        self._ascending = list(self.numbers)  # a heap: expiry looks at no others; dropped slices stay in it
+        self._ascending = list(
+            self.numbers
+        )  # a heap: expiry examines only its lowest entries; dropped slices stay in it
         heapify(self._ascending)
 
     def log_of(self, number: int) -> str:
@@ -127,7 +132,7 @@ class SlicedTable:
         return self._logs.read(self.log_of(number)) if number in self.numbers else []
 
     def replace(self, number: int, rows: pa.Table) -> None:
-        """Put these rows in the place of those of a slice."""
+        """Replace the rows of a slice by these rows."""
         self._logs.replace(self.log_of(number), rows)
 
     def drop(self, number: int) -> None:
@@ -141,14 +146,14 @@ class SlicedTable:
             self.drop(number)
 
     def drop_below(self, number: int) -> None:
-        """Remove the slices with a lower number, unread."""
+        """Remove the slices with a lower number, without reading them."""
         while self._ascending and self._ascending[0] < number:
             if (expired := heappop(self._ascending)) in self.numbers:
                 self.drop(expired)
 
 
 def runs_of(numbers: Ints) -> Iterator[tuple[int, int, int]]:
-    """Yield each number of a column, where its rows begin and where they end; equal numbers lie together."""
+    """Yield each number of a column with the begin and end of its rows; equal numbers are adjacent."""
     begins = np.flatnonzero(np.diff(numbers, prepend=numbers[:1] - 1))
     edges = [*begins.tolist(), len(numbers)]
     yield from zip(numbers[begins].tolist(), edges[:-1], edges[1:], strict=True)

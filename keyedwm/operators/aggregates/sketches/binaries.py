@@ -1,4 +1,4 @@
-"""Binary values put together from parts, column by column: part one of each row, then part two, and so on."""
+"""Binary values built from parts, column by column: part one of each row, then part two, and so on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Part: TypeAlias = tuple[Octets, Ints]
 
 
 def fixed(records: NDArray, has: Flags) -> Part:
-    """Return a part of the same number of bytes in each row that has it, none in others; records: for all rows."""
+    """Return a part with the same number of bytes in each row for which `has` is true; records: one for each row."""
     octets = np.ascontiguousarray(records[has]).view(np.uint8).reshape(-1)
     return octets, np.append(0, np.cumsum(has * records.dtype.itemsize))
 

@@ -1,10 +1,10 @@
 # ruff: noqa: ARG002  every aggregate function has the same signatures
 """HLL sketches of Apache DataSketches (type HLL_8, as Spark's `hll_sketch_agg` makes them).
 
-Rule: a value is a coupon: the low 26 bits of its hash are an address, above them stands the length of a run of zeros.
-Few coupons are held as they are; of more than `_most` each register (the low `lg_k` bits of the address) holds its
-longest run. Both are maxima and unions, so neither order nor repetition matters. A sketch of registers is marked as out
-of order, as a union of the library is: readers estimate from the registers alone. Source: the format of
+Rule: a value is a coupon: the low 26 bits of its hash are an address, and the length of a run of zeros is above them.
+Few coupons are stored unchanged. With more than `_most` coupons, each register (the low `lg_k` bits of the address)
+stores its longest run. Both are maxima and unions, so neither order nor repetition matters. A sketch of registers is
+marked as out of order, as the library marks unions: readers estimate from the registers alone. Source: the format of
 datasketches-java, `hll/PreambleUtil`.
 """
 
@@ -41,7 +41,7 @@ _SUMS = np.dtype([("estimate", "<f8"), ("low", "<f8"), ("high", "<f8"), ("zeros"
 
 @dataclass(frozen=True)
 class HllSketch(AggregateFunction):
-    """Accumulators are coupons, or registers when there are too many; one of both lists is empty."""
+    """Accumulators are coupons, or registers if there are too many coupons; one of the two lists is empty."""
 
     lg_k: int
     result = pa.binary()
@@ -94,7 +94,7 @@ class HllSketch(AggregateFunction):
 
     @property
     def _most(self) -> int:
-        """The highest number of coupons that the library holds as such, too."""
+        """The highest number of coupons that the library stores as coupons, too."""
         return _LIST_MOST if self.lg_k < 8 else 3 << (self.lg_k - 5)
 
     def _united(self, columns: Sequence[Column], rows: Ints, owner: Ints, count: int) -> list[Column]:
@@ -127,7 +127,7 @@ class HllSketch(AggregateFunction):
 
 
 def _set_lg(counts: Ints) -> NDArray[np.uint8]:
-    """Return the size of the hash set that the library has for so many coupons: it is three quarters full at most."""
+    """Return log2 of the size of the library's hash set for these counts: it is at most three quarters full."""
     sizes = np.arange(_SET_LEAST_LG, _ADDRESS_BITS)
     return (_SET_LEAST_LG + np.searchsorted(3 << (sizes - 2), counts)).astype(np.uint8)
 

@@ -1,9 +1,9 @@
 """KLL sketches of doubles of Apache DataSketches, as Spark's `kll_sketch_agg_double` makes and reads them.
 
-Rule: an item of level h stands for 2**h values. The values in order are cut into blocks: as many as fit of the highest
-level, then at most one of each lower level, the largest first; the middle of each block is its item. So no rank is off
-by more than half a block, and nothing is left to chance. NaNs are ignored, as in the library. Source: the format of
-datasketches-java, `kll/KllPreambleUtil`, and `kll/KllHelper` for how many items a level may hold.
+Rule: an item of level h stands for 2**h values. The sorted values are cut into blocks: first all that fit of the
+highest level, then at most one block of each lower level, the largest first. The middle of each block is its item. So
+no rank is off by more than half a block, and nothing is random. NaNs are ignored, as in the library. Source: the format
+of datasketches-java, `kll/KllPreambleUtil`, and `kll/KllHelper` for how many items a level may hold.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from keyedwm.operators.aggregates.sketches.binaries import binaries, fixed, ragg
 from keyedwm.operators.aggregates.sketches.quantile_sketch import QuantileSketch, SketchItems
 from keyedwm.runtime.compiled import compiled
 
-_FAMILY, _LEAST = 15, 8  # a level holds at least so many items
+_FAMILY, _LEAST = 15, 8  # the lowest capacity of a level, in items
 _EMPTY, _SINGLE = 1, 4
 _MOST_LEVELS = 61
 _START = np.dtype([
@@ -60,7 +60,7 @@ class KllSketch(QuantileSketch):
         )
 
     def _capacities(self) -> Ints:
-        """Return how many items sketches of 0, 1, 2 ... levels have room for."""
+        """Return the capacity in items of sketches with 0, 1, 2 ... levels."""
         per_level = [max(_LEAST, ((2 * self.k << depth) // 3**depth + 1) >> 1) for depth in range(_MOST_LEVELS)]
         return np.append(0, np.cumsum(per_level))
 

@@ -1,10 +1,10 @@
 # ruff: noqa: ARG002  every aggregate function has the same signatures
-"""The spread of numbers in bounded space: distinct values and how often each came, with as many leading bits as fit.
+"""The distribution of numbers in bounded space: distinct values and their counts, with the leading bits that fit.
 
-Rule: floats are whole numbers of the same order. While no more than `MOST` of them are distinct they are exact; else so
-many of the lowest bits are dropped as it takes (at most the 52 of the fraction). Their number follows from the set of
-values, and a part never drops more than the whole. So the order of arrival and the cut never matter. The lowest and the
-highest value stay exact. NaNs are only counted.
+Rule: floats are whole numbers of the same order. While no more than `MOST` of them are distinct, they are exact. Else
+the lowest bits are dropped, until `MOST` distinct values are left (at most the 52 bits of the fraction). The number of
+bits follows from the set of values, and a part never drops more bits than the whole. So the order of arrival and the
+cut never matter. The lowest and the highest value stay exact. NaNs are only counted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SIGN = np.uint64(1 << 63)
 
 @dataclass(frozen=True)
 class SketchItems:
-    """Of each window the values in order and how often each came; borders: of the windows. nans: counts of NaNs."""
+    """For each window the values in order and the count of each. borders: where windows begin. nans: counts of NaNs."""
 
     values: NDArray[np.float64]
     counts: Ints
@@ -107,7 +107,7 @@ def _codes(floats: NDArray[np.float64]) -> NDArray[np.uint64]:
 
 
 def _values(codes: NDArray[np.uint64], borders: Ints, dropped_bits: Ints) -> NDArray[np.float64]:
-    """Return the floats: the middle of what an entry stands for; 0, the lowest and the highest of a window exactly."""
+    """Return the floats: the middle of an entry's range; 0, the lowest and the highest of a window are exact."""
     halves = np.where(dropped_bits > 0, 1 << np.maximum(dropped_bits - 1, 0), 0)
     half = np.repeat(halves, np.diff(borders)).astype(np.uint64)
     some = np.diff(borders) > 0
@@ -132,10 +132,10 @@ def _length_of(x: np.uint64) -> int:
 def _rounded(
     codes: NDArray[np.uint64], counts: Ints, borders: Ints, dropped_bits: Ints
 ) -> tuple[NDArray[np.uint64], Ints, Ints, Ints]:
-    """Sort between borders, drop as many bits as it takes (at least those dropped already), and add up equal ones.
+    """Sort between borders, drop bits (at least those dropped already), and sum the counts of equal values.
 
-    Two neighbours differ until as many bits are dropped as their difference is long. So one pass counts the distinct
-    values for each number of dropped bits.
+    Two neighbours differ until their highest differing bit is dropped. So one pass counts the distinct values for each
+    number of dropped bits.
     """
     rounded_codes, sums = np.empty(codes.shape[0], np.uint64), np.empty(codes.shape[0], np.int64)
     offsets, bits_of = np.zeros(borders.shape[0], np.int64), dropped_bits.copy()
@@ -170,7 +170,7 @@ def _rounded(
 
 @dataclass(frozen=True)
 class ApproximateQuantile(QuantileSketch):
-    """The lowest value to which at least this share of all values is equal or below, as Spark's `approx_percentile`."""
+    """The lowest value such that at least this share of all values is not above it, as Spark's `approx_percentile`."""
 
     share: float
     result = pa.float64()

@@ -1,9 +1,9 @@
 # ruff: noqa: ARG002  every aggregate function has the same signatures
 """Theta sketches of Apache DataSketches, compact and ordered, as Spark's `theta_sketch_agg` makes and reads them.
 
-Rule: held are the 2**lg_k + 1 lowest distinct hashes. The highest of these, if there are so many, is theta: the share
-of all hashes that lies below it is known by its value. Lowest hashes of unions are those of the lowest of each part, so
-neither order nor repetition matters; the library's union with 2**lg_k nominal entries holds the same. Source: the
+Rule: a sketch stores the 2**lg_k + 1 lowest distinct hashes. If it has this number, the highest of them is theta, whose
+value shows the share of all hashes below it. The lowest hashes of a union are among the lowest of its parts, so neither
+order nor repetition matters. The library's union with 2**lg_k nominal entries stores the same hashes. Source: the
 format of datasketches-java, `theta/PreambleUtil`, serial version 3.
 """
 

@@ -1,7 +1,7 @@
 """Windows on a grid: of event time for all channels together, or of the offsets of each channel.
 
-Rule: a `WindowBuffer` holds the messages of each line. The watermark, or the messages themselves, move its horizon, as
-the plan says; windows of offsets always follow their messages.
+Rule: a `WindowBuffer` holds the messages of each timeline. The watermark or the messages move its horizon, as the plan
+says; the horizon of windows of offsets always follows their messages.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class GridContent(StoreContent, windows=HoppingWindow):
             self._timeline(int(number))
 
     def open(self, messages: Messages, now_ms: int | None) -> Iterator[Output]:
-        """Hold messages, and let them move the horizon where they complete windows."""
+        """Hold messages; they move the horizon if messages complete windows."""
         timeline = self._timeline(0)
         if self._plan.full is CompletedBy.MESSAGE:
             yield from self._take_in_turn(timeline, messages, now_ms)
@@ -44,7 +44,7 @@ class GridContent(StoreContent, windows=HoppingWindow):
             yield from timeline.buffer_messages(self._admitted(timeline, messages, horizons), now_ms)
 
     def due(self, watermark_ms: int, _input_number: int = 0) -> Iterator[Output]:
-        """Complete windows; those that messages complete are only released by a watermark.
+        """Complete windows. If messages complete windows, a watermark only releases them.
 
         Their panes would be behind the watermark that was passed on: few messages may come to this bucket.
         """
@@ -78,7 +78,7 @@ class GridContent(StoreContent, windows=HoppingWindow):
             yield from self._release(timeline, HIGHEST)
 
     def output_watermark_ms(self, watermark_ms: int) -> int:
-        """Return the watermark by which windows are gone: late panes come as long as their window is kept."""
+        """Return the watermark up to which windows are gone: a kept window can have late panes."""
         if self._plan.retention.time_ms is not None:
             return watermark_ms - self._plan.retention.time_ms
         floor = self.timelines[0].floor if 0 in self.timelines else None
@@ -98,7 +98,7 @@ class GridContent(StoreContent, windows=HoppingWindow):
         }
 
     def windows(self, start: int, end: int, *, by_key: bool) -> Iterator[Listing]:
-        """List the windows of each timeline, from what is known of slices or by_key from the messages."""
+        """List the windows of each timeline: from the index of slices; with by_key, from the messages themselves."""
         for _, timeline in sorted(self.timelines.items()):
             yield listing.windows(self._plan, self.channels, timeline, start, end, by_key=by_key)
 
@@ -129,7 +129,7 @@ class GridContent(StoreContent, windows=HoppingWindow):
         return self._plan.kind_as(HoppingWindow).grid()
 
     def _take_in_turn(self, timeline: WindowBuffer, messages: Messages, now_ms: int | None) -> Iterator[Output]:
-        """Hold messages that move the horizon: a window goes before the message comes that would still reach it."""
+        """Hold messages that move the horizon: drop a window before a later message of the call could reach it."""
         known_ahead = not self.of_time and self._plan.full is CompletedBy.WATERMARK
         while len(messages):
             first = max(1, timeline.before_outlived(messages.at))
@@ -139,7 +139,7 @@ class GridContent(StoreContent, windows=HoppingWindow):
             yield from self._advance(timeline, int(now.at.max()) + known_ahead)
 
     def _admitted(self, timeline: WindowBuffer, messages: Messages, horizons: Ints) -> Messages:
-        """Return the messages that a window takes; horizons: that each of them met."""
+        """Return the messages that some window accepts. horizons: the horizon before each message."""
         gap = timeline.grid.in_a_gap(messages.at)
         expired = timeline.expired(messages.at, horizons) & ~gap
         return self._counter.admit(messages, {Reason.GAP: gap, Reason.RETENTION: expired})
@@ -155,7 +155,7 @@ class GridContent(StoreContent, windows=HoppingWindow):
         self._counter.release(*timeline.forgotten(), 1, over_limit=over_limit)
 
     def _over_retention(self) -> WindowBuffer | None:
-        """Return the timeline whose oldest window must go: it has too many, or there is too much and it holds most."""
+        """Return the timeline whose oldest window must go: with too many windows, or the most of too many messages."""
         limits, holding = self._plan.retention, [one for one in self.timelines.values() if len(one.store.slices)]
         for timeline in holding:
             if limits.max_windows is not None and timeline.oldest()[0] > limits.max_windows:
@@ -167,7 +167,7 @@ class GridContent(StoreContent, windows=HoppingWindow):
 
 
 class RowGridContent(GridContent, windows=RowWindow):
-    """Windows of offsets: each channel is a timeline, which begins with the first offset that was read of it."""
+    """Windows of offsets: each channel is a timeline, which begins with the first offset that was read."""
 
     of_time = False
 
@@ -177,11 +177,11 @@ class RowGridContent(GridContent, windows=RowWindow):
             yield from self._take_in_turn(self._timeline(number), messages.filter(messages.channels == number), now_ms)
 
     def output_watermark_ms(self, watermark_ms: int) -> int:
-        """Panes of rows have no event time, so none of them is behind any watermark."""
+        """Panes of rows have no event time, so no pane is behind a watermark."""
         return watermark_ms
 
     def oldest(self) -> tuple[Ints, Ints]:
-        """The first offset that was read: windows are counted from it, and a record that is read later may be it."""
+        """The first offset that was read: windows are counted from it."""
         return np.arange(len(self.channels.known)), np.array(self.channels.first, np.int64)
 
     def _grid(self, number: int) -> Grid:

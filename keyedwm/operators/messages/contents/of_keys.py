@@ -1,10 +1,10 @@
 """Windows of a key's messages in a topic and partition: shared by windows that count messages and by sessions of rows.
 
-Rule: Kafka gives an order to the messages of a partition and to no others, so a key's messages are split by topic
-and partition. Then no message comes late, and a window is complete with its last message. Results depend neither on how
-the input was cut nor on which partition was read first.
-A batch reads the small log of what is known of each key; it reads messages only if it completes a window that was
-begun before. Messages that no window needs any more leave their log when it is rewritten.
+Rule: Kafka gives an order to the messages of a partition and to no others, so a key's messages are split by topic and
+partition. Then no message comes late, and a window is complete with its last message. Results depend neither on how the
+input was cut nor on which partition was read first. A batch reads the small log with the counts of each key. It reads
+messages only if it completes a window that began in an earlier batch. Messages that no window needs any more leave
+their log when it is rewritten.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MESSAGES, OPEN = "messages-keys", "open-keys"
 
 
 class KeyedRowsContent(StoreContent):
-    """Of each key and channel, how many messages came, and those that windows which are not complete need."""
+    """For each key and channel, the number of messages, and the messages that incomplete windows need."""
 
     of_time = False
 
@@ -43,19 +43,19 @@ class KeyedRowsContent(StoreContent):
 
     @abstractmethod
     def needed_messages(self, counts: Ints) -> Ints:
-        """Return how many of the last messages of a key windows need, after so many came."""
+        """Return how many of a key's last messages its windows need. counts: the messages so far."""
 
     @abstractmethod
     def open_windows(self, counts: Ints) -> Ints:
-        """Return how many windows of a key hold a message and are not complete, after so many came."""
+        """Return how many incomplete windows of a key hold a message. counts: the messages so far."""
 
     @abstractmethod
     def known(self, counts: Ints) -> Ints:
-        """Return the counts that must be known, 0 of keys that behave like new ones."""
+        """Return the counts that must be stored, 0 for keys that behave like new keys."""
 
     @abstractmethod
     def show_open(self, places: KeyPlaces, timing: PaneTiming, *, last: bool = False) -> Iterator[Output]:
-        """Show the windows of these keys that hold a message and are not complete."""
+        """Show the incomplete windows of these keys that hold a message."""
 
     def shrink(self) -> Iterator[Output]:
         """Drop the keys whose messages lie farthest behind in offsets."""
@@ -99,7 +99,7 @@ class KeyedRowsContent(StoreContent):
         return {"open": [windows, self.message_count(), None]}
 
     def windows(self, start: int, end: int, *, by_key: bool) -> Iterator[Listing]:
-        """List of each key on each channel the window that is complete next."""
+        """List for each key on each channel the window that is complete next."""
         del by_key
         places = self._open.rows
         places = places.take_rows(
@@ -114,7 +114,7 @@ class KeyedRowsContent(StoreContent):
         )  # fmt: skip
 
     def read(self, low: int, high: int) -> pa.Table:
-        """Read the messages of all keys that have some there."""
+        """Read the messages of all keys with messages there."""
         places = self._open.rows
         return self._buffered_messages(places.take_rows((places.last >= low) & (places.first <= high)))
 
@@ -129,7 +129,7 @@ class KeyedRowsContent(StoreContent):
         return messages.take_rows(order), codes[order]
 
     def _of_held(self, rows: pa.Table) -> tuple[Messages, Ints]:
-        """Return messages that were held in order of code and offset, and their codes."""
+        """Return held messages in order of code and offset, and their codes."""
         return self._in_order(Messages(rows, self.channels.offsets(rows), self.channels.numbers(rows)))
 
     def _know(self, before: KeyPlaces, counts: Ints, columns: tuple[Ints, Ints, Ints]) -> None:
@@ -143,7 +143,7 @@ class KeyedRowsContent(StoreContent):
     def _panes(
         self, messages: Messages, spans: tuple[Ints, Ints], codes: Ints, timing: PaneTiming, *, last: bool
     ) -> Output:
-        """Return a pane of each span of messages; spans: where they begin, and how many they are."""
+        """Return a pane of each span of messages. spans: where each begins, and its number of messages."""
         heads, sizes = spans
         offsets = messages.at
         borders = np.append(0, np.cumsum(sizes))
@@ -157,7 +157,7 @@ class KeyedRowsContent(StoreContent):
         )  # fmt: skip
 
     def _buffered_messages(self, places: KeyPlaces) -> pa.Table:
-        """Return the messages that are held of these keys, in no order."""
+        """Return the held messages of these keys, in no order."""
         none = self._plan.schema.empty_table()
         if not self.needed_messages(places.counts).any():
             return none
@@ -166,12 +166,12 @@ class KeyedRowsContent(StoreContent):
         return rows.filter(pa.array(live & np.isin(codes, places.codes)))
 
     def _merge_messages(self, tables: Sequence[pa.Table]) -> pa.Table:
-        """Return the messages of parts of the log that are held still."""
+        """Return the messages of parts of the log that are still held."""
         rows = pa.concat_tables(tables)
         return rows.filter(pa.array(self._live(rows)[0]))
 
     def _live(self, rows: pa.Table) -> tuple[Flags, Ints]:
-        """Return which messages are held still, and the codes of all."""
+        """Return which messages are still held, and the codes of all."""
         codes = self._open.codes(rows, self.channels.numbers(rows))
         has_messages = self.needed_messages(self._open.rows.counts) > 0
         return self._open.live(codes, self.channels.offsets(rows), has_messages), codes

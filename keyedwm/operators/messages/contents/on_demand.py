@@ -1,9 +1,9 @@
 """Windows that messages open.
 
-Rule: a message is accepted as long as the window that it could open would be kept. Then all its windows are
-still there. So whether a message is in a window follows from the messages that were taken, in whatever order they came:
-one that opens a window may be late, and the messages of its window, which waited, are in it. Messages in no window are
-rejected, slice by slice, once retention excludes any opener for them.
+Rule: a message is accepted as long as the window that it could open would be kept. Then all its windows still exist. So
+the accepted messages alone decide whether a message is in a window, in any order of arrival: a message that opens a
+window may be late, and its window contains the messages that waited. Messages in no window are rejected, slice by
+slice, when no message can open a window for them within the retention.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from keyedwm.operators.results import Output
 
 
 class OnDemandContent(StoreContent, windows=OnDemandWindow):
-    """The windows that were opened, and all messages from which one that opens a window may still come."""
+    """The open windows, and all messages for which a window may still be opened."""
 
     def __init__(self, plan: StorePlan, context: ContentContext, state: Mapping[str, Any]) -> None:
         super().__init__(plan, context, state)
@@ -48,14 +48,14 @@ class OnDemandContent(StoreContent, windows=OnDemandWindow):
         self._size, self._condition = window.size_ms, window.condition(plan.schema)
         self._kept_for = plan.retention.time_ms or 0
         self._watermark_ms: int = state.get("axes", {}).get("0", {}).get("horizon", LOWEST)
-        # By this event time no message is taken any more; it never goes back, whatever the retention is from now on.
+        # Before this event time no message is accepted any more; it never goes back, even if the retention changes.
         self._border: int = state.get("border", self._due_border())
         self._messages = MessageStore(plan, self.channels, self._logs, 0, self._first_kept)
         self._opened = OpenedWindows(plan.key_fields, self._logs)
         self._opened.forget(self._opened.rows.starts < self._first_kept - self._size)
 
     def validated(self, input_number: int, rows: pa.Table) -> pa.Table:
-        """Return messages that fit the plan; raise InputError also where the condition cannot be evaluated."""
+        """Return messages that fit the plan; raise InputError also if the condition cannot be evaluated."""
         rows = super().validated(input_number, rows)
         self._opens(rows)
         return rows
@@ -75,7 +75,7 @@ class OnDemandContent(StoreContent, windows=OnDemandWindow):
         yield from self._show(np.flatnonzero((behind > first) & has_ended(ends, self._watermark_ms)), PaneTiming.LATE)
 
     def due(self, watermark_ms: int, _input_number: int = 0) -> Iterator[Output]:
-        """Complete windows, and reject what waited for a window in vain."""
+        """Complete windows, and reject messages that waited for a window in vain."""
         before = self._watermark_ms
         if watermark_ms > before:
             self._watermark_ms, ends = watermark_ms, self._opened.rows.starts + self._size
@@ -112,7 +112,7 @@ class OnDemandContent(StoreContent, windows=OnDemandWindow):
         }
 
     def windows(self, start: int, end: int, *, by_key: bool) -> Iterator[Listing]:
-        """List the windows that messages may still come to, in order of start and key."""
+        """List the windows that still accept messages, in order of start and key."""
         del by_key
         known = self._opened.rows
         is_listed = self._is_kept() & (known.starts + self._size > start) & (known.starts <= end)
@@ -136,12 +136,12 @@ class OnDemandContent(StoreContent, windows=OnDemandWindow):
         return self._condition.holds({name: contiguous(rows[name]) for name in self._condition.columns[0]})
 
     def _due_border(self) -> int:
-        """Return where the border is by the watermark and the retention."""
+        """Return the border that follows from the watermark and the retention."""
         return max(LOWEST, self._watermark_ms - self._kept_for - self._size)
 
     @property
     def _first_kept(self) -> int:
-        """Start of the first slice that is needed: a message may come to it, or to a window that covers part of it."""
+        """Return the start of the first needed slice: it, or a window that covers part of it, may get a message."""
         return ((self._border - 2 * self._size + 2) // self._size + 1) * self._size
 
     def _is_kept(self) -> Flags:
@@ -149,7 +149,7 @@ class OnDemandContent(StoreContent, windows=OnDemandWindow):
         return ~has_ended(self._opened.rows.starts + self._size - 1, self._border)
 
     def _release(self) -> None:
-        """Release the slices that no window needs, and reject their messages that are in none."""
+        """Release the slices that no window needs, and reject their messages that are in no window."""
         first, windows, returned = self._first_kept, self._opened.rows, 0
         for start in self._messages.slices[self._messages.slices < first].tolist():
             ordered = self._in_order(self._messages.read_slices(np.array([start])))
@@ -168,7 +168,7 @@ class OnDemandContent(StoreContent, windows=OnDemandWindow):
         return self._messages.read(low - self._size + 1, high)
 
     def _in_order(self, rows: pa.Table, of: Ints | None = None) -> OrderedMessages:
-        """Return messages in order; of: of these keys alone."""
+        """Return messages in order; of: only messages of these keys."""
         keys = self._opened.numbers(rows)
         if of is not None:
             is_asked = np.isin(keys, of)

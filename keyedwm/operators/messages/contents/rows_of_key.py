@@ -1,8 +1,8 @@
 """Windows that count a key's messages in a topic and partition, in order of offset; see `of_keys`.
 
-Rule: all follows from how many messages of the key came there: which windows are complete, and how many of the last
-messages are held for those that are not. Places count from 0 on for each key, in order of offset. The first of these
-windows holds every message that is held.
+Rule: the number of the key's messages there decides which windows are complete, and how many of the last messages are
+held for incomplete windows. Places count from 0 on for each key, in order of offset. The first of these windows holds
+every message that is held.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from keyedwm.operators.results import Output
 class KeyGrid:
     """Windows of `size` places, one at every multiple of `step`, also before the first place where they overlap.
 
-    known_ahead: a window is complete with its last message, and not with the first one behind it.
+    known_ahead: a window is complete with its last message, not with the first message after it.
     """
 
     size: int
@@ -39,7 +39,7 @@ class KeyGrid:
     known_ahead: bool
 
     def first_starts(self, counts: Ints) -> Ints:
-        """Return where the first window that is not complete starts, after so many messages."""
+        """Return where the first incomplete window starts. counts: the messages so far."""
         done = counts if self.known_ahead else np.maximum(counts - 1, 0)
         return ((done - self.size) // self.step + 1) * self.step
 
@@ -62,13 +62,13 @@ class KeyGrid:
         return (starts - first) // self.step * self.size
 
     def forgotten(self, counts: Ints) -> Ints:
-        """Drop the counts of keys whose next row behaves like a new key's: return 0 for them."""
+        """Return the counts, 0 for keys whose next row behaves like a new key's."""
         as_new = (self.needed_messages(counts) == 0) & (self.first_starts(counts) == counts)
         return np.where(as_new, 0, counts)
 
 
 class KeyRowsContent(KeyedRowsContent, windows=KeyRowWindow):
-    """So many messages of a key, and again at every step."""
+    """Windows of `size` messages of a key, one at every step."""
 
     def __init__(self, plan: StorePlan, context: ContentContext, state: Mapping[str, Any]) -> None:
         super().__init__(plan, context, state)
@@ -84,11 +84,11 @@ class KeyRowsContent(KeyedRowsContent, windows=KeyRowWindow):
         return self._grid.open_windows(counts)
 
     def known(self, counts: Ints) -> Ints:
-        """Return the counts, 0 of keys whose next message behaves like a new key's."""
+        """Return the counts, 0 for keys whose next message behaves like a new key's."""
         return self._grid.forgotten(counts)
 
     def open(self, messages: Messages, _now_ms: int | None) -> Iterator[Output]:
-        """Count messages by key and channel; hold those of windows that are not complete, and show the others."""
+        """Count messages by key and channel; hold messages of incomplete windows, and show complete windows."""
         messages, codes = self._in_order(messages)
         offsets = messages.at
         heads = np.flatnonzero(np.diff(codes, prepend=-1))
@@ -111,7 +111,7 @@ class KeyRowsContent(KeyedRowsContent, windows=KeyRowWindow):
         self._messages.add(new_rows)
 
     def show_open(self, places: KeyPlaces, timing: PaneTiming, *, last: bool = False) -> Iterator[Output]:
-        """Show the windows of these keys that hold a message and are not complete."""
+        """Show the incomplete windows of these keys that hold a message."""
         starts, number = self._grid.first_starts(places.counts), self._grid.open_windows(places.counts)
         rows = self._buffered_messages(places)
         yield from self._show(places, rows, starts, number, ends=places.counts, timing=timing, last=last)
@@ -119,7 +119,7 @@ class KeyRowsContent(KeyedRowsContent, windows=KeyRowWindow):
     def _grown(
         self, before: KeyPlaces, counts: Ints, new_rows: pa.Table, offsets: Ints, group: Ints
     ) -> tuple[Ints, Ints, Ints]:
-        """Return first and last offset and bytes held, once `held` are too; group: whose they are, ascending."""
+        """Return first and last offset and bytes held, with the new rows. group: key and channel of each, ascending."""
         first, last, sizes = (column.copy() for column in (before.first, before.last, before.sizes))
         old = self._grid.needed_messages(before.counts) - self._left(before.counts, counts)
         fewer = (old > 0) & (old < self._grid.needed_messages(before.counts))
@@ -141,12 +141,12 @@ class KeyRowsContent(KeyedRowsContent, windows=KeyRowWindow):
         return first, last, sizes
 
     def _left(self, before: Ints, counts: Ints) -> Ints:
-        """Return how many of the messages that were held are needed no more."""
+        """Return how many held messages are not needed any more."""
         buffered = self._grid.needed_messages(before)
         return np.minimum(np.maximum(self._grid.first_starts(counts), 0) - (before - buffered), buffered)
 
     def _show_complete(self, before: KeyPlaces, counts: Ints, fresh: pa.Table) -> Iterator[Output]:
-        """Show the windows that these keys complete with fresh messages, which have come to these counts."""
+        """Show the windows that these keys complete with fresh messages. counts: the messages so far."""
         if not len(counts):
             return
         rows = pa.concat_tables([self._buffered_messages(before), fresh])
@@ -158,7 +158,7 @@ class KeyRowsContent(KeyedRowsContent, windows=KeyRowWindow):
         self, before: KeyPlaces, rows: pa.Table, starts: Ints, number: Ints, *, ends: Ints, timing: PaneTiming,
         last: bool = False,
     ) -> Iterator[Output]:  # fmt: skip
-        """Show so many windows of each key from these starts on; ends: behind the last place of the key's messages."""
+        """Show `number` windows of each key from these starts on. ends: the place behind the key's last message."""
         messages, codes = self._of_held(rows)
         offsets = messages.at
         owner = np.repeat(np.arange(len(number)), number)

@@ -1,9 +1,9 @@
 """Sessions of event time.
 
-Rule: a message is outside the retention if the session that it makes alone is. So acceptance depends on the watermarks
-before a message, and not on the messages beside it. A session that was released is not met again: what comes later
-within its time begins a new one. A session that was shown and then joins or grows past the watermark is shown again
-when it is complete; its panes are counted on from the highest of the merged sessions.
+Rule: a message is outside the retention if a session of this message alone would be. So acceptance depends on the
+watermarks before a message, and not on other messages. No message joins a released session: a later message within its
+time begins a new session. A session that was shown and then joins or grows past the watermark is shown again when it is
+complete; its pane numbers continue from the highest number of the merged sessions.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from keyedwm.operators.results import Output
 
 
 class SessionContent(StoreContent, windows=SessionKind):
-    """Of each session its edges and counts, and its messages in slices of event time."""
+    """The edges and counts of each session, and its messages in slices of event time."""
 
     def __init__(self, plan: StorePlan, context: ContentContext, state: Mapping[str, Any]) -> None:
         super().__init__(plan, context, state)
@@ -41,7 +41,7 @@ class SessionContent(StoreContent, windows=SessionKind):
         self._open = OpenSessions(plan.key_fields, self._logs, INDEX)
         self._messages = SessionMessages(plan, self.channels, self._logs, state.get("slice_ms"), state.get("looks", {}))
         self._watermark_ms: int | None = state.get("watermark")
-        self._complete: int = state.get("complete", NEVER)  # sessions that end by then are
+        self._complete: int = state.get("complete", NEVER)  # sessions that end by then are complete
         self._floor: int = state.get("floor", NEVER)  # sessions that end by then are released
         self._policy = PanePolicy(plan.early, plan.late, state)
 
@@ -53,16 +53,16 @@ class SessionContent(StoreContent, windows=SessionKind):
             yield from self._buffer_messages(messages, now_ms)
 
     def due(self, watermark_ms: int, _input_number: int = 0) -> Iterator[Output]:
-        """Complete sessions, and release those that are kept no longer."""
+        """Complete sessions, and release expired sessions."""
         if self._watermark_ms is None or watermark_ms > self._watermark_ms:
             self._watermark_ms = watermark_ms
             yield from self._advance(self._window.horizon_ms(watermark_ms))
             yield from self._show_due(EveryBy.EVENT, watermark_ms)
-        if self._plan.retention.time_ms is not None:  # a shorter one than before takes effect by the same watermark
+        if self._plan.retention.time_ms is not None:  # a shorter one takes effect by the same watermark
             yield from self._release(self._window.horizon_ms(self._watermark_ms, self._plan.retention.time_ms))
 
     def next_due(self) -> int | None:
-        """The first time of early and late panes, where they are due by the clock."""
+        """The first time of early and late panes, if they are due by the clock."""
         return self._policy.next_timer_ms
 
     def fire(self, now_ms: int) -> Iterator[Output]:
@@ -75,7 +75,7 @@ class SessionContent(StoreContent, windows=SessionKind):
         if not len(sessions):
             return
         ends, which = np.unique(sessions.ends, return_inverse=True)
-        last = -1  # of the ends, the last one that must go
+        last = -1  # the last end that must go
         ones = np.ones(len(sessions), np.int64)
         sized = (ones, limits.max_windows), (sessions.rows, limits.max_messages), (sessions.sizes, limits.max_bytes)
         for sizes, most in sized:
@@ -95,7 +95,7 @@ class SessionContent(StoreContent, windows=SessionKind):
         yield from self._release(HIGHEST)
 
     def output_watermark_ms(self, watermark_ms: int) -> int:
-        """Return the watermark by which sessions are released: late panes come as long as theirs is kept."""
+        """Return the watermark up to which sessions are released: a kept session can have late panes."""
         kept_for = self._plan.retention.time_ms
         return min(watermark_ms if kept_for is None else self._window.horizon_ms(watermark_ms, kept_for), self._floor)
 
@@ -133,7 +133,7 @@ class SessionContent(StoreContent, windows=SessionKind):
         )  # fmt: skip
 
     def read(self, low: int, high: int) -> pa.Table:
-        """Read the messages of the sessions that reach there."""
+        """Read the messages of the sessions that reach into this range."""
         sessions = self._open.sessions
         return self._messages.of(self._open, sessions.take_rows((sessions.ends > low) & (sessions.starts <= high)))[0]
 
@@ -159,14 +159,14 @@ class SessionContent(StoreContent, windows=SessionKind):
         changed = self._know(old_places, new_parts)
         is_late, not_fired = self._is_complete()[changed], self._not_fired()[changed]
         now = Now(now_ms, LOWEST if self._watermark_ms is None else self._watermark_ms)
-        # Numbers of sessions hold while none begins or goes, and panes only mark them.
+        # Numbers of sessions are valid while no session begins or ends; panes only mark sessions.
         for timing, of_timing in ((PaneTiming.LATE, is_late), (PaneTiming.EARLY, ~is_late)):
             enough = self._policy.fire_threshold(timing, waits=self._policy.begin(timing, now, changed[of_timing]))
             if enough is not None:
                 yield from self._show(changed[of_timing][not_fired[of_timing] >= enough], timing)
 
     def _show_due(self, by: EveryBy, at: int) -> Iterator[Output]:
-        """Show the sessions that have news, if that is due by time of a kind: complete ones, or open ones."""
+        """Show the complete or open sessions with new messages, if this is due by the clock or by event time."""
         for timing in self._policy.due(by, at):
             self._policy.left(timing, ())
             is_meant = self._is_complete() if timing is PaneTiming.LATE else ~self._is_complete()
@@ -181,7 +181,7 @@ class SessionContent(StoreContent, windows=SessionKind):
             yield from self._show(np.flatnonzero(is_due), PaneTiming.ON_TIME)
 
     def _release(self, last: int, *, over_limit: bool = False) -> Iterator[Output]:
-        """Release the sessions that end by then; yield what was pending of them."""
+        """Release the sessions that end by then; yield their pending panes."""
         if last <= self._floor:
             return
         self._floor = last
@@ -198,7 +198,7 @@ class SessionContent(StoreContent, windows=SessionKind):
         self._messages.tidy(self._open, self._floor)
 
     def _know(self, old_places: Ints, new_parts: SessionFragments) -> Ints:
-        """Replace the fragments at `old_places` by `new_parts`; return the places of the sessions that they make."""
+        """Replace the fragments at `old_places` by `new_parts`; return the places of the sessions that they form."""
         flags = np.zeros(len(self._open.parts), np.bool_)
         flags[old_places] = True
         return self._open.replace(flags, new_parts)

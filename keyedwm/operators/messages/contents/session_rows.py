@@ -1,8 +1,8 @@
-"""Sessions by rows: of a key's messages in a topic and partition, with few others between them.
+"""Sessions by rows: messages of a key in a topic and partition, with few other messages between them.
 
-Rule: offsets count, so no message comes late. A session is over as soon as the offsets that were read lie too far
-behind its last one. A batch reads what is known of each key, and messages only if it ends a session that was begun
-before. Of each key and channel there is one session that is not over.
+Rule: offsets count, so no message comes late. A session is over when an offset was read that is too far after its last
+message. A batch reads the counts of each key. It reads messages only if it ends a session that began in an earlier
+batch. Each key and channel has at most one open session.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from keyedwm.operators.results import Output
 
 
 class RowSessionContent(KeyedRowsContent, windows=SessionRowWindow):
-    """A session that is not over holds all messages of its key that came since it began."""
+    """An open session holds all messages of its key since it began."""
 
     def __init__(self, plan: StorePlan, context: ContentContext, state: Mapping[str, Any]) -> None:
         super().__init__(plan, context, state)
@@ -60,7 +60,7 @@ class RowSessionContent(KeyedRowsContent, windows=SessionRowWindow):
         return counts
 
     def open_windows(self, counts: Ints) -> Ints:
-        """A key that has messages has one session."""
+        """Return 1 for each key: a key with messages has one open session."""
         return np.sign(counts)
 
     def known(self, counts: Ints) -> Ints:
@@ -68,11 +68,11 @@ class RowSessionContent(KeyedRowsContent, windows=SessionRowWindow):
         return counts
 
     def show_open(self, places: KeyPlaces, timing: PaneTiming, *, last: bool = False) -> Iterator[Output]:
-        """Yield the panes of the sessions of these keys that are not over."""
+        """Yield the panes of the open sessions of these keys."""
         yield from self._show(self._buffered_messages(places), timing, last=last)
 
     def _buffer_messages(self, messages: Messages, codes: Ints) -> None:
-        """Hold messages of sessions that are not over, by code and offset."""
+        """Hold messages of open sessions, by code and offset."""
         if not len(codes):
             return
         rows, offsets = messages.rows, messages.at
@@ -102,10 +102,10 @@ class RowSessionContent(KeyedRowsContent, windows=SessionRowWindow):
         return begins
 
     def _is_over(self, codes: Ints, last: Ints) -> Flags:
-        """Return which sessions no message can join any more, by their last offsets."""
+        """Return which sessions no further message can join, by their last offsets."""
         return last + self._reach < np.array(self.channels.next, np.int64)[channels_of(codes)]
 
     def _idle_and_over(self, batch_codes: Ints) -> Flags:
-        """Return which sessions that are held are over, of keys that had no message now."""
+        """Return which held sessions are over, among keys without a message in this batch."""
         places: KeyPlaces = self._open.rows
         return ~np.isin(places.codes, batch_codes) & self._is_over(places.codes, places.last)

@@ -48,7 +48,7 @@ class BucketWindowJoin(BucketPlan):
 
     @property
     def inputs(self) -> list[ExchangeMessages]:
-        """The messages of left and right, spread by what is joined on, or for windows of rows by partition."""
+        """The messages of left and right, spread by the columns joined on, or for windows of rows by partition."""
         return [
             ExchangeMessages(schema=side.schema, by=(side.partition,) if self.plan.is_rows else side.on, time=side.time)
             for side in self.plan.sides
@@ -56,9 +56,9 @@ class BucketWindowJoin(BucketPlan):
 
     @cached_property
     def _merged(self) -> dict[str, tuple[pa.DataType, dict[int, str]]]:
-        """The columns of messages of either side: name → type, and what each side that has it calls it.
+        """The columns of messages of either side: name → type, and the column's name in each side that has it.
 
-        A column that both sides have is one column; where the types differ each has its side's name.
+        A column that both sides have is one column; if the types differ, each has its side's name.
         """
         columns: dict[str, tuple[pa.DataType, dict[int, str]]] = {}
         by_name = [{one.name.lower(): one for one in side.schema} for side in self.plan.sides]
@@ -85,7 +85,7 @@ class BucketWindowJoin(BucketPlan):
         return pa.schema([*merged, pa.field(SIDE, pa.string()), pa.field(REASON, pa.string())])
 
     def rejected(self, number: int, rows: pa.Table) -> pa.Table:
-        """Return messages of a side that are given back, in the columns of both."""
+        """Return rejected messages of a side in the columns of both sides."""
         columns = [
             rows[names[number]] if number in names else pa.nulls(rows.num_rows, kind)
             for kind, names in self._merged.values()
@@ -94,7 +94,7 @@ class BucketWindowJoin(BucketPlan):
         return pa.Table.from_arrays([*columns, description, rows[REASON]], schema=self.rejected_rows.rejected)
 
     def description(self) -> dict[str, Any]:
-        """Return the plan's description: what decides whose state it is."""
+        """Return the plan's description, which decides whether a state belongs to it."""
         return describe(self.plan) | ({"read_from": list(self.read_from)} if self.read_from else {})
 
     def message_operator(self, store: BlobStore) -> MessageOperator:

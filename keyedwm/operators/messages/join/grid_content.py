@@ -1,9 +1,9 @@
-"""Joined windows on a grid: those of equal edges of both sides, or of one side with all that is held of the other.
+"""Joined windows on a grid: windows of both sides with equal edges, or windows of one side with an unbounded side.
 
-Rule: each pair comes once, when the later of its messages is emitted. Waiting messages are joined
-when their timer is due, when their window is full, or before a message that they could pair with is dropped. With an
-outer `how`, and with `keep` first or last, messages stay until both sides have completed their windows. If a limit of
-size drops them before, their rows leave first.
+Rule: each pair comes once, when the later of its messages is emitted. Waiting messages are joined when their timer is
+due, when their window is full, or before a message that they could pair with is dropped. With an outer `how`, and with
+`keep` first or last, messages stay until both sides have completed their windows. If a limit of size drops them
+earlier, their rows are emitted first.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class JoinedGrids(WindowContent):
         axes = state.get("axes", {})
         self.sides = [JoinInputState(plan, one, context.logs, axes) for one in context.inputs]
         self._policy = PanePolicy(plan.early, Late(every_ms=plan.late_every_ms), state.get("due", {}), by_window=True)
-        self._full: int = state.get("full", LOWEST)  # windows that end by then have spoken
+        self._full: int = state.get("full", LOWEST)  # windows that end by then have emitted their rows
 
     def open(self, messages: Messages, now_ms: int | None) -> Iterator[Output]:
         """Join messages of a side, in any order, and buffer them; now_ms: for pairs by the clock."""
@@ -62,7 +62,7 @@ class JoinedGrids(WindowContent):
         yield from self._fire_due()
 
     def due(self, watermark_ms: int, input_number: int = 0) -> Iterator[Output]:
-        """Take the watermark of a side; a lower one has no effect."""
+        """Apply the watermark of a side; a lower watermark has no effect."""
         self.sides[input_number].watermark(watermark_ms)
         yield from self._fire_due()
 
@@ -73,11 +73,11 @@ class JoinedGrids(WindowContent):
         yield from self._forget()
 
     def next_due(self) -> int | None:
-        """The first time at which a message that waits is shown."""
+        """The first time at which a waiting message is shown."""
         return self._policy.next_timer_ms
 
     def fire(self, now_ms: int) -> Iterator[Output]:
-        """Show what is due by the clock."""
+        """Show the pairs that are due by the clock."""
         due = self._policy.due(EveryBy.CLOCK, now_ms)
         return self._show_waiting({timing: partial(_by_ends, is_due) for timing, is_due in due.items()})
 
@@ -93,7 +93,7 @@ class JoinedGrids(WindowContent):
             yield from self._forget()
 
     def end(self) -> Iterator[Output]:
-        """Show what waits, and keep nothing."""
+        """Show the waiting messages, and clear the state."""
         yield from self._show_waiting(EVERYTHING)
         yield from self._fire_up_to(HIGHEST)
         for side in self.sides:
@@ -102,9 +102,9 @@ class JoinedGrids(WindowContent):
                 axis.floor = HIGHEST
 
     def output_watermark_ms(self, watermark_ms: int) -> int:
-        """Return the watermark that pairs keep: late ones come as long as a side takes their messages.
+        """Return the watermark of the pairs: late pairs are possible as long as a side accepts their messages.
 
-        Pairs of rows have no event time, so none of them is behind any watermark.
+        Pairs of rows have no event time, so no pair is behind a watermark.
         """
         if self._plan.is_rows:
             return watermark_ms
@@ -117,7 +117,7 @@ class JoinedGrids(WindowContent):
         return sum(side.totals[0] for side in self.sides)
 
     def state(self) -> dict[str, Any]:
-        """The state of each axis by its place, and when messages that wait are due."""
+        """The state of each axis by its place, and when waiting messages are due."""
         axes = {str(place): axis.state() for side in self.sides for place, axis in side.places()}
         return {"axes": axes, "due": self._policy.state(), **({} if self._full == LOWEST else {"full": self._full})}
 
@@ -129,7 +129,7 @@ class JoinedGrids(WindowContent):
         return [axis for side in self.sides for axis in side.axes.values()]
 
     def _axes(self) -> list[JoinWindowBuffer | None]:
-        """Return the axis of event time of each side, where it has come to one."""
+        """Return the axis of event time of each side, None before its first message or watermark."""
         return [side.axes.get(0) for side in self.sides]
 
     def _add(self, number: int, accepted: AcceptedRows, now_ms: int | None) -> Iterator[Output]:
@@ -138,7 +138,7 @@ class JoinedGrids(WindowContent):
         expired = self._expired_before(number, axis)
         stays = axis.grid.slices(at) >= expired
         if not stays.all():
-            yield from self._show_waiting(self._may_match(expired))  # what is not held meets them now or never
+            yield from self._show_waiting(self._may_match(expired))  # a message that is not held must be joined now
         waits = {
             PaneTiming.EARLY: ~accepted.late & stays & self._policy.waits(PaneTiming.EARLY),
             PaneTiming.LATE: accepted.late & stays & self._policy.waits(PaneTiming.LATE),
@@ -150,14 +150,14 @@ class JoinedGrids(WindowContent):
         late[number] = at_once.late
         yield from self._show(new, late)
         buffered = accepted.messages.filter(stays)
-        self.sides[number].counter.release(len(at) - len(buffered))  # nothing to come would meet the others
+        self.sides[number].counter.release(len(at) - len(buffered))  # no future message can join the others
         if len(buffered):
             axis.buffer_messages(buffered, {kind: flags[stays] for kind, flags in waits.items()})
         for kind, flags in waits.items():
             self._policy.begin(kind, Now(now_ms, LOWEST), sorted_distinct(axis.grid.first_ends(at[flags])).tolist())
 
     def _buffer(self, number: int, accepted: AcceptedRows) -> Iterator[Output]:
-        """Hold messages; windows that have their row give another one where it changes."""
+        """Hold messages; a window that has emitted its row emits it again if the row changes."""
         axis = accepted.axis
         buffered = accepted.messages.filter(axis.grid.slices(accepted.messages.at) >= axis.expired_before)
         self.sides[number].counter.release(len(accepted.messages) - len(buffered))
@@ -176,12 +176,12 @@ class JoinedGrids(WindowContent):
             yield from self._window(end, PaneTiming.LATE, is_new, number)
 
     def _horizon(self) -> int:
-        """Return how far both sides have come."""
+        """Return the lower horizon of both sides."""
         horizons = [max((axis.horizon for axis in side.axes.values()), default=LOWEST) for side in self.sides]
         return min(horizons)
 
     def _fire_up_to(self, horizon: int, timing: PaneTiming = PaneTiming.ON_TIME) -> Iterator[Output]:
-        """Show, up to this horizon of both sides, a row of each window (`keep`) or the messages without a partner."""
+        """Show, up to this horizon of both sides, a row of each window (`keep`) or the unmatched messages."""
         if not self._plan.by_window or horizon <= self._full:
             return
         if self._plan.keep is Keep.ALL:
@@ -193,7 +193,7 @@ class JoinedGrids(WindowContent):
         self._full = horizon
 
     def _ends(self, horizon: int) -> list[int]:
-        """Return the ends up to here of windows that may give rows."""
+        """Return the ends up to this horizon of windows that may have rows."""
         ends: set[int] = set()
         for number in self._plan.outer or (LEFT,):
             axis = self.sides[number].axes.get(0)
@@ -204,7 +204,7 @@ class JoinedGrids(WindowContent):
         return sorted(ends)
 
     def _emit_unmatched(self, number: int, horizon: int, timing: PaneTiming) -> Iterator[Output]:
-        """Give the messages of a side whose last window ends by then, and that met nothing."""
+        """Yield the unmatched messages of a side whose last window ends by then."""
         axis, other = self.sides[number].axes.get(0), self.sides[1 - number]
         if axis is None:
             return
@@ -228,7 +228,7 @@ class JoinedGrids(WindowContent):
         is_new: Callable[[Sequence[SideMessages]], Flags] | None = None,
         number: int = LEFT,
     ) -> Iterator[Output]:
-        """Give the rows of a window that is held whole; is_new: which messages of a side a row must have one of."""
+        """Yield the rows of a completely held window. is_new: the messages of a side of which a row must have one."""
         axes = self._axes()
         start = end - self._plan.grid().size
         if any(axis is None or start < axis.expired_before for axis in axes):
@@ -246,12 +246,12 @@ class JoinedGrids(WindowContent):
             yield laid_out_window(self._plan, left, right, pairs, end=end, timing=timing)
 
     def _show_full(self) -> Iterator[Output]:
-        """Show what waits early of windows that have become full."""
+        """Show the waiting early messages of windows that have become full."""
         if self._plan.early_every_ms is not None and any(axis.fills() for axis in self._all_axes()):
             yield from self._show_waiting(FULL)
 
     def _show_waiting(self, which: Mapping[PaneTiming, Waiting]) -> Iterator[Output]:
-        """Show messages that wait: of which kinds, and of each which are meant."""
+        """Show waiting messages. which: for each kind, the filter of the messages to show."""
         kinds = [kind for kind in which if any(axis.waits(kind) for axis in self._all_axes())]
         if not kinds:
             return
@@ -272,7 +272,7 @@ class JoinedGrids(WindowContent):
             self._policy.left(kind, np.concatenate(left).tolist())
 
     def _show(self, new: Sequence[pa.Table], late: Sequence[Flags]) -> Iterator[Output]:
-        """Join new messages of both sides with each other, and with what is held and was shown."""
+        """Join new messages of both sides with each other, and with held messages that were shown."""
         both, counts = [], [table.num_rows for table in new]
         if not any(counts):
             return
@@ -293,7 +293,7 @@ class JoinedGrids(WindowContent):
             matches(self._plan, buffered, right.part(0, counts[RIGHT]), left_from=counts[LEFT]),
         )
         yield from laid_out(self._plan, left, right, pairs, self._logs.limits.piece_rows)
-        for number in self._plan.outer:  # a message whose windows were all shown leaves at once if it has no partner
+        for number in self._plan.outer:  # an unmatched message whose windows were all shown is emitted at once
             matched_places = np.concatenate([one.matched_places(number) for one in pairs])
             messages, places = both[number], np.setdiff1d(np.arange(counts[number]), matched_places)
             is_over = has_ended(self._plan.grid().last_ends(messages.at[places]), self._full)
@@ -309,7 +309,7 @@ class JoinedGrids(WindowContent):
         return max(axis.expired_before, axis.out_of_reach(floor))
 
     def _may_match(self, before: int) -> Mapping[PaneTiming, Waiting]:
-        """Return which waiting messages could meet one before this place: of rows and unbounded sides any."""
+        """Return which waiting messages could join a message before this place: with rows and unbounded sides, all."""
         if not self._plan.both_windowed or self._plan.is_rows:
             return EVERYTHING
         return reaching_back(self._plan.grid().size, before)
@@ -329,7 +329,7 @@ class JoinedGrids(WindowContent):
             side.counter.release(axis.forget(before)[0])
 
     def _over_retention(self) -> tuple[JoinInputState, JoinWindowBuffer] | None:
-        """Return the axis that must give a window: too many of its own, or else the oldest (of rows the fullest)."""
+        """Return the axis that must drop a window: with too many windows, else the oldest (for rows, the fullest)."""
         limits = self._plan.retention
         totals = [side.totals for side in self.sides]
         too_much = (

@@ -31,7 +31,7 @@ def describe(plan: WindowJoinPlan) -> dict[str, Any]:
 
 
 def plan_of(description: Mapping[str, Any]) -> WindowJoinPlan:
-    """Return a plan of this description, to list what is held; how long that is kept is not known."""
+    """Return a plan of this description, to list held messages; the retention is not known."""
     left, right = (_side_of(side) for side in description["sides"])
     window = read_window(description["window"])
     return WindowJoinPlan(

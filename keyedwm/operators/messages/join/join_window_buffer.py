@@ -1,10 +1,10 @@
 """The messages of one side on one axis: event time, or the offsets of a channel.
 
-Rule: the floor is the end of the last window that takes no more messages of this side. A message is kept while the
-other side may still take one that shares a window with it; only a limit of size drops it earlier.
+Rule: the floor is the end of the last window that accepts no more messages of this side. A message is kept while the
+other side may still accept a message of the same window; only a limit of size drops it earlier.
 
-`Waiting` says which messages that wait to be joined are meant: all, those of full windows, or those that a leaving one
-may meet.
+`Waiting` selects among the messages that wait to be joined: all, those of full windows, or those that a message to be
+dropped could join.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _WAITING = pa.schema([("slice", pa.int64()), ("channel", pa.int64()), ("offset",
 
 
 class JoinWindowBuffer:
-    """The messages of a side on an axis. place: its number in the state. first: where offsets are counted from."""
+    """The messages of a side on an axis. place: its number in the state. first: the offset from which places count."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class JoinWindowBuffer:
         self.horizon: int = state.get("horizon", LOWEST)
         self.floor: int = state.get("floor", LOWEST)
         self.expired_before: int = state.get("gone", LOWEST)  # slices before this one are forgotten
-        self._last_full: int = LOWEST  # the last full window when that was asked last
+        self._last_full: int = LOWEST  # the last full window at the last call of `fills`
         self.store = MessageStore(columns, channels, logs, place, self.expired_before)
 
     def state(self) -> dict[str, int]:
@@ -64,7 +64,7 @@ class JoinWindowBuffer:
         return {name: mark for name, mark in known.items() if mark != LOWEST}
 
     def floors(self, horizons: Ints) -> Ints:
-        """Return where the floor stands at these horizons."""
+        """Return the floor at each of these horizons."""
         kept_for = self._plan.retention.time_ms
         if kept_for is None:
             return np.full(len(horizons), self.floor)
@@ -72,18 +72,18 @@ class JoinWindowBuffer:
         return np.where(horizons > LOWEST, floors, self.floor)
 
     def advance(self, horizon: int) -> None:
-        """Let the horizon, and with it the floor, come to this place."""
+        """Raise the horizon, and with it the floor, to this place."""
         if horizon > self.horizon:
             self.horizon = horizon
             self.floor = int(self.floors(np.array([horizon]))[0])
 
     def leave(self, last: int) -> None:
-        """Let the windows that end by then take no message any more."""
+        """Close the windows that end by then: they accept no more messages."""
         self.horizon, self.floor = max(self.horizon, last), max(self.floor, int(self.grid.last_end_by(last)))
 
     @property
     def full(self) -> int:
-        """The windows that end by then are full on this side; one of rows with the message past its end."""
+        """Windows that end up to this place are full on this side; a window of rows, with the message past its end."""
         if self._is_unbounded:
             return LOWEST
         if self._plan.is_rows:
@@ -91,19 +91,19 @@ class JoinWindowBuffer:
         return self.horizon
 
     def fills(self) -> bool:
-        """Whether windows have become full since this was asked last."""
+        """Whether windows have become full since the last call."""
         before = self._last_full
         self._last_full = int(self.grid.last_end_by(self.full)) if self.full > LOWEST else LOWEST
         return self._last_full > before
 
     def outlived(self) -> int:
-        """Return the first slice of a window that takes messages of this side."""
+        """Return the first slice of a window that accepts messages of this side."""
         if self.floor == LOWEST:
             return LOWEST
         return int(self.grid.last_end_by(self.floor)) - self.grid.size + self.grid.step
 
     def out_of_reach(self, floor: int) -> int:
-        """Return the first slice that shares a window with a message which the other side, at this floor, takes."""
+        """Return the first slice in a window with messages that the other side, at this floor, still accepts."""
         if floor == LOWEST:
             return LOWEST
         grid = self.grid
@@ -111,7 +111,7 @@ class JoinWindowBuffer:
         return int(grid.last_starts(np.array(first_start - grid.size))) + grid.step
 
     def buffer_messages(self, messages: Messages, waits: Mapping[PaneTiming, Flags]) -> None:
-        """Store messages; waits: which of them are to be shown later, early or late."""
+        """Store messages. waits: for early and late, flags of the messages to show later."""
         rows, numbers, slices = messages.rows, messages.channels, self.grid.slices(messages.at)
         self.store.add(rows, messages.at, numbers, slices)
         for timing, flags in waits.items():
@@ -135,7 +135,7 @@ class JoinWindowBuffer:
         return rows.filter(pa.array(self.among(rows, numbers, offsets)))
 
     def clear_waiting(self, timing: PaneTiming, is_shown: Flags) -> None:
-        """These messages do not wait any more."""
+        """Remove these messages from the waiting ones."""
         if is_shown.all():
             self._unshown[timing].drop()
         elif is_shown.any():
@@ -143,9 +143,9 @@ class JoinWindowBuffer:
             self._unshown[timing].replace(pa.Table.from_arrays(columns, schema=_WAITING))
 
     def visible(self, at: Ints | None) -> pa.Table:
-        """Return the messages that do not wait, of all slices or of those that can share a window with these places.
+        """Return the messages that do not wait, of all slices or of slices that can share a window with these places.
 
-        at: ascending, of rows counted from the first offset of their channel.
+        at: ascending; for rows, counted from the first offset of their channel.
         """
         slices = self.store.slices
         if at is not None:
@@ -168,7 +168,7 @@ class JoinWindowBuffer:
         return int(((highs - lows) // self.grid.step + 1).sum()), int(lows[0]) if len(lows) else HIGHEST
 
     def drop(self, end: int) -> tuple[int, int]:
-        """Drop the windows that end by then; return how many messages left with them, and their bytes."""
+        """Drop the windows that end by then; return how many messages were dropped, and their bytes."""
         self.floor = max(self.floor, end)
         return self.forget(end - self.grid.size + self.grid.step)
 
@@ -187,24 +187,24 @@ class JoinWindowBuffer:
         return is_among
 
 
-# Which messages of an axis are due, by the ends of their first windows.
+# Selects the messages of an axis that are due, by the ends of their first windows.
 Waiting: TypeAlias = Callable[[JoinWindowBuffer, Ints], Flags]
 
 
 def all_of_them(_axis: JoinWindowBuffer, ends: Ints) -> Flags:
-    """Every message is meant."""
+    """Select every message."""
     return np.ones(len(ends), np.bool_)
 
 
 def of_full_windows(axis: JoinWindowBuffer, ends: Ints) -> Flags:
-    """The messages of windows that are full on their side are meant."""
+    """Select the messages of windows that are full on their side."""
     return has_ended(ends, axis.full)
 
 
 def reaching_back(size: int, before: int) -> Mapping[PaneTiming, Waiting]:
-    """Messages of which a window begins before this place, so that they could pair with a message before it.
+    """Select messages with a window that begins before this place, so that they could join a message before it.
 
-    size: of the windows, which are of time and the same on both sides.
+    size: the size of the windows, which are of time and equal on both sides.
     """
 
     def may_reach(_axis: JoinWindowBuffer, ends: Ints) -> Flags:

@@ -1,8 +1,8 @@
-"""Pairs of messages of two sides, and the rows that they make.
+"""Pairs of messages of two sides, and their rows.
 
-Rule: two messages share a window exactly if each lies between the start of the other's first window and the end of
-its last one. A pair stands in the first window that holds both. Pairs are kept as ranges, so that any
-number of them takes the memory of some.
+Rule: two messages share a window exactly if each is between the start of the other's first window and the end of the
+other's last window. A pair belongs to the first window that holds both. Pairs are stored as ranges, so the memory does
+not grow with their number.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 
 @dataclass(frozen=True, slots=True)
 class SideMessages:
-    """Messages of a side that are joined. at: places on the axis, of rows counted from the channel's first offset.
+    """Messages of a side to join. at: places on the axis; for rows, counted from the channel's first offset.
 
-    first: that offset, or 0. order: of the messages by event time (or offset), topic, partition and offset. late: which
-    came to a complete window.
+    first: that offset, or 0. order: rank of each message by event time (or offset), topic, partition and offset. late:
+    flags of messages whose window was complete.
     """
 
     rows: pa.Table
@@ -52,7 +52,7 @@ _LOWEST, _HIGHEST = -(2**62), 2**62
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """left, right: places of messages. The left one at i meets the right ones from `first[i]` up to `behind[i]`."""
+    """left, right: places of messages. Left message i matches the right messages from `first[i]` up to `behind[i]`."""
 
     left: Ints
     right: Ints
@@ -63,7 +63,7 @@ class Matches:
         return int((self.behind - self.first).sum())
 
     def pieces(self, most: int) -> Iterator[tuple[Ints, Ints]]:
-        """Yield the pairs, places of left and of right messages, so many at a time."""
+        """Yield the pairs as places of left and of right messages, at most `most` at a time."""
         row = skipped = 0
         piece_rows = min(most, len(self))
         while piece_rows and row < len(self.first):
@@ -72,7 +72,7 @@ class Matches:
                 yield self.left[rows], self.right[entries]
 
     def matched_places(self, number: int) -> Ints:
-        """Return the places of the messages of a side that meet any."""
+        """Return the places of the messages of a side that have a match."""
         if number == LEFT:
             return self.left[self.behind > self.first]
         edges = np.zeros(len(self.right) + 1, np.int64)
@@ -82,7 +82,7 @@ class Matches:
 
 
 def matches(plan: WindowJoinPlan, left: SideMessages, right: SideMessages, *, left_from: int = 0) -> Matches:
-    """Return which messages meet; left_from: what is added to the places of the left ones."""
+    """Return which messages match. left_from: the number added to the places of left messages."""
     none = np.empty(0, np.int64)
     if not (left.rows.num_rows and right.rows.num_rows):
         return Matches(none, none, none, none)
@@ -126,7 +126,7 @@ NONE = -1
 
 
 def one_pair_per_key(plan: WindowJoinPlan, left: SideMessages, right: SideMessages) -> tuple[Ints, Ints]:
-    """Return the pairs of the first message of a key on each side, or of the last one; NONE where a side has none."""
+    """Return the pairs of the first, or last, message of a key on each side; NONE if a side has no message."""
     keys, known = keys_of(plan, left, right)
     heads = []
     for numbers, some, messages in zip(keys, known, (left, right), strict=True):
@@ -138,7 +138,7 @@ def one_pair_per_key(plan: WindowJoinPlan, left: SideMessages, right: SideMessag
     _, at_left, at_right = np.intersect1d(left_keys, others, return_indices=True)
     pairs = [heads[LEFT][at_left], heads[RIGHT][at_right]]
     for number in plan.outer:
-        # A message without a key meets none, and stands for itself.
+        # A message without a key has no match, and forms a row alone.
         heads[number] = np.append(heads[number], np.flatnonzero(~known[number]))
         unmatched = np.setdiff1d(heads[number], pairs[number])
         pairs[number] = np.append(pairs[number], unmatched)
@@ -155,7 +155,7 @@ def laid_out_window(
     end: int,
     timing: PaneTiming,
 ) -> Output:
-    """Return pairs of one window as rows of the result, in order of the right message and of the left one."""
+    """Return pairs of one window as rows of the result, in order of the right message, then of the left one."""
     at_left, at_right = pairs
     order = np.lexsort((np.append(left.order, NONE)[at_left], np.append(right.order, NONE)[at_right]))
     places, count = (at_left[order], at_right[order]), len(order)
@@ -181,7 +181,7 @@ def laid_out(
 ) -> Iterator[Output]:
     """Yield pairs as rows of the result, by window, then in order of the right message and of the left one.
 
-    More than that many come piece by piece, each in that order.
+    More than `most` pairs come in pieces, each in that order.
     """
     pieces = [piece for one in pairs for piece in one.pieces(most)] if sum(map(len, pairs)) <= most else None
     if pieces is None:
@@ -217,7 +217,7 @@ def laid_out_rows(
     edges: tuple[Ints, Ints],
     timing: pa.Array,
 ) -> Output:
-    """Return rows of the result of these places of each side, NONE where there is no message; edges: of the windows."""
+    """Return rows of the result for these places of each side, NONE for no message. edges: the windows' edges."""
     ends = edges[1]
     indices = [pa.array(at, mask=at == NONE) for at in places]
     columns = []

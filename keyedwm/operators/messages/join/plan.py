@@ -1,8 +1,8 @@
 """The plan of a join of windows, checked when it is built, and the columns of its pairs.
 
-Rule: both sides have the same windows, or one of them is unbounded. A pair is two messages of equal keys that some
-window holds together, of rows the windows of equal number of partitions of equal number; an unbounded side meets every
-window of the other.
+Rule: both sides have the same windows, or one of them is unbounded. A pair is two messages of equal keys in one window.
+With windows of rows, the windows have the same number, in partitions with the same number. The messages of an unbounded
+side join every window of the other side.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from keyedwm.operators.plan_checks import check_length, check_time_column
 from keyedwm.operators.results import HIDDEN_PREFIX, WINDOW, WINDOW_TYPE
 
 LEFT, RIGHT = 0, 1
-# The sides whose messages come alone where they meet none.
+# The sides whose unmatched messages are emitted alone.
 OUTER = {How.INNER: (), How.LEFT: (LEFT,), How.RIGHT: (RIGHT,), How.FULL: (LEFT, RIGHT)}
 TIMING = "timing"
 
@@ -46,24 +46,24 @@ TIMING = "timing"
 class Keep(Enum):
     """The messages of a key and window that are joined."""
 
-    ALL = "all"  # every pair, when the later of the two comes
+    ALL = "all"  # every pair, when its later message arrives
     FIRST = "first"  # the first of each side by event time, when the window is full
     LAST = "last"  # the last ones
 
 
 class Emit(Enum):
-    """When a session gives its rows."""
+    """When a session emits its rows."""
 
     FINAL = "final"  # once both sides have completed it
-    PAIRED = "paired"  # as soon as both sides have a message, which are used up by that
-    RUNNING = "running"  # with each message, as the session stands then
+    PAIRED = "paired"  # once both sides have a message; both messages are then used up
+    RUNNING = "running"  # with each message, for the session so far
 
 
 @dataclass(frozen=True, kw_only=True)
 class WindowJoinSide:
     """One side: its name, the schema of its messages, and the columns to join on.
 
-    unbounded: its messages meet every window of the other side, as far as the retention reaches.
+    unbounded: its messages join every window of the other side, within the retention.
     """
 
     name: str
@@ -100,7 +100,7 @@ class WindowJoinSide:
 
     @cached_property
     def rejected_schema(self) -> pa.Schema:
-        """Of the messages that are given back: as they came, with `reason`."""
+        """The columns of rejected messages: the input's columns, with `reason`."""
         return pa.schema([*self.schema, pa.field(REASON, pa.string())])
 
 
@@ -128,7 +128,7 @@ class JoinInputColumns:
 
     @property
     def by(self) -> tuple[str, ...]:
-        """The columns joined on, but for topic and partition, which are listed with every window."""
+        """The columns joined on, except topic and partition, which are listed with every window."""
         return tuple(name for name in self.side.on if name not in self.record[:2])
 
     @property
@@ -156,13 +156,13 @@ class JoinInputColumns:
 class WindowJoinPlan:
     """One join of windows.
 
-    `full` says what completes a window of a side: its watermark, or its first message past the end. A message that
-    comes to an open window is joined at once, or with `early_every_ms` together with others, on that beat of the wall
-    clock; one that comes to a complete window at once, or with `late_every_ms` so long after the first that waits. With
-    `keep` FIRST or LAST each key and window has one row, when both sides have completed the window. A late message that
-    changes the row emits it again. `how` LEFT, RIGHT or FULL: a message of that side that has met none comes alone,
-    once both sides have completed its windows. `emit` PAIRED or RUNNING: sessions give their rows with the messages,
-    those of a call in order of event time.
+    `full` says what completes a window of a side: its watermark, or its first message past the end. A message of an
+    open window is joined at once, or with `early_every_ms` together with others, at this interval of the wall clock. A
+    message of a complete window is joined at once, or with `late_every_ms` this long after the first waiting message.
+    With `keep` FIRST or LAST each key and window has one row, when both sides have completed the window. A late message
+    that changes the row emits it again. `how` LEFT, RIGHT or FULL: an unmatched message of that side is emitted alone,
+    once both sides have completed its windows. `emit` PAIRED or RUNNING: sessions emit their rows with the messages, in
+    order of event time within a call.
     """
 
     left: WindowJoinSide
@@ -233,12 +233,12 @@ class WindowJoinPlan:
 
     @property
     def outer(self) -> tuple[int, ...]:
-        """The sides whose messages come alone where they meet none."""
+        """The sides whose unmatched messages are emitted alone."""
         return OUTER[self.how]
 
     @property
     def by_window(self) -> bool:
-        """Whether rows come once both sides have completed a window."""
+        """Whether rows are emitted once both sides have completed a window."""
         return self.keep is not Keep.ALL or bool(self.outer)
 
     @property
@@ -249,7 +249,7 @@ class WindowJoinPlan:
 
     @property
     def early(self) -> Early | None:
-        """When early messages that wait are joined."""
+        """When waiting early messages are joined."""
         return None if self.early_every_ms is None else Early(every_ms=self.early_every_ms)
 
     @property
@@ -270,7 +270,7 @@ class WindowJoinPlan:
         return names.index(name)
 
     def grid(self, first: int = 0) -> Grid:
-        """Return the windows on their axis; first: the first offset of a channel, where windows count offsets."""
+        """Return the windows on their axis. first: the first offset of a channel, if windows count offsets."""
         kind = kind_of(self.window)
         if isinstance(kind, RowWindow):
             return kind.grid(first)
@@ -279,7 +279,7 @@ class WindowJoinPlan:
         raise OutOfTurnError(f"{self.window} lies on no grid")
 
     def grid_of_side(self, number: int, first: int = 0) -> Grid:
-        """Return the windows of a side; an unbounded one is kept in stretches as long as a window."""
+        """Return the windows of a side; an unbounded side is stored in stretches as long as a window."""
         grid = self.grid(first)
         return Grid(grid.size, grid.size, grid.origin) if self.sides[number].unbounded else grid
 
@@ -290,19 +290,19 @@ class WindowJoinPlan:
 
     @cached_property
     def shared(self) -> dict[str, str]:
-        """The columns joined on that have one name on both sides: that of the left one → that of the right one."""
+        """The columns joined on with one name on both sides: name in the left side → name in the right side."""
         return shared_keys(self.left.on, self.right.on)
 
     @cached_property
     def columns(self) -> list[tuple[pa.Field, int, str]]:
-        """The result's columns but for `window` and `timing`: each with the side and the column that it comes from."""
+        """The result's columns without `window` and `timing`: each with its side and its column there."""
         return joined_columns(self.sides, self.shared)
 
     @cached_property
     def result_schema(self) -> pa.Schema:
-        """Of the pairs: columns of both sides, `window` (the first that holds both), `timing` (early or late).
+        """The columns of pairs: columns of both sides, `window` (the first that holds both), `timing` (early or late).
 
-        The window of rows is a struct of its first and its last offset, on the left side where both have windows.
+        The window of rows is a struct of its first and its last offset, on the left side if both have windows.
         """
         window = pa.field(WINDOW, ROWS_WINDOW_TYPE if self.is_rows else WINDOW_TYPE)
         return pa.schema([*(one for one, _, _ in self.columns), window, pa.field(TIMING, pa.string())])

@@ -1,9 +1,9 @@
-"""Joined sessions: messages of both sides with equal keys make sessions together.
+"""Joined sessions: messages of both sides with equal keys form sessions together.
 
 Rule: a session is joined when the watermarks of both sides have completed it. A late message is joined at once. Each
-pair comes once, also if it stands in a session that grew or took in others after it was shown. A message without a key
-meets nothing, so it is a session of its own: those of many would make one that never ends. With `emit` a session is
-joined with each of its messages, one after another: all of it as it stands, or what no row has used up.
+pair is emitted once, even if its session grew or merged with others after it was shown. A message without a key has no
+match, so it is a session alone: together such messages would form a session that never ends. With `emit` a session is
+joined again with each of its messages: all messages so far, or the messages that no row has used up.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from keyedwm.operators.panes import PaneTiming
 from keyedwm.operators.results import Output
 
 SPANS = "spans"
-# Of the messages of both sides as they are held: a column with all of each side's, the event time, and the record.
+# The columns of held messages: one with whole messages for each side, the event time, and the record.
 PAYLOAD, TIME, RECORD = ("left", "right"), "at", ("topic", "partition", "offset")
-_UNKEYED = "alone"  # of a message without a key: which it is
+_UNKEYED = "alone"  # of a message without a key: its record
 
 
 class JoinedSessions(SessionContent):
-    """Sessions of the messages of both sides, each with its side and whole in a column of its own."""
+    """Sessions of the messages of both sides; each side has a column with whole messages."""
 
     def __init__(self, plan: WindowJoinPlan, context: ContentContext, state: Mapping[str, Any]) -> None:
         super().__init__(plan_of_both(plan), context, state)
@@ -56,7 +56,7 @@ class JoinedSessions(SessionContent):
         self._spans = OpenSessions(self._plan.key_fields, self._logs, SPANS, self._open.keys)
 
     def validated(self, input_number: int, rows: pa.Table) -> pa.Table:
-        """Return messages of a side beside those of the other; raise InputError if they do not fit."""
+        """Return messages of a side in the columns of both sides; raise InputError if they do not fit."""
         number, side = input_number, self._join.sides[input_number]
         rows = validate_messages(side.schema, rows, side.offset)
         count_, times = rows.num_rows, contiguous(rows[side.time])
@@ -79,12 +79,12 @@ class JoinedSessions(SessionContent):
         return pa.Table.from_arrays(columns, schema=self._plan.schema)
 
     def rejected(self, input_number: int, rows: pa.Table) -> pa.Table:
-        """Return messages of a side as they came, with the reason."""
+        """Return messages of a side unchanged, with the reason."""
         columns = [*contiguous(rows[PAYLOAD[input_number]]).flatten(), contiguous(rows[REASON])]
         return pa.Table.from_arrays(columns, schema=self._join.sides[input_number].rejected_schema)
 
     def offsets_of(self, input_number: int, offsets: Offsets) -> Offsets:
-        """Return those of a side, by the topics that it knows."""
+        """Return the offsets of a side, by its own topics."""
         prefix = topic_prefix(input_number)
         return {
             (topic.removeprefix(prefix), partition): offset
@@ -93,7 +93,7 @@ class JoinedSessions(SessionContent):
         }
 
     def due(self, watermark_ms: int, input_number: int = 0) -> Iterator[Output]:
-        """Take the watermark of a side, a lower one has no effect: sessions are complete by the lower one of both."""
+        """Apply the watermark of a side: the lower watermark of both completes sessions."""
         before = self.watermarks_ms[input_number]
         self.watermarks_ms[input_number] = watermark_ms if before is None else max(before, watermark_ms)
         known = [ms for ms in self.watermarks_ms if ms is not None]
@@ -101,7 +101,7 @@ class JoinedSessions(SessionContent):
             yield from super().due(min(known))
 
     def output_watermark_ms(self, watermark_ms: int) -> int:
-        """Return the watermark that pairs keep: late ones come as long as their session is kept."""
+        """Return the watermark of the pairs: a kept session can have late pairs."""
         known = [ms for ms in self.watermarks_ms if ms is not None]
         return (
             super().output_watermark_ms(min(watermark_ms, *known)) if len(known) == len(self.watermarks_ms) else LOWEST
@@ -109,11 +109,11 @@ class JoinedSessions(SessionContent):
 
     @property
     def _by_message(self) -> bool:
-        """Whether rows come with each message, and not when a session is complete."""
+        """Whether rows are emitted with each message, and not when a session is complete."""
         return self._join.emit is not Emit.FINAL
 
     def _input_count(self) -> int:
-        """Return how many messages came so far: the arrival of a call's messages is one higher, or counts on."""
+        """Return the number of messages so far, from which the arrival numbers of a call's messages continue."""
         return sum(one.counter.counts.given for one in self._inputs)
 
     def _buffer_messages(self, messages: Messages, now_ms: int | None) -> Iterator[Output]:
@@ -134,7 +134,7 @@ class JoinedSessions(SessionContent):
 
     def _panes(self, sessions: Sessions, timing: PaneTiming, *, last: bool) -> Iterator[Output]:
         if self._by_message and (last or timing is PaneTiming.ON_TIME):
-            return  # all was said with the messages
+            return  # all rows were emitted with the messages
         by_key = np.lexsort((sessions.starts, sessions.keys))
         rows, owners = self._messages.of(self._open, sessions.take_rows(by_key))
         owners, at = by_key[owners], places(self._plan, rows)
@@ -165,7 +165,7 @@ class JoinedSessions(SessionContent):
                 yield self._laid_out(sessions, (messages[LEFT], messages[RIGHT]), members, pairs, timing)
 
     def _find_pairs(self, left: Members, right: Members) -> Iterator[tuple[Ints, Ints]]:
-        """Yield the places of the messages of each row that leaves, NONE where it has none, so many at a time."""
+        """Yield the places of the messages of each emitted row, NONE for no message, in pieces of bounded size."""
         unmatched = []
         for number in self._join.outer:
             members = unmatched_places(*((left, right) if number == LEFT else (right, left)), self._join.keep)
@@ -197,14 +197,14 @@ class JoinedSessions(SessionContent):
         return laid_out_rows(self._join, messages, (at_left, at_right), edges, pa.repeat(timing.value, len(of)))
 
     def _side_messages(self, number: int, rows: pa.Table) -> SideMessages:
-        """Return the messages of a side as they came."""
+        """Return the messages of a side unchanged."""
         schema = self._join.sides[number].schema
         whole = contiguous(rows[PAYLOAD[number]]).flatten() if rows.num_rows else schema.empty_table().columns
         none = np.zeros(rows.num_rows, np.int64)
         return SideMessages(pa.Table.from_arrays(whole, schema=schema), none, none, none, none, none.astype(np.bool_))
 
     def _spans_of(self, rows: pa.Table, at: Ints) -> Ints:
-        """Return the session in which each message was shown before, NONE for new ones."""
+        """Return the session in which each message was shown before, NONE for new messages."""
         span_places = self._spans.sessions.owners(self._spans.numbers(rows), at)
         if not len(self._spans.sessions):
             return span_places
@@ -212,7 +212,7 @@ class JoinedSessions(SessionContent):
         return np.where(arrivals <= self._spans.parts.last[span_places], span_places, NONE)
 
     def _remember(self, sessions: Sessions, lasts: Ints) -> None:
-        """Note the last arrival number that was shown of each of these sessions."""
+        """Note for each of these sessions the last arrival number that was shown."""
         if not len(sessions):
             return
         spans = self._spans.parts
@@ -232,7 +232,7 @@ class JoinedSessions(SessionContent):
         return [*super()._tables(), self._spans]
 
     def _bytes(self, rows: pa.Table) -> Ints:
-        """Return the bytes of each message in Arrow as it came, without the columns held beside it."""
+        """Return the bytes of each original message in Arrow, without added columns."""
         sizes, sides = np.zeros(rows.num_rows, np.int64), ints(contiguous(rows["side"]).cast(pa.int64()))
         for number, side in enumerate(self._join.sides):
             own_places = np.flatnonzero(sides == number)
@@ -249,7 +249,7 @@ class JoinedSessions(SessionContent):
 
 
 def topic_prefix(number: int) -> str:
-    """Return the prefix of the topics of a side, by its number, where both sides lie together."""
+    """Return the prefix of the topics of a side, by its number, since both sides are stored together."""
     return f"{number}:"
 
 
@@ -266,7 +266,7 @@ def plan_of_both(plan: WindowJoinPlan) -> StorePlan:
 
 
 def _unkeyed(side: WindowJoinSide, rows: pa.Table, topic: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Return topic, partition and offset as the key of messages whose key is null, and null for the others."""
+    """Return topic, partition and offset as the key of messages whose key is null, and null for other messages."""
     if not any(rows[name].null_count for name in side.on):
         return pa.nulls(rows.num_rows, pa.string())
     is_known = reduce(pc.and_, (pc.is_valid(rows[name]) for name in side.on))
@@ -275,5 +275,5 @@ def _unkeyed(side: WindowJoinSide, rows: pa.Table, topic: pa.ChunkedArray) -> pa
 
 
 def _whole(side: WindowJoinSide) -> pa.StructType:
-    """Return the type of a whole message; those of the other side have none."""
+    """Return the type of a whole message; it is null for messages of the other side."""
     return pa.struct([one.with_nullable(nullable=True) for one in side.schema])

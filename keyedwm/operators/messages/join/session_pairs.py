@@ -1,6 +1,6 @@
-"""Pairs of messages of sessions, and the pairs among them that are news.
+"""Pairs of messages of sessions, and which of the pairs are new.
 
-Rule: each pair comes once. Two messages have met before if both lay in one session when it was shown.
+Rule: each pair comes once. Two messages were paired before if both were in one session when it was shown.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from keyedwm.operators.messages.join.plan import LEFT, RIGHT, Keep
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """Messages of one side. sessions: of each, ascending, and within one in order. spans: the session in which each was
-    shown before, NONE for a new one. known: which have a key; the others meet nothing.
+    """Messages of one side, in order within a session.
+
+    sessions: the session of each, ascending. spans: the session in which each was shown before, NONE for a new message.
+    known: flags of messages with a key; others have no match.
     """
 
     sessions: Ints
@@ -36,7 +38,7 @@ def turns(at: Ints, record: Sequence[pa.ChunkedArray]) -> Ints:
 
 
 def in_turn(keys: Ints, arrivals: Ints) -> Iterator[Ints]:
-    """Yield the places of messages, of each key one: the first of all keys, then the second, and so on."""
+    """Yield the places of messages, one of each key: the first messages of all keys, then the second, and so on."""
     order = np.lexsort((arrivals, keys))
     begins = np.flatnonzero(np.diff(keys[order], prepend=-1))
     turn = np.arange(len(order)) - np.repeat(begins, np.diff(np.append(begins, len(order))))
@@ -47,7 +49,7 @@ def in_turn(keys: Ints, arrivals: Ints) -> Iterator[Ints]:
 def new_pairs(left: Members, right: Members, most: int) -> Iterator[tuple[Ints, Ints]]:
     """Yield the places of the messages of each side that are in one session, and were not shown in one before.
 
-    At least one piece comes. A piece holds left messages with about that many pairs together, or one with more.
+    At least one piece comes. A piece holds left messages with about `most` pairs together, or one message with more.
     """
     counts = np.diff(np.searchsorted(right.sessions, [left.sessions, left.sessions + 1]), axis=0)[0]
     behind = np.cumsum(counts)
@@ -75,7 +77,7 @@ def _new_pairs(left: Members, right: Members) -> tuple[Ints, Ints]:
 
 
 def chosen_pairs(left: Members, right: Members, keep: Keep) -> tuple[Ints, Ints]:
-    """Return of each session that has both the first message of each side, or the last ones, if they are news."""
+    """Return for each session with both sides the first message of each side, or the last ones, if the pair is new."""
     heads = []
     for side in (left, right):
         places = np.flatnonzero(side.known)
@@ -93,7 +95,7 @@ def chosen_pairs(left: Members, right: Members, keep: Keep) -> tuple[Ints, Ints]
 
 
 def unmatched_places(members: Members, other: Members, keep: Keep) -> Ints:
-    """Return the places of new messages whose session has none of the other side; with `keep` one of each session."""
+    """Return the places of new messages whose session lacks the other side; with `keep`, one of each session."""
     is_matched = np.isin(members.sessions, other.sessions[other.known]) & members.known
     places = np.flatnonzero(~is_matched)
     if keep is not Keep.ALL:
@@ -108,7 +110,7 @@ def unmatched_places(members: Members, other: Members, keep: Keep) -> Ints:
 
 
 def _joining(sides: tuple[Members, Members], old: list[Ints]) -> list[Ints]:
-    """Return the old messages whose session joins several shown ones: only these can make new pairs."""
+    """Return the old messages whose session joins several shown sessions: only these can form new pairs."""
     sessions = np.concatenate([side.sessions[places] for side, places in zip(sides, old, strict=True)])
     spans = np.concatenate([side.spans[places] for side, places in zip(sides, old, strict=True)])
     distinct = np.unique(np.stack([sessions, spans]), axis=1)[0]
@@ -119,7 +121,7 @@ def _joining(sides: tuple[Members, Members], old: list[Ints]) -> list[Ints]:
 
 
 def _products(sides: tuple[Members, Members], at_left: Ints, at_right: Ints) -> tuple[Ints, Ints]:
-    """Return all pairs of some messages of one session."""
+    """Return all pairs of these messages within one session."""
     left_sessions, others = sides[LEFT].sessions[at_left], sides[RIGHT].sessions[at_right]
     first, behind = np.searchsorted(others, left_sessions), np.searchsorted(others, left_sessions, side="right")
     counts = behind - first

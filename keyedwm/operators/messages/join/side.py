@@ -39,7 +39,7 @@ class AcceptedRows:
     late: Flags
 
     def filter(self, flags: Flags) -> AcceptedRows:
-        """Return some of them."""
+        """Return the rows with these flags."""
         return AcceptedRows(self.axis, self.messages.filter(flags), self.late[flags])
 
 
@@ -63,13 +63,13 @@ class JoinInputState:
                 self._axis(place // 2)
 
     def places(self) -> Iterator[tuple[int, JoinWindowBuffer]]:
-        """Yield the axes by their places in the state, in which those of left and right alternate."""
+        """Yield the axes by their places in the state; left and right axes alternate."""
         for channel, axis in self.axes.items():
             yield 2 * channel + self._number, axis
 
     @property
     def totals(self) -> tuple[int, int]:
-        """The number of messages that are held, and their bytes."""
+        """The number of held messages, and their bytes."""
         totals = [axis.store.totals for axis in self.axes.values()]
         return sum(messages for messages, _ in totals), sum(size for _, size in totals)
 
@@ -94,7 +94,7 @@ class JoinInputState:
             self._axis(0).leave(time_ms - self._plan.retention.time_ms)
 
     def side_messages(self, rows: pa.Table, late: Flags) -> SideMessages:
-        """Return messages of this side as they are joined."""
+        """Return messages of this side in the form for joining."""
         at, numbers = places(self.columns, rows), self.channels.numbers(rows)
         first = np.zeros(len(at), np.int64)
         if self._plan.is_rows:
@@ -118,7 +118,7 @@ class JoinInputState:
         return pa.concat_tables([self._side.schema.empty_table(), *tables])
 
     def _axis(self, channel: int) -> JoinWindowBuffer:
-        """Return the axis of event time (0), or that of a channel."""
+        """Return the axis of event time (0), or the axis of a channel."""
         if channel not in self.axes:
             place = 2 * channel + self._number
             self.axes[channel] = JoinWindowBuffer(
@@ -153,7 +153,7 @@ class BufferedInput:
         side = self.sides[self.number]
         for channel, axis in sorted(side.axes.items()):
             horizon = axis.horizon
-            if self.plan.is_rows:  # complete with the message that fills a window, or with the one past its end
+            if self.plan.is_rows:  # complete with the message that fills a window, or with the first one past its end
                 horizon = side.channels.next[channel] - (self.plan.full is CompletedBy.MESSAGE)
             listed = _Axis(axis.grid, axis.store, horizon, self._floor(axis))
             yield listing.windows(side.columns, side.channels, listed, start, end, by_key=by_key)
@@ -192,7 +192,7 @@ class BufferedInput:
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """An axis of a side as `listing.windows` takes it."""
+    """An axis of a side in the form that `listing.windows` needs."""
 
     grid: Grid
     store: MessageStore

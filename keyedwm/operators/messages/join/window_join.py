@@ -1,4 +1,4 @@
-"""A join of windows: its operator, and one for a program of one's own (`WindowOperator` for one side alone).
+"""A join of windows: its operator, and the same for a user's own program (as `WindowOperator` for one input).
 
 Rule: pairs and rejected messages are kept until `flush`, which writes the state first.
 """
@@ -34,26 +34,26 @@ def join_operator(plan: WindowJoinPlan, store: BlobStore) -> MessageOperator:
 
 
 class WindowJoin(StandaloneOperator[WindowJoinPlan]):
-    """Two sides whose windows are joined. store: where the state is, changed by `flush` alone; one in memory else."""
+    """Two sides whose windows are joined. store: of the state, which only `flush` changes; by default in memory."""
 
     def __init__(self, plan: WindowJoinPlan, store: MemoryStore | None = None) -> None:
         expect("the plan of a WindowJoin", plan, WindowJoinPlan, "a WindowJoinPlan(left=..., right=..., ...)")
         super().__init__(plan, store, join_operator)
 
     def add_message(self, side: str, messages: pa.Table, now_ms: int | None = None) -> None:
-        """Take a table of messages of a side, of any number of channels, each in order of offset.
+        """Add a table of messages of a side, of any number of channels, each in order of offset.
 
-        now_ms: wall-clock time, needed for pairs by the clock; what is due by then is shown. Raises InputError for a
-        missing column.
+        now_ms: wall-clock time, needed for pairs by the clock; pairs that are due by then are shown. Raises InputError
+        for a missing column.
         """
         self._add_messages(self.plan.number_of(side), messages, now_ms, "pairs")
 
     def watermark(self, side: str, time_ms: int) -> None:
-        """Promise that no message of a side below this event time is expected; a lower one has no effect."""
+        """Promise that no further message of a side is below this event time; a lower time has no effect."""
         self._keep(self._operator.on_watermark(self.plan.number_of(side), 0, whole_ms("a watermark", time_ms)))
 
     def get_rejected(self, side: str) -> pa.Table:
-        """Return the messages of a side that were given back since the last `flush`, as they came, with the reason."""
+        """Return the messages of a side that were rejected since the last `flush`, unchanged, with the reason."""
         number = self.plan.number_of(side)
         return pa.concat_tables(self._rejected[number] or [self._operator.rejected(number)])
 
@@ -62,5 +62,5 @@ class WindowJoin(StandaloneOperator[WindowJoinPlan]):
         return self._operator.inputs[self.plan.number_of(side)].counter.counts
 
     def next_offsets(self, side: str) -> dict[tuple[str, int], int]:
-        """Return for each topic and partition of a side the offset below which all is known."""
+        """Return for each topic and partition of a side the offset below which all records were read."""
         return self._operator.next_offsets(self.plan.number_of(side))
