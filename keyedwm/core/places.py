@@ -212,9 +212,7 @@ class EventTime:
 
 
 class FieldType(Enum):
-    """The type as which the text of a key, a value or a place in JSON is read; the last four are for values with a
-    schema.
-    """
+    """The type of a field in a key, a value or JSON; the last four are for values with a schema."""
 
     STRING = "string"
     BIGINT = "bigint"

@@ -1,8 +1,8 @@
 """Calls of code that may not return (name lookups, token providers, Kerberos), each with a deadline.
 
-Rule: the network's thread never runs them, so a stuck one holds up nobody else. Each runs in a thread of its own, and
-never twice at a time for one thing: a resolver that never answers costs one thread for each name, however often it is
-asked for.
+Rule: the network's thread never runs them, so a stuck call blocks no other. Each call runs in a separate thread, and
+only one at a time for the same name: a resolver that never answers costs one thread for each name, even if it is asked
+often.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kafka.future import Future
 from kafka.net.manager import KafkaConnectionManager
 
 T = TypeVar("T")
-# A call that had less time than this to answer is not to blame: another one's attempts have used it up.
+# A call with less time than this is not to blame: the attempts of another call have used up its time.
 FAIR_MS = 250
 
 
@@ -25,7 +25,7 @@ NOT_IN_TIME = "did not answer in time"
 
 
 class DidNotAnswerError(wire_errors.KafkaTimeoutError):
-    """A call outside that did not end in time; the message names it."""
+    """An external call did not end in time; the message names the call."""
 
 
 class BlockingCalls:
@@ -36,10 +36,10 @@ class BlockingCalls:
         self._running: dict[str, Future] = {}
 
     async def call(self, name: str, act: Callable[[], T], over_at: float) -> T:
-        """Run `act` in a thread; returns or raises what it does, DidNotAnswerError if it has not ended by `over_at`.
+        """Run `act` in a thread and return its result; raise DidNotAnswerError if it has not ended by `over_at`.
 
-        Where that is too soon for anybody to answer it is a KafkaTimeoutError.
-        name: names it in the error; a second call for the same waits for the end of the first.
+        If too little time was left for an answer, raise KafkaTimeoutError instead. name: the call's name in the error;
+        a second call with the same name waits for the end of the first.
         """
         while name in self._running:
             await self._until(self._running[name], name, over_at)

@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 MIB = 1 << 20
 LARGEST_BATCH_BYTES = 128 * MIB
-# So close to a known name is a name only by mistake: taken without effect, it would silently change what is read.
+# A name this similar to a known name is a mistake: if it were ignored, it would silently change the read.
 _MISTYPED = 0.85
 _PORT = re.compile(r"[0-9]{1,5}")
 _PROTOCOL = re.compile(r"^[0-9A-Za-z%._-]*://")
@@ -35,13 +35,14 @@ _HOST = re.compile(r"\[[0-9A-Za-z%._:-]+\]|[0-9A-Za-z%._:-]+")
 class ClientConfig:
     """How to reach a cluster and how to read it; build it with `from_options`.
 
-    Defaults are the Java client's, apart from the fetch sizes: 4 MiB a partition and 16 MiB a request, measured.
+    Defaults are the Java client's, except the fetch sizes, which were chosen by measurement: 4 MiB a partition and 16
+    MiB a request.
     """
 
     bootstrap_servers: tuple[str, ...]
     security: Security = field(default_factory=Security)
     client_id: str = "keyedwm"
-    rack: str = ""  # of this client: a replica in the same rack is read, if the brokers name one (KIP-392)
+    rack: str = ""  # this client's rack: a replica in the same rack is read, if the brokers name one (KIP-392)
     isolation: Isolation = Isolation.READ_UNCOMMITTED
     request_timeout_ms: int = 30_000
     api_timeout_ms: int = 60_000
@@ -57,15 +58,15 @@ class ClientConfig:
     fetch_wait_ms: int = 500
     check_crcs: bool = True
     compression: Codec = Codec.NONE
-    batch_bytes: int | None = None  # before compression; None: as large as the topic takes, up to a default
+    batch_bytes: int | None = None  # before compression; None: the topic's limit, up to a default
     limits: WireLimits = LIMITS
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> ClientConfig:
-        """Read Java client properties, `kafka.` removed from their names; case does not matter there.
+        """Read Java client properties, without the prefix `kafka.`; the case of names does not matter.
 
-        Raises OptionError naming `kafka.<property>`, the value (never a secret one) and what would be right; also for
-        a name that is unknown and close to a known one.
+        Raises OptionError naming `kafka.<property>`, the value (unless it is secret) and the right value; also for an
+        unknown name that is similar to a known name.
         """
         properties = {name.lower(): value for name, value in options.items()}
         unknown = sorted(set(properties) - KNOWN - {OAUTH_PROVIDER})
@@ -93,11 +94,11 @@ class ClientConfig:
 
     @property
     def answer_bytes(self) -> int:
-        """The longest answer to a fetch: what was asked for, and one batch that is larger (KIP-74)."""
+        """The longest answer to a fetch: the requested bytes, and one batch that is larger (KIP-74)."""
         return min(self.fetch_bytes + max(self.fetch_bytes, LARGEST_BATCH_BYTES), 2**31 - 1)
 
     def digest(self) -> str:
-        """A name for this configuration, equal for equal ones; for caches within a process, not for logs."""
+        """A name for this configuration, equal for equal configurations; for caches within a process, not for logs."""
         return hashlib.sha256(repr(astuple(self)).encode()).hexdigest()
 
 
@@ -107,7 +108,7 @@ def _addresses(name: str, value: str) -> tuple[str, ...]:
             f"option {name}: comma-separated host:port is expected, and an address holds an @: a login is given by "
             "kafka.sasl.jaas.config"
         )
-    # Kafka's own clients take a protocol before a host, such as SASL_SSL://, and pay no attention to it.
+    # Kafka's own clients accept a protocol before a host, such as SASL_SSL://, and ignore it.
     addresses = tuple(_PROTOCOL.sub("", part.strip()) for part in value.split(",") if part.strip())
     for address in addresses:
         host, _, port = address.rpartition(":")

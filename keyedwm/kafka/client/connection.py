@@ -1,7 +1,7 @@
 """Requests to brokers and their answers, over kafka-python's connections.
 
 Rule: kafka-python's loop runs in one background thread per cluster, so that answers arrive and timeouts fire while this
-process computes; what it raises is turned into TransientError or into an error for the user.
+process computes; its errors are turned into TransientError or into an error for the user.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _STOP_MS = 10_000  # for the network thread to end
 
 
 class TransientError(Exception):
-    """An answer that did not come; the same request may succeed later. Never leaves this package."""
+    """A request without an answer; the same request may succeed later. The error stays inside this package."""
 
 
 def first_of(items: Sequence[Any], entry: str, **names: Any) -> Any:
@@ -67,7 +67,7 @@ class Connection:
             refusal = _refused(self._manager.last_distrusted or error, config)
             if refusal is not None:
                 raise refusal from error
-            # Where a name was not looked up, or a login did not end, nothing is asked again.
+            # If a name was not resolved, or a login did not end, the request is not repeated.
             other = None if NOT_IN_TIME in reason else other_protocol(config, reason)
             if other is not None:
                 raise OptionError(other) from error
@@ -77,7 +77,7 @@ class Connection:
             ) from error
 
     def _bootstrap(self, timeout_ms: int) -> None:
-        """Find the cluster; kafka-python waits for its loop without a limit of its own, so there is one here."""
+        """Find the cluster. kafka-python waits for its loop without a time limit, so this method sets one."""
         bootstrapped: Answer = concurrent.futures.Future()
 
         async def go() -> None:
@@ -133,9 +133,10 @@ class Connection:
             raise TransientError(self._manager.unreached() or f"{type(error).__name__}: {error}") from error
 
     def wait_any(self, answers: Sequence[Answer]) -> None:
-        """Wait until one of the answers is there; raises TransientError when none comes within the deadline.
+        """Wait until one of the answers has arrived; raises TransientError if none arrives within the deadline.
 
-        A request that waits for a connection has no timeout of its own, and a loop that has ended gives no answer.
+        The deadline is needed: a request that waits for a connection has no timeout, and a loop that has ended gives no
+        answer.
         """
         limits = self.config.limits
         limit_ms = self.config.connect_timeout_ms + self.config.request_timeout_ms + limits.answer_grace_ms
@@ -153,7 +154,7 @@ class Connection:
 
     @property
     def broker_version(self) -> tuple[int, ...]:
-        """Return the Kafka version of the broker that answered first, as far as its requests show it."""
+        """Return the Kafka version of the broker that answered first, derived from the requests that it offers."""
         return tuple(self._manager.broker_version)
 
     @property
@@ -164,7 +165,7 @@ class Connection:
 
     @property
     def advertised(self) -> list[tuple[int, str, int]]:
-        """Node id, host and port of each broker, as the brokers say."""
+        """Node id, host and port of each broker, as the brokers advertise them."""
         return sorted((one.node_id, one.host, one.port) for one in self._manager.cluster.brokers())
 
     def close(self) -> None:
@@ -182,7 +183,7 @@ def _one_done(answers: Sequence[Answer], timeout_s: float) -> bool:
 
 
 class Retry:
-    """The retries of one task: pauses that grow, and UnavailableError when its timeout is over."""
+    """The retries of one task: growing pauses, and UnavailableError when the task's timeout is over."""
 
     def __init__(self, config: ClientConfig, task: str, timeout_ms: int | None = None) -> None:
         self._config, self._task = config, task
@@ -221,7 +222,7 @@ def call_with_retries(connection: Connection, node_id: int | None, request: Any,
 
 
 def _refused(error: BaseException, config: ClientConfig) -> Exception | None:
-    """The error for the user if a retry cannot succeed, else None."""
+    """Return the error for the user if a retry cannot succeed, else None."""
     if isinstance(error, (TokenError, LoginError)):
         return AccessError(f"the login at {config.addresses} failed: {error.args[0]}")
     if isinstance(error, MechanismError):

@@ -1,4 +1,4 @@
-"""The error codes of brokers, certificates that are not accepted, and the errors that this package raises.
+"""The error codes of brokers, and the errors that this package raises, for example for untrusted certificates.
 
 Rule: a code is never a bare number outside this package, and an error names topic, partition and offset as far as they
 are known.
@@ -18,14 +18,14 @@ from keyedwm.core.text import offsets_text
 from keyedwm.kafka.client.security import Security
 from keyedwm.kafka.client.values import TopicPartition
 
-# OpenSSL's X509_V_ERR_*: what a store of trusted certificates cannot mend.
+# OpenSSL's X509_V_ERR_*: errors that another store of trusted certificates cannot cure.
 _NOT_YET_VALID, _EXPIRED = 9, 10
 _OTHER_NAME, _OTHER_ADDRESS = 62, 64
 _TRUST = "kafka.ssl.truststore.location"
 
 
 class Code(enum.IntEnum):
-    """The broker's error codes that this package treats by name; every other one is `OTHER`."""
+    """The broker's error codes that this package uses by name; all others are `OTHER`."""
 
     OTHER = -2
     UNKNOWN_SERVER_ERROR = -1
@@ -100,7 +100,7 @@ class Code(enum.IntEnum):
 
     @property
     def denied(self) -> bool:
-        """Return whether the broker denied access: asking again changes nothing."""
+        """Return whether the broker denied access, so that a retry changes nothing."""
         return self in _DENIED
 
 
@@ -128,7 +128,7 @@ class UnknownTopicError(InputError):
 
     @classmethod
     def of(cls, topic: str, neighbour: str | None = None) -> UnknownTopicError:
-        """For a topic, in the words that Spark's own source uses; meant: the name of one that there is."""
+        """Return the error for a topic, with the text of Spark's own source. neighbour: the name of a similar topic."""
         hint = f"; did you mean {neighbour!r}?" if neighbour is not None else ""
         return cls(f"This server does not host this topic-partition: topic {topic!r} does not exist{hint}")
 
@@ -161,7 +161,7 @@ class CorruptRecordError(InputError):
 
     @classmethod
     def of(cls, tp: TopicPartition, offset: int, damage: str, next_offset: int | None = None) -> CorruptRecordError:
-        """For the batch that starts at `offset`."""
+        """Return the error for the batch that starts at `offset`."""
         error = cls(f"the record batch at offset {offset} of {tp} {damage}")
         error.topic, error.partition = tp
         error.offset, error.next_offset = offset, next_offset
@@ -169,7 +169,7 @@ class CorruptRecordError(InputError):
 
 
 class OffsetOutOfRangeError(DataLossError):
-    """An asked offset lies outside of what the log still holds, `earliest` to `latest` (exclusive)."""
+    """A requested offset is outside of the present log, `earliest` to `latest` (exclusive)."""
 
     topic: str = ""
     partition: int = -1
@@ -179,7 +179,7 @@ class OffsetOutOfRangeError(DataLossError):
 
     @classmethod
     def of(cls, tp: TopicPartition, offset: int, earliest: int, latest: int) -> OffsetOutOfRangeError:
-        """For one asked offset."""
+        """Return the error for one requested offset."""
         error = cls(f"offset {offset} of {tp} is out of range: the log holds {offsets_text(earliest, latest)}")
         error.topic, error.partition = tp
         error.offset, error.earliest, error.latest = offset, earliest, latest
@@ -193,7 +193,7 @@ class TopicRecreatedError(DataLossError):
 
     @classmethod
     def of(cls, topic: str, expected: object, current: object) -> TopicRecreatedError:
-        """For the topic id that was expected and the one that the brokers answer with."""
+        """Return the error for the expected topic id and the id in the brokers' answer."""
         error = cls(f"topic {topic!r} was deleted and recreated: its topic id was {expected} and is {current} now")
         error.topic = topic
         return error
@@ -208,7 +208,7 @@ class LogTruncatedError(DataLossError):
 
     @classmethod
     def of(cls, tp: TopicPartition, offset: int, epoch: int, end_offset: int) -> LogTruncatedError:
-        """For the position of a reader, the leader epoch of what it read last and where the log diverges from that."""
+        """Return the error for a reader's position, the leader epoch of its last record, and the log's divergence."""
         error = cls(
             f"the log of {tp} was truncated to the end offset {end_offset}, but the next offset to read is {offset}, "
             f"in leader epoch {epoch}: an unclean leader election lost records"
@@ -219,7 +219,7 @@ class LogTruncatedError(DataLossError):
 
 
 class RecordTooLargeError(InputError):
-    """A sound record that does not fit the memory allowed for one; it must not be skipped as a damaged one."""
+    """An intact record that does not fit in the memory for one record; it must not be skipped as damaged."""
 
     advice = "raise kafka.fetch.max.bytes"
 
@@ -229,7 +229,7 @@ class LoginError(wire_errors.SaslAuthenticationFailedError):
 
 
 class MechanismError(wire_errors.UnsupportedSaslMechanismError):
-    """The broker does not offer the mechanism; `mechanisms`: those that it offers, as far as this client knows them."""
+    """The broker does not offer the mechanism. mechanisms: those that the broker offers and this client knows."""
 
     def __init__(self, mechanisms: Sequence[str]) -> None:
         super().__init__("the broker does not offer this mechanism")
@@ -237,7 +237,7 @@ class MechanismError(wire_errors.UnsupportedSaslMechanismError):
 
 
 class CertificateError(wire_errors.KafkaConnectionError):
-    """The certificate of one broker failed the check, and asking again changes nothing; `address` is its host:port."""
+    """The certificate of one broker failed the check, and a retry changes nothing; `address` is its host:port."""
 
     def __init__(self, address: str, cause: ssl.SSLCertVerificationError) -> None:
         super().__init__(f"{address}: {cause}")
@@ -246,7 +246,7 @@ class CertificateError(wire_errors.KafkaConnectionError):
 
 
 def certificate_sentence(error: CertificateError, security: Security) -> str:
-    """Say what is wrong with the certificate, and which option settles it."""
+    """Return a sentence with the certificate's fault and the option that cures it."""
     if error.code in {_OTHER_NAME, _OTHER_ADDRESS}:
         return (
             f"the certificate of {error.address} is for another host name: set kafka.bootstrap.servers, and the "

@@ -1,7 +1,7 @@
-"""The frames of one connection: how long an answer may be, and what a broken one ends in.
+"""The frames of one connection: the longest permitted answer, and the errors for broken answers.
 
-Rule: before the login a peer may send little; after it, not much more than was asked for. A frame's length is checked
-before its memory is taken.
+Rule: before the login a peer may send little; after it, not much more than was requested. A frame's length is checked
+before its memory is allocated.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from keyedwm.kafka.client.blocking_calls import BlockingCalls
 from keyedwm.kafka.client.errors import MechanismError
 from keyedwm.kafka.client.login import known_mechanisms, login_wait_of, mechanism_of
 
-# The answers of a login: versions, mechanisms and tokens, of which Kerberos has the longest.
+# The most bytes of a login's answers: versions, mechanisms and tokens; Kerberos has the longest.
 LOGIN_BYTES = 256 << 10
 _FETCH, _LOGIN_APIS = 1, frozenset({17, 18, 36})  # SaslHandshake, ApiVersions, SaslAuthenticate
-# What metadata, offsets or transactions of a large cluster can take.
+# The most bytes of metadata, offsets or transactions of a large cluster.
 OTHER_BYTES = 64 << 20
 _SHOWN_BYTES = 64
 _API_VERSIONS, _UNSUPPORTED_VERSION = 18, 35
@@ -51,7 +51,7 @@ for _name in ("kafka.net.connection", "kafka.protocol.parser", "kafka.net.sasl.o
 
 
 class _Frame:
-    """One answer: taken as it comes in, then read by kafka-python's decoder, whose own buffer copies it five times."""
+    """One answer: received here, then read by kafka-python's decoder, whose own buffer would copy it five times."""
 
     def __init__(self, size: int) -> None:
         # Not a bytearray, which is filled with zeros first.
@@ -60,7 +60,7 @@ class _Frame:
 
     @property
     def room(self) -> memoryview:
-        """The place of the bytes that are still to come."""
+        """The room for the bytes that are still missing."""
         return self._bytes[self._at :]
 
     def fill(self, count: int) -> None:
@@ -68,7 +68,7 @@ class _Frame:
         self._at += count
 
     def append(self, data: memoryview) -> memoryview:
-        """Take what still fits of some bytes, and return the rest."""
+        """Append the bytes that still fit, and return the rest."""
         count = min(len(self._bytes) - self._at, len(data))
         self._bytes[self._at : self._at + count] = data[:count]
         self._at += count
@@ -83,7 +83,7 @@ class _Frame:
         return self._at
 
     def read(self, size: int | None = None) -> bytes | memoryview:
-        """Return the next bytes; the rest of an answer that is longer than any of a login without a copy."""
+        """Return the next bytes; for an answer longer than any of a login, the rest without a copy."""
         end = len(self._bytes) if size is None else min(self._at + size, len(self._bytes))
         part, self._at = self._bytes[self._at : end], end
         return part.toreadonly() if size is None and len(part) > LOGIN_BYTES else bytes(part)
@@ -100,7 +100,7 @@ class _Parser(KafkaProtocol):
 
     @property
     def room(self) -> memoryview:
-        """The place of the rest of the answer that is coming in; empty between answers."""
+        """The room for the rest of the present answer; empty between answers."""
         return _NO_ROOM if self._frame is None else self._frame.room
 
     def fill(self, count: int) -> None:
@@ -109,7 +109,7 @@ class _Parser(KafkaProtocol):
             self._frame.fill(count)
 
     def receive_bytes(self, data: bytes | memoryview) -> list[tuple[int, Any]]:
-        """Take bytes, of which nothing is kept, and return the answers that are whole, with their correlation ids."""
+        """Process received bytes and return complete answers with their correlation ids; `data` itself is not kept."""
         answers, data = [], memoryview(data)
         while data or self._frame is not None:
             if self._frame is None:
@@ -133,7 +133,7 @@ class _Parser(KafkaProtocol):
     def _process_response(self, read_buffer: Any) -> tuple[int, Any]:
         request = self.in_flight_requests[0] if self.in_flight_requests else None
         if request is not None and request.request_api_key == _API_VERSIONS and _refuses_version(read_buffer, request):
-            # Its body may be of any version: the same request of version 0, which all servers know, is the next one.
+            # Its body may be of any version: the next request is the same in version 0, which all servers know.
             self.in_flight_requests.popleft()
             return request.correlation_id, ApiVersionsResponse(error_code=_UNSUPPORTED_VERSION, api_keys=[])
         if request is not None and request.request_api_key == _FETCH:
@@ -170,9 +170,9 @@ class _Parser(KafkaProtocol):
 
 
 def _refuses_version(answer: Any, request: Any) -> bool:
-    """Whether an answer to ApiVersions says that its version, which is not 0, is not supported.
+    """Whether an answer to ApiVersions rejects its version, which is not 0.
 
-    The code stands behind the correlation id in every version.
+    In every version the code follows the correlation id.
     """
     head = bytes(answer.read(6))
     answer.seek(0)
@@ -181,7 +181,7 @@ def _refuses_version(answer: Any, request: Any) -> bool:
 
 @functools.cache
 def _leave_records(version: int) -> None:
-    """Let the decoder of fetched records leave them in their frame: the code that kafka-python makes copies them."""
+    """Make the decoder of fetched records leave them in their frame: kafka-python's own code copies them."""
     flexible = FetchResponse.flexible_version_q(version)
     decode = FetchResponse._struct.compiled_decode_from(  # noqa: SLF001 (no public way to ask)
         version, compact=flexible, tagged=flexible, data_class=FetchResponse[None]
@@ -190,14 +190,14 @@ def _leave_records(version: int) -> None:
 
 
 def _bytes(data: Any) -> bytes | memoryview:
-    """Stand in for `bytes`: what is long is not copied."""
+    """Replace `bytes`: do not copy long values."""
     return data if isinstance(data, memoryview) and len(data) > _COPIED_BYTES else bytes(data)
 
 
 class LimitedConnection(KafkaConnection):
     """A connection whose answers are limited, and whose login ends with a reason.
 
-    kafka-python's manager makes plain connections: `of` turns one into this class before anything was sent.
+    kafka-python's manager creates plain connections: `of` turns one into this class before anything was sent.
     """
 
     _blocking: BlockingCalls
@@ -208,7 +208,7 @@ class LimitedConnection(KafkaConnection):
     def of(cls, connection: KafkaConnection, blocking: BlockingCalls, most_throttle_ms: float) -> LimitedConnection:
         """Turn a connection that was just made into a limited one.
 
-        most_throttle_ms: the longest time for which a broker is left alone because it says so.
+        most_throttle_ms: the longest throttling time that is obeyed.
         """
         connection.__class__ = cls
         limited: LimitedConnection = connection
@@ -221,10 +221,10 @@ class LimitedConnection(KafkaConnection):
         return float(self._throttle_time)
 
     def send_request(self, request: Any, request_timeout_ms: float | None = None) -> Future:
-        """Send a request; one to a broker that throttles, or whose socket is full, waits for the end of that.
+        """Send a request; wait if the broker throttles or its socket is full.
 
-        kafka-python raises an error for such a request: its caller would look for another leader, and be throttled for
-        that again.
+        kafka-python would raise an error instead: the caller would then look for another leader, and be throttled
+        again.
         """
         if not self.connected or not self.paused or self._reauth.is_reauthenticating:
             return super().send_request(request, request_timeout_ms=request_timeout_ms)
@@ -249,7 +249,7 @@ class LimitedConnection(KafkaConnection):
             self.net.call_at(until, self._maybe_unthrottle)
 
     def connection_made(self, transport: Any) -> None:
-        """Begin to talk, with a parser that knows what was asked."""
+        """Start the connection, with a parser that knows the requests."""
         super().connection_made(transport)
         names = ("client_id", "receive_message_max_bytes")
         self.parser: KafkaProtocol = _Parser(
@@ -257,7 +257,7 @@ class LimitedConnection(KafkaConnection):
         )
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes; whatever they break in the decoder closes the connection, instead of leaving it deaf."""
+        """Process received bytes; any error of the decoder closes the connection, which could read no more."""
         try:
             super().data_received(data)
         except wire_errors.KafkaProtocolError:
@@ -279,7 +279,7 @@ class LimitedConnection(KafkaConnection):
         if answer.mechanisms and name not in answer.mechanisms:  # a server that accepts the mechanism may list none
             raise MechanismError(known_mechanisms(answer.mechanisms))
         host = self.transport.host or self.transport.getPeer()[0]
-        # Its steps ask a token provider or a Kerberos server, or compute for a while.
+        # Its steps call a token provider or a Kerberos server, or compute for a while.
         api_key = login_wait_of(self.config, host)
         mechanism = await self._blocking.call(api_key, lambda: mechanism_of(self.config, host), over_at)
         while not mechanism.is_done():
@@ -295,7 +295,7 @@ class LimitedConnection(KafkaConnection):
 
 
 class _Array(NamedTuple):
-    """An array that an answer must have, or one whose elements have some."""
+    """An array that an answer must have, or an array whose elements have such arrays."""
 
     name: str
     required: bool
@@ -304,7 +304,7 @@ class _Array(NamedTuple):
 
 @functools.cache
 def _required_arrays(kind: Any, version: int) -> tuple[_Array, ...]:
-    """The arrays of a structure that must not be null, and those that hold such ones."""
+    """Return the arrays of a structure that must not be null, and arrays that contain such arrays."""
     arrays = []
     for name, field in kind._struct.fields.items():  # noqa: SLF001 (no public way to ask)
         if field.is_array() and field.for_version_q(version):
@@ -316,7 +316,7 @@ def _required_arrays(kind: Any, version: int) -> tuple[_Array, ...]:
 
 
 def _check_arrays(value: Any, arrays: tuple[_Array, ...]) -> None:
-    """Raise an error for an answer in which a required array is null: kafka-python gives None for it."""
+    """Raise an error for an answer in which a required array is null: kafka-python returns None for it."""
     for array in arrays:
         elements = getattr(value, array.name)
         if elements is None and array.required:
@@ -326,7 +326,7 @@ def _check_arrays(value: Any, arrays: tuple[_Array, ...]) -> None:
 
 
 def _check_code(code: int) -> None:
-    """Raise the error of a code, without the words that the broker has for it: they may repeat a secret."""
+    """Raise the error of a code, without the broker's own text, which may repeat a secret."""
     kind = wire_errors.for_code(code)
     if kind is wire_errors.SaslAuthenticationFailedError:
         raise kind("the broker rejected the login")

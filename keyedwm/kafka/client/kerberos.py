@@ -16,7 +16,7 @@ from kafka.net.sasl.abc import SaslMechanism
 from keyedwm.kafka.client.errors import LoginError
 from keyedwm.kafka.client.kerberos_login import KerberosLogin
 
-_NO_LAYER = 1  # the bit of a login without signed or encrypted messages behind it
+_NO_LAYER = 1  # the bit of a login without signed or encrypted messages after it
 _OFFER_BYTES = 4  # the server's layers, and the longest message that it accepts
 # KRB5_REALM_CANT_RESOLVE, KRB5_KDC_UNREACH and KRB5KDC_ERR_SVC_UNAVAILABLE, as krb5.h has them.
 _NO_KDC = frozenset({-1765328164, -1765328228, -1765328355})
@@ -99,7 +99,7 @@ def _library() -> Any:
 
 
 def _credentials(gssapi: Any, login: KerberosLogin) -> Any:
-    """Return what a JAAS entry names, None where it names nothing; a key tab's ticket stays in this process."""
+    """Return the credentials that a JAAS entry names, or None; a key tab's ticket stays in this process."""
     if login.principal is None and login.cache is None:
         return None
     name = None if login.principal is None else gssapi.Name(login.principal, gssapi.NameType.kerberos_principal)
@@ -123,14 +123,14 @@ def _check_readable(keytab: str) -> None:
 
 
 def _answer(offer: bytes) -> bytes:
-    """Return the choice of no layer, for which the length that is accepted is zero."""
+    """Return the answer that chooses no security layer; its accepted length is zero."""
     if len(offer) != _OFFER_BYTES or not offer[0] & _NO_LAYER:
         raise LoginError("the broker's GSSAPI login offers no connection without a security layer")
     return bytes((_NO_LAYER, 0, 0, 0))
 
 
 def _reason(error: Any) -> str:
-    """Return the library's own words for what Kerberos said, else those of GSSAPI."""
+    """Return Kerberos's own text of the error, else the text of GSSAPI."""
     texts = error.get_all_statuses(error.min_code, is_maj=False) if error.min_code else []
     return ", ".join(texts or error.get_all_statuses(error.maj_code, is_maj=True))
 

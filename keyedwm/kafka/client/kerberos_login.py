@@ -1,4 +1,4 @@
-"""What the options say of a login by Kerberos: the brokers' service, the principal and where its ticket comes from."""
+"""The options of a login by Kerberos: the brokers' service, the principal and the source of its ticket."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from keyedwm.core.errors import OptionError
 
 _SERVICE = "kafka"
 _JAAS = "option kafka.sasl.jaas.config"
-# Entries of Java's Krb5LoginModule that need another one to have an effect.
+# Entries of Java's Krb5LoginModule → the entry without which they have no effect.
 _SWITCHES = {"keyTab": "useKeyTab", "ticketCache": "useTicketCache"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KerberosLogin:
-    """None: what the machine's Kerberos library chooses by its variables; files have the same path on every host."""
+    """None means the choice of the machine's Kerberos library by its variables.
+
+    Files have the same path on every host.
+    """
 
     service: str = _SERVICE
     principal: str | None = None

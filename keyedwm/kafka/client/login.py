@@ -1,6 +1,6 @@
-"""SASL logins that end at once, and with the reason, when the server does not keep to the protocol.
+"""SASL logins that end at once, with the reason, if the server violates the protocol.
 
-Rule: no message holds what a server said: it may repeat a password or a token.
+Rule: no message contains a server's text, which may repeat a password or a token.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from keyedwm.kafka.client.errors import LoginError
 from keyedwm.kafka.client.kerberos import Kerberos
 from keyedwm.kafka.client.security import Mechanism
 
-# RFC 7677 asks for at least so many; with fewer, an eavesdropper finds the password by trying.
+# The minimum of RFC 7677; with fewer, an eavesdropper can guess the password by trial.
 LEAST_ITERATIONS = 4_096
 MOST_ITERATIONS = 1_000_000
 _MOST_DIGITS = 10
@@ -34,10 +34,10 @@ def known_mechanisms(names: Iterable[str]) -> list[str]:
 
 
 class Scram(SaslMechanismScram):
-    """SCRAM that rejects few iterations, and a server that cannot prove that it knows the password."""
+    """SCRAM that rejects too few iterations, and a server that cannot prove that it knows the password."""
 
     def receive(self, auth_bytes: bytes) -> bool:
-        """Take the server's next message; raises LoginError."""
+        """Process the server's next message; raises LoginError."""
         try:
             if self._state == 0:
                 _check_iterations(auth_bytes)
@@ -59,10 +59,10 @@ class Scram(SaslMechanismScram):
 
 
 class OAuth(SaslMechanismOAuth):
-    """OAUTHBEARER that ends with the server's first refusal; its words, which may repeat the token, are not kept."""
+    """OAUTHBEARER that ends when the server rejects it; the server's text, which may repeat the token, is not kept."""
 
     def receive(self, auth_bytes: bytes) -> None:
-        """Take the server's answer; raises SaslAuthenticationFailedError."""
+        """Process the server's answer; raises SaslAuthenticationFailedError."""
         if auth_bytes != b"":
             raise wire_errors.SaslAuthenticationFailedError("the broker rejected the token")
         super().receive(auth_bytes)
@@ -78,19 +78,19 @@ _MECHANISMS: dict[str, Callable[..., SaslMechanism]] = {
 
 
 def mechanism_of(config: dict[str, Any], host: str) -> SaslMechanism:
-    """The login that a connection's configuration asks for."""
+    """Return the login that a connection's configuration selects."""
     return _MECHANISMS[config["sasl_mechanism"]](host=host, **config)
 
 
 def login_wait_of(config: dict[str, Any], host: str) -> str:
-    """Name the party that is asked for the words of a login, for the error of a wait that is too long."""
+    """Return the name of the party that a login waits for, for the error of a wait that is too long."""
     if config["sasl_mechanism"] == "OAUTHBEARER":
         return str(config["sasl_oauth_token_provider"])
     return f"{'Kerberos' if config['sasl_mechanism'] == 'GSSAPI' else 'the login'} for {host}"
 
 
 def _attributes(message: bytes) -> dict[bytes, bytes]:
-    """The attributes of a server's message; raises LoginError for one that is there twice: readers take either."""
+    """Return the attributes of a server's message; raises LoginError for a repeated one: readers differ on it."""
     attributes: dict[bytes, bytes] = {}
     for pair in bytes(message).split(b","):
         name, value = pair.split(b"=", 1)

@@ -24,10 +24,10 @@ from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.client.errors import CertificateError
 from keyedwm.kafka.client.framing import LimitedConnection
 
-# What is taken from one socket at a time, to be copied on while it is in a core's cache. A peer that never pauses must
-# not fill the memory before it is looked at.
+# The most bytes from one socket at a time, copied while they are in a core's cache. A peer that never pauses must not
+# fill the memory before its data is checked.
 _RECEIVE_BYTES = 512 << 10
-# The same of the rest of a longer answer, which is received into its own place.
+# The same limit for the rest of a longer answer, which is received into its own room.
 _DIRECT_BYTES = 4 << 20
 _TLS_RECORD_BYTES = 16 << 10
 _NO_HANDSHAKE = "the TLS handshake was not answered in time; is it a port without TLS?"
@@ -36,7 +36,7 @@ LOGIN_REFUSED = (wire_errors.SaslAuthenticationFailedError, wire_errors.Unsuppor
 
 
 class _Received(threading.local):
-    """The room for what comes in, one for all connections of a loop."""
+    """The receive buffer, one for all connections of a loop."""
 
     def __init__(self) -> None:
         self.space = memoryview(bytearray(_RECEIVE_BYTES + _TLS_RECORD_BYTES))
@@ -46,10 +46,10 @@ _received = _Received()
 
 
 class _Receiving:
-    """Receives more than 4 KiB a call, and returns what came before the end of the stream: it may say why it ended.
+    """Receives more than 4 KiB a call, and returns the bytes before the end of the stream, which may give its reason.
 
-    The rest of a long answer is received into its own place. What is returned is overwritten by the next call in this
-    thread: the parser copies it. most_bytes, most_direct_bytes: what a call takes at most, of either.
+    The rest of a long answer is received into its own room. The next call in this thread overwrites the returned bytes,
+    so the parser copies them. most_bytes, most_direct_bytes: the most bytes of a call, for either kind.
     """
 
     most_bytes, most_direct_bytes = _RECEIVE_BYTES, _DIRECT_BYTES
@@ -71,14 +71,15 @@ class _Receiving:
             more, failure = self._fill(shared[in_shared : in_shared + self._pending_bytes()])
             received, in_shared = received + more, in_shared + more
         if failure is not None and received:
-            # Not left to the next call: of TLS the end is taken from the socket, and nothing would wake the loop again.
-            # A turn later: the caller that waits for this answer, such as that of a rejected login, reads it first.
+            # Not left to the next call: with TLS the end of the stream was read from the socket, so nothing would wake
+            # the loop. A turn later: the caller that waits for this answer, such as that of a rejected login, reads it
+            # first.
             self._net.call_soon(lambda: self._net.call_soon(lambda: self.abort(failure)))
             return shared[:in_shared], None
         return shared[:in_shared], failure
 
     def _fill(self, space: memoryview) -> tuple[int, wire_errors.KafkaConnectionError | None]:
-        """Receive until the space is full or nothing is there: how many bytes, and why there will be no more."""
+        """Receive until the space is full or no bytes are left; return their number, and why there will be no more."""
         received = 0
         try:
             while received < len(space):
@@ -93,12 +94,12 @@ class _Receiving:
         return received, None
 
     def _pending_bytes(self) -> int:
-        """The bytes that have left the socket and were not received yet: the loop would not wake for them."""
+        """Return the number of bytes that have left the socket but were not received: they wake no loop."""
         return 0
 
 
 class _Socket(socket.socket):
-    """A socket with a short name: the event loop puts it into a message, which nobody reads, whenever it waits."""
+    """A socket with a short repr: the event loop puts it into an unused message whenever it waits."""
 
     def __repr__(self) -> str:
         return f"<socket {self.fileno()}>"
@@ -113,9 +114,9 @@ class _TlsTransport(_Receiving, KafkaSSLTransport):
         return int(self._sock.pending())  # the rest of a TLS record, which is decrypted as a whole
 
     async def handshake_until(self, timeout_at: float) -> None:
-        """Shake hands; raises KafkaConnectionError when the peer has not answered by then.
+        """Do the TLS handshake; raises KafkaConnectionError if the peer has not answered by then.
 
-        Where that is too soon for anybody to answer it is a KafkaTimeoutError.
+        If too little time was left for an answer, raise KafkaTimeoutError instead.
         """
         fair = timeout_at - time.monotonic() >= FAIR_MS / 1_000
         try:
@@ -150,17 +151,17 @@ class Manager(KafkaConnectionManager):
         self._blocking = BlockingCalls(self)
         self._distrusted: set[Any] = set()
         self._unreached: dict[Any, BaseException] = {}
-        self._reachable: set[str] = set()  # addresses of brokers that were right once, so that it is not they
+        self._reachable: set[str] = set()  # addresses of brokers that answered once, so they cannot be wrong
 
     def get_connection(self, node_id: Any, **how: Any) -> Any:
-        """A connection to a broker; while connecting a rejected login is final, as repeating it can lock the account.
+        """Return a connection to a broker; a rejected login is final, since repetition can lock the account.
 
-        So are certificates that are not trusted, if no bootstrap address has another.
+        Untrusted certificates are final, too, if no bootstrap address has another one.
         """
         if self._final and self.cluster.is_bootstrap(node_id):
             raise self._final
         if how.get("timeout_ms") is not None:
-            # While connecting, kafka-python lets the first silent address take all the time there is.
+            # While connecting, kafka-python lets the first silent address use up all the time.
             how["timeout_ms"] = min(how["timeout_ms"], self.socket_connection_setup_timeout_ms(node_id))
         connection = super().get_connection(node_id, **how)
         if not isinstance(connection, LimitedConnection):
@@ -175,7 +176,7 @@ class Manager(KafkaConnectionManager):
         return connection
 
     def least_loaded_node(self) -> Any:
-        """A broker for a request that any can answer; where all throttle, the one that is free first."""
+        """Return a broker for a request that any broker can answer; if all throttle, the one that is free first."""
         node_id = super().least_loaded_node()
         if node_id is not None:
             return node_id
@@ -191,7 +192,7 @@ class Manager(KafkaConnectionManager):
         return "" if broker is None else f"{broker.host}:{broker.port}"
 
     def _remember(self, node_id: Any, error: BaseException) -> None:
-        # The last attempt may have no time left to fail for its own reason: that of an earlier one says more.
+        # The last attempt may have had no time to fail for its own reason: an earlier reason says more.
         out_of_time = isinstance(error, _TIMED_OUT) and not isinstance(error, DidNotAnswerError)
         if self.last_failure is None or not out_of_time:
             self.last_failure = _message(error)
@@ -204,9 +205,11 @@ class Manager(KafkaConnectionManager):
                 self._final = error
 
     def unreached(self) -> str | None:
-        """Say which broker cannot be reached where it says that it is; None for addresses that were reached before.
+        """Name the broker that cannot be reached at its advertised address.
 
-        None too for bootstrap addresses: these brokers are gone, and not advertised wrongly.
+        None for addresses that were reached before.
+
+        None for bootstrap addresses, too: such brokers are away, and not advertised wrongly.
         """
         for node_id, error in sorted(self._unreached.items()):
             address = self._address_of(node_id)
@@ -224,7 +227,7 @@ class Manager(KafkaConnectionManager):
             connection.close(wire_errors.KafkaConnectionError("closed: no answer came in time"))
 
     def close(self, node_id: Any = None, timeout_ms: Any = None) -> None:
-        """Close; what was not sent yet is dropped, or its socket would wait for a loop that has ended."""
+        """Close the connection and drop unsent requests; otherwise its socket would wait for a loop that has ended."""
         if node_id is None:
             for connection in self._conns.values():
                 if connection.transport is not None:
@@ -273,19 +276,19 @@ class Manager(KafkaConnectionManager):
 
 
 def _message(error: BaseException) -> str:
-    """The words of an error, without the class that kafka-python puts before them."""
+    """Return the text of an error, without the class name that kafka-python adds."""
     return str(error.args[0]) if isinstance(error, wire_errors.KafkaError) and error.args else str(error)
 
 
 def _addresses(dialer: KafkaNetSocket, host: str, port: int) -> list[Any]:
     try:
         return dialer.dns_lookup(host, port)
-    except (ValueError, OverflowError):  # no name and no port at all: a broker may advertise such
+    except (ValueError, OverflowError):  # neither a name nor a port: a broker may advertise this
         return []
 
 
 def manager_settings(config: ClientConfig) -> dict[str, Any]:
-    """The configuration as kafka-python takes it; raises OptionError for key and trust stores that cannot be read."""
+    """Return the configuration for kafka-python; raises OptionError for key and trust stores that cannot be read."""
     return {
         "bootstrap_servers": list(config.bootstrap_servers),
         "client_id": config.client_id,

@@ -1,6 +1,7 @@
-"""The protocol that a port speaks, asked with a socket of its own: errors then name the setting that is right.
+"""The protocol of a port, found with a separate socket, so that errors can name the right setting.
 
-Rule: only behind a failure, or where a person asks; each step has a limit. Nothing of a login is sent.
+Rule: it runs only after a failure, or for a command of the user; each step has a time limit. It sends nothing of a
+login.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from keyedwm.kafka.client.security import Protocol
 
 PATIENCE_S = 3.0
 _CORRELATION_ID = 1
-_NO_LOGIN = "IllegalSaslState"  # how a listener answers a login that it does not take
+_NO_LOGIN = "IllegalSaslState"  # the answer of a listener to a login that it does not accept
 
 
 def other_protocol(config: ClientConfig, reason: str) -> str | None:
@@ -36,7 +37,7 @@ def other_protocol(config: ClientConfig, reason: str) -> str | None:
 
 
 def speaks_tls(host: str, port: int) -> bool | None:
-    """Whether a port speaks TLS; False if a Kafka answers without, None if neither is so."""
+    """Whether a port speaks TLS: False if a Kafka answers without TLS, None if neither is known."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
@@ -47,7 +48,7 @@ def speaks_tls(host: str, port: int) -> bool | None:
         with plain, context.wrap_socket(plain):
             return True
     except ssl.SSLError as error:
-        # A server that wants our certificate speaks TLS as well.
+        # A server that requires our certificate speaks TLS as well.
         if "ALERT" in str(error).upper():
             return True
     except OSError:

@@ -52,5 +52,5 @@ sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name sasl.oauthbear
 """
 
 KNOWN = frozenset(f"{_CONSUMER} {_PRODUCER} {_COMMON} {_SSL} {_SASL}".split())
-# Our own: the function `module:attribute` of the user's that gives tokens for OAUTHBEARER.
+# Our own property: the user's function `module:attribute`, which returns tokens for OAUTHBEARER.
 OAUTH_PROVIDER = "sasl.oauthbearer.token.provider"

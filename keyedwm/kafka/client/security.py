@@ -1,4 +1,4 @@
-"""TLS and SASL, from the Java client's properties to what kafka-python takes.
+"""TLS and SASL: from the Java client's properties to kafka-python's settings.
 
 Rule: secrets live in fields that no repr prints, and no message quotes them.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from keyedwm.kafka.client.token_provider import Provider
 
 _EXTENSION = "extension_"
-# A user who gives these wants encryption or a login; others, as ssl.protocol, only tune it.
+# A user who sets one of these wants encryption or a login; other properties, such as ssl.protocol, only tune it.
 _MEANS_TLS = ("ssl.truststore.", "ssl.keystore.", "ssl.key.", "ssl.enabled.", "ssl.cipher.", "ssl.endpoint.",
               "ssl.engine.")  # fmt: skip
 _MSK_IAM = "AWS_MSK_IAM"
@@ -52,7 +52,7 @@ class Protocol(enum.Enum):
 
 
 class Mechanism(enum.Enum):
-    """Kafka's `sasl.mechanism`, those this client can do."""
+    """The mechanisms of Kafka's `sasl.mechanism` that this client supports."""
 
     PLAIN = "PLAIN"
     SCRAM_SHA_256 = "SCRAM-SHA-256"
@@ -115,7 +115,7 @@ class Security:
 
 
 def _check_used(properties: Mapping[str, str], protocol: Protocol) -> None:
-    """Raise OptionError for settings of a TLS or a login that is not used; with an explicit protocol warn."""
+    """Raise OptionError for settings of TLS or a login without effect; only warn if the user set the protocol."""
     unused = sorted(
         name
         for name in properties
@@ -158,7 +158,7 @@ def _sasl(properties: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _oauth(properties: Mapping[str, str]) -> dict[str, Any]:
-    """The provider, and the extensions that Java's client takes from the JAAS entry, too."""
+    """Return the provider, and the extensions, which Java's client also reads from the JAAS entry."""
     name = properties.get(OAUTH_PROVIDER)
     if name is None:
         raise OptionError(

@@ -28,7 +28,7 @@ class Provider(AbstractTokenProvider):
         return f"the token provider {self._name}"
 
     def token(self) -> str:
-        """Return a token of this moment; raises TokenError."""
+        """Return a new token; raises TokenError."""
         try:
             return ask_for_token(str(self), self._give)
         except NoTokenError as error:

@@ -1,7 +1,7 @@
-"""The plain values of this package, and its limits that no option sets; no type of kafka-python leaves it.
+"""The plain values of this package, and its limits that no option sets; no type of kafka-python is used outside.
 
-Rule: values only, picklable and comparable; nothing here opens a connection. Each room has limits of its own. One
-value for all would stand in the core, which knows nothing of files and locks, and would change with every room.
+Rule: values only, picklable and comparable; nothing here opens a connection. Each package has its own limits: one value
+for all would be in the core, which knows no files and locks, and would change with every package.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class TopicPartition(NamedTuple):
 
 
 def by_topic(partitions: Iterable[TopicPartition], part: Callable[[TopicPartition], _Part]) -> dict[str, list[_Part]]:
-    """Return what `part` makes of each partition, in their order, by topic: the shape of Kafka's requests."""
+    """Return the result of `part` for each partition, in order, by topic: the shape of Kafka's requests."""
     parts: dict[str, list[_Part]] = {}
     for tp in partitions:
         parts.setdefault(tp.topic, []).append(part(tp))
@@ -39,7 +39,7 @@ _MOST_DIGITS = 19
 
 
 def number_of(text: str | None) -> int | None:
-    """Read a whole number from 0 up out of a broker's setting, None if it is none that 64 bits hold."""
+    """Read a whole number from 0 up from a broker's setting, None if it is no such number of 64 bits."""
     sound = text is not None and text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
     return int(text) if sound and text is not None else None
 
@@ -57,7 +57,7 @@ class Isolation(enum.Enum):
 
 
 class Codec(enum.IntEnum):
-    """How the records of a batch are compressed; the values are the batch header's."""
+    """The compression of a batch's records; the values are the batch header's."""
 
     NONE = 0
     GZIP = 1
@@ -67,7 +67,7 @@ class Codec(enum.IntEnum):
 
 
 class LogEnd(NamedTuple):
-    """The offset after the last readable record, and the epoch of the leader that said so (None: it did not)."""
+    """The offset after the last readable record, and the epoch of the leader that answered (None: unknown)."""
 
     offset: int
     leader_epoch: int | None
@@ -82,13 +82,14 @@ class Committed(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireLimits:
-    """answer_grace_ms: how much longer than its own time-outs an answer is waited for, looked at every answer_poll_s.
+    """answer_grace_ms: the extra time to wait for an answer after its own time-outs, checked every answer_poll_s.
 
-    unknown_topic_grace_s: how long brokers may not know a topic yet. coordinators: how many are kept.
-    silent_range_ms: how long no record may come until the log is asked whether it still holds the range.
-    batch_bytes: of a record batch before compression, of a topic whose limit is unknown; a broker takes 1,048,588 by
+    unknown_topic_grace_s: how long brokers may not know a new topic. coordinators: how many are cached.
+    silent_range_ms: after this time without a record, the log is asked whether it still holds the range. batch_bytes:
+    the most bytes of a record batch before compression, if the topic's limit is unknown; a broker accepts 1,048,588 by
     default. unit_bytes: the longest record or block of a codec to decompress. A batch that decompresses to no more than
-    first_bytes comes in one chunk, as nearly all do; from then on in chunks of next_bytes. rows: of one step.
+    first_bytes comes in one chunk, as nearly all do; the rest of a larger one in chunks of next_bytes. rows: the most
+    rows of one step.
     """
 
     answer_grace_ms: int = 5_000
@@ -111,7 +112,7 @@ _NOT_NAMES = frozenset({".", ".."})
 
 
 def check_topics(option: str, topics: Iterable[str]) -> None:
-    """Raise OptionError for the first name that no topic can have; option: where it was given."""
+    """Raise OptionError for the first name that no topic can have; option: the option with the names."""
     for topic in topics:
         if topic in _NOT_NAMES or not _LEGAL.fullmatch(topic):
             raise wrong(

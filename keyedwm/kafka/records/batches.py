@@ -1,7 +1,7 @@
-"""The content of a fetched run of bytes: the headers of its record batches, and which of them carry rows.
+"""The content of a fetched run of bytes: the headers of its record batches, and which batches have rows.
 
-Rule: nothing here looks inside a batch. Bounds are checked before every read. A batch cut off at the end is left
-for the next fetch (KIP-74). Anything else but a whole batch of format 2, or a whole message of format 0 or 1, is a
+Rule: nothing here looks inside a batch. Bounds are checked before every read. A batch cut off at the end is left for
+the next fetch (KIP-74). Anything except a whole batch of format 2, or a whole message of format 0 or 1, raises
 CorruptRecordError. Each message counts as a batch.
 """
 
@@ -25,7 +25,7 @@ LEAST_MESSAGE_BYTES = 26  # of format 0
 _EPOCH_AT = 12
 CHECKED_FROM = 21  # the checksum covers the attributes and everything after them
 CODEC_BITS, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20
-# Of the attributes in the table only: a message of format 0 or 1; one of format 0, which has no time.
+# Attributes that only the table has: a message of format 0 or 1; a message of format 0, which has no time.
 OLD, NO_TIME = 1 << 16, 1 << 17
 _OLD_CHECKED_FROM = 16
 _ABORT = 0
@@ -65,7 +65,7 @@ _FAULTS = {
 class Batches:
     """The whole batches in `raw`, in order: `table` is int64[batches, len(BatchField)].
 
-    next_offset: one past the last offset of the last batch, or what was asked for if there is none.
+    next_offset: one past the last offset of the last batch, or the requested offset without a batch.
     """
 
     tp: TopicPartition
@@ -90,7 +90,7 @@ class Batches:
 
 
 def find_batches(tp: TopicPartition, raw: bytes, wanted_offset: int) -> Batches:
-    """Read the batch headers in the bytes that a fetch from offset `wanted_offset` brought."""
+    """Read the batch headers in the bytes of a fetch from offset `wanted_offset`."""
     data = np.frombuffer(raw, np.uint8)
     table = np.empty((len(raw) // HEADER_BYTES, len(BatchField)), np.int64)
     count, fault, at_offset = _scan(data, table, False)  # noqa: FBT003 (compiled: no keywords)
@@ -106,9 +106,9 @@ def find_batches(tp: TopicPartition, raw: bytes, wanted_offset: int) -> Batches:
 
 
 def verify(batches: Batches, wanted_offset: int) -> Batches:
-    """Compare every batch's CRC-32C, an old message's CRC-32; returns the batches before the first that differs.
+    """Check every batch's CRC-32C (an old message's CRC-32); return the batches before the first wrong one.
 
-    Raises CorruptRecordError if nothing from `wanted_offset` on stands before it: intact batches are returned first.
+    Raises CorruptRecordError if no batch from `wanted_offset` on is before it: intact batches are returned first.
     """
     view = memoryview(batches.raw)
     spans = batches.table[:, (BatchField.START, BatchField.END, BatchField.ATTRIBUTES)].tolist()
@@ -129,13 +129,15 @@ def _checksum(batch: memoryview, attributes: int) -> int:
 
 
 def visible(batches: Batches, span: tuple[int, int], aborted: Iterable[tuple[int, int]]) -> np.ndarray:
-    """Row numbers of the batches with rows in span[0] <= offset < span[1], without markers and aborted transactions.
+    """Return the numbers of batches with rows in span[0] <= offset < span[1], without markers and aborted ones.
 
     aborted: (producer id, first offset) of each aborted transaction the broker named; empty for read_uncommitted.
     """
     table = batches.table
     attributes = table[:, BatchField.ATTRIBUTES]
-    keep = (table[:, BatchField.BASE_OFFSET] < span[1]) | ((attributes & OLD) != 0)  # a set's first offset is inside
+    keep = (table[:, BatchField.BASE_OFFSET] < span[1]) | (
+        (attributes & OLD) != 0
+    )  # a compressed set has its first offset inside
     keep &= table[:, BatchField.LAST_OFFSET] >= span[0]
     keep &= ((attributes & CONTROL) == 0) & (table[:, BatchField.COUNT] != 0)
     for row in _of_aborted(batches, aborted):

@@ -1,6 +1,6 @@
 """Compression of record batches as Kafka's Java client writes and reads it.
 
-Rule: what is decompressed comes in chunks of a bounded size, so a small batch cannot fill the memory (a "zip bomb").
+Rule: decompressed bytes come in chunks of a bounded size, so a small batch cannot fill the memory (a "zip bomb").
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import zstandard
 from keyedwm.kafka.client.values import Codec, WireLimits
 
 _GZIP_WINDOW = 31
-# What a member is fed first: a stream of many small ones must not copy its rest for each of them.
+# The bytes that a member gets first: a stream of many small members must not copy the rest of itself for each.
 _GZIP_STEP_BYTES = 256
 _ZSTD_WINDOW = 1 << 27
 _XERIAL = b"\x82SNAPPY\x00"
@@ -26,7 +26,7 @@ _XERIAL_BLOCK = 32 << 10
 
 
 class TooLargeError(ValueError):
-    """More memory would be needed at once than allowed."""
+    """Decompression would need more memory at once than allowed."""
 
 
 class DamagedBytesError(ValueError):
@@ -36,7 +36,7 @@ class DamagedBytesError(ValueError):
 def chunks(codec: Codec, data: bytes | memoryview, limits: WireLimits) -> Iterator[bytes]:
     """Decompress a batch's records: one chunk of at most `first_bytes`, smaller ones if there is more.
 
-    A codec that cannot be read in part may take `unit_bytes` at once. Raises TooLargeError or DamagedError.
+    A codec that cannot be read in parts may use `unit_bytes` at once. Raises TooLargeError or DamagedError.
     """
     try:
         yield from _DECOMPRESS[codec](data, limits)
@@ -50,9 +50,9 @@ def compress(codec: Codec, data: bytes | memoryview) -> bytes:
 
 
 def _gunzip(data: bytes | memoryview, limits: WireLimits) -> Iterator[bytes]:
-    """A gzip stream may consist of several members, as Java's reader accepts; each byte is handed over about once.
+    """Decompress gzip, which may have several members, as for Java's reader; each byte is passed on about once.
 
-    A chunk holds what many members give: each chunk costs its reader some 200 microseconds.
+    A chunk has the content of many members, since each chunk costs its reader some 200 microseconds.
     """
     view = memoryview(data)
     at, room = 0, limits.first_bytes
@@ -89,7 +89,7 @@ def _unlz4(data: bytes | memoryview, limits: WireLimits) -> Iterator[bytes]:
 
 
 def _unzstd(data: bytes | memoryview, limits: WireLimits) -> Iterator[bytes]:
-    # A window's memory is touched only as far as bytes come out of it: for the first chunk a large one does no harm.
+    # Only the used part of a window's memory is touched: for the first chunk a large window does no harm.
     out = _zstd_reader(data, _ZSTD_WINDOW).read(limits.first_bytes)
     yield out
     if len(out) < limits.first_bytes:
@@ -133,7 +133,7 @@ def _unsnappy(data: bytes | memoryview, limits: WireLimits) -> Iterator[bytes]:
 
 
 def _snappy_length(data: bytes | memoryview, limit: int) -> int:
-    """How long one raw block says in front that it is, so the limit is known to hold before memory is taken."""
+    """Return the length that a raw block states at its beginning, to check the limit before memory is allocated."""
     length = shift = 0
     for byte in bytes(data[:5]):
         length |= (byte & 0x7F) << shift

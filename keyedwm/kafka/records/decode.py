@@ -13,12 +13,12 @@ import numpy as np
 from keyedwm.runtime.compiled import bare, inlined
 
 LEAST_RECORD_BYTES = 7
-UNNAMED = -2  # in place of the length of a header's value: the record is no control record
-MOST_HEADERS = 1 << 16  # of one record; each costs far more memory than the two bytes it may have in a batch
+UNNAMED = -2  # instead of the length of a header's value: the record is no control record
+MOST_HEADERS = 1 << 16  # of one record; each costs far more memory than its bytes, which may be two
 
 
 class PlanColumn(IntEnum):
-    """Columns of the plan, int64[batches, len(PlanColumn)]: where a batch's records are, and what its header says."""
+    """Columns of the plan, int64[batches, len(PlanColumn)]: the place of a batch's records, and facts of its header."""
 
     START = 0
     END = 1
@@ -28,11 +28,11 @@ class PlanColumn(IntEnum):
     FIRST_TIME = 5
     APPEND_TIME = 6
     LOG_APPENDED = 7
-    LEAST_OFFSET = 8  # no record of the piece may lie below
+    LEAST_OFFSET = 8  # no record of the piece may have a lower offset
 
 
 class RecordField(IntEnum):
-    """Rows of what was found, int64[len(RecordField), records]; a length of -1 is null; KIND: 1 for log-append time."""
+    """Rows of the result, int64[len(RecordField), records]; a length of -1 is null; KIND: 1 for log-append time."""
 
     OFFSET = 0
     TIME = 1
@@ -46,7 +46,7 @@ class RecordField(IntEnum):
 
 
 class HeaderField(IntEnum):
-    """Rows of the headers found, int64[len(HeaderField), headers]."""
+    """Rows of the headers, int64[len(HeaderField), headers]."""
 
     NAME_AT = 0
     NAME_LENGTH = 1
@@ -55,7 +55,7 @@ class HeaderField(IntEnum):
 
 
 class Fault(IntEnum):
-    """Why the search stopped; inside the loops they travel negated, in the place of a position."""
+    """Why the search stopped; inside the loops a fault is passed as a negative position."""
 
     NUMBER = 1
     LENGTH = 2
@@ -77,10 +77,10 @@ FAULTS = {
 
 @bare
 def find_records(data, plan, span, fields, cursor):  # type: ignore[no-untyped-def]  # noqa: PLR0911 (each fault has its exit)
-    """Find the records with span[0] <= offset < span[1]; returns (how many, 0), or (batch, fault).
+    """Find the records with span[0] <= offset < span[1]; return (their number, 0), or (batch, fault).
 
-    data: uint8[bytes]; plan: see PlanColumn; fields: see RecordField. When `fields` is full, it stops and notes in
-    `cursor` where: batch (len(plan) at the end), position, records left and least offset.
+    data: uint8[bytes]; plan: see PlanColumn; fields: see RecordField. When `fields` is full, it stops and stores its
+    position in `cursor`: batch (len(plan) at the end), position, records left and least offset.
     """
     row, first = 0, cursor[0]
     at, left, least = cursor[1], cursor[2], cursor[3]
@@ -129,10 +129,10 @@ def begin(plan: np.ndarray) -> np.ndarray:
 
 @bare
 def whole_records(data, most):  # type: ignore[no-untyped-def]
-    """Count the records that stand in `data` whole, `most` at most, by their lengths.
+    """Count the complete records in `data`, at most `most`, by their lengths.
 
-    Returns (how many, where the last one ends, bytes that the next one needs or 0 if unknown, offset delta of the last
-    one); the needed bytes are a negated fault where a length cannot be one.
+    Returns (their number, the end of the last record, bytes that the next record needs or 0 if unknown, offset delta of
+    the last record). If a length is impossible, the needed bytes are a negated fault.
     """
     at, last = 0, 0
     for row in range(most):
@@ -168,10 +168,10 @@ def find_headers(data, headers_at, headers, fields):  # type: ignore[no-untyped-
 
 @bare
 def find_named(data, headers_at, headers, name, content):  # type: ignore[no-untyped-def]
-    """Note which records that `find_records` has checked have `name` (uint8[]) as their first header's; how many.
+    """Mark the records, checked by `find_records`, whose first header has `name` (uint8[]); return their number.
 
-    content: int64[2, records]: where that header's value is and its length, -1 for null; UNNAMED for other records.
-    Only the first header is looked at, so that a record with many costs no more than one with few.
+    content: int64[2, records]: the place of that header's value and its length, -1 for null; UNNAMED for other records.
+    Only the first header is read, so that a record with many headers costs no more than one with few.
     """
     count = 0
     for i in range(len(headers)):
@@ -202,7 +202,7 @@ def gather(data, starts, ends, out):  # type: ignore[no-untyped-def]
 
 @inlined
 def _body(data, at, end, fields, row):  # type: ignore[no-untyped-def]  # noqa: PLR0911 (each fault has its exit)
-    """Key, value and headers of a record that ends at `end`; writes where they are, returns a fault or 0."""
+    """Read key, value and headers of a record that ends at `end`; write their places, return a fault or 0."""
     length, at = _length(data, at, end)
     if at < 0:
         return -at

@@ -21,12 +21,12 @@ from keyedwm.kafka.records.record_columns import Layout, RecordColumns, lay_out
 from keyedwm.runtime.compiled import compiled, inlined
 
 _NO_PRODUCER = -1
-_NUMBERS_BYTES = 31  # the most that a record's lengths, deltas and header count can take
+_NUMBERS_BYTES = 31  # the most bytes of a record's lengths, deltas and header count
 _NO_LEADER_EPOCH, _FORMAT = -1, 2
 
 
 class Producer(NamedTuple):
-    """The writing producer: the broker drops repeated sequences of one producer, and fences older epochs."""
+    """The producer that writes: the broker drops repeated sequences of one producer, and fences older epochs."""
 
     producer_id: int = _NO_PRODUCER
     epoch: int = _NO_PRODUCER
@@ -60,7 +60,7 @@ def encode(
     sizes = np.maximum(key.lengths, 0) + np.maximum(value.lengths, 0) + header_sizes + _NUMBERS_BYTES
     sequence = base_sequence
     cuts = list(_cuts(sizes, batch_bytes))
-    # One room for all batches: fresh memory costs more than what is written into it.
+    # One buffer for all batches: new memory costs more than writing into it.
     out = np.empty(HEADER_BYTES + max((int(sizes[first:last].sum()) for first, last in cuts), default=0), np.uint8)
     for first, last in cuts:
         end = _write(out, (first, last), times, fields, data, (header_sizes, laid.headers), pairs)
@@ -69,7 +69,7 @@ def encode(
 
 
 def _cuts(sizes: np.ndarray, limit: int) -> Iterator[tuple[int, int]]:
-    """Runs of rows whose sizes add up to at most `limit`, one row at least."""
+    """Return runs of rows whose sizes add up to at most `limit`, but at least one row each."""
     ends, first = np.cumsum(sizes), 0
     while first < len(sizes):
         before = int(ends[first - 1]) if first else 0
@@ -105,7 +105,7 @@ def _measure_headers(spans, pairs, sizes):  # type: ignore[no-untyped-def]
 
 @compiled
 def _write(out, span, times, fields, data, headers, pairs):  # type: ignore[no-untyped-def]  # noqa: PLR0917 (compiled: no keywords)
-    """Write the records [span[0], span[1]) behind the room for the header; returns the end."""
+    """Write the records [span[0], span[1]) after the room for the header; return the end."""
     at, first = 61, span[0]
     keys, values, names, contents = data
     header_sizes, spans = headers

@@ -45,11 +45,11 @@ def messages(
 ) -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
     """Find the messages with span[0] <= offset < span[1] in these rows of the table, all of an old format.
 
-    Yields bytes, what was found in them (see RecordField), and whether nothing follows.
+    Yields bytes, the fields of their messages (see RecordField), and whether nothing follows.
     """
     table = batches.table[rows]
     is_compressed = (table[:, BatchField.ATTRIBUTES] & CODEC_BITS) != 0
-    # Messages that are not compressed are read in one go, as they lie one behind the other.
+    # Uncompressed messages follow each other, so they are read together.
     groups = np.split(table, np.flatnonzero(is_compressed[1:] | is_compressed[:-1]) + 1)
     for number, group in enumerate(groups):
         first, last = group[0], group[-1]

@@ -1,7 +1,8 @@
 """The partition that a record goes to, as the Java producer decides it.
 
-Rule: a key's bytes alone decide, by murmur2 and modulo, so readers find a key where any Java producer puts it. Records
-without a key stay on one partition for a run of records, then go to the next; where the runs begin is the caller's.
+Rule: only a key's bytes decide, by murmur2 and modulo, so readers find a key where any Java producer puts it. Records
+without a key stay on one partition for a run of records, then go to the next partition. The caller chooses where runs
+begin.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ def murmur2(keys: pa.Array) -> NDArray[np.uint32]:
 
 
 def partition_of(keys: pa.Array | None, rows: int, partitions: int, sticky_from: int) -> NDArray[np.int32]:
-    """The partition of each row: `toPositive(murmur2(key)) % partitions`, or sticky where the key is null.
+    """Return the partition of each row: `toPositive(murmur2(key)) % partitions`, or sticky if the key is null.
 
-    sticky_from: how many records without a key went before, or where the first run begins times STICKY_RUN.
+    sticky_from: the number of earlier records without a key, or the first run's partition times STICKY_RUN.
     """
     hashed = (
         None if keys is None else ((murmur2(keys) & np.uint32(0x7FFFFFFF)) % np.uint32(partitions)).astype(np.int32)

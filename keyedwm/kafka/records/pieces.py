@@ -1,7 +1,7 @@
-"""Record batches in pieces worth decoding together, each of a bounded size, however far a batch decompresses.
+"""Record batches in pieces worth decoding together, each of a bounded size, even if a batch decompresses to much more.
 
-Rule: many small batches make one piece, a batch that decompresses to much more than a piece comes in several. A piece
-ends where a record ends; nothing longer than one record, or one block of snappy, is ever held whole.
+Rule: many small batches form one piece, and a batch that decompresses to much more than a piece is cut into several. A
+piece ends at the end of a record. Nothing longer than one record, or one block of snappy, is ever held as a whole.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Piece(NamedTuple):
 
 
 def pieces(batches: Batches, row_numbers: np.ndarray, limits: WireLimits) -> Iterator[Piece]:
-    """Cut the chosen batches (row numbers) into pieces, as large as the limits say."""
+    """Cut the batches with these row numbers into pieces, by the limits."""
     table = batches.table[row_numbers]
     plan = _plan(table)
     if not (table[:, BatchField.ATTRIBUTES] & CODEC_BITS).any():
@@ -61,7 +61,7 @@ def pieces(batches: Batches, row_numbers: np.ndarray, limits: WireLimits) -> Ite
 
 
 def corrupt(tp: TopicPartition, batch: np.ndarray, damage: str) -> CorruptRecordError:
-    """Name the batch of one row of a plan as damaged."""
+    """Return the error for the damaged batch of one row of a plan."""
     return CorruptRecordError.of(tp, int(batch[PlanColumn.BASE_OFFSET]), damage, int(batch[PlanColumn.LAST_OFFSET]) + 1)
 
 
@@ -97,14 +97,14 @@ def opened(tp: TopicPartition, row: np.ndarray, data: memoryview, limits: WireLi
 
 
 def _continued(chunks: deque[bytes], stream: Iterator[bytes]) -> Iterator[bytes]:
-    """The chunks already made, none of which is kept, and then the others."""
+    """Yield the chunks made so far, without keeping them, and then the others."""
     while chunks:
         yield chunks.popleft()
     yield from stream
 
 
 def _long(tp: TopicPartition, batch: np.ndarray, stream: Iterator[bytes], limits: WireLimits) -> Iterator[Piece]:
-    """Cut one batch, as it is decompressed, behind the last whole record of what there is."""
+    """Cut one batch, while it is decompressed, after the last complete record so far."""
     left, least = int(batch[PlanColumn.COUNT]), int(batch[PlanColumn.LEAST_OFFSET])
     if left < 0:
         raise corrupt(tp, batch, CLAIM)

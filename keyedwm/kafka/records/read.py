@@ -1,8 +1,8 @@
 """Record batches as Arrow columns.
 
-Rule: only wanted columns are built; bytes are copied once, from the fetched (or decompressed) ones into Arrow's
-buffers. A batch that cannot be read raises CorruptRecordError naming topic, partition and offset; it never gives a
-wrong row.
+Rule: only requested columns are built; bytes are copied once, from the fetched (or decompressed) bytes into Arrow's
+buffers. A batch that cannot be read raises CorruptRecordError with topic, partition and offset; it never yields a wrong
+row.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from keyedwm.kafka.records.decode import (
 from keyedwm.kafka.records.old_formats import messages
 from keyedwm.kafka.records.pieces import CLAIM, corrupt, pieces
 
-# Rows of one step, headers counted as rows: what is noted about each takes 72 bytes, its bytes may be seven.
+# The most rows of one step, headers counted as rows: the fields of each take 72 bytes, a record itself may have seven.
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnSelection:
-    """The costly columns to build; offsets and timestamps always come.
+    """The costly columns to build; offsets and timestamps are always built.
 
     control_header: records whose first header has this name are control records: they come in
         `Records.control_records`, not as rows.
@@ -64,10 +64,10 @@ class ControlRecord(NamedTuple):
 class Records:
     """Records of one partition in offset order, one row each.
 
-    key, value: binary, or None if not wanted; headers: list<struct<key, value>>, null for a record without any.
+    key, value: binary, or None if not requested. headers: list<struct<key, value>>, null for a record without headers.
     offset: int64; timestamp_ms: int64; timestamp_type: int32, 0 create time, 1 log-append time, -1 none (format 0).
-    next_offset: the first offset not looked at yet; beyond the last row where offsets carry no visible record.
-    control_records: the records named by `Wanted.control_header`, in offset order.
+    next_offset: the first offset that was not read yet; it is beyond the last row if offsets have no visible record.
+    control_records: the records of `ColumnSelection.control_header`, in offset order.
     """
 
     count: int
@@ -90,8 +90,8 @@ def read_records(
 ) -> Iterator[Records]:
     """Yield the records with span[0] <= offset < span[1], some MB at a time.
 
-    At least one Records comes, perhaps without rows. Control batches and the batches of the aborted transactions
-    (producer id, first offset) are skipped. limits: of what is decoded at once.
+    At least one Records is yielded, perhaps without rows. Control batches and the batches of the aborted transactions
+    (producer id, first offset) are skipped. limits: the most that is decoded at once.
     """
     finish = min(batches.next_offset, span[1])
     row_numbers = visible(batches, span, aborted)
@@ -106,17 +106,17 @@ def read_records(
             steps = _steps_of(batches, rows, span, selection, limits)
         for data, fields, is_end in steps:
             if is_end and rows[-1] == row_numbers[-1]:
-                # Markers and aborted batches behind the last piece are passed with it.
+                # The last piece also passes the markers and aborted batches after it.
                 yield _decoded(data, fields, selection, finish)
             elif fields.shape[1]:
                 yield _decoded(data, fields, selection, int(fields[RecordField.OFFSET, -1]) + 1)
-            del data, fields  # or they would be held while the next piece is made
+            del data, fields  # or they would stay in memory while the next piece is made
 
 
 def _steps_of(
     batches: Batches, rows: np.ndarray, span: tuple[int, int], selection: ColumnSelection, limits: WireLimits
 ) -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
-    """Find the records of batches, rows of the table; yields bytes, what was found, and whether nothing follows."""
+    """Find the records of batches, rows of the table; yield bytes, the records' fields, and whether nothing follows."""
     behind = batches.table[rows[-1], BatchField.LAST_OFFSET]
     for data, plan, more in pieces(batches, rows, limits):
         last = not more and plan[-1, PlanColumn.LAST_OFFSET] == behind
@@ -166,7 +166,7 @@ def _fields_of(
 
 
 def _steps(fields: np.ndarray, selection: ColumnSelection, most_rows: int) -> list[np.ndarray]:
-    """Cut what was found where its headers would take too much memory at once."""
+    """Cut the records where their headers would need too much memory at once."""
     headers = fields[RecordField.HEADERS]
     if not selection.headers or int(headers.sum()) <= most_rows:
         return [fields]
@@ -181,7 +181,7 @@ def _decoded(data: np.ndarray, fields: np.ndarray, selection: ColumnSelection, n
         _binary(data, fields[RecordField.KEY_AT], fields[RecordField.KEY_LENGTH]) if selection.key else None,
         _binary(data, fields[RecordField.VALUE_AT], fields[RecordField.VALUE_LENGTH]) if selection.value else None,
         _headers(data, fields[RecordField.HEADERS_AT], fields[RecordField.HEADERS]) if selection.headers else None,
-        # copied, or a view would hold on to all that was found
+        # copied, or a view would keep all fields in memory
         fields[RecordField.OFFSET].copy(),
         fields[RecordField.TIME].copy(),
         fields[RecordField.KIND].astype(np.int32),

@@ -1,6 +1,6 @@
-"""Where the bytes of records lie in Arrow columns, so that they are copied once: into a record batch.
+"""The places of records' bytes in Arrow columns, so that they are copied only once: into a record batch.
 
-Rule: choosing and ordering rows moves positions, never the bytes.
+Rule: to choose and order rows moves positions, never bytes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class RecordColumns:
 
 
 class ColumnBytes(NamedTuple):
-    """Values of a column: where each starts in `data` and how long it is, -1 for null; int64[values], uint8[bytes]."""
+    """Values of a column: the start of each in `data` and its length, -1 for null; int64[values], uint8[bytes]."""
 
     starts: np.ndarray
     lengths: np.ndarray
@@ -50,7 +50,7 @@ class ColumnBytes(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout:
-    """Positions of all that records are made of; headers: int64[2, rows], each row's span in names and contents."""
+    """Positions of all parts of records. headers: int64[2, rows], each row's span in names and contents."""
 
     timestamp_ms: NDArray[np.int64]
     key: ColumnBytes
@@ -94,7 +94,7 @@ def lay_out(rows: RecordColumns) -> Layout:
 
 
 def column_bytes(column: pa.Array | None, rows: int) -> ColumnBytes:
-    """Where a column's values lie; binary or string, None for all null."""
+    """Return the places of a column's values; binary or string, None for all null."""
     if column is None:
         return ColumnBytes(np.zeros(rows, np.int64), np.full(rows, -1, np.int64), np.empty(0, np.uint8))
     if column.type != pa.binary():
@@ -109,7 +109,7 @@ def column_bytes(column: pa.Array | None, rows: int) -> ColumnBytes:
 
 
 def _headers(column: pa.Array | None, rows: int) -> tuple[np.ndarray, ColumnBytes, ColumnBytes]:
-    """Where each row's headers lie, their names and their contents."""
+    """Return the places of each row's headers, of their names and of their contents."""
     if column is None:
         return np.zeros((2, rows), np.int64), column_bytes(None, 0), column_bytes(None, 0)
     pairs = column.flatten()

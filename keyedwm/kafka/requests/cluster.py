@@ -1,7 +1,7 @@
 """One cluster as the other packages see it: topics, partitions, leaders, offsets and committed positions.
 
-Rule: one request per broker, never one per partition; retriable answers are retried within a bounded time, and every
-other one is worded for the user.
+Rule: one request per broker, never one per partition; retriable answers are retried within a bounded time; every other
+error has a message for the user.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from keyedwm.kafka.requests.metadata import Metadata
 from keyedwm.kafka.requests.versions import Use
 
 _log = logging.getLogger("keyedwm.kafka")
-_warned: set[tuple[str, tuple[str, ...]]] = set()  # of this process: addresses and losses
+_warned: set[tuple[str, tuple[str, ...]]] = set()  # addresses and losses that this process has warned of
 
 
 class Cluster:
@@ -53,7 +53,7 @@ class Cluster:
         self.connection.close()
 
     def warn_of_losses(self, use: Use) -> None:
-        """Say once a process what is lost in a use with the versions of requests that these brokers offer."""
+        """Warn once in a process of what is lost in a use with these brokers' versions of requests."""
         texts = tuple(
             f"{loss.check}: {loss.consequence}" for loss in versions.losses(use, self.connection.api_versions)
         )
@@ -65,7 +65,7 @@ class Cluster:
             )  # fmt: skip
 
     def require(self, use: Use) -> None:
-        """Raise UnsupportedRequestError if these brokers do not offer what a use needs."""
+        """Raise UnsupportedRequestError if these brokers do not offer a request that a use needs."""
         if absent := versions.absent_sentence(use, self.connection.api_versions):
             raise UnsupportedRequestError(f"{self.config.addresses} (kafka.bootstrap.servers): {absent}")
 
@@ -88,11 +88,11 @@ class Cluster:
         return self.metadata.topic_ids(topics, missing_ok=missing_ok)
 
     def leaders(self, partitions: Iterable[TopicPartition], retry: Retry) -> dict[int, list[TopicPartition]]:
-        """The partitions by leading broker, from what is known; asks the cluster about those without one."""
+        """Return the partitions by leading broker, from the cache or, without a leader there, from the cluster."""
         return self.metadata.leaders(partitions, retry)
 
     def forget_leaders(self, topics: Iterable[str]) -> None:
-        """Drop what is known about topics whose leaders turned out to be elsewhere."""
+        """Drop the cached leaders of topics whose leaders have moved."""
         self.metadata.forget_leaders(topics)
 
     def earliest(self, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
@@ -108,18 +108,18 @@ class Cluster:
     def log_ends(
         self, partitions: Iterable[tuple[str, int]], isolation: Isolation | None = None
     ) -> dict[TopicPartition, LogEnd]:
-        """As `latest`, with the leader epoch in which that is so."""
+        """As `latest`, with the leader epoch of the answer."""
         return offsets.log_ends(self.metadata, partitions, isolation or self.config.isolation)
 
     def newest_times(self, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int | None]:
-        """The highest timestamp (ms) of the records in the log, by partition; None where there is no record.
+        """The highest timestamp (ms) of the records in the log, by partition; None without a record.
 
         Raises OptionError for a broker older than Kafka 3.0.
         """
         return offsets.newest_times(self.metadata, partitions)
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """Where the records of leader epochs up to the given one end in the log as it is now; None where unknown."""
+        """The end of the records of leader epochs up to the given one in the present log; None if unknown."""
         return leader_epochs.epoch_ends(self.metadata, epochs)
 
     def lost_records(self, reads: Mapping[TopicPartition, tuple[int, int]]) -> set[TopicPartition]:
@@ -130,11 +130,11 @@ class Cluster:
         return leader_epochs.lost_records(self.metadata, reads)
 
     def by_timestamp(self, timestamps_ms: Mapping[tuple[str, int], int]) -> dict[TopicPartition, int | None]:
-        """The first offset whose timestamp is at or after the given one; None where there is none."""
+        """The first offset whose timestamp is at or after the given one; None if there is none."""
         return offsets.by_timestamp(self.metadata, timestamps_ms, self.config.isolation)
 
     def largest_batch_bytes(self, topic: str) -> int | None:
-        """The largest record batch that a topic takes, asked for once; None if that may not be read."""
+        """The largest record batch that a topic accepts, requested once; None if this client may not read it."""
         if topic not in self._largest_batches:
             self._largest_batches[topic] = metadata.largest_batch_bytes(self.connection, topic)
         return self._largest_batches[topic]
@@ -142,7 +142,7 @@ class Cluster:
     def commit_offsets(
         self, group: str, positions: Mapping[tuple[str, int], tuple[int, str]], *, timeout_ms: int | None = None
     ) -> dict[TopicPartition, Code]:
-        """Commit (next offset, metadata) by partition, as no member of the group; gives each partition's answer.
+        """Commit (next offset, metadata) by partition, as no member of the group; return each partition's answer.
 
         timeout_ms: None for the configured one.
         """
@@ -151,7 +151,7 @@ class Cluster:
     def fetch_offsets(
         self, group: str, partitions: Iterable[tuple[str, int]] | None, *, timeout_ms: int | None = None
     ) -> dict[TopicPartition, Committed]:
-        """Return committed positions of a group, without partitions that have none. partitions: None for all.
+        """Return the committed positions of a group; partitions without one are absent. partitions: None for all.
 
         timeout_ms: None for the configured one.
 
@@ -169,7 +169,7 @@ class Cluster:
 
 
 class _Slot:
-    """One configuration's cluster of this process; the lock is held while it connects, by those who want this one."""
+    """One configuration's cluster of this process. Callers hold its lock while it connects."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -177,11 +177,11 @@ class _Slot:
 
 
 _shared: dict[tuple[int, str], _Slot] = {}
-_shared_lock = threading.Lock()  # held for a look into the dictionary, never while something is waited for
+_shared_lock = threading.Lock()  # held only for access to the dictionary, never during a wait
 
 
 def _after_fork() -> None:
-    """In a forked child the lock may be held by a thread that exists only in the parent."""
+    """Replace the lock in a forked child: a thread of the parent may have acquired it."""
     global _shared_lock  # noqa: PLW0603 (one lock a process)
     _shared_lock = threading.Lock()
 
@@ -193,7 +193,7 @@ def shared(config: ClientConfig) -> Cluster:
     """The one cluster of this process for a configuration; kept between tasks, replaced after a fork or a crash."""
     key = (os.getpid(), config.digest())
     with _shared_lock:
-        # Entries of a parent process stay: they belong to it.
+        # Entries of a parent process stay, since they belong to the parent.
         slot = _shared.setdefault(key, _Slot())
     with slot.lock:
         if slot.cluster is None or not slot.cluster.usable:
@@ -202,7 +202,7 @@ def shared(config: ClientConfig) -> Cluster:
 
 
 def close_shared() -> None:
-    """Close what `shared` keeps in this process; the next `shared` connects again."""
+    """Close the clusters of `shared` in this process; the next `shared` connects again."""
     with _shared_lock:
         slots = [_shared.pop(key) for key in list(_shared) if key[0] == os.getpid()]
     for slot in slots:

@@ -1,6 +1,6 @@
 """The brokers that coordinate consumer groups and transactional ids.
 
-Rule: a kept node is a hint: a caller that is answered NOT_COORDINATOR calls `forget` and asks again.
+Rule: a cached node is a hint: a caller that gets NOT_COORDINATOR calls `forget` and asks again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Coordinators:
         node = self._nodes.get((kind, key))
         if node is None:
             node = self._nodes[kind, key] = self._ask(key, kind, retry)
-            # Transactional ids are used once each, so a process that lives long would keep them all.
+            # Each transactional id is used once, so a long process would keep all of them.
             for oldest in list(self._nodes)[: -self._connection.config.limits.coordinators]:
                 self._nodes.pop(oldest, None)
         return node

@@ -1,8 +1,8 @@
 """Reading ranges of offsets: all of a leader's partitions in one request, the next in flight while the last is decoded.
 
 Rule: a range ends with exactly one `done`, at its end offset, and only on proof: a batch that reaches the end or begins
-behind it. An answer without a batch proves nothing, however often it comes: brokers on object stores give it while they
-read. Records that are gone are a data loss; offsets that never carried a visible record are not.
+behind it. An answer without a batch proves nothing, even if it is repeated: brokers on object stores send it while they
+read. Records that are gone are a data loss; offsets that never had a visible record are not.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from keyedwm.kafka.requests.fetch_requests import (
 )
 from keyedwm.kafka.requests.reactions import Api, Reaction, reaction
 
-# Metadata answers with another topic id that it takes: a single one may be stale.
+# The number of metadata answers with another topic id that are needed: a single answer may be stale.
 _OTHER_TOPIC_IDS = 3
 
 
@@ -48,7 +48,7 @@ class OffsetRange(NamedTuple):
     """The offsets [start, end) of one partition.
 
     topic_id: the topic's id when the range was planned; leader_epoch: of the record before `start`, if known. With them
-    a topic that was recreated and a log that was truncated since are noticed.
+    the read detects a topic that was recreated and a log that was truncated since.
     """
 
     topic: str
@@ -61,7 +61,7 @@ class OffsetRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fetched:
-    """Some records of the range number `index`, following those given before; `done` when they reach its end."""
+    """The next records of range number `index`. done: they reach the end of the range."""
 
     index: int
     tp: TopicPartition
@@ -96,7 +96,7 @@ def read_ranges(
 
 @dataclass(slots=True)
 class _Leader:
-    """One broker and its ranges, those served longest ago first: a broker fills an answer in the request's order."""
+    """One broker and its ranges, those served longest ago first: a broker fills an answer in request order."""
 
     node: int
     readers: deque[RangeReader] = field(default_factory=deque)
@@ -105,7 +105,7 @@ class _Leader:
 
 
 class _Part(NamedTuple):
-    """The batches that one answer brought for one range."""
+    """The batches in one answer for one range."""
 
     reader: RangeReader
     start: int
@@ -115,7 +115,7 @@ class _Part(NamedTuple):
 
 
 def _turns(ranges: Sequence[OffsetRange]) -> Iterator[list[RangeReader]]:
-    """Ranges that can be read at the same time: a request names a partition only once."""
+    """Yield groups of ranges that can be read at the same time: a request names a partition only once."""
     waiting = [
         RangeReader(
             index,
@@ -166,7 +166,7 @@ class _Fetcher:
                 yield from self._decode(part)
 
     def _assign(self, leaders: dict[int, _Leader]) -> None:
-        """Hand waiting ranges to their leaders, and send requests to idle leaders."""
+        """Assign waiting ranges to their leaders, and send requests to idle leaders."""
         waiting, self._waiting = self._waiting, []
         if waiting:
             by_place = {reader.tp: reader for reader in waiting}
@@ -190,7 +190,7 @@ class _Fetcher:
         return topic_id not in {None, reader.topic_id}
 
     def _doubt_topic(self, reader: RangeReader) -> None:
-        """Ask for the topic again, as one answer may be stale; then it is the id of a recreated topic."""
+        """Ask for the topic again, as one answer may be stale; after enough answers the topic counts as recreated."""
         topic = reader.tp.topic
         topic_id = self._cluster.metadata.topic_id(topic)
         self._other_topic_ids += 1
@@ -212,7 +212,7 @@ class _Fetcher:
         leader.answer = self._cluster.connection.submit(leader.node, request)
 
     def _first_answered(self, leaders: dict[int, _Leader]) -> tuple[_Leader, Answer] | None:
-        """The leader that answered first, of several the one named first; None if none did in time."""
+        """Return the leader that answered first (the first in the list, if several did); None if none did in time."""
         busy = [(leader, leader.answer) for leader in leaders.values() if leader.answer is not None]
         if not busy:
             return None
@@ -227,7 +227,7 @@ class _Fetcher:
         return next((leader, answer) for leader, answer in busy if answer.done())
 
     def _read_answer(self, leader: _Leader, answer: Answer) -> list[_Part]:
-        """Look at a leader's answer and move its ranges on; what cannot be read there goes back to waiting."""
+        """Read a leader's answer and advance its ranges; ranges that this leader cannot read wait again."""
         leader.answer = None
         try:
             response = self._cluster.connection.result(answer)
@@ -259,7 +259,7 @@ class _Fetcher:
         return parts
 
     def _pause_for_nothing(self, leader: _Leader, reason: str) -> None:
-        """Wait after an answer without a batch; from time to time look whether the log still holds the ranges."""
+        """Wait after an answer without a batch; from time to time check that the log still holds the ranges."""
         if time.monotonic() >= self._silent_until:
             self._refuse_lost_ranges(leader.requested)
             self._return(leader, leader.requested)
@@ -282,7 +282,7 @@ class _Fetcher:
                 raise OffsetOutOfRangeError.of(reader.tp, reader.position, earliest, latest)
 
     def _part(self, reader: RangeReader, data: Any, leader: _Leader) -> _Part | None:
-        """The batches for one range, or None if there is none in the answer."""
+        """Return the batches for one range, or None if the answer has none."""
         self._check_divergence(reader, diverging_end(data))
         start, raw = reader.position, data.records or b""
         batches = find_batches(reader.tp, raw, start)
@@ -299,7 +299,10 @@ class _Fetcher:
         return _Part(reader, start, batches, aborted, reader.position >= reader.end)
 
     def _check_divergence(self, reader: RangeReader, end: int | None) -> None:
-        """Raise LogTruncatedError if the log lost records that were read; end: where the leader says it diverges."""
+        """Raise LogTruncatedError if the log lost records that were read.
+
+        end: the divergence by the leader's answer.
+        """
         if end is None:
             return
         if self._cluster.lost_records({reader.tp: (reader.position, reader.leader_epoch)}):
@@ -317,7 +320,7 @@ class _Fetcher:
         for records in read_records(part.batches, (part.start, reader.end), self._selection, aborted, self._limits):
             done = records.next_offset >= reader.end
             yield Fetched(reader.index, reader.tp, records, records.next_offset, done)
-            if done:  # what the batch holds behind the range may be a piece of its own
+            if done:  # the records of the batch after the range may be a separate piece
                 return
 
     def _refused(self, leader: _Leader, refused: dict[RangeReader, str]) -> list[_Part]:
@@ -335,7 +338,7 @@ class _Fetcher:
         self._cluster.forget_leaders({reader.tp.topic for reader in returned})
 
     def _refusal(self, reader: RangeReader, data: Any, leader: _Leader) -> str | None:
-        """Why a range was not answered, None if it was; raises the error if asking again does not help."""
+        """Return why a range was not answered, None if it was; raise the error if a retry does not help."""
         tp, number = reader.tp, int(data.error_code)
         code = Code.of(number)
         if code is Code.NONE:
@@ -350,7 +353,7 @@ class _Fetcher:
 
 
 def _check_passes(reader: RangeReader, number: int) -> None:
-    """Raise the error for a code that asking again does not change."""
+    """Raise the error for a code that a retry does not change."""
     tp, code = reader.tp, Code.of(number)
     if code.denied:
         raise AccessError(f"not allowed to read {tp}: {described(number)}")

@@ -1,4 +1,4 @@
-"""Fetch requests and what their answers say about each partition.
+"""Fetch requests, and their answers about each partition.
 
 Rule: a request carries the topic id, the leader epoch and the epoch of the last record read, if the broker knows them
 (KIP-516, KIP-320, KIP-595). So a recreated topic and a truncated log are answered with an error, not with other
@@ -29,8 +29,8 @@ _TOPIC_IDS_SINCE, _BY_NAME_UNTIL = 13, 12  # versions of Fetch
 class RangeReader:
     """One range being read.
 
-    position: the next offset to ask for; leader_epoch: that of the last batch read. is_checked: whether the leader
-    compares it with its log; not after a false answer.
+    position: the next offset to request. leader_epoch: the epoch of the last batch read. is_checked: whether the leader
+    compares this epoch with its log; not after a wrong answer.
     """
 
     index: int
@@ -45,7 +45,7 @@ class RangeReader:
 class Replicas:
     """The replica that each partition is read from: the leader, or one in our rack that the leader named (KIP-392).
 
-    A replica that fails, has no answer or sends us on and on ends this: then leaders only are asked.
+    After a replica fails, does not answer or redirects again and again, only leaders are asked.
     """
 
     def __init__(self, rack: str) -> None:
@@ -54,7 +54,7 @@ class Replicas:
         self._redirects: Counter[TopicPartition] = Counter()
 
     def node_for(self, tp: TopicPartition, leader: int) -> int:
-        """The node to ask for a partition."""
+        """Return the node to ask for a partition."""
         return self._preferred.get(tp, leader)
 
     def redirected(self, tp: TopicPartition, data: Any, node: int) -> bool:
@@ -88,7 +88,7 @@ def fetch_request(
     rack: str,
     wait: bool,
 ) -> FetchRequest:
-    """One request for all ranges; without `wait` the broker answers at once, as the records asked for exist already."""
+    """Return one request for all ranges; without `wait` the broker answers at once, since the records exist already."""
     topic_type = FetchRequest.FetchTopic
     topics: list[Any] = []
     for reader in readers:
@@ -134,20 +134,20 @@ def by_partition(response: Any, readers: Sequence[RangeReader]) -> dict[TopicPar
 
 
 def diverging_end(data: Any) -> int | None:
-    """Return where a leader says that its log diverges from what was read; None if it does not say so."""
+    """Return the offset from which, by a leader's answer, its log diverges from the records read; None without one."""
     diverging = getattr(data, "diverging_epoch", None)  # answers before version 12 have none
     return diverging.end_offset if diverging is not None and diverging.end_offset >= 0 else None
 
 
 def nothing_sentence(reader: RangeReader, data: Any, isolation: Isolation, throttle_ms: int) -> str:
-    """Why an answer may have no record for a range; data: of its partition, None if the answer leaves it out."""
+    """Return why an answer may have no record for a range. data: the answer about its partition, None if missing."""
     tp = reader.tp
     if throttle_ms:
         return f"{tp}: the broker throttles this client by {throttle_ms} ms"
     if data is None:
         return f"{tp}: the answer leaves this partition out"
     problem = f"nothing after offset {reader.position} of {tp}"
-    # What a reader may see ends at the high watermark, or at the last stable offset.
+    # The records that a reader may see end at the high watermark, or at the last stable offset.
     readable = data.last_stable_offset if isolation is Isolation.READ_COMMITTED else data.high_watermark
     if readable < reader.end:
         return f"{problem}, which can be read up to offset {readable}; the range ends at {reader.end}"

@@ -1,6 +1,6 @@
 """Committed positions of a consumer group, without being its member (docs/design/state.md).
 
-Rule: a refusal of one partition is an answer, not an exception: losing a commit costs time, never correctness.
+Rule: an error for one partition is an answer, not an exception: a lost commit costs time, never correctness.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from keyedwm.kafka.requests.reactions import Api, Reaction, reaction
 from keyedwm.kafka.requests.versions import VERSIONS
 
 _NO_OFFSET = -1
-# Half of what a broker takes as one batch by default (message.max.bytes, 1 MiB), by a generous estimate.
+# Half of a broker's default limit of a batch (message.max.bytes, 1 MiB), by a generous estimate.
 _COMMIT_BYTES = 512 << 10
 _COMMIT_OVERHEAD_BYTES = 64
 _BY_GROUP_SINCE = 8  # the version of OffsetFetch
@@ -42,7 +42,7 @@ def commit(
 def _parts(
     group: str, positions: Mapping[tuple[str, int], tuple[int, str]]
 ) -> Iterator[dict[TopicPartition, tuple[int, str]]]:
-    """Cut a commit into requests that a coordinator takes: it writes each as one batch of its topic."""
+    """Cut a commit into requests that a coordinator accepts: it writes each as one batch of its topic."""
     part: dict[TopicPartition, tuple[int, str]] = {}
     size = 0
     for tp, position in positions.items():
@@ -147,7 +147,7 @@ def _wait(  # noqa: PLR0917
     left_out: Sequence[TopicPartition],
     retry: Retry,
 ) -> None:
-    """Pause if codes are to be asked about again, or if an answer leaves partitions out."""
+    """Pause if codes require a retry, or if an answer lacks partitions."""
     if any(reaction(api, code) is Reaction.REFRESH for code in codes):
         coordinators.forget(group, GROUP)
     if codes:

@@ -1,8 +1,8 @@
-"""Leader epochs of a log as it is now: where an epoch ends (OffsetForLeaderEpoch, KIP-320), and that of a record.
+"""Leader epochs of the present log: the end of an epoch (OffsetForLeaderEpoch, KIP-320), and the epoch of a record.
 
-Rule: the first is an answer about the log, the second is in the log. A reader that stands behind the end of its epoch
-read records which the log has lost, as after an unclean leader election. Some servers answer with a wrong end, so the
-record before the reader's position decides: a log that lost it holds another there, of a later epoch.
+Rule: the first is an answer about the log, the second is in the log. A reader whose position is behind the end of its
+epoch has read records that the log has lost, as after an unclean leader election. Some servers answer with a wrong end,
+so the record before the reader's position decides: a log that lost it has another record there, of a later epoch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _UNKNOWN = -1
 
 
 class _Record(NamedTuple):
-    """What a leader answers about one record."""
+    """A leader's answer about one record."""
 
     error_code: int
     leader_epoch: int = NO_EPOCH
@@ -54,7 +54,7 @@ def epoch_ends(metadata: Metadata, epochs: Mapping[TopicPartition, int]) -> dict
 
     try:
         answers = ask_leaders(metadata, epochs, Api.OFFSET_FOR_LEADER_EPOCH, request, parts)
-    except UnsupportedRequestError:  # the loss was said when the query began
+    except UnsupportedRequestError:  # the query warned of the loss at its start
         return dict.fromkeys(epochs)
     return {tp: None if part.end_offset == _UNKNOWN else part.end_offset for tp, part in answers.items()}
 
@@ -63,7 +63,7 @@ def lost_records(metadata: Metadata, reads: Mapping[TopicPartition, tuple[int, i
     """Return the partitions whose logs do not hold the record before a position as it was read.
 
     reads: the position, and the highest leader epoch before it, when it was read. A log that begins at the position has
-    lost nothing by truncation. Where compaction removed the record, the next one counts.
+    lost nothing by truncation. If compaction removed the record, the next record counts.
     """
     ends = latest(metadata, reads, Isolation.READ_UNCOMMITTED)
     positions = {tp: position for tp, (position, _) in reads.items() if position <= ends[tp]}
@@ -72,7 +72,7 @@ def lost_records(metadata: Metadata, reads: Mapping[TopicPartition, tuple[int, i
 
 
 def _record_epochs(metadata: Metadata, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Return the leader epoch of the record before each position; -1 without a record, or for one of an old format."""
+    """Return the leader epoch of the record before each position; -1 without one, or for an old format."""
     readers = {
         tp: RangeReader(0, tp, position - 1, position, metadata.topic_id(tp.topic))
         for tp, position in positions.items()

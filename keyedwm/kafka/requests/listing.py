@@ -1,7 +1,7 @@
-"""Lists that each broker answers for what it coordinates: consumer groups and transactions, by name.
+"""Lists of the consumer groups and transactions that each broker coordinates, by name.
 
 Rule: a broker that cannot answer is an error and no empty list. A coordinator that is still loading its log knows only
-part of them, so it is asked again.
+some of them, so it is asked again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Topics, partitions and leaders of one cluster, as its metadata has them, and the largest record batch of a topic.
 
-Rule: a read never creates a topic. A kept leader is a hint: a caller that finds it elsewhere calls `forget_leaders`.
-A topic's limit is one, too: a client that may not read it, or reads it too early, learns from the broker's refusal.
+Rule: a read never creates a topic. A cached leader is a hint: a caller that finds another leader calls
+`forget_leaders`. A topic's limit is a hint, too: a client that may not read it, or reads it too early, sees the
+broker's error.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _SOUND_EPOCHS_SINCE = 9  # the version of Metadata
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """The broker that leads a partition, and since which leader epoch (-1: unknown)."""
+    """The broker that leads a partition, and its leader epoch (-1: unknown)."""
 
     node: int
     epoch: int
@@ -41,7 +42,7 @@ class Leader:
 @dataclass(frozen=True, slots=True)
 class _Topic:
     topic_id: UUID | None  # None: the broker is older than topic ids (Kafka 3.1)
-    leaders: Mapping[int, Leader]  # the node is _NO_LEADER while there is none
+    leaders: Mapping[int, Leader]  # the node is _NO_LEADER without a leader
 
 
 class Metadata:
@@ -56,8 +57,8 @@ class Metadata:
     def topics(self) -> tuple[str, ...]:
         """All topic names that this client may describe, internal ones included, sorted.
 
-        A topic that has no leader at the moment is one of them. A broker that has just started may list none: the list
-        counts as empty when it stays empty for as long as an unknown topic is asked for.
+        A topic that has no leader at the moment is included. A broker that has just started may list no topic: the list
+        counts as empty only if it stays empty for the time that an unknown topic gets.
         """
         answer = self._until_known(lambda: self._ask(None), lambda answer: not answer.topics)
         self._keep(answer, answer.topics)
@@ -81,18 +82,18 @@ class Metadata:
         return {name: topic.topic_id for name, topic in by_name.items() if topic.topic_id is not None}
 
     def topic_id(self, topic: str) -> UUID | None:
-        """The id of a topic as last heard; None if unknown."""
+        """The id of a topic in the last answer; None if unknown."""
         known = self._topics.get(topic)
         return None if known is None else known.topic_id
 
     def leader_epoch(self, tp: TopicPartition) -> int:
-        """The leader epoch of a partition as last heard; -1 if unknown."""
+        """The leader epoch of a partition in the last answer; -1 if unknown."""
         known = self._topics.get(tp.topic)
         leader = None if known is None else known.leaders.get(tp.partition)
         return _NO_EPOCH if leader is None else leader.epoch
 
     def leaders(self, partitions: Iterable[TopicPartition], retry: Retry) -> dict[int, list[TopicPartition]]:
-        """The partitions by leading broker, from what is known; asks the cluster about those without one."""
+        """Return the partitions by leading broker, from the cache or, without a leader there, from the cluster."""
         partitions = list(partitions)
         while True:
             by_node: dict[int, list[TopicPartition]] = {}
@@ -117,7 +118,7 @@ class Metadata:
                     )
 
     def forget_leaders(self, topics: Iterable[str]) -> None:
-        """Drop what is known about topics whose leaders turned out to be elsewhere."""
+        """Drop the cached leaders of topics whose leaders have moved."""
         for topic in topics:
             self._topics.pop(topic, None)
 
@@ -134,9 +135,9 @@ class Metadata:
         return {topic: by_name[topic] for topic in names if topic in by_name}
 
     def _until_known(self, ask: Callable[[], _A], lacks: Callable[[_A], bool]) -> _A:
-        """Ask again while an answer lacks topics, for the time that a new topic may take to be known everywhere.
+        """Ask again while an answer lacks topics, for the time until all brokers know a new topic.
 
-        A throttled answer may outlast the grace alone.
+        A throttled answer alone may take longer than this time.
         """
         answer = ask()
         over_at, answers = time.monotonic() + self.connection.config.limits.unknown_topic_grace_s, 1
@@ -146,7 +147,7 @@ class Metadata:
         return answer
 
     def _refresh(self, topics: list[str]) -> dict[str, _Topic]:
-        """Ask about topics and keep the answer; those that do not exist are not in it."""
+        """Ask about topics and cache the answer; topics that do not exist are absent."""
         answer = self._ask(topics)
         answers = [topic for topic in answer.topics if topic.name in topics]
         for topic in answers:
@@ -163,7 +164,7 @@ class Metadata:
         return by_name
 
     def _ask(self, topics: list[str] | None) -> Any:
-        """The cluster's answer about topics (None: all), once it is whole for each of those that are named."""
+        """Return the cluster's answer about topics (None: all), when it is complete for each of them."""
         requested = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics]
         task = "reading the list of topics" if topics is None else f"reading the partitions of {', '.join(topics)}"
         retry = Retry(self.connection.config, task)
@@ -200,7 +201,7 @@ class Metadata:
         return None
 
     def _check_cluster(self, cluster_id: str | None) -> None:
-        """Raise InputError if another cluster answers than before: its offsets and topics are others."""
+        """Raise InputError if another cluster answers than before, with other offsets and topics."""
         if cluster_id is None:
             return
         if self._cluster_id not in {None, cluster_id}:
@@ -212,7 +213,7 @@ class Metadata:
 
 
 def _topic(entry: Any, version: int) -> _Topic:
-    # A broker before Kafka 2.4 may give an old leader epoch (KAFKA-9212), one before 2.1 gives none.
+    # A broker before Kafka 2.4 may answer an old leader epoch (KAFKA-9212), a broker before 2.1 none.
     has_epochs = version >= _SOUND_EPOCHS_SINCE
     leaders = {
         part.partition_index: Leader(part.leader_id, part.leader_epoch if has_epochs else _NO_EPOCH)
@@ -244,7 +245,7 @@ _TOPIC_RESOURCE, _LIMIT = 2, "max.message.bytes"
 
 
 def largest_batch_bytes(connection: Connection, topic: str) -> int | None:
-    """The largest record batch, as compressed, that a topic takes; None if that cannot be read."""
+    """Return the largest record batch, compressed, that a topic accepts; None if that cannot be read."""
     resource = DescribeConfigsRequest.DescribeConfigsResource(
         resource_type=_TOPIC_RESOURCE, resource_name=topic, configuration_keys=[_LIMIT]
     )

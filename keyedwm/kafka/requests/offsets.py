@@ -1,4 +1,4 @@
-"""ListOffsets: where a partition's log begins and ends, in which leader epoch, and which offset a timestamp has.
+"""ListOffsets: the begin and end of a partition's log, its leader epoch, and the offset of a timestamp.
 
 Rule: one request per leader at a time, all leaders in parallel; partitions whose leader moved are asked again.
 """
@@ -94,9 +94,9 @@ def ask_leaders(
     request: Callable[[list[TopicPartition]], Any],
     parts_of: Callable[[Any], Mapping[TopicPartition, Any]],
 ) -> dict[TopicPartition, Any]:
-    """Ask the leader of each partition, until all have answered; gives the part of the answer about each.
+    """Ask the leader of each partition until all have answered; return the answer about each partition.
 
-    request: for the partitions of one leader. parts_of: the parts of an answer, by partition.
+    request: builds the request for the partitions of one leader. parts_of: the parts of an answer, by partition.
     """
     answers: dict[TopicPartition, Any] = {}
     connection = metadata.connection

@@ -1,7 +1,7 @@
 """Writing Arrow columns to partitions: every batch acknowledged by all in-sync replicas, in order and once.
 
-Rule: a producer id and sequences make a repeated batch harmless, so what is retriable is sent again in the same order.
-Batches are as large as the topic takes; one that is still too large is cut in two, with the same sequences.
+Rule: a producer id and sequences make a repeated batch harmless, so a retriable batch is sent again in the same order.
+Batches are as large as the topic allows; a batch that is still too large is cut in two, with the same sequences.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.kafka.requests.reactions import Api, Reaction, reaction
 from keyedwm.kafka.requests.versions import VERSIONS
 
-MOST_IN_FLIGHT = 5  # of one producer a broker remembers the last five batches of a partition
+MOST_IN_FLIGHT = 5  # a broker remembers the last five batches of each producer in a partition
 _ACKS_ALL = -1
 _LAST_SEQUENCE = 0x7FFFFFFF
 _TOO_LARGE = "too large for the topic"
@@ -41,14 +41,14 @@ def send(
 ) -> dict[TopicPartition, int]:
     """Write tables to the partitions of a topic; returns the offset after the last record of each.
 
-    Columns, by name: key, value (binary or string), headers, timestamp (a timestamp, or int64 ms); all may be missing
-    but one; without timestamp the records carry the time of this call. Codec None is the configured one.
+    Columns, by name: key, value (binary or string), headers, timestamp (a timestamp, or int64 ms); at least one is
+    needed. Without timestamp the records have the time of this call. Codec None is the configured codec.
     """
     return Sender(cluster, new_producer(cluster), codec=codec).send(topic, tables)
 
 
 def new_producer(cluster: Cluster) -> Producer:
-    """A producer id of our own, not transactional."""
+    """Return a new producer id, not transactional."""
     retry = Retry(cluster.config, "asking for a producer id")
     while True:
         limits = VERSIONS[Api.INIT_PRODUCER_ID].limits
@@ -70,7 +70,7 @@ def new_producer(cluster: Cluster) -> Producer:
 
 @dataclass(slots=True, eq=False)
 class _Unacknowledged:
-    """A batch that is not acknowledged yet, and its rows; `answer` is None until it is sent."""
+    """A batch without acknowledgement, and its rows; `answer` is None until the batch is sent."""
 
     tp: TopicPartition
     batch: Batch
@@ -80,7 +80,7 @@ class _Unacknowledged:
 
 
 class Sender:
-    """Writes as one producer; `sequences` is the next one by partition, so that several calls follow each other."""
+    """Writes as one producer. sequences: the next sequence by partition, so that several calls follow each other."""
 
     def __init__(
         self, cluster: Cluster, producer: Producer, *, codec: Codec | None = None, transactional_id: str | None = None
@@ -90,7 +90,7 @@ class Sender:
         self.sequences: dict[TopicPartition, int] = {}
         self._in_flight: deque[_Unacknowledged] = deque()
         self._ends: dict[TopicPartition, int] = {}
-        self._known: set[TopicPartition] = set()  # the partitions that have taken a batch
+        self._known: set[TopicPartition] = set()  # the partitions that have accepted a batch
         self._batch_bytes: dict[str, int] = {}
 
     def send(self, topic: str, tables: Mapping[int, pa.Table]) -> dict[TopicPartition, int]:
@@ -116,8 +116,8 @@ class Sender:
     def _must_wait(self, tp: TopicPartition) -> bool:
         """Return whether the first batch to a partition is still under way.
 
-        A leader may reject it, because it is not the leader yet. It would accept the second batch from a producer that
-        it does not know, and then never the first.
+        A new leader may reject the first batch, because it is not the leader yet. It would then accept the second
+        batch, from a producer that it does not know, and never the first.
         """
         return tp not in self._known and any(one.tp == tp for one in self._in_flight)
 
@@ -138,7 +138,7 @@ class Sender:
             done += batch.count
 
     def _limit_bytes(self, topic: str) -> int:
-        """The size of a batch's records before compression: the topic's limit, or what is asked for below it."""
+        """Return the most bytes of a batch before compression: the topic's limit, or the configured size below it."""
         if topic not in self._batch_bytes:
             most = self._cluster.largest_batch_bytes(topic)
             default = self._cluster.config.limits.batch_bytes
@@ -161,7 +161,7 @@ class Sender:
         one.answer = self._cluster.connection.submit(node, request)
 
     def _await_ack(self, retry: Retry) -> None:
-        """Wait for the oldest batch; if it must be sent again, so must the later ones of its partition."""
+        """Wait for the oldest batch; if it must be sent again, the later batches of its partition must be, too."""
         oldest = self._in_flight.popleft()
         failure = self._outcome(oldest)
         if failure is None:
@@ -175,7 +175,7 @@ class Sender:
         retry.progress()
 
     def _send_again(self, unwritten: deque[_Unacknowledged], failure: str | None, retry: Retry) -> None:
-        """Write the batches of one partition one after the other; `failure` is that of the first."""
+        """Write the batches of one partition one after the other. failure: why the first batch must be sent again."""
         while unwritten:
             one = unwritten.popleft()
             while failure is not None and failure is not _TOO_LARGE:
@@ -192,7 +192,7 @@ class Sender:
         return self._outcome(one)
 
     def _halves(self, one: _Unacknowledged) -> list[_Unacknowledged]:
-        """The rows of a batch that is too large in two or more, and later ones no larger than these."""
+        """Return a batch that is too large as two or more batches, and later batches no larger than these."""
         limit = max(one.rows.payload_bytes // 2, 1)
         self._batch_bytes[one.tp.topic] = min(limit, self._limit_bytes(one.tp.topic))
         middle = one.batch.count // 2
@@ -202,7 +202,7 @@ class Sender:
         return [part for rows, sequence in halves for part in self._encoded(one.tp, rows, sequence, most)]
 
     def _outcome(self, one: _Unacknowledged, *, following: bool = False) -> str | None:
-        """None if the batch is written, _TOO_LARGE if it must be cut, else why it has to be sent again."""
+        """Return None if the batch is written, _TOO_LARGE if it must be cut, else why it must be sent again."""
         if one.answer is None:
             raise OutOfTurnError("a batch that was not sent has no answer")
         try:
@@ -219,14 +219,14 @@ class Sender:
             return None
         if code in {Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE} and (one.batch.count > 1 or following):
             return _TOO_LARGE
-        # The batches after a failed one are out of order until that one is written.
+        # The batches after a failed batch are out of order until the failed batch is written.
         if then.repeats or (following and code is Code.OUT_OF_ORDER_SEQUENCE):
             return described(part.error_code)
         raise _refused(one, code, part, self._codec)
 
 
 def _size_sentence(size: int) -> str:
-    """Name the size of a large batch that was not answered: Event Hubs closes the connection of such a request."""
+    """Return a clause with the size of a large unanswered batch: Event Hubs closes the connection for these."""
     return "" if size < _LARGE_BYTES else f"; the batch has {size} bytes, and a server with a limit of 1 MiB rejects so"
 
 
@@ -257,7 +257,7 @@ def _milliseconds(column: pa.Array | None, rows: int) -> np.ndarray:
 def _interleaved(
     sources: Mapping[TopicPartition, Iterator[_Unacknowledged]],
 ) -> Iterator[_Unacknowledged]:
-    """One batch of each in turn, so that all leaders work."""
+    """Yield one batch of each source in turn, so that all leaders work."""
     going = dict(sources)
     while going:
         for tp in list(going):
@@ -291,7 +291,7 @@ def _refused(unacknowledged: _Unacknowledged, code: Code, part: Any, codec: Code
 
 
 def _refused_records(unacknowledged: _Unacknowledged, code: Code, why: str) -> Exception:
-    """The error for records that no broker would take."""
+    """Return the error for records that no broker would accept."""
     tp = unacknowledged.tp
     if code in {Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE}:
         size = len(unacknowledged.batch.data)

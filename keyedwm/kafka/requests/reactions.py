@@ -1,7 +1,7 @@
 """The reaction of this client to each error code in the answer to each request.
 
 Rule: this is the only table. What a code means does not depend on the request, unless a line of `_BY_REQUEST` says so.
-A code that Kafka may have got since is retried: nothing is known of it, and every retry has an end.
+An unknown code, which a newer Kafka may have, is retried: every retry has an end.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from keyedwm.kafka.client.errors import Code
 
 
 class Api(enum.IntEnum):
-    """The requests of this client, by Kafka's API keys; those of a login belong to the connection."""
+    """The requests of this client, by Kafka's API keys; the connection has the requests of a login."""
 
     PRODUCE = 0
     FETCH = 1
@@ -45,8 +45,8 @@ class Api(enum.IntEnum):
 class Reaction(enum.Enum):
     """The next step after an answer.
 
-    RETRY: send the request again after a pause. REFRESH: as RETRY, after a look for the leader or coordinator.
-    FINAL: asking again changes nothing. ANSWER: the code is the answer itself, and no failure.
+    RETRY: send the request again after a pause. REFRESH: as RETRY, after a look for the leader or coordinator. FINAL: a
+    retry changes nothing. ANSWER: the code is the answer itself, and no failure.
     """
 
     RETRY = "retry"
@@ -75,11 +75,11 @@ _RETRY = frozenset({
     Code.UNSTABLE_OFFSET_COMMIT, Code.THROTTLING_QUOTA_EXCEEDED, Code.FETCH_SESSION_TOPIC_ID_ERROR,
     Code.SHARE_SESSION_NOT_FOUND, Code.INVALID_SHARE_SESSION_EPOCH,
 })  # fmt: skip
-# What an answer to this one request means otherwise.
+# The different meaning of a code in the answer to this one request.
 _BY_REQUEST: Mapping[tuple[Api, Code], Reaction] = {
     (Api.PRODUCE, Code.DUPLICATE_SEQUENCE): Reaction.ANSWER,  # an earlier attempt has written the batch
-    (Api.PRODUCE, Code.POLICY_VIOLATION): Reaction.RETRY,  # Event Hubs throttles so; Kafka has it for settings only
-    (Api.FETCH, Code.OFFSET_OUT_OF_RANGE): Reaction.REFRESH,  # the log is asked for its ends, which may say otherwise
+    (Api.PRODUCE, Code.POLICY_VIOLATION): Reaction.RETRY,  # Event Hubs uses it for throttling; Kafka for settings only
+    (Api.FETCH, Code.OFFSET_OUT_OF_RANGE): Reaction.REFRESH,  # the log is asked for its ends, which may differ
     (Api.FETCH, Code.CORRUPT_MESSAGE): Reaction.FINAL,  # on the broker's disk
     (Api.METADATA, Code.UNKNOWN_TOPIC_OR_PARTITION): Reaction.ANSWER,  # there is no such topic
     (Api.OFFSET_COMMIT, Code.UNKNOWN_TOPIC_OR_PARTITION): Reaction.FINAL,  # the topic was deleted
@@ -89,7 +89,7 @@ _BY_REQUEST: Mapping[tuple[Api, Code], Reaction] = {
     (Api.CREATE_PARTITIONS, Code.UNKNOWN_TOPIC_OR_PARTITION): Reaction.FINAL,
     (Api.ADD_PARTITIONS_TO_TXN, Code.OPERATION_NOT_ATTEMPTED): Reaction.RETRY,  # another partition was rejected
     (Api.DESCRIBE_TRANSACTIONS, Code.TRANSACTIONAL_ID_NOT_FOUND): Reaction.ANSWER,
-    # The transaction has ended, or another producer has the id: its coordinator is asked which.
+    # The transaction has ended, or another producer has the id: the coordinator is asked which is true.
     (Api.END_TXN, Code.INVALID_PRODUCER_EPOCH): Reaction.ANSWER,
     (Api.END_TXN, Code.PRODUCER_FENCED): Reaction.ANSWER,
     (Api.END_TXN, Code.INVALID_TXN_STATE): Reaction.ANSWER,

@@ -1,7 +1,7 @@
-"""Offsets that are committed in a transaction, so a producer that has been fenced cannot commit them (KIP-98).
+"""Offsets that are committed in a transaction, so that a fenced producer cannot commit them (KIP-98).
 
-Rule: one call is one whole transaction under an id that is used again and again. Repeating a call is right: what it
-commits replaces what it committed before.
+Rule: one call is one whole transaction under an id that is used many times. A call may be repeated: its commit replaces
+the earlier one.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from keyedwm.kafka.requests.versions import VERSIONS
 def commit_as(
     cluster: Cluster, producer: Transaction, group: str, tp: TopicPartition, position: Committed, *, timeout_ms: int
 ) -> None:
-    """Commit one offset of a group as `producer`, which was begun with `timeout_ms`.
+    """Commit one offset of a group as `producer`, which was started with `timeout_ms`.
 
     Raises FencedError: another producer has taken the id over. Then the offset was not committed, unless an answer had
-    been lost before. Raises UnavailableError: whether it is committed is unknown, repeat it. Raises AccessError,
-    InputError: it is not committed.
+    been lost before. Raises UnavailableError: it is unknown whether the offset is committed; repeat the call. Raises
+    AccessError, InputError: the offset is not committed.
     """
     over_at = time.monotonic() + timeout_ms / 1_000
     try:

@@ -1,8 +1,9 @@
-"""Transactions that one process writes and another one ends (KIP-98, in the way of brokers before KIP-890's part 2).
+"""Transactions that one process writes and another process ends (KIP-98, as brokers before KIP-890's part 2 do it).
 
 Rule: a client that knows (transactional id, producer id, epoch) may end a transaction. The ids created here belong to
-one transaction each and are never used again. So an end may be repeated, and a question decides a rejected end.
-Versions are kept together: AddPartitionsToTxn 3, Produce up to 11, EndTxn 3; newer ones change the epoch at each end.
+one transaction each and are never used again. So an end may be repeated, and after a rejected end the coordinator is
+asked. These versions belong together: AddPartitionsToTxn 3, Produce up to 11, EndTxn 3. Newer versions change the epoch
+at each end.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _BROKER_RESOURCE, _LONGEST = 4, "transaction.max.timeout.ms"
 
 
 class Transaction(NamedTuple):
-    """A transaction, by all that ending it takes."""
+    """A transaction: the values that are needed to end it."""
 
     transactional_id: str
     producer_id: int
@@ -48,7 +49,7 @@ class Transaction(NamedTuple):
 
 
 class TransactionStatus(NamedTuple):
-    """A transaction as its coordinator sees it; started_ms and timeout_ms are 0 where it does not say."""
+    """A transaction as its coordinator sees it; started_ms and timeout_ms are 0 if the coordinator does not say."""
 
     fate: Fate
     started_ms: int
@@ -73,7 +74,10 @@ class IdHolder(Enum):
 
 
 def begin(cluster: Cluster, transactional_id: str, timeout_ms: int) -> Transaction:
-    """Take the id over: an open transaction under it is aborted. The new one begins with its first partition."""
+    """Initialize the id: brokers abort an open transaction under it.
+
+    The new transaction begins with its first partition.
+    """
     request = InitProducerIdRequest(
         transactional_id=transactional_id, transaction_timeout_ms=timeout_ms, **VERSIONS[Api.INIT_PRODUCER_ID].limits
     )
@@ -89,7 +93,7 @@ def begin(cluster: Cluster, transactional_id: str, timeout_ms: int) -> Transacti
 
 
 def add_partitions(cluster: Cluster, transaction: Transaction, partitions: Iterable[TopicPartition]) -> None:
-    """Take partitions into the transaction; must come before the first batch to each."""
+    """Add partitions to the transaction; call this before the first batch to each."""
     requested = [TopicPartition(*tp) for tp in partitions]
     numbers = by_topic(requested, lambda tp: tp.partition)
     topic_type = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
@@ -110,7 +114,7 @@ def add_partitions(cluster: Cluster, transaction: Transaction, partitions: Itera
 
 
 def end(cluster: Cluster, transactions: Sequence[Transaction], *, commit: bool) -> dict[Transaction, Fate]:
-    """Commit or abort all of them, again if need be; gives what became of each: COMMITTED, ABORTED or UNKNOWN.
+    """Commit or abort all transactions, with retries; return the fate of each: COMMITTED, ABORTED or UNKNOWN.
 
     Raises UnavailableError if a coordinator does not answer in time: nothing is known then, and nothing is lost.
     """
@@ -152,13 +156,13 @@ def lingering(cluster: Cluster, prefix: str) -> list[Transaction]:
 
 
 def fate(cluster: Cluster, transaction: Transaction) -> Fate:
-    """Ask the coordinator what became of a transaction."""
+    """Ask the coordinator for the fate of a transaction."""
     state = _describe(cluster, transaction.transactional_id)
     return Fate.UNKNOWN if state is None else _fate_of(transaction, state)
 
 
 def statuses(cluster: Cluster, transactions: Iterable[Transaction]) -> dict[Transaction, TransactionStatus]:
-    """Ask the coordinators about all of them, one request per coordinator; raises UnavailableError, AccessError."""
+    """Ask for all transactions, one request per coordinator; raises UnavailableError, AccessError."""
     pending = list(transactions)
     retry = Retry(cluster.config, f"describing {len(pending)} transactions")
     by_transaction: dict[Transaction, TransactionStatus] = {}
@@ -193,7 +197,7 @@ def _submit_describe(cluster: Cluster, node: int, transactions: Iterable[Transac
 
 
 def _status_of(transaction: Transaction, state: Any) -> TransactionStatus | None:
-    """Return None for an answer that is to be asked for again."""
+    """Return the status, None for an answer that requires a retry."""
     if state is None or reaction(Api.DESCRIBE_TRANSACTIONS, state.error_code).repeats:
         return None
     if Code.of(state.error_code) is Code.TRANSACTIONAL_ID_NOT_FOUND:
@@ -206,7 +210,7 @@ def _status_of(transaction: Transaction, state: Any) -> TransactionStatus | None
 
 
 def _fate_of(transaction: Transaction, state: Any) -> Fate:
-    """The fate of a transaction by the coordinator's state of its id."""
+    """Return the fate of a transaction by the coordinator's state of its id."""
     is_same_producer = (state.producer_id, state.producer_epoch) == (transaction.producer_id, transaction.epoch)
     if is_same_producer and state.transaction_state in _COMMITTED:
         return Fate.COMMITTED
@@ -226,7 +230,7 @@ def holder(cluster: Cluster, transaction: Transaction) -> IdHolder:
 
 
 def longest_timeout_ms(cluster: Cluster) -> int | None:
-    """Return the longest transaction time-out that the brokers allow; None if we may not ask."""
+    """Return the longest transaction time-out that the brokers allow; None if this client may not ask."""
     resource = DescribeConfigsRequest.DescribeConfigsResource
     allowed = []
     for node in brokers(cluster):
@@ -288,7 +292,7 @@ def _describe(cluster: Cluster, transactional_id: str) -> Any:
 def ask(
     cluster: Cluster, whom: tuple[str, int], request: Any, code_of: Callable[[Any], int], retry: Retry
 ) -> tuple[Any, Code]:
-    """Send to the coordinator of an (id, TRANSACTION) or a (group, GROUP) until the answer is final."""
+    """Send to the coordinator of (id, TRANSACTION) or (group, GROUP) until the answer is final."""
     while True:
         node = cluster.coordinator(*whom, retry)
         try:
@@ -311,9 +315,9 @@ def _own_code(answer: Any) -> int:
 
 
 def _worst(answer: Any, requested: Sequence[TopicPartition]) -> tuple[TopicPartition, int]:
-    """Return a partition and its code, the worst: one rejected partition leaves the others unattempted.
+    """Return the partition with the worst code: if one is rejected, the broker does not try the others.
 
-    A final code comes before one that is asked for again. Raises TransientError for an answer that leaves one out.
+    A final code is worse than a code to retry. Raises TransientError for an answer that lacks a partition.
     """
     codes = {
         TopicPartition(topic.name, part.partition_index): part.partition_error_code
@@ -329,7 +333,7 @@ def _worst(answer: Any, requested: Sequence[TopicPartition]) -> tuple[TopicParti
 
 
 def refusal(transactional_id: str, action: str, number: int) -> KeyedwmError:
-    """Return the error for an answer that asking again does not change."""
+    """Return the error for an answer that a retry does not change."""
     code, why = Code.of(number), described(number)
     if code.denied:
         return AccessError(f"not allowed: transaction {transactional_id!r} cannot be {action}: {why}")

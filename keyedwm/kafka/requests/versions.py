@@ -1,7 +1,7 @@
-"""The versions of each request: the newest that this client uses, the oldest that would do, and what is lost below.
+"""The versions of each request: the newest that this client uses, the oldest that is enough, and what is lost below.
 
-Rule: this is the only table; requests take their limits from it, and docs/reference/versions.md shows it. A
-server that offers older versions is used, and what is lost with them is said once in a warning.
+Rule: this is the only table; requests take their limits from it, and docs/reference/versions.md shows it. A server that
+offers older versions is used, and one warning says what is lost with them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ class Use(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """oldest: the version that would do; newest: that is used if it is offered; needed_by: uses that end without it."""
+    """oldest: the oldest version that is enough.
+
+    newest: the version to use if it is offered. needed_by: uses that need it.
+    """
 
     oldest: int
     newest: int
@@ -41,7 +44,10 @@ class Versions:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Something that is lost below a version of a request, or without the request; check: what it is part of."""
+    """A thing that is lost below a version of a request, or without the request.
+
+    check: the check that it belongs to.
+    """
 
     api: Api
     since: int
@@ -50,7 +56,7 @@ class Loss:
     consequence: str
 
 
-# What a loss is part of.
+# The checks that losses belong to.
 TRUNCATION, RECREATION, STATES = "truncation check", "recreation check", "kept states"
 BATCHES, LEDGER = "sizes of batches", "ledger"
 _ALL = frozenset({Use.SOURCE, Use.SINK, Use.EXACTLY_ONCE})
