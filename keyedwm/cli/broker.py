@@ -1,6 +1,6 @@
 """`keyedwm broker`: a real Kafka, and a schema registry if one is asked for, until Ctrl-C.
 
-Rule: the addresses go to stdout, each alone on its line, for scripts; everything for people goes to stderr.
+Rule: the addresses go to stdout, each on a separate line, for scripts; all texts for people go to stderr.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs until Ctrl-C or SIGTERM, which both leave as KeyboardInterrupt with the broker stopped."""
+    """Run until Ctrl-C or SIGTERM; both stop the broker and raise KeyboardInterrupt."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     way = args.way or choose_way()
     if way != "given":

@@ -1,7 +1,7 @@
 """`keyedwm demo`: the main job on real flights and a real Kafka, side by side with Spark's own watermark.
 
-Rule: the demo itself stands in `examples/demo/`, beside the package and outside the wheel: the command needs a
-checkout. It ends with 0 if keyedwm kept its promise, with 1 and one sentence if not.
+Rule: the demo itself is in `examples/demo/`, beside the package and outside the wheel: the command needs a checkout. It
+ends with 0 if keyedwm kept its promise, with 1 and one sentence if not.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from keyedwm.core.errors import KeyedwmError, OptionError
 HELP = "count real flights with keyedwm and with Spark's own watermark (needs a checkout)"
 EXAMPLE = "keyedwm demo --days 4 --steps 96"
 PAGE = "docs/tutorial/lost-rows.md"
-# Two minutes on two cores; a step of four hours is near to a live query, a step of a week is kind to Spark's watermark.
+# Two minutes on two cores; a step of four hours is similar to a live query, a step of a week favours Spark's watermark.
 DAYS, STEPS = 4, 24
 YEAR, YEAR_STEPS = 365, 50
 DEVICES, DEVICE_STEPS = 10_000, 12

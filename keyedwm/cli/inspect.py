@@ -1,8 +1,8 @@
-"""`keyedwm inspect PATH`: what sink and source have written down, read from a ledger, a Delta table or a checkpoint.
+"""`keyedwm inspect PATH`: the records of sink and source, read from a ledger, a table or a checkpoint.
 
-Rule: it only reads. Snapshots come first, oldest at the top, then where each channel stood at the newest one; whatever
-cannot be read is one sentence and exit code 2. A checkpoint is read from Spark's offset log alone, so for every sink,
-and while the query is stopped; its watermarks are those at the start of the newest planned batch.
+Rule: it only reads. Snapshots come first, oldest at the top, then the position of each channel at the newest snapshot.
+A place that cannot be read is one sentence and exit code 2. A checkpoint is read from Spark's offset log alone, so this
+works for every sink, and while the query is stopped. Its watermarks are those at the start of the newest planned batch.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def _require(path: str) -> None:
 
 
 def _ledger(path: str) -> Path | None:
-    """Find the ledger at a place, or under it where the place is a checkpoint."""
+    """Find the ledger at a place, or under it if the place is a checkpoint."""
     directory = local_directory(path)
     for place in () if directory is None else (directory, directory / "keyedwm"):
         if place.is_dir() and (next(place.glob("*.decided.json"), None) or next(place.glob("*.published.json"), None)):
@@ -176,14 +176,14 @@ def _print_ledger(out: Console, place: Path, most: int) -> None:
 
 
 def _state(entry: Entry) -> str:
-    """Say what became of a decision: a decided batch is carried out at the query's next start."""
+    """Describe the state of a decision: the query's next start carries out a decided batch."""
     count = len(entry.transactions) + len(entry.control)
     return f"{'published' if entry.published else 'decided'}, {count} transactions"
 
 
 def _holds_checkpoint(path: str) -> bool:
     """Return whether a path is a checkpoint; False for an unreadable address, whose error reading a table reports."""
-    # Without a login the clients of other stores ask the machine for one, for minutes.
+    # Without a login the clients of other stores query the machine for one, for minutes.
     if is_address(path) and not path.lower().startswith(_CHECKPOINT_STORES):
         return False
     try:
@@ -263,7 +263,7 @@ def _channels(record: Record) -> Table:
 
 
 def _watermarks(of_key: Mapping[int, int]) -> str:
-    """Show one watermark bare, several with their keys."""
+    """Show one watermark without its key, several with their keys."""
     if set(of_key) <= {0}:
         return _joined(instant_text(ms) for ms in of_key.values())
     return _joined(f"{key}: {instant_text(ms)}" for key, ms in sorted(of_key.items()))

@@ -1,7 +1,7 @@
 """The state of the aggregates, processors and joins of a checkpoint, bucket by bucket, by Spark's own state reader.
 
-Rule: it only reads; the query may be stopped or run, the answer is that of its last committed batch. How keys stand
-that have watermarks of their own is exact, and all keys are read.
+Rule: it only reads. The query may be stopped or run; the answer is the state of its last committed batch. The figures
+of keys with their own watermarks are exact, and all keys are read.
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ class _ReadPlan:
 def held_keys(
     description: Mapping[str, Any], state: Mapping[str, Any], blobs: Mapping[str, bytes]
 ) -> KeyWatermarkSummary:
-    """Summarise the key watermarks of a bucket. description: of the plan; state: the operator's; blobs: of `LOGS`."""
+    """Summarise the key watermarks of a bucket.
+
+    description: of the plan. state: of the operator. blobs: those of `LOGS`.
+    """
     settings = description[KEY_WATERMARK]
     per_key = PerKey(**{**settings, "partitions": Partitions(settings["partitions"])})
     own = state.get("key_watermarks", state)

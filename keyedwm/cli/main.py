@@ -1,10 +1,10 @@
 """The `keyedwm` command.
 
 Rule: a command is a module with HELP, EXAMPLE, PAGE, add_arguments(parser) and run(args) -> int, imported only when it
-is asked for. PAGE is the page of the documentation that shows EXAMPLE.
+is called. PAGE is the page of the documentation that shows EXAMPLE.
 
-Exit codes: what `run` returns (0, or 1 for findings); 1 if the reader of the output left; 2 for an error of ours or a
-wrong command line; 130 after Ctrl-C.
+Exit codes: the result of `run` (0, or 1 for findings); 1 if the reader of the output has closed it; 2 for an error of
+ours or a wrong command line; 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _OUTPUT_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)  # files of ours say s
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command and gives its exit code."""
+    """Run one command and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         args = _parser(arguments[0] if arguments else None).parse_args(arguments)
         code: int = args.run(args)
-        sys.stdout.flush()  # here, and not when Python ends: what is buffered may have nowhere to go
+        sys.stdout.flush()  # here, and not when Python ends: the output may be closed
         return code
     except KeyedwmError as error:
         print(f"keyedwm: {error}", file=sys.stderr)
@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser(command_name: str | None) -> argparse.ArgumentParser:
-    """Knows every command by its HELP, but the arguments of the wanted one only: the others stay unimported."""
+    """Return the parser: the HELP of every command, but the arguments of this one only, to import no other."""
     parser = argparse.ArgumentParser(
         prog="keyedwm", description="Per-partition watermarks for Spark Structured Streaming on Kafka."
     )

@@ -1,7 +1,7 @@
 """`keyedwm migrate CHECKPOINT`: the `startingOffsets` that continue a query of Spark's own Kafka source.
 
-Rule: it only reads the checkpoint, and counts a batch only if its commit is there. The JSON goes to stdout, alone on
-its line; everything for people goes to stderr. A checkpoint that it does not understand is an error.
+Rule: it only reads the checkpoint, and counts a batch only if its commit is there. The JSON goes to stdout, on one
+line; all texts for people go to stderr. A checkpoint that it does not understand is an error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HELP = "print startingOffsets that resume a query of Spark's own Kafka source"
 EXAMPLE = "keyedwm migrate /data/old.checkpoint --bootstrap localhost:9092"
 PAGE = "docs/how-to/migrate.md"
 _VERSION = "v1"
-_NO_OFFSET = "-"  # how Spark writes that a source has no offset yet
+_NO_OFFSET = "-"  # Spark's mark of a source without an offset
 _EARLIEST = -2
 _EXPECTED = {"CHECKPOINT": "the checkpointLocation of the stopped query", "--bootstrap": "host:port of a broker"}
 Offsets = dict[str, dict[str, int]]
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the JSON; raises InputError or FormatError with one sentence about what is not understood."""
-    # A variable of the shell that is not set would otherwise be this directory, or no question to the cluster.
+    # An unset variable of the shell would otherwise mean this directory, or no request to the cluster.
     for name, value in (("CHECKPOINT", args.checkpoint), ("--bootstrap", args.bootstrap)):
         if value is not None and not value.strip():
             raise OptionError(f"{name} is empty: {_EXPECTED[name]} is expected")
@@ -133,7 +133,7 @@ def _kafka_offsets(line: str) -> Offsets:
 
 
 def with_new_partitions(offsets: Offsets, now: Mapping[str, tuple[int, ...]]) -> Offsets:
-    """Add the partitions that a topic has now and had not then, from their earliest offset, as Spark would."""
+    """Add the partitions that a topic has got since, from their earliest offset, as Spark would."""
     return {
         topic: {str(number): _EARLIEST for number in now.get(topic, ())} | partitions
         for topic, partitions in offsets.items()

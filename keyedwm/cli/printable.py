@@ -1,4 +1,4 @@
-"""Names that others chose, as commands print them: control characters are shown, never sent to the terminal."""
+"""Foreign names, as commands print them: control characters are shown, never sent to the terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich.text import Text
 
 from keyedwm.core.text import printable
 
-_WIDE = 160  # columns where there is no terminal to ask
+_WIDE = 160  # columns without a terminal
 
 
 class PlainConsole(Console):
@@ -22,5 +22,5 @@ class PlainConsole(Console):
         return out if out.is_terminal else cls(markup=False, emoji=False, width=_WIDE)
 
     def render_str(self, text: str, **how: Any) -> Text:
-        """Lay a text out, made printable."""
+        """Return the text, made printable, for layout."""
         return super().render_str(printable(text), **how)

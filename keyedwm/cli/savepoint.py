@@ -1,6 +1,6 @@
 """`keyedwm savepoint CHECKPOINT TARGET`: the state of a stopped query, written for another query to continue from.
 
-Rule: it changes nothing in the checkpoint; what cannot move is one sentence and exit code 2.
+Rule: it changes nothing in the checkpoint; state that cannot be moved is one sentence and exit code 2.
 """
 
 from __future__ import annotations

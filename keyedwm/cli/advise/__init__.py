@@ -1,7 +1,7 @@
 """`keyedwm advise`: what each watermarkLag would have cost the newest records of a topic, and the options to set.
 
 Rule: it only reads the topic, and joins no group. Tables and options go to stdout, a progress bar to a terminal's
-stderr. Figures are of the past: a topic that changes needs another look.
+stderr. Figures describe the past: if a topic changes, run the command again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ EXAMPLE = (
 )
 PAGE = "docs/how-to/choose-lag.md"
 _RECORDS, _LOSS, _WINDOW = "1000000", "0.1", "1 hour"
-# Of options that say how to reach the cluster, and how keys and values are read.
+# The prefixes of options that say how to reach the cluster, and how keys and values are read.
 _PREFIXES = ("kafka.", "key.", "value.", "schemaregistry.")
 
 

@@ -1,4 +1,4 @@
-"""A sample's figures as one value: losses by lag, what each partition did, and the options that follow from them.
+"""A sample's figures as one value: losses by lag, figures of each partition, and the recommended options.
 
 Rule: event times that look wrong are counted and ignored in the losses: one of them would decide all others.
 """
@@ -31,10 +31,11 @@ ONE, PER_PARTITION, PER_KEY = "one watermark", "per partition", "per key"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionFigures:
-    """One partition; None without a record that decides.
+    """One partition; a figure is None without a counted record.
 
-    behind_ms: how far its highest event time is below the highest of all, at the end. median_behind_ms: the same over
-    its records. longest_silence_ms: between two records. silent_at_end_ms: since its last one, until the sample's last.
+    behind_ms: how far its highest event time is below the highest of all, at the end. median_behind_ms: the median of
+    this distance over its records. longest_silence_ms: the longest time between two records. silent_at_end_ms: the time
+    from its last record to the sample's last record.
     """
 
     partition: int
@@ -50,7 +51,7 @@ class PartitionFigures:
 class Idle:
     """The recommended idleTimeout; None: no timeout leaves few enough late, so none should be set.
 
-    silences: how many were longer in the sample. late: at most so many records are late because of them.
+    silences: how many silences of the sample were longer. late: the most records that are late because of them.
     """
 
     timeout_ms: int | None
@@ -84,12 +85,15 @@ class Advice:
         return self.ways[PER_PARTITION].late(self.lag_ms)
 
     def share(self, count: int) -> float:
-        """Return the part of the counted records."""
+        """Return `count` as a share of the counted records."""
         return count / self.record_count
 
 
 def advice_of(sample: Sample, topic: str, share: float, window_ms: int) -> Advice:
-    """Judge a sample; share: the part of the records that may be late. Raises InputError if none has a sound time."""
+    """Return the advice for a sample; share: the share of the records that may be late.
+
+    Raises InputError if none has a sound time.
+    """
     rows = in_arrival_order(sample)
     sound = rows.fate == TimeFate.SOUND
     counted_all = sound & (rows.arrival_ms >= rows.begin_ms)

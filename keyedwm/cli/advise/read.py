@@ -1,6 +1,6 @@
 """The end of a topic as a sample: event times, arrival and keys of its newest records, read as the source reads them.
 
-Rule: it only reads, and joins no group. Places, units and what counts as future are the source's own code.
+Rule: it only reads, and joins no group. Places, units and the limit of future times come from the source's own code.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ class TimeFate(IntEnum):
 
     SOUND = 0
     UNREADABLE = 1
-    TOMBSTONE = 2  # a null value has no event time, and none is missing
+    TOMBSTONE = 2  # a null value has no event time, and needs none
     FUTURE = 3
-    LONG_AGO = 4  # of 1970, though the record itself is not: a number in another unit, or a zero
+    LONG_AGO = 4  # a time of 1970 in a record of another year: a number in another unit, or a zero
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Sample:
     """Records of a topic's end, by partition and offset, one row each.
 
-    partitions: all that the topic has. begin_ms: from when on no partition's records are cut off. keys: numbers that
-    stand for the keys, None if there was no question of keys. appended: whether brokers stamped the arrival.
+    partitions: all partitions of the topic. begin_ms: from this time on the records of all partitions are complete.
+    keys: numbers that stand for the keys, None if no key was requested. appended: whether brokers stamped the arrival.
     stamped_by_event: whether timestamps are event times, so that the arrival is unknown. hints: sentences about the
     option eventTimeUnit. zones: partitions whose event times look like those of another zone, and how far ahead of UTC
     (ms).
@@ -78,7 +78,7 @@ class Sample:
     zones: tuple[tuple[int, int], ...] = ()
 
 
-OnProgress = Callable[[int, int], None]  # offsets read, and all that there are to read
+OnProgress = Callable[[int, int], None]  # offsets read, and all offsets to read
 
 
 def read_sample(options: SourceOptions, records: int, key: Field | None, on_progress: OnProgress) -> Sample:
@@ -87,7 +87,7 @@ def read_sample(options: SourceOptions, records: int, key: Field | None, on_prog
     with closing(Cluster.connect(options.client)) as cluster:
         channels = assigned(cluster, options.topics, running=False)
         ends = cluster.latest(channels)
-        # A log may begin behind its last stable offset, where all before it is deleted.
+        # A log may begin behind its last stable offset, if all earlier records are deleted.
         first = {tp: min(offset, ends[tp]) for tp, offset in cluster.earliest(channels).items()}
         starts = newest(first, ends, records)
         ranges = [ChannelRange(channel=tp, start=starts[tp], end=ends[tp], counts=Counts(), axes={}) for tp in channels]
@@ -101,7 +101,7 @@ def read_sample(options: SourceOptions, records: int, key: Field | None, on_prog
 def newest(
     first: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], records: int
 ) -> dict[TopicPartition, int]:
-    """Return where to begin, so that the partitions share `records` evenly; what a short one leaves the others get."""
+    """Return the first offsets: the partitions share `records` evenly; if one is short, others get its share."""
     starts, left = {}, records
     by_size = sorted(first, key=lambda tp: ends[tp] - first[tp])
     for number, tp in enumerate(by_size):
@@ -145,7 +145,7 @@ def _parts(
 
 
 class _Judge:
-    """Reads the event times of one partition, and says what each is good for."""
+    """Reads the event times of one partition, and classifies them."""
 
     def __init__(self, channel: TopicPartition, options: SourceOptions, key: Field | None, now_ms: int) -> None:
         self._channel, self._first = channel, True
@@ -186,7 +186,7 @@ class _Judge:
     def _hint(
         self, records: Records, times: tuple[Numbers, NDArray[np.bool_] | None], fate: NDArray[np.int8]
     ) -> str | None:
-        """Name the unit that would read the first records, in the source's own words."""
+        """Return a sentence with the unit that would read the first records, as the source words it."""
         if (fate == TimeFate.UNREADABLE).all():
             return sentence(str(self._channel), self._spec, records)
         if self._spec.place in (Place.TIMESTAMP, Place.SINK_HEADER):
@@ -207,7 +207,7 @@ def _sample(parts: Sequence[_Part], channels: Sequence[TopicPartition], cut_off:
     event_ms, timestamp_ms = (np.concatenate([getattr(part, name) for part in parts]) for name in _TIMES)
     arrival_ms = arrivals(timestamp_ms, partition, now_ms)
     first = np.flatnonzero(np.r_[True, np.diff(partition) != 0])
-    # What a partition lost before its first record here is unknown: counting begins where all are complete.
+    # The records of a partition before its first record here are unknown: counting begins where all are complete.
     complete = [int(arrival_ms[row]) for row in first if int(partition[row]) in cut_off]
     keys = None
     if parts[0].key is not None:

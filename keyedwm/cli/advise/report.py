@@ -1,4 +1,4 @@
-"""The advice as text for people and as JSON for scripts; both end with the options to paste."""
+"""The advice as text for people and as JSON for scripts; both end with options to copy."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _WRONG = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdviceRequest:
-    """Topic and thresholds of the figures. options: those of the source that the arguments set."""
+    """Topic and thresholds of the figures. options: the source's options that the arguments set."""
 
     topic: str
     window_ms: int
@@ -86,7 +86,7 @@ def _name(way: str) -> str:
 
 
 def show(out: PlainConsole, advice: Advice, request: AdviceRequest) -> None:
-    """Print the figures, what follows from them, and the options to paste."""
+    """Print the figures, the conclusions, and the options to copy."""
     for line in _about(advice, request):
         out.print(line, soft_wrap=True)
     out.print(_losses(advice, request))
@@ -98,7 +98,7 @@ def show(out: PlainConsole, advice: Advice, request: AdviceRequest) -> None:
 
 
 def warnings_of(advice: Advice, request: AdviceRequest) -> Iterator[str]:
-    """Yield why the sample may be too small to advise from: records later than it is long cannot be in it."""
+    """Yield why the sample may be too small: it cannot contain delays longer than its own time span."""
     span_ms = advice.end_ms - advice.begin_ms
     if span_ms < request.window_ms:
         yield (
@@ -202,7 +202,7 @@ def _count_text(advice: Advice, count: int) -> str:
 
 
 def _span(ms: int) -> str:
-    """Return a span as an option takes it: 17,100,000 ms are `4 hours 45 minutes`."""
+    """Return a span in the form of an option: 17,100,000 ms are `4 hours 45 minutes`."""
     parts = []
     for unit_ms in (DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS):
         whole_ms = ms // unit_ms * unit_ms

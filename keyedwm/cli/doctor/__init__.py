@@ -1,7 +1,7 @@
 """`keyedwm doctor`: what this machine, the settings, the cluster and the registry lack, one line each with the fix.
 
-Rule: it only looks: nothing is set or committed, and nothing created but the private cache directory. Ends with 0 if a
-query can run, with 1 if a line says FAIL.
+Rule: it only reads: it sets and commits nothing, and creates nothing except the private cache directory. Ends with 0 if
+a query can run, with 1 if a line says FAIL.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print one line for each check."""
-    # As the user's shell has them: importing keyedwm.spark sets what is unset.
+    # The variables of the user's shell: importing keyedwm.spark sets missing ones.
     variables = dict(os.environ)
     for name, value, right in (
         ("--bootstrap", args.bootstrap, "host:port of a broker"),
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _defaults(variables: dict[str, str]) -> dict[str, str]:
-    """Read the settings of spark-defaults.conf, where there is one."""
+    """Read the settings of spark-defaults.conf, if there is one."""
     home = variables.get("SPARK_CONF_DIR") or (variables.get("SPARK_HOME") and f"{variables['SPARK_HOME']}/conf")
     path = Path(home or "", "spark-defaults.conf")
     if not home or not path.is_file():

@@ -29,7 +29,7 @@ _TIERED = "remote.log.storage.system.enable"
 
 
 def advertised(cluster: Cluster) -> Iterator[Finding]:
-    """Check that each broker can be reached where it says that it is."""
+    """Check that each broker can be reached at its advertised address."""
     for node, host, port in cluster.connection.advertised:
         address, why = f"advertised as {host}:{port}", _not_reached(cluster, host, port)
         if why is None:
@@ -48,7 +48,7 @@ def _not_reached(cluster: Cluster, host: str, port: int) -> str | None:
         return "does not resolve"
     except TimeoutError:
         return f"did not answer within {_PATIENCE_S} s"
-    except (OSError, OverflowError, ValueError) as error:  # no name and no port at all: a broker may advertise such
+    except (OSError, OverflowError, ValueError) as error:  # neither a name nor a port: a broker may advertise this
         return f"cannot be reached ({error})"
     tls = cluster.config.security.protocol.tls
     if tls and speaks_tls(host, port) is not True:
@@ -105,7 +105,7 @@ def _leaders(cluster: Cluster, topic: str) -> list[int]:
 
 
 def tiered_storage(cluster: Cluster) -> Finding:
-    """Say whether old records are in tiered storage; they are read in any case."""
+    """Report whether old records are in tiered storage; they are read in any case."""
     subject = "tiered storage"
     match _setting(cluster, _TIERED):
         case None:

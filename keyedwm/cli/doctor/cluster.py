@@ -34,9 +34,10 @@ _FIX = "use brokers that offer newer requests, or do without: docs/reference/ver
 def look(
     options: Mapping[str, str], topics: Sequence[str], targets: Sequence[str] = (), group: str | None = None
 ) -> Iterator[Finding]:
-    """Check that the cluster can be reached with these options, and what a query needs of it.
+    """Check that the cluster can be reached with these options, and has what a query needs.
 
-    topics, targets: what the query reads and writes. group: its consumer group, None for the one that the options give.
+    topics, targets: the topics that the query reads and writes. group: its consumer group, None for the group of the
+    options.
     """
     others = [name for name in options if not name.lower().startswith(("kafka.", *map(str.lower, _SINK_OPTIONS)))]
     settings = {name.lower(): value for name, value in options.items()}
@@ -85,7 +86,7 @@ def look(
 
 
 def findings_of(options: Mapping[str, str], *checks: Any) -> Iterator[Finding]:
-    """As `look`; an error between the checks is the last finding, and does not hide those before it."""
+    """As `look`; an error between the checks is the last finding, and does not hide earlier findings."""
     try:
         yield from look(options, *checks)
     except KeyedwmError as error:
@@ -93,13 +94,13 @@ def findings_of(options: Mapping[str, str], *checks: Any) -> Iterator[Finding]:
 
 
 def version(config: ClientConfig, numbers: Sequence[int]) -> Finding:
-    """Name the version of the broker that answered, which no broker says: it follows from the requests it knows."""
+    """Report the version of the broker that answered, which follows from the requests that it offers."""
     answer = f"answers at {config.addresses} with {config.security.protocol.value}"
     return ok("broker", f"{answer}, requests as of Kafka {'.'.join(map(str, numbers))}")
 
 
 def unreachable(error: KeyedwmError) -> Finding:
-    """Say why no broker answered."""
+    """Report why no broker answered."""
     problem, _, setting = error.message.partition(": set ")
     if setting and isinstance(error, OptionError):
         return fail("broker", problem, f"set {setting}")
@@ -133,7 +134,7 @@ def _topic(cluster: Cluster, topic: str) -> Iterator[Finding]:
 def truncation(
     subject: str, log_ends: Mapping[TopicPartition, int], epoch_ends: Mapping[TopicPartition, int | None]
 ) -> Iterator[Finding]:
-    """Check that the leader epoch of each log's end ends there, by the brokers' own answer; nothing without answers."""
+    """Check that, by the brokers' answer, the leader epoch of each log's end ends there; no finding without answers."""
     answers = {tp: end for tp, end in epoch_ends.items() if end is not None}
     wrong = [f"{tp} at {end}, its log at {log_ends[tp]}" for tp, end in sorted(answers.items()) if end < log_ends[tp]]
     if wrong:
@@ -175,7 +176,7 @@ def _described(cluster: Cluster, topic: str) -> dict[str, str | None] | None:
 
 
 def settings_of_topic(subject: str, settings: Mapping[str, str | None] | None) -> Iterator[Finding]:
-    """Check the settings of a topic that lose records, times or messages; ignore one that is no number."""
+    """Check the settings of a topic that can lose records, times or messages; ignore a setting that is no number."""
     if settings is None:
         yield warn(
             subject, "its settings cannot be read", "give this user DESCRIBE_CONFIGS on the topic, or ask its owner"
@@ -206,7 +207,7 @@ def capabilities(api_versions: Mapping[int, int], uses: Mapping[Use, bool]) -> I
     """Check each use of docs/reference/versions.md and each of its checks; uses: whether the query needs it.
 
     api_versions: the newest version of each request, by API key. The version of the brokers decides nothing: servers
-    that are no Kafka offer some newer requests and not others.
+    other than Kafka offer some newer requests and not others.
     """
     for use, is_needed in uses.items():
         absent = versions.absent_sentence(use, api_versions)

@@ -16,7 +16,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A thing that was looked at, and its state; `fix` says what to do unless all is well."""
+    """A checked subject, and its state. fix: the cure, empty if all is well."""
 
     verdict: Verdict
     subject: str
@@ -33,7 +33,7 @@ class Finding:
         return self.verdict is Verdict.FAIL
 
     def line(self) -> str:
-        """Return the verdict, what was looked at, what was found and the fix."""
+        """Return the verdict, the subject, its state and the fix."""
         line = f"{self.verdict.value:<4}  {self.subject}: {self.state}"
         return f"{line} -> {self.fix}" if self.fix else line
 
@@ -44,7 +44,7 @@ def ok(subject: str, state: str) -> Finding:
 
 
 def warn(subject: str, state: str, fix: str) -> Finding:
-    """A query runs, and something will hurt."""
+    """A query runs, but with a disadvantage."""
     return Finding(Verdict.WARN, subject, state, fix)
 
 

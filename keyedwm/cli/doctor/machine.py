@@ -50,7 +50,7 @@ def java() -> Finding:
 
 
 def packages() -> Iterator[Finding]:
-    """Check what keyedwm requires: one line for the packages that are right, one for each other."""
+    """Check the packages that keyedwm requires: one line for all right packages, one line for each other."""
     right = []
     for text in requires("keyedwm") or []:
         need, _, marker = (part.strip() for part in text.partition(";"))
@@ -144,7 +144,7 @@ def cache(variables: Mapping[str, str]) -> Finding:
 
 
 def look_at_settings(conf: Mapping[str, str]) -> Iterator[Finding]:
-    """Check the settings that `aggregate` and small stateful queries depend on, if any stand outside the program."""
+    """Check the settings that `aggregate` and small stateful queries depend on, if any are set outside the program."""
     if not conf:
         yield ok(
             "settings",

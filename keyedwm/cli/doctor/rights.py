@@ -1,10 +1,10 @@
-"""The rights that a query needs: the table "ACLs" of docs/how-to/rights-and-secrets.md, asked of the cluster.
+"""The rights that a query needs (the table "ACLs" of docs/how-to/rights-and-secrets.md), checked at the cluster.
 
-Rule: a right without which a query ends is a failure; one without which it works otherwise is a warning that says how.
-Questions change nothing: a broker checks the rights of a request before anything else. So each question is a request
-that cannot succeed (a member of no group, a transaction that does not exist), sent to any broker. Only an error for
-lack of rights means no. Neither a group nor Kafka's own topics are created, as a request for a coordinator would. A
-broker without an authorizer allows everything.
+Rule: a missing right that stops a query is a failure. A missing right with which the query works differently is a
+warning that says how. Questions change nothing: a broker checks the rights of a request before anything else. So each
+question is a request that cannot succeed (a member of no group, a transaction that does not exist), sent to any broker.
+Only an error for lack of rights means no. Neither a group nor Kafka's own topics are created, as a request for a
+coordinator would. A broker without an authorizer allows everything.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Operation(IntEnum):
 
 
 def allowed_on_topic(connection: Connection, topic: str) -> frozenset[Operation] | None:
-    """Return what may be done with a topic; None if the broker does not say so.
+    """Return the operations allowed on a topic; None if the broker does not report them.
 
-    Without the right to describe it there is nothing that may be done, whether it exists or not.
+    Without the right to describe it, no operation is allowed, even if the topic exists.
     """
     requested = [MetadataRequest.MetadataRequestTopic(name=topic)]
     request = MetadataRequest(
@@ -70,7 +70,7 @@ def may_read_group(connection: Connection, group: str) -> bool:
 
 
 def may_write_transactions(connection: Connection, transactional_id: str) -> bool:
-    """Whether transactions under an id may be written (WRITE); the id must be one that nobody uses."""
+    """Whether transactions under an id may be written (WRITE); the id must be unused."""
     request = EndTxnRequest(
         transactional_id=transactional_id, producer_id=0, producer_epoch=0, committed=False, max_version=3
     )
@@ -79,7 +79,7 @@ def may_write_transactions(connection: Connection, transactional_id: str) -> boo
 
 
 def on_source_topic(cluster: Cluster, topic: str) -> Finding:
-    """Check what a source needs of a topic that it reads."""
+    """Check the rights of a source on a topic that it reads."""
     subject = f"rights on {topic}"
     allowed = allowed_on_topic(cluster.connection, topic)
     if allowed is None:
@@ -90,7 +90,7 @@ def on_source_topic(cluster: Cluster, topic: str) -> Finding:
 
 
 def unreadable(cluster: Cluster, topic: str, subject: str, error: KeyedwmError, otherwise: str) -> Finding:
-    """Say why a topic cannot be looked at, and which one was likely meant; otherwise: the fix where brokers answer."""
+    """Report why a topic cannot be read, and the likely topic. otherwise: the fix if brokers answer."""
     if isinstance(error, UnavailableError):
         return fail(subject, error.message, error.advice)
     if isinstance(error, UnknownTopicError):
@@ -113,7 +113,7 @@ def on_group(cluster: Cluster, group: str) -> Finding:
 def on_target(cluster: Cluster, topic: str, id_prefix: str | None) -> Iterator[Finding]:
     """Check what an exactly-once sink needs to write to a topic.
 
-    id_prefix: transactionalIdPrefix, None where it is not set and ids begin with the query's id.
+    id_prefix: transactionalIdPrefix, None if it is not set and ids begin with the query's id.
     """
     subject = f"target {topic}"
     try:
@@ -145,7 +145,7 @@ def _transactions(cluster: Cluster, id_prefix: str | None) -> Finding:
 def _optional(
     cluster: Cluster, topic: str, allowed: frozenset[Operation] | None, id_prefix: str | None
 ) -> Iterator[Finding]:
-    """Check the rights without which the sink works otherwise."""
+    """Check the rights without which the sink works, but differently."""
     group = f"{id_prefix or 'ID'}{'-ID' if id_prefix else ''}-ledger"
     read = allowed is None or Operation.READ in allowed
     if not read or not may_read_group(cluster.connection, f"{_unused(id_prefix)}-ledger"):
@@ -174,5 +174,5 @@ def _untold(subject: str) -> Finding:
 
 
 def _unused(id_prefix: str | None) -> str:
-    """Return a transactional id as a new query would have it."""
+    """Return a transactional id that a new query could have."""
     return "-".join(part for part in (id_prefix, str(uuid.uuid4())) if part)

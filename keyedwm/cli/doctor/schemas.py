@@ -20,9 +20,9 @@ _REGISTRY = "schema registry"
 
 
 def look(options: Mapping[str, str], topics: Sequence[str]) -> Iterator[Finding]:
-    """Check that the registry can be reached with these options, and the subjects of each topic.
+    """Check that the registry can be reached with these options, and check the subjects of each topic.
 
-    A topic without a subject of its keys is fine: most keys have no schema.
+    A topic without a subject for keys is fine: most keys have no schema.
     """
     try:
         config = RegistryConfig.from_options(options)

@@ -1,7 +1,7 @@
 """`keyedwm plot CHECKPOINT|TABLE`: the watermarks of a query over time, as a page that zooms or as a picture.
 
-Rule: it only reads, and needs neither broker nor Spark. The page holds everything that it shows, and asks no network;
-PNG and SVG are drawn by matplotlib, which is an extra.
+Rule: it only reads, and needs neither broker nor Spark. The page contains everything that it shows, and uses no
+network; PNG and SVG are drawn by matplotlib, which is an extra.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _PICTURES = (".png", ".svg")
 _OUT = "watermarks.html"
 _MOST_BATCHES, _MOST_PARTITIONS = "1000", "30"
 _PACKAGE = "keyedwm.cli.plot"
-# What would end the script, or begin a comment in it.
+# Characters that could end the script, or begin a comment in it.
 _ESCAPED = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 
 
 class MatplotlibMissingError(KeyedwmError):
-    """A picture was asked for without matplotlib."""
+    """A picture was requested without matplotlib."""
 
     advice = "pip install 'keyedwm[plot]', or give -o FILE.html"
 
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _writable(name: str) -> Path:
-    """Raise OptionError for a name without a format that can be drawn here, before anything is read."""
+    """Before anything is read, raise OptionError for a name whose format cannot be drawn here."""
     out = Path(name)
     ending = out.suffix.lower()
     if ending != _PAGE and ending not in _PICTURES:
@@ -106,8 +106,7 @@ def _write(histories: Histories, out: Path) -> None:
 def page_of(histories: Histories) -> str:
     """Return the page, one HTML file with its style, its code and its figures.
 
-    Names that others chose reach the page as JSON alone, in which no character begins a tag; its code sets them
-    as text.
+    Foreign names are in the page only as JSON, in which no character begins a tag; the page's code sets them as text.
     """
     text = json.dumps(_as_json(histories), separators=(",", ":"), ensure_ascii=False).translate(_ESCAPED)
     page = _asset("page.html")

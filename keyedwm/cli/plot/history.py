@@ -1,7 +1,7 @@
-"""A query's past as columns: batch by batch the watermark of each partition, the coalesced one, rows and durations.
+"""A query's past as columns, by batch: the watermark of each partition, the coalesced one, rows and durations.
 
 Rule: values only; page and picture show the same. All columns of a history have an entry for each of its batches; None
-is not known, or not there. Times are epoch milliseconds.
+means unknown or absent. Times are epoch milliseconds.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from itertools import accumulate
 from keyedwm.core.errors import FormatError
 
 Column = tuple[int | None, ...]
-BUCKET = "#"  # in the name of an operator's channel, and in that of no topic
+BUCKET = "#"  # in the name of an operator's channel, and in no topic's name
 
 
 class Unit(Enum):
@@ -50,10 +50,10 @@ class Bars:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class History:
-    """One source of a query, or one query of a table, and one watermark key of it; at_ms: of each batch.
+    """One source of a query, or one query of a table, and one of its watermark keys. at_ms: the time of each batch.
 
-    lowest_ms, highest_ms: over all partitions, those without a track, too. highest_ms never goes back: it is what one
-    watermark for all, as Spark has, would be, if the tracks are partitions. left_out: partitions without a track.
+    lowest_ms, highest_ms: over all partitions, including those without a track. highest_ms never goes back: if the
+    tracks are partitions, it is the one watermark for all that Spark would have. left_out: partitions without a track.
     """
 
     name: str
@@ -75,7 +75,7 @@ class History:
 
     @property
     def tells_one_for_all(self) -> bool:
-        """Whether one watermark for all is known: buckets of an operator have seen the coalesced one only."""
+        """Whether one watermark for all is known: buckets of an operator have only the coalesced watermark."""
         return not any(BUCKET in one.name for one in self.tracks)
 
     def idle_tracks(self) -> list[Track]:
@@ -83,7 +83,7 @@ class History:
         return [one for one in self.tracks if any(one.idle)]
 
     def slowest(self, most: int) -> History:
-        """Keep tracks for so many partitions: those with the lowest newest watermark, and of these the order of names.
+        """Keep tracks for `most` partitions: those with the lowest newest watermark, in the order of names.
 
         Partitions that never had a watermark are the slowest.
         """
@@ -95,18 +95,18 @@ class History:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Histories:
-    """Everything that is drawn. about: what the times of batches are, and what the figures are as of."""
+    """All content of the drawing. about: the meaning of the batches' times, and of the figures' times."""
 
     title: str
     about: str
     each: tuple[History, ...]
 
     def slowest(self, most: int) -> Histories:
-        """Keep tracks for so many partitions of each history."""
+        """Keep tracks for `most` partitions of each history."""
         return replace(self, each=tuple(one.slowest(most) for one in self.each))
 
     def summary(self) -> str:
-        """Say in a line what is drawn."""
+        """Return a line about the content."""
         return "; ".join(_summary(one) for one in self.each)
 
 
@@ -117,7 +117,7 @@ def _summary(one: History) -> str:
 
 
 def bounds_of(tracks: Sequence[Track], count: int) -> tuple[Column, Column]:
-    """Return of `count` batches the lowest watermark of the partitions, and the highest so far of any of them."""
+    """Return for `count` batches the lowest watermark of the partitions, and the highest so far of any partition."""
     rows = [[one.watermarks_ms[row] for one in tracks] for row in range(count)]
     known = [[ms for ms in row if ms is not None] for row in rows]
     lowest = tuple(min(row, default=None) for row in known)
@@ -129,7 +129,7 @@ def _higher(one: int | None, other: int | None) -> int | None:
 
 
 def spells(flags: Sequence[bool], at_ms: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield from when to when flags are set: up to the batch that has none, or the last batch."""
+    """Yield the spans in which flags are set: up to the first batch without a flag, or the last batch."""
     begin = None
     for flag, time_ms in zip(flags, at_ms, strict=True):
         if flag and begin is None:

@@ -28,9 +28,9 @@ _LINES_HEIGHT, _BARS_HEIGHT, _IDLE_HEIGHT, _LEAST_HEIGHT = 5.0, 1.2, 0.16, 0.5  
 
 
 def draw(histories: Histories, out: Path) -> None:
-    """Write the picture; the format is that of the file's ending."""
+    """Write the picture; the file's ending decides the format."""
     heights = [height for one in histories.each for height in _heights(one)]
-    # Foreign names are no formulas; texts of an SVG stay texts.
+    # Foreign names must not be read as formulas; texts of an SVG stay texts.
     with rc_context({"text.parse_math": False, "svg.fonttype": "none", "svg.hashsalt": "keyedwm"}):
         figure = Figure(figsize=(13, sum(heights) + 1), dpi=110, layout="constrained")
         panels = iter(np.atleast_1d(figure.subplots(len(heights), 1, height_ratios=heights)))
@@ -79,7 +79,7 @@ class Line:
     height: float
 
     def draw(self, panel: Axes, at: NDArray[np.float64], values: NDArray[np.float64]) -> None:
-        """Draw stairs; a watermark without a batch beside it has no line, so it is a dot."""
+        """Draw steps; a watermark without an adjacent batch has no line, so it is a dot."""
         panel.step(
             at, values, where="post", color=self.colour, linewidth=self.width, linestyle=self.style, label=self.label,
             zorder=self.height,

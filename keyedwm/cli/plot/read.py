@@ -1,7 +1,7 @@
-"""Histories out of a checkpoint (Spark's logs and the ledger in it) or out of the commits of a table.
+"""Histories from a checkpoint (Spark's logs and the ledger in it) or from the commits of a table.
 
-Rule: it only reads. A batch in the offset log holds the states at its start, so its watermarks belong to the time when
-it was planned; the rows that it read are known from the batch after it.
+Rule: it only reads. A batch in the offset log has the states at its start, so its watermarks belong to the time of its
+planning. The next batch shows the rows that it read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pyspark_wm_sink.places.paths import local_directory
 from pyspark_wm_source.values.holding import emitted_ms, keys_of
 from pyspark_wm_source.values.offsets import QueryOffset
 
-# A file that was written so long before or after its batch was planned was copied, or by another clock.
+# A file written longer than this before or after its batch's planning was copied, or has the time of another clock.
 _COPIED_MS = 60_000
 _PUBLISHED = "Rows published by each batch"
 
@@ -130,7 +130,7 @@ _COUNTS: Mapping[str, Callable[[Counts], int]] = {
 
 
 def _bars(planned: Sequence[QueryOffset]) -> Iterator[Bars]:
-    """Yield what each batch read, and what of it was late; other counts where there was any."""
+    """Yield the offsets that each batch read, and the late events; other counts if there are any."""
     read = tuple(sum(channel.read for channel in one.channels.values()) for one in planned)
     yield Bars(title="Offsets read by each batch", unit=Unit.OFFSETS, values=read)
     for title, count in _COUNTS.items():
@@ -140,7 +140,7 @@ def _bars(planned: Sequence[QueryOffset]) -> Iterator[Bars]:
 
 
 def _grown(planned: Sequence[QueryOffset], count: Callable[[Counts], int]) -> Column:
-    """By how much a count has grown until the next batch was planned; None for the last one."""
+    """Return the growth of a count up to the planning of the next batch; None for the last batch."""
     grown = [
         sum(
             max(count(channel.counts) - count(one.channels[tp].counts), 0)
@@ -153,7 +153,7 @@ def _grown(planned: Sequence[QueryOffset], count: Callable[[Counts], int]) -> Co
 
 
 def _duration_ms(now_ms: int, planned_ms: int | None, committed_ms: int | None) -> int | None:
-    """Return how long after its planning a batch was committed, by the file system's clock."""
+    """Return the time from a batch's planning to its commit, by the file system's clock."""
     if planned_ms is None or committed_ms is None or abs(planned_ms - now_ms) > _COPIED_MS or committed_ms < planned_ms:
         return None
     return committed_ms - planned_ms

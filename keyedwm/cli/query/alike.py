@@ -1,7 +1,7 @@
 """Sources of a query by their topics; sources that read the same are one group.
 
-Rule: Spark makes a source of its own for each use of a frame, so a topic with three uses has three sources in the log.
-They plan for themselves, so their batches may end at other offsets; the records and the watermark options are the same.
+Rule: Spark creates a separate source for each use of a frame, so a topic with three uses has three sources in the log.
+They plan separately, so their batches may end at different offsets; the records and the watermark options are the same.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ def alike(sources: Mapping[int, QueryOffset]) -> list[tuple[int, ...]]:
 
 
 def slowest_of(numbers: Sequence[int], watermarks_ms: Mapping[int, Iterable[int | None]]) -> int:
-    """Return the source that stands for those alike: the one with the lowest watermark, or with none."""
+    """Return the source that represents a group: the one without a watermark, or with the lowest."""
     return min(numbers, key=lambda number: [(ms is not None, ms or 0) for ms in watermarks_ms[number]])
 
 
 def title_of(numbers: Sequence[int], topics: Iterable[str], slowest: int | None = None) -> str:
-    """Name sources that are alike by their numbers and topics. shown: the one that stands for them."""
+    """Return a title for a group of sources, with numbers and topics. slowest: the source that represents the group."""
     topics = sorted(set(topics))
     of = f" ({listed(topics, _MOST_TOPICS)})" if topics else ""
     if len(numbers) == 1:

@@ -1,8 +1,8 @@
-"""The operators of a checkpoint and what they hold, by Spark's own state reader.
+"""The operators of a checkpoint and their state, by Spark's own state reader.
 
-Rule: it only reads; the query may be stopped or run, the answer is that of its last committed batch. Reading takes
-seconds, so a live view has it done in a thread of its own. The session is of this machine, quiet, and ends with the
-command. The summary of a bucket comes from its manifest alone: no table is read.
+Rule: it only reads. The query may be stopped or run; the answer is the state of its last committed batch. Reading takes
+seconds, so a live view reads in a separate thread. The session is local and quiet, and ends with the command. The
+summary of a bucket comes from its manifest alone: no table is read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def session_settings(settings: Sequence[str]) -> dict[str, str]:
-    """Return what NAME=VALUE texts say, secrets from where they name. Raises OptionError."""
+    """Return the settings of NAME=VALUE texts, with secrets read from their places. Raises OptionError."""
     return settings_of("--conf", settings, "spark.hadoop.fs.s3a.endpoint=HOST")
 
 
@@ -62,9 +62,9 @@ _SESSION_LOGS = (YOUNG, DUE, REST, SESSIONS)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Summary:
-    """`frames`: slices of event time that are open, None for sessions, processors and joins. rows: of frames, of
-    sessions, before parts are merged, of a processor's logs, or that wait in a join. oldest_ms: the start of the oldest
-    frame, the first end of a session, or the earliest row of a join, where that is known.
+    """`frames`: open slices of event time, None for sessions, processors and joins. rows: the rows of frames, of
+    sessions before parts are merged, of a processor's logs, or waiting rows of a join. oldest_ms: the start of the
+    oldest frame, the first end of a session, or the earliest row of a join, if known.
     """
 
     frames: int | None
@@ -96,7 +96,7 @@ def summary(blobs: Mapping[str, int], state: Mapping[str, Any]) -> Summary:
         rows_held = sum(one[1] for one in (*slices, *old)) + sum(rows.values())
         oldest_ms = min((one[3] for one in slices), default=None)
         return Summary(frames=None, rows=rows_held, size_bytes=size_bytes, oldest_ms=oldest_ms)
-    if "accounts" in state:  # a join's of windows: what was taken of either side, less what has gone
+    if "accounts" in state:  # of a join of windows: the messages taken on both sides, less the released ones
         counts = state["accounts"]
         removed = sum(one.get(name, 0) for one in counts for name in ("expired", "dropped_messages"))
         accepted = sum(one.get("taken", 0) for one in counts)
@@ -122,7 +122,7 @@ def buckets_of(operator: OperatorState) -> list[Summary]:
 
 
 def watermark_ms(description: Mapping[str, Any], state: Mapping[str, Any]) -> int | None:
-    """Where event time stands, in a join the lowest of its sides; a store notes it with its windows of time."""
+    """Return the watermark; for a join the lowest of its sides. A store notes it with its windows of time."""
     if "received" in state:
         return min(state["received"].values(), default=None)
     if "axes" in state and not kind_in(description).is_rows:
@@ -132,7 +132,7 @@ def watermark_ms(description: Mapping[str, Any], state: Mapping[str, Any]) -> in
 
 
 def picture_of(operator: OperatorState) -> OperatorPicture:
-    """Sum an operator up over its buckets."""
+    """Return the summary of an operator over its buckets."""
     buckets = buckets_of(operator)
     windows = [one.frames for one in buckets if one.frames is not None]
     has_windows = bool(windows) and operator.kind == "aggregate"
@@ -149,7 +149,7 @@ def picture_of(operator: OperatorState) -> OperatorPicture:
 
 
 def read_state(read: Operators, files: Files, now_ms: int) -> StatePicture:
-    """Read all operators; none is no error, and what cannot be read now is said in the picture."""
+    """Read all operators. No operator is no error; the picture says if the state cannot be read now."""
     try:
         operators: Sequence[OperatorState] = ()
         if files.names(STATE) is not None:
@@ -161,7 +161,7 @@ def read_state(read: Operators, files: Files, now_ms: int) -> StatePicture:
 
 @contextmanager
 def state_reader(files: Files, now_ms: Callable[[], int], *, live: bool) -> Iterator[Newest]:
-    """Start Spark, and give a function that returns the newest state; live: it is read again and again."""
+    """Start Spark, and return a function that returns the newest state. live: read the state repeatedly."""
     from keyedwm.spark.api.savepoint import read_operators  # before the session is there, which it prepares
 
     with checkpoint_session() as spark:

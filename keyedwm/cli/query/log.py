@@ -1,6 +1,6 @@
 """The newest planned batch of a checkpoint: its sources of keyedwm, and whether Spark has committed it.
 
-Rule: it only reads. The time of a commit is that of its file; Spark writes none into it.
+Rule: it only reads. The time of a commit is the time of its file; Spark writes no time into it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class PlannedBatch:
 
     @property
     def is_committed(self) -> bool:
-        """Whether it is this batch that was committed last."""
+        """Whether this batch is the last committed one."""
         return self.committed is not None and self.committed >= self.number
 
 
@@ -42,7 +42,7 @@ def newest_planned(files: Files) -> PlannedBatch | None:
     number = newest(files.names(OFFSETS) or ())
     if number is None:
         return None
-    # Second: a batch that is committed between the two looks is not taken for one that is not.
+    # Read second, so that a batch that is committed between the two reads counts as committed.
     committed = newest(files.names(COMMITS) or ())
     return PlannedBatch(
         number=number,
@@ -58,7 +58,7 @@ def planned_numbers(files: Files) -> list[int]:
 
 
 def planned_before(files: Files, number: int) -> Mapping[int, QueryOffset] | None:
-    """Return the sources of a batch before the newest; None where Spark has deleted it by now. Raises FormatError."""
+    """Return the sources of a batch before the newest; None if Spark has deleted it. Raises FormatError."""
     try:
         return _sources_written(files.for_spark, number, files.written_ms(f"{OFFSETS}/{number}"))
     except FileNotFoundError:
@@ -66,9 +66,9 @@ def planned_before(files: Files, number: int) -> Mapping[int, QueryOffset] | Non
 
 
 def unmoved_since(files: Files, batch: PlannedBatch, source: int, key: int) -> QueryOffset:
-    """Return the oldest batch in the log with the same watermark of a key: since then it has not moved.
+    """Return the oldest batch in the log since which the watermark of a key has not moved.
 
-    The log keeps some batches only (spark.sql.streaming.minBatchesToRetain), so it may be older than that.
+    The log keeps only some batches (spark.sql.streaming.minBatchesToRetain), so the watermark may be older.
     """
     oldest = batch.sources[source]
     watermark_ms = oldest.watermark_ms(key)
@@ -93,7 +93,7 @@ def _older(files: Files, number: int, source: int) -> QueryOffset | None:
 
 @lru_cache(maxsize=128)
 def _sources_written(place: str, number: int, written_ms: int | None) -> Mapping[int, QueryOffset]:
-    """Read a file of the log once: a view that is refreshed asks for the same ones again."""
+    """Read a file of the log, with a cache: a view that is refreshed needs the same files again."""
     if written_ms is None:
         raise FileNotFoundError(f"{place}/{OFFSETS}/{number}")
     return _sources(Files(place), number)

@@ -1,6 +1,7 @@
 """A frozen picture of a query: the positions of its partitions, the watermark, and the partitions that block it.
 
-Rule: values only; a table, a live view and JSON show the same picture. Times are epoch milliseconds, None is not known.
+Rule: values only; a table, a live view and JSON show the same picture. Times are epoch milliseconds, None means
+unknown.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from pyspark_wm_source.values.holding import Cause
 class PartitionPicture:
     """A partition. position: the next offset to read. backlog: offsets from there to the log's end.
 
-    is_current: whether the state is that behind `position`; else it is that at the start of the batch. behind_ms: from
-    the record at `position` to the newest one. last_news_ms: when the planner last saw records to come. bad_values: by
-    reason.
+    is_current: whether the state is the one at `position`, or the one at the start of the batch. behind_ms: the time
+    from the record at `position` to the newest record. last_news_ms: when the planner last saw new records. bad_values:
+    by reason.
     """
 
     channel: TopicPartition
@@ -48,8 +49,8 @@ class PartitionPicture:
 class Holder:
     """A partition that blocks a watermark.
 
-    since_ms: when it last had records to come, of unreadable ones when its watermark moved last, as far as the log
-    shows; None for a backlog, or where nobody could look.
+    since_ms: when it last had new records (for unreadable records, when its watermark last moved), as far as the log
+    shows. None for a backlog, or if the broker could not be asked.
     """
 
     channel: TopicPartition
@@ -73,9 +74,9 @@ class WatermarkPicture:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourcePicture:
-    """One source of the query; partitions: the slowest first. coordinator: why the group's one did not answer.
+    """One source of the query; partitions: the slowest first. coordinator: why the group's coordinator did not answer.
 
-    alike: this source and those that read the same partitions with the same watermark options.
+    alike: the sources, this one included, that read the same partitions with the same watermark options.
     """
 
     source: int
@@ -94,10 +95,10 @@ class SourcePicture:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Publication:
-    """The last batch that the query published; kind: of the place where that is written down.
+    """The last batch that the query published. kind: the kind of place with its record.
 
-    is_published: False while a batch of Kafka is decided and its transactions are not all committed yet. at_ms: when,
-    by the clock of that place. version: of a Delta table, or the id of an Iceberg table's snapshot.
+    is_published: False while a batch of Kafka is decided and some of its transactions are not committed yet. at_ms: the
+    time, by the clock of that place. version: the version of a Delta table, or the id of an Iceberg table's snapshot.
     """
 
     kind: str
@@ -111,11 +112,11 @@ class Publication:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OperatorPicture:
-    """An operator with state, of the last committed batch, over all its buckets.
+    """An operator with its state at the last committed batch, over all its buckets.
 
-    windows: slices of event time that are open, None where the operator has no such. rows: that it holds.
-    largest_bytes: of the bucket `largest`. oldest_ms: begin of the oldest window, first end of a session, or earliest
-    row of a join. watermark_ms: the lowest of its buckets.
+    windows: open slices of event time, None if the operator has none. rows: the number of held rows. largest_bytes: the
+    bytes of the bucket `largest`. oldest_ms: begin of the oldest window, first end of a session, or earliest row of a
+    join. watermark_ms: the lowest of its buckets.
     """
 
     kind: str
@@ -132,7 +133,10 @@ class OperatorPicture:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StatePicture:
-    """The operators, read at taken_ms, which takes longer than a look; trouble: why it could not be read then."""
+    """The operators, read at taken_ms, which may be older than the picture.
+
+    trouble: why the state could not be read.
+    """
 
     taken_ms: int
     operators: tuple[OperatorPicture, ...]
@@ -141,11 +145,10 @@ class StatePicture:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Picture:
-    """A query at one look. trouble: why the broker did not answer; log ends are not known then.
+    """A query at one moment. trouble: why the broker did not answer; then log ends are unknown.
 
-    target_trouble: why the place where it publishes could not be read at this look.
-    last_error: None if none was left, or a batch was committed since. state: None where it was not asked for, or was
-    not read yet.
+    target_trouble: why the place where it publishes could not be read. last_error: None if there is none, or a batch
+    was committed since. state: None if it was not requested, or not read yet.
     """
 
     checkpoint: str

@@ -1,6 +1,6 @@
-"""The reader of a query: one picture from its checkpoint and, where a broker is given, its group and its topics.
+"""The reader of a query: one picture from its checkpoint and, with a broker, from its group and its topics.
 
-Rule: it only reads, asks nothing of the query itself, and needs no Spark; so it works from another host and for a
+Rule: it only reads, sends nothing to the query itself, and needs no Spark. So it works from another host and for a
 stopped query.
 """
 
@@ -23,10 +23,10 @@ from pyspark_wm_source.values.offsets import IdleTimeout
 
 @dataclass(frozen=True, slots=True)
 class QueryReader:
-    """Reads one checkpoint. cluster, options: the Kafka of its sources, None where it is not to be asked.
+    """Reads one checkpoint. cluster, options: the Kafka of its sources, None to use the checkpoint only.
 
-    idle_timeout: the one to go by, None for that of the query. target: where it publishes, None where
-    that is not known.
+    idle_timeout: the timeout to apply, None for the query's own. target: the place where the query publishes, None if
+    unknown.
     """
 
     files: Files
@@ -59,7 +59,7 @@ class QueryReader:
         )  # fmt: skip
 
     def _published(self) -> tuple[Publication | None, str | None]:
-        """Read what was published last, or say why that was not possible: the query can be seen without it."""
+        """Read the last publication, or return why that was not possible: the rest of the query is shown without it."""
         if self.target is None:
             return None, None
         try:
@@ -69,7 +69,7 @@ class QueryReader:
 
 
 def not_begun(files: Files) -> str | None:
-    """Say why there is no batch yet, where the first one may still come; None where there is one, or none can come."""
+    """Return why there is no batch yet, if the first may still come; None if there is a batch, or none can come."""
     names = files.names()
     if not names:
         return f"{files.place} {'does not exist' if names is None and not files.exists() else 'is no checkpoint'}"
@@ -81,7 +81,7 @@ def not_begun(files: Files) -> str | None:
 
 
 def planned_of(files: Files) -> PlannedBatch:
-    """Return the newest planned batch of a query. Raises InputError where there is none with a source of keyedwm."""
+    """Return the newest planned batch of a query. Raises InputError if no batch has a source of keyedwm."""
     if not is_checkpoint(files):
         problem = not_begun(files) or f"{files.place} is no checkpoint"
         raise InputError(f"{problem}: the checkpointLocation of a query is expected")

@@ -1,7 +1,7 @@
 """One source of a query: the newest planned batch, the states that its tasks have left in the group, the log ends.
 
-Rule: a state counts only where the query's key proves it; else the one in the offset log is shown, and marked so. The
-watermark is that of the planner's own coalescer, fed with what the planner will be fed with.
+Rule: a state counts only if the query's key proves it; else the state in the offset log is shown, and marked. The
+planner's own coalescer computes the watermark, from the same input as the planner.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from pyspark_wm_source.values.holding import Cause, cause_of, emitted_ms, holder
 from pyspark_wm_source.values.offsets import STATE_TIMEOUT_MS, Channel, IdleTimeout, QueryOffset, state_place
 
 _STALL_MS = 2_000
-# Causes that did not begin with the last record: records wait, or nobody could look for them.
+# Causes that did not begin with the last record: records wait, or the broker could not be asked.
 _NO_SILENCE = (Cause.BACKLOG, Cause.PARTITION_GONE, Cause.BROKER_AWAY, Cause.NOT_ASKED)
 
 
 def record_times(cluster: Cluster, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Return the timestamp (ms) of the record at each offset, as far as it can be read."""
+    """Return the timestamp (ms) of the record at each offset, for records that can be read."""
     ranges = [OffsetRange(tp.topic, tp.partition, offset, offset + 1) for tp, offset in offsets.items()]
     selection, times = ColumnSelection(key=False, value=False), {}
     try:
@@ -47,7 +47,7 @@ def record_times(cluster: Cluster, offsets: Mapping[TopicPartition, int]) -> dic
     return times
 
 
-_MOST_TIMED = 32  # of how many partitions a picture reads a record for its time, those with the lowest watermarks
+_MOST_TIMED = 32  # partitions whose record is read for its time: those with the lowest watermarks
 Channels = Mapping[TopicPartition, Channel]
 
 
@@ -62,9 +62,9 @@ class Ends:
 
 @dataclass(frozen=True, slots=True)
 class SourceReader:
-    """The sources at one look. cluster: None without log ends, and then `unasked` is the cause of every holder.
+    """The sources at one moment. cluster: None without log ends; then `unasked` is the cause of every blocking channel.
 
-    idle_timeout: the one to go by, None for that of the batch.
+    idle_timeout: the timeout to apply, None for the batch's own.
     """
 
     files: Files
@@ -80,7 +80,7 @@ class SourceReader:
         states: Mapping[TopicPartition, CommittedState] = {}
         coordinator, ends = planned.outage, None
         if self.cluster is not None:
-            ends = _ends(self.cluster, planned)  # first: where no broker answers, only this is waited for
+            ends = _ends(self.cluster, planned)  # first, so that without a broker only this request waits
             states, coordinator = self._states(self.cluster, planned)
         current = {tp: _after(channel, states.get(tp), batch.is_committed) for tp, channel in planned.channels.items()}
         partitions = [
@@ -110,7 +110,7 @@ class SourceReader:
         )  # fmt: skip
 
     def _states(self, cluster: Cluster, planned: QueryOffset) -> tuple[dict[TopicPartition, CommittedState], str]:
-        """Fetch the states that the batch's tasks have left so far, or say why that was not possible."""
+        """Fetch the states that the batch's tasks have committed so far, or return why that was not possible."""
         expected = dict(planned.channels_to_read())
         try:
             committed = cluster.fetch_offsets(planned.group, expected, timeout_ms=STATE_TIMEOUT_MS) if expected else {}
@@ -128,7 +128,7 @@ class SourceReader:
         return states, ""
 
     def _timeout_ms(self, planned: QueryOffset) -> int | None:
-        """Return the idle timeout of the query; None where it has none, or none is known."""
+        """Return the idle timeout of the query; None if it has none, or it is unknown."""
         timeout = self.idle_timeout or planned.idle_timeout
         if timeout is None and self.options is not None:  # an earlier version planned: the option's default
             timeout = IdleTimeout(self.options.idle_timeout_ms)
@@ -138,7 +138,7 @@ class SourceReader:
         self, holder: tuple[TopicPartition, Channel], then: Channel | None, key: int, ends: Ends | None,
         timeout_ms: int | None,
     ) -> Holder:  # fmt: skip
-        """Say why a channel holds a watermark. then: the channel when the watermark moved last."""
+        """Return why a channel blocks a watermark. then: the channel when the watermark last moved."""
         tp, channel = holder
         cause = self.unasked if ends is None else Cause.PARTITION_GONE
         if ends is not None and tp in ends.high:
@@ -150,13 +150,13 @@ class SourceReader:
                 becomes_idle=timeout_ms is not None and self.now_ms - channel.since_ms < timeout_ms,
             )  # fmt: skip
         since_ms = None if cause in _NO_SILENCE else channel.since_ms
-        if cause is Cause.UNREADABLE and then is not None:  # records come: the last of them says nothing
+        if cause is Cause.UNREADABLE and then is not None:  # new records arrive: their time is no cause
             since_ms = then.since_ms
         return Holder(channel=tp, watermark_ms=emitted_ms(channel, key), cause=cause, since_ms=since_ms)
 
 
 def _after(channel: Channel, state: CommittedState | None, is_committed: bool) -> Channel:
-    """Return the channel as it stands now: behind its range, if the batch or the task of this range is done."""
+    """Return the present channel: behind its range, if the batch or the task of this range is done."""
     if state is not None:
         return replace(channel, read=0, counts=state.counts, axes=state.axes)
     return replace(channel, read=0, next_offset=channel.next_offset if is_committed else channel.start)
@@ -169,7 +169,7 @@ def _coalesced(planned: QueryOffset, current: Channels) -> Mapping[int, int]:
         advances = list(advances_of(str(tp), planned.channels[tp], channel.axes))
         changes += advances
         if advances and channel.status is Status.IDLE:
-            changes.append(ChannelWentIdle(str(tp)))  # a watermark wakes, and the status is the planner's to change
+            changes.append(ChannelWentIdle(str(tp)))  # a watermark wakes; only the planner changes a status
     coalescer = Coalescer.restore(coalescer_state(planned), guarantee=Guarantee.AT_LEAST_ONCE)
     coalescer.step(changes, planned.now_ms)
     return coalescer.common().emitted
@@ -179,7 +179,7 @@ def _ends(cluster: Cluster, planned: QueryOffset) -> Ends:
     """Ask for the log ends; a partition that is gone has none."""
     there = cluster.partitions({tp.topic for tp in planned.channels}, missing_ok=True)
     known = [tp for tp in planned.channels if tp.partition in there.get(tp.topic, ())]
-    # The readable ends second: what is written between the two questions is not taken for an open transaction.
+    # The readable ends second, so that records written between the two requests do not count as an open transaction.
     high = cluster.latest(known, Isolation.READ_UNCOMMITTED)
     stable = cluster.latest(known, Isolation.READ_COMMITTED)
     newest_ms: Mapping[TopicPartition, int | None] = {}

@@ -1,6 +1,6 @@
-"""A table that queries publish to, as commands read it: of Delta by its place, of Iceberg by its name and its catalog.
+"""A table that queries publish to, as commands read it: Delta by place, Iceberg by name and catalog.
 
-Rule: it only reads, and imports the library of the format in question only.
+Rule: it only reads, and imports only the library of the table's format.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MAIN = "main"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reach:
-    """How a table is reached: storage for Delta, catalog (PyIceberg's properties) and branch for Iceberg."""
+    """The access to a table: storage for Delta, catalog (PyIceberg's properties) and branch for Iceberg."""
 
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
     catalog: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -40,7 +40,7 @@ class Reach:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FoundTable:
-    """A table. about: its state and how it is partitioned. records: the newest ones, oldest first."""
+    """A table. about: its version and partitioning. records: the newest records, oldest first."""
 
     about: str
     records: Sequence[Published]
@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def reach_of(args: argparse.Namespace) -> Reach:
-    """Check the three. Raises OptionError."""
+    """Check the three options. Raises OptionError."""
     storage = pairs_of("--storage", args.storage, "aws_region=eu-west-1")
     catalog = settings_of("--catalog", args.catalog, "type=rest")
     if storage and catalog:

@@ -21,7 +21,7 @@ from pyspark_wm_sink.kafka.ledger import Ledger, entry_name
 from pyspark_wm_sink.places.paths import local_directory
 
 _METADATA = "metadata"
-_MOST_COMMITS = 64  # of a table that several queries write to, among which that of this query is looked for
+_MOST_COMMITS = 64  # of a table that several queries write to: the search for this query's record reads this number
 
 
 class Target(Protocol):
@@ -52,7 +52,7 @@ class LedgerTarget:
 
 @dataclass(frozen=True, slots=True)
 class TableTarget:
-    """A table; query: whose records count, None for the newest of any."""
+    """A table. query: the query whose records count, None for the newest record of any query."""
 
     path: str
     reach: Reach
@@ -77,7 +77,7 @@ class TableTarget:
 
 
 def target_of(files: Files, target_name: str | None, reach: Reach) -> Target | None:
-    """Return where a query publishes: the place that is given, or the ledger in its checkpoint.
+    """Return the place where a query publishes: the user's, or the ledger in its checkpoint.
 
     Raises InputError for a place that is neither a ledger nor a table.
     """
@@ -105,7 +105,7 @@ def target_of(files: Files, target_name: str | None, reach: Reach) -> Target | N
 
 
 def ledger_of(files: Files) -> Ledger | None:
-    """Return the ledger in a checkpoint, where a query into Kafka has it unless the option `ledger` says otherwise."""
+    """Return the ledger in a checkpoint; a query into Kafka has it there, unless the option `ledger` is set."""
     if files.names(PACKAGE_DIRECTORY) is None:
         return None
     place = files.below(PACKAGE_DIRECTORY)

@@ -1,4 +1,4 @@
-"""A topic at one look, for one who has no query yet: the ends of its partitions, and who would hold a watermark.
+"""A topic at one moment, for a user without a query: its ends, and what would block a watermark.
 
 Rule: it only asks for offsets and for the newest record timestamps; no record is read, and no group is joined.
 """
@@ -18,7 +18,7 @@ from pyspark_wm_source.options.source_options import SourceOptions
 class EndPicture:
     """A partition. first, end: offsets of its log. uncommitted: offsets of open transactions at its end.
 
-    newest_ms: the highest timestamp of its records, None where it has none.
+    newest_ms: the highest timestamp of its records, None without a record.
     """
 
     channel: TopicPartition
@@ -30,9 +30,9 @@ class EndPicture:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TopicPicture:
-    """All partitions, those with the oldest newest record first; are_times_known: false before Kafka 3.0.
+    """All partitions; those whose newest record is oldest come first. are_times_known: false before Kafka 3.0.
 
-    trouble: why the broker did not answer since, as long as it does not.
+    trouble: why the broker does not answer any more, None if it does.
     """
 
     topic: str
@@ -43,7 +43,7 @@ class TopicPicture:
 
     @property
     def holders(self) -> tuple[EndPicture, ...]:
-        """The partitions that would hold a watermark by timestamps: those without a record, else the oldest ones."""
+        """The partitions that would block a watermark by timestamps: those without a record, else the oldest."""
         empty = tuple(one for one in self.partitions if one.newest_ms is None)
         if empty or not self.are_times_known:
             return empty if self.are_times_known else ()
@@ -52,10 +52,10 @@ class TopicPicture:
 
 
 def topic_picture(cluster: Cluster, options: SourceOptions, topic: str, taken_ms: int) -> TopicPicture:
-    """Take a picture. Raises InputError for a topic that is not there, AccessError, UnavailableError."""
+    """Take a picture. Raises InputError for a missing topic, AccessError, UnavailableError."""
     channels = assigned(cluster, options.topics, running=False)
     first = cluster.earliest(channels)
-    # The readable ends second: what is written between the two questions is not taken for an open transaction.
+    # The readable ends second, so that records written between the two requests do not count as an open transaction.
     high = cluster.latest(channels, Isolation.READ_UNCOMMITTED)
     stable = cluster.latest(channels, Isolation.READ_COMMITTED)
     try:

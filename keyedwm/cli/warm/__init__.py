@@ -1,8 +1,7 @@
 """`keyedwm warm`: byte code and compiled functions of a first task, made ahead of it, on this host and for this user.
 
-Rule: it only fills caches that any task would fill: it may be run again, and beside queries that run. Each round plays
-a few records through the product's own code, as a task does it, with the types that it has there; so no list of
-signatures can be out of date.
+Rule: it only fills caches that any task would fill, so it may be run again, and beside running queries. Each round runs
+a few records through the product's own code, with a task's types, so no list of signatures can be out of date.
 """
 
 from __future__ import annotations
@@ -18,7 +17,8 @@ from pathlib import Path
 HELP = "compile the functions of a query's first task ahead of time"
 EXAMPLE = "keyedwm warm"
 PAGE = "docs/how-to/speed.md"
-# What other processes of a query import: planning, committing, the writers, and transformWithState's messages.
+# The modules that other processes of a query import: planning, committing, the writers, and transformWithState's
+# messages.
 _PROCESSES = (
     "pyspark.daemon",
     "pyspark_wm_source.driver.planner",
@@ -31,11 +31,11 @@ _PROCESSES = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """It has no arguments; NUMBA_CACHE_DIR says where compiled code is kept, as for queries."""
+    """It has no arguments; NUMBA_CACHE_DIR is the directory of compiled code, as for queries."""
 
 
 def run(args: argparse.Namespace) -> int:  # noqa: ARG001  every command has this form
-    """Fill the caches and say what was done; 1 if there is no directory that compiled code may be kept in."""
+    """Fill the caches and report it; 1 if there is no directory for compiled code."""
     from keyedwm.runtime.compiled import cache_directory, kept_signatures, left_to_compile
 
     print(f"for {sys.prefix} (Python {sys.version.split()[0]})", flush=True)
@@ -86,9 +86,9 @@ def import_all() -> None:
 
 
 def compile_all() -> tuple[int, int]:
-    """Compile every imported module that has no byte code of its newest text; how many were made, how many were there.
+    """Compile every imported module without byte code of its present text; return the numbers of new and existing ones.
 
-    A module in a directory that this user may not write to is passed over, as Python itself does.
+    A module in a directory that this user may not write to is skipped, as Python itself does.
     """
     compiled_count = there = 0
     for source in sorted(_sources()):

@@ -44,7 +44,7 @@ from pyspark_wm_source.values.ranges import ChannelRange
 _ROWS = 8
 _CHANNEL = TopicPartition("warm", 0)
 _OPTIONS = {"kafka.bootstrap.servers": "127.0.0.1:9", "subscribe": "warm", "includeHeaders": "true"}
-# In every unit and place that is read in a compiled loop.
+# Every unit and place that a compiled loop reads.
 _EVENT_TIMES: tuple[dict[str, str], ...] = (
     {},
     {"watermarkThrottle": "frame", "frameSize": "1 second", "watermarkLag": "1 second"},
@@ -122,7 +122,7 @@ def read_values_once() -> None:
         )
         for records in read_records(find_batches(_CHANNEL, raw, 0), (0, _ROWS), ColumnSelection()):
             run.observe(records)
-    # The indexes of a message stand behind the id of its schema, which a registry has otherwise.
+    # The indexes of a message follow the id of its schema; usually a registry has the schema.
     requests = [Request(("name",), FieldType.STRING)]
     framed = pa.array([b"\0\0\0\0\1\0\x08\1\x12\1n"] * _ROWS, pa.binary())
     ProtoDecoder(Head.CONFLUENT, requests, OneSchema(SchemaKind.PROTOBUF, _PROTO)).decode(framed)

@@ -58,7 +58,7 @@ _AGGREGATES = (
     functions.top_n(2, "float", "text"),
     functions.map_agg("text", "number"),
 )  # fmt: skip
-# Sets of settings under which operators take other ways.
+# Sets of settings with different code paths of the operators.
 _SETTINGS: tuple[dict[str, Any], ...] = (
     {},
     {"late": LatePolicy.EMIT},
@@ -71,7 +71,7 @@ _MANY_KEYS = 3_000
 
 
 def close_windows_once() -> None:
-    """Aggregate a few rows in three batches, the last of which closes everything."""
+    """Aggregate a few rows in three batches; the last batch closes all windows."""
     few = {"n": functions.count(), "sum": functions.sum("float")}
     for window in _WINDOWS:
         _close(WindowPlan(schema=_SCHEMA, by=("text",), window=window, time="__time",
@@ -88,7 +88,7 @@ def _close(plan: WindowPlan) -> None:
 
 
 def find_many_keys_once() -> None:
-    """Learn more keys than a dictionary has room for at first, and find them among as many others."""
+    """Add more keys than the first capacity of a dictionary, and find them among as many further keys."""
     keys = HashedKeys((pa.field("number", pa.int64()),))
     keys.numbers([pa.array(range(_MANY_KEYS))], _MANY_KEYS)
     at_rest = [pa.array(range(2 * _MANY_KEYS))]
@@ -96,7 +96,7 @@ def find_many_keys_once() -> None:
 
 
 def leave_duplicates_out_once() -> None:
-    """Let a few rows pass once in three batches."""
+    """Deduplicate a few rows in three batches."""
     stream_input = ProcessInput(schema=_SCHEMA.append(pa.field(EVENT_TIME, pa.int64())), by=("text",), time="__time")
     rows = DeduplicatePlan(
         schema=stream_input.schema.remove(_SCHEMA.get_field_index("__time")), on=stream_input.by, within_ms=300
@@ -174,7 +174,7 @@ _SCHEMAS = tuple(pa.schema([("text", pa.string()), ("number", pa.int64()), (valu
 
 
 def join_rows_once() -> None:
-    """Join a few rows in three batches, the last of which forgets everything."""
+    """Join a few rows in three batches; the last batch drops all rows."""
     for on in (("text",), ("number",), ("text", "number")):
         sides = [
             JoinInputSpec(name, schema, on, (Axis(name, 0),))

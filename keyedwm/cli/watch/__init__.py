@@ -1,7 +1,7 @@
-"""`keyedwm watch CHECKPOINT`: where a query stands, who holds its watermark and why, once or again and again.
+"""`keyedwm watch CHECKPOINT`: the positions of a query, and what blocks its watermark and why, once or repeatedly.
 
-Rule: it reads the query's checkpoint, its consumer group and its topics, never the query; nothing is committed. What
-cannot be read at the start is one sentence and exit code 2; a broker that goes away later is shown in the view.
+Rule: it reads the query's checkpoint, its consumer group and its topics, never the query; nothing is committed. A place
+that cannot be read at the start is one sentence and exit code 2; the view shows if the broker is lost later.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _watch_query(out: PlainConsole, arguments: WatchArguments, files: Files) -> 
 
 
 def _await_batch(out: PlainConsole, arguments: WatchArguments, files: Files) -> bool:
-    """Show what is waited for until the query has planned a batch; False if the user ended it before."""
+    """Show what the view waits for until the query has planned a batch; False if the user quits before."""
 
     def look() -> str:
         return not_begun(files) or ""

@@ -19,7 +19,7 @@ _WATCH_OPTIONS = ("statesecret", _IDLE_TIMEOUT)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WatchArguments:
-    """The command's arguments. checkpoint: empty for a topic. options: of the source, empty without a broker."""
+    """The command's arguments. checkpoint: empty for a topic. options: the source's options, empty without a broker."""
 
     checkpoint: str
     topic: str | None
@@ -33,7 +33,7 @@ class WatchArguments:
 
     @property
     def has_idle_timeout(self) -> bool:
-        """Whether an idleTimeout is to be gone by, and not that of the query."""
+        """Whether the user gave an idleTimeout, which replaces the query's own."""
         return any(name.lower() == _IDLE_TIMEOUT for name in self.options)
 
 

@@ -1,6 +1,6 @@
-"""The live view: a picture that is taken again every few seconds, until `q` or Ctrl-C; keys change what it shows.
+"""The live view: a picture that is refreshed every few seconds, until `q` or Ctrl-C; keys change what it shows.
 
-Rule: the terminal is as it was when the view ends, however it ends.
+Rule: when the view ends, in any way, the terminal has its earlier settings.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def show_live(
     *,
     is_over: Callable[[T], bool] = lambda _picture: False,
 ) -> bool:
-    """Show pictures until a key ends it, or one is over: return whether that was so.
+    """Show pictures until a key ends the view, or `is_over` is true for one: return whether that was the reason.
 
-    lay: gives what to show, and how many partitions a page of it has.
+    lay: returns the content to show, and how many partitions a page has.
     """
     picture, before, view = first, None, View()
     with _keys() as wait, Live(console=out, screen=True, auto_refresh=False) as live:
@@ -57,7 +57,7 @@ def show_live(
 
 @contextmanager
 def _keys() -> Iterator[Callable[[float], bytes | None]]:
-    """Give a function that waits so many seconds for keys, None if there are none; without a terminal it only waits."""
+    """Yield a function that waits some seconds for keys and returns them; without a terminal it only waits."""
     if not sys.stdin.isatty():
         yield _only_wait
         return
@@ -75,5 +75,5 @@ def _only_wait(seconds: float) -> None:
 
 def _typed(seconds: float) -> bytes | None:
     ready, _, _ = select.select([sys.stdin], [], [], seconds)
-    # Not by `sys.stdin.read`, which would keep what it has read ahead from `select`.
+    # Not by `sys.stdin.read`, which would hide the bytes that it has read ahead from `select`.
     return os.read(sys.stdin.fileno(), _MOST_BYTES) if ready else None

@@ -1,6 +1,6 @@
-"""A picture as a terminal shows it: some lines about the query and each source, and its partitions, slowest first.
+"""A picture for a terminal: some lines about the query and each source, and its partitions, slowest first.
 
-Rule: 80 columns are enough; what does not fit in height is counted, not cut off.
+Rule: 80 columns are enough; rows that do not fit in the height are counted, not cut off.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from pyspark_wm_source.values.holding import Cause
 
 
 def state_lines(picture: Picture) -> list[Text]:
-    """Say what the operators hold, if it was asked for."""
+    """Return lines about the operators' state, if it was requested."""
     state = picture.state
     if state is None:
         return []
@@ -63,22 +63,25 @@ def _operator_line(one: OperatorPicture, when: str) -> str:
 
 
 _MOST_NAMED = 3
-_WIDE = 120  # columns, from which on a row has more than the cause of the watermark's wait
+_WIDE = 120  # from this number of columns on, a row has more than the cause of the block
 _WIDE_NAME, _NARROW_NAME = 40, 22
 _LEAST_ROWS = 3
 _S = 1_000
-_SILENT_MS = 60 * _S  # after which a query that could plan a batch is worth a word
+_SILENT_MS = 60 * _S  # after this time without a batch, though one is possible, the view says so
 
 
 def layout(picture: Picture, before: Picture | None = None, *, width: int, view: View = FIRST_VIEW) -> RenderableType:
-    """Lay a picture out in as many lines as it needs. before: an earlier one, for rows/s. width: columns there are."""
+    """Return a picture in as many lines as it needs.
+
+    before: an earlier picture, for rows/s. width: the terminal's columns.
+    """
     return _laid_out(picture, before, width=width, view=view, rows=None)
 
 
 def page(
     picture: Picture, before: Picture | None, *, width: int, height: int, view: View
 ) -> tuple[RenderableType, int]:
-    """Lay a picture out in so many lines, keys in the last one; return how many partitions there is room for, too.
+    """Return a picture in `height` lines, keys in the last line, and the number of partitions that fit.
 
     With several sources each gets its share of the height.
     """
@@ -131,7 +134,7 @@ def _query_lines(picture: Picture, width: int) -> list[Text]:
 
 
 def _stopped(picture: Picture) -> list[Text]:
-    """Say that nothing reads the backlog: a checkpoint does not hold the end of a query."""
+    """Return a line if no query reads the backlog: a checkpoint does not record the end of a query."""
     if picture.committed_ms is None or picture.committed_batch != picture.planned_batch:
         return []
     silent_ms = picture.taken_ms - picture.committed_ms
@@ -141,7 +144,7 @@ def _stopped(picture: Picture) -> list[Text]:
 
 
 def _failed(picture: Picture, width: int) -> list[Text]:
-    """Say a batch that has run for long, and the last error; each in some lines where it is long."""
+    """Return lines about a batch that has run for long, and the last error."""
     error, planned_ms = picture.last_error, max((one.planned_ms for one in picture.sources), default=picture.taken_ms)
     ran_ms = picture.taken_ms - planned_ms
     lines: list[Text] = []
@@ -169,7 +172,7 @@ def _published(picture: Picture, width: int) -> list[Text]:
 
 
 def _slowest(picture: Picture) -> list[SourcePicture]:
-    """Return of the sources that are alike the slowest."""
+    """Return the slowest source of each group of alike sources."""
     watermarks_ms = {one.source: one.lowest_ms() for one in picture.sources}
     numbers = {slowest_of(one.alike, watermarks_ms) for one in picture.sources}
     return [one for one in picture.sources if one.source in numbers]
@@ -261,12 +264,12 @@ def _table(
 
 
 def _rates(source: SourcePicture, picture: Picture, before: Picture | None) -> dict[TopicPartition, float]:
-    """Rows a second that each partition was read by, since the picture before."""
+    """Return the rows per second read from each partition since the picture before."""
     if before is None or before.taken_ms >= picture.taken_ms:
         return {}
     seconds = (picture.taken_ms - before.taken_ms) / _S
     known = {one.channel: one.position for of in before.sources if of.group == source.group for one in of.partitions}
-    return {  # a position goes back where the states behind it cannot be read any more: no rate is known then
+    return {  # a position goes back if its states cannot be read any more: then the rate is unknown
         one.channel: (one.position - known[one.channel]) / seconds
         for one in source.partitions
         if one.channel in known and one.position >= known[one.channel]
@@ -274,7 +277,7 @@ def _rates(source: SourcePicture, picture: Picture, before: Picture | None) -> d
 
 
 def _last_record(one: PartitionPicture) -> str:
-    """Show the time of the newest record; "none" only where the log was looked at and never held one."""
+    """Return the time of the newest record; "none" only if the log was read and never had one."""
     return UNKNOWN if one.last_record_ms is None and one.log_end != 0 else second_text(one.last_record_ms)
 
 

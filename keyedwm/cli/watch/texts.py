@@ -12,7 +12,7 @@ from keyedwm.kafka.client.values import TopicPartition
 
 UNKNOWN = "?"
 _MOST_LINES = 5  # of one sentence
-_LEAST_WIDTH = 10  # columns, below which nothing is laid out
+_LEAST_WIDTH = 10  # the fewest columns of a layout
 
 
 def line(text: str) -> Text:
@@ -21,7 +21,7 @@ def line(text: str) -> Text:
 
 
 def whole(text: str, width: int) -> list[Text]:
-    """Say in some lines what must not be cut off where the terminal ends."""
+    """Return a text that must not be cut off at the terminal's end, in several lines if needed."""
     parts = wrap(
         text, max(width, _LEAST_WIDTH), subsequent_indent="    ", break_on_hyphens=False,
         max_lines=_MOST_LINES, placeholder="…",
@@ -30,7 +30,7 @@ def whole(text: str, width: int) -> list[Text]:
 
 
 def name_of(channel: TopicPartition, width: int) -> str:
-    """Show a long name by its end: the number of the partition stands there."""
+    """Return the end of a long name, which has the number of the partition."""
     name = printable(str(channel))
     return name if len(name) <= width else f"…{name[1 - width :]}"
 
@@ -55,12 +55,12 @@ def against_clock(time_ms: int | None, now_ms: int) -> str:
 
 
 def span(span_ms: int | None, none: str = UNKNOWN) -> str:
-    """Show a span in the largest unit of which it has two."""
+    """Show a span in the largest unit of which it has at least two."""
     return none if span_ms is None else about_span(span_ms)
 
 
 def size(size_bytes: int) -> str:
-    """Show a number of bytes in the largest unit of which it has two."""
+    """Show a number of bytes in the largest unit of which it has at least two."""
     for exponent, name in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
         if size_bytes >= 2 << exponent:
             return f"{size_bytes >> exponent} {name}"

@@ -1,4 +1,4 @@
-"""A topic as a terminal shows it: its ends, how fast they grow, and who would hold a watermark."""
+"""A topic for a terminal: its ends, their growth, and the partitions that would block a watermark."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _MOST_NAMED = 3
 
 def topic_layout(picture: TopicPicture, before: TopicPicture | None = None, *, width: int, rows: int | None = None,
                  first: int = 0, needle: str = "") -> RenderableType:  # fmt: skip
-    """Lay a picture out. before: an earlier one, for rows/s. width: columns there are.
+    """Return the lines of a picture. before: an earlier picture, for rows/s. width: the terminal's columns.
 
-    rows: of partitions, from `first` on; None: all.
+    rows: the number of partitions shown, from `first` on; None: all.
     """
     partitions = [one for one in picture.partitions if needle.lower() in str(one.channel).lower()]
     begin = 0 if rows is None else max(min(first, len(partitions) - rows), 0)
@@ -40,7 +40,7 @@ def topic_layout(picture: TopicPicture, before: TopicPicture | None = None, *, w
 def topic_page(
     picture: TopicPicture, before: TopicPicture | None, *, width: int, height: int, view: View
 ) -> tuple[RenderableType, int]:
-    """Lay a picture out in so many lines, the keys in the last of them; return how many partitions it has room for."""
+    """Return a picture in `height` lines, keys in the last line, and the number of partitions that fit."""
     rows = max(_LEAST_ROWS, height - len(_head(picture, width)) - 3)
     content = topic_layout(picture, before, width=width, rows=rows, first=view.first, needle=view.needle)
     keys = (

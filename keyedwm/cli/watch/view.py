@@ -1,6 +1,6 @@
-"""The view that keys change: which partitions are shown, in which order, and from which row on.
+"""The view, which keys change: the partitions shown, their order, and the first row.
 
-Rule: values only. `pressed` gives the view after a key; what a key does stands in one table, which the foot shows.
+Rule: values only. `pressed` returns the view after a key; one table has the effects of keys, and the foot shows it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Sort(Enum):
     NAME = "name"
 
     def key(self) -> _Key:
-        """Return the key to sort by; equal ones stand as the slowest first."""
+        """Return the key to sort by; partitions with equal keys are sorted by the slowest first."""
         return _KEYS[self]
 
 
@@ -59,9 +59,9 @@ class Key(Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class View:
-    """needle: the text that names of partitions have, is_typing: it is being typed. first: rows that are scrolled over.
+    """needle: the text that the shown partitions' names contain. is_typing: the user is typing it.
 
-    actives: idle partitions are hidden. is_over: the view was ended.
+    first: the number of rows scrolled past. actives: idle partitions are hidden. is_over: the user has ended the view.
     """
 
     sort: Sort = Sort.SLOWEST
@@ -72,7 +72,7 @@ class View:
     is_over: bool = False
 
     def selected(self, partitions: Sequence[PartitionPicture]) -> list[PartitionPicture]:
-        """Return the partitions that are looked at, in order."""
+        """Return the selected partitions, in order."""
         needle = self.needle.lower()
         matches = [
             one for one in partitions
@@ -81,7 +81,7 @@ class View:
         return sorted(matches, key=self.sort.key())
 
     def window(self, count: int, rows: int) -> slice:
-        """Return which of so many partitions stand in so many rows; the last page is full."""
+        """Return the range of `count` partitions that is shown in `rows` rows; the last page is full."""
         first = max(min(self.first, count - rows), 0)
         return slice(first, first + rows)
 
@@ -99,7 +99,7 @@ WAITING_FOOT = "q end"
 
 
 def pressed(view: View, typed: bytes, rows: int) -> View:
-    """Return the view after these keys; rows: how many partitions a page has. Nothing typed: the terminal is gone."""
+    """Return the view after these keys. rows: how many partitions a page has. Empty keys: the terminal is gone."""
     if not typed:
         return replace(view, is_over=True)
     for key in _keys(typed):
