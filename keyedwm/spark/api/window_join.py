@@ -61,15 +61,14 @@ def window_join(
     column → right column; null equals nothing. window: `tumbling`, `sliding`, `hopping`, `session` (of both sides
     together), or one of rows. store: how long each side's messages are kept. how: `inner`, or `left`, `right`, `full`:
     a message of that side without a match is emitted alone, once both sides have completed its windows. keep: `all`
-    emits pairs at once. `first` and `last` emit one row for each key and window, once both sides have completed the
-    window. The row has the first or the last message of each side. emit: when the rows of a session are emitted:
-    `final`, once both sides have completed it; `paired`, once both sides have a message; `running`, with each message.
-    early: `early(every=...)` emits pairs at this interval of the clock instead of at once. unbounded: the name of a
-    side whose messages join every window of the other side. late: what becomes of messages that no window accepts
-    (`drop`, `emit`, `fail`). axis: the time axis, if several are configured, or one for each side. names: names of the
-    sides, for columns of equal names. buckets: how many groups of keys, by default spark.sql.shuffle.partitions; fixed
-    in a checkpoint. name: of the result's channels (`NAME#BUCKET`) and metrics. continue_from: a savepoint, as for
-    `join`; the number of buckets must be the same.
+    emits pairs at once. `first` and `last` emit one row of such messages for each key and window, once both sides have
+    completed it. emit: when the rows of a session are emitted: `final`, once both sides have completed it; `paired`,
+    once both sides have a message; `running`, with each message. early: `early(every=...)` emits pairs at this interval
+    of the clock instead of at once. unbounded: the name of a side whose messages join every window of the other side.
+    late: what becomes of messages that no window accepts (`drop`, `emit`, `fail`). axis: the time axis, if several are
+    configured, or one for each side. names: names of the sides, for columns of equal names. buckets: how many groups of
+    keys, by default spark.sql.shuffle.partitions; fixed in a checkpoint. name: of the result's channels (`NAME#BUCKET`)
+    and metrics. continue_from: a savepoint, as for `join`; the number of buckets must be the same.
 
     Returns the columns of both sides (those joined on once), `window`, `timing`, with `late="emit"` also `rejected`.
     `event_time` (the window's last millisecond), `watermark` and `control` follow, so that results can be sunk or
