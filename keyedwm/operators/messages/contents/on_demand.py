@@ -48,7 +48,7 @@ class OnDemandContent(StoreContent, windows=OnDemandWindow):
         self._size, self._condition = window.size_ms, window.condition(plan.schema)
         self._kept_for = plan.retention.time_ms or 0
         self._watermark_ms: int = state.get("axes", {}).get("0", {}).get("horizon", LOWEST)
-        # Before this event time no message is accepted any more; it never goes back, even if the retention changes.
+        # Up to this event time no message is accepted any more; it never goes back, even if the retention changes.
         self._border: int = state.get("border", self._due_border())
         self._messages = MessageStore(plan, self.channels, self._logs, 0, self._first_kept)
         self._opened = OpenedWindows(plan.key_fields, self._logs)
