@@ -47,7 +47,7 @@ def formats(registry: FakeRegistry | str, **options: str) -> RecordFormats:
     given = {
         "kafka.bootstrap.servers": "localhost:9", "topic": "orders", "value.format": "avro-confluent",
         "schemaRegistry.url": registry if isinstance(registry, str) else registry.url,
-        "schemaRegistry.timeout": "100 milliseconds",
+        "schemaRegistry.timeout": "20 seconds",
     }  # fmt: skip
     target = SinkOptions.parse(given | {name.replace("__", "."): value for name, value in options.items()}).target
     assert isinstance(target, KafkaTarget)
@@ -115,7 +115,7 @@ def test_an_id_is_asked_for_once_and_stands_in_the_ledger(registry: FakeRegistry
     assert writers_of(chosen, ORDERS, ledger) == (first,)
     wider = ORDERS.append(pa.field("paid", pa.bool_()))
     with pytest.raises(UnavailableError, match=r"503"):
-        writers_of(chosen, wider, ledger)
+        writers_of(formats(registry, schemaRegistry__timeout="100 milliseconds"), wider, ledger)
     registry.rule = lambda _method, _path: None
     assert [one.schema_id for columns in (wider, ORDERS) for one in writers_of(chosen, columns, ledger)] == [3, 2]
     with fake_registry() as another:  # its ids are others
