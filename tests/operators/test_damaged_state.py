@@ -72,24 +72,16 @@ def store(seed, shape) -> Kind:
 
 
 def join(seed, **how) -> Kind:
-    plan = joins.plan_of([Bound(0, 0, -20, 20)], how=How.FULL, **how)
-    driven = joins.Driven(plan, restarts=True)
-    rng = random.Random(seed)
-    for side in (0, 1, 0, 1, 0, 1, 0, 1):
-        driven.step(joins.Rows(side, tuple(joins._row(rng, plan, side, 10) for _ in range(6))))
-
-    def answer(blobs: Blobs) -> str:
-        later = joins.Driven(plan)
-        later.store.blobs.update(blobs)
-        later.operator = later._built()
-        return str(later.end())
-
-    return Kind(dict(driven.store.blobs), answer)
+    return of_join(joins.plan_of([Bound(0, 0, -20, 20)], how=How.FULL, **how), seed)
 
 
 def join_latest(seed) -> Kind:
-    plan, rng = latest_plan(), random.Random(seed)
+    return of_join(latest_plan(), seed)
+
+
+def of_join(plan, seed) -> Kind:
     driven = joins.Driven(plan, restarts=True)
+    rng = random.Random(seed)
     for side in (0, 1, 0, 1, 0, 1, 0, 1):
         driven.step(joins.Rows(side, tuple(joins._row(rng, plan, side, 10) for _ in range(6))))
 

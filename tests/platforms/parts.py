@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 CACHE = Path(__file__).resolve().parents[2] / "build" / "platforms"
@@ -21,18 +22,14 @@ def maven_folder(name: str, coordinates: list[str]) -> Path:
     Raises:
         NotServedError: Maven could not resolve them.
     """
-    folder = CACHE / name
-    if (folder / "complete").exists():
-        return folder
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "pom.xml").write_text(_pom(name, coordinates))
-    command = ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
-    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    if result.returncode:
-        line = next((x for x in result.stdout.splitlines() if x.startswith("[ERROR]")), "no output")
-        raise NotServedError(f"Maven could not resolve {', '.join(coordinates)}: {line}")
-    (folder / "complete").touch()
-    return folder
+
+    def fill(folder: Path) -> None:
+        (folder / "pom.xml").write_text(_pom(name, coordinates))
+        command = ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
+        result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        _check(result, result.stdout, "[ERROR]", f"Maven could not resolve {', '.join(coordinates)}")
+
+    return _complete(CACHE / name, fill)
 
 
 def pip_folder(name: str, requirements: list[str]) -> Path:
@@ -45,18 +42,33 @@ def pip_folder(name: str, requirements: list[str]) -> Path:
     Raises:
         NotServedError: pip could not install them.
     """
-    folder = CACHE / f"python-{name}"
-    if (folder / "complete").exists():
-        return folder
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "requirements.txt").write_text("\n".join(requirements))
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes", "--target", folder]
-    result = subprocess.run([*command, "-r", folder / "requirements.txt"], capture_output=True, text=True, check=False)
-    if result.returncode:
-        line = next((x for x in result.stderr.splitlines() if x.startswith("ERROR")), "no output")
-        raise NotServedError(f"pip could not install {', '.join(requirements)}: {line}")
-    (folder / "complete").touch()
+
+    def fill(folder: Path) -> None:
+        (folder / "requirements.txt").write_text("\n".join(requirements))
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
+        command += ["--target", str(folder), "-r", str(folder / "requirements.txt")]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        _check(result, result.stderr, "ERROR", f"pip could not install {', '.join(requirements)}")
+
+    return _complete(CACHE / f"python-{name}", fill)
+
+
+def _complete(folder: Path, fill: Callable[[Path], None]) -> Path:
+    """Return a folder that `fill` has filled, now or in an earlier run."""
+    if not (folder / "complete").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        fill(folder)
+        (folder / "complete").touch()
     return folder
+
+
+def _check(result: subprocess.CompletedProcess[str], output: str, mark: str, problem: str) -> None:
+    """Raise NotServedError with the first line of a failed command's output that begins with `mark`."""
+    if result.returncode:
+        line = next(
+            (line for line in output.splitlines() if line.startswith(mark) and line.strip() != mark), "no output"
+        )
+        raise NotServedError(f"{problem}: {line}")
 
 
 def _pom(name: str, coordinates: list[str]) -> str:
