@@ -63,12 +63,10 @@ def _complete(folder: Path, fill: Callable[[Path], None]) -> Path:
 
 
 def _check(result: subprocess.CompletedProcess[str], output: str, mark: str, problem: str) -> None:
-    """Raise NotServedError with the first line of a failed command's output that begins with `mark`."""
+    """Raise NotServedError with the first text behind `mark` in a failed command's output."""
     if result.returncode:
-        line = next(
-            (line for line in output.splitlines() if line.startswith(mark) and line.strip() != mark), "no output"
-        )
-        raise NotServedError(f"{problem}: {line}")
+        reasons = (line.partition(mark)[2].strip(" :") for line in output.splitlines())
+        raise NotServedError(f"{problem}: {next(filter(None, reasons), 'no reason')}")
 
 
 def _pom(name: str, coordinates: list[str]) -> str:
