@@ -122,7 +122,7 @@ bench: java  ## our jobs and Spark's in turn by the rules of benchmarks/README.m
 	done
 	@$(BIN)/python -m benchmarks.table
 
-bench-guard: java  ## short forms of source, windows, join and start; fails if a ratio to Spark's fell by more than a tenth (ONLY=source; ARGS=--store stores those in which two runs agree)
+bench-guard: java  ## short forms of source, windows, join and start; fails if a ratio to Spark's fell by more than a tenth in two runs (ONLY=source; ARGS=--store stores those in which two runs agree)
 	@$(BIN)/python -W ignore -m benchmarks.guard $(addprefix --only ,$(ONLY)) $(ARGS)
 
 profile: java  ## where the time of a micro-batch goes: a table, and a flame graph of each part in build/profile
