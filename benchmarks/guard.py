@@ -3,9 +3,10 @@
 Run: python -m benchmarks.guard [--only source] [--pairs 3] [--store]
 Each comparison is its own module's, with fewer records: sides in turn in one run (A B A B), after a round that warms
 both up. A ratio is ours of Spark's in the same round, the median of the rounds counts, and it fails if that is more
-than a tenth worse than the one in `guard.json`, in two runs: a module with such a ratio runs once more. `--store` runs everything twice and writes that file: the ratio of
-rates or waiting times where both runs agree within a tenth, else that of CPU seconds (user and system), which other
-load on the machine moves less; where not even they agree nothing is stored, and the guard says so.
+than a tenth worse than the one in `guard.json`, in two runs: a module with such a ratio runs once more. `--store` runs
+everything twice and writes that file: the ratio of rates or waiting times where both runs agree within a tenth, else
+that of CPU seconds (user and system), which other load on the machine moves less; where not even they agree nothing is
+stored, and the guard says so.
 """
 
 from __future__ import annotations
