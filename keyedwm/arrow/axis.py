@@ -1,7 +1,7 @@
 """One channel on one time axis over whole record batches (rules 7 and 8; scalar model: conformance/models/axis.py).
 
-Rule: the same watermarks at the same rows as the scalar model at one clock reading. At a fixed clock every policy is
-`max(base, highest event - lag)`, capped at the event's own time, so one compiled loop serves all of them.
+Rule: at one clock reading the watermarks and their rows are those of the scalar model. At a fixed clock every policy is
+`max(base, highest event - lag)`, capped at the event's own time, so one compiled loop serves all policies.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from keyedwm.runtime.compiled import compiled
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-_NONE: Final = MIN_MS  # inside the loop: no watermark yet, or none sent yet, where the flag beside it says so
+_NONE: Final = MIN_MS  # in the loop, if the flag beside it says so: no watermark yet, or none sent yet
 _EVERY: Final = 0
 _FRAME: Final = 1
 _STEP: Final = 2
@@ -30,7 +30,7 @@ _NOWHERE: Final = np.empty(0, np.int64)
 
 
 class AxisRun:
-    """One channel and key through one batch, planned at `now_ms`; call `rows` for each run of rows, then `end`."""
+    """The watermarks of one channel and key in a batch planned at `now_ms`: call `rows` for each run, then `end`."""
 
     def __init__(self, config: AxisConfig, state: AxisState, now_ms: int) -> None:
         self._config = config
@@ -42,8 +42,8 @@ class AxisRun:
     def rows(self, event_ms: Int64s, valid: Bools | None) -> tuple[Int64s, Int64s]:
         """Run event times in row order.
 
-        event_ms: int64, one per row. valid: false where a row has no event time; None when every row has one.
-        Returns the positions (a watermark row stands before that row) and the watermarks, both int64.
+        event_ms: int64, one per row. valid: false for a row without an event time; None if every row has one.
+        Returns positions and watermarks (int64): each watermark row stands before the row at its position.
         """
         top, has_rows = _top(event_ms, valid) if valid is not None else _top_of_all(event_ms)
         if not has_rows:
@@ -68,24 +68,24 @@ class AxisRun:
         return positions, watermarks
 
     def _base(self) -> int | None:
-        """The watermark at this clock reading while events come: none of them can lower it."""
+        """The watermark at this clock reading if an event came now that does not raise it."""
         run = self._config.policy.build(self._policy.snapshot())
         run.observe(MIN_MS, self._now_ms)
         return run.current(self._now_ms)
 
     def end(self) -> int | None:
-        """The batch ends: the watermark to send after its last row, or None."""
+        """End the batch; return the watermark to send after its last row, or None."""
         watermark_ms = self._policy.current(self._now_ms)
         return None if watermark_ms is None else self._throttle.end_of_batch(watermark_ms)
 
     def state(self) -> AxisState:
-        """Everything the next batch depends on."""
+        """The state that the next batch starts from."""
         emitted = self._throttle.snapshot()
         return AxisState(policy=self._policy.snapshot(), emitted_ms=emitted[0] if emitted else None)
 
 
 def late(event_ms: Int64s, valid: Bools | None, watermark_ms: int | None) -> Bools:
-    """Mark the events below the watermark: none without a watermark, no row without an event time."""
+    """Mark the events below the watermark. No row is marked without a watermark, or without an event time."""
     if watermark_ms is None:
         return np.zeros(len(event_ms), np.bool_)
     behind = is_behind(event_ms, watermark_ms)
@@ -136,7 +136,7 @@ def _admitted(  # noqa: PLR0917  compiled code takes no keywords
     positions = np.empty(len(event_ms), np.int64)
     watermarks = np.empty(len(event_ms), np.int64)
     count = 0
-    due_ms = _NONE  # below it there is no new frame boundary
+    due_ms = _NONE  # a candidate below it reaches no new frame boundary
     watermark_ms = base_ms
     has_watermark = has_base
     for row in range(len(event_ms)):
@@ -157,7 +157,7 @@ def _admitted(  # noqa: PLR0917  compiled code takes no keywords
             candidate = candidate - rest if candidate >= _NONE + rest else _NONE
         if has_emitted and candidate <= emitted_ms:
             continue
-        # As unsigned numbers the distance to the last one sent cannot overflow.
+        # Unsigned, the distance to the last watermark sent cannot overflow.
         if kind == _STEP and has_emitted and np.uint64(candidate - emitted_ms) < np.uint64(size_ms):
             continue
         emitted_ms = candidate

@@ -1,8 +1,7 @@
-"""Columns: numbers as numpy arrays of int64, anything else as one contiguous Arrow array; texts in valid UTF-8.
+"""Columns: int64 without nulls as a numpy array, anything else as one contiguous Arrow array; texts in valid UTF-8.
 
-Rule: only the code that created a column may change it. Spark's own texts can hold any bytes, since its cast of a
-binary column to a string checks nothing: bytes that are no UTF-8 become U+FFFD, as Java shows them; what is valid stays
-as it is, uncopied.
+Rule: only the code that created a column may change it. Spark's strings can contain any bytes, since its cast of binary
+to string checks nothing. Invalid UTF-8 becomes U+FFFD, as Java shows it; valid texts are not copied.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 
 
 def text_of(values: pa.Array) -> pa.Array:
-    """Return bytes as texts."""
+    """Return bytes as texts; invalid UTF-8 becomes U+FFFD."""
     kind = pa.large_string() if pa.types.is_large_binary(values.type) else pa.string()
     try:
         return values.cast(kind)
@@ -38,7 +37,7 @@ def valid_texts(rows: pa.Table) -> pa.Table:
 
 
 def valid_text(values: pa.Array) -> pa.Array:
-    """Return values whose texts are all valid."""
+    """Return the values with valid texts, also within structs, lists and maps."""
     if _is_valid(values):
         return values
     kind = values.type
@@ -80,7 +79,7 @@ def _has_text(kind: pa.DataType) -> bool:
 Ints: TypeAlias = NDArray[np.int64]
 Flags: TypeAlias = NDArray[np.bool_]
 _UNITS = {"s": 1000, "ms": 1, "us": 1000, "ns": 1_000_000}
-_EXACT_DIGITS = 15  # a float holds such a number, and a power of ten as long: their quotient is rounded once
+_EXACT_DIGITS = 15  # a double is exact for these digits and for 10**15: their quotient is rounded once
 Column: TypeAlias = Any  # Ints | pa.Array: both have a length, and pyarrow carries no types
 
 
@@ -112,7 +111,7 @@ def contiguous(chunked: pa.ChunkedArray | pa.Array) -> pa.Array:
 
 
 def number(name: str) -> pa.Field:
-    """Return the field of a column that is held as numpy: int64, never null."""
+    """Return the field of a column that is a numpy array: int64, never null."""
     return pa.field(name, pa.int64(), nullable=False)
 
 
@@ -132,13 +131,13 @@ def ints(array: pa.Array) -> Ints:
 
 
 def sorted_distinct(numbers: NDArray) -> NDArray:
-    """Return each number once, in order; `np.unique` hashes first, which takes ten to sixty times as long."""
+    """Return each number once, ascending. `np.unique` hashes first and needs 10 to 60 times the time."""
     ordered = np.sort(numbers, axis=None)
     return ordered[np.append(np.ones(min(1, len(ordered)), bool), ordered[1:] != ordered[:-1])]
 
 
 def millis(times: pa.Array) -> Ints:
-    """Return event times as whole milliseconds; finer ones are rounded down."""
+    """Return event times (int64 ms, or timestamps of any unit) as milliseconds, rounded down."""
     if pa.types.is_int64(times.type):
         return ints(times)
     ticks = ints(times.cast(pa.timestamp(times.type.unit)).view(pa.int64()))
@@ -149,9 +148,9 @@ def millis(times: pa.Array) -> Ints:
 
 
 def as_key(values: pa.Array) -> pa.Array:
-    """Return values of which equal ones are alike to the byte: -0.0 is 0.0 and NaN is one value, as Spark groups them.
+    """Return the values with equal bytes for equal ones, as Spark groups: -0.0 becomes 0.0, and every NaN the same NaN.
 
-    Texts are valid ones, also those of states of earlier versions.
+    Invalid texts become valid, also texts in states of earlier versions.
     """
     if not pa.types.is_floating(values.type):
         return valid_text(values)
@@ -160,12 +159,12 @@ def as_key(values: pa.Array) -> pa.Array:
 
 
 def as_floats(values: pa.Array) -> pa.Array:
-    """Return numbers as the nearest floats, as Spark does it: whole ones beyond 2**53, and decimals, are rounded."""
+    """Return numbers as the nearest floats, as Spark does: integers beyond 2**53, and decimals, are rounded."""
     kind = values.type
     if not pa.types.is_decimal(kind):
         return values.cast(pa.float64(), safe=False)
     if not pa.types.is_decimal128(kind) or kind.precision > _EXACT_DIGITS or kind.scale < 0 or not len(values):
-        return values.cast(pa.string()).cast(pa.float64())  # Arrow's own cast is off by a last place
+        return values.cast(pa.string()).cast(pa.float64())  # Arrow's own cast can be wrong in the last digit
     low_halves = np.frombuffer(values.buffers()[1], np.int64)[2 * values.offset : 2 * (values.offset + len(values)) : 2]
     missing = values.is_null().to_numpy(zero_copy_only=False) if values.null_count else None
     return pa.array(low_halves / 10.0**kind.scale, mask=missing)

@@ -1,4 +1,4 @@
-"""Control rows as the `control` column, both ways."""
+"""Control rows as values of the `control` column, and back."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from keyedwm.core.rows import CONTROL, CONTROL_FIELDS
 
 
 def control_array(rows: Iterable[ControlRow]) -> pa.Array:
-    """Lay out rows as values of the `control` column."""
+    """Return control rows as values of the `control` column."""
     return pa.array([_struct(row) for row in rows], CONTROL_TYPE)
 
 
 def control_rows(table: pa.Table) -> list[ControlRow]:
-    """Read the control rows of a table without event rows, with the offsets of its column `offset` if there are any.
+    """Read a table that has only control rows. An integer column `offset` gives their offsets.
 
-    Raises InputError for a row that keyedwm never makes.
+    Raises InputError for a row that keyedwm never writes.
     """
     if not table.num_rows:
         return []
     structs = table.column(CONTROL)
-    there = {field.name for field in structs.type}  # rows of version 1 lack the source
-    names = [name for name in CONTROL_FIELDS if name in there and name != "watermark"]
+    present = {field.name for field in structs.type}  # rows of version 1 lack the source
+    names = [name for name in CONTROL_FIELDS if name in present and name != "watermark"]
     columns = {name: pc.struct_field(structs, name).to_pylist() for name in names}
     us = pc.struct_field(structs, "watermark").cast(pa.int64()).to_pylist()
     columns["watermark_ms"] = [None if one is None else one // US_PER_MS for one in us]
-    # A frame may have a column of its own called offset.
+    # A user's frame may have its own column called offset, of another type.
     if "offset" in table.column_names and pa.types.is_integer(table.schema.field("offset").type):
         columns["offset"] = table.column("offset").to_pylist()
     return [control_row(**dict(zip(columns, values, strict=True))) for values in zip(*columns.values(), strict=True)]

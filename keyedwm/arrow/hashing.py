@@ -1,15 +1,15 @@
-"""Hashes of 64 bits: of keys, of the content of rows, and those that put keys into buckets.
+"""64-bit hashes of keys and of rows' content, and the hashes that choose the buckets of keys.
 
 Rule: a hash depends on values alone, never on the process, the machine or how rows are cut into tables.
 
-- `hashed`, `hashed_rows`: keys that are equal hash alike, so 0.0 and -0.0 do, and all NaNs. Shards and indexes in the
-  state and approximate counts go by it.
-- `content_sum`: rows with the same bits and bytes have one sum, in any order. It identifies a batch that is written
-  again. It detects accidents, not forgeries. An empty row of one column (a text or list of length 0)
-  counts 0. So a comparison of sums compares the number of rows, too.
-- `bucket_hashes`: the hash of keys by which `operators.buckets` chooses buckets.
+- `hashed`, `hashed_rows`: equal keys have equal hashes, also 0.0 and -0.0, and all NaNs. Shards and indexes of the
+  state and approximate counts use these hashes.
+- `content_sum`: the same rows, bit by bit, have the same sum in any order. The sum identifies a batch that is written
+  again. It detects accidents, not forgeries. A row with one column, a text or list of length 0, adds 0 to the sum. So
+  compare the number of rows, too.
+- `bucket_hashes`: `operators.buckets` chooses buckets by these hashes of keys.
 
-All of them stand in states and ledgers of 0.2.0, so none of them changes.
+States and ledgers since 0.2.0 contain these hashes, so no hash ever changes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list,
 
 
 def hashed(values: pa.Array) -> Hashes:
-    """Return the hash of each value, which is no null: numbers by their bits, others by their bytes or their text."""
+    """Return each value's hash: of the bits of a number, else of the bytes or the text. values: without nulls."""
     values = as_key(contiguous(values)) if pa.types.is_floating(values.type) else contiguous(values)
     kind = values.type
     if pa.types.is_floating(kind):
@@ -49,7 +49,7 @@ def hashed(values: pa.Array) -> Hashes:
 
 
 def hashed_rows(columns: Sequence[pa.Array], rows: int) -> Hashes:
-    """Return the hash of each row by all of its columns; a null is a value like any other."""
+    """Return one hash of all columns for each row; a null counts as a value."""
     combined = np.zeros(rows, np.uint64)
     for column in columns:
         hashes = np.zeros(rows, np.uint64)
@@ -59,8 +59,8 @@ def hashed_rows(columns: Sequence[pa.Array], rows: int) -> Hashes:
 
 
 def bucket_hashes(column: pa.ChunkedArray) -> Hashes:
-    """Return the hash of each value, nulls too, that chooses its bucket: that of pandas, once for each value."""
-    from pandas.util import hash_array  # takes 0.2 s to import, which a planner that hashes nothing saves
+    """Return the hash that chooses the bucket of each value, which may be null: the hash that pandas computes."""
+    from pandas.util import hash_array  # the import takes 0.2 s; a planner that hashes nothing skips it
 
     values = as_key(contiguous(column))
     if pa.types.is_integer(values.type) or pa.types.is_temporal(values.type) or pa.types.is_boolean(values.type):
@@ -97,7 +97,7 @@ def content_sum(rows: pa.Table) -> int:
 
 
 def _contents(values: pa.Array) -> Hashes:
-    """The hash of each value's content; all nulls have the same."""
+    """The hash of each value's content; all nulls have the same hash."""
     hashes = _of_any(values)
     if values.null_count:
         hashes[values.is_null().to_numpy(zero_copy_only=False)] = _NULL_CONTENT
@@ -105,7 +105,7 @@ def _contents(values: pa.Array) -> Hashes:
 
 
 def _of_any(values: pa.Array) -> Hashes:
-    """As `_contents`, with anything for null."""
+    """The hash of each value's content; a null's hash may be any number."""
     kind = values.type
     if pa.types.is_null(kind):
         return np.full(len(values), _NULL_CONTENT)
@@ -133,8 +133,8 @@ def _of_lists(values: pa.Array) -> Hashes:
 
 
 def _of_fixed(values: pa.Array) -> Hashes:
-    """Values of one width, by their bytes; a null's bytes may be anything."""
-    if pa.types.is_floating(values.type):  # a NaN's bits say how it was computed, which differs from run to run
+    """The hashes of values of a fixed width, by their bytes; a null's bytes may be any."""
+    if pa.types.is_floating(values.type):  # a NaN's bits depend on how it was computed, which differs between runs
         values = pc.if_else(pc.is_nan(values), pa.scalar(math.nan, values.type), values)
     octets = values.type.bit_width // 8
     data = _octets(values.buffers()[1])[values.offset * octets : (values.offset + len(values)) * octets]
@@ -144,7 +144,7 @@ def _of_fixed(values: pa.Array) -> Hashes:
 
 
 def octets_of(values: pa.Array) -> tuple[Octets, Ints]:
-    """The bytes of texts, and where each text begins, with an end behind the last one."""
+    """Return the bytes of texts or binary values, and the begin of each value, plus the end of the last."""
     is_large = pa.types.is_large_binary(values.type) or pa.types.is_large_string(values.type)
     _, offsets, data = values.buffers()
     begins = np.frombuffer(offsets, np.int64 if is_large else np.int32)
@@ -173,7 +173,7 @@ def _mixed(numbers: Hashes) -> Hashes:
 
 @compiled
 def _joined(before: Hashes, hashes: Hashes) -> Hashes:
-    """Combine the hashes so far with those of one column more."""
+    """Combine the rows' hashes so far with the hashes of the next column."""
     joined = np.empty(before.shape[0], np.uint64)
     for at in range(min(before.shape[0], hashes.shape[0])):
         joined[at] = _mix(before[at] * _STEP + hashes[at])
@@ -182,7 +182,7 @@ def _joined(before: Hashes, hashes: Hashes) -> Hashes:
 
 @compiled
 def _in_runs(hashes: Hashes, begins: Ints) -> Hashes:
-    """The hashes of each run in their order, and how many there are."""
+    """Combine the hashes of each run, in their order, and their number."""
     joined = np.empty(begins.shape[0] - 1, np.uint64)
     for run in range(joined.shape[0]):
         x = np.uint64(begins[run + 1] - begins[run])
@@ -194,7 +194,7 @@ def _in_runs(hashes: Hashes, begins: Ints) -> Hashes:
 
 @compiled
 def _by_word(octets: Octets, begins: Ints) -> Hashes:
-    """Eight bytes at a time, then the rest, then the length."""
+    """Hash the length, then eight bytes at a time, then the rest."""
     hashes = np.empty(begins.shape[0] - 1, np.uint64)
     for row in range(hashes.shape[0]):
         place, end = begins[row], min(begins[row + 1], octets.shape[0])
@@ -214,7 +214,7 @@ def _by_word(octets: Octets, begins: Ints) -> Hashes:
 
 @compiled
 def _by_byte(octets: Octets, begins: Ints) -> Hashes:
-    """FNV-1a of 64 bits."""
+    """The 64-bit FNV-1a hash of each value's bytes."""
     hashes = np.empty(begins.shape[0] - 1, np.uint64)
     for at in range(hashes.shape[0]):
         x = np.uint64(0xCBF29CE484222325)

@@ -1,8 +1,8 @@
 """Finding values in many JSON texts, in compiled loops.
 
-Rule: a text is only scanned up to the last value asked for; every read is bounds-checked, and whatever does not read as
-JSON on the way is "not found". A number counts only if it ends before the text does: a text that is cut off would show
-another one. Of members with one name the first counts.
+Rule: a text is scanned only up to the last requested value, and every read is bounds-checked. If the text up to there
+is no JSON, the value is "not found". A number inside an object or a list must end before the text does: a text that is
+cut off would show another number. Of members with the same name the first counts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WORD_BYTES = 8
 _EACH = np.uint64(0x0101010101010101)
 _QUOTES, _BACKSLASHES = _EACH * np.uint64(_QUOTE), _EACH * np.uint64(_BACKSLASH)
 _HIGHEST = _EACH << np.uint64(7)
-_NAME = -1  # in the steps: a member's name, not an index
+_NAME = -1  # in `Path.index`: the step is a member's name
 Spans = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]
 
 
@@ -38,7 +38,7 @@ class Path:
 
 
 class _Members:
-    """Compiled names of members of one object; parent: the steps to it."""
+    """Compiled names of members of one object. parent: the steps to the object."""
 
     def __init__(self, parent: Sequence[str | int], names: Sequence[str]) -> None:
         self.parent, self.count = Path(parent), len(names)
@@ -46,7 +46,7 @@ class _Members:
 
 
 def _encoded(names: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """Return names in UTF-8 behind one another: name n is bytes[ends[n]:ends[n + 1]]."""
+    """Return (ends, bytes) of names in UTF-8: name n is bytes[ends[n]:ends[n + 1]]."""
     encoded = [name.encode() for name in names]
     return np.cumsum([0, *map(len, encoded)]).astype(np.int64), np.frombuffer(b"".join(encoded) or b"\0", np.uint8)
 
@@ -55,7 +55,7 @@ _members = functools.lru_cache(maxsize=256)(_Members)
 
 
 def find_all(texts: pa.Array, paths: Sequence[Path]) -> list[Spans]:
-    """Find the values at several paths in each text, as `find` does each; members of one object in one pass."""
+    """Find the values at several paths in each text, as `find` does; one pass finds all members of an object."""
     names: dict[tuple[str | int, ...], list[str]] = {}
     for parent, name in ((path.steps[:-1], path.steps[-1]) for path in paths):
         if isinstance(name, str) and name not in names.setdefault(parent, []):
@@ -76,7 +76,7 @@ def find_all(texts: pa.Array, paths: Sequence[Path]) -> list[Spans]:
 
 
 def _find_together(texts: pa.Array, members: _Members) -> Spans:
-    """Find members of one object; start and end: one row for each of them."""
+    """Find members of one object. Returns bytes, start and end; the last two are (member, text)."""
     data, ends = buffers(texts)
     start = np.full((members.count, len(texts)), _FAILED, np.int64)
     end = np.zeros((members.count, len(texts)), np.int64)
@@ -92,8 +92,8 @@ def _find_together(texts: pa.Array, members: _Members) -> Spans:
 def find(texts: pa.Array, path: Path) -> Spans:
     """Find the value at `path` in each text.
 
-    texts: binary array. Returns the bytes they lie in, and start and end of each value in them; start -1: not found.
-    A string's span is its inside, without the quotes. A string and a number look the same to the caller, on purpose.
+    texts: binary array. Returns the bytes of all texts, and each value's start and end in these; start -1: not found.
+    A string's span is without the quotes. So a string and a number look the same to the caller, on purpose.
     """
     data, ends = buffers(texts)
     start = np.full(len(texts), _FAILED, np.int64)
@@ -106,7 +106,7 @@ def find(texts: pa.Array, path: Path) -> Spans:
 
 
 def buffers(texts: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
-    """Return a binary array's bytes and its count + 1 offsets into them."""
+    """Return a binary array's bytes, and its `count + 1` offsets into the bytes."""
     _, offsets, data = texts.buffers()
     if not len(texts):
         return np.zeros(1, np.uint8), np.zeros(1, np.int32)
@@ -133,7 +133,7 @@ def _find(data, ends, index, name_ends, names, start, end):  # noqa: PLR0917
 
 @bare
 def _find_members(data, ends, index, name_ends, names, member_ends, members, start, end):  # noqa: PLR0917
-    """Member m is called members[member_ends[m]:member_ends[m + 1]]."""
+    """Find all members of an object: the name of member m is members[member_ends[m]:member_ends[m + 1]]."""
     for row in range(len(ends) - 1):
         stop = ends[row + 1]
         at = _follow(data, ends[row], stop, index, name_ends, names)
@@ -167,7 +167,7 @@ def _find_members(data, ends, index, name_ends, names, member_ends, members, sta
 
 @bare
 def _which(data, at, stop, ends, members):
-    """The member that is called data[at:stop]."""
+    """The number of the member with the name data[at:stop], -1 if there is none."""
     for member in range(len(ends) - 1):
         if _is_called(data, at, stop, members, ends[member], ends[member + 1]):
             return member
@@ -176,7 +176,7 @@ def _which(data, at, stop, ends, members):
 
 @bare
 def _is_called(data, at, stop, names, begin, end):  # noqa: PLR0917
-    """Whether data[at:stop], of which any character may be escaped, is names[begin:end]."""
+    """Whether data[at:stop], whose characters may be escaped, is names[begin:end]."""
     if stop - at < end - begin:  # an escape is longer than its character
         return False
     while at < stop and begin < end:
@@ -208,7 +208,7 @@ def _character(text, at):
 
 @bare
 def _follow(data, at, stop, index, name_ends, names):  # noqa: PLR0917
-    """The position of the value at a path of the text that begins at `at`, perhaps with a byte order mark."""
+    """The position of a path's value in the text at `at`, which may begin with a byte order mark; -1: not found."""
     if at + 3 <= stop and data[at] == 0xEF and data[at + 1] == 0xBB and data[at + 2] == 0xBF:
         at += 3
     at = _blank(data, at, stop)
@@ -231,7 +231,7 @@ def _blank(data, at, stop):
 
 @inlined
 def _string_end(data, at, stop):
-    """The position behind the string that begins at `at`."""
+    """The position behind the string that begins at `at`, -1 if the string has no end."""
     at += 1
     while at < stop:
         while at + _WORD_BYTES <= stop and not _has_special(data, at):
@@ -249,7 +249,7 @@ def _string_end(data, at, stop):
 
 @inlined
 def _has_special(data, at):
-    """Whether there is a quote or a backslash among the next eight bytes, which are compared at once (Mycroft)."""
+    """Whether the next eight bytes, which are compared at once (Mycroft), have a quote or a backslash."""
     begin, word = np.uint64(at), np.uint64(0)
     for i in range(np.uint64(_WORD_BYTES)):  # compiled to one load
         word |= np.uint64(data[begin + i]) << (np.uint64(8) * i)
@@ -260,7 +260,7 @@ def _has_special(data, at):
 
 @inlined
 def _skip(data, at, stop):
-    """The position behind the value that begins at `at`."""
+    """The position behind the value that begins at `at`, -1 if the value has no end."""
     if at >= stop:
         return _FAILED
     if data[at] not in (_QUOTE, _OPEN, _OPEN_LIST):
@@ -284,7 +284,7 @@ def _skip(data, at, stop):
 
 @bare
 def _following(data, at, stop):
-    """The position of what follows the value that begins at `at`, behind a comma."""
+    """The position behind the value that begins at `at` and its comma, -1 if there is no comma."""
     at = _skip(data, at, stop)
     if at == _FAILED:
         return _FAILED
@@ -296,7 +296,7 @@ def _following(data, at, stop):
 
 @bare
 def _member(data, at, stop, names, begin, end):  # noqa: PLR0917
-    """The position of the value of the member whose name is names[begin:end]."""
+    """The position of the value of the member names[begin:end], -1 if the object at `at` has none."""
     if at >= stop or data[at] != _OPEN:
         return _FAILED
     at = _blank(data, at + 1, stop)
@@ -319,7 +319,7 @@ def _member(data, at, stop, names, begin, end):  # noqa: PLR0917
 
 @bare
 def _element(data, at, stop, index):
-    """The position of element `index` of the array that begins at `at`."""
+    """The position of element `index` of the array that begins at `at`, -1 if it has none."""
     if at >= stop or data[at] != _OPEN_LIST:
         return _FAILED
     at = _blank(data, at + 1, stop)

@@ -1,9 +1,9 @@
-"""MurmurHash3 (x64, 128 bits) of whole columns, as Apache DataSketches feeds it: its own sketches hold these hashes.
+"""MurmurHash3 (x64, 128 bits) of whole columns, fed as Apache DataSketches feeds it: its sketches store these hashes.
 
-Rule: the hash of a value is that of the library's `update`. Whole numbers are hashed by 8 bytes, floats by the 8 bytes
-of a double (-0.0 is 0.0, NaN is one value). Text is hashed by its UTF-8, bytes as they are; empty text and bytes are
-ignored. The seed is the library's and Spark's (9001). Source: datasketches.apache.org, and A. Appleby's MurmurHash3
-(public domain).
+Rule: a value's hash is the one that the library's `update` computes. An integer is hashed as 8 bytes, a float as the 8
+bytes of a double (-0.0 as 0.0, every NaN alike). A text is hashed as UTF-8, bytes as they are. Empty texts and bytes
+have no hash. The seed (9001) is the library's and Spark's. Source: datasketches.apache.org, and A. Appleby's
+MurmurHash3 (public domain).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from keyedwm.arrow.hashing import Hashes, Octets, octets_of
 from keyedwm.runtime.compiled import compiled
 
 SEED = 9001
-SEED_HASH = 0x93CC  # the low 16 bits of the seed's own hash, by which theta sketches know that they fit together
+SEED_HASH = 0x93CC  # the low 16 bits of the seed's hash: theta sketches with equal ones can be merged
 _C1, _C2 = np.uint64(0x87C37B91114253D5), np.uint64(0x4CF5AD432745937F)
 
 
@@ -31,7 +31,7 @@ def takes(kind: pa.DataType) -> bool:
 
 
 def murmured(values: pa.Array) -> tuple[Flags, Hashes, Hashes]:
-    """Return which values have a hash (no null, no empty text or bytes), and both halves of each hash."""
+    """Mark the values that have a hash (neither null nor empty), and return both halves of these hashes."""
     values = contiguous(values)
     takes_part = values.is_valid()
     is_number = pa.types.is_integer(values.type) or pa.types.is_floating(values.type)
@@ -73,7 +73,7 @@ def _ended(h1: np.uint64, h2: np.uint64, size: int) -> tuple[np.uint64, np.uint6
 
 @compiled
 def _of_words(numbers: NDArray[np.uint64]) -> tuple[Hashes, Hashes]:
-    """The hash of 8 bytes each, the lowest first."""
+    """The hashes of 64-bit numbers, as 8 bytes each, the lowest byte first."""
     first, second = np.empty(numbers.shape[0], np.uint64), np.empty(numbers.shape[0], np.uint64)
     for at in range(numbers.shape[0]):
         h1 = np.uint64(SEED) ^ (_rotated(numbers[at] * _C1, 31) * _C2)
@@ -91,7 +91,7 @@ def _word(octets: Octets, begin: int, end: int) -> np.uint64:
 
 @compiled
 def _of_octets(octets: Octets, begins: Ints) -> tuple[Hashes, Hashes]:
-    """Sixteen bytes at a time, then the rest."""
+    """The hashes of byte strings: sixteen bytes at a time, then the rest."""
     rows = begins.shape[0] - 1
     first, second = np.empty(rows, np.uint64), np.empty(rows, np.uint64)
     for row in range(rows):

@@ -1,7 +1,7 @@
-"""Event times and fields of a run of records, wherever options say they are.
+"""Event times and fields of a run of records, read from the places that options name.
 
-Rule: whole columns; a time that cannot be read is invalid and the row stays, a field that does not read as its type is
-null.
+Rule: whole columns are read. An event time that cannot be read is invalid, and its row stays. A field that cannot be
+read as its type is null.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ EventTimes = tuple[NDArray[np.int64], NDArray[np.bool_] | None]
 class EventTimeReader:
     """Reads one axis's event times.
 
-    unwritten: how many records so far had no header of the sink, so that their timestamp stands for it.
+    unwritten: how many records so far lacked the sink's header, so that their event time is the record's timestamp.
     """
 
     def __init__(self, spec: EventTime) -> None:
@@ -44,7 +44,7 @@ class EventTimeReader:
         value: pa.Array | None,
         headers: pa.Array | None,
     ) -> EventTimes:
-        """Return ms (int64) and validity (None: all valid) per record; only the column with the times is needed."""
+        """Return ms (int64) and validity (None: all valid) per record. A column without event times may be None."""
         place = self._spec.place
         if place is Place.TIMESTAMP:
             return _whole(*_from_timestamps(timestamp_ms))
@@ -63,7 +63,7 @@ class EventTimeReader:
         return _whole(ms, valid)
 
     def _from_headers(self, headers: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
-        """Return ms, validity, and which records have the header: the last of a name counts, as in `lastHeader`."""
+        """Return ms, validity, and whether a record has the header. The last one counts, as in Kafka's `lastHeader`."""
         rows, fields = pc.list_parent_indices(headers), pc.list_flatten(headers)
         is_match = pc.equal(fields.field("key"), self._spec.path[0])
         row = np.asarray(rows.filter(is_match))
@@ -71,7 +71,7 @@ class EventTimeReader:
         data, ends = buffers(values)
         start = np.full(len(headers), -1, np.int64)
         end = np.zeros(len(headers), np.int64)
-        # Assignment in order: of several headers in one row the last stays.
+        # numpy assigns in order: of several headers in one row the last stays.
         start[row] = np.where(np.asarray(values.is_valid()), ends[:-1], -1)
         end[row] = ends[1:]
         has = np.zeros(len(headers), np.bool_)
@@ -89,7 +89,7 @@ def _whole(ms: NDArray[np.int64], valid: NDArray[np.bool_]) -> EventTimes:
 
 
 class FieldReader:
-    """Reads one field; `columns`: the source's."""
+    """Reads one field. columns: the rows' schema, for the type of a field that is a whole column."""
 
     def __init__(self, field: Field, columns: pa.Schema) -> None:
         self.field = field
@@ -97,7 +97,7 @@ class FieldReader:
         self.path = Path(field.path) if field.path and not isinstance(field, SchemaField) else None
 
     def read(self, values: pa.Array, spans: Spans | None = None) -> pa.Array:
-        """Return the field of each row. values: of its column. spans: where they lie in it, of a field with a path."""
+        """Return the field of each row. values: its column. spans: for a field with a path, its spans in the column."""
         kind = self.field.kind
         if kind is None:
             return values
@@ -116,7 +116,7 @@ class FieldReader:
 
 
 def _spans_of(texts: pa.Array) -> Spans:
-    """Return where each whole text lies; start -1 for a null."""
+    """Return the span of each whole text; start -1 for a null."""
     data, ends = buffers(texts)
     start, end = ends[:-1].astype(np.int64), ends[1:].astype(np.int64)
     start[np.asarray(texts.is_null())] = -1
@@ -124,7 +124,7 @@ def _spans_of(texts: pa.Array) -> Spans:
 
 
 class FieldColumns:
-    """Reads columns out of keys and values. fields: column → where; wanted: those that are read."""
+    """Reads columns out of keys and values. fields: column → its place. selection: the columns to read."""
 
     def __init__(self, fields: Mapping[str, Field], selection: Collection[str]) -> None:
         columns = pa.schema(field_schema(fields))
@@ -133,7 +133,7 @@ class FieldColumns:
     def read(
         self, key: pa.Array | None, value: pa.Array | None, decoded: Mapping[Field, pa.Array] = _NONE
     ) -> dict[str, pa.Array]:
-        """Return each column of some records. decoded: the fields that were read with a schema."""
+        """Return each column of some records. decoded: the values of fields that were read with a schema."""
         record_columns = {KEY: key, VALUE: value}
         readers = [*self._readers.values()]
         return dict(zip(self._readers, read_fields(readers, record_columns.__getitem__, decoded), strict=True))
@@ -144,7 +144,7 @@ def read_fields(
 ) -> list[pa.Array]:
     """Return each field of some rows; a text is scanned once for all members of one object.
 
-    column: name → values. decoded: the fields that were read with a schema.
+    column: column name → values. decoded: the values of fields that were read with a schema.
     """
     paths: dict[str, list[Path]] = {}
     for reader in readers:

@@ -1,6 +1,6 @@
 """Record batches of in-band rows: events by whole columns, control rows one by one (they are rare).
 
-Rule: nothing here decides anything; it only lays out rows that others decided, in the schema they are given.
+Rule: this module decides nothing. It lays out the rows that its callers decided on, in the callers' schema.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _FULL_ROWS = 16_384
 _FULL_BYTES = 64 << 20  # far below the 2 GiB of values that one Arrow binary column can hold
 _FEW_CONTROL = 256
 _LARGEST_MS = (2**63 - 1) // US_PER_MS
-# A row with a rejected record has these, and no value of an event.
+# A row with a rejected record has these columns, and no value of an event.
 _PLACE = ("topic", "partition", "offset")
 
 
 @dataclass(frozen=True, slots=True)
 class Rejects:
-    """The records of a run that are no events. marked: which; reasons: one text for each that is marked, in order."""
+    """The rejected records of a run. marked: whether each record is one. reasons: a text for each of them, in order."""
 
     marked: NDArray[np.bool_]
     reasons: pa.Array
@@ -43,11 +43,11 @@ class Rejects:
 
 @dataclass(frozen=True, kw_only=True)
 class Events:
-    """Decoded records of one channel, column by column; a column that was not asked for is None.
+    """Decoded records of one channel, column by column; a column that was not requested is None.
 
     offset: int64; timestamp_ms: int64; timestamp_type: int32 (array or one number); event_ms: axis name → (int64 ms,
-    validity or None). All of the same length `count`. rejects: of the records, those that are no events, None for none;
-    they have no event time. decoded: the fields that were read with a schema.
+    validity or None). All have the length `count`. rejects: the records that are no events and have no event time; None
+    for none. decoded: the values of fields that were read with a schema.
     """
 
     topic: str
@@ -64,7 +64,7 @@ class Events:
     decoded: Mapping[Field, pa.Array] = attribute(default_factory=dict)
 
     def where(self, mask: NDArray[np.bool_]) -> Events:
-        """Return some of the events, none of them as a reject."""
+        """Return the events that the mask selects; none of them is a reject then."""
         columns = {one.name: getattr(self, one.name) for one in fields(self)}
         arrays = {name: value.filter(pa.array(mask)) for name, value in columns.items() if isinstance(value, pa.Array)}
         arrays |= {name: value[mask] for name, value in columns.items() if isinstance(value, np.ndarray)}
@@ -78,7 +78,7 @@ class Events:
 class RowBuilder:
     """Lays out rows of one batch; `watermarks` maps each axis to the coalesced watermark stamped on every row (ms).
 
-    fields: the columns that are read out of keys and values.
+    fields: reads columns out of keys and values.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class RowBuilder:
             self._event[axis_column(WATERMARK, axis)] = lambda e, axis=axis: self._stamp(axis, e.count)  # type: ignore[misc]
 
     def events(self, events: Events) -> pa.RecordBatch:
-        """Lay out one run of event rows, and of rows with a rejected record in the place of all values."""
+        """Lay out one run of rows. A rejected record's row has only its place, the watermarks and column `rejected`."""
         read = {} if self._fields is None else self._fields.read(events.key, events.value, events.decoded)
         arrays = [read[f.name] if f.name in read else self._event[f.name](events) for f in self.schema]
         if events.rejects is not None:
@@ -116,7 +116,7 @@ class RowBuilder:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def control(self, control_rows: Sequence[ControlRow]) -> pa.RecordBatch:
-        """Lay out control rows, in the order given."""
+        """Lay out control rows, in their order."""
         channels = [(None, None) if row.channel is None else topic_partition(row.channel) for row in control_rows]
         columns = {
             "topic": [topic for topic, _ in channels],
@@ -140,9 +140,9 @@ class RowBuilder:
     def interleave(
         self, events: pa.RecordBatch, control_rows: Sequence[ControlRow], before: Sequence[int]
     ) -> pa.RecordBatch:
-        """Put control row i before event row `before[i]` (ascending); equal places keep the order given."""
+        """Put control row i before event row `before[i]` (ascending), in the order of `control_rows`."""
         both = pa.concat_batches([events, self.control(control_rows)])
-        # A control row sorts just ahead of its event; numpy's stable sort keeps the rest as it stands.
+        # A control row sorts just before its event; numpy's stable sort keeps every other order.
         places = np.concatenate([np.arange(events.num_rows) * 2 + 1, np.asarray(before, np.int64) * 2])
         return both.take(pa.array(np.argsort(places, kind="stable")))
 
@@ -157,7 +157,7 @@ class RowBuilder:
 
 
 def rejected_records(events: Events, rejects: Rejects) -> pa.Array:
-    """Return the rejected records of a run, whole and with their reasons (`REJECTED_TYPE`), one for each."""
+    """Return the rejected records of a run, each whole and with its reason (`REJECTED_TYPE`)."""
     records = RowBuilder(pa.schema(list(RECORD_TYPE)), {}).events(events.where(rejects.marked))
     return pa.StructArray.from_arrays([*records.columns, rejects.reasons], fields=list(REJECTED_TYPE))
 
@@ -172,7 +172,7 @@ def _rejected(events: Events) -> pa.Array:
 
 
 def timestamps(ms: NDArray[np.int64], valid: NDArray[np.bool_] | None) -> pa.Array:
-    """Turn milliseconds into Spark timestamps; rows that are not valid, or that no timestamp can hold, become null."""
+    """Turn milliseconds into Spark timestamps; invalid times, and times beyond a timestamp's range, become null."""
     unfit = (ms > _LARGEST_MS) | (ms < -_LARGEST_MS)
     if unfit.any():
         ms, valid = np.where(unfit, 0, ms), ~unfit if valid is None else valid & ~unfit
@@ -181,9 +181,9 @@ def timestamps(ms: NDArray[np.int64], valid: NDArray[np.bool_] | None) -> pa.Arr
 
 
 def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Join runs of small batches (many small channels, control rows) so that Spark is handed few; order is kept.
+    """Join runs of small batches (small channels, control rows) in their order, so that Spark gets few batches.
 
-    A joined batch holds at most _FULL_BYTES: what is larger already is handed on as it is, never copied.
+    A joined batch has at most _FULL_BYTES; a batch that is larger already is passed on without a copy.
     """
     run: list[pa.RecordBatch] = []
     rows = size = 0
@@ -209,9 +209,9 @@ def grouped(
     enough_bytes: int,
     is_full: Callable[[], bool] = lambda: False,
 ) -> Iterator[pa.Table]:
-    """Join Spark's small batches into tables of at least so many rows or bytes; the last one may be smaller.
+    """Join Spark's small batches into tables of at least `enough_rows` or `enough_bytes`; the last may be smaller.
 
-    is_full: whether there is enough for another reason.
+    is_full: whether the table must end here for another reason.
     """
     run: list[pa.RecordBatch] = []
     rows = size = 0
@@ -227,7 +227,7 @@ def grouped(
 
 
 def split_control(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Part (event rows, control rows), each in order; where control rows are few, as they are, nothing is copied."""
+    """Split into (event rows, control rows), each in order. If control rows are few, event rows are not copied."""
     if not rows.num_rows:
         return rows, rows  # before Arrow 26, indices_nonzero ends the process over a column without chunks
     is_control = pc.is_valid(rows.column(CONTROL))

@@ -1,7 +1,7 @@
 """The row schema in Arrow (docs/design/rows.md), exactly as Spark's own conversion writes it.
 
-Rule: the order of columns is fixed; `columns` only leaves some out. Timestamps are microseconds in UTC. The column of
-rejected records or messages is a struct that says whence the record is, and why it came back; any other column called
+Rule: the order of columns is fixed; `columns` only selects some of them. Timestamps are microseconds in UTC. The column
+`rejected` is a struct with at least the place of a rejected record or message, and the reason. Any other column called
 `rejected` is the user's own.
 """
 
@@ -17,7 +17,7 @@ from keyedwm.core.errors import InputError
 from keyedwm.core.places import DecimalType, Field, FieldType
 from keyedwm.core.rows import REASON, REJECTED
 
-# Of a record's headers, as Spark's Kafka source has it: of rows read, and of rows written.
+# The type of a record's headers, as in Spark's Kafka source: in rows read, and in rows written.
 HEADERS_TYPE = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))
 TIMESTAMP = pa.timestamp("us", "UTC")
 US_PER_MS = 1_000
@@ -60,7 +60,7 @@ def arrow_type(kind: FieldType | DecimalType) -> pa.DataType:
 
 
 def field_schema(fields: Mapping[str, Field]) -> list[pa.Field]:
-    """Return the columns of fields that have a type."""
+    """Return the column of each field that has a type; a field without one is a column of the source already."""
     return [pa.field(name, arrow_type(field.kind)) for name, field in fields.items() if field.kind is not None]
 
 
@@ -76,9 +76,9 @@ def row_schema(
     """Return the schema of the rows.
 
     axes: names of the time axes; one unnamed axis is `("",)` and gives `event_time` and `watermark`.
-    rejected: records can be given back unread.
-    columns: the wanted columns in any order (case-insensitive), None for all; their order stays (docs/design/rows.md).
-    fields: columns that are read out of keys and values, behind those of the record.
+    rejected: whether the rows have the column `rejected`.
+    columns: the names to keep, in any case and order, None for all; the rows' order stays (docs/design/rows.md).
+    fields: columns that are read out of keys and values, behind the columns of the record; all of them stay.
     """
     record = [pa.field(name, kind) for name, kind in _KAFKA.items()]
     if headers:
@@ -101,12 +101,12 @@ def axis_column(base: str, axis: str) -> str:
 
 
 def with_control_rows(fields: Sequence[pa.Field]) -> pa.Schema:
-    """Return the schema of rows with control rows among them: there every column can be null, whatever was declared."""
+    """Return the schema of rows that include control rows: every column can be null, whatever its field declares."""
     return pa.schema([field.with_nullable(nullable=True) for field in fields])
 
 
 def nullable(field: pa.Field) -> pa.Field:
-    """Return the field as one that can be null, and so can all within it, but for the keys of a map."""
+    """Return the field as nullable, with everything inside it except the keys of maps."""
     kind = field.type
     if pa.types.is_struct(kind):
         kind = pa.struct([nullable(one) for one in kind])
@@ -121,14 +121,14 @@ _REJECT_FIELDS = ("topic", "partition", "offset", REASON)
 
 
 def is_rejected_type(kind: pa.DataType) -> bool:
-    """Return whether a column `rejected` of this type holds records that came back."""
+    """Return whether a column `rejected` of this type has rejected records; else it is the user's own."""
     return pa.types.is_struct(kind) and all(kind.get_field_index(name) >= 0 for name in _REJECT_FIELDS)
 
 
 def together(kinds: Iterable[pa.StructType], caller: str) -> pa.StructType | None:
-    """Return a type with the fields of all, the reason last; None for none.
+    """Return a struct with the fields of all `kinds`, the reason last; None if there are no kinds.
 
-    Raises InputError for fields of one name that differ in type.
+    Raises InputError if fields with the same name differ in type.
     """
     types: dict[str, pa.DataType] = {}
     for kind in kinds:
@@ -136,8 +136,8 @@ def together(kinds: Iterable[pa.StructType], caller: str) -> pa.StructType | Non
             known = types.setdefault(field.name, field.type)
             if known != field.type:
                 raise InputError(
-                    f"{caller}: {field.name} of the records in column {REJECTED} is {known} on one way in and "
-                    f"{field.type} on another: give the column of messages another name, or cast it to {known}"
+                    f"{caller}: {field.name} of the records in column {REJECTED} is {known} in one input and "
+                    f"{field.type} in another: give the column of messages another name, or cast it to {known}"
                 )
     if not types:
         return None
@@ -146,11 +146,11 @@ def together(kinds: Iterable[pa.StructType], caller: str) -> pa.StructType | Non
 
 
 def fitted(records: pa.Array, kind: pa.StructType) -> pa.Array:
-    """Return records as ones of a type with more fields, or in which timestamps have another zone."""
-    there = {field.name for field in records.type}
+    """Cast records to a type that has more fields, which become null, or timestamps in another zone."""
+    present = {field.name for field in records.type}
     arrays = [
         pc.struct_field(records, field.name).cast(field.type)
-        if field.name in there
+        if field.name in present
         else pa.nulls(len(records), field.type)
         for field in kind
     ]

@@ -1,7 +1,7 @@
 """Numbers and strings out of spans of text, in compiled loops.
 
-Rule: a number is what JSON calls one; a whole number has neither fraction nor exponent and fits 64 bits. Floats are
-those nearest to the text. What does not read wholly is null, never a guess.
+Rule: a number is written as in JSON, and may have leading zeros. A whole number has neither fraction nor exponent and
+fits 64 bits. A float is the one nearest to the text. A text that is not wholly a number is null, never a guess.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ _MINUS, _PLUS, _POINT, _ZERO, _NINE, _UPPER_E, _LOWER_E = 45, 43, 46, 48, 57, 69
 _QUOTE, _BACKSLASH, _LOWER_U = 34, 92, 117
 _TENS = 10.0 ** np.arange(23)  # the powers of ten that a double holds exactly
 _EXACT = 2**53
-_FAR = 10_000  # a power of ten beyond which every number is 0 or infinite
+_FAR = 10_000  # an exponent of this size, or more, is read no further
 _WRONG, _READ, _LONG = 0, 1, 2
 
 
 def whole_numbers(data: _Bytes, start: _Places, end: _Places) -> pa.Array:
-    """Read each text [start, end) of `data` as int64; start -1: there is none."""
+    """Read each text [start, end) of `data` as int64; start -1: no text."""
     values, valid = np.zeros(len(start), np.int64), np.zeros(len(start), np.bool_)
     _whole_numbers(data, start, end, values, valid)
     return pa.array(values, mask=None if valid.all() else ~valid)
 
 
 def floats(data: _Bytes, start: _Places, end: _Places) -> pa.Array:
-    """Read each text [start, end) of `data` as float64, likewise."""
+    """Read each text [start, end) of `data` as float64; start -1: no text."""
     values, status = np.zeros(len(start), np.float64), np.zeros(len(start), np.uint8)
     _floats(data, start, end, values, status)
     (long,) = np.nonzero(status == _LONG)
@@ -43,7 +43,7 @@ def floats(data: _Bytes, start: _Places, end: _Places) -> pa.Array:
 
 
 def strings(data: _Bytes, start: _Places, end: _Places) -> pa.Array:
-    """Take each value that `json_scan.find` found: strings unescaped, a literal null as null, anything else as JSON."""
+    """Return the values of `json_scan.find`: a string unescaped, a literal null as null, any other value as JSON."""
     nulls = np.zeros(len(start), np.bool_)
     _nulls(data, start, end, nulls)
     return _strings(data, np.where(nulls, -1, start), end, unescape=True)
@@ -139,7 +139,7 @@ def _float(data, at, stop):
 def escaped_texts(
     data: _Bytes, start: _Places, end: _Places, rows: NDArray[np.bool_]
 ) -> tuple[NDArray[np.intp], pa.Array]:
-    """Return which of the marked rows have a text with escapes, as json_scan finds it, and these texts unescaped."""
+    """Return the marked rows whose value has escapes, and these values unescaped. start, end: of `json_scan.find`."""
     marked = rows & (start >= 0)
     if marked.any():
         _mark_escaped(data, start, end, marked)
@@ -156,7 +156,7 @@ def _mark_escaped(data, start, end, marked):
 
 @bare
 def _nulls(data, start, end, nulls):
-    """Mark the values that are the literal null; a string is known by the quote before it."""
+    """Mark the values that are the literal null. A quote before the value shows a string."""
     for row in range(len(start)):
         at = start[row]
         if end[row] - at == 4 and at > 0 and data[at - 1] != _QUOTE:
@@ -165,14 +165,14 @@ def _nulls(data, start, end, nulls):
 
 @bare
 def _copy(data, start, end, unescape, ends, text, present):  # noqa: PLR0917
-    """Copy the texts behind one another; shorten `ends` where escapes did, and clear `present` where wrong."""
+    """Copy the texts one after the other. Set `ends` to the unescaped ends; clear `present` if an escape is invalid."""
     out = 0
     for row in range(len(start)):
         if present[row]:
             begin = out
             at, stop = start[row], end[row]
             if not (unescape and at > 0 and data[at - 1] == _QUOTE and _has_escape(data, at, stop)):
-                # unsigned: positions that might count from the end would keep the copy from being vectorised
+                # unsigned: the copy is not vectorised if positions may be negative and count from the end
                 to, first = np.uint64(out), np.uint64(at)
                 for i in range(np.uint64(stop - at)):
                     text[to + i] = data[first + i]
@@ -230,7 +230,7 @@ def _unescaped(data, at, stop, text, out):
 
 @bare
 def escaped_character(data, at, stop):
-    """The position behind the escape that begins at `at`, -1 if the escape is invalid, and its character."""
+    """The position behind the escape that begins at `at`, and its character; both -1 if the escape is invalid."""
     nothing = (np.int64(-1), np.int64(-1))
     if at + 1 >= stop:
         return nothing
@@ -250,7 +250,7 @@ def escaped_character(data, at, stop):
 
 @bare
 def _plain(c):
-    """The character behind a backslash, -1 if JSON has no such escape."""
+    """The character that a backslash and `c` stand for, -1 if JSON has no such escape."""
     if c in (_QUOTE, _BACKSLASH, 47):
         return np.int64(c)
     if c == 98:

@@ -1,8 +1,8 @@
 """Numbers and ISO 8601 texts become epoch milliseconds, in a compiled loop.
 
-Rule: what is finer than a millisecond is floored (docs/design/rows.md); what does not read wholly as a time, or lies
-outside of Spark's years 0001 to 9999, is invalid, never a guess. Blanks around a text do not count, as
-in Spark's casts. docs/reference/event-time-formats.md lists the forms.
+Rule: a fraction of a millisecond is floored (docs/design/rows.md). A text that is not wholly a time, or lies outside of
+Spark's years 0001 to 9999, is invalid, never a guess. Blanks around a text are ignored, as in Spark's casts.
+docs/reference/event-time-formats.md lists the forms.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _UPPER_T, _LOWER_T, _UPPER_W, _UPPER_Z, _LOWER_Z, _OPEN, _CLOSE = 84, 116, 87, 9
 def milliseconds(
     data: NDArray[np.uint8], start: NDArray[np.int64], end: NDArray[np.int64], unit: Unit
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Read each text [start, end) of `data`; start -1: there is none. Returns ms and validity, one per text."""
+    """Read each text [start, end) of `data`; start -1: no text. Returns ms and validity, one per text."""
     ms = np.zeros(len(start), np.int64)
     valid = np.zeros(len(start), np.bool_)
     if unit is Unit.ISO:
@@ -42,7 +42,7 @@ def _in_range(ms):
 
 @bare
 def _trimmed(data, at, stop):
-    """The text without the blanks around it."""
+    """The start and the end of the text without the blanks around it."""
     while at < stop and (data[at] == _BLANK or 9 <= data[at] <= 13):
         at += 1
     while at < stop and (data[stop - 1] == _BLANK or 9 <= data[stop - 1] <= 13):
@@ -64,7 +64,7 @@ def _numbers(data, start, end, per_second, ms, valid):  # noqa: PLR0917
 
 @bare
 def _number(data, at, stop, per_second):  # noqa: PLR0911, PLR0912
-    """A decimal number (with fraction and exponent) of 1/per_second s, floored to ms: exact, no floating point."""
+    """Whether the text is a number of 1/per_second s (perhaps with fraction, exponent), and its ms, floored exactly."""
     negative = at < stop and data[at] == 45
     if negative:
         at += 1
@@ -171,7 +171,7 @@ def _month_days(year, month):
 
 @bare
 def _instant(data, at, stop):
-    """DATE, or DATE(T| )TIME and perhaps a zone; without one it is UTC."""
+    """Whether the text is an instant, and its ms: DATE, or DATE(T| )TIME and perhaps a zone, else in UTC."""
     no = (False, np.int64(0))
     at, days = _date(data, at, stop)
     if at < 0:
@@ -224,7 +224,7 @@ def _date(data, at, stop):  # noqa: PLR0911
 
 @bare
 def _week_date(data, at, stop, year, dash):
-    """The rest of a date behind its W: week 1 has the year's first Thursday, day 1 is Monday."""
+    """The rest of `_date` behind the W: week 1 has the year's first Thursday, day 1 is Monday."""
     no = (np.int64(-1), np.int64(0))
     week, at_day = _two(data, at, stop), at + 2 + dash
     if at_day >= stop or (dash and data[at_day - 1] != _DASH):
@@ -277,9 +277,9 @@ def _fraction(data, at, stop):
 
 @bare
 def _zone(data, at, stop):  # noqa: PLR0911
-    """A UTC offset in ms: nothing, or perhaps a blank, and Z, UTC, GMT or [+-]hh, hhmm, hh:mm, hh:mm:ss.
+    """Whether the text is a zone, and its UTC offset in ms: empty, or Z, UTC, GMT or [+-]hh, hhmm, hh:mm, hh:mm:ss.
 
-    What stands in brackets behind it, such as Java's [Europe/Berlin], says no more than the offset.
+    A blank may stand before it. Brackets behind it, such as Java's [Europe/Berlin], are ignored.
     """
     if at == stop:
         return True, 0
@@ -311,7 +311,7 @@ def _zone(data, at, stop):  # noqa: PLR0911
 
 @bare
 def _before_brackets(data, at, stop):
-    """The position of the first of the brackets at the end, `at` if one is wrong: empty, or marked critical by `!`."""
+    """The position at which the brackets at the end begin, `at` if one is empty, or is marked critical by `!`."""
     while stop > at and data[stop - 1] == _CLOSE:
         opening = stop - 2
         while opening > at and _BLANK < data[opening] < 127 and data[opening] not in (_OPEN, _CLOSE, 33):

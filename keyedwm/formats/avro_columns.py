@@ -1,4 +1,4 @@
-"""Running the programs of Avro schemas, linked one behind the other, over some bodies."""
+"""Running the linked programs of Avro schemas over the bodies of values."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from keyedwm.formats.heads import Bodies
 from keyedwm.formats.requests import Request
 from keyedwm.formats.spans import Literals, begins
 
-# How deep records and lists lie within each other at most.
+# The most levels of records, and of lists, within each other.
 _MOST_DEPTH = 1_024
 _JUMPS = [int(op) for op in (Op.JUMP, Op.BLOCK, Op.LOOP, Op.CALL)]
 
 
 @dataclass(frozen=True, eq=False)
 class Linked:
-    """Programs one behind the other, with what their steps name."""
+    """Programs one behind the other, with the literals and constants that their steps name."""
 
     programs: Sequence[Program]
 
@@ -59,10 +59,10 @@ class Linked:
 
 
 def decode(linked: Linked, bodies: Bodies, which: NDArray[np.int32], requests: Sequence[Request]) -> list[Column]:
-    """Read the fields that are asked for out of some bodies, whose faults are added to theirs.
+    """Read the requested fields of some bodies, and add faults to `bodies.faults`.
 
-    which: of the programs, -1 for none. Returns an Arrow array for each request, or of one for an event time ms and
-    validity.
+    which: the number of each body's program, -1 for none. Returns for each request an Arrow array, or (ms, validity)
+    for an event time.
     """
     layouts = [program.layouts for program in linked.programs]
     slots = Slots.empty(bodies, linked.literals, which, layouts, len(requests))

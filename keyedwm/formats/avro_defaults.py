@@ -1,7 +1,7 @@
-"""What a reader's schema says of a writer's: names that fields and types had before, symbols, and defaults.
+"""What a reader's schema adds to a writer's: aliases of fields and types, defaults of enums, and defaults of fields.
 
-Rule: as Avro's schema resolution has it, of the fields that are asked for alone. A default is read as the field itself
-would be; one that cannot be is none, so the field is null.
+Rule: Avro's schema resolution, of requested fields alone. A default is read as the field itself would be. If a default
+cannot be read, the field is null.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from keyedwm.formats.avro_readings import Reading, reading_of
 from keyedwm.formats.avro_types import AvroType, Kind, Leaf, Record, RecordField, Union
 from keyedwm.formats.requests import Request, Steps
 
-# Bytes of a span, or what the loop stores in its two numbers.
+# The bytes of a span, or the two numbers that the loop stores.
 Constant: TypeAlias = bytes | tuple[int, int]
 _WORD = 2**64
 
 
 def default_of(reader: AvroType, request: Request, depth: int) -> tuple[Reading, Constant] | None:
-    """Return the default of a field whose path a writer's schema lacks from step `depth` on."""
+    """Return the reader's default for a path that a writer's schema lacks from step `depth` on, None if it has none."""
     steps = [step for step in request.path if branch_of(step) is None]
     before = sum(branch_of(step) is None for step in request.path[:depth])
     field = field_at(reader, steps[: before + 1]) if before < len(steps) else None
@@ -32,7 +32,7 @@ def default_of(reader: AvroType, request: Request, depth: int) -> tuple[Reading,
 
 
 def field_at(reader: AvroType, path: Steps) -> RecordField | None:
-    """Return the reader's field at the end of a path, None if it has none; named branches do not count."""
+    """Return the reader's field at the end of a path, None if it has none; steps that name branches are skipped."""
     schema: AvroType | None = reader
     field = None
     for step in (step for step in path if branch_of(step) is None):
@@ -42,14 +42,14 @@ def field_at(reader: AvroType, path: Steps) -> RecordField | None:
 
 
 def written_name(reader: AvroType, path: Steps, names: Collection[str]) -> str | int:
-    """Return the name by which a writer, whose record has fields of these names, has the last field of a path."""
+    """Return the writer's name of a path's last field: the same, or an alias. names: of the writer's fields there."""
     field = None if path[-1] in names or branch_of(path[-1]) else field_at(reader, path)
     aliases = () if field is None else field.aliases
     return next((alias for alias in aliases if alias in names), path[-1])
 
 
 def aliases_of_branch(reader: AvroType, path: Steps, name: str) -> tuple[str, ...]:
-    """Return the full names that a reader's branch, which a path names, had before."""
+    """Return the aliases (full names) of the reader's branch `name` at a path."""
     return tuple(
         alias
         for branch in _branches(reader, path)
@@ -59,7 +59,7 @@ def aliases_of_branch(reader: AvroType, path: Steps, name: str) -> tuple[str, ..
 
 
 def symbols_of(reader: AvroType, path: Steps, leaf: Leaf) -> tuple[str, ...]:
-    """Return the symbols of a writer's enum at a path as the reader has them: one that it lacks is its default."""
+    """Return the symbols of a writer's enum at a path; the reader's default replaces symbols that the reader lacks."""
     for branch in _branches(reader, path):
         if isinstance(branch, Leaf) and branch.default is not None and _is_renamed(leaf, branch):
             return tuple(symbol if symbol in branch.symbols else branch.default for symbol in leaf.symbols)
@@ -67,12 +67,12 @@ def symbols_of(reader: AvroType, path: Steps, leaf: Leaf) -> tuple[str, ...]:
 
 
 def _is_renamed(leaf: Leaf, reader: Leaf) -> bool:
-    """Whether a writer's type has the reader's name, with or without its namespace, or one that that had before."""
+    """Whether a writer's type has the reader's name, whatever the namespace, or one of the reader's aliases."""
     return leaf.name in reader.aliases or leaf.name.rpartition(".")[2] == reader.name.rpartition(".")[2]
 
 
 def _branches(reader: AvroType, path: Steps) -> tuple[AvroType, ...]:
-    """Return the types that the reader has at a path."""
+    """Return the types that the reader has at a path: the branches of a union, or one type."""
     steps = [step for step in path if branch_of(step) is None]
     field = field_at(reader, steps)
     if steps and field is None:
@@ -82,7 +82,7 @@ def _branches(reader: AvroType, path: Steps) -> tuple[AvroType, ...]:
 
 
 def _descend(schema: AvroType, default: Any, steps: Steps, request: Request) -> tuple[Reading, Constant] | None:
-    """The value at some steps within a default."""
+    """Return the reading and the constant of the value at `steps` within a default, None if it cannot be read."""
     if not steps:
         for leaf in schema.branches if isinstance(schema, Union) else (schema,):
             reading = reading_of(leaf, request.type) if isinstance(leaf, Leaf) else None
@@ -116,7 +116,7 @@ def _is_of(leaf: Leaf, default: Any) -> bool:
 
 def _constant(leaf: Leaf, reading: Reading, default: Any) -> Constant | None:
     if isinstance(default, str):
-        # The specification writes a byte as the character of its number.
+        # The specification writes a byte as the character with this code.
         data = default.encode("latin-1", "replace") if leaf.kind in (Kind.BYTES, Kind.FIXED) else default.encode()
         if reading.op not in (Op.DECIMAL, Op.FIXED_DECIMAL):
             return data

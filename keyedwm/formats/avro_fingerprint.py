@@ -1,7 +1,7 @@
-"""The fingerprint of an Avro schema, by which values of `avro-single-object` name it.
+"""The fingerprint of an Avro schema, by which values of `avro-single-object` name their schema.
 
-Rule: it is the CRC-64-AVRO of the canonical form, as Avro's specification has it. So what changes no value
-(documentation, defaults, aliases, logical types) changes no fingerprint.
+Rule: it is the CRC-64-AVRO of the canonical form, as in Avro's specification. So attributes that change no bytes of a
+value (documentation, defaults, aliases, logical types) change no fingerprint.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def fingerprint(text: str) -> int:
 
 
 def canonical(schema: Any, space: str = "") -> str:
-    """Return a schema's parsing canonical form. space: the namespace that it stands in."""
+    """Return a schema's parsing canonical form. space: the namespace around it."""
     if isinstance(schema, str):
         return _text(schema if schema in _PRIMITIVES else _full(schema, space))
     if isinstance(schema, list):

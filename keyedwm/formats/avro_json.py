@@ -1,7 +1,7 @@
 """Arrays, maps and whole records of Avro as JSON text, in the form of Spark's `to_json`.
 
-Rule: unions have no wrapper, a field of a record that is null is omitted, bytes are base64, times are ISO 8601,
-decimals are numbers. Numbers that JSON does not have are the texts "NaN", "Infinity" and "-Infinity".
+Rule: unions have no wrapper, null fields of a record are omitted, bytes are base64, times are ISO 8601, decimals are
+numbers. Numbers that JSON lacks are the texts "NaN", "Infinity" and "-Infinity".
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from keyedwm.formats.json_kernels import Op, fill_gaps, write_texts
 from keyedwm.formats.requests import Request, TextWriter
 from keyedwm.formats.spans import Literals
 
-_MOST_DEPTH = 2_048  # of records, and of lists, within each other
+_MOST_DEPTH = 2_048  # levels of records, and of lists, within each other
 _MOST_COLUMN = 2**31 - 1
 _GAPS = 64
 _OPS = {
@@ -37,16 +37,17 @@ _PER_SECOND = {"millis": 1_000, "micros": 1_000_000, "nanos": 1_000_000_000}
 
 
 class Whole(Enum):
-    """The whole text is asked for, not a part of it."""
+    """The request is for the whole JSON text, not for a part."""
 
     TEXT = 0
 
 
 def steps_into(schema: AvroType, request: Request, depth: int) -> tuple[str | int, ...] | Whole | None:
-    """Return the path into the JSON text of a type that a request leads to in `depth` steps; None if there is no text.
+    """Return a request's path into the JSON text of the type that its first `depth` steps reach; None if without text.
 
-    A text is asked for by the type `string` at what has parts. Into arrays and maps a path leads on, for all types that
-    are read out of JSON. Times and identifiers that are written so have a text without its quotes.
+    A `string` request gets the whole text of an array, map or record. A union with such a branch has a text, too,
+    unless one of its leaves has one. A path into an array or a map may be of any type that JSON text can be read as.
+    Times of day, durations and fixed UUIDs have the path (): their text without quotes.
     """
     rest = request.path[depth:]
     if isinstance(schema, Repeated) and rest:
@@ -64,7 +65,7 @@ def steps_into(schema: AvroType, request: Request, depth: int) -> tuple[str | in
 
 
 class AvroTexts(TextWriter):
-    """Writes values of one type. most_bytes: of the texts of one column together."""
+    """Writes values of one type as JSON text. most_bytes: the limit for all texts of one column."""
 
     def __init__(self, schema: AvroType, most_bytes: int = _MOST_COLUMN) -> None:
         self._schema, self._most_bytes = schema, most_bytes
@@ -91,7 +92,7 @@ class AvroTexts(TextWriter):
         valid: NDArray[np.uint8],
         faults: NDArray[np.uint8],
     ) -> pa.Array:
-        """Return the texts as bytes; valid, faults: changed where a value cannot be written."""
+        """Return the texts as bytes. valid, faults: changed for values without a text."""
         room = int(np.sum((stop - start)[valid != 0])) * 2 + 4_096
         out, gaps = np.empty(room, np.uint8), np.empty((_GAPS, 3), np.int64)
         ends, state = np.zeros(len(start) + 1, np.int64), np.zeros(4, np.int64)
@@ -129,7 +130,7 @@ class AvroTexts(TextWriter):
 
 
 def _fractions(gaps: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return the shortest texts of numbers, one behind the other, and where each begins."""
+    """Return the shortest texts of the gaps' numbers, one behind the other, and the borders between them."""
     singles = pa.array(gaps[:, 2].astype(np.uint32).view(np.float32))
     doubles = pa.array(gaps[:, 2].copy().view(np.float64))
     single = pa.array(gaps[:, 1] == 4)
@@ -141,7 +142,7 @@ def _fractions(gaps: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.i
 
 
 class _Compiler:
-    """Writes the steps. Each record is written once, and called."""
+    """Writes the steps of a program. The steps of each record are written once, and called."""
 
     def __init__(self) -> None:
         self.code: list[tuple[int, int, int]] = []
@@ -150,8 +151,8 @@ class _Compiler:
         self._calls: list[tuple[int, Record]] = []
 
     def root(self, schema: AvroType) -> None:
-        """Write a whole program."""
-        if isinstance(schema, Union):  # a branch without parts is of another type than what is asked for
+        """Write the program of a whole value."""
+        if isinstance(schema, Union):  # a leaf has no text that was requested, so it is written as null
             self._union([None if isinstance(one, Leaf) else one for one in schema.branches], b"")
         else:
             self._value(schema)
@@ -183,7 +184,7 @@ class _Compiler:
             self._leaf(schema)
 
     def _union(self, branches: Sequence[AvroType | None], member: bytes) -> None:
-        """Write one of several types; None: `null`. member: the start of a field, which is omitted if it is null."""
+        """Write a union; a branch None is written as `null`. member: a field's name, which is omitted with a null."""
         self._emit(Op.UNION, len(branches))
         table = [self._emit(Op.JUMP) for _ in branches]
         ends = []
@@ -254,8 +255,9 @@ def _is_null(schema: AvroType) -> bool:
 
 
 def has_no_bytes(schema: AvroType, known: dict[int, bool] | None = None) -> bool:
-    """Whether a value of a type is always empty; a record that holds itself is not. known: of records, by identity,
-    so that a record which many others hold is looked at once.
+    """Whether values of a type never have a byte; false for a record that contains itself.
+
+    known: the answers for records, by identity, so that each record is examined once.
     """
     if isinstance(schema, Record):
         known = {} if known is None else known

@@ -1,7 +1,7 @@
-"""Running programs over Avro values, in one compiled loop that stops behind the last field that is asked for.
+"""Running programs over Avro values, in one compiled loop that stops behind the last requested field.
 
-Rule: no byte outside of a value is read: each step first checks what is left. Skipping a value checks what reading it
-checks, so a field never depends on which others are asked for. What was read before a fault stays.
+Rule: no byte outside of a value is read: each step first checks the bytes that are left. Skipping a value makes the
+same checks as reading it, so a field never depends on the other requests. Fields that were read before a fault stay.
 """
 
 from __future__ import annotations
@@ -15,34 +15,34 @@ from keyedwm.runtime.compiled import bare, inlined
 
 
 class Op(IntEnum):
-    """The steps of a program: (op, argument, slot, extra) each; they skip, read a field, or say what is next."""
+    """The steps of a program, each (op, argument, slot, extra): they skip, read a field, or choose the next step."""
 
     SKIP_NUMBERS = 0  # argument: how many
-    SKIP_TEXT = 1  # a length, and as many bytes
+    SKIP_TEXT = 1  # a length, and this number of bytes
     SKIP_BYTES = 2  # argument: how many
-    NUMBER = 3  # argument: what it is multiplied by
-    NUMBER_DOWN = 4  # argument: what it is divided by, rounded down
+    NUMBER = 3  # argument: the factor
+    NUMBER_DOWN = 4  # argument: the divisor; the result is rounded down
     NUMBER_AS_DOUBLE = 5
-    SYMBOL = 6  # argument: the number of symbols; extra: the first one's word
+    SYMBOL = 6  # argument: the number of symbols; extra: the literal of the first one
     TEXT = 7
     DECIMAL = 8
     FIXED = 9  # argument: its bytes
     FIXED_DECIMAL = 10  # argument: its bytes
-    BOOLEAN = 11  # argument: 1, as of the next two their bytes
-    DOUBLE = 12
-    FLOAT = 13
-    CONSTANT = 14  # extra: its number
-    WORD = 15  # extra: its number
-    UNION = 16  # argument: the number of branches; as many JUMPs follow
+    BOOLEAN = 11  # argument: its bytes
+    DOUBLE = 12  # argument: its bytes
+    FLOAT = 13  # argument: its bytes
+    CONSTANT = 14  # extra: the number of the constant
+    WORD = 15  # extra: the number of the literal
+    UNION = 16  # argument: the number of branches; a JUMP for each follows
     JUMP = 17  # argument: where to
     BLOCK = 18  # argument: the place behind the items; extra: 1 if an item has no bytes
     LOOP = 19  # argument: the BLOCK
     CALL = 20  # argument: the place of a record that is skipped
     RETURN = 21
-    MARK = 22  # the position is kept
-    REWIND = 23  # the value behind the mark is read once more
-    BEGIN = 24  # the span of what has parts begins
-    FINISH = 25
+    MARK = 22  # marks the position
+    REWIND = 23  # returns to the mark, to read the value again
+    BEGIN = 24  # begins the span of a value with parts
+    FINISH = 25  # ends it
     END = 26
 
 
@@ -54,7 +54,7 @@ _CUT_OFF, _WRONG_BRANCH, _WRONG_SYMBOL, _TOO_DEEP = (
     int(Fault.CUT), int(Fault.WRONG_BRANCH), int(Fault.WRONG_SYMBOL), int(Fault.TOO_DEEP)
 )  # fmt: skip
 _FAILED = -1
-_NUMBER_BYTES = 10  # of the largest number
+_NUMBER_BYTES = 10  # bytes of the largest number
 _NUMBER_BITS = 7 * _NUMBER_BYTES
 _WIDE = 16  # bytes of the widest decimal
 _LARGEST = 2**63 - 1
@@ -62,7 +62,7 @@ _LARGEST = 2**63 - 1
 
 @inlined
 def _number(data, at, stop):
-    """The number that begins at `at`, and the position behind it, -1 if it is cut off or too long."""
+    """The number that begins at `at`, and the position behind it (-1: the number is cut off or too long)."""
     value, shift = np.uint64(0), np.uint64(0)
     while at < stop and shift < _NUMBER_BITS:
         byte = np.uint64(data[at])
@@ -85,7 +85,7 @@ def _word_of(data, at, size):
 
 @bare
 def _decimal(data, at, size, values, until, valid, slot, row):  # noqa: PLR0917
-    """Store a big-endian number as two words; what needs more than 16 bytes is none."""
+    """Store a big-endian number as two words, unless it needs more than 16 bytes."""
     negative = size > 0 and data[at] >= 128
     fill = np.uint8(255) if negative else np.uint8(0)
     low = high = np.uint64(0xFFFFFFFFFFFFFFFF) if negative else np.uint64(0)
@@ -103,7 +103,7 @@ def _decimal(data, at, size, values, until, valid, slot, row):  # noqa: PLR0917
 
 @inlined
 def _skip(data, at, stop, op, argument):
-    """The position behind what is skipped, -1 if it is cut off."""
+    """The position behind the skipped value, -1 if the value is cut off."""
     if op == _SKIP_NUMBERS:
         for _ in range(argument):
             last = min(at + _NUMBER_BYTES, stop)
@@ -121,7 +121,7 @@ def _skip(data, at, stop, op, argument):
 
 @inlined
 def _read_number(data, at, stop, op, argument, slot, extra, literals, values, until, valid, row):  # noqa: PLR0917
-    """Store a number, or the word of a symbol; the position behind it and a fault."""
+    """Store a number, or the literal of a symbol; return the position behind it and a fault."""
     number, at = _number(data, at, stop)
     if at < 0:
         return at, _CUT_OFF
@@ -142,7 +142,7 @@ def _read_number(data, at, stop, op, argument, slot, extra, literals, values, un
 
 @inlined
 def _read_bytes(data, at, stop, op, argument, slot, values, until, valid, row):  # noqa: PLR0917
-    """Store a span, a decimal, a boolean or a double; the position behind it and a fault."""
+    """Store a span, a decimal, a boolean or a double; return the position behind it and a fault."""
     size = argument
     if op in (_TEXT, _DECIMAL):
         size, at = _number(data, at, stop)
@@ -164,9 +164,9 @@ def _read_bytes(data, at, stop, op, argument, slot, values, until, valid, row): 
 
 @inlined
 def _block(data, at, stop):
-    """The items of the block that begins at `at`, the bytes to pass them by if it says so, and the position behind.
+    """The count of items of the block that begins at `at`, the bytes of the items, and the position of the first.
 
-    The position is -1 if the block is cut off.
+    The count is negative if the block has the bytes, else they are 0. The position is -1 if the block is cut off.
     """
     count, at = _number(data, at, stop)
     size = np.int64(0)
@@ -179,7 +179,7 @@ def _block(data, at, stop):
 
 @inlined
 def _begin_items(data, at, stop, pc, behind, is_empty, depth, loops):  # noqa: PLR0917
-    """Begin a block of items: the next step, the position, how many blocks are open, and a fault."""
+    """Begin a block of items; return the next step, the position, the number of open blocks, and a fault."""
     count, size, at = _block(data, at, stop)
     if at < 0:
         return pc, at, depth, _CUT_OFF
@@ -197,7 +197,7 @@ def _begin_items(data, at, stop, pc, behind, is_empty, depth, loops):  # noqa: P
 
 @inlined
 def _next_item(block, depth, loops):
-    """Continue behind an item: the next step, and how many blocks are open."""
+    """Continue behind an item; return the next step and the number of open blocks."""
     loops[depth - 1] -= 1
     return (block + 1, depth) if loops[depth - 1] > 0 else (block, depth - 1)
 
@@ -206,10 +206,10 @@ def _next_item(block, depth, loops):
 def run_programs(  # noqa: PLR0912, PLR0917
     data, start, stops, which, begins, code, literals, constants, values, until, valid, status, loops, returns
 ):
-    """Run over each row the program `which` (-1: none) that begins in `code` at begins[which].
+    """Run over each row the program number `which` (-1: none), whose first step is code[begins[which]].
 
-    literals: positions of literals, so that number n lies in literals[n]:literals[n + 1]; a span in them has
-    the start -1 - literals[n]. values, until, valid: (slot, row); until: the end of a span, or a high word.
+    literals: the borders between literals: number n lies in literals[n]:literals[n + 1], and its span has the start
+    -1 - literals[n]. values, until, valid: (slot, row). until: the end of a span, or a high word.
     """
     for row in range(len(start)):
         if which[row] < 0:

@@ -1,8 +1,7 @@
 """Making an Avro schema of columns.
 
-Rule: a column that may be null is a union with null first, and null is its default. So a column that is added later is
-a compatible change. Records within the record are named by their place, decimals are bytes, timestamps have
-microseconds.
+Rule: a column that may be null is a union with null first, and null is its default. So adding such a column later is a
+compatible change. Inner records are named after their path, decimals are bytes, timestamps have microseconds.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def avro_schema_of(kind: pa.DataType, name: str) -> str:
-    """Return the text of the schema of a column, or of a struct of columns. name: of the record, with its namespace.
+    """Return the text of the schema of a column, or of a struct of columns. name: the record's, with its namespace.
 
     Raises InputError for a column whose name or type Avro does not have.
     """

@@ -1,8 +1,8 @@
-"""Compiling a writer's schema, with the fields that are asked for, to a program of `avro_kernels`.
+"""Compiling a writer's schema and the requested fields to a program of `avro_kernels`.
 
-Rule: what is not asked for is skipped, and what lies behind the last field is not looked at. A field that the schema
-does not have is the reader's default, else null. In a union each branch that can be read as the asked type is read, the
-others are null; a field with no such branch is named in `unreadable`.
+Rule: values that are not requested are skipped, and bytes behind the last requested field are not read. A field that
+the schema lacks is the reader's default, else null. In a union, each branch that can be read as the requested type is
+read, the others are null. `unreadable` has the fields without such a branch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from keyedwm.formats.avro_types import AvroType, Kind, Leaf, Record, Repeated, U
 from keyedwm.formats.requests import Layout, Request, Steps, Stored
 
 _SIZES = {Kind.BOOLEAN: 1, Kind.FLOAT: 4, Kind.DOUBLE: 8}
-# A slot, the request and how many steps of its path lead here.
+# A slot, its request, and how many steps of the request's path lead here.
 _SlotRequest = tuple[int, Request, int]
 
 
@@ -31,9 +31,9 @@ _SlotRequest = tuple[int, Request, int]
 class Program:
     """One writer's schema, compiled.
 
-    code: int32 (steps, 4): op, argument, slot, extra. literals, constants: that steps name. layouts: slot → how its
-    value is stored. unreadable: slot → the writer's type, of fields that have no reading as asked. nearest_paths: slot
-    → the path of the schema that is most similar to a missing path.
+    code: int32 (steps, 4): op, argument, slot, extra. literals, constants: steps name them by number. layouts: slot →
+    how its value is stored. unreadable: slot → the writer's type, which cannot be read as the requested type.
+    nearest_paths: slot → the path of the schema that is most similar to a missing path.
     """
 
     code: NDArray[np.int32]
@@ -45,9 +45,7 @@ class Program:
 
 
 def compile_program(schema: AvroType, requests: Sequence[Request], reader: AvroType | None = None) -> Program:
-    """Compile a writer's schema. requests: the fields, by slot. reader: the schema whose defaults stand for fields
-    that the writer does not have.
-    """
+    """Compile a writer's schema. requests: the fields, by slot. reader: has the defaults of missing fields."""
     compiler = _Compiler(reader)
     compiler.value(schema, [(slot, request, 0) for slot, request in enumerate(requests)], is_last=True)
     compiler.emit(Op.END)
@@ -66,7 +64,7 @@ def compile_program(schema: AvroType, requests: Sequence[Request], reader: AvroT
 
 
 class _Compiler:
-    """Writes the steps. unread: slot → types of the writer that cannot be read as what is asked for."""
+    """Writes the steps of a program. unread: slot → the writer's types that cannot be read as the requested type."""
 
     def __init__(self, reader: AvroType | None) -> None:
         self.code: list[tuple[int, int, int, int]] = []
@@ -76,14 +74,14 @@ class _Compiler:
         self.unread: dict[int, dict[str, None]] = {}
         self.nearest_paths: dict[int, tuple[str | int, ...]] = {}
         self._reader = reader
-        self._barrier = 0  # steps before it are not merged with steps behind: something jumps there
+        self._barrier = 0  # a jump ends at this step, so it is not merged with the step before it
         self._visited: set[int] = set()
         self._empty: dict[int, bool] = {}  # whether a record has no bytes, by its identity
         self._calls: list[tuple[int, Record]] = []
         self._writers: dict[Leaf | int, AvroTexts] = {}
 
     def emit(self, op: Op, argument: int = 0, slot: int = -1, extra: int = 0) -> int:
-        """Add a step and return its place; numbers and bytes to skip are added to those before."""
+        """Add a step and return its place; a skip of numbers or bytes is merged with an equal skip before it."""
         if op in (Op.SKIP_NUMBERS, Op.SKIP_BYTES) and len(self.code) > self._barrier and self.code[-1][0] == op:
             total = self.code[-1][1] + argument
             if total < 2**31:
@@ -93,7 +91,7 @@ class _Compiler:
         return len(self.code) - 1
 
     def value(self, schema: AvroType, needs: list[_SlotRequest], *, is_last: bool) -> None:
-        """Read or skip a value. is_last: nothing is asked for behind it."""
+        """Read or skip a value. is_last: no field behind the value is requested."""
         if not isinstance(schema, Union):
             needs = [self._past_branch(need, schema) for need in needs]
         paths = [(slot, steps_into(schema, request, depth)) for slot, request, depth in needs]
@@ -114,19 +112,19 @@ class _Compiler:
             return
         for slot, request, depth in needs:
             if not (isinstance(schema, Leaf) and depth == len(request.path)):
-                self._refuse(slot, schema)  # a path leads into what has no fields, or ends at an array or a map
+                self._refuse(slot, schema)  # the path leads into a type without fields, or ends at an array or a map
         if isinstance(schema, Repeated):
             self._repeated(schema)
         else:
             self._leaf(schema, [need for need in needs if need[2] == len(need[1].path)])
 
     def _layout_of(self, schema: AvroType, steps: tuple[str | int, ...] | Whole) -> Layout:
-        """Return the layout of what is written as JSON text, by one writer for each type."""
+        """Return the layout of a type that is written as JSON text; each type has one writer."""
         writer = self._writers.setdefault(schema if isinstance(schema, Leaf) else id(schema), AvroTexts(schema))
         return Layout(Stored.PARTS, writer=writer, steps=None if isinstance(steps, Whole) else steps)
 
     def subroutines(self) -> None:
-        """Write the records that are skipped by calls, each once."""
+        """Write the steps of the records that calls skip, each record once."""
         places: dict[int, int] = {}
         while self._calls:
             at, record = self._calls.pop()
@@ -166,7 +164,7 @@ class _Compiler:
         if within:
             self._fields(record, within, is_last=is_last)
         elif has_no_bytes(record, self._empty):
-            pass  # else a few records that hold each other twice would be more steps than end in time
+            pass  # else a chain of n records, each with the next one twice, would take 2**n steps
         elif id(record) in self._visited:
             self._calls.append((self.emit(Op.CALL), record))
             self._label()
@@ -197,7 +195,7 @@ class _Compiler:
         return leaf.symbols if self._reader is None else symbols_of(self._reader, path, leaf)
 
     def _may_be(self, need: _SlotRequest, branch: AvroType) -> bool:
-        """Whether a path leads into a branch, which it may name."""
+        """Whether a path leads into a branch: the path names this branch, or none."""
         _, request, depth = need
         branch_name = branch_of(request.path[depth]) if depth < len(request.path) else None
         if branch_name is None or branch_name in _names(branch):
@@ -211,7 +209,7 @@ class _Compiler:
         return (slot, request, depth + 1) if is_named and self._may_be(need, schema) else need
 
     def _missing(self, need: _SlotRequest, names: Collection[str]) -> None:
-        """Give a field its default, where the reader's schema has one. names: of the fields that there are."""
+        """Give a missing field the default of the reader's schema, if there is one. names: the fields of the record."""
         slot, request, depth = need
         step = request.path[depth]
         near = nearest(step, names) if isinstance(step, str) else None
@@ -225,7 +223,7 @@ class _Compiler:
             self._constant(slot, constant)
 
     def _keeps(self, slot: int, layout: Layout) -> bool:
-        """Whether a value can be stored as the other branches' values of this slot are: else it is null."""
+        """Whether a value is stored as those of the slot's other branches. If not, the value is null."""
         return self.layouts.setdefault(slot, layout) == layout
 
     def _constant(self, slot: int, constant: Constant) -> None:
@@ -282,7 +280,7 @@ class _Compiler:
 
 
 def _is_meant(request_at: _SlotRequest, branch: AvroType, union: Union) -> bool:
-    """Whether a path leads into a branch that it does not name: a text, or a record's field, comes before JSON text."""
+    """Whether a path without a branch's name leads into this one. A leaf, or a record's field, precedes JSON text."""
     _, request, depth = request_at
     if depth == len(request.path):
         return isinstance(branch, Leaf) or request.type is not FieldType.STRING

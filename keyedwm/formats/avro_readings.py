@@ -1,7 +1,8 @@
-"""How a value of the writer's type is read as the type that is asked for.
+"""How a value of the writer's type is read as the requested type.
 
 Rule: a value is converted by its logical type, or by a promotion of Avro's specification: int to long, any number to
-double, bytes and strings to each other. A number is never guessed to be a time, and a decimal loses no digits.
+double, bytes and strings to each other. A plain number is a time only by an event time's unit. A decimal loses no
+digits.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Reading:
 
 
 def reading_of(leaf: Leaf, type_: FieldType | DecimalType | Unit) -> Reading | None:
-    """Return how a value is read, None if it cannot be read as what is asked for."""
+    """Return how a value is read, None if it cannot be read as the requested type."""
     if isinstance(type_, Unit):
         return _event_time(leaf, type_)
     return _decimal(leaf, type_) if isinstance(type_, DecimalType) else _READINGS[type_](leaf)

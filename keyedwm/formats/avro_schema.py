@@ -1,7 +1,7 @@
 """Reading an Avro schema's text into types.
 
-Rule: what the specification forbids and would change how bytes are read is an error (an unknown type, a name twice, a
-union in a union); what only documents (`doc`, `order`, other attributes) is not looked at.
+Rule: a schema that breaks the specification is an error if that changes how bytes are read: an unknown type, a name
+twice, a union in a union. Attributes that only document (`doc`, `order`, others) are ignored.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _OF_LONG = {
     Logical.TIME_MICROS, Logical.TIMESTAMP_MILLIS, Logical.TIMESTAMP_MICROS, Logical.TIMESTAMP_NANOS,
     Logical.LOCAL_TIMESTAMP_MILLIS, Logical.LOCAL_TIMESTAMP_MICROS, Logical.LOCAL_TIMESTAMP_NANOS,
 }  # fmt: skip
-# The types that each logical type may annotate.
+# The logical types that may annotate each type.
 _ANNOTATES = {
     Kind.INT: {Logical.DATE, Logical.TIME_MILLIS}, Kind.LONG: _OF_LONG, Kind.STRING: {Logical.UUID},
     Kind.BYTES: {Logical.DECIMAL}, Kind.FIXED: {Logical.DECIMAL, Logical.UUID, Logical.DURATION},
 }  # fmt: skip
 _LOGICAL = {logical.value: logical for logical in Logical}
-_SIZES = {Logical.UUID: 16, Logical.DURATION: 12}  # of what a fixed is then
-_MOST_DEPTH = 200  # of a type within types, far above what people write
+_SIZES = {Logical.UUID: 16, Logical.DURATION: 12}  # the bytes that such a fixed must have
+_MOST_DEPTH = 200  # types within each other, far more than people write
 
 
 def parse_avro(text: str, references: Iterable[str] = ()) -> AvroType:
-    """Read a schema. references: the texts of the schemas that it names, each before those that name it.
+    """Read a schema. references: the texts of the schemas that it names, each before the schemas that name it.
 
     Raises InputError in one sentence.
     """
@@ -44,7 +44,7 @@ def parse_avro(text: str, references: Iterable[str] = ()) -> AvroType:
 
 
 class _Reader:
-    """Reads schemas that know each other's names."""
+    """Reads schemas, which may name the types of earlier schemas."""
 
     def __init__(self) -> None:
         self._types_by_name: dict[str, AvroType] = {}
@@ -109,7 +109,7 @@ class _Reader:
     def _defined(self, kind: str, schema: dict, space: str) -> AvroType:
         name = schema.get("name")
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise InputError(f"the Avro schema has a {kind} whose name {name!r} is none")
+            raise InputError(f"the Avro schema has a {kind} with the name {name!r}, which Avro does not allow")
         if "." not in name:
             space = schema.get("namespace", space) or ""
             name = f"{space}.{name}" if space else name
@@ -154,7 +154,7 @@ class _Reader:
 
 
 def _aliases(schema: dict, space: str) -> tuple[str, ...]:
-    """Return the other names of a type or a field. space: that of the names without one."""
+    """Return the aliases of a type or a field. space: the namespace of aliases that have none."""
     aliases = schema.get("aliases")
     texts = [one for one in aliases if isinstance(one, str)] if isinstance(aliases, list) else []
     return tuple(f"{space}.{one}" if space and "." not in one else one for one in texts)
@@ -169,7 +169,7 @@ def _symbols(name: str, schema: dict) -> tuple[str, ...]:
 
 
 def _check_unicode(name: str, value: Any) -> None:
-    """Reject half of a surrogate pair, which JSON can write and UTF-8 cannot. name: of the type around."""
+    """Reject half of a surrogate pair, which JSON can write and UTF-8 cannot. name: the type with the value."""
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -184,7 +184,7 @@ def _size(name: str, schema: dict) -> int:
 
 
 def _annotated(leaf: Leaf, schema: dict) -> Leaf:
-    """The type with its logical type, where that may stand there."""
+    """Return the type with its logical type, if this logical type may annotate it."""
     name = schema.get("logicalType")
     logical = _LOGICAL.get(name) if isinstance(name, str) else None
     if logical is None or logical not in _ANNOTATES.get(leaf.kind, ()):

@@ -1,7 +1,7 @@
 """The types of an Avro schema, as a tree of values.
 
-Rule: a logical type that the specification says to ignore (a decimal without a precision, a date that is a string) is
-none. A record may hold itself, so records are compared by identity.
+Rule: a logical type that the specification ignores (a decimal without a precision, a date that is a string) is None.
+A record may contain itself, so records are compared by identity.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 
 class Kind(Enum):
-    """The types of Avro that hold no other type."""
+    """The types of Avro that contain no other type."""
 
     NULL = "null"
     BOOLEAN = "boolean"
@@ -45,10 +45,10 @@ class Logical(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaf:
-    """A type that holds no other.
+    """A type that contains no other.
 
-    name: the full name of an enum or a fixed; aliases: its full names before. size: the bytes of a fixed. symbols: of
-    an enum; default: the one that stands for others. precision, scale: of a decimal.
+    name, aliases: the full names of an enum or a fixed. size: the bytes of a fixed. symbols: an enum's; default: the
+    symbol that replaces unknown symbols. precision, scale: a decimal's.
     """
 
     kind: Kind
@@ -63,7 +63,7 @@ class Leaf:
 
     @property
     def text(self) -> str:
-        """As sentences name it."""
+        """The type's name in messages."""
         if self.logical is Logical.DECIMAL:
             return f"decimal({self.precision}, {self.scale})"
         return self.kind.value if self.logical is None else f"{self.kind.value} ({self.logical.value})"
@@ -71,9 +71,7 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class RecordField:
-    """A field of a record; `default`: as the schema's JSON has it, of a field with `has_default`; aliases: its names
-    before.
-    """
+    """A field of a record. default: its JSON in the schema, if `has_default`. aliases: the field's other names."""
 
     name: str
     type: AvroType
@@ -84,7 +82,7 @@ class RecordField:
 
 @dataclass(slots=True, eq=False)
 class Record:
-    """A record; `fields` are added once its name is known, since they may refer to it. aliases: full names it had."""
+    """A record. aliases: full names. fields: set after the record has a name, since they may refer to the record."""
 
     name: str
     aliases: tuple[str, ...] = ()
@@ -92,7 +90,7 @@ class Record:
 
     @property
     def text(self) -> str:
-        """As sentences name it."""
+        """The type's name in messages."""
         return f"record {self.name}"
 
 
@@ -105,7 +103,7 @@ class Repeated:
 
     @property
     def text(self) -> str:
-        """As sentences name it."""
+        """The type's name in messages."""
         return "map" if self.is_map else "array"
 
 
@@ -117,7 +115,7 @@ class Union:
 
     @property
     def text(self) -> str:
-        """As sentences name it."""
+        """The type's name in messages."""
         return " or ".join(branch.text for branch in self.branches)
 
 

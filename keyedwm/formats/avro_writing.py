@@ -1,8 +1,8 @@
 """Writing Avro out of Arrow columns: an encoder is compiled from a schema and the columns' types.
 
-Rule: what Avro's specification promotes is written: int as long, any number as double, a decimal with more digits. A
+Rule: promotions without loss are written: int as long, int and float as double, a decimal as one with more digits. A
 time is rounded down to the schema's unit. No other type is converted. A field without a column is its default. A column
-that does not fit is one sentence with the field and both types.
+that does not fit is an error with the field and both types.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from keyedwm.formats.writing import (
 from keyedwm.formats.writing_types import called, is_text
 
 _ONE_BYTE = 64  # the numbers below have one byte as a varint
-# What a microsecond is multiplied by, then divided by.
+# The factor or the divisor from microseconds to the unit; the other is 1.
 _OF_US = {
     Logical.TIMESTAMP_MILLIS: (1, 1_000), Logical.TIMESTAMP_MICROS: (1, 1), Logical.TIMESTAMP_NANOS: (1_000, 1),
     Logical.LOCAL_TIMESTAMP_MILLIS: (1, 1_000), Logical.LOCAL_TIMESTAMP_MICROS: (1, 1),
@@ -55,10 +55,10 @@ _MOST_DIGITS = 38  # of the decimals that Spark and Arrow have
 
 
 def avro_encoder(schema: AvroType, kind: pa.DataType, called_as: str) -> Encoder:
-    """Compile the encoder of a column, or of a struct of columns. called_as: the schema's place, for sentences.
+    """Compile the encoder of a column, or of a struct of columns. called_as: the schema's name in messages.
 
-    Nulls of the values themselves are not written: the caller has no live row for them. Raises InputError for a type
-    that does not fit its field.
+    A null value is not written: the caller has no live row for it. Raises InputError for a type that does not fit its
+    field.
     """
     return _Compiler(called_as).encoder(schema, kind, ())
 
@@ -68,7 +68,7 @@ class _Compiler:
         self._called_as = called_as
 
     def encoder(self, schema: AvroType, kind: pa.DataType, path: tuple[str, ...]) -> Encoder:
-        """The encoder of values that are no null."""
+        """Return the encoder of values without nulls."""
         if isinstance(schema, Union):
             return self._branch_alone(schema, kind, path)
         encoder = self._of(schema, kind, path)
@@ -77,7 +77,7 @@ class _Compiler:
         return encoder
 
     def field(self, schema: AvroType, kind: pa.DataType, path: tuple[str, ...]) -> Encoder:
-        """The encoder of values that may be null, if the schema allows it."""
+        """Return the encoder of values that may be null if the schema allows it."""
         if isinstance(schema, Union):
             nulls = [place for place, one in enumerate(schema.branches) if _is_null(one)]
             if pa.types.is_null(kind) and nulls:
@@ -96,7 +96,7 @@ class _Compiler:
         return _Branch(encoder, varint(place))
 
     def _branch(self, schema: Union, kind: pa.DataType, path: tuple[str, ...]) -> tuple[int, Encoder]:
-        """The first branch that takes a type: as it is, else promoted."""
+        """Return the number and encoder of the first branch that fits exactly, else of the first with a promotion."""
         some = [(place, one) for place, one in enumerate(schema.branches) if not _is_null(one)]
         if len(some) == 1:
             return some[0][0], self.encoder(some[0][1], kind, path)
@@ -109,7 +109,7 @@ class _Compiler:
     def _of_branch(self, schema: AvroType, kind: pa.DataType, path: tuple[str, ...]) -> Encoder | None:
         try:
             return self._of(schema, kind, path)
-        except InputError:  # of a field within this branch: another branch may fit
+        except InputError:  # a field within this branch does not fit; another branch may
             return None
 
     def _of(self, schema: AvroType, kind: pa.DataType, path: tuple[str, ...]) -> Encoder | None:
@@ -180,7 +180,7 @@ def _is_null(schema: AvroType) -> bool:
 
 
 def _is_exact(schema: AvroType, kind: pa.DataType) -> bool:
-    """Whether a type is what a column of this type is written as without a promotion."""
+    """Whether a column of this type is written without a promotion."""
     if not isinstance(schema, Leaf):
         return True
     exact: Mapping[Kind, bool] = {
@@ -234,7 +234,7 @@ def _decimal(leaf: Leaf, kind: pa.DataType) -> Encoder | None:
 
 
 def _column_of(schema: AvroType) -> str | None:
-    """The type of a column that fits."""
+    """Return Spark's type of a column that fits, None if there is more than one, or none."""
     if isinstance(schema, Union):
         some = [one for one in schema.branches if not _is_null(one)]
         return _column_of(some[0]) if len(some) == 1 else None
@@ -252,7 +252,7 @@ def _column_of(schema: AvroType) -> str | None:
 
 
 class _Branch(Encoder):
-    """Values of one branch of a union. coded: its number."""
+    """Values of one branch of a union. coded: the branch's number as a varint."""
 
     def __init__(self, of: Encoder, coded: bytes) -> None:
         self._of, self._coded = of, Literal(coded)
@@ -263,13 +263,13 @@ class _Branch(Encoder):
 
 
 class _Nullable(Encoder):
-    """A union of null and a type. null, other: the number of each branch as a byte."""
+    """Values of a union, or null. null, other: the branch numbers of null and of the values, one byte each."""
 
     def __init__(self, of: Encoder, null: int, other: int) -> None:
         self._of, self._null, self._other = of, null, other
 
     def part(self, values: pa.Array, live: Live) -> Part:
-        """Return the number of a branch for each live row, then the values that are no null."""
+        """Return each live row's branch number, then its value unless the value is null."""
         valid = live & is_valid(values) if values.null_count else live
         body = self._of.part(values, valid)
 
@@ -298,13 +298,13 @@ class _Blocks(Encoder):
 
 
 class _Symbols(Encoder):
-    """An enum: the number of a symbol."""
+    """Symbols of an enum, written as their numbers."""
 
     def __init__(self, symbols: tuple[str, ...]) -> None:
         self._symbols = symbols
 
     def part(self, values: pa.Array, live: Live) -> Part:
-        """Return the place of each symbol; raises ValueFaultError for a text that is none."""
+        """Return the number of each symbol; raises ValueFaultError for a text that is no symbol."""
         texts = values.cast(pa.string())
         places = pc.index_in(texts, pa.array(self._symbols, pa.string()))
         unknown = live & ~is_valid(places)
@@ -317,7 +317,7 @@ class _Symbols(Encoder):
 
 
 class _Fixed(Encoder):
-    """Bytes of a size."""
+    """Bytes of a fixed size."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -333,13 +333,13 @@ class _Fixed(Encoder):
 
 
 class _Decimals(Encoder):
-    """Decimals of a type, in as few bytes as they need, or in `size` bytes."""
+    """Decimals of a type: each in the bytes of its digits and a sign bit, or all in `size` bytes."""
 
     def __init__(self, kind: pa.DataType, size: int | None) -> None:
         self._kind, self._size = kind, size
 
     def part(self, values: pa.Array, live: Live) -> Part:
-        """Return big-endian numbers with their sign."""
+        """Return signed big-endian numbers."""
         halves: NDArray[np.uint64] = decimal_words(values.cast(self._kind))
         sizes = live * np.int64(self._size or 0)
         if self._size is None:
@@ -349,7 +349,7 @@ class _Decimals(Encoder):
 
 
 def varint(number: int) -> bytes:
-    """Return a number as Avro writes it."""
+    """Return a number as a zigzag varint, as Avro writes it."""
     rest, out = (number << 1) ^ (number >> 63), b""
     while rest > 127:
         out += bytes([rest & 127 | 128])
@@ -358,7 +358,7 @@ def varint(number: int) -> bytes:
 
 
 def encoded_default(schema: AvroType, value: Any) -> bytes:  # noqa: PLR0911
-    """Return the default of a field as bytes; raises ValueError and others for what is no value of the type."""
+    """Return the default of a field as bytes; raises ValueError or others if it is no value of the type."""
     if isinstance(schema, Union):
         return varint(0) + encoded_default(schema.branches[0], value)
     if isinstance(schema, Record):
@@ -375,7 +375,7 @@ def encoded_default(schema: AvroType, value: Any) -> bytes:  # noqa: PLR0911
     if schema.kind is Kind.BOOLEAN and isinstance(value, bool):
         return bytes([value])
     if schema.kind in (Kind.INT, Kind.LONG) and type(value) is int:
-        struct.pack("<i" if schema.kind is Kind.INT else "<q", value)  # whether it fits
+        struct.pack("<i" if schema.kind is Kind.INT else "<q", value)  # raises if it does not fit
         return varint(value)
     if schema.kind in (Kind.FLOAT, Kind.DOUBLE) and isinstance(value, (int, float)) and not isinstance(value, bool):
         return struct.pack("<f" if schema.kind is Kind.FLOAT else "<d", value)

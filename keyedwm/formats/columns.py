@@ -1,4 +1,4 @@
-"""What a run of programs has stored, as Arrow columns and event times: of Avro and of Protobuf."""
+"""The values that programs of Avro or Protobuf have stored, as Arrow columns and event times."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ Column: TypeAlias = pa.Array | EventTimes
 class Slots:
     """What programs have stored: values, until, valid are (slot, row).
 
-    data, literals: what spans lie in. which: the program of each row, -1 for none. layouts: of slots by program.
-    faults: of the rows, added to where a text cannot be written.
+    data, literals: the bytes in which spans lie. which: the program of each row, -1 for none. layouts: slot → layout,
+    of each program. faults: one for each row; a text that cannot be written sets one.
     """
 
     data: NDArray[np.uint8]
@@ -55,13 +55,13 @@ class Slots:
         layouts: Sequence[Mapping[int, Layout]],
         slots: int,
     ) -> Slots:
-        """Return room for what programs are going to store."""
+        """Return empty slots, which programs then fill."""
         values = np.zeros((2, slots, len(which)), np.int64)
         valid = np.zeros((slots, len(which)), np.uint8)
         return cls(bodies.data, literals, which, layouts, values[0], values[1], valid, bodies.faults)
 
     def columns(self, requests: Sequence[Request]) -> list[Column]:
-        """Return an Arrow array for each request, or of one for an event time ms and validity."""
+        """Return for each request an Arrow array, or (ms, validity) for an event time."""
         return [self._column(slot, request.type) for slot, request in enumerate(requests)]
 
     def _column(self, slot: int, as_type: FieldType | DecimalType | Unit) -> Column:
@@ -86,49 +86,49 @@ class Slots:
         if as_type is FieldType.TIMESTAMP and self.layouts_of(slot, Stored.SECONDS):
             numbers, fits = self.times(slot, valid != 0, _US_PER_S, _NS_PER_US)
             valid = fits.astype(np.uint8)
-        # Spark's double keeps the bits that the loop has stored.
+        # The loop has stored a double's bits.
         return _from_buffers(arrow_type(as_type), valid, [pa.py_buffer(numbers)])
 
     def _with_parts(self, slot: int, as_type: FieldType) -> pa.Array:
-        """Read what is written as JSON text, and what else is stored in its place."""
+        """Return values that some programs store as the span of a JSON text, and others plainly."""
         plain = self.valid[slot].copy()
         columns = []
         for layout in self.layouts_of(slot, Stored.PARTS):
             rows = self.stored_as(slot, layout).astype(np.uint8)
             plain[rows != 0] = 0
-            if layout.writer is None:  # layouts of parts have one
+            if layout.writer is None:  # never so: a layout of parts has a writer
                 continue
             texts = layout.writer.write(self.data, self.values[slot], self.until[slot], rows, self.faults)
             columns.append(_read_text(texts, layout.steps, as_type))
         return pc.coalesce(*columns, self._plain(slot, as_type, plain))
 
     def texts(self, slot: int, valid: NDArray[np.uint8]) -> pa.Array:
-        """Return spans as bytes."""
+        """Return a slot's spans as bytes."""
         ends, out = copied_spans(self.data, self.literals.bytes, self.values[slot], self.until[slot], valid)
         return _from_buffers(pa.binary(), valid, [pa.py_buffer(ends), pa.py_buffer(out)])
 
     def times(
         self, slot: int, rows: NDArray[np.bool_], per_s: int, ns_per: int
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return seconds and nanoseconds of some rows as one number, and where it fits."""
+        """Return the seconds and nanoseconds of `rows` in a unit, and which fit. per_s, ns_per: units/s, ns/unit."""
         seconds = self.values[slot]
         fits = rows & _within(seconds, _MOST_SECONDS)
         return np.where(fits, seconds, 0) * per_s + self.until[slot] // ns_per, fits
 
     def layouts_of(self, slot: int, stored: Stored | None = None) -> list[Layout]:
-        """Return the layouts of a slot, each once, or those that store so."""
+        """Return the layouts of a slot, each once; if `stored` is set, only layouts that store in this form."""
         layouts = dict.fromkeys(one[slot] for one in self.layouts if slot in one)
         return [one for one in layouts if stored is None or one.stored is stored]
 
     def stored_as(self, slot: int, layout: Layout) -> NDArray[np.bool_]:
-        """Mark the rows whose value is stored so."""
+        """Mark the valid rows whose value has this layout."""
         some = [number for number, one in enumerate(self.layouts) if one.get(slot) == layout]
         valid = self.valid[slot] != 0
         return valid if len(some) == len(self.layouts) else np.isin(self.which, some) & valid
 
 
 def _read_text(texts: pa.Array, steps: Sequence[str | int] | None, as_type: FieldType) -> pa.Array:
-    """Return JSON texts, or what lies in them."""
+    """Return whole JSON texts, or the values at the path `steps` in them."""
     if steps is None:
         return text_of(texts)
     reader = FieldReader(Field(VALUE, (), as_type), pa.schema([]))
@@ -142,12 +142,12 @@ def _from_buffers(kind: pa.DataType, valid: NDArray[np.uint8], buffers: list[pa.
 
 
 def _within(numbers: NDArray[np.int64], most: int) -> NDArray[np.bool_]:
-    """Mark the numbers of a size below `most`; the lowest of all has no size."""
+    """Mark the numbers whose magnitude is below `most`; the lowest int64 has no magnitude."""
     return (numbers < most) & (numbers > -most)
 
 
 def _event_times(slots: Slots, slot: int, unit: Unit) -> EventTimes:
-    """Return ms and validity; texts and doubles are read as in JSON."""
+    """Return ms and validity; texts and doubles are read as those of JSON."""
     count = len(slots.which)
     ms, valid = np.zeros(count, np.int64), np.zeros(count, np.bool_)
     for layout in slots.layouts_of(slot):
@@ -164,7 +164,7 @@ def _event_times(slots: Slots, slot: int, unit: Unit) -> EventTimes:
 
 
 def _scaled(numbers: NDArray[np.int64], rows: NDArray[np.bool_], factor: int, divisor: int) -> EventTimes:
-    """Return some rows' numbers as ms, and where they fit."""
+    """Return the numbers of `rows` as ms, and which of them fit."""
     if (factor, divisor) == (1, 1):
         return numbers, rows
     fits = rows & _within(numbers, 2**62 // factor)
@@ -184,7 +184,7 @@ def _written_times(slots: Slots, slot: int, stored: Stored, rows: NDArray[np.boo
 
 
 def _decimals(slots: Slots, slot: int, as_type: DecimalType) -> pa.Array:
-    """Return decimals of the scale that is asked for; a number of more digits is null."""
+    """Return decimals of the requested scale; a number with more digits is null."""
     halves = np.stack([slots.values[slot], slots.until[slot]], axis=1)
     wide = arrow_type(DecimalType(38, as_type.scale))
     result = pa.nulls(len(halves), arrow_type(as_type))
@@ -200,7 +200,7 @@ def _decimals(slots: Slots, slot: int, as_type: DecimalType) -> pa.Array:
 
 
 def _is_below(high: NDArray[np.int64], low: NDArray[np.uint64], most: int) -> NDArray[np.bool_]:
-    """Mark the numbers (of two words) whose size is below `most`."""
+    """Mark the numbers (of two words) whose magnitude is below `most`."""
     top, bottom = divmod(most, 2**64)
     is_less = (high < top) | ((high == top) & (low < np.uint64(bottom)))
     negative = -most

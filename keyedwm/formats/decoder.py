@@ -1,7 +1,7 @@
-"""Fields, schema ids and faults of the keys or values of records that have a schema.
+"""Decoding keys or values with a schema into fields, schema ids and faults.
 
-Rule: a schema is compiled once for each id, which never changes its schema. What the schemas' owner cannot answer is an
-error and never a null; an id that it does not know, or a schema of another kind, is a fault of the value.
+Rule: a schema is compiled once for each id, since an id never changes its schema. A lookup without an answer is an
+error, never a null. An id that the lookup does not know, or a schema of another kind, is a fault of the value.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WITHOUT_ID = np.array([Fault.ABSENT, Fault.NO_HEAD, Fault.WRONG_HEADER], np.uint
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why no value of a schema can be read, or not a field of it."""
+    """Why the values of a schema, or one of their fields, cannot be read."""
 
     fault: Fault
     sentence: str
@@ -43,11 +43,11 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decoded:
-    """What some values hold: a column for each request, the ids of their schemas and their faults, as numbers.
+    """Decoded values: a column for each request, and for each value the id of its schema and its fault (`Fault`).
 
-    problems: id → why the values of a schema have a fault. head: of the values. guids: number → GUID, of ids that are
-    numbers of GUIDs. messages: of Protobuf the number of each value's message, -1 for none; of_messages: number → why
-    the values of a message have a fault.
+    problems: schema id → why its values have a fault. head: the head of all values. guids: number → GUID, for ids that
+    stand for GUIDs. messages: for Protobuf, the number of each value's message, -1 for none. of_messages: number of a
+    message → why its values have a fault.
     """
 
     columns: Sequence[Column]
@@ -66,18 +66,18 @@ class Decoded:
         return bad if bad.any() else None
 
     def ids(self) -> pa.Array:
-        """Return the schemas' ids as a column; null where there is none, or a GUID."""
+        """Return the schemas' ids as a column; null for a value without an id, or with a GUID."""
         has_guid = np.isin(self.schema_ids, np.array([*self.guids], np.int64))
         return pa.array(self.schema_ids, mask=np.isin(self.faults, WITHOUT_ID) | has_guid)
 
     def guid_texts(self) -> pa.Array:
-        """Return the schemas' GUIDs as a column; null where there is none."""
+        """Return the schemas' GUIDs as a column; null for a value without a GUID."""
         numbers = pa.array(self.schema_ids, mask=np.isin(self.faults, WITHOUT_ID))
         at = pc.index_in(numbers, pa.array([*self.guids], pa.int64()))
         return pa.array([*self.guids.values()], pa.string()).take(at)
 
     def names(self) -> dict[int, int | str]:
-        """Return the id or the GUID of each schema, by its number here."""
+        """Return the id or the GUID of each schema, by its number in `schema_ids`."""
         numbers = np.unique(self.schema_ids[~np.isin(self.faults, WITHOUT_ID)], return_index=True)[0].tolist()
         return {number: self.guids.get(number, number) for number in numbers}
 
@@ -87,7 +87,7 @@ class Decoded:
         return f"schema {self.guids.get(schema_id, schema_id)}"
 
     def reason(self, row: int) -> str:
-        """Say why a value has a fault."""
+        """Return why a value has a fault, as part of a message."""
         fault = Fault(self.faults[row])
         if fault is Fault.NO_HEAD:
             return f"the value has no head of {self.head.value}: {EXPECTED[self.head]}"
@@ -101,7 +101,7 @@ class Decoded:
         return reason if self.head is Head.NONE else f"{reason} ({self.called(row)})"
 
     def kinds(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Number some values by their schemas, messages and faults: those of one number have one reason."""
+        """Number values by their schema, message and fault: values with the same number have the same reason."""
         _, schemas = np.unique(self.schema_ids[rows], return_inverse=True)
         kinds = schemas.astype(np.int64)
         if self.messages is not None:
@@ -114,14 +114,14 @@ class Decoded:
         return ((messages[:, None] == numbers) * np.arange(1, len(numbers) + 1)).sum(axis=1)
 
     def without(self, unknown: NDArray[np.bool_], problems: Mapping[int, Problem]) -> Decoded:
-        """Return the same as if no schema had the ids of some values. problems: of these ids."""
+        """Return a copy in which the schemas of the marked values are unknown. problems: schema id → its problem."""
         columns = [_nullified(column, unknown) for column in self.columns]
         faults = np.where(unknown, np.uint8(Fault.UNKNOWN_SCHEMA), self.faults)
         return replace(self, columns=columns, faults=faults, problems={**self.problems, **problems})
 
     @staticmethod
     def joined(parts: Sequence[Decoded]) -> Decoded:
-        """Join what was decoded of values one behind the other."""
+        """Join the decoded values of consecutive pieces of Avro values."""
         if len(parts) == 1:
             return parts[0]
         columns = [_concatenated(pieces) for pieces in zip(*(part.columns for part in parts), strict=True)]
@@ -132,7 +132,7 @@ class Decoded:
 
 
 class Decoder:
-    """Decodes values of one head. reader: the schema whose defaults stand for fields that writers do not have."""
+    """Decodes Avro values of one head. reader: the schema with the defaults of fields that writers lack."""
 
     def __init__(
         self, head: Head, requests: Sequence[Request], schemas: SchemaLookup, reader: AvroType | None = None
@@ -144,7 +144,7 @@ class Decoder:
         self._guids = Guids()
 
     def decode(self, values: pa.Array, headers: HeaderIds | None = None) -> Decoded:
-        """Decode binary values. headers: of their records, in which schemas may be named.
+        """Decode binary values. headers: the records' headers, which may name the schemas.
 
         Raises the lookup's UnavailableError.
         """
@@ -164,7 +164,7 @@ class Decoder:
         for schema_id, problem in problems.items():
             rows = (bodies.ids == schema_id) & (bodies.faults == Fault.NONE)
             bodies.faults[rows] = problem.fault
-        # A value that cannot be decompressed names its schema, too, which nothing is asked about.
+        # A value that cannot be decompressed names a schema, too, but nobody looks this schema up.
         numbers = {*ids, *sorted_distinct(bodies.ids[np.isin(bodies.faults, OF_PACKED)]).tolist()}
         guids = {number: guid for number in numbers if (guid := self._guids.text(number)) is not None}
         self._guids.forget(numbers - self._programs.keys() - self._problems.keys())
@@ -219,13 +219,13 @@ def _concatenated(pieces: Sequence[Column]) -> Column:
 
 
 def schema_of(schemas: SchemaLookup, guids: Guids, schema_id: int) -> RegisteredSchema:
-    """Ask for the schema of an id, or of the GUID that it stands for."""
+    """Look up the schema of an id, or of the GUID that the id stands for."""
     guid = guids.text(schema_id)
     return schemas.schema(schema_id) if guid is None else schemas.schema_of_guid(guid)
 
 
 def warn_of_misspelt(called: str, requests: Sequence[Request], nearest_paths: Mapping[int, Steps]) -> None:
-    """Name the paths that a schema does not have, and those they are most like. nearest_paths: by slot."""
+    """Warn of paths that a schema lacks, with the most similar path. nearest_paths: slot → this path."""
     for slot, path in nearest_paths.items():
         _log.warning(
             "%s has no %s, which is null in its records; did you mean %s?",

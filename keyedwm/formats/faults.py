@@ -1,6 +1,6 @@
-"""Why a value cannot be read, as numbers that compiled loops set and words that people read.
+"""Why a value cannot be read, as numbers that compiled loops set and as sentences that people read.
 
-Rule: counts of faults stand in offset logs and committed states by these numbers, so a number is never used again.
+Rule: offset logs and committed states count faults by these numbers, so a number never gets another meaning.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Fault(IntEnum):
         return self.name.lower()
 
 
-# Of faults of the bytes; those of a schema have a sentence of their own.
+# The sentences for faults of the bytes. A fault of the schema has its own sentence in `Problem`.
 FAULTS: Mapping[Fault, str] = MappingProxyType({
     Fault.CUT: "the value is cut off, or a length or a number in it is damaged",
     Fault.WRONG_BRANCH: "the value has a branch of a union that its schema does not have",

@@ -1,6 +1,6 @@
-"""The schemas of AWS Glue that a user names: one for each id of a schema version.
+"""The schemas of AWS Glue that a user gives: one text for each id of a schema version.
 
-Rule: a version never changes its schema, so the text of it is given once. Nothing is asked of AWS.
+Rule: a version never changes its schema, so the user gives its text once. AWS is never asked.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _version(text: str) -> str:
 
 
 def _schema(version: str, schema: object) -> str:
-    """The text of a schema, which may be written as JSON itself."""
+    """Return the text of a schema, which the user may give as a JSON value."""
     text = schema if isinstance(schema, str) else json.dumps(schema)
     try:
         parse_avro(text)

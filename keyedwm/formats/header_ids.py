@@ -1,7 +1,7 @@
 """The ids of schemas in headers of records, as Confluent's newer serializers write them.
 
-Rule: a record that has the header has no head in its value or key. The last header of a name counts. A header is a
-zero byte and four bytes of an id, or the byte 1 and 16 bytes of a GUID. Of Protobuf the message's indexes follow.
+Rule: the key or value of a record with the header has no head. The last header of a name counts. A header is a zero
+byte and four bytes of an id, or the byte 1 and 16 bytes of a GUID. For Protobuf the message's indexes follow.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _FIRST_NUMBER = -2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeaderIds:
-    """The headers of some records: `which` of the distinct `texts` each record has (int32), -1 for none."""
+    """The headers of some records. texts: the distinct headers. which: each record's place in `texts`, -1 for none."""
 
     which: NDArray[np.int32]
     texts: tuple[bytes, ...]
 
 
 def header_ids(headers: pa.Array | None, name: str) -> HeaderIds | None:
-    """Return the headers of a name; None if no record has one. A header without a value is none."""
+    """Return the headers with this name; None if no record has one. A header without a value is ignored."""
     if headers is None or headers.null_count == len(headers):
         return None
     rows, fields = pc.list_parent_indices(headers), pc.list_flatten(headers)
@@ -43,7 +43,7 @@ def header_ids(headers: pa.Array | None, name: str) -> HeaderIds | None:
 
 
 class Guids:
-    """The numbers, below -1, that stand for the GUIDs of one decoder; a number is never given again."""
+    """The numbers, below -1, that stand for the GUIDs of one decoder; a number is never used again."""
 
     def __init__(self) -> None:
         self._numbers: dict[bytes, int] = {}
@@ -76,8 +76,8 @@ class Guids:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NamedRows:
-    """The rows whose header names a schema, by number: their ids, which of them have a wrong header, and what stands
-    behind each id.
+    """The rows whose header names a schema. ids: of their schemas. wrong: whether the header is damaged. tails: the
+    bytes behind the id.
     """
 
     rows: NDArray[np.int64]
@@ -97,7 +97,7 @@ class NamedRows:
         return cls(rows, ids, wrong, tails.take(pa.array(which)))
 
     def before(self, values: pa.Array) -> pa.Array:
-        """Return the values of all rows, with what stands behind the ids of their headers before them."""
+        """Return the values of all rows, each behind the bytes that follow the id in its header."""
         places = np.full(len(values), -1, np.int64)
         places[self.rows] = np.arange(len(self.rows))
         tails = pc.fill_null(self.tails.take(pa.array(places, mask=places < 0)), b"")

@@ -1,6 +1,6 @@
 """The heads that serializers put before a value: which schema it has, and where its body begins.
 
-Rule: a head is known by the name of its format. No bytes are skipped that do not say what they are.
+Rule: an option names the format of the head. Bytes that are no head of this format are never skipped.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from keyedwm.runtime.compiled import bare
 
 
 class Head(Enum):
-    """The heads of values, by who writes them; the number of a value without one is 0."""
+    """The heads of values, by their writers. A value without a head has the id 0."""
 
     CONFLUENT = "confluent"  # a zero byte, and four bytes of the id
     APICURIO = "apicurio"  # a zero byte, and eight bytes of the id, or four
@@ -30,7 +30,7 @@ class Head(Enum):
     NONE = "none"
 
 
-# What is expected where the head of a value is wrong.
+# The sentence for a value with another head.
 EXPECTED = {
     Head.CONFLUENT: "a zero byte and four bytes of a schema's id are expected",
     Head.APICURIO: "a zero byte and eight or four bytes of a schema's id are expected",
@@ -48,7 +48,7 @@ _MOST_AT_ONCE = 64 << 20
 class Bodies:
     """The bodies of some values: data[start:stop], ids of schemas (int64) and faults (uint8), one row for each.
 
-    An id below -1 is the number of a GUID. framed: whether what lies between a head and its value is in the body.
+    The ids of a single-object head are fingerprints. Any other id below -1 stands for a GUID (`Guids`).
     """
 
     data: NDArray[np.uint8]
@@ -63,14 +63,14 @@ def bodies_of(
 ) -> Bodies:
     """Find the bodies of binary values.
 
-    headers: of their records, in which schemas may be named. tails: whether what is behind an id belongs to the value.
-    Of Glue the bodies of the first values only may be returned, so that what is decompressed stays small.
+    headers: the records' headers, which may name schemas. tails: whether bytes behind a header's id belong to the body.
+    For Glue, the bodies of only the first values may be returned, to limit the decompressed bytes.
     """
     guids = Guids() if guids is None else guids
     by_header = None if headers is None or head is not Head.CONFLUENT else NamedRows.of(headers, guids)
     data, ends = buffers(values if by_header is None or not tails else by_header.before(values))
     data = data.view()
-    data.setflags(write=False)  # or what has no bytes would be compiled for, too
+    data.setflags(write=False)  # as other buffers: else an empty array would cause a second compilation
     start, stop = ends[:-1].astype(np.int64), ends[1:].astype(np.int64)
     ids, faults = np.zeros(len(values), np.int64), np.zeros(len(values), np.uint8)
     if values.null_count:
@@ -82,7 +82,7 @@ def bodies_of(
     elif head is not Head.NONE:
         absent = faults == _ABSENT
         if by_header is not None:
-            faults[by_header.rows] = _ABSENT  # they have no head to find
+            faults[by_header.rows] = _ABSENT  # their values have no head
         _find_ids(data, stop, head is Head.APICURIO, start, ids, faults)
         if by_header is not None:
             ids[by_header.rows] = by_header.ids
@@ -92,7 +92,7 @@ def bodies_of(
 
 
 def _glue_bodies(bodies: Bodies, guids: Guids) -> Bodies:
-    """Find the schema version of each value, and decompress what is compressed."""
+    """Find the schema version of each value, and decompress compressed values."""
     versions = np.zeros((len(bodies.start), _GUID_BYTES), np.uint8)
     packed = np.zeros(len(bodies.start), np.uint8)
     _find_versions(bodies.data, bodies.stop, bodies.start, bodies.faults, versions, packed)
@@ -106,9 +106,9 @@ def _glue_bodies(bodies: Bodies, guids: Guids) -> Bodies:
 
 
 def _decompressed(bodies: Bodies, rows: NDArray[np.int64]) -> Bodies:
-    """Decompress some of the bodies, and cut off the rows from that on with which it would be too much at once.
+    """Decompress the bodies of `rows`. After _MOST_AT_ONCE bytes, the next of `rows` and all behind it are cut off.
 
-    Whether a value is too large depends on that value alone, as a batch may be read in other pieces another time.
+    Whether a value is too large depends on this value alone, since a replay may read the batch in other pieces.
     """
     parts, at = [bodies.data], len(bodies.data)
     begin, most = at, len(bodies.start)
@@ -127,7 +127,7 @@ def _decompressed(bodies: Bodies, rows: NDArray[np.int64]) -> Bodies:
 
 
 def _inflated(packed: NDArray[np.uint8]) -> tuple[Fault, bytes]:
-    """Decompress one value; no more than may be is ever written."""
+    """Decompress one value, at most MOST_INFLATED_BYTES of it."""
     inflate = zlib.decompressobj()
     try:
         body = inflate.decompress(packed.data, MOST_INFLATED_BYTES)
@@ -195,7 +195,7 @@ def _find_versions(data, stop, start, faults, versions, packed):  # noqa: PLR091
 
 
 def texts_of(bodies: Bodies) -> pa.Array:
-    """Return the bodies as binary values; null where a value has a fault."""
+    """Return the bodies as binary values; null for a value with a fault."""
     valid = (bodies.faults == _NONE).astype(np.uint8)
     ends, out = copied_spans(bodies.data, bodies.data, bodies.start, bodies.stop, valid)
     bits = pa.py_buffer(np.packbits(valid, bitorder="little"))
@@ -203,7 +203,7 @@ def texts_of(bodies: Bodies) -> pa.Array:
 
 
 def distinct_ids(bodies: Bodies) -> list[int]:
-    """Return the ids of the values that have a head, each once."""
+    """Return the ids of the values without a fault, each once."""
     some = np.empty(len(bodies.ids), np.int64)
     count = _changes(bodies.ids, bodies.faults, some)
     return list(dict.fromkeys(some[:count].tolist()))
@@ -211,7 +211,7 @@ def distinct_ids(bodies: Bodies) -> list[int]:
 
 @bare
 def _changes(ids, faults, some):
-    """Collect each id that is another one than that before it; return how many."""
+    """Collect each id that differs from the id before it; return how many there are."""
     count, last = 0, np.int64(-1)
     for row in range(len(ids)):
         if faults[row] == _NONE and (ids[row] != last or count == 0):
@@ -222,7 +222,7 @@ def _changes(ids, faults, some):
 
 
 def places_of(bodies: Bodies, known: list[int]) -> NDArray[np.int32]:
-    """Return the place in `known` of the id of each value, -1 for values with a fault and other ids."""
+    """Return the place of each value's id in `known`, -1 for a value with a fault or another id."""
     places = np.full(len(bodies.ids), -1, np.int32)
     _find_places(bodies.ids, bodies.faults, np.array(known, np.int64), places)
     return places

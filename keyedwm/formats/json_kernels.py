@@ -1,7 +1,7 @@
 """Writing Avro values as JSON text, in one compiled loop over the spans of one field.
 
-Rule: no byte outside of a span is read, and none is written outside of `out`: each step first checks both. A row that
-finds no room is begun again once there is more. Numbers with a fraction leave a gap, which `fill_gaps` fills.
+Rule: no byte outside of a span is read, and none is written outside of `out`: each step first checks both. A row
+without enough room is written again once there is more. Floats and doubles leave a gap, which `fill_gaps` fills.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from keyedwm.runtime.compiled import bare, inlined
 
 
 class Op(IntEnum):
-    """The steps of a program: (op, argument, extra) each; they write a text, a value, or say where to continue."""
+    """The steps of a program, each (op, argument, extra): they write a text or a value, or choose the next step."""
 
-    LITERAL = 0  # argument: its word
-    NEXT = 1  # a comma, but behind an opening bracket
+    LITERAL = 0  # argument: its number
+    NEXT = 1  # a comma, except behind an opening bracket
     NUMBER = 2
     BOOLEAN = 3
     FLOAT = 4
@@ -39,7 +39,7 @@ class Op(IntEnum):
     STRING = 6
     BYTES = 7
     FIXED = 8  # argument: its bytes
-    SYMBOL = 9  # argument: the number of symbols; extra: the first one's word
+    SYMBOL = 9  # argument: the number of symbols; extra: the literal of the first one
     DECIMAL = 10  # extra: its scale
     FIXED_DECIMAL = 11  # argument: its bytes; extra: its scale
     DATE = 12
@@ -47,7 +47,7 @@ class Op(IntEnum):
     TIMESTAMP = 14  # argument: parts of a second; extra: 1 for a local one
     UUID = 15
     DURATION = 16
-    UNION = 17  # argument: the number of branches; as many JUMPs follow
+    UNION = 17  # argument: the number of branches; a JUMP for each follows
     JUMP = 18  # argument: where to
     BLOCK = 19  # argument: the place behind the items; extra: 1 if an item has no bytes
     LOOP = 20  # argument: the BLOCK
@@ -65,15 +65,15 @@ _CUT_OFF, _WRONG_BRANCH, _WRONG_SYMBOL, _TOO_DEEP, _TOO_LONG = (
 MOST_BYTES = 16 << 20  # of one text
 _FULL = -1
 _FAILED = -1
-_SMALL = 64  # bytes of any number, time or identifier, at most
-_ESCAPED = 6  # bytes of a character at most
+_SMALL = 64  # bytes of the longest number, time or identifier
+_ESCAPED = 6  # bytes of the longest escaped character
 _NUMBER_BITS = 70
 _COMMA, _OPEN, _OPEN_LIST = 44, 123, 91
 
 
 @inlined
 def _number(data, at, stop):
-    """The number that begins at `at`, and the position behind it, -1 if it is cut off or too long."""
+    """The number that begins at `at`, and the position behind it (-1: the number is cut off or too long)."""
     value, shift = np.uint64(0), np.uint64(0)
     while at < stop and shift < _NUMBER_BITS:
         byte = np.uint64(data[at])
@@ -96,7 +96,7 @@ def _word_of(data, at, size):
 
 @bare
 def _put_sized(data, at, stop, op, argument, extra, out, to):  # noqa: PLR0917
-    """Write what has a size: the positions behind it in both, and a fault; the one in `out` is -1 for no room."""
+    """Write a value with a size; return the positions behind it in `data` and `out` (-1: no room), and a fault."""
     size = argument
     if op in (_STRING, _BYTES, _DECIMAL):
         size, at = _number(data, at, stop)
@@ -121,7 +121,7 @@ def _put_sized(data, at, stop, op, argument, extra, out, to):  # noqa: PLR0917
 
 @bare
 def _put_literal(texts, text_ends, word, out, to):
-    """Write a word; the position behind it, -1 for no room."""
+    """Write a literal; return the position behind it, -1 for no room."""
     begin, size = text_ends[word], text_ends[word + 1] - text_ends[word]
     if len(out) - to < size:
         return np.int64(_FULL)
@@ -132,7 +132,7 @@ def _put_literal(texts, text_ends, word, out, to):
 
 @bare
 def _put_value(data, at, stop, op, argument, extra, texts, text_ends, out, to, gaps, gap):  # noqa: PLR0911, PLR0917
-    """Write a value without parts: the positions behind it in both, and a fault; a fraction is gap number `gap`."""
+    """Write a value, or a float's gap (number `gap`); return the positions behind it in both buffers, and a fault."""
     if op in (_FLOAT, _DOUBLE):
         size = 4 if op == _FLOAT else 8
         if stop - at < size:
@@ -155,12 +155,12 @@ def _put_value(data, at, stop, op, argument, extra, texts, text_ends, out, to, g
 
 @inlined
 def _begin_items(data, at, stop, pc, behind, is_empty, depth, loops):  # noqa: PLR0917
-    """Begin a block of items: the next step, the position, how many blocks are open, and a fault."""
+    """Begin a block of items; return the next step, the position, the number of open blocks, and a fault."""
     count, at = _number(data, at, stop)
     if at >= 0 and count < 0:
         _, at = _number(data, at, stop)  # the bytes of the block
         count = -count
-    if at < 0 or count < 0 or (is_empty == 0 and count > stop - at):  # else each item has a byte at least
+    if at < 0 or count < 0 or (is_empty == 0 and count > stop - at):  # an item has at least one byte
         return pc, at, depth, _CUT_OFF
     if count == 0:
         return behind, at, depth, 0
@@ -172,7 +172,7 @@ def _begin_items(data, at, stop, pc, behind, is_empty, depth, loops):  # noqa: P
 
 @bare
 def _write_row(data, at, stop, pc, code, texts, text_ends, out, to, gaps, gap, loops, returns):  # noqa: PLR0912, PLR0917
-    """Write one value: the position behind it in `out`, -1 for no room, the gaps so far, and a fault."""
+    """Write one value; return the position behind it in `out` (-1: no room), the number of gaps, and a fault."""
     depth, calls, begin, fault = 0, 0, to, 0
     while fault == 0:
         op, argument, extra = code[pc, 0], np.int64(code[pc, 1]), np.int64(code[pc, 2])
@@ -225,9 +225,8 @@ def write_texts(  # noqa: PLR0917
 ):
     """Write the value of each valid row as JSON text, from row state[0] on, until there is no more room.
 
-    ends: where each text ends in `out`. gaps: (position in `out`, bytes, bits) of a number with a fraction. state: the
-    next row, its position and its gaps, and 1 if it is the gaps that have no room. A text that is `null`, or has a
-    fault, is not valid.
+    ends: where each text ends in `out`. gaps: (position in `out`, bytes, bits) of a float or a double. state: the next
+    row, its position, its first gap, and 1 if `gaps` is full. A row with a fault or the text `null` becomes invalid.
     """
     to, gap = state[1], state[2]
     for row in range(state[0], len(start)):
@@ -252,7 +251,7 @@ def write_texts(  # noqa: PLR0917
 
 @bare
 def fill_gaps(out, ends, gaps, texts, text_ends, result):  # noqa: PLR0917
-    """Copy texts with those of their numbers, and move their ends."""
+    """Copy `out` to `result`, with the gaps' texts in the gaps, and move `ends`."""
     at, to, gap = np.int64(0), np.int64(0), 0
     for row in range(1, len(ends)):
         while gap < len(gaps) and gaps[gap, 0] < ends[row]:

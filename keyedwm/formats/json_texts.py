@@ -1,7 +1,7 @@
 """Single values as JSON text, written into a buffer by compiled functions: numbers, strings, times, bytes.
 
-Rule: the caller has checked what is read, and that there is room: 64 bytes, and for a string 6 for each of its bytes.
-Each function returns the position behind what it has written.
+Rule: the caller has checked the bytes that are read, and the room: 64 bytes, and for a string 6 more for each byte.
+Each function returns the position behind its text.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def put_word(out, to, text):
 
 @bare
 def _digits(out, to, number, least):
-    """Write a number of 0 or more with at least so many digits."""
+    """Write a number of 0 or more with at least `least` digits."""
     size, rest = np.int64(1), number // 10
     while rest > 0:
         size, rest = size + 1, rest // 10
@@ -58,7 +58,7 @@ def put_number(out, to, number):
 
 @bare
 def put_escaped(data, at, size, out, to):
-    """Write bytes as a JSON string; those that are no UTF-8 stay as they are."""
+    """Write bytes as a JSON string; invalid UTF-8 stays as it is."""
     out[to] = _QUOTE
     to += 1
     for i in range(size):
@@ -163,7 +163,7 @@ def _date(out, to, days):
 
 @bare
 def _time(out, to, second, nanos):
-    """Write a second of the day as HH:MM:SS, and 3, 6 or 9 digits behind it unless they are 0."""
+    """Write a second of the day as HH:MM:SS, and its nanoseconds, unless they are 0, as 3, 6 or 9 digits."""
     to = _digits(out, to, second // 3_600, 2)
     out[to] = _COLON
     to = _digits(out, to + 1, second // 60 % 60, 2)
@@ -180,7 +180,7 @@ def _time(out, to, second, nanos):
 
 @bare
 def put_instant(kind, number, per_second, local, out, to):  # noqa: PLR0917
-    """Write a date, a time or a timestamp in quotes; null where it lies outside of the years 1 to 9999."""
+    """Write a date, time or timestamp in quotes; null outside of the years 1 to 9999, or of a time's one day."""
     if kind == DATE:
         days, second, nanos = number, np.int64(0), np.int64(0)
     else:

@@ -1,7 +1,7 @@
-"""JSON out of Arrow columns, and the JSON Schema that is made of them.
+"""Writing JSON out of Arrow columns, and the JSON Schema of the columns.
 
 Rule: a null is written as `null`, bytes in base64, times in ISO 8601, a decimal as a number with all of its digits. The
-schema is closed: so a column that is added later is a compatible change.
+schema is closed, so adding a column later is a compatible change.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _BASE64 = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01
 
 
 def json_schema_of(kind: pa.DataType, name: str) -> str:
-    """Return the text of the schema of a column, or of a struct of columns. name: its title, without a namespace."""
+    """Return the text of the schema of a column, or of a struct of columns. name: the title; a namespace is dropped."""
     body = _type(kind, ())
     title = {"title": name.rpartition(".")[2]} if pa.types.is_struct(kind) else {}
     return json.dumps({"$schema": DRAFT, **title, **body}, separators=(",", ":"))
@@ -69,7 +69,7 @@ def json_encoder(kind: pa.DataType, path: tuple[str, ...] = ()) -> Encoder:
 
 
 def check_json_schema(text: str, kind: pa.DataType, called_as: str) -> None:
-    """Compare the names and the types that a schema has at its top with columns; raises InputError in one sentence."""
+    """Compare a schema's top-level names and types with columns; raises InputError for the first difference."""
     try:
         schema = json.loads(text)
     except (ValueError, RecursionError):
@@ -99,7 +99,7 @@ def check_json_schema(text: str, kind: pa.DataType, called_as: str) -> None:
 
 
 def _names(schema: dict[str, Any], keyword: str, called_as: str) -> list[str]:
-    """Return the strings of a keyword, none where it is not there; raises InputError for anything else."""
+    """Return the strings of a keyword, [] if it is missing; raises InputError if they are no strings."""
     value = schema.get(keyword, [])
     names = value if isinstance(value, list) else [value]
     if not all(isinstance(one, str) for one in names):
@@ -162,7 +162,7 @@ class _OrNull(Encoder):
     of: Encoder
 
     def part(self, values: pa.Array, live: Live) -> Part:
-        """Return null where the value is one, else the value."""
+        """Return `null` for a null, else the value."""
         if not values.null_count:
             return self.of.part(values, live)
         valid = is_valid(values)
@@ -177,7 +177,7 @@ class _Plain(Encoder):
     kind: pa.DataType
 
     def part(self, values: pa.Array, live: Live) -> Part:
-        """Return the numbers as Arrow shows them; raises ValueFaultError for NaN and infinite ones."""
+        """Return the numbers as Arrow writes them; raises ValueFaultError for NaN and infinite numbers."""
         if pa.types.is_floating(self.kind):
             wrong = live & ~np.array(pc.is_finite(values).fill_null(fill_value=False), np.bool_)
             if wrong.any():
@@ -188,7 +188,7 @@ class _Plain(Encoder):
 
 @dataclass(frozen=True, slots=True)
 class _Texts(Encoder):
-    """Texts, and what is written as a text."""
+    """Texts, bytes, dates and timestamps, which JSON has as strings."""
 
     kind: pa.DataType
 
@@ -204,7 +204,7 @@ class _Texts(Encoder):
             values = values.cast(pa.string())
         data, ends = buffers(values.cast(pa.binary()))
         data = data.view()
-        data.setflags(write=False)  # or what has no bytes would be compiled for, too
+        data.setflags(write=False)  # as other buffers: else an empty array would cause a second compilation
         ends = ends.astype(np.int64)
         sizes = np.zeros(len(live), np.int64)
         if pa.types.is_binary(self.kind) or pa.types.is_large_binary(self.kind):

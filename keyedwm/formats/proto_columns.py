@@ -1,4 +1,4 @@
-"""Running the programs of Protobuf messages, linked one behind the other, over some bodies."""
+"""Running the linked programs of Protobuf messages over the bodies of values."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from keyedwm.formats.proto_program import Program
 from keyedwm.formats.requests import Request, Stored
 from keyedwm.formats.spans import Literals, begins
 
-_MOST_GROUPS = 100  # within each other, as Google's runtime has it
+_MOST_GROUPS = 100  # within each other, the limit of Google's runtime
 
 
 @dataclass(frozen=True, eq=False)
 class LinkedMessages:
-    """Programs one behind the other, as the loop takes them."""
+    """Programs one behind the other, in the arrays that the loop reads."""
 
     programs: Sequence[Program]
 
@@ -33,20 +33,20 @@ class LinkedMessages:
 
     @cached_property
     def literals(self) -> Literals:
-        """The literals of all programs: names of symbols, then what fields begin with."""
+        """The literals of all programs: names of symbols, then the texts that fields start with."""
         names = [name for program in self.programs for _, name in program.symbols]
         starts = [one.word for program in self.programs for level in program.levels for one in level.starts]
         return Literals(names + [word for word in starts if word is not None])
 
     @cached_property
     def symbols(self) -> NDArray[np.int64]:
-        """Number and word of each name."""
+        """The number of each symbol, and the number of its literal."""
         numbers = [number for program in self.programs for number, _ in program.symbols]
         return np.array([*enumerate(numbers)] or [(0, 0)], np.int64)[:, ::-1].copy()
 
     @cached_property
     def entries(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The entries of all levels, and where those of each level begin."""
+        """The entries of all levels, and the place where each level's entries begin."""
         symbols = begins([len(program.symbols) for program in self.programs])
         rows: list[tuple[int, ...]] = []
         for program, root, first_symbol in zip(self.programs, self.roots, symbols, strict=False):
@@ -62,7 +62,7 @@ class LinkedMessages:
 
     @cached_property
     def starts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The values that fields begin with (slot, 1 for a word, number, word), and where those of each level begin."""
+        """The start values of all levels (slot, 1 for a text, number, literal), and where each level's begin."""
         word = sum(len(program.symbols) for program in self.programs)
         rows: list[tuple[int, int, int, int]] = []
         counts = []
@@ -77,10 +77,10 @@ class LinkedMessages:
 def decode(
     linked: LinkedMessages, bodies: Bodies, which: NDArray[np.int32], requests: Sequence[Request]
 ) -> list[Column]:
-    """Read the fields that are asked for out of some bodies, whose faults are added to theirs.
+    """Read the requested fields of some bodies, and add faults to `bodies.faults`.
 
-    which: of the programs, -1 for none. Returns an Arrow array for each request, or of one for an event time ms and
-    validity.
+    which: the number of each body's program, -1 for none. Returns for each request an Arrow array, or (ms, validity)
+    for an event time.
     """
     layouts = [program.layouts for program in linked.programs]
     slots = Slots.empty(bodies, linked.literals, which, layouts, len(requests))
@@ -92,7 +92,7 @@ def decode(
     )  # fmt: skip
     for number, program in enumerate(linked.programs):
         for slot, layout in program.layouts.items():
-            if layout.stored is Stored.PARTS:  # of the whole value
+            if layout.stored is Stored.PARTS:  # the span is the whole value
                 rows = (which == number) & (bodies.faults == Fault.NONE)
                 slots.values[slot][rows], slots.until[slot][rows] = bodies.start[rows], bodies.stop[rows]
                 slots.valid[slot][rows] = 1

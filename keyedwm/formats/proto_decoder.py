@@ -1,7 +1,7 @@
 """Fields, schema ids and faults of Protobuf values: the counterpart of `decoder` for Avro.
 
 Rule: behind Confluent's id stand the indexes that lead to the message in its file, so a program belongs to an id and
-its indexes. An id that is unknown, a schema of another kind and a message that is not there are faults of the value.
+its indexes. An unknown id, a schema of another kind and a missing message are faults of the value.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FIRST = b"\0"  # the indexes of the first message of a file
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Known:
-    """What is known of an id and its indexes. problem: of all such values, None for none."""
+    """The program of an id and its indexes. problem: why all their values have a fault, None for none."""
 
     schema_id: int
     indexes: bytes
@@ -40,7 +40,7 @@ class _Known:
 
 
 class ProtoDecoder:
-    """Decodes values of one head: Confluent's, or none, which stands for the first message of the one schema."""
+    """Decodes values of one head: Confluent's, or none. Values without a head are the schema's first message."""
 
     def __init__(self, head: Head, requests: Sequence[Request], schemas: SchemaLookup) -> None:
         self._head, self._requests, self._schemas = head, tuple(requests), schemas
@@ -50,7 +50,7 @@ class ProtoDecoder:
         self._guids = Guids()
 
     def decode(self, values: pa.Array, headers: HeaderIds | None = None) -> Decoded:
-        """Decode binary values. headers: of their records, in which schemas may be named.
+        """Decode binary values. headers: the records' headers, which may name the schemas.
 
         Raises the lookup's UnavailableError.
         """
@@ -61,7 +61,7 @@ class ProtoDecoder:
         while row < len(values):
             indexes = _FIRST if self._head is Head.NONE else _indexes_at(bodies, row)
             known = self._learn(int(bodies.ids[row]), indexes)
-            if isinstance(known, Problem):  # it is not kept: values of another format have any bytes there
+            if isinstance(known, Problem):  # not kept: values of another format may have any bytes here
                 problems[int(bodies.ids[row])] = known
                 bodies.faults[row] = known.fault
             else:
@@ -78,11 +78,11 @@ class ProtoDecoder:
         numbers = {one.schema_id for one in self._known} | problems.keys()
         unknown = {number for number, one in problems.items() if one.fault is Fault.UNKNOWN_SCHEMA}
         guids = {number: guid for number in numbers if (guid := self._guids.text(number)) is not None}
-        self._guids.forget(unknown)  # one that is unknown now may be known to the next batch
+        self._guids.forget(unknown)  # an unknown id may be known to the next batch
         return Decoded(columns, bodies.ids, bodies.faults, problems, self._head, guids, which, of_messages)
 
     def _find(self, bodies: Bodies, which: NDArray[np.int32], row: int) -> int:
-        """Find the program of each value from `row` on; return the first row that has none yet, else their number."""
+        """Find the program of each value from `row` on; return the first row without one, else the number of rows."""
         ids = np.array([one.schema_id for one in self._known], np.int64)
         ends = np.cumsum([0, *(len(one.indexes) for one in self._known)]).astype(np.int64)
         keys = np.frombuffer(b"".join(one.indexes for one in self._known) or _FIRST, np.uint8)
@@ -92,7 +92,7 @@ class ProtoDecoder:
         ))  # fmt: skip
 
     def _learn(self, schema_id: int, indexes: bytes) -> _Known | Problem:
-        """Compile a message, or return why the schema does not have it."""
+        """Compile a message, or return why the schema lacks it."""
         called = "the schema of option value.schema"
         if self._head is not Head.NONE:
             called = f"schema {self._guids.text(schema_id) or schema_id}"
@@ -138,7 +138,7 @@ def _indexes_at(bodies: Bodies, row: int) -> bytes:
 
 
 def _numbers(indexes: bytes) -> list[int]:
-    """The indexes themselves; none at all stands for the first message."""
+    """The indexes as numbers; no indexes stand for the first message."""
     numbers, value, shift = list[int](), 0, 0
     for byte in indexes:
         value |= (byte & 127) << shift

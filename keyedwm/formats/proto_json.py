@@ -1,8 +1,8 @@
 """Lists, maps and whole messages of Protobuf as JSON text, written by Google's runtime and Python.
 
-Rule: as ProtoJSON, with the names of the .proto file and with numbers of 64 bits as numbers, as Spark's `to_json` and
-`from_json` have them. Parts of a message lie anywhere in it, so the whole value is parsed: it is the slow way, for
-fields that are asked for alone.
+Rule: texts are ProtoJSON, but with the names of the .proto file, and with 64-bit integers as numbers, as in Spark's
+`to_json`. A field's parts may lie anywhere in a message, so the whole value is parsed. That is slow, so it happens only
+for requested fields of this kind.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from keyedwm.formats.faults import Fault
 from keyedwm.formats.json_kernels import MOST_BYTES
 from keyedwm.formats.requests import Request, Steps, TextWriter
 
-# Messages that ProtoJSON writes in a form of their own; all but the first are no texts.
+# Messages with a form of their own in ProtoJSON; those in _TEXTS are texts.
 _TEXTS = frozenset(f"google.protobuf.{name}" for name in ("Timestamp", "Duration", "FieldMask"))
 _OWN_FORM = _TEXTS | {f"google.protobuf.{name}" for name in ("Any", "ListValue", "Struct", "Value")}
 _VALUE = "google.protobuf.{}Value"
@@ -36,7 +36,7 @@ WRAPPERS = frozenset(map(_VALUE.format, (
 
 
 def text_steps(field: FieldDescriptor, request: Request, rest: Steps) -> tuple[bool, tuple[str | int, ...] | None]:
-    """Return whether a field has a JSON text that is asked for, and the path into it: None for the whole of it."""
+    """Return whether a request is for a field's JSON text, and the path into this text (None: the whole text)."""
     message = field.message_type
     if field.is_repeated and rest:
         is_map = message is not None and message.GetOptions().map_entry
@@ -53,7 +53,7 @@ def text_steps(field: FieldDescriptor, request: Request, rest: Steps) -> tuple[b
 
 
 class ProtoTexts(TextWriter):
-    """Writes one field of messages. parents: the names of the messages that lead to it."""
+    """Writes one field of messages as JSON text. parents: the names of the fields that lead to its message."""
 
     def __init__(self, message: Descriptor, parents: Sequence[str], field: FieldDescriptor) -> None:
         self._message, self._parents, self._field = message, tuple(parents), field
@@ -66,7 +66,7 @@ class ProtoTexts(TextWriter):
         valid: NDArray[np.uint8],
         faults: NDArray[np.uint8],
     ) -> pa.Array:
-        """Return the texts as bytes; valid, faults: changed where a value cannot be written."""
+        """Return the texts as bytes. valid, faults: changed for values without a text."""
         kind = GetMessageClass(self._message)
         texts: list[bytes | None] = [None] * len(start)
         for row in np.flatnonzero(valid).tolist():
@@ -74,7 +74,7 @@ class ProtoTexts(TextWriter):
             try:
                 message.ParseFromString(data[start[row] : stop[row]].tobytes())
                 text = self._text(message)
-            except (DecodeError, UnicodeDecodeError):  # proto2 finds out with the text itself
+            except (DecodeError, UnicodeDecodeError):  # proto2 checks UTF-8 when the text is read
                 faults[row], text = Fault.CUT, None
             if text is not None and len(text) > MOST_BYTES:
                 faults[row], text = Fault.TOO_LONG, None
@@ -94,7 +94,7 @@ class ProtoTexts(TextWriter):
 
 
 def json_value(field: FieldDescriptor, value: Any) -> Any:
-    """Return what a field holds as JSON."""
+    """Return a field's value in the form that `json.dumps` writes."""
     if not field.is_repeated:
         return _single(field, value)
     entry = field.message_type
@@ -115,7 +115,7 @@ def _single(field: FieldDescriptor, value: Any) -> Any:  # noqa: PLR0911 (a tabl
         symbol = field.enum_type.values_by_number.get(value)
         return value if symbol is None else symbol.name
     if isinstance(value, bytes):
-        is_text = field.type == FieldDescriptor.TYPE_STRING  # of proto2, and no UTF-8
+        is_text = field.type == FieldDescriptor.TYPE_STRING  # a string of proto2 that is no UTF-8
         return value.decode("utf-8", "replace") if is_text else base64.b64encode(value).decode()
     if not isinstance(value, float):
         return value
@@ -127,7 +127,7 @@ def _single(field: FieldDescriptor, value: Any) -> Any:  # noqa: PLR0911 (a tabl
 
 
 def _whole(message: Message) -> Any:
-    """Return a message as JSON, None for a time out of range and for a type of `Any` that is not known."""
+    """Return a message as JSON, None for a time out of range and for an `Any` of an unknown type."""
     name = message.DESCRIPTOR.full_name
     if name in WRAPPERS:
         return _single(message.DESCRIPTOR.fields_by_name["value"], message.value)

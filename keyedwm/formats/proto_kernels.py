@@ -1,8 +1,8 @@
 """Running programs over Protobuf messages, in one compiled loop over their fields.
 
-Rule: no byte outside of a message is read: each step first checks what is left. What is not asked for is passed over by
-its wire type and not looked into. As everywhere in Protobuf, the last value of a field counts. Parts of a message that
-comes twice are joined. A member of a oneof clears the others.
+Rule: no byte outside of a message is read: each step first checks the bytes that are left. Fields that are not
+requested are skipped by their wire type. As everywhere in Protobuf, the last value of a field counts. A message that
+occurs twice is merged, and a member of a oneof clears the others.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from keyedwm.runtime.compiled import bare, inlined
 
 
 class Op(IntEnum):
-    """What is done with a field: an entry is (number, wire type, op, slot, argument, count)."""
+    """What the loop does with a field: an entry is (number, wire type, op, slot, argument, count)."""
 
-    SIGNED = 0  # a varint of 64 bits; argument, as of all numbers: 1 to store it as a double
-    UNSIGNED = 1  # what needs 64 bits is null, but as a double
+    SIGNED = 0  # a varint of 64 bits; argument, here and up to ZIGZAG_32: 1 to store it as a double
+    UNSIGNED = 1  # a number that needs 64 bits is null, unless it is stored as a double
     SIGNED_32 = 2
     UNSIGNED_32 = 3
     ZIGZAG = 4
@@ -28,12 +28,12 @@ class Op(IntEnum):
     FLOAT = 7
     DOUBLE = 8
     SPAN = 9
-    SYMBOL = 10  # argument: the place of its numbers; count: how many; a number that has no name is null
-    CLOSED_SYMBOL = 11  # a number that has no name is no value at all
+    SYMBOL = 10  # argument: the place of its first name; count: of its names; a number without a name is null
+    CLOSED_SYMBOL = 11  # as SYMBOL, but a number without a name is ignored
     SECONDS = 12
     NANOS = 13  # stored beside the seconds
     MESSAGE = 14  # argument: its level
-    CLEAR = 15  # another member of a oneof is there; argument, count: as of a closed symbol, count 0 for other types
+    CLEAR = 15  # another member of the oneof clears the slot; argument, count: its closed enum, 0 for other types
 
 
 class Wire(IntEnum):
@@ -53,7 +53,7 @@ _VARINT, _FIXED64, _BYTES, _GROUP, _END_GROUP, _FIXED32 = (int(wire) for wire in
 _NONE, _NO_HEAD, _CUT_OFF = int(Fault.NONE), int(Fault.NO_HEAD), int(Fault.CUT)
 _MOST_INDEXES = 64  # messages within each other
 _FAILED = -1
-_VALID, _NULL_FIELD = 1, 2  # a field that is written, and null: its message gives it no other value
+_VALID, _NULL_FIELD = 1, 2  # _NULL_FIELD: the field is written and null, so it gets no start value
 _TAG_BYTES = 5
 _NUMBER_BYTES = 10
 _MOST_BYTES = 2**31 - 1  # of one field
@@ -61,7 +61,7 @@ _MOST_BYTES = 2**31 - 1  # of one field
 
 @inlined
 def _varint(data, at, stop, most):
-    """The number that begins at `at`, and the position behind it, -1 if it is cut off or has more bytes than `most`."""
+    """The number that begins at `at`, and the position behind it (-1: it is cut off, or longer than `most` bytes)."""
     if at < stop and data[at] < 128:  # most have one byte
         return np.uint64(data[at]), np.int64(at + 1)
     value, shift = np.uint64(0), np.uint64(0)
@@ -86,9 +86,9 @@ def _word_of(data, at, size):
 
 @inlined
 def _field(data, at, stop):
-    """The number and the wire type of the field that begins at `at`, its word, and the position behind.
+    """The number, wire type and word of the field that begins at `at`, and the position behind it (-1: damaged).
 
-    A field of bytes has the position of its first byte in place of the word. The position is -1 if it is damaged.
+    The word of a field of bytes is the position of its first byte. The word of a group's tag is 0.
     """
     tag, at = _varint(data, at, stop, _TAG_BYTES)
     number, wire = np.int64(tag >> np.uint64(3)), np.int64(tag & np.uint64(7))
@@ -114,7 +114,7 @@ def _field(data, at, stop):
 
 @bare
 def _past_group(data, at, stop, number, open_groups):
-    """The position behind a group whose first tag was read, -1 if it is damaged."""
+    """The position behind a group whose first tag was read, -1 if the group is damaged."""
     depth = 1
     open_groups[0] = number
     while depth > 0:
@@ -135,7 +135,7 @@ def _past_group(data, at, stop, number, open_groups):
 
 @inlined
 def _as_number(op, word):
-    """The bits of a word as the field's type has them."""
+    """The number that a word stands for in the field's type, as int64."""
     if op in (_SIGNED_32, _ZIGZAG_32, _UNSIGNED_32):
         word &= np.uint64(0xFFFFFFFF)
     if op in (_ZIGZAG, _ZIGZAG_32):
@@ -175,7 +175,7 @@ def _store_symbol(op, word, begin, count, symbols, literals, slot, row, values, 
 
 @inlined
 def _store(entries, i, word, at, symbols, literals, row, values, until, valid):  # noqa: PLR0917
-    """Store what a field holds. i: its entry. at: the position behind it."""
+    """Store the value of a field. i: its entry. at: the position behind the field."""
     op, slot, argument, count = entries[i, 2], entries[i, 3], entries[i, 4], entries[i, 5]
     if op <= _ZIGZAG_32:
         _store_number(op, word, argument == 1, slot, row, values, valid)
@@ -209,7 +209,7 @@ def _has_name(word, begin, count, symbols):
 
 @inlined
 def _begin(level, starts, literals, begins, row, values, until, valid):  # noqa: PLR0917
-    """Give the fields of a message that is there the values that they have where they are not written."""
+    """Give the fields of a message their start values, unless they have a value already."""
     for i in range(begins[level], begins[level + 1]):
         slot, kind, value, word = starts[i, 0], starts[i, 1], starts[i, 2], starts[i, 3]
         if valid[slot, row] == 0:
@@ -222,7 +222,7 @@ def _begin(level, starts, literals, begins, row, values, until, valid):  # noqa:
 
 @inlined
 def _end(row, valid):
-    """Let fields that are written, and null, be null."""
+    """Make fields with the mark _NULL_FIELD null."""
     for slot in range(len(valid)):
         valid[slot, row] &= _VALID
 
@@ -248,12 +248,11 @@ def run_messages(  # noqa: PLR0917
     ends,
     groups,
 ):
-    """Run over each row the program whose root level is roots[which] (-1: none).
+    """Run over each row the program number `which` (-1: none), whose root level is roots[which].
 
-    entries, starts: those of all levels one behind the other, of level n in begins[n]:begins[n + 1]. symbols: number
-    and word of an enum's names. literals: their positions, number n in literals[n]:literals[n + 1]; a span in them
-    has the start -1 - literals[n]. values, until, valid: (slot, row). levels, ends: as long as messages lie within each
-    other.
+    entries, starts: those of all levels; those of level n are begins[n]:begins[n + 1]. symbols: the number and the
+    literal of each name. literals: the borders between literals: number n lies in literals[n]:literals[n + 1], and its
+    span has the start -1 - literals[n]. values, until, valid: (slot, row). levels, ends: room for nested messages.
     """
     for row in range(len(start)):
         if which[row] < 0:
@@ -272,7 +271,7 @@ def run_messages(  # noqa: PLR0917
                 at = _past_group(data, at, stop, number, groups)
             if at < 0 or wire == _END_GROUP:
                 status[row] = _CUT_OFF
-                valid[:, row] = 0  # what comes last counts, so nothing is known before the end
+                valid[:, row] = 0  # the last value counts, so no value is certain before the end
                 break
             inside = np.int64(_FAILED)
             for i in range(entry_begins[level], entry_begins[level + 1]):
@@ -315,7 +314,7 @@ def past_indexes(data, at, stop):
 
 @bare
 def find_programs(data, start, stop, ids, faults, has_indexes, known_ids, ends, keys, which, row):  # noqa: PLR0917
-    """Name the program of each value from `row` on and move its start behind the indexes; stop at one without any."""
+    """Find the program of each value from `row` on, and move its start behind the indexes; stop at one without."""
     last = 0
     while row < len(start):
         if faults[row] != _NONE:

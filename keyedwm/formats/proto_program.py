@@ -1,7 +1,7 @@
-"""Compiling a message of a schema, with the fields that are asked for, to a program of `proto_kernels`.
+"""Compiling a message of a schema and the requested fields to a program of `proto_kernels`.
 
-Rule: a field that the message does not have is null. So is one with presence that is not written, unless its schema
-has a default. A field that cannot be read as the asked type is named in `unreadable`.
+Rule: a field that the message lacks is null. A field with presence that is not written is null, too, unless the schema
+gives it a default. `unreadable` has the fields that cannot be read as the requested type.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from keyedwm.formats.proto_kernels import Op, Wire
 from keyedwm.formats.requests import TO_MS, Layout, Request, Stored
 
 _TIMESTAMP = "google.protobuf.Timestamp"
-# How a whole number lies on the wire, and what its bits are.
+# The wire type of an integer, and the op that reads it.
 _NUMBERS = {
     FieldDescriptor.TYPE_INT64: (Wire.VARINT, Op.SIGNED), FieldDescriptor.TYPE_UINT64: (Wire.VARINT, Op.UNSIGNED),
     FieldDescriptor.TYPE_INT32: (Wire.VARINT, Op.SIGNED_32), FieldDescriptor.TYPE_UINT32: (Wire.VARINT, Op.UNSIGNED_32),
@@ -37,7 +37,7 @@ _TEXTS = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The value of a field where it is not written: a number, or a word."""
+    """The value of a field that is not written: a number, or the text `word`."""
 
     slot: int
     value: int = 0
@@ -46,7 +46,7 @@ class Start:
 
 @dataclass(slots=True)
 class Level:
-    """What is asked for of a message: entries of the loop, and the values that fields begin with."""
+    """The requested fields of a message: entries of the loop, and start values."""
 
     entries: list[tuple[int, int, int, int, int, int]] = field(default_factory=list)
     starts: list[Start] = field(default_factory=list)
@@ -54,10 +54,10 @@ class Level:
 
 @dataclass(slots=True)
 class Program:
-    """One message, compiled. symbols: number and name, of all enums. layouts: slot → how its value is stored.
+    """One message, compiled. symbols: (number, name) of all enums. layouts: slot → how its value is stored.
 
-    unreadable: slot → the type that cannot be read as what is asked for. nearest_paths: slot → the path of the message
-    that is most similar to a missing path. depth: of messages within each other.
+    unreadable: slot → the field's type, which cannot be read as the requested type. nearest_paths: slot → the path of
+    the message that is most similar to a missing path. depth: the most messages within each other.
     """
 
     levels: list[Level] = field(default_factory=list)
@@ -68,7 +68,7 @@ class Program:
     depth: int = 1
 
 
-_Path = tuple[int, Request, tuple[str | int, ...]]  # a slot, the request, and the steps that are left of its path
+_Path = tuple[int, Request, tuple[str | int, ...]]  # a slot, its request, and the remaining steps of the request's path
 
 
 def compile_message(message: Descriptor, requests: Sequence[Request]) -> Program:
@@ -108,7 +108,7 @@ class _Compiler:
         return number, slots
 
     def _field(self, level: Level, member: FieldDescriptor, paths: Sequence[_Path], depth: int) -> list[int]:
-        """Write what is asked for of one field; return its slots."""
+        """Write the requests for one field; return the slots that it is read into."""
         paths = [one for one in paths if not self._parts(member, *one)]
         if member.is_repeated or member.type == FieldDescriptor.TYPE_GROUP:
             return self._refuse(paths, _text_of(member))
@@ -132,7 +132,7 @@ class _Compiler:
         return [*slots, *(slot for slot, _, _ in times)]
 
     def _missing(self, message: Descriptor, name: str | int, paths: Sequence[_Path]) -> None:
-        """Say which field a path was most likely meant to name."""
+        """Note in `nearest_paths` the field that a path most likely means."""
         near = nearest(name, message.fields_by_name) if isinstance(name, str) else None
         if near is not None:
             for slot, request, rest in paths:
@@ -140,7 +140,7 @@ class _Compiler:
                 self._program.nearest_paths[slot] = (*before, near, *rest)
 
     def _parts(self, descriptor: FieldDescriptor, slot: int, request: Request, rest: Sequence[str | int]) -> bool:
-        """Whether a field is written as JSON text, which the loop has no part in."""
+        """Whether a request is for JSON text. If so, add its layout: the loop has no entry for it."""
         is_text, steps = text_steps(descriptor, request, rest)
         if is_text:
             parents = [str(step) for step in request.path[: len(request.path) - len(rest) - 1]]
@@ -156,7 +156,7 @@ class _Compiler:
         self._program.layouts[slot] = Layout(Stored.SECONDS)
 
     def _leaf(self, level: Level, member: FieldDescriptor, slot: int, request: Request) -> bool:
-        """Write the reading of a field that holds no others; whether it can be read as what is asked for."""
+        """Write the entry of a field without parts; return whether it can be read as the requested type."""
         target = request.type
         reading = self._reading(member, target)
         if reading is None:
@@ -165,7 +165,7 @@ class _Compiler:
         wire, op, argument, count, stored = reading
         level.entries.append((member.number, wire, op, slot, argument, count))
         self._program.layouts[slot] = Layout(stored, to_ms=TO_MS[target] if isinstance(target, Unit) else (1, 1))
-        # An unsigned default of 64 bits is null, as such a value is.
+        # A default that needs 64 unsigned bits is null, as such a value is.
         if (not member.has_presence or member.has_default_value) and not _is_wide(member, stored):
             level.starts.append(_start(member, slot, stored))
         return True
@@ -173,7 +173,7 @@ class _Compiler:
     def _reading(
         self, member: FieldDescriptor, target: FieldType | DecimalType | Unit
     ) -> tuple[int, int, int, int, Stored] | None:
-        """Return wire type, op, argument, count and what is stored, None if it cannot be read as what is asked for."""
+        """Return wire type, op, argument, count and what is stored, None if the field cannot be read as `target`."""
         kind = member.type
         as_double = target is FieldType.DOUBLE
         is_number = as_double or target is FieldType.BIGINT or (isinstance(target, Unit) and target is not Unit.ISO)
@@ -192,14 +192,14 @@ class _Compiler:
         return None
 
     def _enum(self, enum: EnumDescriptor) -> int:
-        """Return the place of an enum's numbers, of which the first name counts."""
+        """Return the place of an enum's first name in `symbols`. Of names with one number the first counts."""
         if enum.full_name not in self._enums:
             self._enums[enum.full_name] = len(self._program.symbols)
             self._program.symbols += [(value.number, value.name.encode()) for value in enum.values]
         return self._enums[enum.full_name]
 
     def _clear_others(self, level: Level, member: FieldDescriptor, slots: Sequence[int]) -> None:
-        """Let the other members of a oneof take away what was read of this one."""
+        """Let the other members of a oneof clear the slots of this member."""
         for other in member.containing_oneof.fields:
             if other.number == member.number:
                 continue
@@ -225,7 +225,7 @@ def _wire_of(member: FieldDescriptor) -> int:
 
 
 def _start(member: FieldDescriptor, slot: int, stored: Stored) -> Start:
-    """What a field begins with: its default, else nothing, 0 or the first symbol."""
+    """The start value of a field: its default, else empty, 0 or the first symbol."""
     default = member.default_value
     if member.type == FieldDescriptor.TYPE_ENUM:
         return Start(slot, word=member.enum_type.values_by_number[default].name.encode())
@@ -245,7 +245,7 @@ def _is_time(request: Request) -> bool:
 
 
 def _text_of(member: FieldDescriptor) -> str:
-    """The type of a field, as sentences name it."""
+    """The type of a field in messages."""
     kinds = {number: name.removeprefix("TYPE_").lower() for name, number in vars(FieldDescriptor).items()
              if name.startswith("TYPE_")}  # fmt: skip
     kind = member.message_type or member.enum_type

@@ -1,7 +1,7 @@
 """Protobuf schemas of a registry, linked by Google's runtime: the source of a .proto file, or a descriptor in base64.
 
 Rule: each schema is linked in a pool of its own, so files of two schemas may have the same names. An import that is
-neither referred to nor Google's own counts only if a type of it is used.
+neither a reference nor Google's own is an error only if one of its types is used.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def link(registered: RegisteredSchema) -> FileDescriptor:
 
 
 def message_at(file: FileDescriptor, indexes: Sequence[int]) -> Descriptor | None:
-    """Return the message that a head's indexes lead to: of the file, then of the message; None if there is none."""
+    """Return the message that a head's indexes lead to, first in the file, then in a message; None if there is none."""
     messages = [*file.message_types_by_name.values()]
     message = None
     for index in indexes:
@@ -69,11 +69,11 @@ def _file_of(name: str, text: str) -> FileDescriptorProto:
 def _add(pool: DescriptorPool, known: set[str], file: FileDescriptorProto) -> None:
     if file.name in known:
         return
-    there = [name for name in file.dependency if name in known]
+    imports = [name for name in file.dependency if name in known]
     public = {file.dependency[number] for number in file.public_dependency}
     del file.dependency[:], file.public_dependency[:], file.weak_dependency[:]
-    file.dependency.extend(there)
-    file.public_dependency.extend(number for number, name in enumerate(there) if name in public)
+    file.dependency.extend(imports)
+    file.public_dependency.extend(number for number, name in enumerate(imports) if name in public)
     pool.Add(file)
     known.add(file.name)
 

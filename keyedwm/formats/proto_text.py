@@ -1,7 +1,7 @@
 """The source of a .proto file, as a registry keeps it, read into the descriptor that Google's runtime links.
 
-Rule: what says how bytes are read is taken: messages, fields, enums, oneofs, maps, groups, defaults, packed lists.
-Options, services and extensions do not, and are passed over.
+Rule: the parser reads everything that decides how bytes are read: messages, fields, enums, oneofs, maps, groups,
+defaults, packed lists. Services, extensions and all other options are skipped.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SCALARS = {
 }
 _CLOSING = {"{": "}", "[": "]", "(": ")"}
 _MOST_DEPTH = 64
-_AHEAD = 4  # tokens that are looked at before they are passed
+_AHEAD = 4  # tokens that may be read ahead
 
 
 class _Token(NamedTuple):
@@ -51,7 +51,7 @@ class _Token(NamedTuple):
 
 
 def parse_proto(name: str, source: str) -> FileDescriptorProto:
-    """Read the source of a file. name: as others import it. Raises InputError with the line that is wrong."""
+    """Read the source of a file. name: as imports name it. Raises InputError with the line that is wrong."""
     return _Parser(name, _tokens(source)).file()
 
 
@@ -66,14 +66,14 @@ def _tokens(source: str) -> list[_Token]:
 
 
 class _Parser:
-    """Goes through the tokens of one file."""
+    """Reads the tokens of one file."""
 
     def __init__(self, name: str, tokens: list[_Token]) -> None:
         self._proto = FileDescriptorProto(name=name)
         self._tokens, self._at = tokens, 0
 
     def file(self) -> FileDescriptorProto:
-        """Read everything."""
+        """Read the whole file."""
         proto = self._proto
         parts: dict[str, Callable[[], None]] = {
             "syntax": self._syntax, "edition": self._edition, "import": self._import, "package": self._package,
@@ -108,7 +108,7 @@ class _Parser:
         self._at += 1
 
     def _if(self, text: str) -> bool:
-        """Pass the token if it is this one."""
+        """Pass the token if it is `text`; return whether it is."""
         is_match = self._is.text == text and self._is.kind != "text"
         self._at += is_match
         return is_match
@@ -119,7 +119,7 @@ class _Parser:
         return self._next()
 
     def _path(self) -> str:
-        """A name with dots, and perhaps one in front."""
+        """Pass a name with dots, perhaps with a dot in front, and return it."""
         parts = ["." if self._if(".") else "", self._name()]
         while self._if("."):
             parts += [".", self._name()]
@@ -138,7 +138,7 @@ class _Parser:
             self._at += 1
 
     def _text(self) -> bytes:
-        """Texts one behind the other, without their quotes."""
+        """Pass texts one behind the other, and return them joined, without their quotes."""
         if self._is.kind != "text":
             self._refuse()
         parts = []
@@ -176,7 +176,7 @@ class _Parser:
         self._expect(";")
 
     def _pass_statement(self) -> None:
-        """Pass everything up to a semicolon, with what stands in braces."""
+        """Pass everything up to a semicolon that is not in brackets."""
         while not self._if(";"):
             self._pass_value()
 
@@ -186,7 +186,7 @@ class _Parser:
         self._pass_value()
 
     def _pass_value(self) -> None:
-        """Pass one token, or what stands in braces up to the closing one."""
+        """Pass one token, or everything from an opening bracket to its closing bracket."""
         closing: list[str] = []
         while True:
             token = self._is
@@ -230,7 +230,7 @@ class _Parser:
         return read
 
     def _presence(self, proto: DescriptorProto) -> None:
-        """Give each `optional` field of proto3 a oneof of its own, behind those that are written."""
+        """Give each `optional` field of proto3 a oneof of its own, behind the oneofs of the source."""
         for field in proto.field:
             if field.proto3_optional:
                 field.oneof_index = len(proto.oneof_decl)
@@ -274,7 +274,7 @@ class _Parser:
         if name in _SCALARS:
             field.type = _SCALARS[name]
         else:
-            field.type_name = name  # of a message or an enum: the runtime finds out which
+            field.type_name = name  # of a message or an enum: the runtime decides which
 
     def _numbered(self, field: FieldDescriptorProto) -> None:
         self._expect("=")

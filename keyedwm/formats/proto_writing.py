@@ -1,7 +1,7 @@
-"""Protobuf out of Arrow columns, and the .proto text that is made of them.
+"""Writing Protobuf out of Arrow columns, and the .proto text of the columns.
 
-Rule: the n-th column is the field n. A column that may be null is `optional`, and a null is not written. A field that
-takes no null is not written if it is 0, false or empty, as proto3 has it. Lists and maps have no null items.
+Rule: the n-th column is field n. A column that may be null is `optional`, and a null is not written. Any other column
+is not written if it is 0, false or empty, as in proto3. Lists and maps have no null items.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _VARINT, _EIGHT, _LENGTH, _FOUR = 0, 1, 2, 5  # wire types
 
 
 def proto_schema_of(kind: pa.DataType, name: str) -> str:
-    """Return the text of a .proto file with one message for a struct of columns. name: with its package.
+    """Return the text of a .proto file with one message for a struct of columns. name: the message's, with its package.
 
     Raises InputError for a column whose name or type Protobuf does not have.
     """
@@ -58,7 +58,7 @@ def proto_schema_of(kind: pa.DataType, name: str) -> str:
 
 
 def proto_encoder(kind: pa.DataType) -> Encoder:
-    """Return the encoder of a struct of columns that `proto_schema_of` takes."""
+    """Return the encoder of a struct of columns that `proto_schema_of` accepts."""
     return Fields(tuple((one.name, place, _field(one, place + 1)) for place, one in enumerate(kind)))
 
 
@@ -90,7 +90,7 @@ def _item(kind: pa.DataType) -> pa.DataType:
 
 
 def _declared(field: pa.Field, nested: str, path: tuple[str, ...]) -> str:
-    """What stands before the name of a field."""
+    """Return the label and the type that stand before a field's name."""
     kind = field.type
     if pa.types.is_map(kind):
         if not is_text(kind.key_type) and not pa.types.is_signed_integer(kind.key_type):
@@ -200,17 +200,17 @@ class _Sized(Encoder):
 
 @dataclass(frozen=True, slots=True)
 class _Present(Encoder):
-    """The values that are there. is_implicit: those that are 0, false or empty are not."""
+    """Values that may be absent: null, or if `is_implicit`, also 0, false or empty."""
 
     of: Encoder
     is_implicit: bool
 
     def part(self, values: pa.Array, live: Live) -> Part:
-        """Return no bytes for a value that is not there."""
-        there = live & is_valid(values)
+        """Return no bytes for an absent value."""
+        present = live & is_valid(values)
         if self.is_implicit and not _is_message(values.type):
-            there &= _is_set(values)
-        return self.of.part(values, there)
+            present &= _is_set(values)
+        return self.of.part(values, present)
 
 
 def _is_set(values: pa.Array) -> Live:
@@ -237,8 +237,8 @@ class _Repeated(Encoder):
         body = Items.of(values, live & is_valid(values)).part(self.of)
         if self.packed is None:
             return body
-        there = body.sizes > 0
-        return joined([Literal(self.packed).part(values, there), with_length(body, there, is_zigzag=False)], len(live))
+        some = body.sizes > 0
+        return joined([Literal(self.packed).part(values, some), with_length(body, some, is_zigzag=False)], len(live))
 
 
 @dataclass(frozen=True, slots=True)

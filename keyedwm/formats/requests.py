@@ -1,6 +1,6 @@
-"""Fields that are asked for of values with a schema, and how the loops store them.
+"""Requests for fields of values with a schema, and how the loops store these fields.
 
-Rule: Avro and Protobuf store alike, so one module makes Arrow columns of both (`columns`).
+Rule: the loops of Avro and Protobuf store in the same form, so one module (`columns`) makes Arrow columns of both.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from keyedwm.core.places import DecimalType, FieldType, Unit, schema_path
 
 Steps: TypeAlias = Sequence[str | int]  # of a path
-# (multiplied by, divided by) to get ms, of each unit of an event time.
+# Unit of an event time → (factor, divisor) to ms.
 TO_MS: Mapping[Unit, tuple[int, int]] = MappingProxyType({
     Unit.SECONDS: (1_000, 1), Unit.MILLISECONDS: (1, 1), Unit.MICROSECONDS: (1, 1_000),
     Unit.NANOSECONDS: (1, 1_000_000), Unit.ISO: (1, 1),
@@ -28,24 +28,24 @@ TO_MS: Mapping[Unit, tuple[int, int]] = MappingProxyType({
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A field that is asked for. type: a unit asks for an event time in ms, of that unit unless the schema says one."""
+    """A requested field. type: a unit requests an event time in ms, read in this unit unless the schema has one."""
 
     path: tuple[str | int, ...]
     type: FieldType | DecimalType | Unit
 
     @property
     def text(self) -> str:
-        """Where it lies, as options write it."""
+        """The field's path, as options write it."""
         return schema_path(self.path)
 
     @property
     def called(self) -> str:
-        """The type, as sentences name it."""
+        """The type, as messages name it."""
         return f"an event time (unit {self.type.value})" if isinstance(self.type, Unit) else self.type.value
 
 
 class TextWriter(ABC):
-    """Writes what has parts (a list, a map, a record, a message) as JSON text; one for each type of a schema."""
+    """Writes values with parts (lists, maps, records, messages) as JSON text; each type of a schema has its own."""
 
     @abstractmethod
     def write(
@@ -58,27 +58,27 @@ class TextWriter(ABC):
     ) -> pa.Array:
         """Return the texts of the valid rows' bytes data[start:stop], as binary values.
 
-        valid, faults: changed where there is no text.
+        valid, faults: changed for a row without a text.
         """
 
 
 class Stored(Enum):
-    """What a loop stores of a value in its two numbers."""
+    """What the two numbers are that a loop stores for a value."""
 
     NUMBER = "number"
     DOUBLE = "double"  # its bits
     SPAN = "span"  # of bytes: start and end
-    DECIMAL_WORDS = "decimal words"  # the low and the high one of a decimal
+    DECIMAL_WORDS = "decimal words"  # the low and the high word of a decimal
     SECONDS = "seconds"  # and nanoseconds
-    PARTS = "parts"  # the span of what is written as JSON text
+    PARTS = "parts"  # the span of a value that is written as JSON text
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
     """How a program stores a field.
 
-    scale: of a decimal. to_ms: what makes ms of an event time's number. writer: of parts. steps: the path into their
-    text, empty for a text without its quotes, None for the whole text.
+    scale: a decimal's. to_ms: (factor, divisor) from an event time's number to ms. writer: writes the text of parts.
+    steps: the path into this text, empty for the text without its quotes, None for the whole text.
     """
 
     stored: Stored = Stored.NUMBER

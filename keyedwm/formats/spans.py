@@ -1,7 +1,7 @@
 """Spans of bytes in values and in a program's literals, copied into one column by compiled loops.
 
-Rule: the loop that stores a span has checked that it lies in the value. A start below 0 lies in the literals, at
--1 - start.
+Rule: the loop that stores a span has checked that it lies in the value. A start below 0 is the place -1 - start in the
+literals.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Literals:
 
     @cached_property
     def ends(self) -> NDArray[np.int64]:
-        """Where each word begins, and the end of the last."""
+        """The begin of each literal, and the end of the last."""
         return begins([len(word) for word in self._literals])
 
     @cached_property
@@ -36,7 +36,7 @@ class Literals:
 
 
 def begins(counts: Sequence[int]) -> NDArray[np.int64]:
-    """Return where each of some runs begins that lie one behind the other, and the end of the last."""
+    """Return the begin of each of several consecutive runs, and the end of the last. counts: the runs' lengths."""
     return np.cumsum([0, *counts]).astype(np.int64)
 
 
@@ -47,9 +47,9 @@ def copied_spans(
     stop: NDArray[np.int64],
     valid: NDArray[np.uint8],
 ) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-    """Copy spans one behind the other; return where each begins, with the end of the last, and the bytes.
+    """Copy spans one behind the other; return the begin of each, plus the end of the last, and the bytes.
 
-    Raises InputError for 2 GiB and more: a symbol or a default of a schema may be far longer than the value with it.
+    Raises InputError for 2 GiB and more: a schema's symbol or default may be far longer than the value that has it.
     """
     ends = np.zeros(len(valid) + 1, np.int32)
     total = int(_text_sizes(start, stop, valid, ends))
@@ -65,7 +65,7 @@ def copied_spans(
 
 @bare
 def _text_sizes(start, end, valid, ends):
-    """Sum up the sizes of spans into `ends`; return the sum, which `ends` holds if it is below 2 GiB."""
+    """Write the running sum of the spans' sizes into `ends`, which is valid below 2 GiB; return the total."""
     total = np.int64(0)
     for row in range(len(start)):
         if valid[row]:

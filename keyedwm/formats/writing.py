@@ -1,8 +1,8 @@
-"""Values of any format out of Arrow columns: a tree of encoders, made once of a schema, writes a column at a time.
+"""Writing values of any format out of Arrow columns: a tree of encoders, made once of a schema, writes whole columns.
 
-Rule: an encoder first says how many bytes each value takes, then writes them where its parent puts them. What cannot be
-written is a fault with its path and row, before a byte of its batch is handed on. Memory is bounded: some thousand rows
-are written at a time.
+Rule: an encoder first computes the size of each value, then writes the value where its parent puts it. A value that
+cannot be written is a fault with its path and row, before a byte of its batch is passed on. Memory is bounded: some
+thousand rows are written at a time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MOST_BYTES = 2**31 - 1  # of one Arrow column
 
 
 class ValueFaultError(Exception):
-    """A value that cannot be written. path: of the field within the record. row: within the array. reason: why."""
+    """A value that cannot be written. path: the field in the record. row: the row in the array. reason: why."""
 
     def __init__(self, row: int, reason: str, path: tuple[str, ...] = ()) -> None:
         super().__init__(reason)
@@ -43,7 +43,7 @@ class ValueFaultError(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """The bytes of one node: their sizes (int64), and `write(out, at)`, which writes them at the places `at`."""
+    """The bytes of one node: their number in each row (int64), and `write(out, at)`, which writes them at `at`."""
 
     sizes: Places
     write: Callable[[Octets, Places], None]
@@ -54,7 +54,7 @@ class Encoder(ABC):
 
     @abstractmethod
     def part(self, values: pa.Array, live: Live) -> Part:
-        """Return the part of some values; of those that are not live nothing is read. Raises ValueFaultError."""
+        """Return the part of some values; values that are not live have no bytes. Raises ValueFaultError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Literal(Encoder):
 
 @dataclass(frozen=True, slots=True)
 class Numbers(Encoder):
-    """Whole numbers, dates and times as varints. times, per: what they are multiplied by, then divided by."""
+    """Integers, dates and times as varints. times, per: factor or divisor (one is 1). called: the type in messages."""
 
     is_zigzag: bool = True
     times: int = 1
@@ -112,7 +112,7 @@ class Booleans(Encoder):
 
 @dataclass(frozen=True, slots=True)
 class Spans(Encoder):
-    """Texts and bytes. is_zigzag: how the length before them is written; None for no length."""
+    """Texts and bytes. is_zigzag: whether the length before each is a zigzag varint; None for no length."""
 
     is_zigzag: bool | None = True
 
@@ -120,7 +120,7 @@ class Spans(Encoder):
         """Return the bytes, with their length before them if one is written."""
         data, ends = buffers(values.cast(pa.binary()))
         data = data.view()
-        data.setflags(write=False)  # or what has no bytes would be compiled for, too
+        data.setflags(write=False)  # as other buffers: else an empty array would cause a second compilation
         ends = ends.astype(np.int64)
         body = Part(np.where(live, np.diff(ends), 0), lambda out, at: kernels.write_spans(data, ends, live, at, out))
         return body if self.is_zigzag is None else with_length(body, live, is_zigzag=self.is_zigzag)
@@ -128,7 +128,7 @@ class Spans(Encoder):
 
 @dataclass(frozen=True, slots=True)
 class Required(Encoder):
-    """Values of which none may be null."""
+    """Values that must not be null."""
 
     of: Encoder
 
@@ -169,7 +169,7 @@ def joined(parts: Sequence[Part], rows: int) -> Part:
 
 
 def with_length(body: Part, live: Live, *, is_zigzag: bool) -> Part:
-    """Put the length of a part before it, as a varint."""
+    """Put the length of each row's bytes before them, as a varint."""
     sizes = np.zeros(len(live), np.int64)
     kernels.number_sizes(body.sizes, live, is_zigzag, sizes)
 
@@ -182,7 +182,7 @@ def with_length(body: Part, live: Live, *, is_zigzag: bool) -> Part:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Items:
-    """The items of lists or maps, as one array. ends: of each list (rows + 1); live: of the items."""
+    """The items of lists or maps, as one array. ends: the borders of the lists (rows + 1). live: one for each item."""
 
     values: pa.Array
     ends: Places
@@ -190,13 +190,13 @@ class Items:
 
     @classmethod
     def of(cls, lists: pa.Array, live: Live) -> Items:
-        """Lay out lists; the items of those that are not live are not live."""
+        """Lay out lists; an item is live if its list is live."""
         ends = np.array(lists.offsets, np.int64) if len(lists) else np.zeros(1, np.int64)
         values = lists.values.slice(ends[0], ends[-1] - ends[0])
         return cls(values, ends - ends[0], np.repeat(live, np.diff(ends)))
 
     def part(self, encoder: Encoder, before: Part | None = None) -> Part:
-        """Return the part of the items, a row for each list. before: what stands before each item."""
+        """Return the part of the items, a row for each list. before: the part that stands before each item."""
         try:
             items = encoder.part(self.values, self.live)
         except ValueFaultError as fault:
@@ -225,7 +225,7 @@ def within(name: str) -> Iterator[None]:
 
 
 def is_valid(values: pa.Array) -> Live:
-    """Mark the values that are no null."""
+    """Mark the values that are not null."""
     return np.array(values.is_valid().to_numpy(zero_copy_only=False), np.bool_)
 
 
@@ -238,14 +238,14 @@ def raw(values: pa.Array, kind: type) -> NDArray:
 
 
 def whole_numbers(values: pa.Array) -> Places:
-    """Return whole numbers, dates and times as they are stored; those of nulls are any number."""
+    """Return whole numbers, dates and times as they are stored; a null has any number."""
     width = values.type.bit_width
     kinds = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
     return raw(values, kinds[width]).astype(np.int64)
 
 
 def scaled(numbers: Places, live: Live, times: int, per: int, called: str) -> Places:
-    """Return numbers in another unit, rounded down. Raises ValueFaultError for one that does not fit."""
+    """Multiply numbers by `times`, or divide them by `per` and round down (one is 1); raises ValueFaultError."""
     if times > 1:
         most = (2**63 - 1) // times
         overflow = live & ((numbers > most) | (numbers < -most))

@@ -11,12 +11,12 @@ import numpy as np
 from keyedwm.runtime.compiled import bare, inlined
 
 _WORD_BYTES = 8
-_LETTERS = (98, 116, 110, 0, 102, 114)  # b, t, n, f and r, behind a backslash for the characters 8 to 13
+_LETTERS = (98, 116, 110, 0, 102, 114)  # the characters 8 to 13 are \b, \t, \n, none, \f and \r
 
 
 @inlined
 def _size(number):
-    """The bytes of an unsigned number in groups of seven bits."""
+    """The number of bytes of an unsigned varint."""
     size = 1
     while number > np.uint64(127):
         number >>= np.uint64(7)
@@ -41,7 +41,7 @@ def _zigzag(number):
 
 @bare
 def number_sizes(numbers, live, is_zigzag, sizes):
-    """Sizes of varints; numbers: int64."""
+    """Compute the sizes of varints. numbers: int64."""
     for row in range(len(numbers)):
         if live[row]:
             sizes[row] = _size(_zigzag(numbers[row]) if is_zigzag else np.uint64(numbers[row]))
@@ -95,7 +95,7 @@ def write_spans(data, ends, live, at, out):
 
 @inlined
 def _magnitude_bytes(low, high):
-    """The bytes of a number of two halves, with a bit for its sign."""
+    """The number of bytes of a number of two halves, with a bit for its sign."""
     if np.int64(high) < 0:
         low, high = ~low + np.uint64(1), ~high + np.uint64(1 if low == 0 else 0)
     bits = 0
@@ -108,7 +108,7 @@ def _magnitude_bytes(low, high):
 
 @bare
 def decimal_sizes(halves, live, sizes):
-    """Sizes of decimals as big-endian numbers, without their length; halves: uint64 (rows, 2), the low one first."""
+    """Compute the sizes of decimals as big-endian numbers. halves: uint64 (rows, 2), the low one first."""
     for row in range(len(live)):
         if live[row]:
             sizes[row] = _magnitude_bytes(halves[row, 0], halves[row, 1])
@@ -131,7 +131,7 @@ def write_decimals(halves, sizes, live, at, out):
 
 @bare
 def spread(begins, lists, sizes, at):
-    """Places of the items of lists, one behind the other: lists[row]:lists[row + 1] are those of the row."""
+    """Compute the place of each item: items lists[row]:lists[row + 1] lie one behind the other from begins[row] on."""
     for row in range(len(begins)):
         place = begins[row]
         for item in range(lists[row], lists[row + 1]):
@@ -141,7 +141,7 @@ def spread(begins, lists, sizes, at):
 
 @bare
 def escaped_sizes(data, ends, live, sizes):
-    """Sizes of texts as strings of JSON, with their quotes."""
+    """Compute the sizes of texts as strings of JSON, with their quotes."""
     for row in range(len(live)):
         if live[row]:
             size = np.int64(2)
@@ -185,7 +185,7 @@ def write_escaped(data, ends, live, at, out):
 
 @bare
 def write_base64(data, ends, letters, live, at, out):  # noqa: PLR0917
-    """Write bytes as strings of base64."""
+    """Write bytes in base64, as strings of JSON."""
     for row in range(len(live)):
         if live[row]:
             begin, end, place = np.int64(ends[row]), np.int64(ends[row + 1]), at[row]

@@ -1,4 +1,4 @@
-"""The types of columns, as sentences name them and as schemas are made of them.
+"""The types of columns, as messages name them.
 
 Rule: names are Spark's.
 """

@@ -1,7 +1,7 @@
-"""What an answer of a registry means: a value, a plain no, a fault of the registry's, or a rejected login.
+"""What an answer of a registry means: a value, an absence, a fault of the registry, or a rejected login.
 
-Rule: only the registry itself can answer no. A 404 of a proxy, a page for people, or an answer of another service is a
-fault. After a fault the same question is asked again. An error never repeats what an answer contains of a login.
+Rule: only the registry itself can report an absence. A 404 of a proxy, a page for people, or an answer of another
+service is a fault. After a fault that may pass the question is asked again. An error never repeats an answer's logins.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from keyedwm.core.schemas import SchemaKind
 from keyedwm.core.text import one_line, shortened
 from keyedwm.registry.http import MOST_BYTES, Answer
 
-# Ids are signed integers in every registry: four bytes that say more are those of something else.
+# Ids are signed 32-bit integers in every registry: four bytes with a higher number are no id.
 HIGHEST_ID = 2**31 - 1
 _MOST_WORDS = 300
 _NO_SCHEMA = "its answer is no schema: is it a schema registry?"
 _NOT_FOUND = {40401: "subject", 40402: "version", 40403: "schema", 40405: "subject", 40406: "subject", 40408: "rule"}
 _TOO_MANY = 429
-# 409: incompatible with the versions before. 422: no schema, or none that the registry accepts.
+# 409: incompatible with earlier versions. 422: no schema, or none that the registry accepts.
 _REFUSED = (409, 422)
 
 
@@ -34,7 +34,7 @@ class RegistryAccessError(KeyedwmError):
 
 
 class FaultError(Exception):
-    """An answer that does not answer the question; its message says what came. again: whether waiting may help."""
+    """An answer without a value; the message describes the answer. again: whether asking again may help."""
 
     def __init__(self, message: str, *, again: bool = True) -> None:
         super().__init__(message)
@@ -42,7 +42,7 @@ class FaultError(Exception):
 
 
 class AbsentError(Exception):
-    """The registry says that there is no such thing. object_kind: `schema`, `subject` or `version`."""
+    """The registry reports that an object does not exist. object_kind: the object in messages, such as `schema`."""
 
     def __init__(self, object_kind: str) -> None:
         super().__init__(object_kind)
@@ -51,7 +51,7 @@ class AbsentError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SchemaAnswer:
-    """A schema as the registry answers with it. references: name, subject and version, which are not asked for yet."""
+    """A schema in a registry's answer. references: (name, subject, version) of the schemas that it refers to."""
 
     kind: SchemaKind
     text: str
@@ -61,8 +61,8 @@ class SchemaAnswer:
 def value_of_answer(answer: Answer, option: str) -> Any:
     """Return the JSON value of an answer.
 
-    option: that of the login, for errors. Raises AbsentError, FaultError, RegistryAccessError, and InputError for a
-    schema that the registry does not accept.
+    option: the option of the login, for messages. Raises AbsentError, FaultError, RegistryAccessError, and InputError
+    for a schema that the registry does not accept.
     """
     status = answer.status
     if status == 401:
@@ -113,7 +113,7 @@ def schema_of(value: Any) -> SchemaAnswer:
 
 
 def number_of(value: Any, name: str) -> int:
-    """Return an id or a version of an answer; raises FaultError for what is none, so that no value gets it."""
+    """Return an id or a version in an answer; raises FaultError if the answer has none, or one out of range."""
     number = value.get(name) if isinstance(value, Mapping) else None
     if type(number) is not int or not 0 <= number <= HIGHEST_ID:
         raise FaultError(f"its answer has no {name}: is it a schema registry?", again=False)
@@ -121,12 +121,12 @@ def number_of(value: Any, name: str) -> int:
 
 
 def _unicode(value: Any) -> str:
-    """Return a text that can stand in a question; raises ValueError for half of a surrogate pair."""
+    """Return a text that UTF-8 can write; raises ValueError for half of a surrogate pair."""
     return str(value).encode().decode()
 
 
 def _json(answer: Answer) -> Any:
-    """The value of the body; None if it is none, as of a page for people."""
+    """The value of the body; None if the body is no JSON, such as a page for people."""
     try:
         return json.loads(answer.body)
     except (ValueError, RecursionError):
@@ -139,7 +139,7 @@ def _code(value: Any) -> int | None:
 
 
 def _message(value: Any) -> str:
-    """What the registry says of a fault, on one line, without logins."""
+    """The registry's message about a fault, on one line, without logins."""
     message = value.get("message") if isinstance(value, Mapping) else None
     return (
         one_line(shortened(" ".join(without_logins(message).split()), _MOST_WORDS)) if isinstance(message, str) else ""
@@ -147,7 +147,7 @@ def _message(value: Any) -> str:
 
 
 def _kind(answer: Answer) -> str:
-    """Say what an answer is instead of JSON."""
+    """Describe an answer that is no JSON; empty for JSON."""
     if _json(answer) is not None:
         return ""
     return f", {one_line(shortened(answer.media))} in place of JSON" if answer.media else ", no JSON"

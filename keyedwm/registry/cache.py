@@ -1,7 +1,7 @@
-"""Schemas on disk, by the registry's address and the id: what one process asked for, none asks again.
+"""Schemas on disk, by the registry's address and the id, so that other processes need not ask for them.
 
-Rule: it only saves questions. A file that is damaged or of another format counts as none, and a directory that cannot
-be written loses nothing. A digest before the content makes sure that a schema is read as it was written.
+Rule: the cache only saves questions. A file that is damaged or of another format is ignored, and a directory that
+cannot be written loses nothing. The digest before the content detects damage.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _log = logging.getLogger(__name__)
 
 
 class SchemaCache:
-    """The files of one registry, or none where there is no directory for them."""
+    """The files of one registry; no files without a directory for them."""
 
     def __init__(self, home: Path | None) -> None:
         self._home = home
 
     @classmethod
     def of(cls, config: RegistryConfig) -> SchemaCache:
-        """Choose the directory: the one that is named, or one of this user alone."""
+        """Choose the directory: the configured one, or a private one of this user."""
         if config.cache == NO_CACHE:
             return cls(None)
         name = hashlib.sha256("\n".join(sorted(map(str, config.addresses))).encode()).hexdigest()[:16]
@@ -45,7 +45,7 @@ class SchemaCache:
         return cls(None)
 
     def read(self, name: int | str) -> RegisteredSchema | None:
-        """Return what was kept under an id or a GUID, None if nothing was, or nothing that can be used."""
+        """Return the schema that was written under an id or a GUID, None if there is none that can be used."""
         if self._home is None:
             return None
         try:
@@ -65,7 +65,7 @@ class SchemaCache:
             return None
 
     def write(self, schema: RegisteredSchema, guid: str | None = None) -> None:
-        """Keep a schema under its id, or its GUID, if it can be kept."""
+        """Write a schema under its id, or under `guid`. A directory that cannot be written is a warning only."""
         if self._home is None:
             return
         name = schema.schema_id if guid is None else guid
@@ -79,7 +79,7 @@ class SchemaCache:
             with tempfile.NamedTemporaryFile(prefix=".new-", dir=self._home, delete=False) as file:
                 new = Path(file.name)
                 file.write(hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
-            # Readable as other files of this user are: hosts and users may share a directory that is named.
+            # Readable for all: hosts and users may share a configured directory.
             new.chmod(0o644)
             new.rename(path)
         except OSError as error:
@@ -89,7 +89,7 @@ class SchemaCache:
             _warn(str(self._home), f"cannot be written ({error.strerror})")
 
     def clear(self) -> None:
-        """Forget all schemas of this registry."""
+        """Delete all schemas of this registry."""
         if self._home is not None:
             with suppress(OSError):
                 shutil.rmtree(self._home)
@@ -100,7 +100,7 @@ class SchemaCache:
 
 
 def _schema_of(entry: dict[str, Any], name: int | str) -> RegisteredSchema | None:
-    """Return the schema in a file, None for another format or id; raises as a dict does for what is not there."""
+    """Return the schema in a file, None for another format or id; raises KeyError and others for another form."""
     if entry["format"] != FORMAT or entry["id"] != name:
         return None
     references = tuple(NamedSchema(called, text) for called, text in entry["references"])
@@ -110,5 +110,5 @@ def _schema_of(entry: dict[str, Any], name: int | str) -> RegisteredSchema | Non
 
 @functools.cache
 def _warn(home: str, why: str) -> None:
-    """Say it once in a process."""
+    """Log each warning once in a process."""
     _log.warning("schemas kept in %s %s: the schema registry is asked instead", home, why)

@@ -1,7 +1,7 @@
-"""The client of a schema registry: schemas by id, subjects, and what may be registered.
+"""The client of a schema registry: schemas by id, subjects, registration and compatibility.
 
-Rule: an id never changes its schema, so a schema is asked for once, and a known id works while the registry is away.
-A fault of the registry's is never an answer: the question is asked again, and ends in an UnavailableError.
+Rule: an id never changes its schema, so the client asks for a schema once. A known id works while the registry is away.
+A fault of the registry is never an answer: the question is asked again, and at last raises UnavailableError.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from keyedwm.registry.options import RegistryConfig
 from keyedwm.registry.transport import Transport, no_answer
 
 _OTHER_FORM = "its answer is of another form: is it a schema registry?"
-# An id that is unknown is asked for again after this time: it may be replicated, or restored.
+# An unknown id is asked for again after this time: it may be replicated or restored until then.
 UNKNOWN_FOR_S = 60.0
 _MOST_UNKNOWN = 10_000
 _MOST_REFERENCES = 1_000
 _LONGEST_CHAIN = 50  # of references, each in the one before
-# How long a process waits for the answer that shows that kept schemas are still those of the registry.
+# How long a process waits until the registry confirms a schema on disk.
 _CONFIRM_MS = 2_000
 _NONE: Mapping[str, tuple[str, int]] = MappingProxyType({})
 _log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class SubjectVersion:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a schema may follow the latest one of its subject; reasons: why not, if the registry says so."""
+    """Whether a schema may follow the latest one of its subject. reasons: why not, if the registry gives reasons."""
 
     compatible: bool
     reasons: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ def registry_of(config: RegistryConfig) -> Registry:
 
 
 class Registry(SchemaLookup):
-    """A registry with Confluent's API; thread-safe. Processes make their own of a config, by `registry_of`."""
+    """A registry with Confluent's API, one in each process (`registry_of`). Looking up schemas is thread-safe."""
 
     def __init__(self, config: RegistryConfig, transport: Transport | None = None) -> None:
         self.config = config
@@ -76,10 +76,10 @@ class Registry(SchemaLookup):
     def schema(self, schema_id: int) -> RegisteredSchema:
         """Return the schema of an id: from memory, from disk, else from the registry.
 
-        Raises UnknownSchemaError, RegistryAccessError, and UnavailableError for faults of the registry's.
+        Raises UnknownSchemaError, RegistryAccessError, and UnavailableError for faults of the registry.
         """
         registered = self._schemas.get(schema_id)
-        if registered is not None:  # without the lock, which is kept while others wait for the registry
+        if registered is not None:  # without the lock, which another thread keeps while it asks the registry
             return registered
         with self._lock:
             if not may_exist(schema_id) or self._unknown.get(schema_id, float("-inf")) > self._clock():
@@ -92,7 +92,7 @@ class Registry(SchemaLookup):
             return registered
 
     def schema_of_guid(self, guid: str) -> RegisteredSchema:
-        """Return the schema of a GUID, as `schema` does of an id. It is made of the schema and never names another."""
+        """Return the schema of a GUID, as `schema` does of an id. A GUID is made of its schema and names no other."""
         schema = self._by_guid.get(guid)
         if schema is not None:
             return schema
@@ -116,7 +116,7 @@ class Registry(SchemaLookup):
         return self._names("/subjects", "its subjects")
 
     def reach(self) -> None:
-        """Ask for something small; raises as `schema` does if the registry does not answer, or rejects the login."""
+        """Ask for something small; raises UnavailableError without an answer, RegistryAccessError for a wrong login."""
         self._transport.ask(Question("GET", "/schemas/types"), "its kinds of schemas")
 
     def latest(self, subject: str) -> SubjectVersion | None:
@@ -131,7 +131,7 @@ class Registry(SchemaLookup):
             raise no_answer(self.config, f"subject {subject!r}", _OTHER_FORM) from None
 
     def lookup(self, subject: str, kind: SchemaKind, text: str) -> int | None:
-        """Return the id under which a subject has this schema, None if it has it not."""
+        """Return the id under which a subject has this schema, None if the subject does not have it."""
         try:
             return self._id_of(Question("POST", _of(subject), _body(kind, text)), subject)
         except AbsentError:
@@ -140,9 +140,9 @@ class Registry(SchemaLookup):
     def register(
         self, subject: str, kind: SchemaKind, text: str, references: Mapping[str, tuple[str, int]] = _NONE
     ) -> int:
-        """Register a schema, and return its id, which is that of an equal one; raises InputError for a bad schema.
+        """Register a schema, and return its id. An equal schema has the same id. Raises InputError for a bad schema.
 
-        references: by the name in the text, the subject and version of what it refers to.
+        references: name in the text → subject and version of the schema with this name.
         """
         try:
             return self._id_of(Question("POST", f"{_of(subject)}/versions", _body(kind, text, references)), subject)
@@ -150,7 +150,7 @@ class Registry(SchemaLookup):
             raise no_answer(self.config, f"subject {subject!r}", _OTHER_FORM) from None
 
     def verdict(self, subject: str, kind: SchemaKind, text: str) -> Verdict:
-        """Ask whether a schema may follow the latest one of a subject; of a subject that is not there it may."""
+        """Ask whether a schema may follow the latest one of a subject. It may, if there is no such subject."""
         path = f"/compatibility{_of(subject)}/versions/latest?verbose=true"
         try:
             value = self._transport.ask(Question("POST", path, _body(kind, text)), f"subject {subject!r}")
@@ -162,7 +162,7 @@ class Registry(SchemaLookup):
         return Verdict(value["is_compatible"], tuple(map(str, reasons)) if isinstance(reasons, list) else ())
 
     def compatibility(self, subject: str) -> str | None:
-        """Return the rule that new schemas of a subject must follow, as `BACKWARD`; None if the registry has none."""
+        """Return the rule that new schemas of a subject must follow, such as `BACKWARD`; None if there is none."""
         try:
             value = self._transport.ask(
                 Question("GET", f"/config/{quote(subject, safe='')}?defaultToGlobal=true"), f"the rule of {subject!r}"
@@ -173,13 +173,13 @@ class Registry(SchemaLookup):
         return level if isinstance(level, str) else None
 
     def _stored(self, schema_id: int) -> RegisteredSchema | None:
-        """Return the schema on disk if the registry confirms it: a recreated registry gives ids to other schemas."""
+        """Return the schema on disk once the registry confirms it: a recreated registry gives ids to other schemas."""
         stored = self._cache.read(schema_id)
         if stored is None or self._clock() < self._confirmed_until:
             return stored
         try:
             confirmed = self._registered(schema_id, min(_CONFIRM_MS, self.config.timeout_ms))
-        except UnknownSchemaError:  # deleted, or gone with the rest: the next id will show
+        except UnknownSchemaError:  # one deleted id, or a recreated registry: the next id shows which
             return stored
         except KeyedwmError as error:
             _log.warning("%s; schemas kept on disk are used", error.message)
@@ -208,7 +208,7 @@ class Registry(SchemaLookup):
             raise no_answer(self.config, object_name, str(fault)) from None
 
     def _resolved(self, schema_id: int, answer: SchemaAnswer) -> RegisteredSchema:
-        """Ask for all that a schema refers to; raises FaultError if the registry has it not."""
+        """Ask for all schemas that a schema refers to; raises FaultError if the registry lacks one."""
         texts: dict[str, str] = {}
         self._resolve(answer, texts, set())
         references = tuple(NamedSchema(name, text) for name, text in texts.items())
@@ -259,7 +259,7 @@ class Registry(SchemaLookup):
 
 
 def may_exist(schema_id: int) -> bool:
-    """Return whether a registry can ever have given an id."""
+    """Return whether a registry can give this id to a schema."""
     return 0 <= schema_id <= HIGHEST_ID
 
 

@@ -1,7 +1,7 @@
 """One question to one address of a registry, over the standard library's HTTP.
 
-Rule: it ends in time whatever the other end does: a name that does not resolve, an answer that drips, one that never
-ends. A redirect is not followed: the login would go to any server that it names.
+Rule: a question ends in time whatever the server does: a name that does not resolve, an answer that drips, one that
+never ends. A redirect is not followed: the login would be sent to any server that the redirect names.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FAILURES: Mapping[type[Exception], str] = {
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked. path: below the address, with a slash before it. headers: may hold the login."""
+    """A request. path: the path below the address, with a slash before it. headers: may contain the login."""
 
     method: str
     path: str
@@ -42,7 +42,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came. body: at most MOST_BYTES and one more, which says that there is more."""
+    """A response. body: at most MOST_BYTES + 1 bytes; a body above MOST_BYTES is cut off."""
 
     status: int
     media: str
@@ -51,15 +51,15 @@ class Answer:
 
 
 class NoReplyError(Exception):
-    """No answer came; its message says why, and never what was sent."""
+    """No answer came. The message has the reason, and nothing of the question."""
 
 
 class DistrustedError(NoReplyError):
-    """The certificate of the other end is not accepted; asking again changes nothing."""
+    """The server's certificate is not accepted; asking again changes nothing."""
 
 
 def exchange(address: Address, question: Question, context: ssl.SSLContext | None, limit_s: float) -> Answer:
-    """Ask, and return the answer; raises NoReplyError. context: of TLS, if the address is https."""
+    """Ask, and return the answer; raises NoReplyError. context: the TLS context of an https address."""
     answers: list[Answer] = []
     failures: list[Exception] = []
     sockets: list[socket.socket] = []
@@ -72,7 +72,7 @@ def exchange(address: Address, question: Question, context: ssl.SSLContext | Non
         except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: of a socket closed meanwhile
             failures.append(error)
 
-    # A look-up of a name, and an answer that comes byte by byte, know no limit of their own.
+    # A look-up of a name, and an answer that comes byte by byte, have no time limit of their own.
     thread = threading.Thread(target=run, name=f"keyedwm: schema registry {address}", daemon=True)
     thread.start()
     thread.join(limit_s)
@@ -94,7 +94,7 @@ def _open(
     sockets: list[socket.socket],
     over: threading.Event,
 ) -> socket.socket:
-    """Connect. Each socket is added to `sockets` before anything is read: a connection of HTTP gives up its own."""
+    """Connect. Each socket is added to `sockets` first: an HTTPConnection drops its socket, which must be closed."""
     connected = socket.create_connection((address.host, address.port), limit_s)
     sockets.append(connected)
     if context is not None:
@@ -124,7 +124,7 @@ def _answer(connected: socket.socket, address: Address, context: ssl.SSLContext 
     if question.body is not None:
         headers["Content-Type"] = _MEDIA
     connection.request(question.method, address.path + question.path, question.body, headers)
-    with connection.getresponse() as response:  # it keeps the socket, which the connection gives up
+    with connection.getresponse() as response:  # the response keeps the socket, which the connection drops
         body = response.read(MOST_BYTES + 1)
         media = (response.getheader("Content-Type") or "").partition(";")[0].strip().lower()
         return Answer(response.status, media, response.getheader("Location") or "", body)
@@ -137,7 +137,7 @@ def _no_answer(error: Exception) -> NoReplyError:
 
 
 def _reason(error: Exception) -> str:
-    """Say why no answer came, without the library's names for it."""
+    """Return why no answer came, as a sentence."""
     if isinstance(error, ssl.SSLError):
         no_tls = any(word in (error.reason or "") for word in _NO_TLS)
         return "it does not answer in TLS: is it http?" if no_tls else f"TLS failed ({error.reason})"

@@ -1,6 +1,6 @@
-"""The options `schemaRegistry.*`, parsed once on the driver into what travels to the executors.
+"""The options `schemaRegistry.*`, parsed once on the driver into a config that travels to the executors.
 
-Rule: a wrong value is an error where the options are read. Secrets live in fields that no repr prints; `env:` and
+Rule: a wrong value is an error when the options are read. Secrets live in fields that no repr prints. `env:` and
 `file:` are read here, on the driver.
 """
 
@@ -22,7 +22,7 @@ from keyedwm.core.errors import OptionError
 from keyedwm.core.text import nearest
 
 PREFIX = "schemaRegistry."
-# What Java's `ssl.*` properties say of a store, and who may be at the other end.
+# Java's `ssl.*` properties of stores, the server's name, protocols and ciphers.
 _TLS = (
     "ssl.truststore.location", "ssl.truststore.type", "ssl.truststore.password", "ssl.truststore.certificates",
     "ssl.keystore.location", "ssl.keystore.type", "ssl.keystore.password", "ssl.key.password",
@@ -32,7 +32,7 @@ _SECRETS = ("ssl.truststore.password", "ssl.keystore.password", "ssl.key.passwor
 OPTIONS = tuple(
     PREFIX + name for name in ("url", "user", "password", "token", "token.provider", "cache", "timeout", *_TLS)
 )
-# Confluent's names of the same things.
+# Confluent's name → the option, or the options.
 INSTEAD: Mapping[str, str] = MappingProxyType({
     "schema.registry.url": "schemaRegistry.url",
     "schemaregistryurl": "schemaRegistry.url",
@@ -50,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a registry is: `path` has no slash at its end, and is empty for none."""
+    """Where a registry is. path: without a slash at its end; empty if there is none."""
 
     tls: bool
     host: str
@@ -67,8 +67,8 @@ class RegistryConfig:
     """How to reach a registry; build it with `from_options`.
 
     token_provider: `module:function`, asked for a token at each request. cache: a directory that processes and hosts
-    may share, `none` for no cache on disk, None for a private one of this user. timeout_ms: how long one question is
-    asked, over all addresses and repetitions.
+    may share, `none` for no cache on disk, None for a private one of this user. timeout_ms: the limit of one question,
+    with all addresses and repetitions.
     """
 
     addresses: tuple[Address, ...]
@@ -85,7 +85,7 @@ class RegistryConfig:
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> RegistryConfig:
-        """Read the options that begin with `schemaRegistry.`, whatever their case; others are left alone.
+        """Read the options that begin with `schemaRegistry.`, in any case; other options are ignored.
 
         Raises OptionError naming the option, the value (never a secret one) and what would be right.
         """
@@ -137,7 +137,7 @@ def _addresses(value: str) -> tuple[Address, ...]:
 
 def _address(text: str) -> Address:
     option = f"{PREFIX}url"
-    if "@" in text:  # no host has it, and a password before it is not repeated
+    if "@" in text:  # no host has an @; the message does not repeat a password before it
         raise OptionError(
             f"option {option}: an address holds an @: give a login by {PREFIX}user and {PREFIX}password, or by "
             f"{PREFIX}token"
@@ -147,7 +147,7 @@ def _address(text: str) -> Address:
         host, port = parts.hostname, parts.port
     except ValueError:  # a bracket that is not closed, a port that is no number
         raise wrong(option, text, _EXAMPLE) from None
-    if parts.query or parts.fragment:  # it may hold a key, so it is not repeated
+    if parts.query or parts.fragment:  # either may contain a key, so the message does not repeat it
         raise OptionError(f"option {option}: an address with a ? or a # is given; {_EXAMPLE}")
     if parts.scheme not in {"http", "https"} or not host or not is_host_name(host) or port == 0:
         raise wrong(option, text, _EXAMPLE)
@@ -158,7 +158,7 @@ def _address(text: str) -> Address:
 
 
 def _login(settings: Mapping[str, str]) -> dict[str, str | None]:
-    """The one way to log in that is given, if any."""
+    """Return the fields of the one login that the options set, all None for no login."""
     user, password, token = (
         _secret(name, settings[name]) if name in settings else None for name in ("user", "password", "token")
     )
@@ -179,11 +179,11 @@ def _login(settings: Mapping[str, str]) -> dict[str, str | None]:
 
 
 def _secret(name: str, value: str) -> str:
-    """Return what an option gives, in place, as `env:NAME` or as `file:PATH`."""
+    """Return the secret that an option gives: itself, by `env:NAME` or by `file:PATH`."""
     try:
         secret = value_of(f"{PREFIX}{name}", value).decode()
     except UnicodeDecodeError:
-        raise OptionError(f"option {PREFIX}{name}: what is given is no text") from None
+        raise OptionError(f"option {PREFIX}{name}: the value given is no text in UTF-8") from None
     if not secret:
         raise OptionError(f"option {PREFIX}{name}: the value given is empty: leave the option out, or correct it")
     return secret

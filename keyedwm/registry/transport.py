@@ -1,7 +1,7 @@
 """Questions to a registry at several addresses: the login, TLS, and repetitions with growing pauses.
 
-Rule: a fault of the registry's is asked about again until the time is over, and then is an UnavailableError; what the
-registry answers plainly is final, but that it has no such thing only if every address says so.
+Rule: after a fault of the registry the question is asked again. When the time is over, UnavailableError is raised. A
+plain answer is final, but an absence only if every address reports it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LEAST_S = 0.001
 
 
 class Transport:
-    """What asks; the clock, a token and the state of the addresses are those of this process. Not thread-safe."""
+    """Asks the addresses of a registry, and knows which one answered last. Not thread-safe."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Transport:
             again = False
             for at in range(self._first, self._first + len(addresses)):
                 address = addresses[at % len(addresses)]
-                # One that is silent leaves time for the others, or for another try.
+                # A silent address leaves time for the others, or for another try.
                 attempt_s = min(limit_s / (len(addresses) + 1), max(over_at - self.clock(), _LEAST_S))
                 try:
                     value = value_of_answer(self._exchange(address, question, attempt_s), self._login_option())
@@ -69,7 +69,7 @@ class Transport:
                     continue
                 self._first = at % len(addresses)
                 return value
-            # The answer of a try without time to answer would say less than those before.
+            # A try without time for an answer would end with a worse reason than the tries before.
             if not again or over_at - self.clock() < 2 * pause_s:
                 answers = "; ".join(f"{address}: {reason}" for address, reason in reasons.items())
                 raise no_answer(self.config, object_name, answers)
@@ -118,5 +118,5 @@ class Transport:
 
 
 def no_answer(config: RegistryConfig, object_name: str, answers: str) -> UnavailableError:
-    """Build the error for a question that got no answer; answers: what came in its place."""
+    """Build the error for a question that got no answer; answers: each address with its reason."""
     return UnavailableError(f"the schema registry at {config} gave no answer about {object_name}: {answers}")
