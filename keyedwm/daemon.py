@@ -1,8 +1,8 @@
-"""The parent of Spark's Python workers, which loads our modules and compiled code once, before it forks them.
+"""The parent process of Spark's Python workers: it loads our modules and compiled code once, before it forks workers.
 
-Rule: a session names it in `spark.python.daemon.module` (`keyedwm.spark.session_conf()`), nobody else does. A session
-with a daemon module of its own keeps it, and its workers load for themselves. Beside the loading, and an end without a
-traceback after Spark's end, it is PySpark's own daemon. The loaded modules leave no thread that a worker would miss,
+Rule: only a session names this module, in `spark.python.daemon.module` (`keyedwm.spark.session_conf()`). In a session
+with another daemon module each worker loads our modules itself. This module adds to PySpark's own daemon the loading,
+and workers that end without a traceback after Spark's end. The loaded modules start no thread that a worker would miss,
 only pools that are created again after a fork. A JVM has several such parents; only the first loads (`forked`).
 """
 
@@ -24,9 +24,9 @@ from keyedwm.runtime import early_host
 from keyedwm.runtime.forked import serve
 from keyedwm.runtime.worker import quiet
 
-# What planning and tasks import that read (a socket that is opened by name, the codec of host names); what those of
-# operators do beside it. Absent are writers (the store clients of deltalake have threads) and protobuf, of which
-# users bring a version of their own with their generated code (`--py-files`).
+# READING: the modules of planners and of tasks that read (`encodings.idna` is the codec of host names). OPERATORS: the
+# further modules of operators' tasks. Neither has writers (the store clients of deltalake have threads) or protobuf:
+# users bring their own version of protobuf with their generated code (`--py-files`).
 READING = (
     "encodings.idna",
     "pyspark.worker",
@@ -43,40 +43,40 @@ OPERATORS = (
     "keyedwm.spark.hosting.bucket_batch",
     "keyedwm.spark.hosting.unpack",
 )
-# What Spark puts on the path of its Python processes, below its home.
+# Archives below Spark's home that Spark puts on the path of its Python processes.
 _ARCHIVES = ("python/lib/pyspark.zip", "python/lib/py4j-*-src.zip", "jars/spark-core_*.jar")
 
 
 def load_reading() -> Iterator[None]:
-    """Load what tasks need that read."""
+    """Load the modules of tasks that read, one in each step."""
     yield from _load(READING)
-    # Each worker would draw the same numbers, in functions of the user too.
+    # With one seed all workers would draw the same random numbers, in users' functions too.
     os.register_at_fork(after_in_child=import_module("numpy.random").seed)
 
 
 def load_operators() -> Iterator[None]:
-    """Load what tasks of operators need beside that."""
+    """Load the further modules of operators' tasks, one in each step."""
     yield from _load(OPERATORS)
 
 
 def load() -> Iterator[None]:
-    """Load what all tasks need."""
+    """Load the modules of all tasks, one in each step."""
     yield from load_reading()
     yield from load_operators()
 
 
 def _load(modules: tuple[str, ...]) -> Iterator[None]:
-    """Load modules step by step, as something may be forked between two."""
+    """Load modules step by step: the host may fork a process between two steps."""
     for _ in _steps(modules):
         forget_archives_of_spark()
         yield
-    # What all workers share is never collected, so it stays shared.
+    # A collection does not visit frozen objects, so workers continue to share their memory.
     gc.collect()
     gc.freeze()
 
 
 def _steps(modules: tuple[str, ...]) -> Iterator[None]:
-    """Import modules, and load their functions that an earlier process has compiled."""
+    """Import modules, then load the functions in them that an earlier process has compiled."""
     for name in modules:
         import_module(name)
         yield
@@ -85,10 +85,11 @@ def _steps(modules: tuple[str, ...]) -> Iterator[None]:
 
 
 def forget_archives_of_spark() -> None:
-    """Drop what Python keeps of Spark's own archives on its path, of which the largest has 6,000 files.
+    """Drop Python's cached file lists of Spark's own archives on its path; the largest archive has 6,000 files.
 
-    The first task of each worker puts a directory on the path, so PySpark lets Python refresh all that it keeps: each
-    worker read the lists of files in these archives again, which never change while Spark runs. Those of users do.
+    The first task of each worker adds a directory to the path, so PySpark makes Python refresh all cached lists. Each
+    worker would read the lists of these archives again, though the archives never change while Spark runs. The lists
+    of users' archives stay: these archives can change.
     """
     homes = _homes()
     for entry, finder in list(sys.path_importer_cache.items()):
@@ -100,14 +101,14 @@ def forget_archives_of_spark() -> None:
 
 @functools.cache
 def _homes() -> list[str]:
-    """Where Spark may be: the installation that started this process, and PySpark as a package."""
+    """Return the homes that Spark may have: SPARK_HOME, and PySpark's package."""
     package = find_spec("pyspark")
     places = [os.environ.get("SPARK_HOME"), *((package and package.submodule_search_locations) or ())]
     return [glob.escape(os.path.realpath(place)) for place in places if place]
 
 
 def manage() -> None:
-    """Fork workers as Spark asks for them, until it leaves."""
+    """Fork workers as Spark asks for them, until Spark ends."""
     daemon = import_module("pyspark.daemon")
     daemon.worker = quiet(daemon.worker)  # type: ignore[attr-defined]
     daemon.manager()

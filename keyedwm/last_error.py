@@ -1,8 +1,8 @@
-"""The last error of a query, in a small file of ours in its checkpoint: Spark itself writes none down.
+"""The last error of a query, in a small file of ours in the query's checkpoint: Spark itself writes no such file.
 
-Rule: the sink or a listener that sees a query fail leaves the note, and commands that show the checkpoint read it. It
-names the batch that was not committed then, so the next batch that is committed supersedes it, and nothing is deleted.
-A note that cannot be written is a warning: it never takes the place of the error that it is about. It holds no login.
+Rule: the sink or a listener that sees a query fail writes the file, and commands that show the checkpoint read it. The
+file names the batch that was not committed; a commit of this batch makes the error out of date. A file that cannot be
+written is only a warning: the query still ends with its own error. The file contains no login.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _log = logging.getLogger("keyedwm.last_error")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LastError:
-    """An error. at_ms: by the clock of the host that saw it. batch: the first one that was not committed then."""
+    """An error. at_ms: its time, by the clock of the host that saw it. batch: the first one not committed by then."""
 
     at_ms: int
     batch: int
@@ -47,9 +47,10 @@ class LastError:
 
 @contextmanager
 def leaving_error(checkpoint: str | None, batch: int | None) -> Iterator[None]:
-    """Leave an error of ours that ends this block: others are of the rows' input, whose end looks like many things.
+    """Write a KeyedwmError that ends this block to the checkpoint.
 
-    checkpoint: None if it is not known, and then nothing is left. batch: as in `leave_error`.
+    Other errors come from the input of the rows, which a stop of the query ends with errors of many kinds. checkpoint:
+    None if it is not known; then nothing is written. batch: see `leave_error`.
     """
     try:
         yield
@@ -60,9 +61,9 @@ def leaving_error(checkpoint: str | None, batch: int | None) -> Iterator[None]:
 
 
 def leave_error(checkpoint: Files, text: str, batch: int | None = None) -> None:
-    """Write an error down. batch: the one that failed, None for the one behind those that the checkpoint has.
+    """Write an error to a checkpoint. batch: the batch that failed; None for the batch after the last committed one.
 
-    Only into a checkpoint that is there: a task may run on a host that does not see the driver's directories.
+    Nothing is written if there is no checkpoint: a task may run on a host that does not see the driver's directories.
     """
     try:
         if checkpoint.names() is None:
@@ -78,13 +79,13 @@ def leave_error(checkpoint: Files, text: str, batch: int | None = None) -> None:
         }
         checkpoint.below(PACKAGE_DIRECTORY).write(_NAME, json.dumps(note))
     except KeyedwmError as error:
-        _log.warning("the error that ended the query could not be left in its checkpoint: %s", error)
+        _log.warning("the error that ended the query could not be written to its checkpoint: %s", error)
 
 
 def last_error(checkpoint: Files, committed: int | None) -> LastError | None:
-    """Return the newest error; None if there is none, or a batch that was committed since supersedes it.
+    """Return the last error; None if there is none, or if the last committed batch, `committed`, supersedes it.
 
-    Raises InputError where it is damaged, FormatError where its version is unknown, UnavailableError.
+    Raises InputError if the file is damaged, FormatError if its version is unknown, UnavailableError.
     """
     directory = checkpoint.below(PACKAGE_DIRECTORY)
     text = directory.read(_NAME)
@@ -96,7 +97,7 @@ def last_error(checkpoint: Files, committed: int | None) -> LastError | None:
         is_known = version == VERSION
         error = LastError(at_ms=content["at_ms"], batch=content["batch"], text=content["text"]) if is_known else None
     except (ValueError, KeyError, TypeError, FormatError) as wrong:
-        raise InputError(f"{directory.place}/{_NAME} is damaged: delete it, it holds an error that is past") from wrong
+        raise InputError(f"{directory.place}/{_NAME} is damaged: delete it; it only describes a past error") from wrong
     if error is None:
         raise FormatError(
             f"{directory.place}/{_NAME} has version {short_repr(version)}, this keyedwm reads version {VERSION}"

@@ -1,22 +1,22 @@
-"""Lets Spark's Python processes take PySpark from site-packages, where it has byte-code, and not from `pyspark.zip`.
+"""Makes Spark's Python processes import PySpark from site-packages, which has byte-code, and not from `pyspark.zip`.
 
-Rule: Spark puts `pyspark.zip` of its own installation first on the path of every process that it starts, and Python
-keeps no byte-code for a zip: each process compiles PySpark for itself, a quarter of a second of processor time at each
-start (docs/design/decisions.md). Where the same installation is on the path as a package too (`pip install
-pyspark`), the zip goes behind it: the very same files. No other entry moves. Processes that Spark starts by
-name for each query are forked instead where a session has `keyedwm.daemon` (`keyedwm/runtime/forked.py`).
-Python runs this at its start, from `keyedwm_path_order.pth`; so it imports nothing that is not loaded then. That file
-forgets the package again: what a program imports may be another copy, which comes earlier on its path (`--py-files`).
+Rule: Spark puts the `pyspark.zip` of its installation first on the path of every process that it starts. Python keeps
+no byte-code for a zip, so each process would compile PySpark again: a quarter of a second of processor time
+(docs/design/decisions.md). If the same installation is also on the path as a package (`pip install pyspark`), its zip
+moves to the end of the path. No other entry moves. In a session with `keyedwm.daemon`, the programs that Spark starts
+for each query run in forked processes instead (`keyedwm/runtime/forked.py`). Python runs this module at its start, from
+`keyedwm_path_order.pth`, so it imports only loaded modules. The .pth file removes keyedwm from `sys.modules` again: a
+program may import another copy, which is earlier on its path (`--py-files`).
 """
 
 import os.path
 import sys
 
 _INSIDE = "/pyspark/python/lib/"
-# The program that finds data sources comes before all others.
+# Spark starts this program first; it lists the data sources.
 _FINDS = ("pyspark.daemon", "pyspark.sql.worker.lookup_data_sources")
-# Those of a query: they make its source, plan its reads, cut its batches, name its state, and set up and commit its
-# writes.
+# Programs of a query: they create its source, plan its batches and reads, name its state variables, and create and
+# commit its writes.
 _FORKED = (
     ("pyspark.daemon", "pyspark.sql.worker.create_data_source"),
     ("pyspark.sql.streaming.python_streaming_source_runner",),
@@ -29,9 +29,9 @@ _FORKED = (
 
 
 def zips_behind_packages(path: list[str]) -> list[str]:
-    """Return the path with the zips of PySpark installations that are on it as packages at its end.
+    """Return the path with these zips at its end: those of PySpark installations whose package is on the path, too.
 
-    An environment may be reached by another path than Spark's, through a link.
+    Entries are compared with their links resolved: Spark's path and the environment's may differ by a link.
     """
     behind, packages = [], {os.path.realpath(entry) for entry in path}
     for entry in path:
@@ -42,7 +42,7 @@ def zips_behind_packages(path: list[str]) -> list[str]:
 
 
 def _forked(program: list[str]) -> None:
-    """Let what such a process is for be done by one that is forked, where there is one to fork from."""
+    """Start the JVM's host beside the first program; run a query's program in a fork of the host, if there is one."""
     target = tuple(program[2:]) if program[1:2] == ["-m"] else ()
     before = set(sys.modules)
     if target == _FINDS:  # imported here, not by each Python that starts
@@ -58,7 +58,7 @@ def _forked(program: list[str]) -> None:
             del sys.modules[name]
 
 
-# Python reads the file twice where `lib64` is a link to `lib`, as in virtual environments.
+# Python runs the .pth file twice if `lib64` is a link to `lib`, as in virtual environments.
 _ONCE = "_keyedwm_path_order"
 if any(_INSIDE in entry for entry in sys.path) and not hasattr(sys, _ONCE):
     setattr(sys, _ONCE, True)

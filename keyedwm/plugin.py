@@ -1,7 +1,7 @@
 """The one class behind `format("keyedwm")`.
 
-Rule: Spark's discovery keeps a single class per format name, whichever package it met last, so both plugin packages
-export this same object. It imports next to nothing when loaded and finds each half only when it is asked for.
+Rule: Spark's discovery keeps one class per format name, that of the package it read last. So both plugin packages
+export this one class. It imports the reader or the writer only when Spark asks for one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FORMAT = "keyedwm"
 
 
 class DefaultSource(VersionChecked, DataSource):
-    """Kafka with watermarks, idle partitions and barriers as extra rows (control rows); and its paired sink."""
+    """A Kafka source with extra rows (control rows) for watermarks, idle partitions and barriers; and the sink."""
 
     @classmethod
     def name(cls) -> str:
@@ -55,7 +55,7 @@ class DefaultSource(VersionChecked, DataSource):
 
 
 def _half(module: str) -> Any:
-    """Import one half late: a worker that only reads never loads the writer."""
+    """Import the module of the reader or writer on demand: a worker that only reads never loads the writer."""
     return import_module(module)
 
 

@@ -1,7 +1,7 @@
 """A savepoint: the state of a stopped query for another, in a directory or at an address (docs/design/formats.md).
 
-Rule: `savepoint.json` is written last, so a directory without it is no savepoint. Blobs of operators lie beside it, as
-Spark wrote them; this file says whose they are. A savepoint is never changed, so any number of queries may begin here.
+Rule: `savepoint.json` is written last, so a directory without it is no savepoint. Operators' blobs are beside it, as
+Spark wrote them. A savepoint is never changed, so any number of queries may start from it.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ def kind_of(description: Mapping[str, Any] | None) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorState:
-    """An aggregate, processor or join of the old query. description: of its plan, None where keyedwm 0.2.0 wrote
-    the state.
+    """An aggregate, processor or join of the old query.
 
-    axis: the time axis it follows; a list if there are several inputs or axes. manifests: one for each old bucket,
-    without the owner. states: for each bucket, the operator's own manifest.
+    axis: the time axis that it follows; a list if it has several inputs or axes. description: that of its plan, None
+    if keyedwm 0.2.0 wrote the state. manifests: one for each old bucket, without the owner. states: for each bucket,
+    the operator's own manifest.
     """
 
     name: str
@@ -54,7 +54,7 @@ class OperatorState:
 
     @property
     def snapshot(self) -> int | None:
-        """The last barrier that it passed on."""
+        """The last barrier that the operator has emitted."""
         return self.manifests[0]["snapshot"]
 
     @property
@@ -64,7 +64,7 @@ class OperatorState:
 
     @property
     def sources(self) -> set[str]:
-        """The owners of the channels that it follows: sources and other operators, where they are named."""
+        """The owners, sources or other operators, of the channels that the operator follows."""
         manifest = self.manifests[0]
         return {
             source
@@ -75,7 +75,7 @@ class OperatorState:
 
 @dataclass(frozen=True, kw_only=True)
 class Savepoint:
-    """Offsets and operators after batch `batch` of the query with this checkpoint. sources: offsets, as in the log."""
+    """Offsets and operators after batch `batch` of the query with this checkpoint. sources: as in its offset log."""
 
     place: str
     checkpoint: str
@@ -98,21 +98,21 @@ class Files:
 
     @property
     def for_spark(self) -> str:
-        """The place as Spark takes it, whatever its default file system is."""
+        """The place in a form that does not depend on Spark's default file system."""
         return f"file:{self.path}" if self.is_local else self.place
 
     def is_in(self, other: Files) -> bool:
-        """Whether this place is `other` or lies inside it, as far as their names show."""
+        """Whether this place is `other` or lies inside it, by their names: links are not resolved."""
         own, its = (one.for_spark.rstrip("/") for one in (self, other))
         return f"{own}/".startswith(f"{its}/")
 
     def below(self, name: str) -> Files:
-        """Return the place of a directory in this one; what follows a question mark belongs to the store."""
+        """Return the place of a directory in this one, before the store's parameters (`?...`) of an address."""
         address, separator, query = self.place.partition("?") if not self.is_local else (self.place, "", "")
         return Files(f"{address.rstrip('/')}/{name}{separator}{query}")
 
     def exists(self) -> bool:
-        """Whether there is anything at the place, be it a directory or a file."""
+        """Whether there is a directory or a file at the place."""
         from pyarrow.fs import FileType
 
         files, at = self._opened()
@@ -138,7 +138,7 @@ class Files:
         return None if found_ns is None else found_ns // 1_000_000
 
     def times_ms(self, directory: str) -> dict[str, int]:
-        """Return when each file of a directory was written, in one look; empty if there is none."""
+        """Return when each file of a directory was written, by one request; empty if there is no directory."""
         from pyarrow.fs import FileSelector, FileType
 
         files, at = self._opened()
@@ -151,7 +151,7 @@ class Files:
         }
 
     def read(self, name: str) -> str | None:
-        """Return a file's text, None if there is no such file. Raises DamagedError for what is no text."""
+        """Return a file's text, None if there is no such file. Raises DamagedError if the file is no UTF-8 text."""
         files, at = self._opened()
         with _one_sentence(self.place):
             try:
@@ -163,7 +163,7 @@ class Files:
                 raise DamagedError(f"{self.place}/{name} is damaged: it is no text in UTF-8") from error
 
     def write(self, name: str, text: str) -> None:
-        """Write a file, which is there as a whole or not at all."""
+        """Write a file, or replace it: no reader sees a part of it."""
         files, at = self._opened()
         with _one_sentence(self.place):
             files.create_dir(at, recursive=True)
@@ -174,11 +174,11 @@ class Files:
                 stream.write(text.encode())
 
     def links(self, names: Iterable[str]) -> list[str]:
-        """Return which of these are links, on this machine: another user may have laid them there."""
+        """Return the names that are links on this machine: another user may have put a link there."""
         return [name for name in names if self.is_local and Path(self.path, name).is_symlink()]
 
     def barred_by(self) -> str | None:
-        """Return the path of this machine that keeps this user from writing here; None if none is known."""
+        """Return the local file or directory that keeps this user from writing at the place; None if none is known."""
         if not self.is_local:
             return None
         existing = next(str(one) for one in (Path(self.path), *Path(self.path).parents) if os.path.lexists(one))
@@ -187,7 +187,7 @@ class Files:
 
     @staticmethod
     def _write_beside(directory: Path, name: str, text: str) -> None:
-        """Write a file of its own beside the name, and move it there: what lies there is neither followed nor kept."""
+        """Write a new file beside the name, and move it there: a file or link at the name is replaced."""
         aside = directory / f"_{name}"
         aside.unlink(missing_ok=True)
         with aside.open("x", encoding="utf-8") as file:
@@ -204,10 +204,10 @@ class Files:
 
 @contextmanager
 def _one_sentence(place: str) -> Iterator[None]:
-    """Turn an error of the file system into one sentence."""
+    """Turn an error of the file system into an UnavailableError of one sentence."""
     try:
         yield
-    except store_errors(ValueError) as error:  # ValueError: names that are no text, and paths that can name nothing
+    except store_errors(ValueError) as error:  # ValueError: names that are no text, invalid paths
         raise UnavailableError(f"{place} cannot be read or written: {words_of(error)}") from error
 
 
@@ -218,7 +218,7 @@ def write_savepoint(files: Files, savepoint: Savepoint) -> None:
 
 
 def read_savepoint(caller: str, place: str) -> Savepoint:
-    """Read a savepoint. caller: the option that names it. Raises OptionError and FormatError in one sentence."""
+    """Read a savepoint. caller: the option that names it. Raises OptionError if there is none, FormatError."""
     if not place.strip():
         raise OptionError(f"{caller}: it is empty, the place of a savepoint is expected")
     text = Files(place).read(SAVEPOINT_MANIFEST)
@@ -260,9 +260,9 @@ def _are_objects(value: object) -> bool:
 
 
 def check_blobs(who: str, manifests: Sequence[Mapping[str, Any]], counts: Mapping[int, int]) -> None:
-    """Raise FormatError unless every bucket has the blobs that its manifest names: a copy cut short would lose rows.
+    """Raise FormatError if a bucket has more or fewer blobs than its manifest names: a partial copy would lose rows.
 
-    counts: blobs found of each old bucket, by its number, without its operator's manifest.
+    counts: old bucket -> the number of its blobs, without the operator's manifest.
     """
     for bucket, manifest in enumerate(manifests):
         expected = len(manifest["blobs"].keys() - {_NOTE})

@@ -1,1 +1,1 @@
-"""Options and arguments: validation, secrets, addresses, functions that options name."""
+"""Options and arguments: validation, secrets, TLS, addresses, places of values, functions that options name."""

@@ -10,7 +10,7 @@ from keyedwm.core.text import words_of
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
-# Arrow asks Google's for a quarter of an hour, also for a login that no machine has.
+# By default Arrow repeats a request to Google's store for a quarter of an hour, even on a machine without a login.
 _GOOGLE, _LIMIT, _LIMIT_S = ("gs", "gcs"), "retry_limit_seconds", 60
 _HADOOP = ("hdfs", "viewfs")
 _HADOOP_NEEDS = (
@@ -20,16 +20,16 @@ _SAME_AS = {"s3a": "s3", "s3n": "s3"}
 
 
 def store_errors(*more: type[Exception]) -> tuple[type[Exception], ...]:
-    """Return what the file systems raise: errors of the operating system, or of Arrow, as Azure's is of a login."""
+    """Return the errors that file systems raise, and `more`: the system's, and Arrow's (Azure's for a wrong login)."""
     import pyarrow as pa
 
     return OSError, pa.ArrowException, *more
 
 
 def open_address(address: str, who: str) -> tuple[FileSystem, str]:
-    """Return the file system of an address, and the path in it without a slash at its end. who: names it in the error.
+    """Return the file system of an address, and the path in it without a slash at its end.
 
-    Raises InputError if pyarrow cannot open it.
+    Raises InputError if pyarrow cannot open the address. who: the subject of the error.
     """
     from pyarrow.fs import FileSystem
 

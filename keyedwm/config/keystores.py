@@ -1,7 +1,8 @@
 """Trust and key stores: PEM files and PKCS #12 files, as Java's `ssl.truststore.*` and `ssl.keystore.*` name them.
 
-Rule: the first bytes of a file decide its format, as Java opens PKCS #12 under the name JKS, too. A private key is
-never written to a disk unencrypted, and no message holds a password.
+Rule: the first bytes of a file must fit its type. The types PKCS12 and JKS both mean a PKCS #12 file, since Java opens
+such a file under either type; a file in the old JKS format is rejected. A private key is never written to a disk
+unencrypted, and no message holds a password.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 _JKS = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")  # JKS and JCEKS
 _DER = b"\x30"
-_PLACE = re.compile(r"^\[\w+\] | \(_ssl\.c:\d+\)$")  # in the source of Python
+_PLACE = re.compile(r"^\[\w+\] | \(_ssl\.c:\d+\)$")  # a place in OpenSSL's or Python's own source
 TRUSTED = "certificates of authorities in PEM are expected"
 _KEY_HINT = (
     "a private key in PEM, opened by {prefix}ssl.key.password if it is encrypted, is expected, then its own "
@@ -40,9 +41,9 @@ class _Kind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keystore:
-    """A store's file; `side` is `truststore` or `keystore`. A PEM file's password is that of its key.
+    """A store's file. side: `truststore` or `keystore`. password: the store's, or that of the key in a PEM file.
 
-    prefix: what stands before `ssl.` in the options' names, with its dot; for errors.
+    prefix: the part of the options' names before `ssl.`, with its dot; for errors.
     """
 
     prefix: str
@@ -53,7 +54,7 @@ class Keystore:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str], side: str, prefix: str) -> Keystore | None:
-        """Read `ssl.<side>.*`, None if there is no location; raises OptionError for what cannot be opened."""
+        """Read `ssl.<side>.*`; None without a location. Raises OptionError for a missing file or a wrong type."""
         path = properties.get(f"ssl.{side}.location")
         if path is None:
             return None
@@ -110,7 +111,7 @@ class Keystore:
         opened = self._opened()
         if opened.key is None or opened.cert is None:
             raise wrong(self.location, self.path, "it holds no private key with its certificate")
-        # Python's ssl takes keys from files only: an encrypted one, whose password lives as long as this call.
+        # Python's ssl reads keys from files only. This file is encrypted, with a password that no other call knows.
         password = secrets.token_hex(32)
         key = opened.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(password.encode()))
         chain = [opened.cert, *opened.additional_certs]
@@ -120,7 +121,7 @@ class Keystore:
             self._show(context, file.name, password)
 
     def _show(self, context: ssl.SSLContext, path: str, password: str) -> None:
-        """Load the key and its certificates from a PEM file; the store's own, or one that was made of it."""
+        """Load the key and its certificates from a PEM file: the store's own file, or a copy of a PKCS #12 store."""
         try:
             context.load_cert_chain(path, password=password)
         except (OSError, ValueError) as error:
@@ -140,7 +141,7 @@ class Keystore:
 
 
 def refusal(error: OSError | ValueError) -> str:
-    """Begin a sentence with the reason why OpenSSL loads no such file; it repeats nothing of the content."""
+    """Return why OpenSSL cannot load a file, as the first half of a sentence, without the file's content."""
     reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or type(error).__name__
     return f"it cannot be loaded ({_PLACE.sub('', reason)}): "
 

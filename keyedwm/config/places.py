@@ -1,6 +1,6 @@
-"""Where a value lies, from the texts of options: `offset`, `key::string`, `json:$.amount::double`, `header:NAME`.
+"""The parser of places in options: `offset`, `key::string`, `json:$.amount::double`, `header:NAME`.
 
-Rule: `json:PATH` lies in the value and `key:PATH` in the key, for fields and for event times alike.
+Rule: for fields and event times alike, `json:PATH` is a place in the record's value, and `key:PATH` one in its key.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from keyedwm.core.places import (
 from keyedwm.core.rows import KEY, VALUE
 from keyedwm.core.text import nearest
 
-# The names of units elsewhere, and ours.
+# Names of units in other products -> ours.
 UNIT_WORDS: Mapping[str, str] = MappingProxyType({
     "second": "s", "seconds": "s", "sec": "s", "millis": "ms", "millisecond": "ms", "milliseconds": "ms",
     "micros": "us", "microsecond": "us", "microseconds": "us", "nanos": "ns", "nanosecond": "ns", "nanoseconds": "ns",
     "iso8601": "iso", "iso-8601": "iso", "timestamp": "iso", "string": "iso",
 })  # fmt: skip
-# The nearest type to one that fields have not, and what makes it of that behind the source.
+# A type that fields do not have -> the nearest one that they have, and how the rows get the type.
 _TYPE_WORDS: Mapping[str, str] = MappingProxyType({
     **dict.fromkeys(("long", "int", "integer", "short", "smallint", "tinyint", "byte"), "bigint"),
     **dict.fromkeys(("float", "real"), "double"),
@@ -49,7 +49,7 @@ _TYPED = re.compile(r"(.*)::\s*(\w+)(?:\([^)]*\))?\s*", re.DOTALL)
 _PLACES, _TEXTS = {"json": VALUE, "key": KEY}, (KEY, VALUE)
 _WITH_SCHEMA = {place.value: place for place in Place if place.has_schema}
 _DECIMAL = re.compile(r"decimal\s*\(\s*(\d{1,4})\s*(?:,\s*(\d{1,4})\s*)?\)", re.IGNORECASE)
-# Of values with a schema: each type is one of it.
+# The same for values with a schema, which have more types.
 _SCHEMA_TYPE_WORDS: Mapping[str, str] = MappingProxyType({
     **dict.fromkeys(("long", "int", "integer", "short", "smallint", "tinyint", "byte"), "bigint"),
     **dict.fromkeys(("float", "real"), "double"), **dict.fromkeys(("text", "varchar"), "string"),
@@ -58,10 +58,10 @@ _SCHEMA_TYPE_WORDS: Mapping[str, str] = MappingProxyType({
 
 
 def field_of(name: str, text: str, columns: Collection[str], fields: Mapping[str, Field] = _NONE) -> Field:
-    """Read a field. Raises OptionError.
+    """Parse a field; raises OptionError.
 
-    name: the option it was given in. columns: those of the source. fields: column → where it lies, of the columns that
-    are read out of keys and values.
+    name: the option that gives the text, for errors. columns: the source's columns. fields: column -> its place, for
+    the columns that are read out of keys and values.
     """
     if text in fields:
         return fields[text]
@@ -89,7 +89,7 @@ def field_of(name: str, text: str, columns: Collection[str], fields: Mapping[str
 
 
 def event_time_of(text: str, unit: Unit) -> EventTime:
-    """Read `timestamp`, `json:$.a.b`, `key:$.a` or `header:NAME`; raises OptionError for anything else."""
+    """Parse `timestamp`, `header:NAME`, or a path in a value or key (`json:$.a.b`, `avro:$.a`); raises OptionError."""
     kind, _, rest = text.strip().partition(":")
     if kind.lower() == "timestamp" and not rest:
         if unit is not Unit.MILLISECONDS:
@@ -105,7 +105,7 @@ def event_time_of(text: str, unit: Unit) -> EventTime:
 
 
 def _schema_field(name: str, text: str) -> SchemaField:
-    """Read a field of a key or a value with a schema."""
+    """Parse a field of a key or a value with a schema."""
     prefix, _, rest = text.partition(":")
     path, colons, type_name = rest.partition("::")
     kind = _schema_type(name, text, type_name.strip()) if colons else FieldType.STRING

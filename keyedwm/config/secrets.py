@@ -1,7 +1,7 @@
-"""A secret that an option gives: in place, as the name of an environment variable, or as the path of a file.
+"""Secrets of options: given in place, as the name of an environment variable, or as the path of a file.
 
-Rule: it is read once, where the options are checked: on the driver. No message contains the secret, and no repr may. An
-address contains none: messages show it wherever they name the ledger or the table.
+Rule: the driver reads a secret once, when it checks the options. No message and no repr contains the secret. An address
+with a secret is rejected, since messages show the addresses of ledgers and tables.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ LEAST_BYTES = 16
 REFERENCES = _VARIABLE, _FILE = "env:", "file:"
 _MOST_BYTES = 4_096
 _MOST_FILE_BYTES = 64 << 10
-_NO_SECRET = re.compile(r"\.(?:provider|url|location)$", re.IGNORECASE)  # of a token, say: where it comes from
-# Settings of Spark that are about a secret and do not contain it: a file's path, a class, a switch.
+_NO_SECRET = re.compile(r"\.(?:provider|url|location)$", re.IGNORECASE)  # where a token comes from, for example
+# Settings of Spark with a secret's name and no secret: a file's path, a class, true or false.
 _ABOUT_SECRETS = re.compile(r"file$|class$", re.IGNORECASE)
 _SWITCHES = frozenset({"true", "false"})
-# A colon before an @ that begins no port: keys of stores may hold slashes.
+# NAME:PASSWORD@, where the colon begins no port. A password may have slashes, as keys of stores do.
 _LOGIN = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]*:/*[^/@:]*:(?!\d+(?:/|$))[^@]*@")
 _PARAMETER = re.compile(r"[?&]([^=&]+)=")
 _MASK = "***"
 _LOGIN_WITHIN = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:/+)[^/@\s]*:[^@\s]*@")
-# NAME=value and "NAME": "value"; a value that says where the secret is stays.
+# NAME=value and "NAME": "value", but not a value that only names the place of a secret.
 _SETTING = re.compile(r"""([\w.-]+)(=|["']\s*:\s*)(?!env:|file:)("[^"]*"|'[^']*'|[^\s,;&)}\]]+)""")
 
 
 def secret_of(option: str, value: str) -> bytes:
-    """Return the secret that an option gives; raises OptionError as `value_of` does, and for one of a wrong length."""
+    """Return the secret that an option gives. Raises OptionError as `value_of` does, and if its length is wrong."""
     secret = value_of(option, value)
     if not LEAST_BYTES <= len(secret) <= _MOST_BYTES:
         raise OptionError(
@@ -43,9 +43,9 @@ def secret_of(option: str, value: str) -> bytes:
 
 
 def value_of(option: str, value: str) -> bytes:
-    """Return the value itself, or what `env:NAME` or `file:PATH` leads to; white space around it is cut.
+    """Return the value, or the content of the variable (`env:NAME`) or file (`file:PATH`) that it names, stripped.
 
-    Raises OptionError naming the option, and the variable or file that has none.
+    Raises OptionError if there is no such variable, or the file cannot be read or is too large.
     """
     value = value.strip()
     if value.startswith(_VARIABLE):
@@ -70,16 +70,16 @@ def value_of(option: str, value: str) -> bytes:
 
 
 def refuse_login_in(subject: str, address: str) -> None:
-    """Raise OptionError for an address with a password, a key or a signature in it; the error does not repeat it."""
+    """Raise OptionError if an address contains a password, a key or a signature; the message does not show it."""
     if _LOGIN.match(address) or any(SECRET.search(name) for name in _PARAMETER.findall(address)):
         raise OptionError(
-            f"{subject}: the address holds a login, which would be shown wherever the address is: leave it out there, "
-            "and give it by the environment, the machine's role or the store's own options"
+            f"{subject}: the address holds a login, which messages would show: remove it there, "
+            "and give the login by the environment, the machine's role or the store's own options"
         )
 
 
 def without_logins(text: str) -> str:
-    """Return a text without the logins of its addresses, and without the values of secrets' names."""
+    """Return a text in which each login of an address, and each value behind a secret's name, is masked."""
     return _SETTING.sub(_hidden_value, _LOGIN_WITHIN.sub(rf"\1{_MASK}@", text))
 
 
@@ -92,7 +92,7 @@ def _hidden_value(setting: re.Match[str]) -> str:
 
 
 def pairs_of(flag: str, arguments: Sequence[str], example: str) -> dict[str, str]:
-    """Read NAME=VALUE of a command line; secrets as NAME=env:VARIABLE or NAME=file:PATH, never in place.
+    """Read NAME=VALUE arguments of a command line; a secret must be NAME=env:VARIABLE or NAME=file:PATH.
 
     Raises OptionError, which names the flag and shows no value.
     """
@@ -100,7 +100,7 @@ def pairs_of(flag: str, arguments: Sequence[str], example: str) -> dict[str, str
 
 
 def settings_of(flag: str, arguments: Sequence[str], example: str) -> dict[str, str]:
-    """Read Spark's settings on a command line as `pairs_of` does; what is no secret stays as it is, `file:/x` too.
+    """Read Spark's settings of a command line: secrets as `pairs_of` does, other values (`file:/x`, too) as they are.
 
     Raises OptionError, which names the flag and shows no value.
     """
@@ -130,4 +130,4 @@ def _checked_pair(flag: str, name: str, value: str) -> str:
     try:
         return value_of(f"{flag} {name}", value).decode()
     except UnicodeDecodeError:
-        raise OptionError(f"{flag}: what {name} names is no text") from None
+        raise OptionError(f"{flag}: the content that {name} names is no UTF-8 text") from None

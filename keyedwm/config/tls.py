@@ -1,4 +1,4 @@
-"""TLS of a client, from the Java client's `ssl.*` properties to Python's `ssl`: of Kafka, and of a schema registry.
+"""TLS of a client of Kafka or a schema registry: the Java client's `ssl.*` properties, for Python's `ssl`.
 
 Rule: a setting that would have no effect raises an error or a warning, and no message contains a password.
 """
@@ -21,9 +21,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tls:
-    """Whom a client trusts, how it shows itself, and which versions it speaks; `from_properties` checks it.
+    """The certificates that a client trusts and shows, and its TLS versions; `from_properties` checks them.
 
-    prefix: what stands before `ssl.` in the options' names, with its dot; for errors.
+    prefix: the part of the options' names before `ssl.`, with its dot; for errors.
     """
 
     prefix: str = ""
@@ -35,7 +35,7 @@ class Tls:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str], prefix: str) -> Tls:
-        """Read the `ssl.*` properties; raises OptionError for a wrong one, or one that has no effect."""
+        """Read the `ssl.*` properties; raises OptionError for a wrong property, or one without effect."""
         algorithm = properties.get("ssl.endpoint.identification.algorithm", "https")
         if algorithm.lower() not in {"", "https"}:
             raise wrong(f"{prefix}ssl.endpoint.identification.algorithm", algorithm, "https or nothing is expected")
@@ -84,7 +84,7 @@ class Tls:
 
 
 def _check_located(properties: Mapping[str, str], prefix: str) -> None:
-    """Raise OptionError for the password of a store that is not set, as Java's client does; warn of its type."""
+    """Raise OptionError for a password without its store's location, as Java's client does; warn of such a type."""
     for side, names in _OF_A_STORE.items():
         if f"ssl.{side}.location" in properties:
             continue

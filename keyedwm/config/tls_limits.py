@@ -1,6 +1,6 @@
 """The TLS versions and cipher suites that a connection may use: `ssl.enabled.protocols` and `ssl.cipher.suites`.
 
-Rule: a limit that Python's `ssl` cannot keep is an error, never dropped.
+Rule: a limit that Python's `ssl` cannot enforce is an error; it is never ignored.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _IANA = re.compile(r"TLS_(?:(?P<exchange>[A-Z0-9_]+)_)?WITH_(?P<cipher>[A-Z0-9_]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsLimits:
-    """The oldest and newest version, and the suites of TLS 1.2 by OpenSSL's names; None for OpenSSL's own."""
+    """The oldest and newest version, and OpenSSL's names of the TLS 1.2 suites; None for OpenSSL's default suites."""
 
     oldest: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2
     newest: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3
@@ -30,9 +30,9 @@ class TlsLimits:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str], prefix: str) -> TlsLimits:
-        """Read the two properties; raises OptionError for a version or a suite that cannot be had.
+        """Read the two properties; raises OptionError for a version or a suite that is not available.
 
-        prefix: what stands before `ssl.` in the options' names, with its dot; for errors.
+        prefix: the part of the options' names before `ssl.`, with its dot; for errors.
         """
         protocols = prefix + _PROTOCOLS
         versions = [_version(protocols, name) for name in _names(properties.get(_PROTOCOLS, "TLSv1.2,TLSv1.3"))]
@@ -53,7 +53,7 @@ class TlsLimits:
         newer = _TLS_1_3.intersection(names)
         if newer and newer != _TLS_1_3 and self.newest is ssl.TLSVersion.TLSv1_3:
             raise wrong(
-                option, ",".join(names), f"of TLS 1.3 either all of {', '.join(sorted(_TLS_1_3))} or none can be had"
+                option, ",".join(names), f"either all of {', '.join(sorted(_TLS_1_3))} (TLS 1.3) or none are expected"
             )
         older = tuple(_openssl_name(option, name) for name in names if name not in _TLS_1_3)
         oldest = self.oldest if older else ssl.TLSVersion.TLSv1_3

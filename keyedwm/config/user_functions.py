@@ -1,7 +1,7 @@
-"""Functions of the user's that options name as `module:function`, imported in every process that needs them.
+"""Users' functions that options name as `module:function`, imported in every process that needs them.
 
-Rule: a bearer token that such a function returns stands in no message, and neither does the text of an error that it
-raises: both may hold a secret.
+Rule: no message contains a bearer token that such a function returns, nor the text of an error that the function
+raises: the text may contain a secret, too.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from keyedwm.config.validation import wrong
 from keyedwm.core.errors import OptionError
 
 _NAME = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
-# RFC 6750: what may stand behind `Bearer`; anything else would break the login's own framing.
+# RFC 6750: the characters that may follow `Bearer`; others would break the format of the login.
 _TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
 
 
 def find(option: str, name: str) -> Callable[[], Any]:
-    """Find the function `module:attribute` in this process; raises OptionError saying what of it is missing.
+    """Import the function `module:attribute`; raises OptionError, which names the part that is missing.
 
-    option: the option that names it, for errors.
+    option: the option that names the function, for errors.
     """
     if not _NAME.fullmatch(name):
         raise wrong(option, name, "module:function is expected")
@@ -46,7 +46,7 @@ def find(option: str, name: str) -> Callable[[], Any]:
 
 
 class NoTokenError(Exception):
-    """The function gave no token; the caller raises an error of its own with these words."""
+    """The function gave no token; the caller puts this text into its own error."""
 
 
 def is_token(text: object) -> bool:
@@ -55,7 +55,7 @@ def is_token(text: object) -> bool:
 
 
 def ask_for_token(who: str, give: Callable[[], Any]) -> str:
-    """Return a token of this moment; raises NoTokenError. who: names the function in it."""
+    """Return a new token from `give`; raises NoTokenError. who: the name of `give` in the error."""
     try:
         token = give()
     except Exception as error:  # noqa: BLE001 (the user's code; whatever it is, its words may hold a secret)

@@ -1,9 +1,9 @@
-"""Validation of what users give: options, which are texts, and arguments of calls, which are values.
+"""Validation of user input: the texts of options, and the values of arguments.
 
-Rule: whatever is wrong is one clear sentence, where it is written down, and there is never a silent default. Names of
-options are case-insensitive. A value is named in the message, its beginning if it is long, unless the option's name
-says that it is a secret. Numbers of NumPy become plain ones and lists become tuples, so plans that ask for the same are
-the same.
+Rule: a wrong value raises one clear sentence, which names the option or argument; no default replaces the value. Names
+of options are case-insensitive. The message shows the value, or the beginning of a long one, unless the option's name
+is that of a secret. NumPy's numbers become Python's and lists become tuples, so that plans with equal arguments are
+equal.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ MS = "ms"
 SECRET = re.compile(
     r"password|secret|jaas|token|credential|[._]key$|key\.pem|accesskey|access_key|account[-_]?key|customer_?key"
     r"|connection-string|(?:^|[._])sas(?:[._]|$)|(?:^|[._])sig$|signature"
-    r"|^storage\.",  # storage.*: all, as stores have many names
+    r"|^storage\.",  # all of storage.*: each store has its own names of secrets
     re.IGNORECASE,
 )
 _MOST_DIGITS = 200
 _NONE: Mapping[str, str] = MappingProxyType({})
-_OF_A_TABLE = "option."  # what Spark puts before the options of CREATE TABLE
+_OF_A_TABLE = "option."  # Spark's prefix for the options of CREATE TABLE
 
 _MOST_MS = 2**63 - 1
 _UNIT_MS = {
@@ -48,7 +48,7 @@ _MONTHS = re.compile(r"(\d{1,6})\s*(month|quarter|year)s?")
 
 
 def is_host_name(name: str) -> bool:
-    """Whether a name can be looked up at all: none of its parts is empty or longer than 63 characters."""
+    """Whether a name can be that of a host: no part of it is empty or longer than 63 characters."""
     try:
         name.encode("idna")
     except UnicodeError:
@@ -66,8 +66,8 @@ def refuse_unknown(
 ) -> None:
     """Raise OptionError for the first option (in name order) that is not known, with the nearest known name.
 
-    kafka: properties, in lower case, that are options only with `kafka.` in front. instead: foreign names, in lower
-    case, and the known name of the same thing.
+    kafka: properties, in lower case, that are options only with `kafka.` in front. instead: another product's name, in
+    lower case -> the known name with the same meaning.
     """
     names, options = list(known), list(options)
     lower = {n.lower() for n in names}
@@ -92,7 +92,7 @@ def wrong(name: str, value: str, right: str) -> OptionError:
 
 
 def choice(name: str, value: str, kind: Iterable[E], instead: Mapping[str, str] = _NONE) -> E:
-    """Return the member of `kind`, an enum or some of one, whose value equals `value`, ignoring case.
+    """Return the member of `kind`, an enum or some of its members, whose value equals `value`, ignoring case.
 
     instead: see `refuse_unknown`.
     """
@@ -121,7 +121,7 @@ def whole(name: str, value: str, *, at_least: int = 1) -> int:
 
 def duration_ms(name: str, value: str) -> int:
     """Parse a Spark interval string (`10 seconds`, `1 hour 30 minutes`, `500ms`) into whole milliseconds."""
-    # str: a number in a call from Python is as wrong as one in an option.
+    # str: a call from Python may give a number, which gets the same error as an option's.
     text = str(value).strip().lower().removeprefix("interval ")
     at, total = 0, 0.0
     while at < len(text):
@@ -143,26 +143,26 @@ def duration_ms(name: str, value: str) -> int:
 
 
 def offset_ms(name: str, value: str) -> int:
-    """Parse how much later something begins, or with a `-` in front earlier, into whole milliseconds."""
+    """Parse a shift into whole milliseconds: a duration for later, or a duration after `-` for earlier."""
     text = str(value).strip().lower().removeprefix("interval ").lstrip()
     return -duration_ms(name, text[1:]) if text.startswith("-") else duration_ms(name, value)
 
 
 def months_of(value: str) -> int | None:
-    """Return the whole number of months, quarters or years that a text says, None if it says something else."""
+    """Return how many months a text such as `2 quarters` or `1 year` has; None for a text of another form."""
     match = _MONTHS.fullmatch(str(value).strip().lower().removeprefix("interval "))
     return int(match[1]) * _UNIT_MONTHS[match[2]] if match else None
 
 
 def names_months(value: str) -> bool:
-    """Whether a duration speaks of months, quarters or years, alone or among other units."""
+    """Whether a duration has months, quarters or years among its units."""
     return bool(re.search(r"(month|quarter|year)s?\b", str(value).lower()))
 
 
 def number(subject: str, value: object, unit: str = "") -> int:
-    """Return a whole number as a plain one; raise OptionError if it is none. unit: what it counts, as `MS`."""
+    """Return a whole number as Python's int; raise OptionError for another value. unit: its unit, such as `MS`."""
     try:
-        if not isinstance(value, (bool, np.bool_)):  # an older NumPy takes its own for 0 and 1
+        if not isinstance(value, (bool, np.bool_)):  # an older NumPy converts its own booleans to 0 and 1
             return index(value)  # type: ignore[arg-type]
     except TypeError:
         pass
@@ -171,7 +171,7 @@ def number(subject: str, value: object, unit: str = "") -> int:
 
 
 def _in_ms(value: object) -> str:
-    """The number that a text of a duration stands for, as Spark takes it."""
+    """Return the advice for a text that is one of Spark's durations: its number of milliseconds. Else empty."""
     try:
         return f", {duration_ms('given', value)}" if isinstance(value, str) else ""
     except OptionError:
@@ -179,12 +179,12 @@ def _in_ms(value: object) -> str:
 
 
 def number_or_none(subject: str, value: object, unit: str = "") -> int | None:
-    """Return a whole number as a plain one, and None as it is."""
+    """Return None, or a whole number as Python's int; raise OptionError for another value."""
     return None if value is None else number(subject, value, unit)
 
 
 def expect(subject: str, value: object, kinds: type | tuple[type, ...], right: str) -> None:
-    """Raise OptionError unless a value is of one of these kinds."""
+    """Raise OptionError unless a value is an instance of `kinds`. right: what is expected, for the error."""
     if not isinstance(value, kinds):
         raise OptionError(f"{subject} is {short_repr(value)}: {right} is expected")
 
@@ -200,7 +200,7 @@ def expect_member(subject: str, value: object, kind: type[E]) -> None:
 
 
 def names(subject: str, value: object) -> tuple[str, ...]:
-    """Return the names of columns as a tuple; raise OptionError if they are none."""
+    """Return the names of columns as a tuple; raise OptionError unless the value is a tuple or list of texts."""
     if isinstance(value, (tuple, list)) and all(isinstance(one, str) for one in value):
         return tuple(value)
     example = f"({value!r},)" if isinstance(value, str) else "('key',)"
@@ -210,7 +210,7 @@ def names(subject: str, value: object) -> tuple[str, ...]:
 
 
 def pairs(subject: str, value: object, example: str) -> tuple[tuple[str, Any], ...]:
-    """Return pairs of a name and something as a tuple; raise OptionError if they are none."""
+    """Return pairs of a name and a value as a tuple; raise OptionError for a value of another form."""
     if isinstance(value, Sequence) and not isinstance(value, str):
         result = tuple(tuple(one) if isinstance(one, (tuple, list)) else () for one in value)
         if all(len(one) == 2 and isinstance(one[0], str) for one in result):
@@ -219,6 +219,6 @@ def pairs(subject: str, value: object, example: str) -> tuple[tuple[str, Any], .
 
 
 def set_fields(target: object, **values: object) -> None:
-    """Set fields of a frozen dataclass to what was made of them, while it is built."""
+    """Set fields of a frozen dataclass to their converted values, in its `__post_init__`."""
     for name, value in values.items():
         object.__setattr__(target, name, value)

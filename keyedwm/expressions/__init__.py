@@ -1,1 +1,1 @@
-"""Conditions as the text of SQL, over whole columns."""
+"""Conditions: SQL texts that are evaluated over whole columns."""

@@ -1,4 +1,4 @@
-"""Advice in sentences about a condition: a frame can be given another column before, an option cannot."""
+"""Advice for errors about a condition. Users can add a column to a frame before, but not to the rows of an option."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """cast: where types do not go together. wider: where a number overflows. compute: for functions and other SQL.
+    """The advice by kind of error.
 
-    path: for a text that looks like a path. named: about a name that no column has, behind the names of the columns;
-    NAME in it stands for that name.
+    cast: for types that cannot be combined. wider: for an overflow. compute: for functions and other SQL. path: for a
+    text that looks like a path. name_advice: for an unknown column, whose name replaces NAME in the text.
     """
 
     cast: str = "cast the column before"

@@ -1,8 +1,8 @@
-"""A condition as the text of a SQL comparison of columns, evaluated over many rows (of a join: pairs of rows) at once.
+"""A condition: a SQL comparison of columns, evaluated over many rows (in a join, pairs of rows) at once.
 
-Rule: as Spark evaluates them. Null is unknown, NaN is equal to itself and above every number. A literal with a point is
-a decimal; numbers of two types are compared in Spark's common type. An overflow is an error, unless AND or OR are
-decided by the side before it. Other SQL is an error when the plan is built.
+Rule: a condition has the result that Spark's SQL has. Null is unknown; NaN is equal to itself and above every number. A
+literal with a point is a decimal; numbers of two types are compared in Spark's common type. An overflow is an error,
+unless the left side decides an AND or OR alone. Other SQL is an error when the plan is built.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ _OVER_FRAMES = Advice()
 _NAMES_OF_SIGNS = {"invert": "NOT", AND: "AND", OR: "OR", "negate": "-"}
 # Spark's names of types.
 _TYPES = {"timestamp[us, tz=UTC]": "timestamp", "timestamp[us]": "timestamp_ntz", "bool": "boolean"}
-# What Arrow raises for types that do not go together.
+# Arrow's errors for types that cannot be combined.
 _UNFIT = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition; `columns` are those that it needs, by side. of: whose it is, for errors."""
+    """A condition. columns: for each side, the columns that the condition names. of: its owner, for errors."""
 
     text: str
     tree: Node
@@ -61,10 +61,10 @@ class Condition:
     def parse(
         cls, text: object, *sides: tuple[str, pa.Schema], of: str = "join", advice: Advice = _OVER_FRAMES
     ) -> Condition:
-        """Return the condition of a text; each side is its name and its columns, a single one needs no name.
+        """Parse a condition. sides: the name and columns of each side; a single side needs no name.
 
-        Raises OptionError, in one sentence: for a text that cannot be parsed, for a column that is missing or on both
-        sides, for types that cannot be compared.
+        Raises OptionError for a text that cannot be parsed or names no column. It also rejects a column that is missing
+        or on both sides, and types that cannot be compared.
         """
         if not isinstance(text, str):
             example = "left.v < right.w" if len(sides) > 1 else "v > 0"
@@ -87,9 +87,9 @@ class Condition:
         return condition
 
     def in_turn(self, names: Collection[str]) -> tuple[Condition, ...]:
-        """Return conditions of one side that hold, one after the other, where this one does.
+        """Split a condition of one side into one or two parts: rows that meet all parts meet the condition.
 
-        The first one has the comparisons before any other column than these; the others are evaluated where it holds.
+        The first of two parts has the leading comparisons that name only these columns.
         """
         nodes = conjuncts_of(self.tree)
         first = list(takewhile(lambda node: {one.name for one in columns_of(node)} <= set(names), nodes))
@@ -102,11 +102,11 @@ class Condition:
         return replace(self, tree=tree, columns=(tuple(sorted({one.name for one in columns_of(tree)})),))
 
     def holds(self, *rows: Any) -> Flags:
-        """Return for each row, or pair of rows, whether it is true; rows: of each side, its columns by name."""
+        """Return whether the condition is true for each row, or pair of rows. rows: of each side, column -> values."""
         return pc.fill_null(self.truth(*rows), fill_value=False).to_numpy(zero_copy_only=False)
 
     def truth(self, *rows: Any) -> Any:
-        """Return the same as booleans, null where it is unknown."""
+        """Return Arrow's booleans, null for an unknown row. rows: see `holds`. Raises InputError if a row fails."""
         try:
             value = _value(self.tree, rows)
         except _UNFIT as error:
@@ -120,7 +120,7 @@ class Condition:
 
 
 def columns_named(text: str, names: Sequence[str], of: str) -> tuple[str, ...]:
-    """Return which of the columns a condition names, without their types. Raises OptionError as `parse` does."""
+    """Return the columns of `names` that a condition names; no types are needed. Raises OptionError as `parse` does."""
     tree = parsed(text, [("", pa.schema([(name, pa.null()) for name in names]))], of, _OVER_FRAMES)
     return tuple(sorted({one.name for one in columns_of(tree)}))
 
@@ -137,7 +137,7 @@ def _value(node: Node, rows: Sequence[Any]) -> Value:
 
 
 def _check_literals(node: Node) -> None:
-    """Raise ArrowInvalid for what overflows in every row."""
+    """Raise ArrowInvalid if a part without columns overflows: the part would overflow in every row."""
     if not isinstance(node, FunctionCall):
         return
     if any(columns_of(node)):
@@ -162,7 +162,7 @@ def _called(function: str, values: Sequence[Value]) -> Value:
 
 
 def _unfit(error: Exception, cast: str) -> str:
-    """Say which types do not go together."""
+    """Return which types cannot be combined, and the advice. cast: the advice."""
     kernel = _NO_KERNEL.search(str(error))
     if kernel is None:
         return words_of(error)

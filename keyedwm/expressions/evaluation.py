@@ -1,8 +1,8 @@
-"""Values within a condition, and the results of Spark's operators on two of them.
+"""Values within a condition, and Spark's operators on them.
 
-Rule: numbers meet in Spark's common type. Whole numbers keep their width, whole numbers with floats are doubles,
-decimals have Spark's digits (38 at most, rounded half up beyond). A row whose result does not fit is null and marked
-as failed; whether that matters is decided by AND, OR and the end of the condition.
+Rule: two numbers are computed in Spark's common type. Whole numbers keep the larger width; other numbers beside a float
+become doubles. Decimals have Spark's digits: at most 38, the rest rounded half up. A result that does not fit is null,
+and its row is marked as failed. AND, OR and the end of the condition decide whether a failed row is an error.
 """
 
 from __future__ import annotations
@@ -22,13 +22,16 @@ from keyedwm.core.text import shortened
 
 _SIGNS = {"add": "sum", "subtract": "difference", "multiply": "product"}
 _MOST_DIGITS, _WIDEST, _LEAST_SCALE = 38, 76, 6
-_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}  # of whole numbers by their bits
+_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}  # bits of a whole number -> its decimal digits
 _types = pa.types
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """An Arrow array, or a scalar. failed: where it could not be computed, None if nowhere. exact: a literal."""
+    """A value. data: an Arrow array or scalar. failed: flags of the rows that do not fit, None without any.
+
+    why: the reason of failed rows. literal: the number of digits of a whole number in the text, None for other values.
+    """
 
     data: Any
     failed: Any = None
@@ -36,7 +39,7 @@ class Value:
     literal: int | None = None
 
     def with_data(self, data: Any) -> Value:
-        """Return other data for the same rows."""
+        """Return a value with other data, which failed in the same rows."""
         return replace(self, data=data, literal=None)
 
 
@@ -59,11 +62,11 @@ def literal(value: Any) -> Value:
 
 
 def compared(function: str, left: Value, right: Value) -> Value:
-    """Compare numbers exactly, but as doubles beside a float; other types as Arrow does."""
+    """Compare two values: numbers exactly, or as doubles if one is a float; other types as Arrow does."""
     one, other = left.data, right.data
     kinds = (one.type, other.type)
     if any(map(_types.is_date, kinds)) and any(_types.is_timestamp(kind) and kind.tz for kind in kinds):
-        problem = f"{one.type} and {other.type} are compared by a session's time zone in Spark, and there is none here"
+        problem = f"{one.type} and {other.type} are compared by a session's time zone in Spark, which is unknown here"
         raise pa.ArrowTypeError(f"{problem}; cast the date to a timestamp before")
     if all(_is_number(kind) for kind in kinds):
         if any(_types.is_floating(kind) for kind in kinds):
@@ -74,12 +77,12 @@ def compared(function: str, left: Value, right: Value) -> Value:
 
 
 def between(value: Value, low: Value, high: Value) -> Value:
-    """Return whether a value is neither below the one nor above the other."""
+    """Return whether low <= value <= high."""
     return decided("and_kleene", compared("greater_equal", value, low), compared("less_equal", value, high))
 
 
 def within(value: Value, listed: tuple[Any, ...]) -> Value:
-    """Return whether a value equals one of some literals: unknown of a null, which none of them is."""
+    """Return whether a value equals one of the literals `listed`, none of which is null; unknown for a null value."""
     known, data = _lookup(listed, value.data.type), value.data
     if known is None:
         each = [compared("equal", value, literal(one)).data for one in listed]
@@ -91,7 +94,7 @@ def within(value: Value, listed: tuple[Any, ...]) -> Value:
 
 
 def _lookup(listed: tuple[Any, ...], kind: pa.DataType) -> pa.Array | None:
-    """The literals in a column's own type; None where not all of them are of it."""
+    """Return an array of the literals for a look-up in a column; None if a literal or the column has another type."""
     if all(isinstance(one, str) for one in listed) and (_types.is_string(kind) or _types.is_binary(kind)):
         return pa.array(listed, pa.string()).cast(kind)
     whole = all(isinstance(one, int) and not isinstance(one, bool) and -(2**63) <= one < 2**63 for one in listed)
@@ -99,7 +102,7 @@ def _lookup(listed: tuple[Any, ...], kind: pa.DataType) -> pa.Array | None:
 
 
 def reckoned(function: str, left: Value, right: Value) -> Value:
-    """Add, subtract or multiply."""
+    """Add, subtract or multiply two values."""
     kinds = (left.data.type, right.data.type)
     if not all(_is_number(kind) for kind in kinds):
         return _joined(pc.call_function(f"{function}_checked", [left.data, right.data]), left, right)
@@ -135,7 +138,7 @@ def negated(value: Value) -> Value:
 
 
 def decided(function: str, left: Value, right: Value) -> Value:
-    """AND or OR: what failed on the right does not matter where the left side decides."""
+    """Return AND or OR of two values. A failed row of the right one does not matter if the left one decides the row."""
     result = pc.call_function(function, [left.data, right.data])
     if right.failed is not None:
         decides = left.data if function == "or_kleene" else pc.invert(left.data)
@@ -147,7 +150,7 @@ def decided(function: str, left: Value, right: Value) -> Value:
 
 
 def _joined(data: Any, left: Value, right: Value, failed: Any = None, why: str = "") -> Value:
-    """Return a value of two others: it fails where one of them does, but the right one not beside a null."""
+    """Return a value computed from two others. A row that failed on the right does not count beside a left null."""
     if failed is not None:
         failed = pc.fill_null(failed, fill_value=False)
     if right.failed is not None:
@@ -181,14 +184,14 @@ def _decimals(function: str, left: Value, right: Value) -> Value:
 
 
 def _exact(function: str, one: Any, other: Any) -> Any:
-    """Reckon with up to 76 digits. A product of two decimals of 38 is null where neither has a digit less."""
+    """Compute with up to 76 digits. A product of two types of 38 digits is null if both values need all 38."""
     if function != "multiply" or one.type.precision + other.type.precision < _WIDEST:
         return pc.call_function(function, [_wide(one), _wide(other)])
     return pc.coalesce(pc.multiply(_shorter(one), _wide(other)), pc.multiply(_wide(one), _shorter(other)))
 
 
 def _shorter(values: Any) -> Any:
-    """Return decimals of a digit less, null where there are more."""
+    """Return decimals of a type with one digit fewer, null if a value needs this digit."""
     kind = pa.decimal256(values.type.precision - 1, values.type.scale)
     highest = Decimal((0, (9,) * kind.precision, -kind.scale))
     return _null_unless(values, _between(values, highest.copy_negate(), highest)).cast(kind)
@@ -199,7 +202,7 @@ def _wide(values: Any) -> Any:
 
 
 def _alike(one: Any, other: Any) -> tuple[Any, Any]:
-    """Return decimals of one type that holds both."""
+    """Cast two decimals to one type that can represent the values of both."""
     kinds = (one.type, other.type)
     scale = max(kind.scale for kind in kinds)
     digits = max(kind.precision - kind.scale for kind in kinds) + scale
@@ -208,7 +211,7 @@ def _alike(one: Any, other: Any) -> tuple[Any, Any]:
 
 
 def _null_unless(data: Any, fits: Any) -> Any:
-    """Return the data, null where it does not fit."""
+    """Return the data, null in the rows that do not fit."""
     return pc.if_else(fits, data, pa.scalar(None, data.type))
 
 
@@ -228,14 +231,14 @@ def _decimal(value: Value) -> Any:
 
 
 def _signed(kind: pa.DataType) -> pa.DataType:
-    """Return the type that Spark has for whole numbers of this type."""
+    """Return Spark's type for whole numbers of this type."""
     if _types.is_signed_integer(kind):
         return kind
     return {8: pa.int16(), 16: pa.int32()}.get(kind.bit_width, pa.int64())
 
 
 def _is_decimal(kind: pa.DataType) -> bool:
-    """Whether it meets others as a decimal: also the whole numbers for which Spark has no other type."""
+    """Whether numbers of a type are computed as decimals, as uint64 is: Spark has no whole number that wide."""
     return _types.is_decimal(kind) or _types.is_uint64(kind)
 
 
@@ -250,7 +253,7 @@ def _doubles(values: Any) -> Any:
 
 
 def _ordered(values: Any) -> Any:
-    """Return doubles as whole numbers of the same order and equality as Spark gives them: NaN is above all."""
+    """Map doubles to whole numbers with Spark's order of doubles: NaN is equal to itself and above all, -0.0 is 0.0."""
     if isinstance(values, pa.Scalar):
         return _ordered(pa.array([values.as_py()], pa.float64()))[0]
     plain = values.fill_null(0.0).to_numpy(zero_copy_only=False) + 0.0

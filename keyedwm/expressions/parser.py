@@ -1,7 +1,7 @@
-"""The text of a condition, read into a tree of comparisons of columns and literals.
+"""The parser of a condition's text: it returns a tree of comparisons of columns and literals.
 
-Rule: = <> < <= > >=, BETWEEN, IN of literals, IS NULL with AND, OR, NOT, + - * and brackets. Other SQL is an
-error.
+Rule: a condition may have = <> < <= > >=, BETWEEN, IN of literals, IS NULL, AND, OR, NOT, + - * and brackets. Other SQL
+is an error.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ COMPARE = {
 AND, OR = "and_kleene", "or_kleene"
 BETWEEN, IN = "between", "in"  # names of ours: Arrow has no such functions
 RECKON = {"+": "add", "-": "subtract", "*": "multiply"}
-# As Spark reads them in a text; other letters behind a backslash are errors.
+# Escapes in a text, as Spark reads them; any other character behind a backslash is an error.
 _ESCAPED = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "\\": "\\", "'": "'", '"': '"'}
 _BLANKS = re.compile(r"\s*")
 _QUOTED = re.compile(r"''|\\(.)", re.DOTALL)
@@ -38,7 +38,7 @@ _KEYWORDS = {"and", "or", "not", "is", "null", "between", "in", "true", "false"}
 # Words of SQL that conditions do not have.
 _NOT_KNOWN = {"like", "ilike", "rlike", "regexp", "case", "cast", "exists", "select", "interval", "date", "div", "xor"}
 _EXPECTED = "comparisons of columns and literals with and, or, not, between, in, is null, + - * are expected"
-# The beginning of a text that cannot be read → the sentence about it.
+# The beginning of a token that cannot be read -> the advice.
 _CURES = {
     '"': "texts stand in single quotes, names that are no plain words in backticks",
     "&": "write AND",
@@ -64,14 +64,14 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A number, a text, a truth value or a time; of IN a tuple of such values."""
+    """A number, a text, a truth value or a time; for IN, a tuple of such values."""
 
     value: Any
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall:
-    """A function, by its name in Arrow, of some nodes."""
+    """A function, by Arrow's name (or BETWEEN or IN), and its arguments."""
 
     function: str
     arguments: tuple[Node, ...]
@@ -81,7 +81,7 @@ Node: TypeAlias = Column | Literal | FunctionCall
 
 
 def parsed(text: str, sides: Sequence[tuple[str, pa.Schema]], of: str, advice: Advice) -> Node:
-    """Return the tree of a text; raise OptionError for one too deep for the interpreter's stack."""
+    """Parse a text; raise OptionError if the text cannot be read, or its tree is deeper than _DEEPEST."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -108,7 +108,7 @@ def columns_of(node: Node) -> Iterator[Column]:
 
 
 def conjuncts_of(node: Node) -> list[Node]:
-    """Return the nodes that an AND joins, in the order of the text; of another node itself."""
+    """Return the nodes that an AND joins, in the order of the text; any other node is returned alone."""
     if isinstance(node, FunctionCall) and node.function == AND:
         return [one for inner in node.arguments for one in conjuncts_of(inner)]
     return [node]
@@ -216,7 +216,7 @@ class _Parser:
         return node
 
     def _listed(self) -> tuple[Any, ...]:
-        """The values of a list of literals in brackets."""
+        """Read a list of literals in brackets, and return their values."""
         cure = "IN takes literals in brackets, as in IN ('a', 'b')"
         if not self._accept("("):
             self._refuse(cure=cure)
@@ -244,7 +244,7 @@ class _Parser:
 
     def _single(self) -> Node:
         if self._accept("-"):
-            if self._kind == "number":  # the least whole number has no positive one beside it
+            if self._kind == "number":  # -2**63 is a whole number of 64 bits, 2**63 is none
                 self._at += 1
                 return Literal(-_number(self._tokens[self._at - 1][1]))
             return FunctionCall("negate", (self._single(),))
@@ -260,7 +260,7 @@ class _Parser:
         return self._leaf(*self._tokens[self._at - 1])
 
     def _leaf(self, kind: str, word: str) -> Node:
-        """The node of a token that stands alone, or of TIMESTAMP with the text behind it."""
+        """Return the node of a number, text or name, or of TIMESTAMP and the text behind it."""
         if kind == "number":
             return Literal(_number(word))
         if kind == "text":
@@ -275,7 +275,7 @@ class _Parser:
         return self._column(_bare(word))
 
     def _instant(self, text: str) -> datetime:
-        """Return the value of a time; without a zone it would be one of a session's."""
+        """Return the instant of a time; raise OptionError for a time without a zone: the session's is unknown."""
         try:
             instant = datetime.fromisoformat(text.strip())
         except ValueError:
@@ -285,7 +285,7 @@ class _Parser:
         return instant
 
     def _unquoted(self, word: str) -> str:
-        """Return the value of a text; raise OptionError for an escape that is not read."""
+        """Return a text with its escapes replaced; raise OptionError for an escape that is not supported."""
         for match in _QUOTED.finditer(word):
             is_octal = match[1] == "0" and word[match.end() : match.end() + 1].isdecimal()
             if match[1] is not None and (match[1] not in _ESCAPED or is_octal):
@@ -324,7 +324,7 @@ class _Parser:
 
 
 def _balanced(function: str, nodes: Sequence[Node]) -> Node:
-    """Many nodes as a tree that is not deep; the function is associative."""
+    """Join many nodes by an associative function, in a balanced tree: it stays flat."""
     if len(nodes) == 1:
         return nodes[0]
     half = len(nodes) // 2

@@ -1,1 +1,1 @@
-"""The Python process: compiled functions and their cache, private directories, settings of workers."""
+"""Python processes: compiled functions and their cache, private directories, workers and how they are forked."""

@@ -1,8 +1,8 @@
-"""One decorator for compiled functions: cached on disk in a private directory, else compiled in every process.
+"""Decorators for compiled functions: cached on disk in a private directory, else compiled in every process.
 
-Rule: a cached function is code, so it is read from a directory of this user alone (`private_dirs`). numba does not
-check bounds, so decorated functions must; they run without the interpreter lock. The compiler is loaded with the first
-call: planning and committing import the same modules, call none of these, and start without it.
+Rule: cached functions are code, so they are read only from a directory of this user alone (`private_dirs`). numba does
+not check bounds, so decorated functions must. They run without the interpreter lock. The first call loads the compiler:
+processes that plan or commit import the same modules, call no compiled function, and start without the compiler.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _loaded: list[_Later] = []
 
 
 class _Later:
-    """Stands for a function until something compiled of its module is called for the first time."""
+    """Stands for a function until a compiled function of its module is called for the first time."""
 
     def __init__(self, function: Callable, how: Callable[[Callable], Callable]) -> None:
         functools.update_wrapper(self, function)
@@ -38,7 +38,7 @@ class _Later:
         return self.dispatcher()(*arguments)
 
     def dispatcher(self) -> Callable:
-        """Return the compiled function, which finds compiled functions wherever its module names them."""
+        """Return the compiled function; its module's names then lead to compiled functions, too, which it can call."""
         if not self._ready:
             with _lock:
                 if self._dispatcher is None:
@@ -57,12 +57,12 @@ def compiled(function: _Function) -> _Function:
 
 
 def bare(function: _Function) -> _Function:
-    """Compile code that makes no arrays, so that those it is given are not counted: a call costs a quarter."""
+    """Compile code that creates no arrays: numba then counts no references to arguments, and a call costs a quarter."""
     return cast("_Function", _Later(function, functools.partial(_compiled, _nrt=False)))
 
 
 def inlined(function: _Function) -> _Function:
-    """Compile into each caller: a call that returns two numbers costs more than reading one. Same file only (cache)."""
+    """Compile into each caller, in the same file: a call that returns two numbers costs more than reading one."""
     return cast("_Function", _Later(function, _inlined))
 
 
@@ -84,7 +84,7 @@ def _compiled(function: Callable, **how: bool) -> Callable:
             else:
                 _warn_once()
         except RuntimeError as error:
-            # numba raises this while decorating, when it can keep nothing about the function
+            # numba raises this while decorating, if it finds no directory for its cache
             if "cannot cache function" not in str(error):
                 raise
             _warn_once()
@@ -95,7 +95,7 @@ def _compiled(function: Callable, **how: bool) -> Callable:
 
 @functools.cache
 def say_if_first() -> None:
-    """Say once in a process, where no compiled code is kept yet, what the first tasks of a query wait for."""
+    """Warn once in a process, if no compiled code is on disk yet, that the first batch waits for the compiler."""
     directory = cache_directory()
     if directory is not None and next(directory.glob("*/*.nbi"), None) is None:
         _log.warning(
@@ -104,10 +104,10 @@ def say_if_first() -> None:
 
 
 def load_cached() -> Iterator[None]:
-    """Load every function of the imported modules that an earlier process has compiled, in all its signatures.
+    """Load the code on disk of every function of the imported modules, in all signatures; yield after each function.
 
-    For a process that forks others, which then have them at once. Nothing is compiled that was not before. Yields
-    after each function. A second call loads those of modules imported since.
+    A process that forks others calls this, so that they have the code at once. No new signature is compiled. A second
+    call loads the functions of modules imported since.
     """
     while len(_loaded) < len(_all):
         later = _all[len(_loaded)]
@@ -119,12 +119,12 @@ def load_cached() -> Iterator[None]:
 
 
 def kept_signatures() -> int:
-    """Count the functions of the imported modules on disk, each as often as there are types of arguments for it."""
+    """Count the signatures on disk of all functions of the imported modules."""
     return sum(len(_signatures(later.dispatcher())) for later in _all)
 
 
 def left_to_compile() -> list[str]:
-    """Name the functions of the imported modules of which nothing is on disk; those inlined elsewhere need not be."""
+    """Return the names of the imported modules' functions without code on disk; inlined functions need none."""
     return [
         f"{later.__module__}.{later.__qualname__}"  # type: ignore[attr-defined]  # as functools.update_wrapper sets them
         for later in _all
@@ -140,7 +140,7 @@ def _signatures(dispatcher: Callable) -> list[Any]:
 
 @functools.cache
 def cache_directory() -> Path | None:
-    """The directory of compiled code: NUMBA_CACHE_DIR, else a private one; None, with a warning, if none is safe."""
+    """Return the directory of compiled code: NUMBA_CACHE_DIR, else a private one; None, with a warning, if unsafe."""
     directory = os.environ.get("NUMBA_CACHE_DIR")
     for place in places(os.environ):
         why = private_dirs.unsafe(place)
@@ -157,7 +157,7 @@ def cache_directory() -> Path | None:
 
 
 def places(variables: Mapping[str, str]) -> list[Path]:
-    """Return the directories of compiled code that are tried in turn: NUMBA_CACHE_DIR alone, where it is set."""
+    """Return the directories to try for compiled code, in order: NUMBA_CACHE_DIR alone, if it is set."""
     if directory := variables.get("NUMBA_CACHE_DIR"):
         return [private_dirs.without_links(Path(directory))]
     return private_dirs.places(variables, "compiled")

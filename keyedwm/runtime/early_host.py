@@ -1,10 +1,9 @@
 """The host of a JVM's Python processes, started beside the first of them: it loads while Spark reads the plan.
 
-Rule: without it the first parent of workers loads, when the first task waits, and the processes before it start on
-their own, one after another. What operators need is loaded once a query has one, which Spark asks for its state before
-the first task. The host is started only where the JVM's own command line says that tasks run in this JVM and
-that their parents are `keyedwm.daemon`; it ends with the JVM. Where anything is missing nothing is started, and the
-first parent loads as it does without.
+Rule: without this host the first parent of workers loads our modules while the first task waits, and the processes
+before it start one after another. The modules of operators are loaded once a query has an operator: Spark asks for its
+state variables before the first task. The host is started only if the JVM's command line has a local master and
+`keyedwm.daemon` as the daemon module. It ends with the JVM. If no host can be started, the first parent loads.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from keyedwm.runtime.forked import OF_TASKS, Asks, accept, fork_for, fork_until,
 DAEMON = "keyedwm.daemon"
 _DAEMON_OPTION = "spark.python.daemon.module"
 _MASTER_OPTION = "spark.master"
-# Spark gives tasks as many threads of their own as they have cores.
+# Spark sets a task's number of threads by the first of these, or else to the task's cores.
 _THREADS_OPTIONS = ("spark.executorEnv.OMP_NUM_THREADS", "spark.task.cpus")
 
 
 def start() -> None:
-    """Start the host of the JVM that started this process, unless it has one or asks for none."""
+    """Start the host of the JVM that started this process, unless the JVM has a host or asks for none."""
     jvm = os.getppid()
     place = place_of(jvm)
     options = options_of(_command(jvm))
@@ -54,9 +53,9 @@ def serve(
     load_operators: Callable[[], Iterable[None]],
     manage: Callable[[], None],
 ) -> None:
-    """Load and be the host at a place until `end`, a descriptor of the JVM's process, says that it has ended.
+    """Load, and be the host at a place until the JVM has ended. end: a descriptor of the JVM's process.
 
-    While something is loaded parents of workers wait, and all others are forked between two of its steps.
+    While modules are loaded, parents of workers wait; other processes are forked between two steps of the loading.
     """
     with place.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -66,7 +65,7 @@ def serve(
     left, waiting = [load, load_operators], []
 
     def has_operator(steps: Iterable[None]) -> bool:
-        """Load, and say whether an operator was asked for meanwhile."""
+        """Load, and return whether a query with an operator asked for a process meanwhile."""
         is_operator = False
         for _ in steps:
             while select.select([door], [], [], 0)[0]:
@@ -89,7 +88,7 @@ def serve(
 
 
 def options_of(command: Sequence[str]) -> dict[str, str]:
-    """Return the settings that a JVM's command line gives Spark, the last of each; `--master` is one too."""
+    """Return Spark's settings on a JVM's command line, the last value of each; `--master` is a setting, too."""
     options = {}
     for name, value in pairwise(command):
         if name == "--conf" and "=" in value:
@@ -101,7 +100,7 @@ def options_of(command: Sequence[str]) -> dict[str, str]:
 
 
 def _command(pid: int) -> list[str]:
-    """Return a process's command line; nothing where the system does not show it."""
+    """Return a process's command line; empty if the system does not show it."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8", errors="replace").split("\0")
     except OSError:

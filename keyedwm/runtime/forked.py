@@ -1,14 +1,14 @@
-"""Spark's Python processes, forked from the first parent of workers of a JVM, which has loaded everything.
+"""Forks Spark's Python processes from one process of a JVM, the host, which has loaded our modules.
 
-Rule: Spark starts a parent of workers for each set of environment variables. The tasks of one query have up to three:
-reading, functions, state. For each query Spark starts a process that plans its reads, and one that names its state. It
-also starts parents of the processes that make its source and cut its batches.
+Rule: Spark starts a parent of workers for each set of environment variables; the tasks of one query have up to three
+sets: for reading, functions and state. For each query Spark also starts several programs of PySpark, which plan its
+batches, name its state variables, create its source and commit its writes.
 
-The first parent of workers loads, and leaves a process that forks (the host), where none was started before
-(`early_host`). Another process hands its own standard streams and variables to the host, which forks a process that
-serves in its place, and waits. The host fits a process whose variables differ only in those that PySpark reads on
-demand. The host ends with the pipe from Spark to the first parent; a host that was started early ends with the JVM. A
-forked process ends with its own pipe or socket. Where anything of this fails, a process loads for itself.
+If no host was started before (`early_host`), the first parent of workers loads the modules and forks the host. Every
+later process sends its standard streams and variables to the host, and waits. The host forks a process that serves in
+its place, if their variables differ only in those that PySpark reads on demand. The host ends with the pipe from Spark
+to the first parent; a host that was started early ends with the JVM. A forked process ends with its own pipe or socket.
+If any step fails, the process loads the modules itself.
 """
 
 from __future__ import annotations
@@ -37,31 +37,31 @@ _YES, _NO = b"y", b"n"
 _LONGEST_WAIT_S = 30.0
 _LONGEST_LOAD_S = 180.0
 _PATH = "PYTHONPATH"
-# PySpark looks these up where it needs them, and not where it is imported; the path is compared by what it leads to.
+# PySpark reads variables with these prefixes on demand, not at its import. The path is compared by its entries.
 _READ_LATE = ("SPARK_", "PYTHON_", _PATH)
-# Spark sets it for tasks only: a process that plans needs as many threads as a task.
+# Spark sets it for tasks only; a planner without it can run with the number of threads that a task has.
 OF_TASKS = "OMP_NUM_THREADS"
 _NAMES_STATE = "pyspark.sql.streaming.transform_with_state_driver_worker"
 _FIRST_BYTE_S = 1.0
 
 
 class Asks(Enum):
-    """What a process hands its streams to the host for, by the first byte that it sends."""
+    """The request of a process to the host, by the first byte that it sends."""
 
-    PARENT = b"w"  # to be a parent of workers
-    PROGRAM = b"p"
-    OPERATOR = b"o"  # the program of a query that has an operator, whose tasks come soon
+    PARENT = b"w"  # be a parent of workers
+    PROGRAM = b"p"  # run a program
+    OPERATOR = b"o"  # run the program of a query that has an operator, whose tasks start soon
 
 
 def serve(load: Callable[[], Iterable[None]], manage: Callable[[], None]) -> None:
-    """Load, or let a process that has loaded do it; then manage workers for Spark as `pyspark.daemon` does."""
+    """Be a parent of workers: let the host serve in this process's place, or load, fork a host and run `manage`."""
     place = place_of(os.getppid())
     if place is None:
         deque(load(), maxlen=0)
         manage()
         return
     with place.with_suffix(".lock").open("w") as lock:
-        # One that starts meanwhile waits: it has nothing to load then.
+        # A parent that starts meanwhile waits here, and then lets the host serve.
         fcntl.flock(lock, fcntl.LOCK_EX)
         host = _taken_over(place, None)
         if host is not None:
@@ -75,7 +75,7 @@ def serve(load: Callable[[], Iterable[None]], manage: Callable[[], None]) -> Non
 
 
 def run_where_loaded(module: str, *arguments: str) -> None:
-    """Let the host of this JVM run a module in this process's place, and end with it; return where there is no host."""
+    """Let the host of this JVM run a module in this process's place, and end with it; return if there is no host."""
     place = place_of(os.getppid())
     host = _taken_over(place, [module, *arguments]) if place is not None and place.exists() else None
     if host is not None:
@@ -83,7 +83,7 @@ def run_where_loaded(module: str, *arguments: str) -> None:
 
 
 def fits(guest: Mapping[str, str]) -> bool:
-    """Whether a process with these variables could have been this one."""
+    """Whether this process can serve in place of a process with these variables."""
 
     def fixed(of: Mapping[str, str]) -> dict[str, str]:
         return {name: value for name, value in of.items() if not name.startswith(_READ_LATE)}
@@ -96,16 +96,22 @@ def fits(guest: Mapping[str, str]) -> bool:
 
 
 def place_of(jvm: int) -> Path | None:
-    """Return the socket of a JVM's host, in a directory of this user alone: what is sent there is run."""
+    """Return the path of the socket of a JVM's host; None without a directory of this user alone.
+
+    The directory must be private: the host runs the module that a process sends.
+    """
     for directory in private_dirs.places(os.environ, "parents"):
         if private_dirs.unsafe(directory) is None:
-            # Hosts and containers that share a home have JVMs with the same number.
+            # Machines and containers that share a home may have JVMs with the same process id.
             return directory / f"{socket.gethostname()}-{jvm}.sock"
     return None
 
 
 def _taken_over(place: Path, program: Sequence[str] | None) -> socket.socket | None:
-    """Hand this process's streams to the host; None if no host takes them. `program`: a module and its arguments."""
+    """Send this process's streams and variables to the host; return the connection, None if no host serves.
+
+    program: a module and its arguments, None for a parent of workers.
+    """
     request = json.dumps(
         {"variables": dict(os.environ), "python": sys.executable, "program": program, "argv": sys.argv}
     )
@@ -118,7 +124,7 @@ def _taken_over(place: Path, program: Sequence[str] | None) -> socket.socket | N
         host.shutdown(socket.SHUT_WR)
         if host.recv(1) == _YES:
             return host
-    except OSError:  # there is none, or it has ended
+    except OSError:  # there is no host, or the host has ended
         pass
     host.close()
     return None
@@ -131,9 +137,9 @@ def _asks(program: Sequence[str] | None) -> Asks:
 
 
 def _end_with(host: socket.socket) -> NoReturn:
-    """Wait until the one that serves has ended, which closes its end; that one sees when Spark closes its pipe.
+    """Wait until the fork has ended, which closes its connection, and exit. The fork sees when Spark closes the pipe.
 
-    Where there is a `cat` it waits in this process's place, for as long as the query runs, without a Python's memory.
+    If there is a `cat`, this process becomes one: it waits as long as the query runs, with less memory than Python.
     """
     for cat in (f"{directory}/cat" for directory in os.defpath.split(os.pathsep) if directory):
         if os.access(cat, os.X_OK):
@@ -147,7 +153,7 @@ def _end_with(host: socket.socket) -> NoReturn:
 
 
 def _await(*ends: int) -> set[int]:
-    """Wait for a hang-up of standard input, whose content is for another, or anything at the other ends."""
+    """Wait for a hang-up or data, and return the descriptors that have them. Data of standard input does not count."""
     poller = select.poll()
     for end in ends:
         poller.register(end, select.POLLIN if end else 0)
@@ -155,7 +161,7 @@ def _await(*ends: int) -> set[int]:
 
 
 def listen(place: Path) -> socket.socket | None:
-    """Listen at a place, that of an earlier host as well; None where the system does not let us."""
+    """Listen at a place, even if an earlier host left its socket there; None if the system does not allow it."""
     door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         place.unlink(missing_ok=True)
@@ -183,9 +189,9 @@ def fork_until(
     manage: Callable[[], None],
     on_operator: Callable[[], None] | None = None,
 ) -> NoReturn:
-    """Fork what is asked for at the door, until there is a hang-up at `end` or it can be read.
+    """Fork a process for each request at the door, until the descriptor `end` has a hang-up or can be read.
 
-    on_operator: called when a query has one, before its tasks come.
+    on_operator: called when a query with an operator starts, before its tasks.
     """
     sweep(place)
     while end not in _await(end, door.fileno()):
@@ -200,7 +206,7 @@ def fork_until(
 
 
 def accept(door: socket.socket) -> tuple[socket.socket, Asks | None]:
-    """Let the next one in, and look at what it asks for; None if it has left."""
+    """Accept the next guest (a process that asks the host) and read its request, None if the guest has left."""
     guest, _ = door.accept()
     guest.settimeout(_FIRST_BYTE_S)
     try:
@@ -210,7 +216,7 @@ def accept(door: socket.socket) -> tuple[socket.socket, Asks | None]:
 
 
 def fork_for(guest: socket.socket, manage: Callable[[], None], *others: socket.socket) -> None:
-    """Fork what serves in the place of a guest; others: the sockets that are not for it."""
+    """Fork a process that serves in the place of a guest. others: the sockets that the fork closes."""
     signal.signal(signal.SIGCHLD, _reap)
     if os.fork() == 0:
         for one in others:
@@ -220,14 +226,14 @@ def fork_for(guest: socket.socket, manage: Callable[[], None], *others: socket.s
 
 
 def _reap(*_signal: object) -> None:
-    """Take leave of the forked that have ended: their processor time is the host's from then on, and not forgotten."""
+    """Reap the forks that have ended: the system then adds their processor time to the host's."""
     with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
 
 
 def sweep(place: Path) -> None:
-    """Remove the sockets and locks that hosts of this machine have left which were killed, once their JVM has ended."""
+    """Remove the sockets and locks of hosts of this machine whose JVM has ended: a killed host leaves them."""
     machine = place.stem.rpartition("-")[0]
     for left in place.parent.glob(f"{glob.escape(machine)}-*"):
         jvm = left.stem.removeprefix(f"{machine}-")
@@ -241,13 +247,13 @@ def _is_alive(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except (PermissionError, OverflowError):  # another user's, or no number of a process
+    except (PermissionError, OverflowError):  # another user's process, or no process id
         return True
     return True
 
 
 def _serve_in_place_of(guest: socket.socket, manage: Callable[[], None]) -> NoReturn:
-    """Become what the guest was started for, if this process fits it; the guest's socket closes at the end."""
+    """Do the guest's work, if this process fits the guest; the guest's socket closes when this process ends."""
     guest.settimeout(_LONGEST_WAIT_S)
     _, streams, _, _ = socket.recv_fds(guest, 1, len(_STREAMS))
     with guest.makefile("rb") as request_file:
@@ -271,9 +277,9 @@ def _serve_in_place_of(guest: socket.socket, manage: Callable[[], None]) -> NoRe
 
 
 def _end_when_left(guest: socket.socket) -> None:
-    """Let the system send SIGTERM to this process when its guest has ended: Spark sends it to the guest alone.
+    """Make the system send SIGTERM to this process when its guest has ended: Spark sends a signal to the guest alone.
 
-    What runs here may wait for something else and never look. A thread that looks would be in the way of a fork.
+    The program of this process may wait for other input. A thread that waits for the guest would make forks unsafe.
     """
     if not hasattr(fcntl, "F_SETSIG"):  # not Linux
         return
@@ -282,12 +288,12 @@ def _end_when_left(guest: socket.socket) -> None:
     fcntl.fcntl(guest, fcntl.F_SETFL, fcntl.fcntl(guest, fcntl.F_GETFL) | os.O_ASYNC)
     poller = select.poll()
     poller.register(guest, 0)
-    if poller.poll(0):  # it had ended before
+    if poller.poll(0):  # the guest had ended before
         os._exit(0)
 
 
 def _run(module: str, *arguments: str) -> NoReturn:
-    """Run a module as Python does when it is named by -m, and end."""
+    """Run a module as `python -m` does, and exit."""
     sys.argv[:] = [module, *arguments]
     code = 0
     try:
@@ -296,7 +302,7 @@ def _run(module: str, *arguments: str) -> NoReturn:
         code = left.code if isinstance(left.code, int) else int(left.code is not None)
         if isinstance(left.code, str):
             print(left.code, file=sys.stderr)
-    except BaseException:  # noqa: BLE001  as the interpreter ends a program: told on standard error
+    except BaseException:  # noqa: BLE001  as the interpreter does: with a traceback on standard error
         traceback.print_exc()
         code = 1
     sys.stdout.flush()

@@ -1,10 +1,10 @@
-"""Compiled code on disk: numba's own cache of a function. A cache failure never fails a task.
+"""Compiled code on disk: numba's cache of a function, with checks. A cache failure never fails a task.
 
-Rule: it only saves time. Code that cannot be written (a full disk) or was damaged (a host that lost power) is compiled
-again, with one warning; a checksum makes sure that code is read as it was written, since it is machine code. A file
-names its signature, so that no process reads the code of another signature that was compiled at the same time.
-Constants and compiled functions that a module imports are part of its code, so a change of them has it compiled again:
-numba looks at the file of the function alone.
+Rule: the cache only saves time. Code that cannot be written (a full disk) or is damaged (a host lost power) is compiled
+again, with one warning. Each file has a checksum, since it contains machine code. Each file names its signature, so
+that no process runs code of another signature that was compiled at the same time. A function is also compiled again if
+a constant of its module, or a compiled function that the module imports, has changed: numba checks only the function's
+own file.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _NUMBER_DIGITS = 12
 
 
 class KeptCode(FunctionCache):
-    """The cache of one function; raises RuntimeError, as numba's own, where no directory can be used."""
+    """The cache of one function; raises RuntimeError, as numba's own cache does, if it can use no directory."""
 
     def __init__(self, function: Callable) -> None:
         super().__init__(function)
-        # Not numba's names: processes of an earlier version, which may still run, could not read these files.
+        # Not numba's file names: a process of an earlier version, which may still run, could not read these files.
         base, locator = f"{self._impl.filename_base}.kept", self._impl.locator
         stamp = (locator.get_source_stamp(), _imported(function.__module__))
         self._cache_file = _Files(self._cache_path, base, stamp)
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep what was compiled, if it can be kept."""
+        """Write compiled code; a failure is only a warning."""
         try:
             super().save_overload(sig, data)
         except OSError as error:
@@ -46,18 +46,18 @@ class KeptCode(FunctionCache):
 
 
 class _Files(IndexDataCacheFile):
-    """The index of one function, which names a file for each of its signatures; a digest stands before each content."""
+    """The files of one function: an index, and a file for each signature. Each file begins with a digest."""
 
     def save(self, key: Any, data: Any) -> None:
-        """Write the code, then the index that names it: one that another process wrote meanwhile costs its entries."""
-        signature, target, _ = key  # not the code: what was made of an earlier one is written over
+        """Write the code, then the index that names it. If two processes write the index at once, entries of one go."""
+        signature, target, _ = key  # without the function's own code, so that its new code overwrites its old file
         number = int(hashlib.sha256(repr((signature, target)).encode()).hexdigest()[:_NUMBER_DIGITS], 16)
         name = self._data_name(number)
         self._write(self._data_path(name), self._dump((self._source_stamp, key, data)))
         self._save_index({**self._load_index(), key: name})
 
     def load(self, key: Any) -> Any:
-        """Return the compiled code kept for a signature, None if there is none that can be used."""
+        """Return the compiled code of a signature, None if there is none that can be used."""
         name = self._load_index().get(key)
         content = None if name is None else _content(self._data_path(name))
         if content is None:
@@ -89,7 +89,7 @@ def _imported(module: str) -> str:
     """Return a digest of the constants of a module, and of the compiled functions that it imports."""
     digest = hashlib.sha256()
     for name, value in sorted(vars(sys.modules[module]).items()):
-        # before its first call (`compiled`), and after it
+        # before its first call a `_Later` of `compiled`, and after it numba's own function
         function = value.__wrapped__ if hasattr(value, "dispatcher") else getattr(value, "py_func", None)
         if function is not None and function.__module__ != module:
             digest.update(f"{name} {_imported(function.__module__)} ".encode())
@@ -100,7 +100,7 @@ def _imported(module: str) -> str:
 
 
 def _constant(value: Any) -> str:
-    """Return what compiled code may hold of a value: a number, a text, an enum, an array, or a tuple of them."""
+    """Return a text that identifies a constant: a number, a text, an enum, an array, or a tuple. Else empty."""
     if isinstance(value, EnumMeta):
         return f"{value.__members__.items()}"
     if isinstance(value, tuple):
@@ -111,7 +111,7 @@ def _constant(value: Any) -> str:
 
 
 def _content(path: str) -> bytes | None:
-    """The content written to a file, None if it is not there, cannot be read or holds anything else."""
+    """Return the content of a file behind its digest; None if the file is missing, cannot be read or is damaged."""
     try:
         octets = Path(path).read_bytes()
     except FileNotFoundError:
@@ -121,7 +121,7 @@ def _content(path: str) -> bytes | None:
         return None
     digest, content = octets[:_DIGEST_BYTES], octets[_DIGEST_BYTES:]
     if hashlib.sha256(content).digest() != digest:
-        _tell_damage(str(Path(path).parent))
+        _warn_of_damage(str(Path(path).parent))
         return None
     return content
 
@@ -135,5 +135,5 @@ def _warn_of(path: str, why: str) -> None:
 
 
 @functools.cache
-def _tell_damage(directory: str) -> None:
+def _warn_of_damage(directory: str) -> None:
     _log.warning("compiled code in %s is damaged: it is compiled again", directory)

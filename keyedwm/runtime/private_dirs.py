@@ -1,6 +1,6 @@
 """Directories of one user alone, in places that several users share.
 
-Rule: a directory is safe if nobody else can write in it, and nobody else can exchange it: that decides each ancestor.
+Rule: a directory is safe if no other user can write in it or replace it, so each ancestor is checked, too.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def places(variables: Mapping[str, str], purpose: str) -> list[Path]:
-    """Return the directories for a purpose that are tried in turn: in the user's caches, else in the temporary ones.
+    """Return the directories to try for a purpose, in order: in the user's cache, then in the temporary directory.
 
-    A container that runs as any number has no home, and one with a file system that is only read no temporary ones.
+    A container with an arbitrary user id has no home. One with a read-only file system has no temporary directory.
     """
     paths = []
-    with suppress(RuntimeError):  # neither HOME nor a user of that number
+    with suppress(RuntimeError):  # neither HOME nor a user with this id
         home = variables.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
         paths.append(Path(home, "keyedwm", purpose))
     with suppress(FileNotFoundError):
@@ -32,13 +32,13 @@ def places(variables: Mapping[str, str], purpose: str) -> list[Path]:
 
 
 def without_links(place: Path) -> Path:
-    """Return a place by a path whose ancestors are no links now, so that `unsafe` looks at what will be opened."""
+    """Return the path of a place without links in its ancestors, so that `unsafe` checks the path that is opened."""
     place = place.absolute()
     return place.parent.resolve() / place.name
 
 
 def unsafe(place: Path) -> str | None:
-    """Make a directory for this user alone if there is none; what is wrong with it, None if it is safe."""
+    """Create a directory for this user alone if there is none. Return why it is unsafe, None if it is safe."""
     line = [*reversed(place.parents), place]
     try:
         for path in line:
@@ -57,7 +57,7 @@ def unsafe(place: Path) -> str | None:
 
 
 def _exchangeable(ancestor: os.stat_result) -> str | None:
-    """Say why others could put another directory where ours is; a sticky directory lets nobody move what is ours."""
+    """Return why others could replace a directory in this ancestor; None if they cannot, as in a sticky ancestor."""
     sticky = ancestor.st_mode & stat.S_ISVTX
     return _foreign(ancestor, {os.geteuid(), 0}) or (None if sticky else _written_by_others(ancestor))
 

@@ -1,8 +1,8 @@
-"""GC settings and the end of reused Python workers, the number of the task at work, and the version they must have.
+"""Python workers: their garbage collection and end, the number of their task, and the check of their version.
 
-Rule: Spark keeps a Python worker and gives it one task after another, and after every task the worker runs a full
-garbage collection. The modules and compiled code of the worker's whole life are frozen once: a collection does not
-visit them (it was a quarter of a small task's time).
+Rule: Spark gives a Python worker one task after another, and after every task the worker runs a full garbage
+collection. Modules and compiled code stay for the worker's whole life, so they are frozen once. A collection then does
+not visit them, which took a quarter of a small task's time.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ _PLANNER_THRESHOLD = 100_000
 
 @functools.cache
 def freeze_gc() -> None:
-    """Freeze what the process holds; call at the end of a task. Later collections do not visit it."""
+    """Freeze the objects of this process, once; call it at the end of a task. Later collections do not visit them."""
     gc.collect()
     gc.freeze()
 
 
 @functools.cache
 def freeze_planner_gc() -> None:
-    """Freeze what a planning process holds once its modules are loaded, and collect more rarely from then on.
+    """Freeze the objects of a planner once its modules are loaded, and make later collections rarer.
 
-    A planning makes 100,000s of objects over thousands of channels. They live until the next one and form no cycles,
-    so a collection frees nothing; at Python's own threshold collections took half of the time.
+    The plan of a batch has 100,000s of objects over thousands of channels. They live until the next plan and form no
+    cycles, so a collection frees nothing; at Python's own threshold collections took half of the time.
     """
     freeze_gc()
     gc.set_threshold(_PLANNER_THRESHOLD)
@@ -60,9 +60,9 @@ def task_number() -> int:
 
 
 def quiet(worker: Callable[..., int]) -> Callable[..., int]:
-    """Return PySpark's worker, which ends without a traceback after Spark's end: nobody would read it.
+    """Wrap PySpark's worker function: the worker exits without a traceback when Spark has closed the connection.
 
-    Spark closes workers that were idle for a minute, and each would fail to answer to that.
+    Spark also closes workers that were idle for a minute; each would fail to answer, with a traceback.
     """
 
     @functools.wraps(worker)
@@ -80,7 +80,7 @@ _CHATTY = "pyspark.sql.streaming.transform_with_state_driver_worker"
 
 @functools.cache
 def leave_quietly() -> None:
-    """Let this process of Spark end as `quiet` has it, also where none of ours has started it.
+    """Make this process of Spark end without a traceback as with `quiet`, even if no daemon of ours has started it.
 
     PySpark's own daemon forks workers; other processes run a module of PySpark, and fail to answer a query that ended.
     """
@@ -95,14 +95,14 @@ def leave_quietly() -> None:
 
 
 def hush() -> None:
-    """Let Spark's process that asks an operator for its state variables, once a query, print none of its steps."""
+    """Stop the prints of the process that Spark starts once a query to ask an operator for its state variables."""
     main = sys.modules.get("__main__")
     if getattr(getattr(main, "__spec__", None), "name", None) == _CHATTY:
         main.print = _say_nothing  # type: ignore[union-attr]
 
 
 def _unless_spark_left(report: Callable[..., None]) -> Callable[..., None]:
-    """Return a hook for errors that end the process; it reports all but those of Spark's end."""
+    """Return a hook for errors that end the process; it reports all of them but those of a closed connection."""
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if issubclass(kind, (BrokenPipeError, ConnectionResetError)):
@@ -113,10 +113,10 @@ def _unless_spark_left(report: Callable[..., None]) -> Callable[..., None]:
 
 
 def _say_nothing(*_texts: object) -> None:
-    """Stand in for `print` in the module of that process alone."""
+    """Print nothing."""
 
 
-# Run on the worker before anything there is imported from this package, whose version may be too old to know `arrived`.
+# The worker runs this before it imports `arrived`, which an older version of this package on the worker may lack.
 _GATE = f"""
 import importlib.util, socket, sys
 at = "on host %s" % socket.gethostname()
@@ -131,7 +131,7 @@ arrived = worker.arrived
 
 
 class VersionChecked:
-    """Base of what Spark pickles for its executors.
+    """Base of the classes that Spark pickles for its executors.
 
     An executor without keyedwm, or with another version of it, raises an error that names the host.
     """
@@ -145,18 +145,18 @@ class VersionChecked:
 
 
 class _Gate:
-    """Stands for `arrived`, which a worker without the package does not have."""
+    """Stands for `arrived` in a pickle: a worker without the package could not import `arrived`."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return eval, ("exec(gate, names) or names['arrived']", {"gate": _GATE, "names": {}})
 
     def __call__(self, sent_by: str, kind: type[_Kind], state: Any) -> _Kind:
-        """As `arrived`: what is copied stays in this process."""
+        """Copy an object within this process, as `copy.copy` asks for; `arrived` does so."""
         return arrived(sent_by, kind, state)
 
 
 class _SentBy:
-    """The sender's version, which is checked where it is unpickled."""
+    """The sender's version; unpickling it checks it."""
 
     def __init__(self, version: str) -> None:
         self._version = version
@@ -166,7 +166,7 @@ class _SentBy:
 
 
 def require_version(sent_by: str) -> str:
-    """Raise VersionError, naming this host, if this process runs another version than the one that sent it work."""
+    """Raise VersionError, which names this host, if this process has another version than the sender of its work."""
     if sent_by != __version__:
         raise VersionError(
             f"the worker on host {socket.gethostname()} has keyedwm {__version__} (in {sys.prefix}), "
@@ -176,7 +176,7 @@ def require_version(sent_by: str) -> str:
 
 
 def arrived(_sent_by: str, kind: type[_Kind], state: Any) -> _Kind:
-    """Make on the worker what was sent; its name is in `_GATE`."""
+    """Build the sent object on the worker. `_GATE` imports this function by its name."""
     leave_quietly()
     hush()
     value = kind.__new__(kind)

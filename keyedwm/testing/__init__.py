@@ -1,7 +1,6 @@
-"""A real Kafka broker for tests, the demo and `keyedwm broker`, started and stopped, and `check_policy`, the laws of a
-watermark policy as a test.
+"""Tools for tests: a real Kafka broker, pipelines without Kafka, and `check_policy`, the laws of a watermark policy.
 
-Only `keyedwm.cli` imports this package among the shipped code.
+Of the shipped code only `keyedwm.cli` imports this package, for `keyedwm broker` and `keyedwm doctor`.
 """
 
 from keyedwm.testing.policies import check_policy

@@ -1,6 +1,6 @@
-"""Topics made, grown and removed: what tests and the demo need.
+"""Creation, growth and deletion of topics, for tests and the demo.
 
-Rule: each call returns when every broker asked afterwards knows of the change.
+Rule: each call returns when the metadata shows the change.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def delete_topic(cluster: Cluster, name: str) -> None:
 
 
 def create_partitions(cluster: Cluster, name: str, total: int) -> None:
-    """Grow a topic to `total` partitions; raises InputError if it has as many already."""
+    """Grow a topic to `total` partitions; raises InputError if the topic has this number or more."""
     topic = CreatePartitionsRequest.CreatePartitionsTopic(name=name, count=total, assignments=None)
     request = CreatePartitionsRequest(topics=[topic], timeout_ms=_TIMEOUT_MS, validate_only=False, max_version=3)
     _ask(cluster, request, lambda response: response.results[0], f"growing topic {name!r} to {total} partitions", name)
@@ -58,7 +58,7 @@ def _ask(cluster: Cluster, request: Any, outcome: Callable[[Any], Any], task: st
     while True:
         try:
             answer = outcome(cluster.connection.call(node, request))
-            if answer.error_code == Code.NOT_CONTROLLER:  # brokers without KRaft leave it to us to ask the controller
+            if answer.error_code == Code.NOT_CONTROLLER:  # without KRaft only the controller answers
                 node = cluster.connection.call(None, MetadataRequest(topics=[], max_version=12)).controller_id
         except TransientError as error:
             retry.pause(error)

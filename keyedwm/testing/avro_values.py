@@ -1,7 +1,7 @@
-"""Avro values out of Python's, for the records that tests make up.
+"""The Avro encoding of Python values, for tests' records.
 
-Rule: a value that does not fit its type is rejected in one sentence with its place. Of a union the first branch counts
-that the value fits.
+Rule: a value that does not fit its type raises one sentence with its place. A union uses the first branch that the
+value fits.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _FORMATS = {Kind.FLOAT: "<f", Kind.DOUBLE: "<d"}
 
 
 def encode_avro(schema: AvroType, value: Any, at: str = "$") -> bytes:
-    """Return the bytes of a value: a record is a dict, whose missing fields have their defaults.
+    """Return the bytes of a value. A record is a dict; its missing fields get their defaults.
 
-    at: the place of the value, for errors. Raises InputError.
+    at: the place of the value, for errors. Raises InputError if the value does not fit.
     """
     if isinstance(schema, Record):
         return _record(schema, value, at)
@@ -43,7 +43,7 @@ def encode_avro(schema: AvroType, value: Any, at: str = "$") -> bytes:
 
 
 def encode_number(value: int) -> bytes:
-    """Return an int or a long: zigzag, seven bits a byte."""
+    """Encode an int or a long: zigzag, seven bits a byte."""
     rest, out = (value << 1) ^ (value >> 63), bytearray()
     while rest > 127:
         out.append(rest & 127 | 128)
@@ -82,7 +82,7 @@ def _repeated(schema: Repeated, value: Any, at: str) -> bytes:
 
 
 def _plain(schema: Leaf, value: Any) -> Any:  # noqa: PLR0911 (one for each logical type)
-    """The number, text or bytes of a value of a logical type; another value as it is."""
+    """Return the number, text or bytes of a value of a logical type; any other value as it is."""
     logical = schema.logical
     if isinstance(value, datetime) and logical is not None and "timestamp" in logical.value:
         zoned = value if value.tzinfo else value.replace(tzinfo=timezone.utc)

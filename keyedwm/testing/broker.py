@@ -1,7 +1,8 @@
 """A real Kafka for tests, the demo and `keyedwm broker`.
 
-Rule: the first of three ways (docs/design/dependencies.md): the cluster named by KEYEDWM_BOOTSTRAP, a
-container where Docker answers, else a process on the local Java. Never a mock. What was started here is stopped here.
+Rule: there are three ways, and the first possible one is used (docs/design/dependencies.md): the cluster that
+KEYEDWM_BOOTSTRAP names, a container if Docker answers, a process on the local Java. A broker that this module starts,
+it also stops.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ WAYS: tuple[str, ...] = get_args(Way)
 
 
 class Broker(Protocol):
-    """A running Kafka: `bootstrap` is its host:port, `way` how it was found."""
+    """A running Kafka. bootstrap: its host:port. way: one of WAYS."""
 
     bootstrap: str
     way: str
 
     def describe(self) -> str:
-        """One line for people."""
+        """Return one line that users read."""
 
 
 class GivenBroker:
-    """Somebody else's cluster: nothing is started and nothing is stopped."""
+    """A cluster that the user named: it is neither started nor stopped here."""
 
     way = "given"
 
@@ -44,12 +45,12 @@ class GivenBroker:
         self.bootstrap = bootstrap
 
     def describe(self) -> str:
-        """One line for people."""
+        """Return one line that users read."""
         return f"the Kafka at {self.bootstrap}, given by {VARIABLE}"
 
 
 def choose_way() -> Way:
-    """The first way that this machine offers."""
+    """Return the first way that is possible on this machine."""
     if os.environ.get(VARIABLE):
         return "given"
     return "local" if why_no_container() else "container"
@@ -59,9 +60,9 @@ def choose_way() -> Way:
 def broker(
     way: Way | None = None, *, port: int | None = None, extra: Mapping[str, str] | None = None
 ) -> Iterator[Broker]:
-    """A running Kafka for the time of the `with`; `way` forces one, `extra` adds server properties.
+    """Run a Kafka for the time of the `with`. way: None for the first possible one. extra: server properties to add.
 
-    Raises OptionError if the way is not to be had here, UnavailableError if the broker does not come up.
+    Raises OptionError if the way is not possible here, UnavailableError if the broker does not start.
     """
     if port is not None and not 0 < port <= _LAST_PORT:
         raise OptionError(f"port {port} is wrong: a whole number from 1 to {_LAST_PORT} is expected")
@@ -97,9 +98,9 @@ def _given_broker(port: int | None, extra: Mapping[str, str] | None) -> GivenBro
 
 
 def is_taken(port: int) -> bool:
-    """Whether something listens on this port of the loopback address, so that a broker of our own cannot."""
+    """Whether a process listens on this port of the loopback address, so that a broker of ours cannot."""
     with closing(socket.socket()) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Java does: only a listener is in the way
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Java does: only a listener blocks the port
         try:
             probe.bind((LOOPBACK, port))
         except OSError as error:

@@ -1,6 +1,6 @@
-"""Kafka in a container, through testcontainers, where Docker answers.
+"""Kafka in a container, through testcontainers, if Docker answers.
 
-Rule: the container has a name before it exists, so its guard stands before it starts.
+Rule: the container's name is chosen before the container exists, so its guard can start before the container.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ class ContainerBroker:
         self.name = name
 
     def describe(self) -> str:
-        """One line for people."""
+        """Return one line that users read."""
         return f"Kafka at {self.bootstrap}, container {self.name} of {IMAGE}"
 
 
 def why_no_container() -> str | None:
-    """Why the container way cannot be used here, in one sentence; None when it can (then the image is here too)."""
+    """Return why no container can be started here; None if one can, and then its image is pulled."""
     with warnings.catch_warnings():
-        # Where nothing answers, Docker's own client leaves its socket to the garbage collector.
+        # If nothing answers, Docker's own client leaves its socket to the garbage collector.
         warnings.simplefilter("ignore", ResourceWarning)
         try:
             return _ask_docker()
@@ -84,7 +84,7 @@ def _ask_docker() -> str | None:
 
 @contextmanager
 def container_broker(*, port: int | None = None, extra: Mapping[str, str] | None = None) -> Iterator[ContainerBroker]:
-    """A running broker in a container; `extra` adds or replaces server properties."""
+    """Run a broker in a container for the time of the `with`. extra: server properties to add or replace."""
     from docker.errors import DockerException
     from testcontainers.core.config import testcontainers_config
     from testcontainers.core.container import DockerContainer
@@ -115,7 +115,7 @@ def container_broker(*, port: int | None = None, extra: Mapping[str, str] | None
 
 
 def published_on(host: str) -> str:
-    """The one address of the Docker host that the port is published on, never all: this Kafka asks for no login."""
+    """Return the one address of the Docker host to publish the port on; not all, since this Kafka asks for no login."""
     try:
         return socket.gethostbyname(host)
     except OSError as error:
@@ -131,10 +131,10 @@ def _log(container: DockerContainer) -> str:
 
 
 def container_variables(host: str, port: int, extra: Mapping[str, str]) -> dict[str, str]:
-    """Environment of the container whose clients reach it at host:port.
+    """Return the environment of a container whose clients reach the broker at host:port.
 
-    The broker itself is one of them: to check a transaction it asks the coordinator at the advertised address. So the
-    port is the same inside and outside.
+    The broker is one of its own clients: to check a transaction it asks the coordinator at the advertised address. So
+    the port is the same inside and outside.
     """
     address = listeners(host, port, inside="0.0.0.0", inside_port=port, controller_port=CONTROLLER_PORT)  # noqa: S104
     return as_variables({**SERVER, **address, **extra})

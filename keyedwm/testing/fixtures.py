@@ -1,6 +1,6 @@
-"""Fixtures for pytest: a Spark session set up for keyedwm, and a real broker.
+"""Fixtures for pytest: a Spark session with keyedwm's settings, and a real broker.
 
-`pytest_plugins = ["keyedwm.testing.fixtures"]` in a conftest.py brings them.
+Load them in a conftest.py: `pytest_plugins = ["keyedwm.testing.fixtures"]`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def keyedwm_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A local session for all tests: two cores, UTC, no UI, and the settings that keyedwm asks for."""
+    """Return a local session for all tests: two cores, UTC, no UI, and the settings of `session_conf`."""
     from pyspark.sql import SparkSession
 
     from keyedwm.spark import session_conf
@@ -40,7 +40,7 @@ def keyedwm_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSes
 
 @pytest.fixture(scope="session")
 def keyedwm_kafka() -> Iterator[Broker]:
-    """A real broker for all tests, in a container or on the local Java; `bootstrap` is its address."""
+    """Return a real broker for all tests (see `keyedwm.testing.broker`); `bootstrap` is its address."""
     from keyedwm.testing.broker import broker
 
     with broker() as running:

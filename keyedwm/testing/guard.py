@@ -1,8 +1,8 @@
-"""A small process that cleans up after one that could not do it itself (killed with SIGKILL, say).
+"""A small process (the guard) that cleans up after a process that was killed and could not do so itself.
 
-Rule: it waits on a pipe whose other end only the guarded process holds. A byte means "no longer needed"; the end of the
-pipe without one means that the process is gone, and then it removes what is named on its command line. It runs in a
-session of its own, so Ctrl-C does not reach it. Next to no imports: it must start fast.
+Rule: the guard waits on a pipe whose other end only the guarded process has. A byte means "no longer needed". The end
+of the pipe without a byte means that the process is gone: the guard then removes the things that its command line
+names. The guard runs in a session of its own, so Ctrl-C does not reach it. It has few imports, so it starts fast.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ START_LIMIT_S = 180
 
 
 class Guard:
-    """Kills a process and removes its directory, or removes a container, once this process is gone."""
+    """A guard that kills a process and removes its directory, or removes a container, once this process is gone."""
 
     def __init__(self, kind: str, *names: str) -> None:
         self._process = subprocess.Popen(
@@ -37,7 +37,7 @@ class Guard:
         self.dismiss()
 
     def dismiss(self) -> None:
-        """End the guard, after the process that it guarded."""
+        """End the guard: its process or container has been removed."""
         with suppress(BrokenPipeError):
             self._process.communicate(b".", timeout=START_LIMIT_S)
 
@@ -56,7 +56,7 @@ def _remove_container(name: str) -> None:
 
 
 def main(kind: str, *names: str) -> None:
-    """Waits for the byte or for the end of the pipe, then acts."""
+    """Wait for the byte, or for the end of the pipe and then remove the named things."""
     if sys.stdin.buffer.read(1):
         return
     if kind == "process":

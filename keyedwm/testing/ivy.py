@@ -1,9 +1,10 @@
-"""Jars from a Maven registry, fetched once and kept, with the Apache Ivy that PySpark carries.
+"""Jars from a Maven registry, fetched once into a cache, by the Apache Ivy that PySpark contains.
 
-Rule: a directory of the cache is complete or absent. It is filled aside and renamed into place under a lock. So
-processes may ask for one directory at once, and a process that dies half way leaves nothing that counts.
+Rule: a directory of the cache is complete or absent. It is filled in another place and renamed under a lock. So several
+processes may need one directory at once, and a process that dies half way leaves no directory.
 
-A jar without the SHA-256 that stands in jars.txt is an error; a line changes only with the version in a jar's name.
+A jar whose SHA-256 is not the one in jars.txt is an error. A line of jars.txt changes only with the version in the
+jar's name.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from keyedwm.testing.java import complaint, find_java
 
 
 def read_hashes(path: Path) -> dict[str, str]:
-    """Return the SHA-256 of each file that a list names, a line per file as `sha256sum` prints it."""
+    """Return file name -> SHA-256 from a list in the format of `sha256sum`, one file a line."""
     lines = path.read_text(encoding="utf-8").splitlines()
     return {name: digest for digest, name in (line.split() for line in lines)}
 
@@ -40,7 +41,7 @@ _PIECE_BYTES = 1 << 20
 
 
 def cache_dir() -> Path:
-    """KEYEDWM_CACHE, or `keyedwm` under XDG_CACHE_HOME or ~/.cache."""
+    """Return KEYEDWM_CACHE, or `keyedwm` under XDG_CACHE_HOME or ~/.cache."""
     own = os.environ.get("KEYEDWM_CACHE")
     if own:
         return Path(own).expanduser().absolute()
@@ -50,12 +51,11 @@ def cache_dir() -> Path:
 def fetch_jars(
     name: str, coordinates: Sequence[str], *, transitive: bool = True, hashes: Mapping[str, str] = HASHES
 ) -> list[Path]:
-    """The jars of these coordinates, sorted by name; `name` is what people see of them.
+    """Return the jars of these coordinates, sorted by name. name: their common name in messages and in the cache.
 
-    A coordinate is `group:artifact:version`, with a fourth part for a jar of that classifier.
-
-    With `transitive=False` exactly the artifacts named, without what they depend on. hashes: the SHA-256 that each jar
-    must have, by its name. Raises UnavailableError when the registry cannot be reached, lacks one or has another.
+    A coordinate is `group:artifact:version`, with a fourth part for a jar with a classifier. transitive: whether to
+    fetch their dependencies, too. hashes: name of a jar -> its SHA-256. Raises UnavailableError if the registry does
+    not answer, lacks a jar, or has one with another SHA-256.
     """
     key = hashlib.sha256("\n".join([*sorted(coordinates), str(transitive)]).encode()).hexdigest()[:8]
 
@@ -68,9 +68,9 @@ def fetch_jars(
 
 
 def fetch_archive(name: str, coordinate: str, *, hashes: Mapping[str, str] = HASHES) -> Path:
-    """The directory with what is in a tar archive; coordinate: `group:artifact:version:classifier:tar.gz`.
+    """Return a directory with the content of a tar archive, which is checked as jars are.
 
-    Checked as jars are.
+    coordinate: `group:artifact:version:classifier:tar.gz`.
     """
 
     def fill(home: Path) -> None:
@@ -85,7 +85,7 @@ def fetch_archive(name: str, coordinate: str, *, hashes: Mapping[str, str] = HAS
 
 
 def kept_once(home: Path, fill: Callable[[Path], None]) -> Path:
-    """This directory of the cache, which `fill` fills in another place if it is not there yet."""
+    """Return a directory of the cache; if it is not there yet, `fill` fills it in another place first."""
     if not home.is_dir():
         with _lock(home.with_name(f"{home.name}.lock")):
             if not home.is_dir():
@@ -132,7 +132,7 @@ def _check(jars: Sequence[Path], hashes: Mapping[str, str]) -> None:
 
 
 def hash_of(file: Path) -> str:
-    """Its SHA-256, read in pieces: some jars have hundreds of megabytes."""
+    """Return a file's SHA-256. The file is read in pieces: some jars have hundreds of megabytes."""
     digest = hashlib.sha256()
     with file.open("rb") as data:
         while piece := data.read(_PIECE_BYTES):

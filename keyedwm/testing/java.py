@@ -1,7 +1,7 @@
 """Finds the Java that Spark and the local Kafka need.
 
-Rule: JAVA_HOME wins over PATH, as it does for Spark itself; what is missing or wrong is said in one sentence that names
-what to install. `python -m keyedwm.testing.java` says so and exits 1.
+Rule: JAVA_HOME comes before PATH, as for Spark itself. If Java is missing or wrong, one sentence names the version to
+install. `python -m keyedwm.testing.java` prints this sentence and exits 1.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _INSTALL = "install a Java 17, 21 or 25 runtime (for example openjdk-17-jre-head
 _INSTALLED = ("/usr/lib/jvm", "/Library/Java/JavaVirtualMachines", "/opt/java")
 _QUARKUS_HEAD = re.compile(r"^.* ERROR \[[\w.]+\] \([^)]*\) ")
 _CAUSE = re.compile(rf"Exception: |module not found|^Unrecognized |{_QUARKUS_HEAD.pattern}")
-# Thrown when a program of Quarkus ends before it has started, whatever the cause.
+# A program of Quarkus throws this if it ends before it has started, whatever the cause.
 _CONSEQUENCE = "No CDI container is available"
 
 
@@ -33,7 +33,7 @@ class JavaError(KeyedwmError):
 
 
 def find_java() -> Path:
-    """The `java` program to use; raises JavaError if there is none of a wanted version."""
+    """Return the `java` program to use; raises JavaError if there is none of a supported version."""
     home = os.environ.get("JAVA_HOME")
     program = Path(home) / "bin" / "java" if home else shutil.which("java")
     if program is None:
@@ -48,9 +48,9 @@ def find_java() -> Path:
 
 
 def find_newer_java(least: int, who: str, folders: Sequence[str] = _INSTALLED) -> Path:
-    """A `java` program of at least this version: of JAVA_HOME or PATH, else of those installed beside them.
+    """Return a `java` program of version `least` or newer: that of JAVA_HOME or PATH, else one in `folders`.
 
-    who: needs it, for the JavaError where there is none. folders: hold one directory per installed Java.
+    who: the program that needs Java, for the JavaError if there is none. folders: each has a directory per Java.
     """
     home = os.environ.get("JAVA_HOME")
     places = [Path(home) / "bin" / "java"] if home else []
@@ -67,7 +67,7 @@ def find_newer_java(least: int, who: str, folders: Sequence[str] = _INSTALLED) -
 
 
 def java_version(java: Path) -> int | None:
-    """The feature version that this program reports (8 for `1.8.0_372`), None if it reports none."""
+    """Return the feature version that a program reports (8 for `1.8.0_372`), None if it reports none."""
     output = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=60).stderr
     match = re.search(r'version "(?:1\.)?(\d+)', output)
     return int(match[1]) if match else None
@@ -81,7 +81,7 @@ def complaint(output: str) -> str:
 
 
 def main() -> int:
-    """Exit code 0 and silence, or 1 and the sentence."""
+    """Return exit code 0; or print the error and return 1."""
     try:
         find_java()
     except JavaError as error:

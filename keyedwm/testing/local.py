@@ -1,8 +1,8 @@
 """Kafka on this machine's Java, from its Maven artifacts, and the settings of the one-broker KRaft cluster.
 
-Rule: everything lives in one temporary directory and two free ports that stay the same over stop, kill and start; when
-the context ends, process and directory are gone. There is one table of server properties. The container takes it as
-KAFKA_* variables, docker-compose.yml spells out the same; only addresses and directories differ.
+Rule: a broker has one temporary directory and two free ports, which stay the same over stop, kill and start. When the
+context ends, process and directory are removed. There is one table of server properties. The container gets the same
+properties as KAFKA_* variables, and docker-compose.yml lists them; only addresses and directories differ.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from keyedwm.testing.process import START_LIMIT_S, ServerProcess
 
 KAFKA_VERSION = "4.1.2"
 IMAGE = f"apache/kafka:{KAFKA_VERSION}"
-# By the logger's name: with ZooKeeper the line is "[KafkaServer id=1] started".
+# This has the logger's name, since with ZooKeeper the line is "[KafkaServer id=1] started".
 STARTED = "started (kafka.server.Kafka"
 
 SERVER: Mapping[str, str] = MappingProxyType({
@@ -38,7 +38,7 @@ SERVER: Mapping[str, str] = MappingProxyType({
     "controller.listener.names": "CONTROLLER",
     "inter.broker.listener.name": "PLAINTEXT",
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-    # A broker otherwise deletes records whose timestamps lie in the past, and replayed history vanishes.
+    # By default a broker deletes records with old timestamps, so replayed history would vanish.
     "log.retention.ms": "-1",
     "auto.create.topics.enable": "false",
     "group.initial.rebalance.delay.ms": "0",
@@ -51,7 +51,7 @@ SERVER: Mapping[str, str] = MappingProxyType({
 
 
 def listeners(host: str, broker_port: int, *, inside: str, inside_port: int, controller_port: int) -> dict[str, str]:
-    """Where the broker listens (`inside`), its advertised listener (`host:broker_port`), where its controller is."""
+    """Return the properties of addresses: the broker listens at `inside` and is advertised as `host:broker_port`."""
     return {
         "listeners": f"PLAINTEXT://{inside}:{inside_port},CONTROLLER://{inside}:{controller_port}",
         "advertised.listeners": f"PLAINTEXT://{host}:{broker_port}",
@@ -60,13 +60,13 @@ def listeners(host: str, broker_port: int, *, inside: str, inside_port: int, con
 
 
 def as_variables(properties: Mapping[str, str]) -> dict[str, str]:
-    """Server properties as the official image reads them: `log.retention.ms` is KAFKA_LOG_RETENTION_MS."""
+    """Return server properties as the official image reads them: `log.retention.ms` is KAFKA_LOG_RETENTION_MS."""
     return {"KAFKA_" + name.upper().replace(".", "_"): value for name, value in properties.items()}
 
 
-# The broker names a logger but brings none; without one its log would be lost.
+# The broker's artifact has no logger, and without one its log would be lost.
 def artifacts(version: str) -> tuple[str, ...]:
-    """The Maven coordinates of a version of Kafka."""
+    """Return the Maven coordinates of a version of Kafka."""
     return f"org.apache.kafka:kafka_2.13:{version}", "org.apache.logging.log4j:log4j-slf4j-impl:2.25.3"
 
 
@@ -75,7 +75,7 @@ HEAP_MB = 512
 JAVA_OPTIONS = "KAFKA_JVM_PERFORMANCE_OPTS"
 PORTS = range(20_000, 32_000)
 _META = "meta.properties"
-# As properties, which Log4j reads without another library.
+# In the format of properties, which Log4j reads without another library.
 _LOG4J = """
 appender.console.type = Console
 appender.console.name = STDOUT
@@ -88,21 +88,21 @@ rootLogger.appenderRef.console.ref = STDOUT
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A version of Kafka and the SHA-256 of its jars by their names; before 3.3 the broker needs ZooKeeper."""
+    """A version of Kafka. hashes: name of a jar -> its SHA-256. Before 3.3 the broker needs ZooKeeper."""
 
     version: str = KAFKA_VERSION
     hashes: Mapping[str, str] = field(default_factory=lambda: HASHES)
 
     def jars(self) -> Path:
-        """The directory with the jars, fetched if it is not there yet."""
+        """Return the directory with the jars, which are fetched if they are not there yet."""
         return fetch_jars(f"kafka-{self.version}", artifacts(self.version), hashes=self.hashes)[0].parent
 
 
 class LocalBroker:
-    """A broker process; `stop` and `kill` keep data and ports, `start` brings it back on them.
+    """A broker process; `stop` and `kill` keep data and ports, and `start` starts it with them again.
 
-    After `kill` Kafka itself waits for the dead broker's session, nine seconds, before it lets the new one in; the
-    server property `broker.session.timeout.ms` makes that shorter.
+    After `kill` Kafka accepts the new broker only when the dead broker's session has ended, after nine seconds. The
+    server property `broker.session.timeout.ms` makes this time shorter.
     """
 
     way = "local"
@@ -130,29 +130,29 @@ class LocalBroker:
         self._format(broker_port, controller_port, extra)
 
     def describe(self) -> str:
-        """One line for people."""
+        """Return one line that users read."""
         return f"Kafka {self._version} at {self.bootstrap}, a process of its own on the local Java (pid {self.pid})"
 
     @property
     def pid(self) -> int | None:
-        """Process id, None while stopped."""
+        """The process id, None while stopped."""
         return self._server.pid
 
     @property
     def log(self) -> str:
-        """All that the broker logged so far, over all its starts."""
+        """The broker's whole log, over all its starts."""
         return self._server.log
 
     def start(self) -> None:
-        """Starts the process and returns when it serves; UnavailableError says why if it does not."""
+        """Start the process and return when it serves; raises UnavailableError, with the cause, if it does not."""
         self._server.start(lambda logged: STARTED in logged)
 
     def stop(self) -> None:
-        """Lets the broker finish (SIGTERM), then makes sure."""
+        """Send SIGTERM and wait; kill the broker if it does not end."""
         self._server.stop()
 
     def kill(self) -> None:
-        """SIGKILL, as a crash would."""
+        """Send SIGKILL, which has the effect of a crash."""
         self._server.kill()
 
     def _format(self, broker_port: int, controller_port: int, extra: Mapping[str, str]) -> None:
@@ -171,22 +171,22 @@ class LocalBroker:
 
 
 def log_to_console(home: Path) -> str:
-    """The option of Java that lets Kafka and ZooKeeper log to the console; writes the file that says so into `home`."""
+    """Return Java's option for a log to the console, of Kafka or ZooKeeper; write the option's file into `home`."""
     path = home / "log4j2.properties"
     path.write_text(_LOG4J)
     return f"-Dlog4j2.configurationFile={path}"
 
 
 def java_options() -> str:
-    """The variable that Kafka's own scripts read: options of the broker's JVM, for brokers that live for minutes."""
+    """Return options of the broker's JVM, from the variable that Kafka's own scripts read."""
     return os.environ.get(JAVA_OPTIONS, "")
 
 
 @cache
 def _bootstrap(java: Path, jars: Path, options: str) -> Mapping[str, bytes]:
-    """A new cluster's first records, which depend on Kafka's version alone: its tool makes them once a process.
+    """Return a new cluster's first files, name -> content; Kafka's tool writes them once a process.
 
-    By file: bootstrap.checkpoint in Kafka 4.1, the metadata log's first checkpoint in 4.4.
+    They depend on Kafka's version: bootstrap.checkpoint in 4.1, the metadata log's first checkpoint in 4.4.
     """
     with tempfile.TemporaryDirectory(prefix="keyedwm-kafka-") as directory:
         home = Path(directory)
@@ -212,11 +212,11 @@ def _write_properties(path: Path, properties: Mapping[str, str]) -> None:
 
 
 def _new_id() -> str:
-    """A UUID as Kafka writes it."""
+    """Return a new UUID in Kafka's notation."""
     return urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
-# One of our own for each process: brokers of one cluster share it, and nobody else has it.
+# A new id in each process: all brokers of one cluster share it, and no other cluster has it.
 CLUSTER_ID = _new_id()
 
 
@@ -228,7 +228,7 @@ def local_broker(
     heap_mb: int = HEAP_MB,
     release: Release = Release(),
 ) -> Iterator[LocalBroker]:
-    """A running local broker; `extra` adds or replaces server properties."""
+    """Run a local broker for the time of the `with`. extra: server properties to add or replace."""
     home = Path(tempfile.mkdtemp(prefix="keyedwm-kafka-"))
     try:
         broker = LocalBroker(home, port, extra or {}, heap_mb, release)
@@ -242,10 +242,10 @@ def local_broker(
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listened on a moment ago, all different.
+    """Return different ports on which no process listens now.
 
-    Not from the range that the kernel gives to outgoing connections: while the broker is down, a client that tries to
-    reach it would sooner or later get that very port and keep it.
+    The range is not the kernel's for outgoing connections: while the broker is down, a client that tries to reach it
+    could get the broker's port for its own end, and keep it.
     """
     ports: set[int] = set()
     while len(ports) < count:

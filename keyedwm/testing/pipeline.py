@@ -1,7 +1,7 @@
-"""Tests of a pipeline without Kafka: partitions, times, batch cuts, silence and restarts are made up; the rest is real.
+"""Tests of a pipeline without Kafka. The test decides partitions, times, batches, silence and restarts.
 
-Rule: the pipeline runs in Spark over the real source. Only the broker is simulated, behind Kafka's own protocol, and
-the planner's clock stands still unless a step moves it.
+Rule: the pipeline runs in Spark over the real source. Only the broker is simulated, behind Kafka's own protocol. The
+planner's clock stands still unless a step moves it.
 """
 
 from __future__ import annotations
@@ -30,18 +30,19 @@ if TYPE_CHECKING:
 __all__ = ["RESTART", "Record", "Restart", "Result", "Schema", "Silence", "Step", "run"]
 
 _CLOCK = "clock"
-# Set by `run` itself, so that they would contradict the steps.
+# `run` sets these itself, from the steps.
 _OWN_OPTIONS = ("kafka.bootstrap.servers", "subscribe", "subscribePattern", "assign", "startingOffsets", "testClock")
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The outcome of one step, in all micro-batches that it led to.
+    """The outcome of one step, from all micro-batches that followed it.
 
-    rows: results, a dict each, without control rows and rejected messages. rejected: messages that no window took.
-    watermark: the coalesced watermark behind the step, None before the first one. held_by: the partitions that block
-    the watermark and the cause, in one sentence. idle: how many partitions are idle. progress: of each source, as
-    `keyedwm.spark.source_progress` gives it.
+    rows: the results, a dict each, without control rows and rejected messages. rejected: the messages that no window
+    accepted, and the source's unreadable records. progress: `keyedwm.spark.source_progress` after the step.
+
+    The others are of the first source and its first time axis. watermark: the coalesced watermark, None before the
+    first one. held_by: the partitions that block the watermark, and the cause. idle: the number of idle partitions.
     """
 
     rows: list[dict[str, Any]]
@@ -63,15 +64,15 @@ def run(
     restart_each_step: bool = False,
     schemas: Sequence[Schema] = (),
 ) -> list[Result]:
-    """Run a pipeline over made-up records and return the outcome of each step.
+    """Run a pipeline over a test's records and return the outcome of each step.
 
-    pipeline: from the input's rows to the results; with `pushed` it is given `source(spark)` with all options, not
-    loaded. steps: lists of records, each one batch of the input, or `Silence(span)`, or `RESTART`. options: of the
-    source, `watermarkLag` among them. topics: partitions by topic; by default those that the records name.
-    restart_each_step: the query is started again behind every step, and the results must not change. schemas: of a
-    registry, with the ids 1, 2 and so on; those of values that a `Schema` has made are added to them.
+    pipeline: a function from the input's rows to the results; with `pushed`, from `source(spark)` with all options,
+    which is not loaded. steps: lists of records, each one batch of the input, or `Silence(span)`, or `RESTART`.
+    options: those of the source, such as `watermarkLag`. topics: topic -> number of partitions, by default those that
+    the records name. restart_each_step: whether to restart the query after every step; the results must not change.
+    schemas: those of the registry, with the ids 1, 2 and so on; schemas of the records' values are added.
 
-    Raises OptionError and InputError for steps and options that are wrong, and the query's own error if it fails.
+    Raises OptionError or InputError for a wrong option or step, and the query's own error if the query fails.
     """
     source_options = _checked_options(options or {})
     records = records_of(steps)
@@ -111,7 +112,7 @@ def run(
 
 @dataclass(kw_only=True)
 class _Running:
-    """The query, its broker and its clock. home: where its checkpoint and the clock's file are."""
+    """The query, its broker and its clock. home: the directory of the checkpoint and the clock's file."""
 
     spark: SparkSession
     pipeline: Callable[[Any], DataFrame]
@@ -125,7 +126,7 @@ class _Running:
     _next: int = 0
 
     def step(self, step: Step, columns: Columns | None, *, restart: bool) -> Result:
-        """Take a step, wait until nothing more comes of it, and collect. columns: of its records."""
+        """Run a step, wait until the query has no more input, and return the outcome. columns: the step's records."""
         if isinstance(step, Silence):
             self.clock.pass_ms(step.span_ms)
         elif isinstance(step, Restart):
@@ -179,7 +180,7 @@ class _Running:
     def _set_clock(self) -> None:
         new = self.home / f"{_CLOCK}.new"
         new.write_text(str(int(self.clock.now_ms)))
-        new.replace(self.home / _CLOCK)  # whole at any time: the planner reads it whenever it likes
+        new.replace(self.home / _CLOCK)  # in one step: the planner may read the file at any time
 
 
 def _checked_options(options: Mapping[str, str]) -> dict[str, str]:
@@ -191,7 +192,7 @@ def _checked_options(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _sizes(records: Sequence[Record], topics: Mapping[str, int] | None) -> dict[str, int]:
-    """The partitions of each topic: as given, or as many as the records name."""
+    """Return topic -> number of partitions: as in `topics`, or else those that the records name."""
     sizes: dict[str, int] = {}
     for one in records:
         sizes[one.topic] = max(sizes.get(one.topic, 0), one.partition + 1)
@@ -214,7 +215,7 @@ def _instant(text: str) -> datetime | None:
 
 @contextmanager
 def few_tasks(spark: SparkSession) -> Iterator[None]:
-    """One bucket, and the store that windows need, for the time of the test: its rows are few."""
+    """Set one bucket, and the state store that windows need, for the time of a test, which has few rows."""
     conf = {**recommended_conf(cores=1)}
     before: dict[str, str | None] = {name: spark.conf.get(name, None) for name in conf}
     try:

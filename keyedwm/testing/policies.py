@@ -1,6 +1,6 @@
 """The laws of a watermark policy, for tests of a policy of your own (`watermarkPolicy=module:factory`).
 
-Rule: every chance comes from the seed, which the failure names.
+Rule: all randomness comes from the seed, which a failure names.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ _EVENTS = 40
 _LONG = 5_000
 _SPREAD_MS = 90_000  # how far events are out of order, and how far the clock advances between batches
 
-# The events of one batch, and the clock reading at which it was planned.
+# The events of one batch in ms, and the clock reading in ms at which it was planned.
 _Batch = tuple[Sequence[int], int]
 
 
 def check_policy(policy: Policy, *, seeds: int = 100, first_seed: int = 0) -> None:
-    """Check the laws of `keyedwm.core.policy.Policy` by random runs; raises AssertionError naming law and seed.
+    """Check the laws of `keyedwm.core.policy.Policy` by random runs; raises AssertionError, which names law and seed.
 
-    - monotone: while the clock does not go back, neither does the watermark;
-    - cut-independent: the highest event of a batch has the effect of all of its events. A snapshot has all that the
-      next answer depends on. Two ranges that were run on their own concatenate to the whole;
-    - `event_lag_ms`: right after an event the watermark is what it was, or the event less the lag if that is higher;
+    - monotone: while the clock does not go back, the watermark does not go back;
+    - cut-independent: the highest event of a batch has the effect of all of its events. A run restored from a snapshot
+      has the watermarks of the run itself. Snapshots of two ranges concatenate to the snapshot of the whole range;
+    - `event_lag_ms`: right after an event the watermark is the one before, or the event less the lag if that is higher;
     - small: a snapshot is a tuple of whole numbers of 64 bits, and fits into a broker's 4,096 bytes after 5,000
       batches.
     """
@@ -119,7 +119,7 @@ def _check_lag(policy: Policy, batches: Sequence[_Batch], seed: int) -> None:
             run.observe(event_ms, now_ms)
             after_ms = run.current(now_ms)
             if lag_ms is None:
-                continue  # then a batch's own events move nothing within the batch, whatever `current` says at its end
+                continue  # then events move the watermark only at the end of their batch
             said_ms = event_ms - lag_ms
             right_ms = said_ms if base_ms is None else max(base_ms, said_ms)
             _require(
@@ -145,7 +145,7 @@ def _check_size(policy: Policy, seed: int) -> None:
 
 
 def _require_same(policy: Policy, runs: tuple[PolicyRun, PolicyRun], now_ms: int, seed: int, subject: str) -> None:
-    """Require the same answers, now and with the clock further on; the runs themselves are not asked."""
+    """Require equal watermarks of two runs, now and at later clock readings; only copies of the runs are read."""
     copies = [policy.build(run.snapshot()) for run in runs]
     for later_ms in (0, 1, 1_000, _SPREAD_MS):
         one, other = (copy.current(now_ms + later_ms) for copy in copies)

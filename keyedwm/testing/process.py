@@ -1,6 +1,6 @@
-"""A server of ours as a process: started, waited for, stopped, and gone when this process is gone.
+"""A server as a process: started, awaited, stopped, and killed if this process ends first.
 
-Rule: it lives in one temporary directory, its log with it; a guard kills it where this process could not.
+Rule: the server and its log have one temporary directory. A guard kills the server if this process cannot.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STOP_LIMIT_S = 120.0
 
 
 class ServerProcess:
-    """One server; `stop` and `kill` keep its directory, `start` brings it back there."""
+    """One server; `stop` and `kill` keep its directory, and `start` starts it there again."""
 
     def __init__(self, home: Path, name: str, command: Sequence[str | Path]) -> None:
         self._home, self._name, self._command = home, name, command
@@ -29,12 +29,12 @@ class ServerProcess:
 
     @property
     def pid(self) -> int | None:
-        """Process id, None while stopped."""
+        """The process id, None while stopped."""
         return self._process.pid if self._process else None
 
     @property
     def log(self) -> str:
-        """All that the server logged so far, over all its starts."""
+        """The server's whole log, over all its starts."""
         return self._log.read_text(errors="replace")
 
     @property
@@ -42,9 +42,9 @@ class ServerProcess:
         return self._home / "log"
 
     def start(self, serves: Callable[[str], bool]) -> None:
-        """Starts it, and returns when `serves`, given what it logged since, says so.
+        """Start the server; return when `serves`, called with the log since the start, returns True.
 
-        Raises UnavailableError, which says why, if it ends before or takes too long.
+        Raises UnavailableError, with the cause, if the server ends before that or START_LIMIT_S passes.
         """
         if self._process:
             raise OutOfTurnError(f"{self._name} runs already")
@@ -63,11 +63,11 @@ class ServerProcess:
             time.sleep(0.05)
 
     def stop(self) -> None:
-        """Lets the server finish (SIGTERM), then makes sure."""
+        """Send SIGTERM and wait; kill the server if it does not end."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL, as a crash would."""
+        """Send SIGKILL, which has the effect of a crash."""
         self._end(signal.SIGKILL)
 
     def _end(self, with_signal: signal.Signals) -> None:

@@ -1,8 +1,8 @@
-"""A real schema registry for tests and `keyedwm broker --registry`: the one that is named, else Apicurio's here.
+"""A real schema registry for tests and `keyedwm broker --registry`: KEYEDWM_REGISTRY's, else Apicurio on this machine.
 
-Rule: Apicurio with Confluent's API, from its Maven artifact, on a Java of its own that is newer than Spark's may be.
-Its schemas lie in a temporary directory, so that it comes back with the same ids. What is started here is stopped
-here.
+Rule: Apicurio comes from its Maven artifact and has Confluent's API. It needs Java 21, which may be newer than Spark's.
+Its schemas are in a temporary directory, so they have the same ids after a restart. A registry that this module
+starts, it also stops.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ _ANSWER_LIMIT_S = 5.0
 
 
 class Registry(Protocol):
-    """A running registry: `url` is the value of `schemaRegistry.url`."""
+    """A running registry. url: the value for the option `schemaRegistry.url`."""
 
     url: str
 
     def describe(self) -> str:
-        """One line for people."""
+        """Return one line that users read."""
 
 
 class GivenRegistry:
-    """Somebody else's registry: nothing is started and nothing is stopped."""
+    """A registry that the user named: it is neither started nor stopped here."""
 
     def __init__(self, url: str) -> None:
         self.url = url
 
     def describe(self) -> str:
-        """One line for people."""
+        """Return one line that users read."""
         return f"the schema registry at {self.url}, given by {VARIABLE}"
 
 
 class LocalRegistry:
-    """Apicurio as a process; `stop` and `kill` keep its schemas and its port, `start` brings it back with them."""
+    """Apicurio as a process; `stop` and `kill` keep its schemas and port, and `start` starts it with them again."""
 
     def __init__(self, home: Path, port: int | None) -> None:
         java = find_newer_java(_JAVA, "the schema registry")
@@ -64,31 +64,31 @@ class LocalRegistry:
         settings = {
             "quarkus.http.host": LOOPBACK,
             "quarkus.http.port": self._port,
-            # Quarkus gives every registry port 9000 of every network here, so a second one on a machine ends.
+            # By default every registry listens on port 9000 of all networks, so a second one on a machine would fail.
             "quarkus.management.host": LOOPBACK,
             "quarkus.management.port": free_ports(1)[0],
             "apicurio.datasource.url": f"jdbc:h2:file:{home / 'schemas'}",
         }
-        options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", f"-Xmx{_HEAP_MB}m"]  # it lives for minutes
+        options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", f"-Xmx{_HEAP_MB}m"]  # fast start, for minutes of use
         command: list[str | Path] = [java, *options, *(f"-D{name}={value}" for name, value in settings.items())]
         self._server = ServerProcess(
             home, f"the schema registry at {self.url}", [*command, "-jar", program / "quarkus-run.jar"]
         )
 
     def describe(self) -> str:
-        """One line for people."""
+        """Return one line that users read."""
         return f"Apicurio Registry {APICURIO_VERSION} at {self.url}, a process of its own (pid {self._server.pid})"
 
     def start(self) -> None:
-        """Starts the process and returns when it serves; UnavailableError says why if it does not."""
+        """Start the process and return when it serves; raises UnavailableError, with the cause, if it does not."""
         self._server.start(lambda _: self._serves())
 
     def stop(self) -> None:
-        """Lets it finish, then makes sure."""
+        """Send SIGTERM and wait; kill the registry if it does not end."""
         self._server.stop()
 
     def kill(self) -> None:
-        """SIGKILL, as a crash would."""
+        """Send SIGKILL, which has the effect of a crash."""
         self._server.kill()
 
     def _serves(self) -> bool:
@@ -103,9 +103,9 @@ class LocalRegistry:
 
 @contextmanager
 def registry(*, port: int | None = None) -> Iterator[Registry]:
-    """A running registry for the time of the `with`: the one named by KEYEDWM_REGISTRY, else a process.
+    """Yield a running registry for the time of the `with`: the one that KEYEDWM_REGISTRY names, else a process.
 
-    Raises JavaError without a Java that is new enough, UnavailableError if it cannot be fetched or does not start.
+    Raises JavaError without a Java that is new enough, UnavailableError if Apicurio cannot be fetched or started.
     """
     address = os.environ.get(VARIABLE)
     if address:
@@ -121,7 +121,7 @@ def registry(*, port: int | None = None) -> Iterator[Registry]:
 
 @contextmanager
 def local_registry(*, port: int | None = None) -> Iterator[LocalRegistry]:
-    """A running Apicurio of this machine."""
+    """Run Apicurio on this machine for the time of the `with`."""
     home = Path(tempfile.mkdtemp(prefix="keyedwm-registry-"))
     try:
         started = LocalRegistry(home, port)

@@ -1,7 +1,7 @@
-"""Schemas of the records that tests make up: Avro, Protobuf and JSON Schema, and a registry that has them.
+"""Schemas of tests' records (Avro, Protobuf and JSON Schema), and a registry that serves them.
 
 Rule: schemas have the ids 1, 2 and so on. The registry is a thread of this process. Each registry has its own address,
-so a process never uses the schemas of an earlier one.
+so a process never uses the schemas of an earlier registry.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _KINDS = {Place.AVRO: SchemaKind.AVRO, Place.PROTO: SchemaKind.PROTOBUF, Place.V
 
 @dataclass(frozen=True)
 class Schema:
-    """A schema by its text; `of` makes values of it."""
+    """A schema, by its text; `of` encodes values."""
 
     text: str
     kind: Literal["AVRO", "PROTOBUF", "JSON"] = "AVRO"
@@ -41,10 +41,11 @@ class Schema:
             parse_avro(self.text)
 
     def of(self, fields: Mapping[str, Any], message: str | None = None) -> SchemaValue:
-        """Return a value for `Record`: its fields as Python has them, dates, decimals and datetimes among them.
+        """Return a value for `Record`.
 
-        Of Protobuf they are those of its JSON mapping. message: the message of Protobuf, the first one by default.
-        Raises InputError for fields that the schema does not have.
+        fields: Python's values, such as dates, decimals and datetimes; for Protobuf, the values of its JSON mapping.
+        message: the Protobuf message, by default the first one of the schema. Raises InputError for fields that do not
+        fit an Avro or Protobuf schema.
         """
         if self.kind == SchemaKind.JSON.value:
             return SchemaValue(self, json.dumps(fields).encode())
@@ -55,7 +56,7 @@ class Schema:
 
 @dataclass(frozen=True)
 class SchemaValue:
-    """A value of a schema, without a head. indexes: of the message of Protobuf in its file."""
+    """An encoded value, without the head of a format. indexes: the place of the Protobuf message in its file."""
 
     schema: Schema
     body: bytes = field(repr=False)
@@ -82,7 +83,7 @@ def _of_protobuf(schema: Schema, fields: Mapping[str, Any], message: str | None)
 
 
 class Schemas:
-    """The schemas of a test, by their ids. formats: of keys and values, None where they have no schema."""
+    """The schemas of a test, in the order of their ids. options: those of the source, with `value.format`."""
 
     def __init__(self, schemas: Sequence[Schema], options: Mapping[str, str]) -> None:
         self.schemas = list(schemas)
@@ -90,7 +91,7 @@ class Schemas:
         self._formats = {option: lowered.get(option) for option in ("key.format", "value.format")}
 
     def bytes_of(self, value: SchemaValue, option: str) -> bytes:
-        """Return a value with the head that the format of an option writes."""
+        """Return the value's bytes, with the head of the format that an option (`key.format`, `value.format`) names."""
         name = next((one for one in FormatName if one.value == self._formats[option]), None)
         if name is None or _KINDS[name.language].value != value.schema.kind:
             raise OptionError(
@@ -115,7 +116,7 @@ class Schemas:
 
     @contextmanager
     def registry(self) -> Iterator[dict[str, str]]:
-        """Serve the schemas for the time of the `with`; returns the options that lead there."""
+        """Serve the schemas for the time of the `with`; yield the source options that name this registry."""
         place = f"/{uuid.uuid4().hex}"
         handler = type("Handler", (_Handler,), {"schemas": self, "place": place})
         server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
@@ -132,20 +133,20 @@ class Schemas:
 
 
 def _indexes(indexes: tuple[int, ...]) -> bytes:
-    """The indexes as Confluent's serializer writes them: a zero byte alone for the first message."""
+    """Encode message indexes as Confluent's serializer does: the first message is a single zero byte."""
     if indexes == (0,):
         return b"\0"
     return b"".join(map(encode_number, (len(indexes), *indexes)))
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers with a schema by its id, and with 404 to all else."""
+    """Answers a request for a schema by its id, and any other request with 404."""
 
     schemas: Schemas
     place: str
 
     def do_GET(self) -> None:
-        """Answer one question."""
+        """Answer one request."""
         text = self.path.removeprefix(f"{self.place}/schemas/ids/").partition("?")[0]
         number = int(text) if text.isascii() and text.isdecimal() else 0
         status, answer = 404, {"error_code": 40403, "message": "Schema not found"}
@@ -160,4 +161,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""

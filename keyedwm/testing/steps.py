@@ -1,6 +1,6 @@
 """The steps of a pipeline's test: records of one batch, silence, a restart.
 
-Rule: what is wrong with a record is said where it is made, not when a query reads it.
+Rule: a wrong record raises an error when the test creates it, not when a query reads it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 class Record:
     """One record of the input.
 
-    event_time: ISO text (UTC without an offset), datetime or ms since 1970; it becomes the record's timestamp.
-    key, value: bytes or text as they are, None for null, a value that a `Schema` has made, all else as JSON. headers:
-    texts or bytes by name.
+    event_time: ISO text or a datetime (UTC without an offset), or ms since 1970; it becomes the record's timestamp.
+    key, value: bytes or text, written as they are; None for null; a `SchemaValue`; other values are written as JSON.
+    headers: name -> text or bytes.
     """
 
     event_time: str | datetime | int
@@ -79,7 +79,7 @@ Columns: TypeAlias = dict[tuple[str, int], RecordColumns]
 
 
 def records_of(steps: Sequence[Step]) -> list[Record]:
-    """Return the records of all steps; raises InputError for a step that is none."""
+    """Return the records of all steps; raises InputError for a value that is no step."""
     records: list[Record] = []
     for number, step in enumerate(steps):
         if isinstance(step, Silence | Restart):
@@ -94,7 +94,7 @@ def records_of(steps: Sequence[Step]) -> list[Record]:
 
 
 def columns_of(records: Sequence[Record], schemas: Schemas) -> Columns:
-    """Return the columns of each topic and partition that a step writes to, its records in their order."""
+    """Return the columns of each topic and partition that a step writes to; records keep their order."""
 
     def encoded(value: Any, option: str) -> bytes | None:
         return schemas.bytes_of(value, option) if isinstance(value, SchemaValue) else _bytes(value)

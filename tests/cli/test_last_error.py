@@ -101,7 +101,7 @@ def test_a_note_that_cannot_be_written_is_a_warning(tmp_path, caplog):
     (tmp_path / "keyedwm").write_text("a file in the way")
     with caplog.at_level(logging.WARNING):
         leave_error(place, "an error", 3)
-    assert "could not be left in its checkpoint" in caplog.text
+    assert "could not be written to its checkpoint" in caplog.text
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 1, "at_ms": "now", "batch": 1, "text": ""}'])

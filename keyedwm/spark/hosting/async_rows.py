@@ -1,7 +1,7 @@
-"""`async_map` inside a task: its rows are cut into calls and control rows, and laid out again as they leave.
+"""`async_map` inside a task: it cuts the rows into calls and control rows, and emits rows of the result.
 
-Rule: a call never spans a control row, nor two coalesced watermarks, so each row keeps the one that it came with. A
-control row keeps the columns that the result shares with the input, such as its offset.
+Rule: a call never spans a control row or two coalesced watermarks, so each row keeps its watermark. A control row keeps
+the columns that the result shares with the input, such as its offset.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from keyedwm.runtime.worker import VersionChecked, freeze_gc
 class AsyncRows(VersionChecked):
     """The function of a `mapInArrow` over the input's columns, by place.
 
-    given: the input's schema; columns: what the coroutine returns, beside the event times.
+    schema_in: the input's schema. columns: those that the coroutine returns, without event times.
     """
 
     calls: AsyncCalls
@@ -38,7 +38,7 @@ class AsyncRows(VersionChecked):
 
     @property
     def result(self) -> pa.Schema:
-        """Of the rows that leave."""
+        """The schema of the result."""
         return with_control_rows(
             [*self.columns, *(self.schema_in.field(name) for name in kept_columns(self.schema_in))]
         )
@@ -47,7 +47,7 @@ class AsyncRows(VersionChecked):
         """Yield the rows of the result."""
         with RunningCalls[pa.Table](self.calls) as running:
             for unnamed in grouped(batches, self.rows_per_call, GROUP_BYTES):
-                # Spark gives timestamps in the session's time zone.
+                # Spark's timestamps have the session's time zone.
                 rows = valid_texts(unnamed.rename_columns(self.schema_in.names).cast(self.schema_in))
                 if rows.num_rows:
                     yield from self._laid_out(self._submit(running, rows))
@@ -57,7 +57,7 @@ class AsyncRows(VersionChecked):
     def _submit(
         self, running: RunningCalls[pa.Table], rows: pa.Table
     ) -> Iterator[tuple[pa.Table, pa.Table] | pa.Table]:
-        """Give a group of rows to the calls; yields what leaves."""
+        """Give a group of rows to the calls; yield the answers and control rows that are ready."""
         is_control, is_rejected = (self._has(rows, name) for name in (CONTROL, REJECTED))
         for begin, end in self._runs(rows, is_control + 2 * is_rejected):
             if is_rejected[begin]:
@@ -70,13 +70,13 @@ class AsyncRows(VersionChecked):
                     yield from running.rows(rows.slice(at, min(self.rows_per_call, end - at)))
 
     def _has(self, rows: pa.Table, name: str) -> np.ndarray:
-        """Say of each row whether it is no event by a column that stays as it is."""
+        """Return 1 for each row with a value in this column (`control` or `rejected`), 0 for any other row."""
         if name not in kept_columns(self.schema_in):
             return np.zeros(rows.num_rows, np.int8)
         return pc.is_valid(rows[name]).to_numpy().astype(np.int8)
 
     def _runs(self, rows: pa.Table, kind: np.ndarray) -> Iterator[tuple[int, int]]:
-        """Places of rows that may share a call, and of neighbouring rows of another kind."""
+        """Yield the begin and end of each run of rows that have one kind and the same watermarks."""
         differs = kind[1:] != kind[:-1]
         for name in self._watermarks:
             times = pc.fill_null(rows[name].cast(pa.int64()), np.iinfo(np.int64).min).to_numpy()
@@ -89,7 +89,7 @@ class AsyncRows(VersionChecked):
         return [name for name in self.calls.hidden_columns if name not in (CONTROL, REJECTED)]
 
     def _laid_out(self, left: Iterable[tuple[pa.Table, pa.Table] | pa.Table]) -> Iterator[pa.RecordBatch]:
-        """Lay out what leaves; neighbouring control rows share a batch."""
+        """Yield answers and control rows as rows of the result; neighbouring control rows share a batch."""
         control: list[pa.Table] = []
         for one in left:
             if isinstance(one, pa.Table):
@@ -104,15 +104,15 @@ class AsyncRows(VersionChecked):
         if control:
             rows = pa.concat_tables(control)
             kinds = dict(zip(self.schema_in.names, self.schema_in.types, strict=True))
-            there = {field.name for field in self.result if kinds.get(field.name) == field.type}
+            shared = {field.name for field in self.result if kinds.get(field.name) == field.type}
             arrays = [
-                rows[field.name] if field.name in there else pa.nulls(rows.num_rows, field.type)
+                rows[field.name] if field.name in shared else pa.nulls(rows.num_rows, field.type)
                 for field in self.result
             ]
             yield from pa.Table.from_arrays(arrays, schema=self.result).to_batches()
 
     def _checked_answer(self, rows: pa.Table, answer: object) -> pa.Table:
-        """Lay out what a call returned for these rows; it is checked here."""
+        """Return a call's answer for these rows as rows of the result; raise InputError for a wrong answer."""
         about = f"async_map: {self.calls.called} returned"
         if not isinstance(answer, pa.Table):
             raise InputError(f"{about} {type(answer).__name__} for {worded(rows)}: an Arrow table is expected")
@@ -142,7 +142,7 @@ class AsyncRows(VersionChecked):
 
 
 def kept_columns(schema_in: pa.Schema) -> list[str]:
-    """Return the event times, the watermarks, `control` and records that came back: they stay as they are."""
+    """Return the columns that keep their name: event times, watermarks, `control` and rejected records."""
     axes = (f"{EVENT_TIME}_", f"{WATERMARK}_")
     return [
         field.name
@@ -154,7 +154,7 @@ def kept_columns(schema_in: pa.Schema) -> list[str]:
 
 
 def _stand_for(control: pa.ChunkedArray) -> Iterator[object]:
-    """For each control row what later rows can stand for, see `keyedwm.core.in_flight.Between`."""
+    """Yield the subject of each control row, see `stands_for` of `keyedwm.core.in_flight.Between`."""
     for row in control.to_pylist():
         is_watermark = row["kind"] == ControlKind.WATERMARK.value
         yield (row.get("source"), row["channel"], row["key"]) if is_watermark else None

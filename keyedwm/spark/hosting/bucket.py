@@ -1,6 +1,6 @@
-"""A bucket: one group of transformWithState, that is one Jet processor (docs/design/operators.md).
+"""A bucket: one group of transformWithState, in the place of one Jet processor (docs/design/operators.md).
 
-Rule: state is a few blobs, the operator's own and one small note of channels, counters and the plan they belong to.
+Rule: its state is the operator's blobs, and one small manifest of channels, watermarks and the plan that owns them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NO_CLOCK = -1
 
 
 class Bucket(VersionChecked, StatefulProcessor):
-    """The stateful processor; a fresh copy serves every task."""
+    """The stateful processor; every task has its own copy."""
 
     def __init__(self, plan: OperatorSpec, layout: BucketLayout, rescaled: RescaledState | None = None) -> None:
         self._plan = plan
@@ -51,12 +51,12 @@ class Bucket(VersionChecked, StatefulProcessor):
         self._follows: dict[str, int | None] = {}
 
     def init(self, handle: Any) -> None:
-        """Name the state."""
+        """Create the state variables."""
         self._handle = handle
         self._manifest, self._blobs = named_state(handle)
 
     def close(self) -> None:
-        """The task ends."""
+        """End the task: later garbage collections do not visit the modules' objects."""
         freeze_gc()
 
     def handleInitialState(
@@ -65,7 +65,7 @@ class Bucket(VersionChecked, StatefulProcessor):
         initialState: pd.DataFrame,  # noqa: N803  Spark's names
         timerValues: Any,  # noqa: N803, ARG002
     ) -> None:
-        """Take over state of a stopped query, before the first rows; Spark may hand it over in several pieces."""
+        """Write the state of a stopped query, before the first rows; Spark may call this several times."""
         owner = BucketOwner(self._layout, int(key[0]), self._owner())
         take_over((self._manifest, self._blobs), initialState, self._rescaled, owner)
 
@@ -110,7 +110,7 @@ class Bucket(VersionChecked, StatefulProcessor):
         yield self._close(batch)
 
     def _open(self, key: Any) -> BucketBatch:
-        """Open the state as the batch before left it; nothing but the note is read yet."""
+        """Open the state that the batch before wrote; only the manifest is read here."""
         content = read_manifest(self._manifest)
         self._follows = {} if content is None else content.get(FOLLOWS, {})
         if content is not None:
@@ -122,7 +122,7 @@ class Bucket(VersionChecked, StatefulProcessor):
         )
 
     def _close(self, batch: BucketBatch) -> pd.DataFrame:
-        """Write what changed in the state; return the batch's last rows."""
+        """Write the changes of the state; return the batch's last rows."""
         changes = batch.drain()
         self._set_timer(batch)
         content = batch.manifest.as_json() | self._owner() | ({FOLLOWS: self._follows} if self._follows else {})
@@ -138,7 +138,7 @@ class Bucket(VersionChecked, StatefulProcessor):
         return batch.last_rows()
 
     def _set_timer(self, batch: BucketBatch) -> None:
-        """Keep one timer for each bucket, at the time the operator asks for."""
+        """Set the bucket's one timer to the time that the operator asks for."""
         manifest = batch.manifest
         if batch.next_timer_ms == manifest.timer_ms:
             return

@@ -1,8 +1,8 @@
-"""One bucket in one micro-batch: it drives the operator, and says what leaves and in which order.
+"""One bucket in one micro-batch: it drives the operator, and emits results and control rows in their order.
 
-Rule: the batch's watermarks come first, then all rows, then the channels' own watermarks, each by input and axis. What
-leaves comes before the watermark that completed it; then the idle marker; the barrier is last. An idle input keeps its
-watermark. No Spark here, no clock.
+Rule: the operator gets the batch's watermarks first, then all rows, then the channels' own watermarks, each by input
+and axis. Results are emitted before the watermark that completed them. The idle marker follows; the barrier is last. An
+idle input keeps its watermark. This module does not import Spark and reads no clock.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _OF_KEYS = (
     "rejected binary"
 )
 EMITTED = f"{_OF_BATCH}, {_OF_STORE}, {_OF_KEYS}"
-# A row of these without content.
+# A row of `EMITTED` without content.
 _NOTHING: dict[str, Any] = dict.fromkeys((one.partition(" ")[0] for one in EMITTED.split(", ")), 0) | {
     "results": None, "control": "[]", "bucket": None, "keys_behind_ms": None, "key": None, "key_behind_ms": None,
     "key_dropped_rows": None, "rejected": None
 }  # fmt: skip
-# The column of results that holds their event times on the way to `unpack`.
+# The column with the event times of results, from here to `unpack`.
 EVENT_MS = "__event_ms"
-# So much leaves at once: rows, and bytes where keys and values are long.
+# The most rows of one piece of results, and about the most bytes if keys and values are long.
 _PIECE_ROWS = 200_000
 _PIECE_BYTES = 64 << 20
 
@@ -56,8 +56,8 @@ _PIECE_BYTES = 64 << 20
 class BucketLayout:
     """The layout that every bucket of an operator knows: the operator's name, the ids of all buckets, and its inputs.
 
-    axes: the watermark keys of the time axes of each input. kind: what users call the operator. called: what messages
-    call each input, where they have names.
+    axes: for each input, the watermark keys of its time axes. kind: the operator's name as users know it. called: each
+    input's name in messages, empty if the inputs have none.
     """
 
     name: str
@@ -71,24 +71,24 @@ class BucketLayout:
         cls, spec: OperatorSpec, name: str | None, ids: Sequence[int], axes: tuple[tuple[int, ...], ...],
         called: tuple[str, ...] = (),
     ) -> BucketLayout:  # fmt: skip
-        """Return the layout of an operator; name: the user's, None for one that follows from the specification."""
+        """Return the layout of an operator. name: the user's, None for a name made from the specification."""
         own_name = name or f"{spec.short_name}-{spec.digest()[:6]}"
         return cls(own_name, tuple(ids), axes, KINDS[spec.kind].user_name, called)
 
     @property
     def axis(self) -> int | list[int]:
-        """The watermark key as the state notes it; of several a list."""
+        """The watermark key as the manifest has it; a list if there are several."""
         keys = [key for of_input in self.axes for key in of_input]
         return keys if len(keys) > 1 else keys[0]
 
     @property
     def who(self) -> str:
-        """The operator in messages."""
+        """The operator's name in messages."""
         return f"{self.kind} {self.name}"
 
     @property
     def inputs(self) -> list[str]:
-        """Each input in messages; the only one is the operator."""
+        """The inputs' names in messages; a single input has the operator's name."""
         if len(self.axes) == 1:
             return [self.who]
         called = self.called or [f"input {number}" for number in range(len(self.axes))]
@@ -97,11 +97,12 @@ class BucketLayout:
 
 @dataclass(slots=True)
 class BucketManifest:
-    """The state of a bucket beside its operator's state. blobs: name → bytes; emitted_ms: the last watermark emitted.
+    """The state of a bucket beside its operator's state; the last three fields are written only if they have a value.
 
-    inbox: of the first input's first axis; inboxes: of the other axes and inputs, written where there are any. emitted:
-    the last watermark emitted of each axis of the result but the first, written where there is one. came_ms: the clock
-    of the last batch that brought something, written where a store has panes by the clock.
+    inbox: the channels of the first input's first axis. blobs: name -> number of bytes. emitted_ms: the last emitted
+    watermark of the result's first axis. snapshot: the last barrier. timer_ms: the bucket's timer. inboxes: the
+    channels of the other axes and inputs. came_ms: the clock at the last batch with input, for a store with panes by
+    the clock. emitted: axis -> its last emitted watermark, for the result's other axes.
     """
 
     inbox: Mapping[str, Any] | None = None
@@ -114,18 +115,18 @@ class BucketManifest:
     emitted: dict[str, int] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain values, the same for equal notes."""
+        """Return plain values, the same for equal manifests."""
         added = {"inboxes": self.inboxes, "came_ms": self.came_ms is not None, "emitted": self.emitted}
         return {name: value for name, value in asdict(self).items() if added.get(name, True)}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> BucketManifest:
-        """Return the note of such values; further entries are ignored."""
+        """Return the manifest of such values; further entries are ignored."""
         added = ("inboxes", "came_ms", "emitted")
         return cls(**{name: value[name] for name in cls.__slots__ if name in value or name not in added})
 
     def rises(self, axis: int, watermark_ms: int) -> bool:
-        """Advance a watermark of the result; return whether it is above the last one emitted of its axis."""
+        """Return whether a watermark is above the last emitted one of its axis; if so, it becomes the last one."""
         before_ms = self.emitted.get(str(axis)) if axis else self.emitted_ms
         if before_ms is not None and watermark_ms <= before_ms:
             return False
@@ -137,7 +138,7 @@ class BucketManifest:
 
 
 def _of_keys(summary: KeyWatermarkSummary) -> Iterator[dict[str, Any]]:
-    """Yield the values of a row for each number of keys so far behind W, and for each key that is named."""
+    """Yield the rows' values: the forgotten keys, the number of keys at each delay behind W, and each named key."""
     yield {"keys_forgotten": summary.forgotten}
     yield from ({"keys_behind_ms": by_ms, "keys": keys} for by_ms, keys in summary.behind)
     yield from ({"key": key, "key_behind_ms": by_ms} for key, by_ms in summary.slowest)
@@ -145,7 +146,7 @@ def _of_keys(summary: KeyWatermarkSummary) -> Iterator[dict[str, Any]]:
 
 
 class BucketBatch:
-    """The batch of one bucket: draw `on_input` or `on_timer` to its end, then `drain`, then take the `last_rows`."""
+    """The batch of one bucket: exhaust `on_input` or `on_timer`, then call `drain`, then `last_rows`."""
 
     def __init__(
         self,
@@ -176,7 +177,7 @@ class BucketBatch:
 
     @property
     def store_counts(self) -> StoreCounts:
-        """The counts of the messages of windows that keep them, in this batch."""
+        """The counts of this batch's messages, for windows that keep messages."""
         return self._operator.batch_counts
 
     @property
@@ -186,12 +187,12 @@ class BucketBatch:
 
     @property
     def watermark_ms(self) -> int | None:
-        """The lowest watermark that the results keep."""
+        """The lowest watermark of the results over all axes, None before the first."""
         return min(self._watermarks_ms.values(), default=None)
 
     @property
     def _watermarks_ms(self) -> Mapping[int, int]:
-        """The watermarks that the results keep, by axis: those of one axis by the lowest input, once each has one."""
+        """The results' watermarks by axis. The operator gets the lowest watermark of its inputs, once each has one."""
         watermarks_ms = [tracker.watermark_ms for of_input in self._trackers for tracker in of_input]
         known = [ms for ms in watermarks_ms if ms is not None]
         return self._operator.output_watermarks_ms(min(known) if len(known) == len(watermarks_ms) else None)
@@ -206,12 +207,13 @@ class BucketBatch:
         no_gap_rows: int = 0,
         rejected: Sequence[pa.Table] = (),
     ) -> Iterator[pd.DataFrame]:
-        """Take all that a batch brought, by input; yield rows of `EMITTED` with results.
+        """Process the input of a batch; yield rows of `EMITTED` with results.
 
-        control: in any order. rows: of this bucket, rows or partials in order of task. null_event_time_rows: how many
-        rows had no event time. now_ms: wall-clock time, None where no pane goes by it. no_gap_rows: how many rows of
-        `session(gap_column=)` had no gap. rejected: records that are handed on as they are. Raises InputError for
-        barriers that are not whole, and for late rows under `late="fail"`.
+        control: for each input, its control rows in any order. rows: for each input, this bucket's rows or partials in
+        the order of tasks. null_event_time_rows: the number of rows without an event time. now_ms: wall-clock time,
+        None if no pane depends on it. no_gap_rows: the number of rows of `session(gap_column=)` without a gap.
+        rejected: rejected records, emitted as they are. Raises InputError if barriers are missing, and for late rows
+        under `late="fail"`.
         """
         for records in rejected:
             for piece in _pieces(records):
@@ -236,19 +238,19 @@ class BucketBatch:
         for number in numbers:
             if received[number][0].went_idle:  # the axes of an input have the same channels
                 yield from self._results(self._operator.on_idle(number))
-        self._tell_times(was_idle=was_idle)
+        self._emit_times(was_idle=was_idle)
         snapshot = newest_snapshot(one for of_input in control for one in of_input)
         if snapshot is not None:
             yield from self._barrier(snapshot)
 
     def on_timer(self, now_ms: int) -> Iterator[pd.DataFrame]:
-        """Let the operator know the wall-clock time; yield rows of `EMITTED` with results."""
+        """Give the operator the wall-clock time; yield rows of `EMITTED` with results."""
         yield from self._results(self._operator.on_timer(now_ms))
         self._timers = self._timers and self._timers.after_clock(now_ms)
         yield from self._barrier(0)
 
     def drain(self) -> StateChanges:
-        """Return the blobs to write and the names of those to remove; the note knows them from now on."""
+        """Return the blobs to write and the names of blobs to remove; the manifest is updated."""
         changes = self._operator.drain()
         for name in changes.removed:
             self.manifest.blobs.pop(name, None)
@@ -262,8 +264,8 @@ class BucketBatch:
     def last_rows(self) -> pd.DataFrame:
         """Return the last rows of `EMITTED`.
 
-        The first has the control rows and the metrics, and alone names the bucket. Keys with watermarks of their own
-        have rows of their progress behind it.
+        The first row has the control rows and the metrics, and it alone names the bucket. If keys have their own
+        watermarks, rows with the keys' progress follow.
         """
         counts, summary = self.store_counts, self._operator.key_summary()
         last = {
@@ -294,7 +296,7 @@ class BucketBatch:
         import pandas as pd
 
         nothing = _NOTHING | {"watermarks": json.dumps(self._watermarks_ms)}
-        rows = np.empty((len(values), len(nothing)), object)  # pandas takes its time for columns of types of their own
+        rows = np.empty((len(values), len(nothing)), object)  # pandas is slow with columns of different types
         for at, row in enumerate(values):
             rows[at] = list({**nothing, **row}.values())
         return pd.DataFrame(rows, columns=list(nothing), dtype=object)
@@ -313,8 +315,8 @@ class BucketBatch:
             if watermark_ms is not None:
                 yield from self._results(self._operator.on_watermark(number, key, watermark_ms))
 
-    def _tell_times(self, *, was_idle: bool) -> None:
-        """Emit the common state of the inputs; a watermark makes them active, so idle is emitted after it."""
+    def _emit_times(self, *, was_idle: bool) -> None:
+        """Emit the inputs' common status and watermarks; a watermark means active, so the idle marker follows it."""
         if was_idle and not self._idle:
             self._emit_control(ControlKind.ACTIVE)
         rises = False
@@ -326,7 +328,7 @@ class BucketBatch:
             self._emit_control(ControlKind.IDLE)
 
     def _barrier(self, at_least: int) -> Iterator[pd.DataFrame]:
-        """Emit one barrier a batch; ids increase by one, also in batches that only the clock made."""
+        """Emit the one barrier of a batch; ids increase by one, also in batches that only a timer caused."""
         self.manifest.snapshot = at_least if self.manifest.snapshot is None else self.manifest.snapshot + 1
         yield from self._results(self._operator.on_barrier(self.manifest.snapshot))
         self._emit_control(ControlKind.BARRIER, snapshot=self.manifest.snapshot, channels=len(self._layout.ids))

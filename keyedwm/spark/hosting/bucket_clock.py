@@ -1,7 +1,7 @@
-"""When all buckets of a store are woken by the clock: together, so that a batch of the clock has the barriers of all.
+"""The timers of a store's buckets: the same in all buckets, so that a batch of a timer has the barriers of all.
 
-Rule: the times follow from the plan's intervals and the clock of the batches, which are the same in every bucket. A
-bucket's content does not change them. They end when all panes of the last batch must have fired: an idle query rests.
+Rule: the timers depend only on the plan's intervals and the clock of the batches, which are the same in every bucket.
+They end when all panes of the last input must have fired: an idle query plans no batches.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ProcessingTimers:
-    """intervals_ms: of the panes by the clock, one at least. came_ms: of the last batch that brought something. due_ms:
-    when the buckets are woken next, None if they rest.
+    """intervals_ms: those of the panes by the clock, at least one. came_ms: the clock at the last batch with input.
+    due_ms: the time of the next timer, None without one.
     """
 
     intervals_ms: tuple[int, ...]
@@ -25,7 +25,7 @@ class ProcessingTimers:
         return ProcessingTimers(self.intervals_ms, now_ms, self.due_ms if runs else self._next_ms(now_ms))
 
     def after_clock(self, now_ms: int) -> ProcessingTimers:
-        """Return the timers after a batch that only the clock made."""
+        """Return the timers after a batch that only a timer caused."""
         came_ms = now_ms if self.came_ms is None else self.came_ms
         rests = now_ms >= came_ms + max(self.intervals_ms)
         return ProcessingTimers(self.intervals_ms, came_ms, None if rests else self._next_ms(now_ms))

@@ -1,6 +1,6 @@
-"""State shared by the buckets of every operator: blobs in Spark's state, and the manifest that says whose they are.
+"""The state of a bucket, of any operator: blobs in Spark's state, and a manifest that lists them and their owner.
 
-Rule: nothing but the manifest is read when a bucket opens, and only what changed is written when it closes.
+Rule: when a bucket opens, only the manifest is read. When it closes, only changed blobs and the manifest are written.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-# Types, not texts: PySpark asks the JVM to parse a text twice in each task, and each question is a round trip.
+# Types, not texts: PySpark asks the JVM to parse a text twice in each task, and each request is a round trip.
 _NOTE = StructType().add("note", StringType())
 _BLOB_NAME = StructType().add("name", StringType())
 _BLOB = StructType().add("blob", BinaryType())
 
 
 class SparkStore:
-    """The blobs of a bucket in Spark's state, read one by one when they are needed; `sizes` as in the manifest."""
+    """The blobs of a bucket in Spark's state, read one by one on demand. sizes: name -> bytes, as in the manifest."""
 
     def __init__(self, blobs: Any, sizes: Mapping[str, int]) -> None:
         self._blobs = blobs
         self.sizes = sizes
 
     def get(self, name: str) -> bytes:
-        """Read one blob, or raise DamagedError if it is not there as it was written."""
+        """Read one blob; raise DamagedError if the blob is missing or has another size."""
         value = self._blobs.getValue((name,))
         if value is None:
             raise damaged(name, "is missing")
@@ -48,13 +48,13 @@ class SparkStore:
 
 
 def named_state(handle: Any) -> tuple[Any, Any]:
-    """Name the state of a bucket; returns the manifest's value state and the blobs' map state."""
+    """Create the state variables of a bucket; return the manifest's value state and the blobs' map state."""
     return handle.getValueState("note", _NOTE), handle.getMapState("blobs", _BLOB_NAME, _BLOB)
 
 
 def read_manifest(manifest: Any) -> dict[str, Any] | None:
-    """Return the manifest that the batch before left; None in a new bucket."""
-    # A question more than `get` alone, which logs a warning in the JVM for each bucket that is new.
+    """Return the manifest that the batch before wrote; None in a new bucket."""
+    # `exists` is one more request, but `get` alone logs a warning in the JVM for each new bucket.
     return json.loads(manifest.get()[0]) if manifest.exists() else None
 
 
@@ -68,22 +68,22 @@ def write_state(manifest: Any, blobs: Any, changes: StateChanges, content: Mappi
 
 
 class StateTakeover(Protocol):
-    """The old buckets, as a new bucket sees them."""
+    """The state of the old buckets, as a new bucket reads it."""
 
     @property
     def follows(self) -> Mapping[str, int | None]:
-        """Source → the snapshot that must come next of it."""
+        """Source -> the snapshot that must come next."""
 
     def first_manifest(self, layout: Any, bucket: int) -> Any:
         """Return the manifest with which a new bucket begins."""
 
     def manifest_with(self, before: bytes | None, pieces: Iterable[Any], number: int) -> bytes:
-        """Return the operator's manifest with rows of initial state added; before: as it was; number: the bucket's."""
+        """Return the operator's manifest with rows of initial state added to `before`. number: the bucket's."""
 
 
 @dataclass(frozen=True, slots=True)
 class BucketOwner:
-    """The bucket that takes over state: its layout and number, and its owner in the manifest (see `require_owner`)."""
+    """The bucket that takes over state: its layout, its id, and its owner in the manifest (see `require_owner`)."""
 
     layout: Any
     bucket: int
@@ -93,9 +93,9 @@ class BucketOwner:
 def take_over(
     states: tuple[Any, Any], initial: pd.DataFrame, rescaled: StateTakeover | None, new_owner: BucketOwner
 ) -> None:
-    """Write state of a stopped query, before the first rows; Spark may hand it over in several pieces.
+    """Write the state of a stopped query, before the first rows; Spark may call this several times, with a part each.
 
-    states: as `named_state` returned them; initial: rows of name and blob, and what `rescaled` reads from them.
+    states: the result of `named_state`. initial: rows with name, blob and entry in the operator's manifest.
     """
     if rescaled is None:
         raise OutOfTurnError(f"{new_owner.layout.who}: state came without a savepoint")
@@ -103,7 +103,7 @@ def take_over(
     saved = read_manifest(manifest)
     content = rescaled.first_manifest(new_owner.layout, new_owner.bucket).as_json() if saved is None else saved
     before = None if saved is None else SparkStore(blobs, content["blobs"]).get(MANIFEST)
-    pieces = [piece for piece in initial.itertuples(index=False) if piece.blob is not None]  # its name may be NaN
+    pieces = [piece for piece in initial.itertuples(index=False) if piece.blob is not None]  # the others' names are NaN
     operator = rescaled.manifest_with(before, pieces, new_owner.layout.ids.index(new_owner.bucket))
     blobs_by_name = {piece.name: bytes(piece.blob) for piece in pieces} | {MANIFEST: operator}
     sizes = content["blobs"] | {name: len(blob) for name, blob in blobs_by_name.items()}
@@ -114,11 +114,11 @@ def take_over(
 def require_owner(
     kind: str, manifest: Mapping[str, Any], owner: Mapping[str, Any], plan_means: str, earlier: Sequence[str] = ()
 ) -> None:
-    """Raise an error for state of another version, plan or name.
+    """Raise FormatError for state of another version, OptionError for another number of buckets, plan, axis or name.
 
-    kind: what users call the operator. owner: entries of this bucket's manifest (`version`, `buckets`, `plan`,
-    `name`, and `axis` where the operator follows one). plan_means: what may differ between two plans. earlier:
-    digests that keyedwm 0.2.0 gave the plan. Raises FormatError for a version, OptionError for all else.
+    kind: the operator's name as users know it. owner: entries of this bucket's manifest (`version`, `buckets`, `plan`,
+    `name`, and `axis` if the operator follows one). plan_means: the settings in which two plans may differ. earlier:
+    digests that keyedwm 0.2.0 gave the plan.
     """
     name = owner["name"]
     if manifest["version"] != owner["version"]:

@@ -1,4 +1,4 @@
-"""From what stage one shipped to the results of the buckets, for every kind of operator."""
+"""The part of Spark's plan from the shipped rows to the results of the buckets, for every kind of operator."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from keyedwm.spark.hosting.staged_rows import rejected_type
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-# The metric → the column of what buckets emit that is summed, of every operator and by the kind among users.
+# Metric -> the column of the buckets' rows that it sums: for every operator, for a kind, and for the other kinds.
 _METRICS = {name: name for name in ("late_rows", "null_event_time_rows", "state_bytes")}
 _OF_KIND = {"aggregate": {"timeless_rows": "null_event_time_rows", "frames": "frames"}}
 _OF_OTHERS = {"held_rows": "frames"}
@@ -24,7 +24,7 @@ _PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 
 def of_keys() -> list[Column]:
-    """Return the metrics of keys that have watermarks of their own."""
+    """Return the metrics of keys with their own watermarks."""
     from pyspark.sql import functions as F
 
     behind_ms = F.col("keys_behind_ms")
@@ -54,8 +54,9 @@ def build_results(
     savepoint: str | None,
     inputs: Iterable[DataFrame | Source],
 ) -> DataFrame:
-    """Return the results. savepoint: the source of the first state. inputs: the frames that were shipped; the results
-    hand on their unreadable records.
+    """Return the results, which include the inputs' unreadable records. savepoint: the place of the initial state.
+
+    inputs: the frames or sources that were shipped.
     """
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema
@@ -87,7 +88,7 @@ def build_results(
     observed = [F.sum(column).alias(metric) for metric, column in metrics.items()]
     if plan.key_watermark is not None:
         observed += of_keys()
-    # A key, or the hash of keys, that one bucket has too much of shows here.
+    # These show a bucket that is too large, by one large key or by an uneven hash of keys.
     size = F.when(F.col("bucket").isNotNull(), F.col("state_bytes"))
     observed += [
         F.max_by("bucket", size).alias("largest_bucket"),

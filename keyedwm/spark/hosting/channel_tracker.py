@@ -1,7 +1,7 @@
-"""The channels of a bucket, and the one watermark that their control rows add up to, micro-batch by micro-batch.
+"""The channels of a bucket, and the coalesced watermark of their control rows, batch by batch.
 
-Rule: values in, values out; the order of arrival of rows does not matter. Every batch carries the barriers of all the
-channels of its source, so they also say which channels there are (docs/design/rows.md).
+Rule: the result depends only on the rows, and not on the order in which they arrive. Every batch has the barriers of
+all channels of its source, so the barriers also list the channels (docs/design/rows.md).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _LOAD_ONCE = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchWatermarks:
-    """The watermarks of a batch: `batch_watermark_ms` decides which of its rows are late, the rest holds after them."""
+    """The watermarks of a batch: batch_watermark_ms decides which rows are late, the others are after the rows."""
 
     batch_watermark_ms: int | None
     watermark_ms: int | None
@@ -53,17 +53,17 @@ class BatchWatermarks:
 
 
 class ChannelTracker:
-    """The channels of one bucket on one time axis, and the watermark that they add up to."""
+    """The channels of one bucket on one time axis, and their coalesced watermark. owner: its name in errors."""
 
     def __init__(self, owner: str, key: int) -> None:
         self._owner = owner
         self._key = key
         self._coalescer = Coalescer()
-        # Channel → its source. Rows of version 1 name no source; then channel → its group: one source, or several with
-        # the same number of channels. Group → how many sources it has, if more than one.
+        # Channel -> its source. Rows of version 1 name no source: channel -> its group, which is one source, or several
+        # with the same number of channels. Group -> its number of sources, if more than one.
         self._source: dict[str, str] = {}
         self._counts: dict[str, int] = {}
-        # Source → the watermark that its planner coalesced, which can be above its slowest channel (rule 6).
+        # Source -> the watermark that its planner coalesced, which can be above its slowest channel (rule 6).
         self._planned: dict[str, int] = {}
         self._watermark_ms: int | None = None
 
@@ -78,9 +78,9 @@ class ChannelTracker:
         return self._coalescer.common().idle_spell
 
     def apply(self, rows: Iterable[ControlRow]) -> BatchWatermarks:
-        """Take all control rows of a batch. Raises InputError if its barriers are not whole.
+        """Apply all control rows of a batch. Raises InputError if barriers are missing.
 
-        A frame united with itself brings every row twice; the second one has no effect.
+        A frame that is united with itself has every row twice; the second one has no effect.
         """
         rows = sorted(dict.fromkeys(rows), key=_turn)
         was_idle = self.idle
@@ -106,7 +106,7 @@ class ChannelTracker:
             raise InputError(f"{self._owner}: {error.message}: {_LOAD_ONCE}") from error
 
     def _membership(self, rows: Iterable[ControlRow]) -> list[Change]:
-        """Return which channels were added and removed, as the barriers say."""
+        """Return the channels that the barriers add and remove."""
         changes: list[Change] = []
         cuts = collect_cuts(rows)
         if not cuts:
@@ -173,7 +173,7 @@ class ChannelTracker:
         None with several sources: a watermark planned for one source holds for no other source.
         """
         from_planner = [row for row in rows if row.channel is None]
-        # What a source flushes when all of its channels are idle (rule 4) is no promise for when they wake up.
+        # The watermark that a source flushes while all its channels are idle (rule 4) holds only until one is active.
         flushed = {row.source for row in from_planner if row.kind is ControlKind.IDLE}
         planned = [(row.source, row.watermark_ms) for row in from_planner if row.key == self._key]
         for source, ms in planned:
@@ -181,16 +181,16 @@ class ChannelTracker:
                 self._planned[source] = max(ms, self._planned.get(source, ms))
         if self._is_united:
             return None
-        # A source whose last channel is gone flushes as well, and that is no promise of the source that continues.
-        there = {None, *self._source.values()} if self._source else {source for source, _ in planned}
-        return max((ms for source, ms in planned if ms is not None and source in there), default=None)
+        # A source whose last channel is gone flushes, too; its watermark does not hold for a source that continues.
+        sources = {None, *self._source.values()} if self._source else {source for source, _ in planned}
+        return max((ms for source, ms in planned if ms is not None and source in sources), default=None)
 
     @property
     def _is_united(self) -> bool:
         return len(set(self._source.values())) > 1 or bool(self._counts)
 
     def _united_watermark(self) -> int | None:
-        """The minimum over the active channels of several sources, each as high at least as its planner coalesced."""
+        """Return the lowest watermark of several sources' active channels, each at least its planner's; or None."""
         if not self._is_united or not self._planned:
             return None
         bounds = [
@@ -223,7 +223,7 @@ class ChannelTracker:
         return channels
 
     def state(self) -> dict:
-        """Return everything the next batch depends on, ready for JSON."""
+        """Return the state that the next batch needs, ready for JSON."""
         return {
             "channels": b64encode(encode_channels(self._coalescer.snapshot())).decode(),
             "of_source": {source: pack_names(channels) for source, channels in sorted(self._by_source().items())},
@@ -234,13 +234,13 @@ class ChannelTracker:
 
     @classmethod
     def restore(cls, owner: str, key: int, state: Mapping) -> ChannelTracker:
-        """Return a tracker in the state of a snapshot. Raises FormatError for a snapshot that `state` never returns."""
+        """Return a tracker in a state that `state` returned. Raises FormatError for a damaged state."""
         it = cls(owner, key)
         try:
             coalesced = decode_channels(b64decode(state["channels"], validate=True))
             it._coalescer = Coalescer.restore(coalesced)
             it._source = _sources(state, len(coalesced.channels))
-            it._counts = dict(state.get("counts", {}))  # 0.2.0 has none of these two
+            it._counts = dict(state.get("counts", {}))  # state of 0.2.0 has no counts and no planned
             it._planned = dict(state.get("planned", {}))
             it._watermark_ms = whole_number_or_none(state["watermark"], "its watermark")
         except (ValueError, TypeError, KeyError, AttributeError, InputError) as error:
@@ -257,7 +257,7 @@ def newest_snapshot(rows: Iterable[ControlRow]) -> int | None:
 
 
 def _sources(state: Mapping, channels: int) -> dict[str, str]:
-    """Channel → its source. channels: how many there are.
+    """Return channel -> its source. channels: their number.
 
     State before 0.3.0 has this mapping itself, under `sources`.
     """
@@ -267,6 +267,6 @@ def _sources(state: Mapping, channels: int) -> dict[str, str]:
 
 
 def _turn(row: ControlRow) -> tuple:
-    """The order inside a channel (docs/design/rows.md); rows of one place rise by their watermark."""
+    """Return the sort key: the order within a channel (docs/design/rows.md), then the watermark."""
     offset = -1 if row.offset is None else row.offset
     return (row.channel or "", offset, ORDER[row.kind], row.key or 0, row.watermark_ms or 0)

@@ -1,6 +1,6 @@
 """The state that an operator continues from, and the batch that must come first: `continue_from=TARGET`.
 
-Rule: the first batch must be the one that follows the savepoint; any other is an error.
+Rule: the first batch must be the one that follows the savepoint; any other batch is an error.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from keyedwm.savepoint_files import OperatorState, Savepoint, read_savepoint
 from keyedwm.spark.hosting.bucket_batch import BucketLayout
 from pyspark_wm_source.values.offsets import QueryOffset
 
-# In the manifest of a rescaled bucket: the snapshot of each source that must come next; see `check_follows`.
+# The entry of a rescaled bucket's manifest with the snapshot of each source that must come next (`check_follows`).
 FOLLOWS = "follows"
 
 
 def operator_of(place: str, layout: BucketLayout) -> tuple[Savepoint, OperatorState]:
-    """Return a savepoint and the operator whose state continues. Raises OptionError and FormatError in one sentence."""
+    """Return a savepoint and the operator whose state continues. Raises OptionError or FormatError."""
     savepoint = read_savepoint(f"{layout.kind}: continue_from", place)
     operator = _operator(savepoint, layout)
     followers = [other for other in savepoint.operators.values() if operator.name in other.sources]
-    if followers and len(layout.ids) != len(operator.manifests) and _tells_apart(operator):
+    if followers and len(layout.ids) != len(operator.manifests) and _watermarks_differ(operator):
         raise OptionError(
             f"{layout.who}: continue_from {place}: its buckets hold rows back and have emitted different watermarks, "
             f"so in other buckets rows could be late for {followers[0].kind} {followers[0].name}, which follows them: "
@@ -37,14 +37,14 @@ def operator_of(place: str, layout: BucketLayout) -> tuple[Savepoint, OperatorSt
     return savepoint, operator
 
 
-def _tells_apart(operator: OperatorState) -> bool:
+def _watermarks_differ(operator: OperatorState) -> bool:
     """Return whether buckets have emitted different watermarks."""
     watermarks = [(manifest.get("emitted_ms"), manifest.get("emitted", {})) for manifest in operator.manifests]
     return any(one != watermarks[0] for one in watermarks)
 
 
 def _operator(savepoint: Savepoint, layout: BucketLayout) -> OperatorState:
-    """The state of that kind and name, or the only one there is of the kind."""
+    """Return the state of the layout's kind and name, or else the only state of the kind."""
     candidates = {name: one for name, one in savepoint.operators.items() if one.kind == layout.kind}
     if layout.name in candidates:
         return candidates[layout.name]
@@ -61,7 +61,7 @@ def _operator(savepoint: Savepoint, layout: BucketLayout) -> OperatorState:
 
 
 def follows_of(savepoint: Savepoint, operator: OperatorState) -> dict[str, int | None]:
-    """Of each source and aggregate that the operator follows, the snapshot that comes next."""
+    """Return source or operator -> the snapshot that must come next, for all that this operator follows."""
     offsets = [QueryOffset.from_json(source) for source in savepoint.sources]
     sources = {offset.source: offset.batch + 1 for offset in offsets}
     others = {other.name: other.snapshot for other in savepoint.operators.values()}
@@ -75,8 +75,8 @@ def follows_of(savepoint: Savepoint, operator: OperatorState) -> dict[str, int |
 def check_follows(who: str, follows: Mapping[str, int | None], rows: Iterable[ControlRow]) -> dict[str, int | None]:
     """Raise InputError for a first batch that does not follow the savepoint.
 
-    follows: source → the snapshot that must come next of it, None once it has come. Returns the same after these rows,
-    nothing when all have come.
+    follows: source -> the snapshot that must come next, None if it has come. Returns this mapping as it is after these
+    rows, empty if all snapshots have come.
     """
     left = dict(follows)
     for row in rows:

@@ -1,8 +1,8 @@
 """The topics whose unreadable records a frame hands on in its column `rejected`, read from its analysed plan.
 
-Rule: a source with onBadEventTime=reject or onBadValue=reject gives each such record once, so united
-frames must not hand on the records of one topic twice. A frame hands them on as long as no projection drops the column
-and no filter its rows.
+Rule: a source with onBadEventTime=reject or onBadValue=reject emits each such record once. So two inputs of an operator
+must not hand on the records of one topic. A frame hands them on if no projection drops the column and no filter drops
+the rows.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound="DataFrame | Source")
 
-# Options of a source as a plan shows them: [name=value, name=value]; a value may hold commas.
+# Options of a source as a plan shows them: [name=value, name=value]; a value may contain commas.
 _OPTION = re.compile(r"[\[ ]"
                      r"(onBad(?:EventTime|Value)|kafka\.bootstrap\.servers|subscribe|assign|subscribePattern)=(.*?)"
                      r"(?=, [\w.]+=|\](?:,|$))", re.IGNORECASE)  # fmt: skip
 _COLUMN = "rejected#"
 _LEFT_OUT = re.compile(r"^Filter .*isnull\(rejected#")
 _CHOOSING = ("Project ", "Aggregate ", "MapInArrow ", "MapInPandas ", "TransformWithState")
-_SHORTENED = "more fields"  # Spark shortens long lists of columns: what is not shown counts as there
+_SHORTENED = "more fields"  # Spark shortens long lists of columns: a list with this text may have the column
 
 
 def once_each(frames: Sequence[F]) -> list[F]:
-    """Return the inputs of an operator; a frame that is given again does not hand on its unreadable records again."""
+    """Return the inputs of an operator; a frame that is given twice hands on its unreadable records once."""
     return [_without_records(frame) if _is_again(frames, at) else frame for at, frame in enumerate(frames)]
 
 
 def _is_again(frames: Sequence[DataFrame | Source], at: int) -> bool:
-    """Whether an input is a frame that is an earlier input, too; a read that is not loaded is read once for each."""
+    """Whether an input is a frame that is an earlier input, too. A source that is not loaded is read for each input."""
     return not isinstance(frames[at], Source) and any(frames[at] is before for before in frames[:at])
 
 
@@ -47,11 +47,11 @@ def _without_records(frame: Any) -> Any:
 
 
 def refuse_records_twice(frames: Sequence[DataFrame | Source], caller: str) -> None:
-    """Raise OptionError where two of the frames hand on the unreadable records of one topic: each would come twice."""
+    """Raise OptionError if two frames hand on the unreadable records of one topic: each record would come twice."""
     topics: set[tuple[str, str]] = set()
     for at, frame in enumerate(frames):
         if _is_again(frames, at):
-            continue  # `once_each` took them out
+            continue  # `once_each` removes its records
         own = set(handed_on(frame))
         twice = next(iter(sorted(own & topics)), None)
         if twice is not None:
@@ -87,7 +87,7 @@ def _gives_back(options: Mapping[str, str]) -> bool:
 
 
 def _passes(node: str) -> bool:
-    """Whether a node hands on the rows with rejected records, and their column."""
+    """Whether a node of a plan keeps the column `rejected` and the rows that have a value there."""
     if _LEFT_OUT.match(node):
         return False
     return not node.startswith(_CHOOSING) or _COLUMN in node or _SHORTENED in node

@@ -1,4 +1,4 @@
-"""A side of a join as a frame: which of its columns are times, and what of it is shipped to the buckets."""
+"""A side of a join from a frame: its time axes, its other columns, and the rows that it ships to the buckets."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A frame and the side that its rows make; axes: as the frame's columns call them, in the side's order.
+    """A frame and its side of a join. axes: the side's axes in order, named as in the frame's columns.
 
-    read: the description of the read that the frame is, if it is one: its tasks divide the rows themselves.
-    panes: why its rows cannot be added up, None if they can.
+    read: the source that the frame loads, None for another frame: the tasks of a read divide the rows by bucket.
+    panes: why the rows cannot be added up, None if they can.
     """
 
     frame: DataFrame
@@ -57,18 +57,18 @@ class Side:
         return self.side.axes[0].name
 
     def number_of(self, axis: str) -> int:
-        """Return the number of an axis within the side; one without a name may be called by the side's."""
+        """Return the number of an axis within the side. The side's name is that of an axis without a name."""
         names = self.axes if axis in self.axes else [one.name for one in self.side.axes]
         return list(names).index(axis)
 
     def shipped(self, number: int, ids: Sequence[int]) -> DataFrame:
-        """Return the side's rows as they are shuffled; number: of the side."""
+        """Return the side's rows for the shuffle. number: the side's. ids: the buckets'."""
         times = dict(zip(self.side.times, self.axes, strict=True))
         return ship(self.read or self.frame, self.side.shipped, times, ids, number=number)
 
 
 def shipped_rows(sides: Sequence[Side], ids: Sequence[int]) -> DataFrame:
-    """Return the rows of both sides as they are shuffled; a frame that is joined with itself is read once."""
+    """Return the rows of both sides for the shuffle; a frame that is joined with itself is read once."""
     left, right = sides
     if left.frame is not right.frame:
         return left.shipped(LEFT, ids).union(right.shipped(RIGHT, ids))
@@ -91,10 +91,10 @@ def side_of(
 ) -> Side:
     """Return the side of a frame, or of a read that is not loaded.
 
-    called: its name. axis_names: its axes, None for all; others are ordinary columns then. takes_panes: whether its
-    rows may repeat what earlier ones held.
+    called: the side's name. axis_names: the side's axes, None for all; the frame's other axes are ordinary columns.
+    takes_panes: whether the rows may be early or late panes.
 
-    Raises InputError and OptionError, in one sentence, for a frame that cannot be joined.
+    Raises InputError or OptionError for a frame that cannot be joined.
     """
     read = data if isinstance(data, Source) else None
     frame = data.load() if isinstance(data, Source) else data
@@ -138,7 +138,7 @@ def _check_rows(frame: DataFrame, called: str, *, takes_panes: bool) -> Additive
 
 
 def _known_axes(frame: DataFrame, called: str) -> list[str]:
-    """The axes of a frame, "" for one without a name."""
+    """Return the axes of a frame, "" for one without a name."""
     names = [name for name in frame.columns if name == WATERMARK or name.startswith(f"{WATERMARK}_")]
     axes = [name.removeprefix(WATERMARK).removeprefix("_") for name in names]
     known = [axis for axis in axes if axis_column(EVENT_TIME, axis) in frame.columns]
@@ -151,7 +151,7 @@ def _known_axes(frame: DataFrame, called: str) -> list[str]:
 
 
 def _axis_of(axis: str, known: Sequence[str], called: str) -> str:
-    """The axis as the columns call it: the side's name stands for an axis without one."""
+    """Return the axis as the columns name it. The side's name means its only axis, if this has no name."""
     if not isinstance(axis, str):
         raise OptionError(f"join: {axis!r} of the {called} side: the name of a time axis is expected, as text")
     if axis in known:

@@ -21,12 +21,12 @@ from keyedwm.spark.arguments import analysed
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# The event time that `with_watermark` gives to Spark.
+# The column of event times that `with_watermark` gives to Spark.
 DRIVING = "_keyedwm_watermark"
 _MARK, _RESULTS = "keyedwm_", "results"
 _NODE = re.compile(r"^([ :]*)(?:[:+]- )?~?([A-Z]\w*.*)$")
 _INDENT = 3
-# A column of a projection under another name, and what becomes an event time: the end of its expression, and its name.
+# In a projection: a renamed column, and a column called event_time with the end of its expression.
 _RENAMED = re.compile(r"(?<=[ \[])(\w+#\d+) AS (\w+#\d+)")
 _AS_EVENT_TIME = re.compile(r"(\S+) AS (event_time)#\d+")
 
@@ -34,18 +34,16 @@ _SPARKS_WATERMARK = re.compile(r"EventTimeWatermark [0-9a-f-]+, ([^#]+)#\d+: \w+
 
 
 def marked(results: DataFrame, panes: AdditiveSetting | None) -> DataFrame:
-    """Mark results. panes: why their panes repeat totals of earlier ones; None for results of their own, whatever their
-    input was.
-    """
+    """Mark an operator's results. panes: why the results cannot be added up, None if they can, whatever the input."""
     return results.alias(f"{_MARK}{_RESULTS if panes is None else panes.value}")
 
 
 def check_lineage(df: DataFrame, caller: str, *, takes_panes: bool = False) -> AdditiveSetting | None:
     """Return why rows of a frame cannot be added up, None if they can.
 
-    Raises OptionError if they cannot and the operator would (unless it takes_panes), or if the query has a watermark of
-    Spark's own. Raises InputError if `with_watermark` dropped the control rows. Warns of event times that were computed
-    again: the source's watermarks know the old ones.
+    Raises OptionError if they cannot (unless takes_panes), or if the query has a watermark of Spark's own. Raises
+    InputError if `with_watermark` dropped the control rows. Warns about event times that the frame computes again: the
+    source's watermarks follow the old event times. takes_panes: whether the operator accepts such rows.
     """
     nodes = nodes_of(df)
     _warn_of_moved_times(nodes, caller)
@@ -70,7 +68,7 @@ def streams_of(df: DataFrame) -> int:
 
 
 def refuse_several_rows(df: DataFrame, caller: str) -> None:
-    """Raise OptionError if rows of a frame were made several of one, where each must be a record."""
+    """Raise OptionError if the frame makes several rows of one record, where each row must be one record."""
     generator = next((node for node in _above_streams(nodes_of(df)) if node.startswith("Generate ")), None)
     if generator is not None:
         raise OptionError(
@@ -81,7 +79,7 @@ def refuse_several_rows(df: DataFrame, caller: str) -> None:
 
 
 def _panes_of(nodes: Iterable[tuple[int, str]]) -> AdditiveSetting | None:
-    """Return the mark nearest to the top, where no results of their own lie above it."""
+    """Return the mark of panes nearest to the top, unless it lies below results that can be added up."""
     by_mark = {f"SubqueryAlias {_MARK}{one.value}": one for one in AdditiveSetting}
     above = _above(nodes, f"SubqueryAlias {_MARK}{_RESULTS}")
     return next((by_mark[node] for _, node in above if node in by_mark), None)
@@ -107,13 +105,13 @@ def _warn_of_moved_times(nodes: Iterable[tuple[int, str]], caller: str) -> None:
 
 
 def _caller() -> int:
-    """The stack level, for a warning of the function that calls this, of who called keyedwm."""
+    """Return the stack level of keyedwm's caller, for a warning that the calling function raises."""
     modules = (frame.frame.f_globals.get("__name__", "") for frame in inspect.stack(0)[1:])
     return next((level for level, name in enumerate(modules, 1) if not name.startswith("keyedwm.")), 1)
 
 
 def _above(nodes: Iterable[tuple[int, str]], kind: str) -> Iterator[tuple[int, str]]:
-    """Yield the nodes from the top down to those of a kind, without these and all below."""
+    """Yield the nodes from the top, without the nodes of a kind and all nodes below them."""
     top_depth: int | None = None
     for depth, node in nodes:
         if top_depth is None or depth <= top_depth:
@@ -123,7 +121,7 @@ def _above(nodes: Iterable[tuple[int, str]], kind: str) -> Iterator[tuple[int, s
 
 
 def _above_streams(nodes: Sequence[tuple[int, str]]) -> Iterator[str]:
-    """The nodes above our operators that a stream's rows pass: not those of a static frame that is joined."""
+    """Yield the nodes above our operators that rows of a stream pass, not those of a joined static frame."""
     above = list(_above(nodes, "TransformWithState"))
     for at, one in enumerate(nodes):
         if one in above and any(inner.startswith("StreamingRelation") for inner in _below(nodes, at)):
@@ -131,7 +129,7 @@ def _above_streams(nodes: Sequence[tuple[int, str]]) -> Iterator[str]:
 
 
 def _below(nodes: Sequence[tuple[int, str]], at: int) -> Iterator[str]:
-    """The nodes below one of them."""
+    """Yield the nodes below the one at this place."""
     for depth, node in nodes[at + 1 :]:
         if depth <= nodes[at][0]:
             return
@@ -161,7 +159,7 @@ def nodes_of(df: DataFrame) -> list[tuple[int, str]]:
 
 
 def _analysed(df: DataFrame) -> str:
-    """The analysed plan, a node a line."""
+    """Return the text of the analysed plan, one node a line."""
     in_jvm = getattr(df, "_jdf", None)
     if in_jvm is not None:
         return str(in_jvm.queryExecution().analyzed().toString())

@@ -1,4 +1,4 @@
-"""Difference between a checkpoint's plan and the plan of the query, in words, for the refusal of its state."""
+"""The difference between a checkpoint's plan and the query's plan, in words, for the error that rejects the state."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from keyedwm.core.text import listed, short_repr
 from keyedwm.operators.state.description import lines_of
 
 _MOST = 3
-# How much of what two long lines share is shown before their first difference.
+# Two long lines are shown from this number of characters before their first difference.
 _SHARED = 20
 _LONG = 60
 
 
 def difference(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> str:
-    """Return the difference of two plans, "" where their descriptions agree. old: None in manifests of 0.2.0."""
+    """Return the difference of two plans, "" if their descriptions agree. old: None in manifests of 0.2.0."""
     if old is None:
         return ""
     before, now = list(lines_of(old)), list(lines_of(new))
     removed, added = (list((Counter(one) - Counter(other)).elements()) for one, other in ((before, now), (now, before)))
     order = ""
-    if not removed and not added:  # nothing but the order
+    if not removed and not added:  # only the order can differ
         removed, added = ([one for one, other in zip(*both, strict=True) if one != other][:1]
                       for both in ((before, now), (now, before)))  # fmt: skip
         order = "in another order "

@@ -1,6 +1,6 @@
-"""Messages of a read that is not loaded: its tasks divide them by bucket, and no row reaches Spark before its window.
+"""Messages of a read that is not loaded: its tasks divide them by bucket, so they do not become rows of Spark first.
 
-Rule: a message holds what it would if the source were loaded, and beside that the fields that keys and aggregates name.
+Rule: a message has the columns that a loaded source would have, and the fields that keys and aggregates name.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from keyedwm.spark.hosting.source_description import Source, named_fields
 
 @dataclass(frozen=True)
 class MessageFields:
-    """The columns of messages. fields: column → field of the source. schema: the columns. keys: the key columns.
+    """The columns of messages. fields: column -> field of the source. schema: the columns. keys: the key columns.
 
-    read_from: where keys and fields of the source are read, where their columns' names do not say it.
+    read_from: a text with the place of each column whose name does not show its place.
     """
 
     fields: Mapping[str, str]
@@ -39,16 +39,16 @@ def message_fields(
     aggregates: Sequence[tuple[str, Any]],
     source_columns: Sequence[str],
 ) -> MessageFields:
-    """Return what the messages of a read hold.
+    """Return the columns of a read's messages.
 
-    by: key columns, or result column → field. aggregates: which may name fields. source_columns: those of the
-    source that messages hold. Raises OptionError for names that mean two things, or nothing.
+    by: key columns, or result column -> field. aggregates: names and specifications, which may read fields.
+    source_columns: the source's columns in messages. Raises OptionError for an ambiguous or unknown name.
     """
     from pyspark_wm_source.options.source_options import SourceOptions
 
     options = SourceOptions.parse(read.set_options)
     columns = options.every_column
-    # Watermarks are those of a batch, so they are no fields.
+    # Watermarks belong to a batch and not to a record, so they are no fields.
     names = [name for name in columns.names if not name.startswith(WATERMARK)]
     keys = named_fields(by, names)
     fields_by_name = options.selection.fields
@@ -86,13 +86,13 @@ def message_fields(
 
 
 def _read_by(spec: Any) -> tuple[str, ...]:
-    """The columns or fields that an aggregate reads; its condition names columns that messages have."""
+    """Return the columns or fields that an aggregate reads, without its condition, which names only columns."""
     plain = replace(spec, where=None) if getattr(spec, "where", None) is not None else spec
     return tuple(plain.inputs(()))
 
 
 def _field(text: str, names: Sequence[str], fields_by_name: Mapping[str, Field]) -> Field | None:
-    """The field that a text names, None if it is none."""
+    """Return the field that a text names, None if the text names none."""
     try:
         return field_of("aggregates", text, names, fields_by_name)
     except OptionError:

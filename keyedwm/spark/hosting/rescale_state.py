@@ -1,7 +1,7 @@
-"""How the buckets of a new query begin with the state of a stopped one: `continue_from=TARGET`.
+"""The state of a stopped query for the buckets of a new query: `continue_from=TARGET`.
 
-Rule: which blob goes where depends on the savepoint and the plan alone, so a first batch that runs again begins with
-the same state.
+Rule: the new bucket of each blob depends on the savepoint and the plan alone. So a first batch that runs again begins
+with the same state.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from keyedwm.spark.hosting.continue_from import follows_of, operator_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, GroupedData, SparkSession
 
-# Initial state of a new bucket: a blob, with the JSON of its entry in the operator's manifest; or, in
-# a row of its own, nothing but its existence.
+# Rows of initial state: each blob of a new bucket, with its entry in the operator's manifest as JSON; and for each new
+# bucket a row without a blob, so that a bucket without blobs exists, too.
 _PIECE = pa.schema(
     [
         pa.field("bucket", pa.int32()),
@@ -39,7 +39,7 @@ _PIECE = pa.schema(
 
 @dataclass(frozen=True, kw_only=True)
 class RescaledState:
-    """The old buckets, as every new bucket sees them. follows: source → the snapshot that must come next of it."""
+    """The state of the old buckets, for every new bucket. follows: source -> the snapshot that must come next."""
 
     rescale: Rescale
     name: str
@@ -49,8 +49,8 @@ class RescaledState:
     def first_manifest(self, layout: BucketLayout, bucket: int) -> BucketManifest:
         """Return the manifest with which a new bucket begins.
 
-        Followers of the operator do not know a new channel: the first batch passes its watermarks on. A channel that
-        they know continues from its last watermark, which differs between buckets if a processor holds rows back.
+        For an operator that follows this one, a new channel has no watermark, so the first batch emits one. A known
+        channel continues from its last watermark; channels can differ if a processor delays rows.
         """
         manifest = self.manifests[0]
         number = layout.ids.index(bucket)
@@ -65,19 +65,19 @@ class RescaledState:
         )
 
     def manifest_with(self, before: bytes | None, pieces: Iterable[Any], number: int) -> bytes:
-        """Return the operator's manifest in a new bucket with these rows of `_PIECE` added; before: as it was."""
+        """Return the operator's manifest in a new bucket with these rows of `_PIECE` added to `before`."""
         return self.rescale.manifest_with(before, [(piece.name, json.loads(piece.entry)) for piece in pieces], number)
 
 
 @dataclass(frozen=True)
 class CutBlobs:
-    """Cuts old blobs by new buckets, on executors; a value for `mapInArrow`."""
+    """The function of a `mapInArrow` that cuts old blobs by new bucket, on executors."""
 
     rescale: Rescale
     ids: tuple[int, ...]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Take old buckets, names, blobs and the blobs beside them; yield rows of `_PIECE`, a batch for each blob."""
+        """Yield rows of `_PIECE`, a batch for each old blob. batches: old bucket, name, blob, the blob beside it."""
         for batch in batches:
             for row in range(batch.num_rows):
                 bucket, name, blob, beside = (column[row].as_py() for column in batch.columns)
@@ -90,7 +90,7 @@ class CutBlobs:
 
 
 def rescaled(place: str, spec: OperatorSpec, layout: BucketLayout) -> RescaledState:
-    """Return the first state of the buckets. Raises OptionError and FormatError for what cannot move."""
+    """Return the first state of the buckets. Raises OptionError or FormatError for state that cannot move."""
     savepoint, operator = operator_of(place, layout)
     who = f"{layout.who}: continue_from {place}"
     rescale = KINDS[spec.kind].rescale(
@@ -112,7 +112,7 @@ def rescaled(place: str, spec: OperatorSpec, layout: BucketLayout) -> RescaledSt
 
 
 def initial_state(spark: SparkSession, place: str, rescaled: RescaledState, layout: BucketLayout) -> GroupedData:
-    """Return the state as Spark hands it to the new buckets, once, before their first rows."""
+    """Return the initial state by bucket, for `transformWithState`: each bucket gets it once, before its first rows."""
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -127,7 +127,7 @@ def initial_state(spark: SparkSession, place: str, rescaled: RescaledState, layo
 
 
 def _with_beside(blobs: DataFrame, suffix: str | None) -> DataFrame:
-    """Each blob together with the one whose name has this suffix behind its own, if there is one."""
+    """Return each blob with the blob beside it, whose name is the same with this suffix; null if there is none."""
     from pyspark.sql import functions as F
 
     if suffix is None:

@@ -11,7 +11,7 @@ from keyedwm.spark.arguments import analysed
 
 
 def declared(schema: object, reserved: Sequence[str], caller: str) -> pa.Schema:
-    """Return an Arrow schema, or Spark's text of one, as an Arrow schema; taken: columns that it cannot have."""
+    """Return an Arrow schema, or Spark's text of one, as an Arrow schema. reserved: names that it cannot have."""
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType

@@ -1,7 +1,7 @@
-"""The channels of an input of a bucket, worked out once for all buckets of a process that stand alike.
+"""The channels of a bucket's input, computed once for all buckets of a process that have the same state.
 
-Every bucket gets the same control rows, and nearly always stands where the others do. So what the last buckets worked
-out is kept, and the next bucket in the same state takes it over; a bucket that stands elsewhere works it out itself.
+Every bucket gets the same control rows, and nearly always has the same state as the other buckets. So the last results
+are kept: a bucket in the same state uses them, and a bucket in another state computes its own.
 Rule: a tracker that is kept is never changed.
 """
 
@@ -15,15 +15,15 @@ from typing import Any
 from keyedwm.core.control_row import ControlRow
 from keyedwm.spark.hosting.channel_tracker import BatchWatermarks, ChannelTracker
 
-# Of so many inputs and axes of operators, so many states each: that of the batch before, that of this batch, and one
-# of buckets that stand elsewhere.
+# The number of inputs and axes whose results are kept, and of states for each: the state before the batch, the state
+# after it, and another bucket's state.
 _INPUTS = 16
 _STATES = 3
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What a tracker made of the control rows of a batch, and its state then."""
+    """One batch of a tracker: its control rows, their result, and the tracker and state after them."""
 
     before: ChannelTracker
     rows: Sequence[ControlRow]
@@ -34,7 +34,7 @@ class _Step:
 
 @dataclass(slots=True)
 class _Shared:
-    """What the buckets of this process worked out last for one input and axis; the newest state is the last one."""
+    """The last results of this process's buckets for one input and axis. states: the newest one is last."""
 
     owner: str
     key: int
@@ -42,7 +42,7 @@ class _Shared:
     last: _Step | None = None
 
     def opened(self, state: Mapping[str, Any] | None) -> ChannelTracker:
-        """Return the tracker in this state; None is that of a new bucket. Raises FormatError for a damaged state."""
+        """Return the tracker in this state, None for a new bucket. Raises FormatError for a damaged state."""
         for known, tracker in self.states:
             if known == state:
                 return tracker
@@ -52,7 +52,7 @@ class _Shared:
         return tracker
 
     def apply(self, before: ChannelTracker, rows: Sequence[ControlRow]) -> _Step:
-        """Return what comes of `before` and these rows. Raises InputError if their barriers are not whole."""
+        """Return the step from `before` by these rows. Raises InputError if barriers are missing."""
         last = self.last
         if last is not None and last.before is before and last.rows == rows:
             return last
@@ -76,7 +76,7 @@ def _shared(owner: str, key: int) -> _Shared:
 
 
 class SharedTracker:
-    """A `ChannelTracker` that shares its work with those of other buckets in the same state."""
+    """A `ChannelTracker` that shares its results with other buckets in the same state."""
 
     def __init__(self, owner: str, key: int, state: Mapping[str, Any] | None) -> None:
         self._shared = _shared(owner, key)
@@ -93,11 +93,11 @@ class SharedTracker:
         return self._tracker.idle
 
     def apply(self, rows: Sequence[ControlRow]) -> BatchWatermarks:
-        """Take all control rows of a batch, in any order. Raises InputError if its barriers are not whole."""
+        """Apply all control rows of a batch, in any order. Raises InputError if barriers are missing."""
         step = self._shared.apply(self._tracker, rows)
         self._tracker = step.after
         return step.received
 
     def state(self) -> Mapping[str, Any]:
-        """Return everything the next batch depends on, ready for JSON."""
+        """Return the state that the next batch needs, ready for JSON."""
         return self._shared.state_of(self._tracker)

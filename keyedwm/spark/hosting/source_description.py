@@ -1,4 +1,4 @@
-"""The description of a source that is not loaded: `source` returns it, and functions take it in place of a frame."""
+"""The description of a source that is not loaded: `source` returns it, and functions accept it in place of a frame."""
 
 from __future__ import annotations
 
@@ -40,48 +40,47 @@ class Source:
             described = described.option(key, value)
         return described
 
-    if not TYPE_CHECKING:  # type checkers would take any attribute for one
+    if not TYPE_CHECKING:  # else type checkers would accept any attribute
 
         def __getattr__(self, name: str) -> Any:
-            """Say where the rows are: a read that is not loaded has no columns, and none of a frame's methods."""
+            """Raise AttributeError: a read that is not loaded has no columns, and none of a frame's methods."""
             raise AttributeError(
                 f"a keyedwm Source has no attribute {name!r}: it describes a read, which the options columns and where "
                 f"make smaller; load() returns its rows"
             )
 
     def checked(self) -> Source:
-        """Return this description; raises OptionError, in one sentence, for the first option that is wrong."""
+        """Return this description; raises OptionError for the first option that is wrong."""
         from pyspark_wm_source.options.source_options import SourceOptions
 
         SourceOptions.parse(self.set_options).for_stream()
         return self
 
     def load(self) -> DataFrame:
-        """Return the source's rows, as `spark.readStream` does. Raises OptionError, in one sentence."""
+        """Return the source's rows, as `spark.readStream` does. Raises OptionError for a wrong option."""
         from pyspark_wm_source.reader import row_schema
 
-        self.checked()  # Spark would say it in many lines
+        self.checked()  # the same error from Spark has many lines
         rows = self.spark.readStream.format(FORMAT).options(**self.set_options).load()
         return with_schema(rows, row_schema(self.set_options))
 
 
 def with_schema(df: DataFrame, schema: StructType) -> DataFrame:
-    """Return a frame, whose schema this is.
+    """Return the frame. schema: its schema, which a client of Spark Connect then does not ask the server for.
 
-    A client of Spark Connect then knows the schema without a question to the server. The server answers none in a
-    decorated function of a pipeline.
+    The server answers no such request in a decorated function of a pipeline.
     """
     return df.to(schema) if type(df).__module__.startswith(_CLIENT) else df
 
 
 def frame_of(one: object, called: str, caller: str) -> DataFrame:
-    """Return the frame of an argument; a described source is loaded."""
+    """Return the frame of an argument; a source that is not loaded is loaded."""
     stream = stream_of(one, called, caller)
     return stream.load() if isinstance(stream, Source) else stream
 
 
 def stream_of(one: object, called: str, caller: str) -> DataFrame | Source:
-    """Return an argument that is a frame or a described source; raises OptionError for anything else."""
+    """Return an argument that is a frame or a source; raises OptionError for anything else."""
     from pyspark.sql import DataFrame
 
     if not isinstance(one, (DataFrame, Source)):
@@ -93,7 +92,7 @@ def stream_of(one: object, called: str, caller: str) -> DataFrame | Source:
 
 
 def fields_read(read: Source) -> tuple[str, ...]:
-    """Return where columns of a read lie in its records, where their names do not say it."""
+    """Return a text with name and place of each column that a read takes out of keys and values."""
     from pyspark_wm_source.options.source_options import SourceOptions
 
     fields = SourceOptions.parse(read.set_options).selection.fields
@@ -101,12 +100,12 @@ def fields_read(read: Source) -> tuple[str, ...]:
 
 
 def named_fields(by: Mapping[str, str] | Sequence[str], columns: Sequence[str]) -> Mapping[str, str]:
-    """Return result column → field of keys, of which plain fields have a name anyway; columns: of the source."""
+    """Return result column -> field of each key. A plain field may lack a name. columns: the source's."""
     return by if isinstance(by, Mapping) else {_name_of(text, columns): text for text in by}
 
 
 def _name_of(text: str, columns: Sequence[str]) -> str:
-    """The name of a result column that was not named."""
+    """Return the field's column as the name of a key; raise OptionError if the field has a path."""
     field = field_of("by", text, columns)
     if field.path:
         raise OptionError(f"option by: {text!r} needs a name for its result column: by={{'name': {text!r}}}")

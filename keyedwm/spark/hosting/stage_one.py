@@ -1,6 +1,6 @@
 """Stage one, before the shuffle: a task's event rows become partials, cut by bucket; control rows go to every bucket.
 
-Rule: a control row comes as its text beside the events, since a column of text costs the events nearly nothing.
+Rule: control rows are texts in a column of their own, which costs event rows nearly nothing.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from keyedwm.operators.exchange_input import ExchangeInput
 from keyedwm.operators.shuffle import GROUP_BYTES, GROUP_ROWS, shipped
 from keyedwm.runtime.worker import VersionChecked, freeze_gc, task_number
 
-# What is staged beside the columns of the plan: the control row as its text, null for an event row.
+# The column behind the plan's columns: the control row as text, null for an event row.
 CONTROL_TEXT = "__control"
 
 
 @dataclass(frozen=True, slots=True)
 class StageOne(VersionChecked):
-    """The function of a `mapInArrow` over the columns of the inputs that one frame is and, behind them, CONTROL_TEXT.
+    """The function of a `mapInArrow` over a frame that is one or more inputs; the frame's last column is CONTROL_TEXT.
 
-    inputs: by their number. ids: of the buckets. has_rejected: whether the column of rejected records stands before
-    CONTROL_TEXT. places: of the columns of each input, where the frame is several.
+    inputs: number -> input. ids: the buckets'. has_rejected: whether a column of rejected records is before
+    CONTROL_TEXT. places: for each input, the places of its columns; None if the frame is one input.
     """
 
     inputs: Mapping[int, ExchangeInput]
@@ -50,7 +50,7 @@ class StageOne(VersionChecked):
 
 def _typed(rows: pa.Table, exchange: ExchangeInput, places: Sequence[int]) -> pa.Table:
     """Return the input's columns, which are at these places."""
-    # Spark gives timestamps in the session's time zone, the input knows them in UTC.
+    # Spark's timestamps have the session's time zone, those of the input's schema have UTC.
     schema = pa.schema([exchange.schema.field(name) for name in exchange.columns])
     arrays = [rows.column(place) for place in places]
     return valid_texts(pa.Table.from_arrays(arrays, names=schema.names).cast(schema))

@@ -1,6 +1,6 @@
-"""Stage one behind the source: a frame of in-band rows becomes what `stage_one` ships.
+"""Stage one over a frame of the source's rows: the rows that `stage_one` ships to the buckets.
 
-Rule: only what is needed crosses into Python: the columns in use, event time as ms, the control row as its text.
+Rule: only needed columns are sent to Python: the columns in use, event times in ms, the control row as text.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 def ship_rows(
     df: DataFrame, keys: Sequence[str], settings: Mapping[str, Any], axis: str, ids: Sequence[int]
 ) -> tuple[DataFrame, WindowPlan, int]:
-    """Return the shipped rows, the plan, and the watermark key of the axis; settings: for the plan."""
+    """Return the shipped rows, the plan, and the axis's watermark key. settings: the plan's. ids: the buckets'."""
     check_rows(df, axis)
     gap = [settings["window"].gap_column] if isinstance(settings["window"], RowGapWindow) else []
     read = [name for _, spec in settings["aggregates"] for name in spec.inputs(df.columns)]
@@ -64,7 +64,7 @@ def ship_inputs(
     times: Sequence[Mapping[str, str]],
     ids: Sequence[int],
 ) -> DataFrame:
-    """Return the shipped rows of all inputs; rows, times: of each, as for `ship`."""
+    """Return the shipped rows of all inputs. rows, inputs, times: the arguments of `ship` for each input."""
     each = zip(rows, inputs, times, strict=True)
     shipped = [ship(*one, ids, number=number) for number, one in enumerate(each)]
     return reduce(lambda one, other: one.unionAll(other), shipped)
@@ -79,9 +79,10 @@ def ship(
     number: int = 0,
     fields: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """Return the shipped rows of the input of this number: by the tasks that read them, or over a frame.
+    """Return the shipped rows of an input: the tasks of a read ship their rows, or other tasks the rows of a frame.
 
-    times: column → axis of its event times in ms. fields: column → field of a source, by default the same name.
+    times: column of event times in ms -> its axis. ids: the buckets'. number: the input's. fields: column -> field of
+    a source, by default the same name.
     """
     if isinstance(rows, Source):
         from pyspark_wm_source.options.stage import StageSpec
@@ -99,13 +100,13 @@ def ship(
 
 
 def unnamed(df: DataFrame, names: Sequence[str]) -> DataFrame:
-    """These columns, called by their places, since Spark's mapInArrow takes no names with dots."""
+    """Return these columns, named by their places: Spark's mapInArrow accepts no names with dots."""
     rows = columns_of(df, names)
     return rows.toDF(*map(str, range(len(rows.columns))))
 
 
 def message_columns(df: DataFrame, asked_by: str) -> pa.Schema:
-    """Return the columns of the messages that a store keeps: all but control and watermarks."""
+    """Return the schema of the messages that a store keeps. asked_by: the operator, for errors."""
     missing = [name for name in ORDER if name not in df.columns]
     if missing:
         raise InputError(
@@ -114,18 +115,18 @@ def message_columns(df: DataFrame, asked_by: str) -> pa.Schema:
         )
     refuse_several_rows(df, asked_by)
     check_free(payload_columns(df), asked_by)
-    # A result has no message, and a message that met none has no other one: whatever Spark knows, all can be null.
+    # A row of results has no message, and an unmatched message has no partner: so every column can be null.
     return pa.schema([nullable(one) for one in arrow_schema(columns_of(df, payload_columns(df)))])
 
 
 def payload_columns(df: DataFrame) -> list[str]:
-    """The columns of event rows but for control, watermarks and records that came back."""
+    """Return the columns of event rows without control, watermarks and rejected records."""
     excluded = {CONTROL, REJECTED} if rejected_type(df) else {CONTROL}
     return [column for column in df.columns if column not in excluded and not _is_watermark(df, column)]
 
 
 def _is_watermark(df: DataFrame, column: str) -> bool:
-    """Return whether a column contains the watermark of a time axis; other columns may have names that begin alike."""
+    """Return whether a column contains the watermark of a time axis: a user's column may have a similar name."""
     axis = column.removeprefix(f"{WATERMARK}_")
     if axis == column:
         return column == WATERMARK
@@ -133,7 +134,7 @@ def _is_watermark(df: DataFrame, column: str) -> bool:
 
 
 def rejected_type(one: DataFrame | Source) -> pa.StructType | None:
-    """Return the type of the column with records that came back, None without one."""
+    """Return the type of the column of rejected records, None without one."""
     if isinstance(one, Source):
         from pyspark_wm_source.options.source_options import SourceOptions
 
@@ -147,9 +148,7 @@ def rejected_type(one: DataFrame | Source) -> pa.StructType | None:
 
 
 def timed_rows(df: DataFrame, times: Mapping[str, str]) -> DataFrame:
-    """The rows with their event times in ms (column → axis) and their control row as text: only what is needed crosses
-    into Python.
-    """
+    """Return the rows with event times in ms and the control row as text. times: column to add -> its axis."""
     from pyspark.sql import functions as F
 
     added = {name: F.unix_millis(F.col(f"`{axis_column(EVENT_TIME, axis)}`")) for name, axis in times.items()}
@@ -163,7 +162,7 @@ def columns_of(df: DataFrame, names: Sequence[str]) -> DataFrame:
 
 
 def check_doubled(df: DataFrame, names: Iterable[str]) -> None:
-    """Raise OptionError for columns of which the frame has two, as after a join: the name is ambiguous."""
+    """Raise OptionError if the frame has several columns of one of these names, as after a join."""
     spelled = str if df.sparkSession.conf.get("spark.sql.caseSensitive") == "true" else str.lower
     count = Counter(map(spelled, df.columns))
     for name in names:
@@ -174,13 +173,13 @@ def check_doubled(df: DataFrame, names: Iterable[str]) -> None:
 
 
 def control_text(df: DataFrame) -> Column:
-    """The text of a control row, as `keyedwm.core.control_row` reads it; null for an event row."""
+    """Return a control row as the text that `keyedwm.core.control_row` reads; null for an event row."""
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_type
 
     control = F.col(CONTROL)
-    there = CONTROL_FIELDS if df.schema[CONTROL].dataType == from_arrow_type(CONTROL_TYPE) else CONTROL_FIELDS_1
-    fields = [control[name].alias(name) for name in there if name != "watermark"]
+    names = CONTROL_FIELDS if df.schema[CONTROL].dataType == from_arrow_type(CONTROL_TYPE) else CONTROL_FIELDS_1
+    fields = [control[name].alias(name) for name in names if name != "watermark"]
     fields.append(F.unix_millis(control["watermark"]).alias("watermark_ms"))
     if "offset" in df.columns and df.schema["offset"].dataType.typeName() == "long":
         fields.append(F.col("offset"))
@@ -188,7 +187,7 @@ def control_text(df: DataFrame) -> Column:
 
 
 def check_rows(df: DataFrame, axis: str, asked_by: str = "aggregate", *, takes_panes: bool = False) -> None:
-    """Raise an error for a frame without control rows and times, or whose rows cannot be added up."""
+    """Raise InputError for a frame without control rows or event times, OptionError for panes unless `takes_panes`."""
     from pyspark.sql.pandas.types import from_arrow_type
 
     if not analysed(lambda: df.isStreaming, asked_by):
@@ -204,7 +203,7 @@ def check_rows(df: DataFrame, axis: str, asked_by: str = "aggregate", *, takes_p
         )
     for column in (axis_column(EVENT_TIME, axis), axis_column(WATERMARK, axis)):
         if column not in df.columns:
-            check_lineage(df, asked_by, takes_panes=takes_panes)  # with_watermark leaves it out
+            check_lineage(df, asked_by, takes_panes=takes_panes)  # the error if with_watermark dropped it
             axes = [c.removeprefix(f"{WATERMARK}_") for c in df.columns if c.startswith(f"{WATERMARK}_")]
             hint = f"axis must be one of {', '.join(axes)}" if axes else "keep it when columns are chosen"
             raise InputError(f"{asked_by}: the frame has no column {column!r}; {hint}")
@@ -239,14 +238,14 @@ def check_free(columns: Iterable[str], asked_by: str) -> None:
 
 
 def check_keys(df: DataFrame, keys: Sequence[str], asked_by: str = "aggregate") -> None:
-    """Raise OptionError for keys that the frame does not have, or that are not compared byte by byte."""
+    """Raise OptionError for keys that the frame does not have, or that Spark does not compare byte by byte."""
     check_columns(df, keys, asked_by)
     for key in keys:
         check_collation(df, key, f"{asked_by}: the key {key!r}")
 
 
 def check_collation(df: DataFrame, column: str, expects: str) -> None:
-    """Raise OptionError for a key that Spark does not compare byte by byte."""
+    """Raise OptionError for a key that Spark does not compare byte by byte. expects: the start of the message."""
     collation = getattr(df.schema[column].dataType, "collation", "UTF8_BINARY")
     if collation != "UTF8_BINARY":
         raise OptionError(
@@ -256,7 +255,7 @@ def check_collation(df: DataFrame, column: str, expects: str) -> None:
 
 
 def axis_key(df: DataFrame, axis: str, asked_by: str = "aggregate") -> int:
-    """The watermark key of the axis, which the source writes into the metadata of the axis's watermark column."""
+    """Return the axis's watermark key, which the source writes into the metadata of the watermark column."""
     column = axis_column(WATERMARK, axis)
     metadata = df.schema[column].metadata
     if axis and AXIS_KEY not in metadata:

@@ -1,6 +1,6 @@
-"""After the buckets: their few rows become real columns, results first, control rows after them.
+"""The step after the buckets: their few rows become columns, with results before control rows.
 
-Rule: pandas never sees a result; a piece is one Arrow table from the bucket to Spark.
+Rule: pandas only passes results on, as bytes; a piece stays one Arrow table from the bucket to Spark.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from keyedwm.spark.hosting.bucket_batch import EVENT_MS
 
 @dataclass(frozen=True, slots=True)
 class Unpack(VersionChecked):
-    """The function of a `mapInArrow` over what the buckets emit.
+    """The function of a `mapInArrow` over the rows that the buckets emit.
 
-    schema: the result columns, then those of the source's rows that let results be chained. watermarks: the columns
-    with watermarks, and the axis of each. rejected: the type of the column with records that came back, None without.
+    schema: the result columns, then the columns of the source's rows that a later operator needs. watermarks: column of
+    watermarks -> its axis. rejected: the type of the column of rejected records, None without one.
     """
 
     schema: pa.Schema
@@ -37,10 +37,10 @@ class Unpack(VersionChecked):
 
     @classmethod
     def of(cls, plan: OperatorSpec, inputs: Sequence[pa.StructType] = (), who: str = "") -> Unpack:
-        """Return the function for the results of a plan; inputs: types of records that inputs give back."""
+        """Return the function for the results of a plan. inputs: the types of the inputs' rejected records."""
         added = [pa.field(name, TIMESTAMP) for name in (*plan.time_columns, *plan.watermark_axes)]
         columns = {field.name: field for field in plan.result_schema}
-        own = columns.get(REJECTED)  # of the messages that a store gives back
+        own = columns.get(REJECTED)  # the messages that a store rejects
         rejected = together([*([] if own is None else [own.type]), *inputs], who)
         if inputs:
             columns[REJECTED] = pa.field(REJECTED, rejected)
@@ -62,7 +62,7 @@ class Unpack(VersionChecked):
         freeze_gc()
 
     def _results(self, results: pa.Table, watermarks_ms: Mapping[str, int]) -> Iterator[pa.RecordBatch]:
-        """Lay out results; those without event times in their columns have them beside."""
+        """Yield rows of results. Their event times are in their columns, or else in EVENT_MS."""
         columns: dict[str, Any] = {name: results.column(name) for name in results.column_names}
         if EVENT_MS in columns:
             columns[EVENT_TIME] = pc.multiply(columns[EVENT_MS], US_PER_MS).cast(TIMESTAMP)
@@ -75,7 +75,7 @@ class Unpack(VersionChecked):
         yield from pa.Table.from_arrays(arrays, schema=self.schema).to_batches()
 
     def _rejected(self, records: pa.Table, watermarks_ms: Mapping[str, int]) -> Iterator[pa.RecordBatch]:
-        """Return rows of rejected records. All other columns of these rows are null."""
+        """Yield rows of rejected records. All other columns of these rows but watermarks are null."""
         column = fitted(records.column(REJECTED).combine_chunks(), self.rejected)
         yield self._rest_null({**self._constants(watermarks_ms, len(column)), REJECTED: column}, len(column))
 
@@ -94,5 +94,5 @@ class Unpack(VersionChecked):
 
 
 def _constant(ms: int | None, count: int) -> pa.Array:
-    """A column of one instant, or of nulls."""
+    """Return a column of one instant, or of nulls."""
     return pa.repeat(pa.scalar(None if ms is None else ms * US_PER_MS, pa.int64()), count).cast(TIMESTAMP)

@@ -1,8 +1,8 @@
-"""The figures in a batch's progress: of one source of ours and its slowest partitions, and of operators.
+"""The figures of a batch's progress: those of a keyedwm source and its slowest partitions, and those of operators.
 
-Rule: the progress is small, the offset has an entry for each partition. The offset is read when somebody asks for
-partitions, which is once a scrape and not once a batch. Figures of operators come from `observedMetrics` (ours; an
-observation of the user's own has other fields) and `stateOperators` (Spark's).
+Rule: a source's facts are small, but its offset has an entry for each partition. So the offset is parsed only when an
+exporter asks for partitions: once a scrape, not once a batch. Figures of our operators come from `observedMetrics` (a
+user's own observation has other fields), those of Spark's operators from `stateOperators`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from pyspark_wm_source.values.offsets import QueryOffset, from_spark_offsets
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import SourceProgress, StreamingQueryProgress
 
-_FIELD = '"state_key"'  # that only offsets of ours have
+_FIELD = '"state_key"'  # a field that only our offsets have
 
 
 @dataclass(frozen=True)
 class SourceFigures:
-    """A source after a batch. facts: what its planner said, else what the offset log has of the batch.
+    """A source after a batch. facts: those that its planner reported, else those of the offset log.
 
-    has_batch: whether the source has a part in the batch, and not only other sources of the query.
+    has_batch: whether the source has records in the batch; else only other sources of the query have.
     """
 
     facts: Mapping[str, Any]
@@ -46,17 +46,17 @@ class SourceFigures:
 
     @classmethod
     def of_log(cls, committed: QueryOffset) -> SourceFigures:
-        """Return the figures of a batch that was committed before this run, which no counter counts."""
+        """Return the figures of a batch that was committed before this run, so no counter counts it."""
         return cls(facts_of_log(committed), json.dumps(committed.to_json()), has_batch=False)
 
     @cached_property
     def offset(self) -> QueryOffset:
-        """The batch as it stands in the offset log."""
+        """The batch's offset, as in the offset log."""
         return QueryOffset.from_json(json.loads(self.offset_text))
 
     @property
     def batch(self) -> int:
-        """The number of the source's last batch, which is that of its snapshot."""
+        """The number of the source's last batch, which is also the number of its snapshot."""
         return int(self.facts["batch"]) if self.has_batch else self.offset.batch
 
     @property
@@ -65,26 +65,26 @@ class SourceFigures:
         return int(self.facts["reads"]) if self.has_batch else 0
 
     def watermarks_ms(self) -> dict[str, int | None]:
-        """Return key → coalesced watermark of the batch."""
+        """Return watermark key -> coalesced watermark of the batch."""
         watermarks = self.facts.get("watermark", {})
         return {key: None if text is None else instant_ms(text) for key, text in watermarks.items()}
 
     def skews_ms(self) -> Iterator[tuple[int, int]]:
-        """Yield each key with the distance from the lowest to the highest watermark of its active partitions."""
+        """Yield each watermark key, with the highest minus the lowest watermark of its active partitions."""
         for key in keys_of(self.offset.channels):
             known = [ms for _, _, ms in self._active(key) if ms is not None]
             if known:
                 yield key, max(known) - min(known)
 
     def slowest_ms(self, most: int) -> Iterator[tuple[int, str, int, int]]:
-        """Yield key, topic, partition and watermark of the active partitions with the lowest, so many of each key."""
+        """Yield key, topic, partition, watermark of the active partitions with the lowest watermarks, `most` a key."""
         for key in keys_of(self.offset.channels):
             known = [(ms, topic, partition) for topic, partition, ms in self._active(key) if ms is not None]
             for ms, topic, partition in heapq.nsmallest(most, known):
                 yield key, topic, partition, ms
 
     def longest_backlogs(self, most: int) -> Iterator[tuple[str, int, int]]:
-        """Yield topic and partition of those that the batch leaves the most offsets of, and how many."""
+        """Yield topic, partition and backlog of the `most` partitions with the most unread offsets after the batch."""
         ends = from_spark_offsets(self.facts.get("offsets", {}))
         left = ((max(ends[tp] - c.next_offset, 0), tp) for tp, c in self.offset.channels.items() if tp in ends)
         for backlog, tp in heapq.nsmallest(most, ((-backlog, tp) for backlog, tp in left)):
@@ -97,7 +97,7 @@ class SourceFigures:
 
 
 def summed(counts: Mapping[str, Mapping[str, int]]) -> int:
-    """Return the sum of a count of each topic and partition."""
+    """Return the sum of the counts over all topics and partitions."""
     return sum(n for of_topic in counts.values() for n in of_topic.values())
 
 
@@ -119,13 +119,13 @@ _FIELDS = {
     "largest_bucket_bytes": of.LARGEST_BUCKET,
     "median_bucket_bytes": of.MEDIAN_BUCKET,
 }
-# Milliseconds, by quantile.
+# Quantile -> its field, in milliseconds.
 _KEY_DELAYS = {"0.5": "keys_behind_ms_p50", "0.9": "keys_behind_ms_p90", "0.99": "keys_behind_ms_p99"}
 _OPERATOR_FIELDS = {"late_rows", "state_bytes", "largest_bucket_bytes"}
 
 
 def operator_figures(progress: StreamingQueryProgress) -> Iterator[tuple[Metric, tuple[str, ...], float]]:
-    """Yield metric, its labels beside the query, and value; of counters what the batch adds."""
+    """Yield metric, its labels without the query, and value; a counter's value is the batch's increase."""
     for name, row in progress.observedMetrics.items():
         values = row.asDict()
         if not values.keys() >= _OPERATOR_FIELDS:
@@ -147,10 +147,10 @@ _MARK = "held_by"  # a field that only our sources report
 
 
 def facts_of(source: SourceProgress) -> dict[str, Any] | None:
-    """Return what a source of ours said of a batch; None for another source.
+    """Return the facts that a keyedwm source reported for a batch; None for another source.
 
-    A process that has planned nothing yet has nothing to say, as when a restart runs a batch again, or reads states
-    again: the facts are those of the offset log then.
+    A process that has planned no batch yet reports no facts: after a restart that repeats a batch or reads states
+    again. The facts are then those of the offset log.
     """
     try:
         facts = json.loads(source.latestOffset or "null")
@@ -165,7 +165,7 @@ def facts_of(source: SourceProgress) -> dict[str, Any] | None:
 
 
 def facts_of_log(planned: QueryOffset) -> dict[str, Any]:
-    """Return what the offset log has of a batch, as `facts_of` does of one that this run has planned."""
-    from pyspark_wm_source.driver.report import describe_logged  # the planner's modules, which few programs need
+    """Return the facts of a batch from the offset log, in the form that `facts_of` returns."""
+    from pyspark_wm_source.driver.report import describe_logged  # imports the planner, which few programs need
 
     return describe_logged(planned)

@@ -1,7 +1,7 @@
 """Every metric that is exported: its name, unit, labels and help text.
 
-Rule: an exporter knows no metric that does not stand here. The table in docs/reference/metrics.md, the dashboard and
-the alert rules are checked against it.
+Rule: exporters have only the metrics of this module. The table in docs/reference/metrics.md, the dashboard and the
+alert rules are checked against it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """A metric. name: without prefix, unit and `_total`. labels: beside those of its subject, in order."""
+    """A metric. name: its name without prefix, unit and `_total`. labels: the names of all its labels, in order."""
 
     name: str
     kind: Kind = Kind.GAUGE
@@ -37,13 +37,13 @@ class Metric:
 
     @property
     def prometheus(self) -> str:
-        """The name of its samples in Prometheus."""
+        """The metric's name in Prometheus."""
         unit = "" if self.unit is Unit.NONE else f"_{self.unit.name.lower()}"
         return f"keyedwm_{self.name}{unit}" + ("_total" if self.kind is Kind.COUNTER else "")
 
     @property
     def opentelemetry(self) -> str:
-        """The name of its instrument in OpenTelemetry, which keeps the unit beside the name."""
+        """The instrument's name in OpenTelemetry, where the unit is not part of the name."""
         return f"keyedwm.{self.name}"
 
 

@@ -1,6 +1,6 @@
 """The exporters by name and their common contract, and the listener that reports a session's queries to them.
 
-Rule: the listener works on Spark's listener thread and waits for nobody; a thread of its own reads the checkpoint.
+Rule: the listener runs on Spark's listener thread and never blocks; a thread of its own reads the checkpoint.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ LOG = logging.getLogger("keyedwm.metrics")
 
 
 class Exporter(Protocol):
-    """A system that figures go to."""
+    """An exporter of figures to one system."""
 
     @property
     def place(self) -> str:
         """Where the figures are: an address, a path, or a name."""
 
     def changed(self) -> None:
-        """Take note that figures have changed; returns at once."""
+        """Notify the exporter that figures have changed; returns at once."""
 
     def close(self) -> None:
-        """Export a last time, where figures are sent, and give back what is held."""
+        """Send the last figures, if the exporter sends, and release port, thread or registration."""
 
 
 class ExporterName(Enum):
-    """The exporters that users name."""
+    """The exporters, by the name that users give."""
 
     PROMETHEUS = "prometheus"
     PUSH_GATEWAY = "pushgateway"
@@ -55,7 +55,7 @@ class ExporterName(Enum):
 
     @property
     def extra(self) -> str:
-        """The extra of this package that brings the library of the exporter."""
+        """The extra of this package that installs the exporter's library."""
         return "otel" if self is ExporterName.OPENTELEMETRY else "prometheus"
 
 
@@ -75,7 +75,7 @@ def require_library(name: ExporterName) -> None:
 
 
 class MetricsListener(StreamingQueryListener):
-    """Hands events to the figures, says to the exporter that there are new ones, and has errors left in checkpoints."""
+    """Passes events to the figures, notifies the exporter, and has errors of queries written to their checkpoints."""
 
     def __init__(self, figures: Figures, exporter: Exporter, failures: Failures) -> None:
         self._figures = figures
@@ -83,7 +83,7 @@ class MetricsListener(StreamingQueryListener):
         self._failures = failures
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Take note of a run that begins."""
+        """Add a run that starts."""
         query, run = str(event.id), str(event.runId)
         checkpoint = self._failures.started(query)
         self._figures.started(query, run, event.name, id(self))
@@ -92,7 +92,7 @@ class MetricsListener(StreamingQueryListener):
             threading.Thread(target=self._resume, args=(query, run, checkpoint), daemon=True).start()
 
     def _resume(self, query: str, run: str, checkpoint: str) -> None:
-        """Show what stood when the query stopped, until its first batch: a start without news has no batch."""
+        """Show the last committed batch until the run has a batch: without new records a start plans no batch."""
         try:
             committed = committed_sources(checkpoint)
         except KeyedwmError as error:
@@ -102,17 +102,17 @@ class MetricsListener(StreamingQueryListener):
         self._exporter.changed()
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """Take the figures of a batch."""
+        """Add the figures of a batch."""
         self._figures.progressed(event.progress, id(self))
         self._exporter.changed()
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Take note that there was nothing to read."""
+        """Update the time of the last event: there was nothing to read."""
         self._figures.idle(str(event.id), str(event.runId))
         self._exporter.changed()
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Take note of the end of a run."""
+        """Record the end of a run, and its error."""
         self._figures.terminated(str(event.id), str(event.runId), failed=event.exception is not None)
         self._failures.terminated(str(event.id), event.exception)
         self._exporter.changed()

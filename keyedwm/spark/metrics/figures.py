@@ -1,8 +1,8 @@
 """The figures of all queries of a session, from the events of their listener to the samples of an exporter.
 
-Rule: events come on one thread and exporters ask on others, so every access takes the lock. Gauges are those of the
-last batch; counters begin at 0 with the listener, but for those that the source itself counts since the query began.
-Figures of a query that ended stay until it starts again, or until many others have ended.
+Rule: events arrive on one thread and exporters read on others, so every access takes the lock. Gauges are those of the
+last batch. Counters begin at 0 with the listener; only the source's own counters begin with the query. Figures of a
+query that ended stay until another query gets its name, or until _MOST_ENDED later queries have ended.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Sample(NamedTuple):
 
 @dataclass
 class _Source:
-    """The figures of a source. moved_s: key → the watermark and when it was seen first."""
+    """The figures of a source. advances: watermark key -> the watermark, and the time when it was first seen."""
 
     figures: SourceFigures
     batch: int | None = None
@@ -50,7 +50,7 @@ class _Source:
 
 @dataclass
 class _Query:
-    """The figures of a query. session: its listener's. counts: by counter and the labels beside the query's."""
+    """The figures of a query. session: its listener's number. gauges, counts: by metric and the other labels."""
 
     id: str
     run: str
@@ -68,7 +68,7 @@ class _Query:
         self.counts[metric, labels] = self.counts.get((metric, labels), 0.0) + value
 
     def forget_operators(self) -> None:
-        """Begin a run, which may have other operators: sizes go, and counts of those that the last run did not have."""
+        """Begin a run, which may have other operators: drop all gauges, and counts of operators without a gauge."""
         last = {operator for _, (operator, *_) in self.gauges}
         self.counts = {
             (metric, labels): value
@@ -79,7 +79,7 @@ class _Query:
 
 
 class Figures:
-    """The figures of a session's queries. partitions: how many are shown one by one, of each source and key."""
+    """The figures of a session's queries. partitions: the most partitions with samples, for each source and key."""
 
     def __init__(self, clock_s: Callable[[], float], partitions: int) -> None:
         self._clock_s = clock_s
@@ -88,7 +88,7 @@ class Figures:
         self._lock = threading.Lock()
 
     def started(self, query_id: str, run: str, name: str | None, session: int = 0) -> None:
-        """Add a run that begins. session: the number of its listener; within one, active queries differ by name."""
+        """Add a run that starts. session: its listener's number; active queries of one session have different names."""
         with self._lock:
             query = self._of(query_id, run, name, session)
             if query.run != run:
@@ -96,7 +96,7 @@ class Figures:
             query.run, query.active, query.ended_s = run, True, None
 
     def resumed(self, query_id: str, run: str, committed: Mapping[int, SourceFigures]) -> None:
-        """Take the figures of the batch that was committed last, by source, where there are none."""
+        """Add the figures of the last committed batch, by source, for sources that have no figures yet."""
         with self._lock:
             query = self._queries.get(self._label(query_id) or "")
             if query is not None and query.run == run:
@@ -105,7 +105,7 @@ class Figures:
                         self._take_source(query, str(number), figures)
 
     def progressed(self, progress: StreamingQueryProgress, session: int = 0) -> None:
-        """Take the figures of a completed batch."""
+        """Add the figures of a completed batch."""
         sources = {
             str(number): figures
             for number, source in enumerate(progress.sources)
@@ -128,16 +128,16 @@ class Figures:
                     query.gauges[metric, labels] = value
 
     def idle(self, query_id: str, run: str) -> None:
-        """Take note that a query had nothing to read."""
+        """Record that a query had nothing to read."""
         with self._lock:
             query = self._queries.get(self._label(query_id) or "")
             if query is not None and query.run == run:
                 query.last_event_s = self._clock_s()
 
     def terminated(self, query_id: str, run: str, *, failed: bool) -> None:
-        """Record the end of a run; its figures stay, and its delays stand still.
+        """Record the end of a run; its figures stay, and its delays no longer grow.
 
-        Spark may report the start of the next run before it.
+        Spark may report the start of the next run before this end.
         """
         with self._lock:
             query = self._queries.get(self._label(query_id) or "")
@@ -151,7 +151,7 @@ class Figures:
                 del self._queries[label]
 
     def samples(self) -> list[Sample]:
-        """Return all that is known now, sorted by metric as the catalogue has them."""
+        """Return all current samples, in the catalogue's order of metrics."""
         with self._lock:
             result = [sample for name, query in self._queries.items() for sample in self._of_query(name, query)]
         place = {metric: number for number, metric in enumerate(of.METRICS)}
@@ -161,9 +161,9 @@ class Figures:
         return next((label for label, query in self._queries.items() if query.id == query_id), None)
 
     def _of(self, query_id: str, run: str, name: str | None, session: int) -> _Query:
-        """Return the query, which goes to the end of the order; one that had its name before is forgotten.
+        """Return the query as the last one of the order; drop another query that had its name.
 
-        Only a start changes its run: Spark may report the last batches of a run later than the next start.
+        Only a start changes the query's run: Spark may report the last batches of a run after the next start.
         """
         label = self._label(query_id) or name or query_id
         query = self._queries.get(label)
@@ -244,5 +244,5 @@ def _of_facts(subject: tuple[str, ...], figures: SourceFigures) -> Iterator[Samp
 
 
 def _snake_case(phase: str) -> str:
-    """Return a name of Spark's (`addBatch`) as names of labels are written."""
+    """Return Spark's name of a phase (`addBatch`) in snake case."""
     return "".join("_" + letter.lower() if letter.isupper() else letter for letter in phase)

@@ -1,7 +1,7 @@
 """The figures as instruments of OpenTelemetry: observable gauges and counters of one meter.
 
-Rule: the program sets up OpenTelemetry, its readers and exporters; we give it a meter. A provider neither forgets an
-instrument nor accepts the callbacks of a second one. So each provider has one set of instruments.
+Rule: the program sets up OpenTelemetry with its readers and exporters; this module adds a meter. A provider never
+forgets an instrument, and ignores the callbacks of a second one. So each provider has one set of instruments.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _API = "opentelemetry.metrics"  # providers of the API alone collect nothing
 
 
 class _Instruments:
-    """The instruments of a provider. figures: of all exports to it."""
+    """The instruments of a provider. figures: those of all exporters to the provider."""
 
     def __init__(self, provider: Any) -> None:
         self.figures: list[Figures] = []
@@ -46,7 +46,7 @@ class _Instruments:
             yield Observation(sample.value, dict(zip(metric.labels, sample.labels, strict=True)))
 
     def _samples(self) -> Mapping[Metric, Sequence[Sample]]:
-        """Return the samples by metric; one reading of all instruments asks once for each metric."""
+        """Return the samples by metric. One reading calls this for each metric, so samples are kept for _READING_S."""
         now_s = time.monotonic()
         if now_s >= self._until_s:
             by_metric = defaultdict(list)
@@ -62,7 +62,7 @@ class _Instruments:
 
 
 class OtelExporter:
-    """Gives the figures to the readers of a MeterProvider."""
+    """Exports the figures to the readers of a MeterProvider."""
 
     place = "opentelemetry"
 
@@ -75,11 +75,11 @@ class OtelExporter:
         self._to.forget_samples()
 
     def changed(self) -> None:
-        """Let the next reading compute its samples again."""
+        """Make the next reading compute the samples again."""
         self._to.forget_samples()
 
     def close(self) -> None:
-        """Report nothing from now on."""
+        """Remove the figures from the provider's instruments."""
         self._to.figures.remove(self._figures)
         self._to.forget_samples()
 
@@ -88,7 +88,7 @@ _instruments: WeakKeyDictionary[Any, _Instruments] = WeakKeyDictionary()
 
 
 def provider_of(meter_provider: Any) -> Any:
-    """Return the provider that was given, or else the global one. Raises OptionError where none is set."""
+    """Return the given provider, or else the global one. Raises OptionError if there is none."""
     if meter_provider is not None:
         if not hasattr(meter_provider, "get_meter"):
             raise OptionError(

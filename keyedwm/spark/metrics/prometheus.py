@@ -1,7 +1,7 @@
 """The figures in Prometheus' format: for a server that asks, for a push gateway, and in a text file.
 
-Rule: the registry is our own, so nothing of the program's other metrics is in it. A gateway or a disk that does not
-answer is warned of once, and the next figures are tried again: monitoring never stops a query.
+Rule: the registry is our own, so it has no other metrics of the program. A gateway or disk that fails gets one warning,
+and the next figures are tried again: monitoring never stops a query.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from keyedwm.spark.metrics.catalogue import Kind
 from keyedwm.spark.metrics.figures import Figures
 
 LOG = logging.getLogger("keyedwm.metrics")
-_AGAIN_S = 15.0  # without an event: delays grow all the same
+_AGAIN_S = 15.0  # delays also grow without an event
 _LEAST_PAUSE_S = 1.0
 _PUSH_TIMEOUT_S = 5.0
 _JOB = "keyedwm"
@@ -35,7 +35,7 @@ _MOST_PORT = 65_535
 
 
 class QueryCollector(Collector):
-    """Gives a registry the figures as they are when it is asked."""
+    """Gives a registry the current figures at each scrape."""
 
     def __init__(self, figures: Figures) -> None:
         self._figures = figures
@@ -58,7 +58,7 @@ def registry_of(figures: Figures) -> CollectorRegistry:
 
 
 class HttpExporter:
-    """Answers a Prometheus server. Raises OptionError if nothing can listen there."""
+    """Answers a Prometheus server. Raises OptionError if it cannot listen at host and port."""
 
     def __init__(self, figures: Figures, host: str, port: int) -> None:
         try:
@@ -74,10 +74,10 @@ class HttpExporter:
         self.place = f"{host}:{self._server.server_port}"
 
     def changed(self) -> None:
-        """Do nothing: the server asks."""
+        """Do nothing: the server scrapes by itself."""
 
     def close(self) -> None:
-        """Give the port back."""
+        """Close the port and end the thread."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -96,7 +96,7 @@ class _SentExporter:
         self._thread.start()
 
     def changed(self) -> None:
-        """Let the thread send."""
+        """Make the thread send."""
         self._changed.set()
 
     def close(self) -> None:
@@ -116,7 +116,7 @@ class _SentExporter:
     def _try(self) -> None:
         try:
             self._send()
-        except (OSError, HTTPException) as error:  # the second: an answer that is no HTTP
+        except (OSError, HTTPException) as error:  # HTTPException: the answer is no HTTP
             if not self._is_out:
                 LOG.warning("metrics cannot be sent to %s, and are tried again: %s", self.place, words_of(error))
             self._is_out = True
@@ -145,6 +145,6 @@ def file_exporter(figures: Figures, path: str) -> _SentExporter:
         raise OptionError(f"metrics: path={path!r}: a file *.prom is expected, others are not read by a node exporter")
     try:
         write_to_textfile(path, registry)
-    except (OSError, ValueError) as error:  # the second: no file can have this name
+    except (OSError, ValueError) as error:  # ValueError: no file can have this name
         raise OptionError(f"metrics: path={path!r} cannot be written: {words_of(error)}") from error
     return _SentExporter(path, lambda: write_to_textfile(path, registry))

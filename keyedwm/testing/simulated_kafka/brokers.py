@@ -1,8 +1,8 @@
-"""Three brokers behind the wire protocol: what each request does, and what it is answered.
+"""The brokers of a simulated cluster: the effect of each request and its response.
 
-Rule: a handler takes a decoded request and gives a response; who sees it, and whether it arrives, is the connection's
-matter. Semantics are Kafka's: leaders and epochs, high watermark and last stable offset, idempotent producers,
-transactions with time-outs and fencing, committed offsets of groups.
+Rule: a handler gets a decoded request and returns a response; the connection decides whether the response arrives. The
+semantics are Kafka's: leaders and epochs, high watermark and last stable offset, idempotent producers, transactions
+with time-outs and fencing, committed offsets of groups.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from keyedwm.testing.simulated_kafka.log import HEADER, Clock, Header, Log
 
 
 class Brokers(Coordinators):
-    """The cluster's state."""
+    """The state of the cluster, and the handlers of requests: `_NAME` handles `NAMERequest`."""
 
     def __init__(self, clock: Clock, addresses: Mapping[int, tuple[str, int]] = ADDRESSES) -> None:
         super().__init__(clock, addresses)
@@ -47,15 +47,15 @@ class Brokers(Coordinators):
         self.create(topic, partitions)
 
     def is_silent(self, node: int) -> bool:
-        """Whether a broker answers nobody now."""
+        """Whether a broker answers no request now."""
         return self.silent_until_ms.get(node, 0) > self.clock.now_ms
 
     def any_node(self) -> int:
-        """The broker that a client asks when any will do: one that it hears of."""
+        """Return the broker for a request that any broker can answer: the first one that is not silent."""
         return next((node for node in self.nodes if not self.is_silent(node)), self.nodes[0])
 
     def replace(self, node: int) -> None:
-        """The others take over what a broker leads and coordinates."""
+        """Move the partitions and coordinators of a broker to the next broker."""
         following = self._after(node)
         for tp, log in self.logs.items():
             if log.leader == node:
@@ -170,7 +170,7 @@ class Brokers(Coordinators):
                 aborted: list[tuple[int, int]] = []
                 if log is not None and not log.start <= part.fetch_offset <= log.end:
                     code, log = Code.OFFSET_OUT_OF_RANGE, None
-                # A remote read that takes too long gives nothing; what is local is always given.
+                # A remote read that takes too long returns no records; local records are always returned.
                 if log is not None and left > 0 and not (empty and part.fetch_offset < log.local):
                     most = min(left, part.partition_max_bytes)
                     records, aborted = log.read(part.fetch_offset, committed=committed, most_bytes=most)

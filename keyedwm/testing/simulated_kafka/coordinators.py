@@ -32,7 +32,7 @@ _LONGEST_MS = "900000"  # transaction.max.timeout.ms
 
 @dataclass(slots=True)
 class Transaction:
-    """The coordinator's entry of a transactional id."""
+    """A coordinator's entry for a transactional id."""
 
     producer_id: int
     epoch: int
@@ -40,13 +40,13 @@ class Transaction:
     state: str = "Empty"
     started_ms: float = 0
     partitions: set[tuple[str, int]] = field(default_factory=set)
-    offsets: dict[str, dict[tuple[str, int], tuple[int, str]]] = field(default_factory=dict)  # by added group
+    offsets: dict[str, dict[tuple[str, int], tuple[int, str]]] = field(default_factory=dict)  # by group
 
 
 class Coordinators:
-    """The state of coordinators, in the cluster's internal topics: it outlives any of them.
+    """The state of all coordinators, which a cluster has in internal topics: it survives the end of a coordinator.
 
-    addresses: host and port by broker id.
+    addresses: broker id -> host and port.
     """
 
     def __init__(self, clock: Clock, addresses: Mapping[int, tuple[str, int]] = ADDRESSES) -> None:
@@ -69,12 +69,12 @@ class Coordinators:
         return bool(self._ongoing)
 
     def expire_oldest(self) -> None:
-        """Let time pass until the transaction that ends first is over, and those begun later are not."""
+        """Let time pass until the first open transaction times out."""
         ends = [one.started_ms + one.timeout_ms for one in self._ongoing.values()]
         self.clock.pass_ms(max(min(ends) + 1 - self.clock.now_ms, 0))
 
     def expire(self) -> None:
-        """Abort the transactions that have been open for too long."""
+        """Abort the transactions that have been open for longer than their time-out."""
         for name, transaction in list(self._ongoing.items()):
             if self.clock.now_ms > transaction.started_ms + transaction.timeout_ms:
                 self._finish(name, transaction, commit=False)
@@ -85,7 +85,7 @@ class Coordinators:
         return self.coordinator_of.setdefault(key, self.nodes[sum(key.encode()) % len(self.nodes)])
 
     def _after(self, node: int) -> int:
-        """The next broker, and the first one behind the last."""
+        """Return the next broker; after the last one, the first."""
         return self.nodes[(self.nodes.index(node) + 1) % len(self.nodes)]
 
     def _FindCoordinator(self, _node: int, request: Any) -> Any:

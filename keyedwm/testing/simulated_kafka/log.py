@@ -1,9 +1,9 @@
-"""A partition's log as a leader keeps it: record batches in their own bytes, high watermark, transactions, log start.
+"""A partition's log at its leader: record batches as bytes, high watermark, transactions, log start.
 
-Rule: batches are never decoded beyond their header; what a reader sees is what was written, with the base offset and
-the leader epoch of the log.
+Rule: of a batch only the header is decoded. A reader gets the bytes that were written, with the log's base offset and
+leader epoch.
 
-Virtual time stands still until it is moved, and what is due happens as it passes.
+The clock of the simulation stands still until a call moves it, and then calls its callbacks.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Batch:
 
     @property
     def is_transactional(self) -> bool:
-        """Whether a transaction decides about it."""
+        """Whether it belongs to a transaction."""
         return bool(self.header.attributes & _TRANSACTIONAL)
 
 
@@ -72,7 +72,7 @@ class Log:
     epoch: int = 0
     start: int = 0
     end: int = 0
-    local: int = 0  # what lies before is in tiered storage
+    local: int = 0  # records before this offset are in tiered storage
     batches: list[Batch] = field(default_factory=list)
     open: dict[int, int] = field(default_factory=dict)  # producer id -> first offset of its open transaction
     aborted: list[tuple[int, int, int]] = field(default_factory=list)  # producer id, first and last offset
@@ -84,12 +84,12 @@ class Log:
         return min(self.open.values(), default=self.end)
 
     def epoch_end(self, epoch: int) -> int:
-        """Where the records of leader epochs up to this one end."""
+        """Return the end offset of the records of this leader epoch and earlier ones."""
         later = (one.first for one in self.batches if struct.unpack_from(">i", one.data, _EPOCH_AT)[0] > epoch)
         return next(later, self.end)
 
     def append(self, data: bytes, now_ms: float) -> int:
-        """Append a batch, whatever it says; gives its base offset."""
+        """Append a batch without checks; return its base offset."""
         header = Header(*HEADER.unpack_from(data))
         placed = bytearray(data)
         struct.pack_into(">q", placed, 0, self.end)
@@ -103,7 +103,7 @@ class Log:
         return first
 
     def produce(self, data: bytes, now_ms: float) -> tuple[str, int]:
-        """Append what a producer sends; repeated sequences are not written twice."""
+        """Append a producer's batch, unless its sequence is a duplicate or has a gap. Return code name and offset."""
         header = Header(*HEADER.unpack_from(data))
         if header.producer_id >= 0:
             epoch, following, base = self.sequences.get(header.producer_id, (header.producer_epoch, 0, -1))
@@ -128,12 +128,12 @@ class Log:
             self.aborted.append((producer_id, first, offset))
 
     def retain(self, start: int) -> None:
-        """Delete what lies before an offset."""
+        """Move the log start to an offset, and delete the batches before it."""
         self.start = max(self.start, start)
         self.batches = [batch for batch in self.batches if batch.last >= self.start]
 
     def read(self, offset: int, *, committed: bool, most_bytes: int) -> tuple[bytes, list[tuple[int, int]]]:
-        """The batches from the one that holds `offset` on, and the aborted transactions among them."""
+        """Return the batches from the one with `offset` on, and their aborted transactions (producer, first offset)."""
         until = self.stable if committed else self.end
         batches: list[Batch] = []
         size = 0
@@ -150,7 +150,7 @@ class Log:
 
 
 def marker(producer_id: int, epoch: int, *, commit: bool, now_ms: float) -> bytes:
-    """The control batch of a commit or an abort."""
+    """Return the control batch of a commit or an abort."""
     columns = RecordColumns(
         np.array([int(now_ms)], np.int64),
         key=pa.array([struct.pack(">hh", 0, int(commit))], pa.binary()),
@@ -175,7 +175,7 @@ class Clock:
         self.on_pass: list[Callable[[], None]] = []
 
     def pass_ms(self, span_ms: float) -> None:
-        """Move on by so many milliseconds."""
+        """Move the clock by this number of milliseconds, and call the callbacks `on_pass`."""
         self.now_ms += span_ms
         for due in self.on_pass:
             due()

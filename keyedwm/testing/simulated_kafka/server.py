@@ -1,6 +1,6 @@
 """The simulated broker on a real socket: any client in any process can use it, as Spark's planner and workers do.
 
-Rule: a request is answered whole under one lock, so that what one call of `append` writes is seen together.
+Rule: one lock serialises requests and calls of `append`, so no request sees a part of a call's records.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from keyedwm.testing.simulated_kafka.brokers import Brokers
 from keyedwm.testing.simulated_kafka.log import Clock
 
 _LOOPBACK, _NODE = "127.0.0.1", 1
-# The newest version that is offered, by API key: as of Kafka 4.1.
+# API key -> the newest version that the broker offers, as Kafka 4.1 does.
 _VERSIONS = {
     0: 11, 1: 13, 2: 9, 3: 12, 8: 9, 9: 9, 10: 4, 16: 4, 18: 3, 22: 4, 23: 4, 24: 3, 25: 3, 26: 3, 28: 4, 32: 4, 65: 0,
     66: 1,
@@ -39,7 +39,7 @@ _REQUESTS = {
 
 
 class SimulatedKafka:
-    """One broker with a port of its own. bootstrap: its host:port."""
+    """One simulated broker. bootstrap: its host:port."""
 
     def __init__(self, port: int, clock: Clock) -> None:
         self.bootstrap = f"{_LOOPBACK}:{port}"
@@ -60,7 +60,7 @@ class SimulatedKafka:
                     self._brokers.logs[tp].append(batch, self._brokers.clock.now_ms)
 
     def answer(self, frame: bytes) -> bytes:
-        """Return the framed answer to a request without its length."""
+        """Return the framed response to a request. frame: the request without its length."""
         api, version, correlation_id = struct.unpack_from(">hhi", frame)
         if api == ApiVersionsResponse.API_KEY:
             response, version = _api_versions(), min(version, _VERSIONS[api])
@@ -75,7 +75,7 @@ class SimulatedKafka:
 
 @contextmanager
 def simulated_kafka(clock: Clock) -> Iterator[SimulatedKafka]:
-    """Start a broker on the loopback, for the time of the `with`."""
+    """Run a broker on the loopback address for the time of the `with`."""
     with socket.create_server((_LOOPBACK, 0)) as listener:
         broker = SimulatedKafka(listener.getsockname()[1], clock)
         peers: set[socket.socket] = set()
