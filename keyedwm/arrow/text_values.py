@@ -20,7 +20,7 @@ _MINUS, _PLUS, _POINT, _ZERO, _NINE, _UPPER_E, _LOWER_E = 45, 43, 46, 48, 57, 69
 _QUOTE, _BACKSLASH, _LOWER_U = 34, 92, 117
 _TENS = 10.0 ** np.arange(23)  # the powers of ten that a double holds exactly
 _EXACT = 2**53
-_FAR = 10_000  # an exponent of this size, or more, is read no further
+_FAR = 10**17  # no text has this number of digits, so a higher exponent needs no exact value
 _WRONG, _READ, _LONG = 0, 1, 2
 
 

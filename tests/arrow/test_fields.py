@@ -97,6 +97,8 @@ def test_a_text_null_is_no_null() -> None:
 
 def test_numbers_beyond_a_double() -> None:
     assert read("value::double", [b"1e999", b"-1e999", b"1e-999", b"0e99999999999"]) == [math.inf, -math.inf, 0.0, 0.0]
+    # The fraction's digits are as many as the first five digits of the exponent.
+    assert read("value::double", [b"0." + b"0" * 10_009 + b"1e100100"]) == [math.inf]
 
 
 def test_a_field_says_where_it_lies() -> None:
