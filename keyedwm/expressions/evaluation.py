@@ -173,8 +173,9 @@ def _decimals(function: str, left: Value, right: Value) -> Value:
         return _joined(pc.call_function(function, [one, other]), left, right)
     result_scale = max(_MOST_DIGITS - (precision - scale), min(scale, _LEAST_SCALE))
     exact = _exact(function, one, other)
-    if result_scale < scale:
-        exact = pc.round(exact, result_scale, "half_towards_infinity")
+    if result_scale < scale:  # cut to one digit more before, so that a carry has room
+        cut = pc.round(exact, result_scale + 1, "towards_zero").cast(pa.decimal256(_WIDEST, result_scale + 1))
+        exact = pc.round(cut, result_scale, "half_towards_infinity")
     highest = Decimal((0, (9,) * _MOST_DIGITS, -result_scale))
     fits = _between(exact, highest.copy_negate(), highest)
     kind = pa.decimal128(_MOST_DIGITS, result_scale)
@@ -184,10 +185,26 @@ def _decimals(function: str, left: Value, right: Value) -> Value:
 
 
 def _exact(function: str, one: Any, other: Any) -> Any:
-    """Compute with up to 76 digits. A product of two types of 38 digits is null if both values need all 38."""
+    """Compute with up to 76 digits. The last digit of a product of 38 and 38 digits is cut; null if it cannot fit."""
     if function != "multiply" or one.type.precision + other.type.precision < _WIDEST:
         return pc.call_function(function, [_wide(one), _wide(other)])
-    return pc.coalesce(pc.multiply(_shorter(one), _wide(other)), pc.multiply(_wide(one), _shorter(other)))
+    products = [pc.multiply(_shorter(one), _wide(other)), pc.multiply(_wide(one), _shorter(other))]
+    if one.type.scale + other.type.scale > _LEAST_SCALE:  # else such a product does not fit in a decimal
+        products.append(_cut_product(*sorted((one, other), key=lambda factor: factor.type.scale, reverse=True)))
+    return pc.coalesce(*products)
+
+
+def _cut_product(one: Any, other: Any) -> Any:
+    """Multiply two decimals of 38 digits, with 0 as the last digit; `one` has a scale of at least 1."""
+    scale, last = one.type.scale + other.type.scale, one.type.scale - 1
+    front = pc.round(_wide(one), last, "towards_zero")
+    digit = pc.subtract(_wide(one), front).cast(pa.decimal256(1, one.type.scale))
+    high = pc.multiply(front.cast(pa.decimal256(_MOST_DIGITS - 1, last)), _wide(other))
+    low = pc.round(pc.multiply(digit, _wide(other)), scale - 1, "towards_zero")
+    narrow = pa.decimal256(_WIDEST - 1, scale - 1)
+    return pc.add(high.cast(narrow), low.cast(pa.decimal256(_MOST_DIGITS + 1, scale - 1))).cast(
+        pa.decimal256(_WIDEST, scale)
+    )
 
 
 def _shorter(values: Any) -> Any:

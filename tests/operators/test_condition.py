@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import pyarrow as pa
@@ -99,6 +100,27 @@ def test_a_list_is_compared_as_each_of_it_is(kind, listed, values, expected):
     condition = Condition.parse(f"c IN ({listed})", ("", pa.schema([("c", kind)])))
     assert condition.truth({"c": pa.array(values, kind)}).to_pylist() == expected
     assert condition.truth({"c": pa.array(values, kind).slice(1)}).to_pylist() == expected[1:]
+
+
+NINES = 10**38 - 1
+PRODUCTS = [  # scales of the factors and the product, digits of the factors
+    (30, 30, 21, 12345678123456789012345678901234567891, -87654321987654321098765432109876543219),
+    (38, 38, 37, NINES, NINES),  # the product carries into a digit before the point
+    (10, 38, 9, NINES - 8, 10**37 + 7), (33, 21, 15, NINES, 5 * 10**37 + 1), (22, 22, 6, 10**37 + 1, -(10**37) - 9),
+    (30, 30, 21, 10**36, NINES), (3, 4, 6, 12345, 6789),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("left", "right", "scale", "one", "other"), PRODUCTS)
+def test_a_product_of_decimals_of_38_digits_is_rounded_once_as_in_spark(left, right, scale, one, other):
+    types = [pa.decimal128(38, one_scale) for one_scale in (left, right, scale)]
+    factors = [Decimal(f"{one}E-{left}"), Decimal(f"{other}E-{right}")]
+    exact = Fraction(*factors[0].as_integer_ratio()) * Fraction(*factors[1].as_integer_ratio())
+    rounded = int(abs(exact) * 10**scale + Fraction(1, 2)) * (1 if exact > 0 else -1)
+    row = [*factors, Decimal(f"{rounded}E-{scale}")]
+    condition = Condition.parse("a * b = c", ("", pa.schema(zip("abc", types, strict=True))))
+    columns = {name: pa.array([value], kind) for name, value, kind in zip("abc", row, types, strict=True)}
+    assert condition.holds(columns).tolist() == [True]
 
 
 def test_a_list_of_another_type_is_refused():
