@@ -174,8 +174,8 @@ def _decimals(function: str, left: Value, right: Value) -> Value:
     result_scale = max(_MOST_DIGITS - (precision - scale), min(scale, _LEAST_SCALE))
     exact = _exact(function, one, other)
     if result_scale < scale:  # cut to one digit more before, so that a carry has room
-        cut = pc.round(exact, result_scale + 1, "towards_zero").cast(pa.decimal256(_WIDEST, result_scale + 1))
-        exact = pc.round(cut, result_scale, "half_towards_infinity")
+        head = pc.round(exact, result_scale + 1, "towards_zero").cast(pa.decimal256(_WIDEST, result_scale + 1))
+        exact = pc.round(head, result_scale, "half_towards_infinity")
     highest = Decimal((0, (9,) * _MOST_DIGITS, -result_scale))
     fits = _between(exact, highest.copy_negate(), highest)
     kind = pa.decimal128(_MOST_DIGITS, result_scale)
