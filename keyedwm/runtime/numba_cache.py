@@ -49,7 +49,7 @@ class _Files(IndexDataCacheFile):
     """The files of one function: an index, and a file for each signature. Each file begins with a digest."""
 
     def save(self, key: Any, data: Any) -> None:
-        """Write the code, then the index that names it. If two processes write the index at once, entries of one go."""
+        """Write the code, then the index that names it. Entries are lost if two processes write it at once."""
         signature, target, _ = key  # without the function's own code, so that its new code overwrites its old file
         number = int(hashlib.sha256(repr((signature, target)).encode()).hexdigest()[:_NUMBER_DIGITS], 16)
         name = self._data_name(number)

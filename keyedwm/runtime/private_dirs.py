@@ -57,7 +57,7 @@ def unsafe(place: Path) -> str | None:
 
 
 def _exchangeable(ancestor: os.stat_result) -> str | None:
-    """Return why others could replace a directory in this ancestor; None if they cannot, as in a sticky ancestor."""
+    """Return why others could replace a directory in this ancestor; None if they cannot, as in root's sticky /tmp."""
     sticky = ancestor.st_mode & stat.S_ISVTX
     return _foreign(ancestor, {os.geteuid(), 0}) or (None if sticky else _written_by_others(ancestor))
 
