@@ -27,7 +27,7 @@ class Outcome(StrEnum):
     FAILED = "failed"
 
 
-HELPERS = frozenset({"hadoop", "parts"})  # modules that hold no trial
+HELPERS = frozenset({"hadoop", "parts", "yarn_job"})  # modules that hold no trial
 
 
 def names() -> list[str]:

@@ -5,11 +5,13 @@ Rule: one process holds all daemons; it ends with its standard input, so with th
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from keyedwm.testing.java import find_java
@@ -43,6 +45,35 @@ START_LIMIT_S, END_LIMIT_S = 600.0, 60.0
 LOOK_S = 0.2
 
 
+@dataclass(frozen=True, kw_only=True)
+class Container:
+    """A container of YARN. folder: its logs. attempt: of the application, from 1. number: 1 is the master's."""
+
+    folder: Path
+    application: str
+    node: int
+    attempt: int
+    number: int
+
+    @classmethod
+    def of(cls, folder: Path) -> Container:
+        """Read the numbers in the folder's path."""
+        *_, attempt, number = folder.name.split("_")
+        node = folder.parents[1].name.rpartition("-")[2].partition("_")[0]
+        application = folder.parent.name
+        return cls(folder=folder, application=application, node=int(node), attempt=int(attempt), number=int(number))
+
+    @property
+    def is_master(self) -> bool:
+        """Whether the container runs the application master, in cluster mode with the driver."""
+        return self.number == 1
+
+    @property
+    def log(self) -> str:
+        """Everything that the container's processes wrote."""
+        return "".join(file.read_text(errors="replace") for file in sorted(self.folder.glob("std*")))
+
+
 class Hadoop:
     """A running HDFS and YARN. `conf` is the value of HADOOP_CONF_DIR, `hdfs` the address of the NameNode."""
 
@@ -61,7 +92,8 @@ class Hadoop:
         self._log = (folder / "log").open("w")
         self._process = subprocess.Popen(
             [java, "-Xmx768m", "-XX:TieredStopAtLevel=1", "-cp", path, "MiniCluster", folder, str(nodes), *settings],
-            cwd=folder, stdin=subprocess.PIPE, stdout=self._log, stderr=subprocess.STDOUT, text=True,
+            cwd=folder, env=os.environ | {"JAVA_HOME": str(java_home())}, stdin=subprocess.PIPE, stdout=self._log,
+            stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
 
     @property
@@ -77,10 +109,17 @@ class Hadoop:
     def library_variables(self, native: Path) -> dict[str, str]:
         """Return the variables of a process that reaches HDFS by libhdfs in the folder `native`."""
         return {
-            "JAVA_HOME": str(Path(find_java()).resolve().parents[1]),
+            "JAVA_HOME": str(java_home()),
             "ARROW_LIBHDFS_DIR": str(native),
             "CLASSPATH": f"{self.conf}:{spark_home()}/jars/*",
         }
+
+    def containers(self) -> list[Container]:
+        """Return the containers of the application that was submitted last, in the order of their numbers."""
+        folders = self.folder.glob("data/*/*/*-logDir-nm-*/application_*/container_*")
+        all_of = [Container.of(folder) for folder in folders]
+        newest = max((one.application for one in all_of), default="")
+        return sorted((one for one in all_of if one.application == newest), key=lambda one: one.folder.name)
 
     def stop_node(self, number: int) -> None:
         """Stop a NodeManager and its containers."""
@@ -120,6 +159,11 @@ def hadoop(folder: Path, nodes: int) -> Iterator[Hadoop]:
         running.end()
 
 
+def java_home() -> Path:
+    """Return the value of JAVA_HOME for the Java of the tests."""
+    return Path(find_java()).resolve().parents[1]
+
+
 def native_folder() -> Path:
     """Return a folder with libhdfs.so, which Arrow loads for addresses in HDFS (ARROW_LIBHDFS_DIR).
 
@@ -142,7 +186,7 @@ def native_folder() -> Path:
         raise NotServedError(f"cargo could not get the sources of libhdfs in {CRATE} {CRATE_VERSION}")
     sources = folder / "vendor" / CRATE / SOURCES
     (folder / "config.h").touch()
-    home = Path(find_java()).resolve().parents[1]
+    home = java_home()
     include = [folder, sources, sources / "include", sources / "os", sources / "os/posix", home / "include"]
     files = [*sources.glob("*.c"), *(sources / "os" / "posix").glob("*.c")]
     virtual_machine = home / "lib" / "server"

@@ -27,9 +27,9 @@ def maven_folder(name: str, coordinates: list[str]) -> Path:
         (folder / "pom.xml").write_text(_pom(name, coordinates))
         command = ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
         result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-        _check(result, result.stdout, "[ERROR]", f"Maven could not resolve {', '.join(coordinates)}")
+        check_download(result, result.stdout, "[ERROR]", f"Maven could not resolve {', '.join(coordinates)}")
 
-    return _complete(CACHE / name, fill)
+    return complete_folder(name, fill)
 
 
 def pip_folder(name: str, requirements: list[str]) -> Path:
@@ -48,13 +48,14 @@ def pip_folder(name: str, requirements: list[str]) -> Path:
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
         command += ["--target", str(folder), "-r", str(folder / "requirements.txt")]
         result = subprocess.run(command, capture_output=True, text=True, check=False)
-        _check(result, result.stderr, "ERROR", f"pip could not install {', '.join(requirements)}")
+        check_download(result, result.stderr, "ERROR", f"pip could not install {', '.join(requirements)}")
 
-    return _complete(CACHE / f"python-{name}", fill)
+    return complete_folder(f"python-{name}", fill)
 
 
-def _complete(folder: Path, fill: Callable[[Path], None]) -> Path:
-    """Return a folder that `fill` has filled, now or in an earlier run."""
+def complete_folder(name: str, fill: Callable[[Path], None]) -> Path:
+    """Return a folder of `CACHE` that `fill` has filled, now or in an earlier run."""
+    folder = CACHE / name
     if not (folder / "complete").exists():
         folder.mkdir(parents=True, exist_ok=True)
         fill(folder)
@@ -62,7 +63,7 @@ def _complete(folder: Path, fill: Callable[[Path], None]) -> Path:
     return folder
 
 
-def _check(result: subprocess.CompletedProcess[str], output: str, mark: str, problem: str) -> None:
+def check_download(result: subprocess.CompletedProcess[str], output: str, mark: str, problem: str) -> None:
     """Raise NotServedError with the first text behind `mark` in a failed command's output."""
     if result.returncode:
         reasons = (line.partition(mark)[2].strip(" :") for line in output.splitlines())

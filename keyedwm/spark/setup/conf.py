@@ -27,6 +27,9 @@ MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 FILE_SYSTEM = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 # Spark takes this very number to mean that there is nothing to measure.
 _NO_LIMIT = 2**31 - 1
+# Java's temporary directory on Linux. In a container of YARN that directory is below the container's own directory,
+# and the path of a socket is then longer than the 107 bytes that the system allows.
+_SOCKETS = "/tmp"  # noqa: S108 - the sockets have random names, and only their owner can write to them
 
 
 def recommended_conf(cores: int = 4, *, local_checkpoint: bool = False) -> Mapping[str, str]:
@@ -66,6 +69,7 @@ def session_conf(cores: int = 4, *, local_checkpoint: bool = False) -> Mapping[s
         **recommended_conf(cores, local_checkpoint=local_checkpoint),
         "spark.python.daemon.module": "keyedwm.daemon",
         "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.unix.domain.socket.dir": _SOCKETS,
     }
 
 
