@@ -5,7 +5,7 @@ Rule: a hash depends on values alone, never on the process, the machine or how r
 - `hashed`, `hashed_rows`: equal keys have equal hashes, also 0.0 and -0.0, and all NaNs. Shards and indexes of the
   state and approximate counts use these hashes.
 - `content_sum`: the same rows, bit by bit, have the same sum in any order. The sum identifies a batch that is written
-  again. It detects accidents, not forgeries. A row with one column, a text or list of length 0, adds 0 to the sum. So
+  again. It detects accidents, not forgeries. A row that has only texts and lists of length 0 adds 0 to the sum. So
   compare the number of rows, too.
 - `bucket_hashes`: `operators.buckets` chooses buckets by these hashes of keys.
 

@@ -140,8 +140,8 @@ def _find_members(data, ends, index, name_ends, names, member_ends, members, sta
         if at == _FAILED or at >= stop or data[at] != _OPEN:
             continue
         at = _blank(data, at + 1, stop)
-        left = len(start)
-        while left > 0 and at < stop and data[at] == _QUOTE:
+        missing = len(start)
+        while missing > 0 and at < stop and data[at] == _QUOTE:
             past = _string_end(data, at, stop)
             if past == _FAILED:
                 break
@@ -158,7 +158,7 @@ def _find_members(data, ends, index, name_ends, names, member_ends, members, sta
                 if past < stop or quoted or data[at] in (_OPEN, _OPEN_LIST):
                     start[member, row] = at + 1 if quoted else at
                     end[member, row] = past - 1 if quoted else past
-                    left -= 1
+                    missing -= 1
             at = _blank(data, past, stop)
             if at >= stop or data[at] != _COMMA:
                 break

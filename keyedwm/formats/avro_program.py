@@ -223,7 +223,7 @@ class _Compiler:
             self._constant(slot, constant)
 
     def _keeps(self, slot: int, layout: Layout) -> bool:
-        """Whether a value is stored as those of the slot's other branches. If not, the value is null."""
+        """Whether the slot has this layout, or had none yet. If it has another layout, the value is null."""
         return self.layouts.setdefault(slot, layout) == layout
 
     def _constant(self, slot: int, constant: Constant) -> None:
@@ -280,7 +280,7 @@ class _Compiler:
 
 
 def _is_meant(request_at: _SlotRequest, branch: AvroType, union: Union) -> bool:
-    """Whether a path without a branch's name leads into this one. A leaf, or a record's field, precedes JSON text."""
+    """Whether a path that names no branch leads into `branch`. A leaf, or a record's field, precedes JSON text."""
     _, request, depth = request_at
     if depth == len(request.path):
         return isinstance(branch, Leaf) or request.type is not FieldType.STRING

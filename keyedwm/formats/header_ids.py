@@ -76,8 +76,9 @@ class Guids:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NamedRows:
-    """The rows whose header names a schema. ids: of their schemas. wrong: whether the header is damaged. tails: the
-    bytes behind the id.
+    """The rows (positions) whose header names a schema.
+
+    ids: of their schemas. wrong: whether a header is damaged. tails: the bytes behind each id.
     """
 
     rows: NDArray[np.int64]

@@ -30,7 +30,7 @@ class Head(Enum):
     NONE = "none"
 
 
-# The sentence for a value with another head.
+# The expected bytes of each head, for a message about a value without them.
 EXPECTED = {
     Head.CONFLUENT: "a zero byte and four bytes of a schema's id are expected",
     Head.APICURIO: "a zero byte and eight or four bytes of a schema's id are expected",
@@ -106,7 +106,7 @@ def _glue_bodies(bodies: Bodies, guids: Guids) -> Bodies:
 
 
 def _decompressed(bodies: Bodies, rows: NDArray[np.int64]) -> Bodies:
-    """Decompress the bodies of `rows`. After _MOST_AT_ONCE bytes, the next of `rows` and all behind it are cut off.
+    """Decompress the bodies of `rows`. After _MOST_AT_ONCE bytes, the next of these rows and all later rows are cut.
 
     Whether a value is too large depends on this value alone, since a replay may read the batch in other pieces.
     """

@@ -292,8 +292,8 @@ def run_messages(  # noqa: PLR0917
 @bare
 def past_indexes(data, at, stop):
     """The position behind the indexes that begin at `at`, -1 if they are cut off or too many."""
-    left = np.int64(-1)
-    while left != 0:
+    remaining = np.int64(-1)  # indexes; -1 until their number is read
+    while remaining != 0:
         value, shift = np.int64(0), np.int64(0)
         while True:
             if at >= stop or shift > 28:
@@ -303,12 +303,12 @@ def past_indexes(data, at, stop):
             at, shift = at + 1, shift + 7
             if byte < 128:
                 break
-        if left < 0:
+        if remaining < 0:
             if value & 1 or value >> 1 > _MOST_INDEXES:
                 return np.int64(-1)
-            left = value >> 1
+            remaining = value >> 1
         else:
-            left -= 1
+            remaining -= 1
     return np.int64(at)
 
 
