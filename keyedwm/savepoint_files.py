@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from keyedwm.config.addresses import open_address, store_errors
+from keyedwm.config.addresses import appears_early, open_address, replace_file, store_errors
 from keyedwm.core.errors import DamagedError, FormatError, OptionError, UnavailableError
 from keyedwm.core.parsing import parse_json
 from keyedwm.core.text import error_text, short_repr, words_of
@@ -165,13 +165,17 @@ class Files:
     def write(self, name: str, text: str) -> None:
         """Write a file, or replace it: no reader sees a part of it."""
         files, at = self._opened()
+        data = text.encode()
         with _one_sentence(self.place):
             files.create_dir(at, recursive=True)
             if self.is_local:
                 self._write_beside(Path(at), name, text)
                 return
-            with files.open_output_stream(f"{at}/{name}") as stream:  # appears when it is closed
-                stream.write(text.encode())
+            path = f"{at}/_{name}" if appears_early(files) else f"{at}/{name}"
+            with files.open_output_stream(path) as stream:  # other stores show it when it is closed
+                stream.write(data)
+            if appears_early(files):
+                replace_file(files, path, f"{at}/{name}")
 
     def links(self, names: Iterable[str]) -> list[str]:
         """Return the names that are links on this machine: another user may have put a link there."""

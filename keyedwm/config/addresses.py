@@ -1,4 +1,4 @@
-"""File systems behind addresses such as s3a://bucket/path, as pyarrow opens them."""
+"""File systems behind addresses such as s3a://bucket/path, as pyarrow opens them, and how a file is replaced there."""
 
 from __future__ import annotations
 
@@ -42,3 +42,39 @@ def open_address(address: str, who: str) -> tuple[FileSystem, str]:
         advice = f"; {_HADOOP_NEEDS}" if scheme.lower() in _HADOOP else ""
         raise InputError(f"{who} cannot be reached: {words_of(error)}{advice}") from error
     return files, path.rstrip("/")
+
+
+def appears_early(files: FileSystem) -> bool:
+    """Whether readers see a file before it is closed: in HDFS a part of it, in Azure's store an empty file."""
+    return is_hdfs(files) or files.type_name == "abfs"
+
+
+def is_hdfs(files: FileSystem) -> bool:
+    """Whether a file system is Hadoop's: it does not rename over a file."""
+    return bool(files.type_name == "hdfs")
+
+
+def replace_file(files: FileSystem, complete: str, path: str) -> None:
+    """Put a complete file in the place of another. In HDFS there is no file at `path` for a moment."""
+    if is_hdfs(files):
+        delete_file(files, path)
+        files.move(complete, path)
+    else:
+        files.copy_file(complete, path)  # a flat store of Azure has no rename, and copies at once
+        delete_file(files, complete)
+
+
+def delete_file(files: FileSystem, path: str) -> None:
+    """Delete a file if it is there. HDFS reports a missing file as an I/O error, so a lookup decides."""
+    try:
+        files.delete_file(path)
+    except OSError:
+        if exists(files, path):
+            raise
+
+
+def exists(files: FileSystem, path: str) -> bool:
+    """Whether there is a file or a directory."""
+    from pyarrow.fs import FileType
+
+    return bool(files.get_file_info(path).type != FileType.NotFound)

@@ -1,8 +1,9 @@
 """Where a ledger's files are: a directory of this machine, or an address in an object store or HDFS.
 
 Rule: a file is there as a whole or not at all. On this machine files are written atomically (temporary file, fsync,
-rename, fsync of the directory), and only under the directory's lock. A store writes a file when it is closed. No lock
-reaches other machines there, so only the query's fence and marker in Kafka separate two drivers.
+rename, fsync of the directory), and only under the directory's lock. A store shows a file when it is closed; where it
+shows an incomplete file (HDFS, Azure), a complete one replaces the old one. No lock reaches other machines there, so
+only the query's fence and marker in Kafka separate two drivers.
 """
 
 from __future__ import annotations
@@ -19,7 +20,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from keyedwm.config.addresses import open_address, store_errors
+from keyedwm.config.addresses import (
+    appears_early,
+    delete_file,
+    exists,
+    is_hdfs,
+    open_address,
+    replace_file,
+    store_errors,
+)
 from keyedwm.core.errors import InputError, UnavailableError
 from keyedwm.core.text import words_of
 from keyedwm.runtime import private_dirs
@@ -224,7 +233,7 @@ class RemoteFiles:
     def _read(self, name: str) -> str | None:
         files, place = self._opened()
         with self._reading():
-            if _is_hdfs(files) and not _exists(files, f"{place}/{name}"):
+            if is_hdfs(files) and not exists(files, f"{place}/{name}"):
                 return None  # libhdfs would print a stack trace of Java
             try:
                 with files.open_input_stream(f"{place}/{name}") as stream:
@@ -235,14 +244,16 @@ class RemoteFiles:
     def write(self, name: str, text: str) -> None:
         """Write or replace a file durably; raise UnavailableError if that fails, without a change."""
         files, place = self._opened()
+        data = text.encode()
+        is_early = appears_early(files)
         with self._writing():
             files.create_dir(place, recursive=True)
-            # A file of HDFS grows while it is written; a file of an object store appears when it is closed.
-            grows = _is_hdfs(files)
-            with files.open_output_stream(f"{place}/.{name}{_GROWING}" if grows else f"{place}/{name}") as stream:
-                stream.write(text.encode())
-        if grows:
-            self._replace(files, place, name)
+            with files.open_output_stream(f"{place}/.{name}{_GROWING}" if is_early else f"{place}/{name}") as stream:
+                stream.write(data)
+            if is_hdfs(files):
+                self._replace(files, place, name)
+            elif is_early:
+                replace_file(files, f"{place}/.{name}{_GROWING}", f"{place}/{name}")
 
     def _replace(self, files: FileSystem, place: str, name: str) -> None:
         """Replace a file by a complete one. HDFS does not overwrite by a rename, so the old file is moved aside first.
@@ -250,13 +261,10 @@ class RemoteFiles:
         After each step the old text or the new text exists, in its place or aside.
         """
         aside = f"{place}/.{name}"
-        with self._writing():
-            if self._read(name) is None and self._read(f".{name}") is not None:
-                files.move(aside, f"{place}/{name}")  # an earlier replacement was interrupted before this step
-            _delete(files, aside)
-            files.move(f"{aside}{_GROWING}", aside)
-            _delete(files, f"{place}/{name}")
-            files.move(aside, f"{place}/{name}")
+        if self._read(name) is None and self._read(f".{name}") is not None:
+            files.move(aside, f"{place}/{name}")  # an earlier replacement was interrupted before this step
+        replace_file(files, f"{aside}{_GROWING}", aside)
+        replace_file(files, aside, f"{place}/{name}")
 
     def rename(self, name: str, new: str) -> None:
         """Copy, then delete: a reader in between sees both."""
@@ -270,8 +278,8 @@ class RemoteFiles:
         """Delete a file if it is there."""
         files, place = self._opened()
         with self._writing():
-            _delete(files, f"{place}/.{name}")  # first, or it would be read again
-            _delete(files, f"{place}/{name}")
+            delete_file(files, f"{place}/.{name}")  # first, or it would be read again
+            delete_file(files, f"{place}/{name}")
 
     def _opened(self) -> tuple[FileSystem, str]:
         return open_address(self.address, f"the ledger {self.address}")
@@ -295,27 +303,6 @@ def is_address(place: str) -> bool:
     """Whether a ledger can be at an address of this scheme."""
     scheme = _SCHEME.match(place)
     return scheme is not None and scheme[1].lower() in SCHEMES
-
-
-def _delete(files: FileSystem, path: str) -> None:
-    """Delete a file if it is there. HDFS reports a missing file as an I/O error, so a lookup decides."""
-    try:
-        files.delete_file(path)
-    except OSError:
-        if _exists(files, path):
-            raise
-
-
-def _exists(files: FileSystem, path: str) -> bool:
-    from pyarrow.fs import FileType
-
-    return files.get_file_info(path).type is not FileType.NotFound
-
-
-def _is_hdfs(files: FileSystem) -> bool:
-    from pyarrow.fs import HadoopFileSystem
-
-    return isinstance(files, HadoopFileSystem)
 
 
 def _check_owner(path: Path, status: os.stat_result) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +21,7 @@ from pyspark_wm_sink.writer import stream_writer
 from tests.cli.planted import B, shown
 from tests.sink.delta_sink import how, staged
 from tests.source.scripted import Log
+from tests.support.early_files import Azure, Crash, Hdfs
 from tests.tools import wait_until
 
 
@@ -40,6 +42,23 @@ def test_an_error_is_shown_until_the_batch_that_failed_is_committed(planted):
     planted.cluster.logs[B] = Log.of(9)
     planted.plan()
     assert planted.picture().last_error is None
+
+
+@pytest.mark.parametrize("kind", [Hdfs, Azure])
+def test_a_note_at_an_address_is_whole_or_absent_whenever_its_writer_dies(tmp_path, monkeypatch, kind):
+    """So is a savepoint, which is written in the same way: a damaged one could not be written again."""
+    checkpoint, texts = Files("hdfs://n/cp"), ("first", "second")
+    (tmp_path / "cp").mkdir()
+    for last in range(8):
+        for written, steps in zip(texts, (99, last), strict=True):
+            files = kind(steps)
+            monkeypatch.setattr(Files, "_opened", lambda self, files=files: (files, f"{tmp_path}/{self.place[9:]}"))
+            with suppress(Crash):
+                leave_error(checkpoint, written, batch=1)
+        found = last_error(checkpoint, committed=None)
+        assert found is None or found.text in texts
+    assert found is not None
+    assert found.text == "second"
 
 
 def test_a_long_error_takes_some_lines_and_the_view_still_fits(planted):

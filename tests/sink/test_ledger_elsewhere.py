@@ -5,13 +5,12 @@ Object store and HDFS are played by pyarrow's own local file system behind an ad
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -33,6 +32,7 @@ from pyspark_wm_sink.places.ledger_files import RemoteFiles
 from pyspark_wm_sink.places.notes import Claim
 from tests.sink.test_decided import brokers, how, markers, publish  # noqa: F401 (fixtures)
 from tests.sink.test_ledger import entry
+from tests.support.early_files import Azure, Crash, Hdfs
 
 ADDRESS = "s3://bucket/checkpoint/keyedwm"
 
@@ -72,56 +72,10 @@ def test_an_entry_whose_renaming_was_broken_off_is_published(store: Path) -> Non
     assert newest.published
 
 
-class Crash(BaseException):
-    """The process ends here."""
-
-
-class Hdfs:
-    """As HDFS: a file grows while it is written, none is moved over another, a missing one is no FileNotFoundError when
-    it is deleted. It ends at its `last` step.
-    """
-
-    def __init__(self, last: int) -> None:
-        self._files = pyarrow.fs.LocalFileSystem()
-        self.left = last
-
-    def _step(self) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise Crash
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._files, name)
-
-    @contextmanager
-    def open_output_stream(self, path: str) -> Iterator[Hdfs]:
-        self._step()
-        with Path(path).open("wb") as self._stream:
-            yield self
-
-    def write(self, text: bytes) -> None:
-        self._stream.write(text[: len(text) // 2])
-        self._stream.flush()
-        self._step()
-        self._stream.write(text[len(text) // 2 :])
-
-    def delete_file(self, path: str) -> None:
-        if not Path(path).exists():
-            raise OSError(errno.EIO, "HDFS delete failed")  # libhdfs gives no other reason
-        self._step()
-        self._files.delete_file(path)
-
-    def move(self, path: str, to: str) -> None:
-        assert not Path(to).exists()
-        self._step()
-        self._files.move(path, to)
-
-
-@pytest.fixture
-def hdfs(store: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+@pytest.fixture(params=[Hdfs, Azure])
+def hdfs(request, store: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     def ends_after(steps: int) -> None:
-        files = Hdfs(steps)
-        monkeypatch.setattr(pyarrow.fs, "HadoopFileSystem", Hdfs)
+        files = request.param(steps)
         monkeypatch.setattr(RemoteFiles, "_opened", lambda _self: (files, str(store)))
 
     return ends_after
@@ -214,7 +168,9 @@ def test_a_store_that_does_not_answer_decides_nothing(
         raise kind("AWS Error SLOW_DOWN\nduring PutObject")
 
     with monkeypatch.context() as failing:
-        failing.setattr(RemoteFiles, "_opened", lambda _self: (type("Files", (), {"create_dir": broken})(), "x"))
+        failing.setattr(
+            RemoteFiles, "_opened", lambda _self: (type("Files", (), {"create_dir": broken, "type_name": "s3"})(), "x")
+        )
         with pytest.raises(UnavailableError, match=r"s3://.* cannot be written: AWS Error SLOW_DOWN during PutObject"):
             Ledger(ADDRESS).decide(entry(4))
     newest = Ledger(ADDRESS).newest()
