@@ -163,18 +163,25 @@ class DeltaLog(TableLog):
 
     def commits(self) -> Iterator[Commit]:
         """Yield the commits; the first of them costs one file of the log."""
+        return (commit for commit, _ in self._walk())
+
+    def _walk(self) -> Iterator[tuple[Commit, bool]]:
+        """Yield each commit, and whether a restore may have removed commits before it, too."""
         highest: int | None = None  # of the versions that the table has again
+        is_known = True  # not after a RESTORE to a point in time
         older = 0
         for limit in _LOOK_BACK:
             history = self._history(limit)
             for commit in history[older:]:
-                is_current = highest is None or commit["version"] <= highest
+                version = commit["version"]
+                is_current = is_known and (highest is None or version <= highest)
                 if is_current and commit.get("operation") == "RESTORE":
                     highest = _restored_to(commit)
+                    is_known = highest is not None
                 yield Commit(
-                    version=commit["version"], at_ms=commit.get("timestamp"), name=_name(commit),
-                    text=commit.get(METADATA_KEY), is_current=is_current,
-                )  # fmt: skip
+                    version=version, at_ms=commit.get("timestamp"), name=_name(commit), text=commit.get(METADATA_KEY),
+                    is_current=is_current if is_known or is_current else None,
+                ), not is_known or (highest is not None and highest < version - 1)  # fmt: skip
             if limit is None or len(history) < limit:
                 return
             older = len(history)
@@ -184,12 +191,13 @@ class DeltaLog(TableLog):
         batch = self._table.transaction_version(query)
         if batch is None:
             return None
-        for commit in self.commits():
+        is_restored_behind = False
+        for commit, is_restored_behind in self._walk():  # noqa: B007 - of the log's oldest commit it is used below
             if (record := commit.record_of(query)) is not None:
                 return NewestBatch(
                     batch=batch, record=record, version=commit.version, is_restored_behind=not commit.is_current
                 )
-        return NewestBatch(batch=batch, record=None, version=None)
+        return NewestBatch(batch=batch, record=None, version=None, is_restored_behind=is_restored_behind)
 
     def _read_history(self, limit: int | None) -> list[dict[str, Any]]:
         try:
@@ -204,10 +212,10 @@ def _name(commit: Mapping[str, Any]) -> str:
     return f"version {commit['version']} ({commit.get('operation')} by {commit.get('engineInfo', 'an unknown engine')})"
 
 
-def _restored_to(commit: Mapping[str, Any]) -> int:
-    """The version that a RESTORE brought back; -1 of one to a point in time, whose version is unknown."""
+def _restored_to(commit: Mapping[str, Any]) -> int | None:
+    """The version that a RESTORE brought back; None of one to a point in time, which does not name the version."""
     target = str(commit.get("operationParameters", {}).get("version"))
-    return int(target) if target.isdigit() else -1
+    return int(target) if target.isdigit() else None
 
 
 def append(table: DeltaTable, files: Iterable[DeltaFile], record: Record, *, overwrite: bool) -> None:

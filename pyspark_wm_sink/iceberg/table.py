@@ -67,10 +67,13 @@ class IcebergLog(TableLog):
         on_branch = {snapshot.snapshot_id for snapshot in ancestors}
         others = [snapshot for snapshot in self._table.snapshots() if snapshot.snapshot_id not in on_branch]
         yield from (_commit_of(snapshot, is_current=True) for snapshot in ancestors)
-        yield from (_commit_of(snapshot, is_current=False) for snapshot in sorted(others, key=_age, reverse=True))
+        for snapshot in sorted(others, key=_age, reverse=True):
+            # The branch may lead back to an older one: an expired snapshot between them is no longer its parent.
+            is_older = bool(ancestors) and _age(snapshot) < _age(ancestors[-1])
+            yield _commit_of(snapshot, is_current=None if is_older else False)
 
     def newest(self, query: str) -> NewestBatch | None:
-        """Return the newest batch by the table's property, or by a snapshot of the branch if that is gone."""
+        """Return the newest batch by the table's property, or by a snapshot of the branch if that is newer or alone."""
         text = self._table.properties.get(_property(query, self._branch))
         if text is None:
             commits = (commit for commit in self.commits() if commit.is_current)
@@ -79,10 +82,24 @@ class IcebergLog(TableLog):
             is_restored_behind = False
         else:
             record, version, sequence = _read(text)
-            is_restored_behind = self._is_restored_behind(query, record, version, sequence)
+            newer = self._newer(query, record, version, sequence)
+            record, version = newer or (record, version)
+            is_restored_behind = newer is None and self._is_restored_behind(query, record, version, sequence)
         if record is None or record.batch is None:
             return None
         return NewestBatch(batch=record.batch, record=record, version=version, is_restored_behind=is_restored_behind)
+
+    def _newer(self, query: str, newest: Record, snapshot_id: int, sequence: int) -> tuple[Record, int] | None:
+        """Return the record of a newer snapshot, which the query wrote to another branch; this one then followed it."""
+        for at in _ancestors(self._table, self._branch):
+            if at.snapshot_id == snapshot_id or (at.sequence_number or 0) < sequence:
+                return None
+            record = _commit_of(at, is_current=True).record_of(query)
+            if record is not None:
+                return (
+                    None if sequence == 0 and (record.batch or 0) <= (newest.batch or 0) else (record, at.snapshot_id)
+                )
+        return None
 
     def queries(self) -> list[str]:
         """Return the queries that wrote to the branch, by their properties."""
@@ -112,7 +129,7 @@ class IcebergLog(TableLog):
         return sequence == 0 and self._table.snapshot_by_id(snapshot_id) is not None
 
 
-def _commit_of(snapshot: Snapshot, *, is_current: bool) -> Commit:
+def _commit_of(snapshot: Snapshot, *, is_current: bool | None) -> Commit:
     summary = snapshot.summary
     operation = "an unknown operation" if summary is None else summary.operation.value
     properties = {} if summary is None else summary.additional_properties

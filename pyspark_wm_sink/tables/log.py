@@ -20,14 +20,15 @@ class Commit:
     it.
 
     name: as messages name it, with the operation and the library. text: the text of its record, None for another
-    writer's commit. is_current: its rows are in the table, or were replaced since; no restore has removed them.
+    writer's commit. is_current: its rows are in the table, or were replaced since; no restore has removed them. None:
+    unknown, because the log does not show what a restore led to.
     """
 
     version: int
     at_ms: int | None
     name: str
     text: str | None
-    is_current: bool
+    is_current: bool | None
 
     @property
     def record(self) -> Record | None:
@@ -45,7 +46,7 @@ class Commit:
 class NewestBatch:
     """A query's newest batch in a table. record, version: its record and commit, None if the log no longer has them.
 
-    is_restored_behind: the table has an older version again, without rows of this batch.
+    is_restored_behind: the table has an older version again, without rows of this batch, or this is unknown.
     """
 
     batch: int
@@ -70,29 +71,44 @@ class TableLog(ABC):
         return next(self.commits()).name
 
     def queries(self) -> Iterable[str]:
-        """Return the queries that wrote to the table."""
-        records = [commit.record for commit in self.commits() if commit.is_current]
+        """Return the queries that wrote to the table, without those whose rows a restore removed."""
+        records = [commit.record for commit in self.commits() if commit.is_current is not False]
         return dict.fromkeys(record.query for record in records if record is not None and record.query is not None)
 
 
 def record_of(log: TableLog, newest: NewestBatch, query: str, batch: int) -> Record | None:
-    """Return the record of one batch, None if the log no longer has it. newest: this query's newest batch."""
-    if newest.record is not None and newest.record.batch == batch:
+    """Return the record of one batch, None if the log no longer has it. newest: this query's newest batch.
+
+    A batch can have several records: a restore removed its rows, and it was published again. One of rows that are in
+    the table comes first.
+    """
+    if newest.record is not None and newest.record.batch == batch and not newest.is_restored_behind:
         return newest.record
-    records = (commit.record_of(query) for commit in log.commits())
-    return next((record for record in records if record is not None and record.batch == batch), None)
+    commits = list(_commits_of(log, query, batch))
+    commit = next((one for one in commits if one.is_current), commits[0] if commits else None)
+    return None if commit is None else commit.record
+
+
+def _commits_of(log: TableLog, query: str, batch: int) -> Iterator[Commit]:
+    for commit in log.commits():
+        record = commit.record_of(query)
+        if record is not None and record.batch == batch:
+            yield commit
 
 
 def is_removed(log: TableLog, newest: NewestBatch, query: str, batch: int) -> bool:
-    """Whether a restore has removed the rows of a published batch. newest: the query's newest batch.
-
-    False also if the log no longer has the commits of the batch.
-    """
-    if newest.batch == batch:
-        return newest.is_restored_behind
-    published = [commit.is_current for commit in log.commits() if (record := commit.record_of(query)) is not None
-                 and record.batch == batch]  # fmt: skip
-    return bool(published) and not any(published)
+    """Whether a restore has removed, or may have removed, the rows of a batch. newest: the query's newest batch."""
+    if newest.batch == batch and not newest.is_restored_behind:
+        return False
+    states = [commit.is_current for commit in _commits_of(log, query, batch)]
+    if True in states:
+        return False
+    if not newest.is_restored_behind:
+        return False in states and None not in states
+    if states:
+        return True
+    current = current_record(log, query)  # the log no longer has the commits of the batch
+    return current is None or current.batch is None or batch > current.batch
 
 
 def current_record(log: TableLog, query: str) -> Record | None:
@@ -107,6 +123,17 @@ def current_records(log: TableLog) -> dict[str, Record]:
     """Return for each query the newest record whose rows are in the table now, as far back as the log reaches."""
     records = {query: current_record(log, query) for query in log.queries()}
     return {query: record for query, record in records.items() if record is not None}
+
+
+def queries_in_doubt(log: TableLog) -> list[str]:
+    """Return the queries of which the table may have rows, although the log does not show which batches."""
+    return [query for query in log.queries() if current_record(log, query) is None and may_have_rows(log, query)]
+
+
+def may_have_rows(log: TableLog, query: str) -> bool:
+    """Whether a table without a current record of a query may have rows of it: its commits are unknown or expired."""
+    states = [commit.is_current for commit in log.commits() if commit.record_of(query) is not None]
+    return None in states or not states
 
 
 def has_attempt(log: TableLog, attempt: str) -> bool:

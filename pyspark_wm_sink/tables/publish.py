@@ -28,10 +28,13 @@ from pyspark_wm_sink.batch.seal import check_replay, seal
 from pyspark_wm_sink.tables.library_errors import one_line, shown_cause
 from pyspark_wm_sink.tables.log import (
     NewestBatch,
+    TableLog,
     current_record,
     current_records,
     has_attempt,
     is_removed,
+    may_have_rows,
+    queries_in_doubt,
     record_of,
 )
 from pyspark_wm_sink.tables.other_queries import check_reads_nothing_again
@@ -203,10 +206,9 @@ class _Commit:
         if newest is None:
             self._check_reads_nothing_again(table)
             return None
-        if batch is not None and newest.batch >= batch:  # a restore removed it, and it is published again
-            return record_of(table.log, newest, query, batch - 1)
-        if newest.is_restored_behind:
-            _check_not_restored(self._how, self._report, query, table)
+        if batch is not None and (newest.is_restored_behind or newest.batch >= batch):
+            before = record_of(table.log, newest, query, batch - 1)  # a restore removed later batches
+            return newest.record if before is None and newest.batch < batch else before
         if newest.record is None:
             _log.warning(
                 "the record of batch %d of query %s is no longer in the history of the table: watermarks and "
@@ -220,6 +222,13 @@ class _Commit:
             others = {name: of for name, of in current_records(table.log).items() if name != self._report.query}
             may_refuse = how.guarantee is Guarantee.EXACTLY_ONCE
             check_reads_nothing_again(others, table.where, self._report, may_refuse=may_refuse)
+            in_doubt = [query for query in queries_in_doubt(table.log) if query != self._report.query]
+            if in_doubt and may_refuse:
+                raise InputError(
+                    f"{table.where} was {how.messages.restored} and may have rows of query {in_doubt[0]}, which the "
+                    f"new query {self._report.query} would write again: write to another table; if the table has "
+                    f"none of these rows, or both are to write here, set sharedTable=true"
+                )
 
     def _is_published(self, table: CurrentTable | None, newest: NewestBatch | None) -> bool:
         """Whether this batch is in the table already; then delete the files if another attempt published it.
@@ -229,10 +238,12 @@ class _Commit:
         """
         report = self._report
         query, batch = report.query, report.batch
-        if table is None or query is None or newest is None or batch is None or newest.batch < batch:
+        if table is None or query is None or newest is None or batch is None:
+            return False
+        if newest.batch < batch and not newest.is_restored_behind:
             return False
         if is_removed(table.log, newest, query, batch):
-            _check_follows_restored(self._how, report, query, table)
+            _check_follows_restored(self._how, report, query, table, newest)
             return False
         record = record_of(table.log, newest, query, batch)
         if record is None:
@@ -309,7 +320,7 @@ def _check_lacks_nothing(
             "in it, without the rows of earlier batches if it was made again", messages.kind, place, query, batch,
             messages.forgotten,
         )  # fmt: skip
-    elif newest.batch < batch - 1:
+    elif not newest.is_restored_behind and newest.batch < batch - 1:
         raise InputError(
             f"the newest batch of query {query} in the {messages.kind} {place} is {newest.batch}, and now comes batch "
             f"{batch}: the table was restored to an older version, or replaced; restore the version that holds batch "
@@ -317,40 +328,37 @@ def _check_lacks_nothing(
         )
 
 
-def _check_not_restored(how: Publication, report: BatchReport, query: str, table: CurrentTable) -> None:
-    """Reject a table that was restored to a state before batches of this query, unless each batch replaces all rows."""
-    if how.guarantee is not Guarantee.EXACTLY_ONCE or how.overwrite:
-        return
-    way_on = new_checkpoint(Published.of(current_record(table.log, query)), report.plan, "table")
-    raise InputError(
-        f"{table.where} was {how.messages.restored} after the newest batch of query {query}, and now comes batch "
-        f"{report.batch}: {how.messages.undo}, or {way_on}; to continue without the rows that were taken out, start "
-        "the query once with guarantee=at-least-once"
-    )
+def _check_follows_restored(
+    how: Publication, report: BatchReport, query: str, table: CurrentTable, newest: NewestBatch
+) -> None:
+    """Reject a batch after a restore, unless the rows in the table end where the batch begins.
 
-
-def _check_follows_restored(how: Publication, report: BatchReport, query: str, table: CurrentTable) -> None:
-    """Reject a batch that a restore removed, unless the rows in the table end where the batch begins.
-
-    Such a batch comes from a checkpoint that was restored together with the table.
+    Such a batch comes from a checkpoint that was restored together with the table. A batch that replaces all rows is
+    accepted.
     """
     if how.guarantee is not Guarantee.EXACTLY_ONCE or how.overwrite:
         return
     current = Published.of(current_record(table.log, query))
-    if _is_continuation(current, report):
+    if _is_continuation(current, report, table.log, query):
         return
-    present = None if current is None else current.batch
-    checkpoint = "" if present is None else f"restore the checkpoint of batch {present}, or "
+    way_on, checkpoint = new_checkpoint(current, report.plan, "table"), ""
+    if report.batch is None or newest.batch < report.batch:
+        after = f"the newest batch of query {query}, and now comes batch {report.batch}"
+    else:
+        after = f"batch {report.batch} of query {query} was published, and this batch is replayed"
+        if current is not None and current.batch is not None:
+            checkpoint = f"restore the checkpoint of batch {current.batch}, or "
     raise InputError(
-        f"{table.where} was {how.messages.restored} after batch {report.batch} of query {query} was published, and "
-        f"this batch is replayed: {how.messages.undo}, or {checkpoint}{new_checkpoint(current, report.plan, 'table')}; "
+        f"{table.where} was {how.messages.restored} after {after}: {how.messages.undo}, or {checkpoint}{way_on}; "
         "to continue without the rows that were taken out, start the query once with guarantee=at-least-once"
     )
 
 
-def _is_continuation(current: Published | None, report: BatchReport) -> bool:
+def _is_continuation(current: Published | None, report: BatchReport, log: TableLog, query: str) -> bool:
     """Whether the batch is known to begin where the newest batch with rows in the table ends."""
-    if current is None or current.batch is None or report.batch != current.batch + 1:
+    if current is None:
+        return report.batch == 0 and not may_have_rows(log, query)
+    if current.batch is None or report.batch != current.batch + 1:
         return False
     if report.plan is None or not report.plan.is_whole or not current.reads.is_whole:
         return False

@@ -86,3 +86,26 @@ class Reader:
             for name, end in ((f"{n[0]}-{n[1:]}", end) for n, end in ends.items())
             for at in range(end)
         )
+
+
+def delta_reader(place: Path) -> Reader:
+    """A query that writes to a Delta table."""
+    from tests.sink import delta_sink
+
+    return Reader(delta_sink, place, delta_sink.how(place))
+
+
+def iceberg_reader(place: Path, **options: str) -> Reader:
+    """A query that writes to an Iceberg table."""
+    from tests.sink import iceberg_sink
+
+    return Reader(iceberg_sink, place, iceberg_sink.how(place, **options))
+
+
+def follows(error: Exception, reader: Reader, **ends: int) -> None:
+    """Start a query with a new checkpoint at the offsets that the sentence offers: each number comes once."""
+    assert "new checkpoint" in str(error), "the refused run's own keeps the offsets that it began with"
+    begin = offered(error)
+    assert begin.keys() == reader.at.keys()
+    reader.copy(query="follower", at=begin, batch=0).run(**ends)
+    assert reader.numbers() == reader.once(**ends)

@@ -6,12 +6,11 @@ import shutil
 from dataclasses import replace
 
 import pytest
-from deltalake import DeltaTable
 
 from keyedwm.core.errors import FencedError, InputError
 from keyedwm.core.watermark import Guarantee
 from pyspark_wm_sink.options.sink_options import SnapshotMode
-from tests.sink.input_log import Reader, offered
+from tests.sink.input_log import Reader, delta_reader, follows, offered
 
 WITH_CONTROL = pytest.mark.parametrize("mode", [SnapshotMode.BARRIER, SnapshotMode.BATCH], ids=["control", "plain"])
 
@@ -19,15 +18,6 @@ WITH_CONTROL = pytest.mark.parametrize("mode", [SnapshotMode.BARRIER, SnapshotMo
 @pytest.fixture
 def reader(tables, tmp_path):
     return Reader(tables, tmp_path, tables.how(tmp_path))
-
-
-def follows(error: Exception, reader: Reader, **ends: int) -> None:
-    """Start a query with a new checkpoint at the offsets that the sentence offers: each number comes once."""
-    assert "new checkpoint" in str(error), "the refused run's own keeps the offsets that it began with"
-    begin = offered(error)
-    assert begin.keys() == reader.at.keys()
-    reader.copy(query="follower", at=begin, batch=0).run(**ends)
-    assert reader.numbers() == reader.once(**ends)
 
 
 @WITH_CONTROL
@@ -174,85 +164,8 @@ def test_rows_that_differ_though_the_input_is_the_same_are_no_copy_s(reader):
     follows(refused.value, reader, t0=4)
 
 
-def test_a_table_that_was_taken_back_is_continued_behind_what_it_holds(reader):
-    reader.run(t0=10)
-    reader.run(t0=20)
-    taken_back(reader)
-    with pytest.raises(InputError, match="after the newest batch of query q") as refused:
-        reader.copy().run(t0=30)
-    assert offered(refused.value) == {"t-0": 10, "t-1": 0}
-    with pytest.raises(InputError, match="query q wrote of t-0 up to offset 10"):
-        reader.copy(query="from the beginning", at={"t-0": 0, "t-1": 0}, batch=0).run(t0=30)
-    follows(refused.value, reader, t0=30)
-
-
-def test_a_table_and_a_checkpoint_of_the_same_batch_continue_together(reader):
-    """A user takes both back: the batches whose rows the restore removed are published again."""
-    reader.run(t0=10)
-    older = reader.copy()
-    reader.run(t0=20)
-    reader.run(t0=30)
-    taken_back(reader)
-    older.run(t0=20)
-    assert older.numbers() == reader.once(t0=20)
-    for end in (30, 40):
-        older.run(t0=end)
-    assert older.numbers() == reader.once(t0=40)
-
-
-@pytest.mark.parametrize("newest", [1, 2])
-def test_a_checkpoint_that_is_newer_than_a_restored_table_loses_no_batch_in_silence(reader, newest):
-    """Its first batches end where removed ones ended: they are in the log, and their rows are not in the table."""
-    reader.run(t0=10)
-    reader.run(t0=20)
-    between = reader.copy()
-    for at in range(newest):
-        reader.run(t0=30 + 10 * at)
-    taken_back(reader)
-    with pytest.raises(InputError, match=r"after batch 2 of query q was published, and this batch is replayed: .* "
-                       r"restore the checkpoint of batch 0, or start with a new checkpoint that begins behind the "
-                       r"published batch 0") as refused:  # fmt: skip
-        between.copy().run(t0=30)
-    follows(refused.value, reader, t0=30)
-
-
-def test_batches_that_a_restore_removed_are_written_again_at_least_once(reader):
-    reader.run(t0=10)
-    reader.run(t0=20)
-    between = reader.copy(to=replace(reader.to, guarantee=Guarantee.AT_LEAST_ONCE))
-    reader.run(t0=30)
-    taken_back(reader)
-    between.run(t0=30)
-    between.copy(to=reader.to).run(t0=40)
-    assert between.numbers() == sorted({*range(10), *range(20, 40)})
-
-
-def test_a_batch_that_a_restore_removed_comes_again_only_where_the_table_ends(reader):
-    reader.run(t0=10)
-    older = reader.copy()
-    reader.run(t0=20)
-    taken_back(reader)
-    for elsewhere in (older.copy(at={"t-0": 9, "t-1": 0}), older.copy(is_planned=False)):
-        with pytest.raises(InputError, match="after batch 1 of query q was published, and this batch is replayed"):
-            elsewhere.run(t0=20)
-    older.run(t0=20)
-    assert older.numbers() == reader.once(t0=20)
-
-
-def taken_back(reader: Reader) -> None:
-    """Bring back the table as it was after the first batch."""
-    if reader.tables.KIND == "Delta":
-        DeltaTable(reader.place).restore(1)
-        return
-    table = reader.to.open()._table
-    with table.manage_snapshots() as snapshots:
-        snapshots.rollback_to_snapshot(table.snapshots()[0].snapshot_id)
-
-
 def test_an_older_copy_of_the_table_is_continued_behind_what_it_holds(tmp_path):
-    from tests.sink import delta_sink
-
-    reader = Reader(delta_sink, tmp_path / "t", delta_sink.how(tmp_path / "t"))
+    reader = delta_reader(tmp_path / "t")
     reader.run(t0=10)
     shutil.copytree(tmp_path / "t", tmp_path / "older")
     reader.run(t0=20)
@@ -265,9 +178,7 @@ def test_an_older_copy_of_the_table_is_continued_behind_what_it_holds(tmp_path):
 
 
 def test_a_table_that_is_gone_is_written_anew_from_the_beginning(tmp_path):
-    from tests.sink import delta_sink
-
-    reader = Reader(delta_sink, tmp_path / "t", delta_sink.how(tmp_path / "t"))
+    reader = delta_reader(tmp_path / "t")
     reader.run(t0=10)
     shutil.rmtree(tmp_path / "t")
     with pytest.raises(
