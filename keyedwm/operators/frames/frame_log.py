@@ -19,12 +19,13 @@ from keyedwm.operators.frames.plan import FrameWindow, WindowPlan
 from keyedwm.operators.grouping import pair_groups
 from keyedwm.operators.kernels import closing_windows, sorted_by_number
 from keyedwm.operators.state.entries import Accumulators, merged, no_entries, over_spans, read_entries, table_of
-from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
+from keyedwm.operators.state.key_dictionary import KeyDictionary
 from keyedwm.operators.state.store import TableLogs
 from keyedwm.operators.state.table import SlicedTable, runs_of
 
 FRAME, BLOCK = "frame-", "block-"
 _FRAMES_IN_BLOCK = 8
+FrameTables: TypeAlias = tuple[int, list[pa.Table]]  # the number of a frame, and the tables of its log
 # A function of the keys and two ends: for each key, the first and the last end between them that close.
 Limits: TypeAlias = Callable[[KeyDictionary, int, int], tuple[Ints, Ints]]
 
@@ -34,16 +35,11 @@ class FrameLog:
 
     def __init__(self, plan: WindowPlan, window: FrameWindow, overlap: int, logs: TableLogs) -> None:
         self._plan = plan
-        self._window = window
         self._overlap = overlap
-        self._logs = logs
         self._by_frame = SlicedTable(logs, FRAME, self._merge, window)
-        logs.declare(BLOCK, self._merge, is_prefix=True)
-        self._blocks: set[tuple[int, int]] = set()  # (number of frames, first frame)
-        for name in logs.names(BLOCK):
-            length, _, start_ms = name.removeprefix(BLOCK).partition("@")
-            self._blocks.add((int(length), window.frame_of(int(start_ms))))
-        self._lengths = [length for length in (8, 64, 512, 4096) if 2 * length <= overlap]
+        lengths = [length for length in (4096, 512, 64, 8) if 2 * length <= overlap]
+        # Length → blocks of this number of frames, by their first frame.
+        self._blocks = {length: SlicedTable(logs, f"{BLOCK}{length}@", self._merge, window) for length in lengths}
 
     @property
     def numbers(self) -> Collection[int]:
@@ -53,7 +49,7 @@ class FrameLog:
     @property
     def entries(self) -> int:
         """The number of rows that the frames hold, before parts of a frame are merged."""
-        return sum(map(self._by_frame.rows, self.numbers))
+        return self._by_frame.all_rows
 
     def append(self, keys: KeyDictionary, entries: Accumulators, frames: Ints) -> None:
         """Add entries to their frames."""
@@ -64,13 +60,14 @@ class FrameLog:
         for number, begin, end in runs_of(frames[order]):
             rows = table.slice(begin, end - begin)
             self._by_frame.add_to(number, rows)
-            for name in self._blocks_of(number):
-                self._logs.append(name, rows)
+            for length, blocks in self._blocks.items():
+                if (first := number // length * length) in blocks.numbers:
+                    blocks.add_to(first, rows)
 
     def remove(self, keys: KeyDictionary, numbers: Ints, frames: Ints) -> None:
         """Remove these (key, frame) pairs."""
         for number in sorted_distinct(frames).tolist():
-            entries, _ = self._read(keys, [(number, self._name(number))])
+            entries, _ = self._read(keys, [(number, self._by_frame.read(number))])
             rest = entries.take_rows(np.flatnonzero(~np.isin(entries.keys, numbers[frames == number])))
             if len(rest) == len(entries):
                 continue
@@ -84,7 +81,7 @@ class FrameLog:
         """
         if low > high:
             return no_entries(self._plan), np.empty(0, np.int64)
-        entries, frames = self._read(keys, self._logs_of_windows(low, high))
+        entries, frames = self._read(keys, self._tables_of_windows(low, high))
         lows, highs = limits(keys, low, high)
         closes = np.flatnonzero(lows[entries.keys] <= highs[entries.keys])
         entries, frames = entries.take_rows(closes), frames[closes]
@@ -100,7 +97,7 @@ class FrameLog:
         # There can be far more (window, frame) pairs than rows.
         is_needed = np.searchsorted(closing, numbers + 1) < np.searchsorted(closing, numbers + self._overlap + 1)
         near = numbers[is_needed].tolist()
-        entries, frames = self._read_known(keys, [(number, self._name(number)) for number in near])
+        entries, frames = self._read_known(keys, [(number, self._by_frame.read(number)) for number in near])
         places = np.flatnonzero(np.isin(entries.keys, of_keys))
         entries, frames = entries.take_rows(places), frames[places]
         # Frames are compared by their rank: far apart, they would leave no room for the keys in 64 bits.
@@ -117,10 +114,8 @@ class FrameLog:
 
     def forget(self, last: int) -> None:
         """Drop the frames whose last window ends at frame `last` or before."""
-        self._by_frame.drop_below(last - self._overlap + 1)
-        for length, first in [block for block in self._blocks if block[1] + self._overlap <= last]:
-            self._blocks.discard((length, first))
-            self._logs.drop(self._block_name(length, first))
+        for table in (self._by_frame, *self._blocks.values()):
+            table.drop_below(last - self._overlap + 1)
 
     def _merge(self, tables: Sequence[pa.Table]) -> pa.Table:
         """Merge parts of a frame or block: one entry for each key."""
@@ -129,67 +124,53 @@ class FrameLog:
         ids, _, occurring = pair_groups(np.zeros(len(entries), np.int64), entries.keys, keys.count)
         return self._table(keys, merged(self._plan, entries, Groups(ids, len(occurring)), occurring))
 
-    def _logs_of_windows(self, low: int, high: int) -> list[tuple[int, str]]:
-        """Return the logs of windows with ends in `[low, high]`; frames that all of them hold may come as blocks."""
+    def _tables_of_windows(self, low: int, high: int) -> list[FrameTables]:
+        """Return the tables of windows with ends in `[low, high]`; frames that all of them hold may come as blocks."""
         common = (max(low - self._overlap, high - self._overlap), low)
-        logs = [
-            (number, self._name(number))
-            for number in self._frames_in(low - self._overlap, high)
+        tables = [
+            (number, self._by_frame.read(number))
+            for number in self._by_frame.between(low - self._overlap, high)
             if not common[0] <= number < common[1]
         ]
         # The frames that all windows hold count as one frame, so that each key has one entry for them.
-        return [*logs, *((common[0], name) for name in self._cover(*common))]
+        return [*tables, *((common[0], parts) for parts in self._cover(*common))]
 
-    def _frames_in(self, low: int, high: int) -> list[int]:
-        return self._by_frame.between(low, high)
-
-    def _cover(self, low: int, high: int) -> Iterator[str]:
+    def _cover(self, low: int, high: int) -> Iterator[list[pa.Table]]:
         """Yield the fewest logs that together hold the frames `[low, high)`; create missing blocks."""
-        lengths = self._lengths[::-1]
-        for number in self._frames_in(low, high):
+        for number in self._by_frame.between(low, high):
             if number < low:
                 continue
             length = next(
-                (one for one in lengths if number // one * one >= low and number // one * one + one <= high), 1
+                (one for one in self._blocks if number // one * one >= low and number // one * one + one <= high), 1
             )
             first = number // length * length
             low = first + length
-            yield self._block(length, first) if length > 1 else self._name(number)
+            yield self._block(length, first)
 
-    def _block(self, length: int, first: int) -> str:
-        name = self._block_name(length, first)
-        if (length, first) not in self._blocks:
+    def _block(self, length: int, first: int) -> list[pa.Table]:
+        """Return the tables of a block, which smaller ones make if it is missing; a block of length 1 is a frame."""
+        if length == 1:
+            return self._by_frame.read(first)
+        blocks = self._blocks[length]
+        if first not in blocks.numbers:
             inner = length // _FRAMES_IN_BLOCK
-            parts: list[pa.Table] = []
-            for start in range(first, first + length, inner):
-                if inner > 1 and self._frames_in(start, start + inner):
-                    parts += self._logs.read(self._block(inner, start))
-                elif inner == 1:
-                    parts += self._by_frame.read(start)
-            self._blocks.add((length, first))
-            self._logs.append(name, self._merge(parts))
-        return name
+            starts = sorted({number // inner * inner for number in self._by_frame.between(first, first + length)})
+            blocks.add_to(first, self._merge([table for start in starts for table in self._block(inner, start)]))
+        return blocks.read(first)
 
-    def _blocks_of(self, number: int) -> Iterator[str]:
-        """Yield the blocks that hold this frame already."""
-        for length in self._lengths:
-            first = number // length * length
-            if (length, first) in self._blocks:
-                yield self._block_name(length, first)
-
-    def _read(self, keys: KeyDictionary, logs: Sequence[tuple[int, str]]) -> tuple[Accumulators, Ints]:
-        """Return one entry for each (key, frame) of these logs, in order of frame, then key number."""
-        tables = [(number, table) for number, name in logs for table in self._logs.read(name) if table.num_rows]
+    def _read(self, keys: KeyDictionary, frames: Sequence[FrameTables]) -> tuple[Accumulators, Ints]:
+        """Return one entry for each (key, frame) of these tables, in order of frame, then key number."""
+        tables = [(number, table) for number, parts in frames for table in parts if table.num_rows]
         if not tables:
             return no_entries(self._plan), np.empty(0, np.int64)
         entries = self._entries(keys, [table for _, table in tables])
-        frames = np.repeat(np.array([number for number, _ in tables]), [table.num_rows for _, table in tables])
-        ids, distinct, occurring = pair_groups(frames, entries.keys, keys.count)
+        numbers = np.repeat(np.array([number for number, _ in tables]), [table.num_rows for _, table in tables])
+        ids, distinct, occurring = pair_groups(numbers, entries.keys, keys.count)
         return merged(self._plan, entries, Groups(ids, len(occurring)), occurring), distinct
 
-    def _read_known(self, keys: KeyDictionary, logs: Sequence[tuple[int, str]]) -> tuple[Accumulators, Ints]:
+    def _read_known(self, keys: KeyDictionary, frames: Sequence[FrameTables]) -> tuple[Accumulators, Ints]:
         """Return the same, but only keys that have a number need be included."""
-        return self._read(keys, logs)
+        return self._read(keys, frames)
 
     def _dictionary(self) -> KeyDictionary:
         """Return an empty dictionary of keys."""
@@ -198,14 +179,8 @@ class FrameLog:
     def _entries(self, keys: KeyDictionary, tables: Sequence[pa.Table]) -> Accumulators:
         """Return the rows of these tables."""
         table = pa.concat_tables(tables)
-        return read_entries(self._plan, keys.numbers(key_columns(self._plan.by, table), table.num_rows), table)
+        return read_entries(self._plan, keys.numbers_of(table), table)
 
     def _table(self, keys: KeyDictionary, entries: Accumulators) -> pa.Table:
         """Return entries as a table to write."""
         return table_of(self._plan, keys, entries)
-
-    def _name(self, number: int) -> str:
-        return self._by_frame.log_of(number)
-
-    def _block_name(self, length: int, first: int) -> str:
-        return f"{BLOCK}{length}@{self._window.start_of(first)}"

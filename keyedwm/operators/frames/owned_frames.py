@@ -10,17 +10,16 @@ from collections.abc import Callable, Collection, Sequence
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
+from keyedwm.arrow.columns import Flags, Ints
 from keyedwm.operators.aggregates.aggregate_function import Groups, Spans
-from keyedwm.operators.frames.frame_log import FrameLog
+from keyedwm.operators.frames.frame_log import FrameLog, FrameTables
 from keyedwm.operators.frames.plan import FrameWindow, WindowPlan
 from keyedwm.operators.grouping import pair_groups
 from keyedwm.operators.kernels import closing_windows, sorted_by_number
-from keyedwm.operators.keyed.key_watermark_log import HASH
 from keyedwm.operators.keyed.key_watermarks import KeyWatermarks
 from keyedwm.operators.state.entries import Accumulators, merged, no_entries, over_spans, read_entries, table_of
-from keyedwm.operators.state.hashed_keys import HashedKeys
-from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
+from keyedwm.operators.state.hashed_keys import HASH, HashedKeys
+from keyedwm.operators.state.key_dictionary import KeyDictionary
 from keyedwm.operators.state.store import TableLogs
 
 _NONE = np.empty(0, np.int64)
@@ -52,8 +51,8 @@ class OwnedFrameLog(FrameLog):
 
         lows, highs: for each owner, the first and the last end that close. among: the frames that can hold something.
         """
-        logs = [(number, self._name(number)) for number in sorted(among) if number in self.numbers]
-        entries, frames, owners = self._rows(keys, logs, lows <= highs)
+        asked_frames = [(number, self._by_frame.read(number)) for number in sorted(among)]
+        entries, frames, owners = self._rows(keys, asked_frames, lows <= highs)
         last = frames + self._overlap
         first_frames = frames[(lows[owners] <= last) & (last <= highs[owners])]  # in ascending order
         begins = np.flatnonzero(np.diff(first_frames, prepend=first_frames[:1] - 1))
@@ -76,27 +75,25 @@ class OwnedFrameLog(FrameLog):
     def keep(self, number: int, is_kept: Callable[[KeyDictionary, Ints], Flags]) -> None:
         """Rewrite a frame with the entries that are kept, by the numbers of their keys."""
         keys = self.dictionary()
-        entries, _ = self._read(keys, [(number, self._name(number))])
+        entries, _ = self._read(keys, [(number, self._by_frame.read(number))])
         rest = entries.take_rows(np.flatnonzero(is_kept(keys, entries.keys)))
-        if not len(rest):
-            self._by_frame.drop(number)
-        elif len(rest) < len(entries):
+        if len(rest) < len(entries):
             self._by_frame.replace(number, self._table(keys, rest))
 
     def _rows(
-        self, keys: HashedKeys, logs: Sequence[tuple[int, str]], is_asked: Flags | None
+        self, keys: HashedKeys, parts_by_frame: Sequence[FrameTables], is_asked: Flags | None
     ) -> tuple[Accumulators, Ints, Ints]:
         """Return the rows of known owners, their frames and owners. is_asked: a flag for each owner, None for all."""
         tables, frames, owners, numbers = [], [], [], []
-        for number, name in logs:
-            for table in self._logs.read(name):
+        for number, parts in parts_by_frame:
+            for table in parts:
                 places, of = self._own.find(table, is_asked)
                 if len(places):
                     rows = (table.drop_columns(self._plan.by) if self._owns_all else table).take(pa.array(places))
                     tables.append(rows)
                     frames.append(np.full(len(places), number))
                     owners.append(of)
-                    numbers.append(of if self._owns_all else keys.numbers(key_columns(self._plan.by, rows), len(of)))
+                    numbers.append(of if self._owns_all else keys.numbers_of(rows))
         if not tables:
             return no_entries(self._plan), np.empty(0, np.int64), np.empty(0, np.int64)
         entries = read_entries(self._plan, np.concatenate(numbers), pa.concat_tables(tables))
@@ -106,11 +103,11 @@ class OwnedFrameLog(FrameLog):
         ids, distinct, occurring = pair_groups(frames, entries.keys, keys.count)
         return merged(self._plan, entries, Groups(ids, len(occurring)), occurring), distinct
 
-    def _read_known(self, keys: KeyDictionary, logs: Sequence[tuple[int, str]]) -> tuple[Accumulators, Ints]:
+    def _read_known(self, keys: KeyDictionary, frames: Sequence[FrameTables]) -> tuple[Accumulators, Ints]:
         if keys is not self._own.owners:
-            return self._read(keys, logs)
-        entries, frames, _ = self._rows(self._own.owners, logs, None)
-        return self._grouped(keys, entries, frames)
+            return self._read(keys, frames)
+        entries, numbers, _ = self._rows(self._own.owners, frames, None)
+        return self._grouped(keys, entries, numbers)
 
     def _dictionary(self) -> KeyDictionary:
         return HashedKeys(self._plan.key_fields)
@@ -119,8 +116,7 @@ class OwnedFrameLog(FrameLog):
         if not (self._owns_all and isinstance(keys, HashedKeys)):
             return super()._entries(keys, tables)
         table = pa.concat_tables(tables)
-        numbers = keys.numbers(key_columns(self._plan.by, table), table.num_rows, ints(contiguous(table[HASH])))
-        return read_entries(self._plan, numbers, table)
+        return read_entries(self._plan, keys.numbers_of(table, is_hashed=True), table)
 
     def _table(self, keys: KeyDictionary, entries: Accumulators) -> pa.Table:
         table = table_of(self._plan, keys, entries)

@@ -16,17 +16,14 @@ import pyarrow as pa
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints, sorted_distinct
 from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
 from keyedwm.operators.frames.session_table import PanedSessions, SessionTable
-from keyedwm.operators.keyed.key_watermark_log import HASH
 from keyedwm.operators.keyed.key_watermarks import KeyWatermarks
 from keyedwm.operators.results import END
-from keyedwm.operators.state.hashed_keys import HashedKeys
-from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
+from keyedwm.operators.state.hashed_keys import HASH, HashedKeys
+from keyedwm.operators.state.key_dictionary import KeyDictionary
 from keyedwm.operators.state.store import StateChanges, TableLogs
 
 # Lower than every end of a session.
 _FIRST, _LAST = -(2**62), 2**62
-# Fewer dead rows are not worth rewriting the log.
-_FEW_ROWS = 1 << 10
 
 
 class OwnedSessionTable(SessionTable):
@@ -73,11 +70,11 @@ class OwnedSessionTable(SessionTable):
                 self._loaded_rows.setdefault(at, []).append(rows)
                 session_rows = (table.drop_columns(self._plan.by) if self._owns_all else table).take(pa.array(rows))
                 tables.append(session_rows)
-                numbers.append(
-                    of if self._owns_all else self._keys.numbers(key_columns(self._plan.by, session_rows), len(of))
-                )
+                numbers.append(of if self._owns_all else self._keys.numbers_of(session_rows))
         if tables:
-            self._add_loaded(self._newest_of(np.concatenate(numbers), pa.concat_tables(tables)))
+            self._add_loaded(
+                self._newest(PanedSessions.read(self._plan, np.concatenate(numbers), pa.concat_tables(tables)))
+            )
 
     def load_due(self, spans: Sequence[tuple[int, int]]) -> None:
         """Load the sessions that end after the first time of one of these spans, up to its second time."""
@@ -89,15 +86,13 @@ class OwnedSessionTable(SessionTable):
             due = np.flatnonzero(np.any([(before < ends) & (ends <= until) for before, until in spans], axis=0))
             if len(due):
                 rows = table.select([*self._plan.owners, HASH]).take(pa.array(due))
-                hashes = ints(contiguous(rows[HASH]))
-                self.load(sorted_distinct(self._own.numbers(key_columns(self._plan.owners, rows), len(due), hashes)))
+                self.load(sorted_distinct(self._own.owners_of(rows)))
             self._first_end = min(self._first_end, int(ends[ends > first_until].min(initial=_LAST)))
 
     def load_all(self) -> None:
         """Load all sessions."""
         for table in self._log.read():
-            hashes = ints(contiguous(table[HASH]))
-            self._own.numbers(key_columns(self._plan.owners, table), table.num_rows, hashes)
+            self._own.owners_of(table)
         self.load(np.arange(self._own.count))
 
     def drain(self, gone_ms: int) -> StateChanges:
@@ -105,7 +100,7 @@ class OwnedSessionTable(SessionTable):
         self._gone_ms = max(gone_ms, self._gone_ms)
         self._dead += self._at_rest - int((~self._changed).sum())
         rows = self._log.rows
-        if 2 * self._dead > rows + _FEW_ROWS and not self._is_mostly_found(rows):
+        if 2 * self._dead > rows + self._logs.limits.few_rows and not self._is_mostly_found(rows):
             self.load_all()
         if self._is_mostly_found(rows):
             self._write_anew()
@@ -117,9 +112,8 @@ class OwnedSessionTable(SessionTable):
     def _merge(self, tables: Sequence[pa.Table]) -> pa.Table:
         """Return the newest row of each session."""
         keys, table = HashedKeys(self._plan.key_fields), pa.concat_tables(tables)
-        hashes = ints(contiguous(table[HASH])) if self._owns_all else None
-        numbers = keys.numbers(key_columns(self._plan.by, table), table.num_rows, hashes)
-        return self._table(keys, self._newest_of(numbers, table))
+        rows = PanedSessions.read(self._plan, keys.numbers_of(table, is_hashed=self._owns_all), table)
+        return self._table(keys, self._newest(rows))
 
     def _rest(self) -> None:
         """Hold nothing in memory."""

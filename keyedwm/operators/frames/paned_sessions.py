@@ -23,7 +23,7 @@ from keyedwm.operators.frames.session_table import PanedSessions, SessionTable, 
 from keyedwm.operators.panes import EveryBy, PaneTiming
 from keyedwm.operators.results import END, START, Output
 from keyedwm.operators.state.entries import Accumulators, joined, merged, read_entries
-from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
+from keyedwm.operators.state.key_dictionary import KeyDictionary
 from keyedwm.operators.state.store import BlobStore, StateChanges
 
 # The most results in one output when a watermark closes many sessions.
@@ -108,7 +108,7 @@ class PanedSessionOperator(PanedOperator):
 
     def _numbered(self, rows: pa.Table) -> Ints:
         """Return the number of the key of each partial."""
-        return self._keys.numbers(key_columns(self._plan.by, rows), rows.num_rows)
+        return self._keys.numbers_of(rows)
 
     def _closed(self, sessions: PanedSessions, lateness_ms: int) -> Flags:
         """Return for each session whether it accepts no more rows."""

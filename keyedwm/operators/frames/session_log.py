@@ -24,7 +24,6 @@ from keyedwm.operators.frames.session_parts import (
     MergedSessions,
     SessionParts,
     lowered_ms,
-    read_parts,
 )
 from keyedwm.operators.state.key_dictionary import KeyDictionary
 from keyedwm.operators.state.manifest import MANIFEST
@@ -47,17 +46,15 @@ class SessionLog:
         self._due_rows = SlicedTable(self._logs, DUE, self._merge)
         self._rest = SlicedTable(self._logs, REST, self._merge_rest)  # by shard
         self.keys = KeyDictionary(plan.key_fields, self._logs.limits.few_keys)
-        self._old = sorted(self._logs.names(SLICE))
+        self._old = SlicedTable(self._logs, SLICE)
         self._new: list[SessionParts] = []  # in memory only
         self._young: SessionParts | None = None  # the due parts as read, without the new ones
         self._horizon_ms: int = state.get("horizon_ms", NEVER)
         self._passed_ms: int = state.get("passed_ms", NEVER)
         self._shards: int = state.get("shards", 1)
         self._due: list[tuple[int, int, int]] = [(*one,) for one in state.get("due", [])]  # number, first, last end
-        self._young_end: int | None = state.get("young_end")
+        self._young_end = _lowest(state.get("young_end"), *self._old.numbers)
         self._rest_end: int | None = state.get("rest_end")
-        for name in self._old:
-            self._young_end = _lowest(self._young_end, int(name.removeprefix(SLICE)))
 
     @property
     def first_end(self) -> int | None:
@@ -155,9 +152,9 @@ class SessionLog:
         ends = runs.ends[runs.ids]
         is_rest = ends > horizon_ms
         stays = (np.arange(len(parts)) < len(rest)) & (parts.ends > horizon_ms)
-        rest_rows = sum(map(self._rest.rows, self._rest.numbers))
         shards = limits.session_shards if int(is_rest.sum()) > limits.undivided_rows else 1
-        if 2 * int(stays.sum()) < rest_rows or shards > self._shards:  # more than half of the stored parts are dead
+        # More than half of the stored parts are dead.
+        if 2 * int(stays.sum()) < self._rest.all_rows or shards > self._shards:
             self._rest.clear()
             self._shards = shards
             stays = np.zeros(len(parts), bool)
@@ -183,16 +180,14 @@ class SessionLog:
 
     def _drop_young(self) -> None:
         self._young_rows.drop()
-        for name in self._old:
-            self._logs.drop(name)
-        self._old = []
+        self._old.clear()
         self._new.clear()
         self._young, self._young_end = SessionParts.none(self._plan), None
 
     def _read_young(self) -> SessionParts:
         if self._young is None:
-            old = [self._parts_of(self._logs.read(name)) for name in self._old]
-            self._young = SessionParts.together(self._plan, [*old, self._parts_of(self._young_rows.read())])
+            tables = self._old.read_all(), self._young_rows.read()  # the old ones may have further columns
+            self._young = SessionParts.together(self._plan, list(map(self._parts_of, tables)))
         return SessionParts.together(self._plan, [self._young, *self._new])
 
     def _read_due(self, closed: int | None = None) -> Iterator[SessionParts]:
@@ -208,9 +203,7 @@ class SessionLog:
             yield parts.where(parts.ends > self._horizon_ms)
 
     def _parts_of(self, tables: Sequence[pa.Table]) -> SessionParts:
-        if not tables:
-            return SessionParts.none(self._plan)
-        return read_parts(self._plan, self.keys, pa.concat_tables(tables))
+        return SessionParts.of_tables(self._plan, self.keys, tables)
 
     def _merge_rest(self, tables: Sequence[pa.Table]) -> pa.Table:
         return self._merge(tables, self._horizon_ms)
@@ -218,7 +211,7 @@ class SessionLog:
     def _merge(self, tables: Sequence[pa.Table], gone_ms: int = NEVER) -> pa.Table:
         """Merge parts of a log: parts of one session that touch become one part."""
         keys = KeyDictionary(self._plan.key_fields)
-        parts = read_parts(self._plan, keys, pa.concat_tables(tables))
+        parts = SessionParts.of_tables(self._plan, keys, tables)
         parts = parts.where(parts.ends > gone_ms)
         runs = MergedSessions(self._plan, self._window, parts)
         return runs.merged(np.ones(len(parts), bool)).table(self._plan, keys)

@@ -33,7 +33,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints
 from keyedwm.core.lateness import delay_ms, has_ended
@@ -43,7 +42,6 @@ from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
 from keyedwm.operators.kernels import count_by_group, sorted_by_number
 from keyedwm.operators.results import END, START
 from keyedwm.operators.state.entries import EntryRows, merged
-from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.runtime.compiled import compiled
 
 
@@ -95,11 +93,6 @@ class SessionParts(EntryRows):
     def first_end(self) -> int | None:
         """The lowest end, None if there are no rows."""
         return int(self.ends.min()) if len(self) else None
-
-
-def read_parts(plan: WindowPlan, keys: KeyDictionary, table: pa.Table) -> SessionParts:
-    """Return the sessions of a table, whose keys are numbered; further columns are ignored."""
-    return SessionParts.read(plan, keys.numbers(key_columns(plan.by, table), table.num_rows), table)
 
 
 class MergedSessions:

@@ -20,10 +20,10 @@ from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
 from keyedwm.operators.frames.session_parts import SLICE, joined_runs
 from keyedwm.operators.results import END, HIDDEN_PREFIX, START
 from keyedwm.operators.state.entries import Accumulators, EntryRows
-from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
+from keyedwm.operators.state.key_dictionary import KeyDictionary
 from keyedwm.operators.state.keyed_log import newest
 from keyedwm.operators.state.store import StateChanges, TableLogs
-from keyedwm.operators.state.table import StateTable
+from keyedwm.operators.state.table import SlicedTable, StateTable
 
 SESSIONS = "sessions"
 # The columns of `FiredCounts`: on time, panes, rows.
@@ -81,7 +81,7 @@ class SessionTable:
         self._keys = keys
         self._logs, self._log = logs, StateTable(logs, SESSIONS, self._merge)
         self._gone_ms = gone_ms
-        self._old = sorted(logs.names(SLICE))
+        self._old = SlicedTable(logs, SLICE)
         self._sessions: PanedSessions | None = None  # not read yet
         self._changed: Flags = np.empty(0, bool)
 
@@ -98,7 +98,7 @@ class SessionTable:
         """The number of rows; for sessions that are not read, older rows included."""
         if self._sessions is not None:
             return len(self._sessions)
-        return self._log.rows + sum(self._logs.rows.get(name, 0) for name in self._old)
+        return self._log.rows + self._old.all_rows
 
     def replace(self, places: Ints, by: PanedSessions, rest: Ints) -> None:
         """Replace sessions by others. places: the replaced ones. rest: the places of the others."""
@@ -121,35 +121,23 @@ class SessionTable:
         """Return the changes since the last call. gone_ms: as of now."""
         self._gone_ms = max(gone_ms, self._gone_ms)
         if self._sessions is not None:
-            if self._old or self._log.rows + int(self._changed.sum()) > 2 * len(self._sessions):
-                for name in self._old:
-                    self._logs.drop(name)
+            if self._old.numbers or self._log.rows + int(self._changed.sum()) > 2 * len(self._sessions):
+                self._old.clear()
                 self._log.drop()
-                self._old = []
                 self._changed[:] = True
             self._log.add(self._table(self._keys, self._sessions.take_rows(np.flatnonzero(self._changed))))
             self._changed[:] = False
         return self._logs.drain()
 
     def _read(self) -> PanedSessions:
-        return self._newest(
-            self._keys, [*(table for name in self._old for table in self._logs.read(name)), *self._log.read()]
-        )
+        return self._newest(PanedSessions.of_tables(self._plan, self._keys, [*self._old.read_all(), *self._log.read()]))
 
     def _merge(self, tables: Sequence[pa.Table]) -> pa.Table:
         keys = KeyDictionary(self._plan.key_fields)
-        return self._table(keys, self._newest(keys, tables))
+        return self._table(keys, self._newest(PanedSessions.of_tables(self._plan, keys, tables)))
 
-    def _newest(self, keys: KeyDictionary, tables: Sequence[pa.Table]) -> PanedSessions:
+    def _newest(self, rows: PanedSessions) -> PanedSessions:
         """Return the last row of each session; rows are ordered from the oldest on."""
-        if not tables:
-            return PanedSessions.none(self._plan)
-        table = pa.concat_tables(tables)
-        return self._newest_of(keys.numbers(key_columns(self._plan.by, table), table.num_rows), table)
-
-    def _newest_of(self, numbers: Ints, table: pa.Table) -> PanedSessions:
-        """Return the last row of each session in a table, whose rows begin with the oldest. numbers: the rows' keys."""
-        rows = PanedSessions.read(self._plan, numbers, table)
         rows = rows.where(rows.ends > self._gone_ms)
         ids, _, _ = joined_runs(self._window, rows.entries.keys, rows.starts, rows.ends)
         return rows.take_rows(newest([ids]))

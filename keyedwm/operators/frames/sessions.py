@@ -20,7 +20,6 @@ from keyedwm.operators.frames.session_log import SessionLog
 from keyedwm.operators.frames.session_parts import (
     MergedSessions,
     SessionParts,
-    read_parts,
 )
 from keyedwm.operators.panes import PaneTiming
 from keyedwm.operators.results import Output
@@ -48,7 +47,7 @@ class SessionOperator(FrameOperator):
 
     def on_rows(self, input_number: int, rows: pa.Table, now_ms: int | None) -> Iterator[Output]:  # noqa: ARG002  one input, no clock
         """Hold partials; yield expired rows."""
-        new = read_parts(self._plan, self._log.keys, rows)
+        new = SessionParts.of_tables(self._plan, self._log.keys, [rows])
         if self._plan.late_rule is LateRule.EVENT:
             late = self._is_behind(rows)
             if late.any():

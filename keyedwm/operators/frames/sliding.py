@@ -25,7 +25,7 @@ from keyedwm.operators.grouping import pair_groups
 from keyedwm.operators.panes import EveryBy, PaneTiming
 from keyedwm.operators.results import ROWS, START, Output
 from keyedwm.operators.state.entries import Accumulators, joined, merged, no_entries, read_entries
-from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
+from keyedwm.operators.state.key_dictionary import KeyDictionary
 from keyedwm.operators.state.keyed_log import PairLog, Pairs
 from keyedwm.operators.state.pane_log import PaneLog
 from keyedwm.operators.state.store import BlobStore, StateChanges
@@ -126,7 +126,7 @@ class SlidingOperator(PanedOperator):
     def _numbered(self, rows: pa.Table) -> tuple[KeyDictionary, Ints]:
         """Return the keys of partials, and the number of each."""
         keys = self._dictionary()
-        return keys, keys.numbers(key_columns(self._plan.by, rows), rows.num_rows)
+        return keys, keys.numbers_of(rows)
 
     def _has_repeats(self, partials: pa.Table) -> bool:
         """Return whether several partials may be of one key and frame; partials of one task are not."""

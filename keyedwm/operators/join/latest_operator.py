@@ -54,7 +54,7 @@ class ChangeTable:
     @property
     def rows(self) -> int:
         """The number of stored changes, including superseded ones that are not removed yet."""
-        return self._log.rows + sum(map(self._old.rows, self._old.numbers))
+        return self._log.rows + self._old.all_rows
 
     def add(self, rows: pa.Table) -> None:
         """Add changes, `staged` columns, in order of arrival."""
@@ -105,8 +105,7 @@ class ChangeTable:
     def _all(self) -> tuple[SidePiece, Ints]:
         """All changes, and their order by event time and arrival."""
         if self._read is None:
-            old = (table for number in sorted(self._old.numbers) for table in self._old.read(number))
-            piece = SidePiece.of(self._side, pa.concat_tables([*old, *self._log.read()]))
+            piece = SidePiece.of(self._side, pa.concat_tables([*self._old.read_all(), *self._log.read()]))
             self._read = piece, np.lexsort((ints(contiguous(piece.table[_ARRIVAL])), piece.times[0]))
         return self._read
 

@@ -16,12 +16,20 @@ import pyarrow as pa
 from keyedwm.arrow.columns import Ints, sorted_distinct
 from keyedwm.core.errors import FormatError
 from keyedwm.operators.join.bounds import JoinHorizons
-from keyedwm.operators.join.exchange_side import HASH, bucket_numbers
+from keyedwm.operators.join.exchange_side import bucket_numbers
 from keyedwm.operators.join.inputs import FORMAT
 from keyedwm.operators.join.latest_operator import CHANGES
 from keyedwm.operators.join.plan import LEFT, RIGHT, JoinPlan
-from keyedwm.operators.join.side_buffer import COMPRESSION, MATCHED, LimitsOf, SidePiece, Slice, matched_rows
-from keyedwm.operators.state.blobs import read_stored, sealed, stored
+from keyedwm.operators.join.side_buffer import (
+    COMPRESSION,
+    MATCHED,
+    LimitsOf,
+    SidePiece,
+    Slice,
+    matched_rows,
+    slice_blobs,
+)
+from keyedwm.operators.state.blobs import read_stored
 from keyedwm.operators.state.manifest import ManifestFormat
 from keyedwm.operators.state.rescale_pieces import BlobPiece, Rescale
 from keyedwm.operators.state.store import PART
@@ -60,7 +68,10 @@ class JoinRescale(Rescale):
         piece = piece.take_rows(np.flatnonzero(~piece.forgotten(self._limits(prefix))))
         buckets = bucket_numbers(piece.hashes, self.count)
         for to in sorted_distinct(buckets).tolist():
-            yield from _slices(to, prefix, self.numbers[bucket, name], piece.take_rows(np.flatnonzero(buckets == to)))
+            part, number = piece.take_rows(np.flatnonzero(buckets == to)), self.numbers[bucket, name]
+            rows, *bits = slice_blobs(f"{prefix}-{number}", part).items()
+            yield BlobPiece(to, *rows, Slice.of(part, number).state())
+            yield from (BlobPiece(to, *one, None) for one in bits)
 
     def new_part(self, bucket: int, log: str, table: pa.Table) -> tuple[str, pa.Table]:  # noqa: ARG002  all alike
         """Return all changes, in one log: 0.3.0 numbered their blobs as slices. See `Rescale`."""
@@ -96,13 +107,3 @@ def _prefix(name: str) -> str:
     """Return the kind of a blob's content, as in `_SIDES`."""
     log = name.partition(PART)[0]
     return log.rpartition("-")[0] or log
-
-
-def _slices(to: int, prefix: str, number: int, piece: SidePiece) -> Iterator[BlobPiece]:
-    """Return the blobs of a slice, which is not empty."""
-    name, one = f"{prefix}-{number}", Slice.of(piece)
-    blob = stored(name, piece.table.drop_columns([HASH]), COMPRESSION)
-    yield BlobPiece(to, name, blob, [number, one.rows, one.size, *one.low, *one.high])
-    if piece.matched.any():
-        bits = f"{name}{MATCHED}"
-        yield BlobPiece(to, bits, sealed(bits, np.packbits(piece.matched).tobytes()), None)

@@ -85,10 +85,14 @@ class Slice:
     matched: Flags | None = None  # as changed since it was read
 
     @classmethod
-    def of(cls, piece: SidePiece) -> Slice:
-        """Return the slice of a piece that is not written yet."""
+    def of(cls, piece: SidePiece, number: int | None = None) -> Slice:
+        """Return the slice of a piece; without a number it is not written yet."""
         low, high = ([int(getattr(times, end)()) for times in piece.times] for end in ("min", "max"))
-        return cls(None, len(piece), piece.table.nbytes, low, high, piece)
+        return cls(number, len(piece), piece.table.nbytes, low, high, piece if number is None else None)
+
+    def state(self) -> list[Any]:
+        """Return the slice's entry in the manifest, ready for JSON."""
+        return [self.number, self.rows, self.size, *self.low, *self.high]
 
 
 class SideBuffer:
@@ -177,25 +181,19 @@ class SideBuffer:
         blobs: dict[str, bytes] = {}
         for one in self._slices:
             if one.matched is not None:
-                name = f"{self._blob(one.number)}{MATCHED}"
-                blobs[name] = sealed(name, np.packbits(one.matched).tobytes())
-        for one in self._slices:
-            one.matched = None
+                blobs |= _bits(self._blob(one.number), one.matched)
+                one.matched = None
         live = [piece.take_rows(np.flatnonzero(self._is_live(piece, limits))) for piece in pieces]
         for piece in self._split([piece for piece in live if len(piece)]):
-            one = Slice.of(piece)
-            one.number, one.fresh, self._next = self._next, None, self._next + 1
-            self._slices.append(one)
-            name = self._blob(one.number)
-            blobs[name] = stored(name, piece.table.drop_columns([HASH]), COMPRESSION)
-            if piece.matched.any():
-                blobs[f"{name}{MATCHED}"] = sealed(f"{name}{MATCHED}", np.packbits(piece.matched).tobytes())
+            self._slices.append(Slice.of(piece, self._next))
+            blobs |= slice_blobs(self._blob(self._next), piece)
+            self._next += 1
         removed, self._removed = frozenset(self._removed - blobs.keys()), set()
         return StateChanges(blobs, removed)
 
     def state(self) -> list[list[Any]]:
         """Return the state of the slices for a later instance, ready for JSON."""
-        return [[one.number, one.rows, one.size, *one.low, *one.high] for one in self._slices]
+        return [one.state() for one in self._slices]
 
     def _is_live(self, piece: SidePiece, limits: LimitsOf) -> Flags:
         is_live = ~piece.forgotten(limits)
@@ -217,9 +215,7 @@ class SideBuffer:
         for one in self._slices:
             if one.number is not None and one.size < _FULL_BYTES:
                 classes.setdefault(limits.size_class(one.size), []).append(one)
-        return [
-            one for of_size in classes.values() if len(of_size) >= limits_of(self._store).fan_out for one in of_size
-        ]
+        return [one for of_size in classes.values() if len(of_size) >= limits.fan_out for one in of_size]
 
     def _split(self, pieces: Sequence[SidePiece]) -> Iterator[SidePiece]:
         """Yield the rows by event time, in pieces of bounded size."""
@@ -252,6 +248,17 @@ def matched_rows(name: str, blob: bytes, rows: int) -> Flags:
     """Return which rows of a slice are matched. name: the name of the slice's blob. blob: the bits beside it."""
     bits = np.frombuffer(unsealed(f"{name}{MATCHED}", blob), np.uint8)
     return np.unpackbits(bits, count=rows).astype(bool)
+
+
+def slice_blobs(name: str, piece: SidePiece) -> dict[str, bytes]:
+    """Return the blobs of a slice of this name: its rows, and bits of its matched rows if there are any."""
+    blobs = {name: stored(name, piece.table.drop_columns([HASH]), COMPRESSION)}
+    return {**blobs, **_bits(name, piece.matched)} if piece.matched.any() else blobs
+
+
+def _bits(name: str, matched: Flags) -> dict[str, bytes]:
+    bits = f"{name}{MATCHED}"
+    return {bits: sealed(bits, np.packbits(matched).tobytes())}
 
 
 def _below(times: Sequence[int], limits: LimitsOf) -> bool:

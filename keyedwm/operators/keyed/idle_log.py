@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Ints, contiguous, ints
-from keyedwm.operators.keyed.key_watermark_log import DUE, HASH, WatermarkKeyPlan, idle_prefix
-from keyedwm.operators.state.hashed_keys import HashedKeys
+from keyedwm.operators.keyed.key_watermark_log import DUE, WatermarkKeyPlan, idle_prefix
+from keyedwm.operators.state.hashed_keys import HASH, HashedKeys
 from keyedwm.operators.state.store import TableLogs
 from keyedwm.operators.state.table import SlicedTable
 

@@ -20,14 +20,12 @@ from keyedwm.operators.grouping import pair_groups
 from keyedwm.operators.keyed.per_key import PerKey
 from keyedwm.operators.keyed.watermark_key_slots import NEVER
 from keyedwm.operators.results import CHANNEL, HIDDEN_PREFIX
-from keyedwm.operators.state.hashed_keys import HashedKeys
-from keyedwm.operators.state.key_dictionary import key_columns
+from keyedwm.operators.state.hashed_keys import HASH, HashedKeys
 from keyedwm.operators.state.store import TableLogs
 from keyedwm.operators.state.table import StateTable
 
 OWN, _SEVERAL = "own", "-several"
 KEYS_LOG = "__own"  # the column of a processor, which does not see it
-HASH = f"{HIDDEN_PREFIX}hash"
 DUE = f"{HIDDEN_PREFIX}due"
 _HIGH, _OWN, _LAST_W = (f"{HIDDEN_PREFIX}{name}" for name in ("high", "own", "seen"))
 
@@ -110,12 +108,8 @@ class KeyWatermarkLog:
 
     def every(self, owners: HashedKeys) -> KeyWatermarkRows:
         """Return all rows; their owners are numbered."""
-        parts = [self._no_rows()]
-        for table in self._tables():
-            hashes = ints(contiguous(table[HASH]))
-            numbers = owners.numbers(key_columns(self._by, table), table.num_rows, hashes)
-            parts.append(self._read(table, numbers))
-        return self._alive(_joined(parts))
+        parts = [self._read(table, owners.numbers_of(table, is_hashed=True)) for table in self._tables()]
+        return self._alive(_joined([self._no_rows(), *parts]))
 
     def write(self, owners: HashedKeys, rows: KeyWatermarkRows, is_single: Flags, has_rows: Flags) -> None:
         """Add all rows of the batch's owners. is_single: flags of rows that are the only row of their owner."""
@@ -143,11 +137,8 @@ class KeyWatermarkLog:
 
     def _merge(self, tables: Sequence[pa.Table]) -> pa.Table:
         """Merge parts of a log: keep the newest row of each owner and partition, unless the floor has reached it."""
-        keys, parts = HashedKeys(self._fields), []
-        for table in tables:
-            hashes = ints(contiguous(table[HASH]))
-            parts.append(self._read(table, keys.numbers(key_columns(self._by, table), table.num_rows, hashes)))
-        rows = _joined(parts)
+        keys = HashedKeys(self._fields)
+        rows = _joined([self._read(table, keys.numbers_of(table, is_hashed=True)) for table in tables])
         _, codes = np.unique(rows.channels, return_inverse=True)
         ids, _, _ = pair_groups(codes, rows.owners, max(1, keys.count))
         last = np.empty(int(ids.max(initial=-1)) + 1, np.int64)

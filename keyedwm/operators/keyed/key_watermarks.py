@@ -17,16 +17,10 @@ from keyedwm.arrow.columns import Column, Flags, Ints, contiguous, ints, sorted_
 from keyedwm.operators.batch_figures import KeyWatermarkSummary
 from keyedwm.operators.keyed.idle_log import IdleLog
 from keyedwm.operators.keyed.key_census import KeyCensus, slowest
-from keyedwm.operators.keyed.key_watermark_log import (
-    HASH,
-    OWN,
-    KeyWatermarkLog,
-    KeyWatermarkRows,
-    WatermarkKeyPlan,
-)
+from keyedwm.operators.keyed.key_watermark_log import OWN, KeyWatermarkLog, KeyWatermarkRows, WatermarkKeyPlan
 from keyedwm.operators.keyed.per_key import PerKey
 from keyedwm.operators.keyed.watermark_key_slots import NEVER, WatermarkKeySlots
-from keyedwm.operators.state.hashed_keys import HashedKeys, by_hash, hash_of
+from keyedwm.operators.state.hashed_keys import HASH, HashedKeys, by_hash, hash_of
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 from keyedwm.operators.state.store import TableLogs
 
@@ -140,6 +134,12 @@ class KeyWatermarks:
         self._look_up()
         return numbers
 
+    def owners_of(self, rows: pa.Table) -> Ints:
+        """Return the number of the owner of each stored row, which has its `HASH`; look up new owners."""
+        numbers = self.owners.numbers_of(rows, is_hashed=True)
+        self._look_up()
+        return numbers
+
     def of_keys(self, keys: KeyDictionary, by: Sequence[str], numbers: Ints) -> Ints:
         """Return the owners of keys; by: the key columns."""
         if keys is self.owners:
@@ -240,10 +240,7 @@ class KeyWatermarks:
         if tables is None:  # state that has no entries yet
             self._log.every(keys := HashedKeys(self.owners.fields))
             return sorted_distinct(self.numbers(keys.wide_columns(np.arange(keys.count)), keys.count, keys.hashes))
-        due_owners = [
-            self.numbers(key_columns(self._by, table), table.num_rows, ints(contiguous(table[HASH])))
-            for table in tables
-        ]
+        due_owners = [self.owners_of(table) for table in tables]
         return sorted_distinct(np.concatenate(due_owners)) if due_owners else _NONE
 
     def _wake(self, has_rows: Flags) -> None:

@@ -120,7 +120,7 @@ class ProcessOperator(QuietOperator):
             "watermark_ms": self._processor.watermark_ms,
             "due_ms": self.next_timer_ms,
             "own": self._state.facts,
-            "schemas": self._state.schemas,
+            "schemas": self._state.known_schemas(),
         }
         if len(self._plan.inputs) > 1:
             state["watermarks_ms"] = list(self._processor.watermarks_ms)

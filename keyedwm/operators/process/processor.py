@@ -17,6 +17,7 @@ from keyedwm.core.errors import FormatError, InputError
 from keyedwm.operators.keyed.key_watermark_log import KEYS_LOG, is_own
 from keyedwm.operators.state.manifest import MANIFEST
 from keyedwm.operators.state.store import StateLimits, TableLogs
+from keyedwm.operators.state.table import SlicedTable, StateTable
 
 # A column of rows whose keys have their own watermarks: the effective watermark of the row's key at the start of the
 # batch, in ms.
@@ -74,8 +75,19 @@ class ProcessState:
 
     def drop(self, log: str) -> None:
         """Remove a log."""
-        self.schemas.pop(log, None)
         self._logs.drop(log)
+
+    def table(self, log: str) -> StateTable:
+        """Return a log as a table whose rows have a fixed schema, so that no schema is compared."""
+        return StateTable(self._logs, log)
+
+    def slices(self, prefix: str) -> SlicedTable:
+        """Return the logs with this prefix as a sliced table; see `table`."""
+        return SlicedTable(self._logs, prefix)
+
+    def known_schemas(self) -> dict[str, int]:
+        """Return the digests of the schemas of logs that exist."""
+        return {log: digest for log, digest in self.schemas.items() if log in self._logs.rows}
 
     def _check_schema(self, log: str, schema: pa.Schema) -> None:
         digest = _digest(schema)

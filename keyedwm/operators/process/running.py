@@ -9,6 +9,7 @@ event_time, topic, partition, offset ROWS UNBOUNDED PRECEDING).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -23,8 +24,8 @@ from keyedwm.operators.grouping import row_groups
 from keyedwm.operators.process.processor import KEY_WATERMARK, RISEN, Processor
 from keyedwm.operators.process.running_state import RECORD, WITHIN, Elements, RunningKeys, RunningPlan
 from keyedwm.operators.state.entries import Accumulators
-from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
-from keyedwm.operators.state.table import runs_of
+from keyedwm.operators.state.key_dictionary import KeyDictionary
+from keyedwm.operators.state.table import SlicedTable
 
 VERSION = 2  # the version of the state: in version 1, rows of one record were in order of their values
 _WAITING, _KEYS = "waiting-", "keys"
@@ -53,20 +54,16 @@ class Running(Processor):
         if (late := is_behind(times, watermarks)).any():
             self._leave_out(times[late], per_key=per_key)
             rows, times = rows.filter(pa.array(~late)), times[~late]
-        slices = times // SLICE_MS
-        order = np.argsort(slices, kind="stable")
-        slices, rows = slices[order], rows.take(pa.array(order))
-        for number, first, behind in runs_of(slices):
-            self.state.append(f"{_WAITING}{number}", rows.slice(first, behind - first))
+        self._waiting.add(rows, times // SLICE_MS)
         return ()
 
     def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[pa.Table]:  # noqa: ARG002
         """Yield the rows below the watermark with their aggregates, in order."""
-        slices = [number for number in self._waiting() if number * SLICE_MS < time_ms]
 
         def is_due(rows: pa.Table) -> Flags:
             return is_behind(millis(contiguous(rows[self._plan.time])), time_ms)
 
+        slices = sorted(number for number in self._waiting.numbers if number * SLICE_MS < time_ms)
         yield from self._leave([self._due(number, is_due) for number in slices])
 
     def on_key_watermark(self, input_number: int, keys: pa.Table) -> Iterator[pa.Table]:  # noqa: ARG002
@@ -75,22 +72,23 @@ class Running(Processor):
         before = ints(contiguous(pc.fill_null(keys[RISEN[0]], NEVER)))
         until = ints(contiguous(keys[RISEN[1]]))
         known = KeyDictionary([keys.schema.field(name) for name in owners])
-        known.numbers(key_columns(owners, keys), keys.num_rows)  # a key's number is its place
+        known.numbers_of(keys)  # a key's number is its place
         limits = np.append(until, NEVER)
 
         def is_due(rows: pa.Table) -> Flags:
-            numbers = known.numbers(key_columns(owners, rows), rows.num_rows)
+            numbers = known.numbers_of(rows)
             return is_behind(millis(contiguous(rows[self._plan.time])), limits[np.minimum(numbers, len(until))])
 
-        begins = SLICE_MS * np.array(self._waiting(), np.int64)
+        begins = SLICE_MS * np.array(sorted(self._waiting.numbers), np.int64)
         first, behind = np.searchsorted(begins + SLICE_MS, before, "right"), np.searchsorted(begins, until)
         steps = np.bincount(first, minlength=len(begins) + 1) - np.bincount(behind, minlength=len(begins) + 1)
         slices = begins[np.cumsum(steps)[:-1] > 0] // SLICE_MS
         yield from self._leave([self._due(number, is_due) for number in slices.tolist()])
 
-    def _waiting(self) -> list[int]:
-        """Return the slices with waiting rows, in order."""
-        return sorted(int(log.removeprefix(_WAITING)) for log in self.state.logs(_WAITING))
+    @cached_property
+    def _waiting(self) -> SlicedTable:
+        """The rows that wait for the watermark."""
+        return self.state.slices(_WAITING)
 
     def _row_watermarks(self, rows: pa.Table) -> Ints:
         """Return the effective watermark of each row."""
@@ -105,16 +103,14 @@ class Running(Processor):
             return
         rows = rows.take(pc.sort_indices(rows, sort_keys=self._in_order))  # stable
         rows = rows.append_column(WITHIN, pa.array(self._within(rows)))
-        table = self.state.read(_KEYS)
-        keys = RunningKeys(self._plan, table)
+        table = self.state.table(_KEYS)
+        keys = RunningKeys(self._plan, table.read())
         most = self.state.limits.running_rows
         for start in range(0, rows.num_rows, most):
             yield self._result(keys, rows.slice(start, most))
+        table.add(keys.changed())
         live = keys.live(horizon_ms(self.watermark_ms))
-        if table is not None and table.num_rows > 2 * len(live) + self.state.limits.few_rows:
-            self.state.replace(_KEYS, keys.table(live))
-        else:
-            self.state.append(_KEYS, keys.changed())
+        table.compact(len(live), lambda: keys.table(live))
 
     def _within(self, rows: pa.Table) -> Ints:
         """Return the number of each row within its record; rows are in order."""
@@ -128,15 +124,10 @@ class Running(Processor):
 
     def _due(self, number: int, is_due: Callable[[pa.Table], Flags]) -> pa.Table:
         """Remove and return the rows of a slice that are due."""
-        log = f"{_WAITING}{number}"
-        rows = self.state.read(log)
-        if rows is None:
-            return self._plan.schema.empty_table()
+        rows = pa.concat_tables(self._waiting.read(number))
         leaves = is_due(rows)
-        if not leaves.any():
-            return self._plan.schema.empty_table()
-        self.state.drop(log)
-        self.state.append(log, rows.filter(pa.array(~leaves)))
+        if leaves.any():
+            self._waiting.replace(number, rows.filter(pa.array(~leaves)))
         return rows.filter(pa.array(leaves))
 
     def _result(self, keys: RunningKeys, rows: pa.Table) -> pa.Table:
@@ -147,7 +138,7 @@ class Running(Processor):
             function.lift(spec.values_of(rows, plan.schema), order)
             for (_, spec), function in zip(plan.aggregates, plan.functions, strict=True)
         ]
-        numbers = keys.numbers(key_columns(plan.by, rows), rows.num_rows)
+        numbers = keys.numbers_of(rows)
         ones = np.ones(rows.num_rows, np.int64)
         results = keys.go_on(Elements(Accumulators(numbers, ones, tuple(map(tuple, lifted))), times))
         columns = [*(rows[name] for name in plan.result_schema.names[: -len(results)]), *results, rows[plan.time]]

@@ -29,7 +29,7 @@ from keyedwm.operators.state.entries import (
     accumulator_fields,
     merged,
 )
-from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
+from keyedwm.operators.state.key_dictionary import KeyDictionary
 from keyedwm.operators.state.keyed_log import newest
 
 RECORD = ("topic", "partition", "offset")
@@ -123,20 +123,17 @@ class Elements(EntryRows):
 class RunningKeys:
     """The keys of one bucket, for one batch."""
 
-    def __init__(self, plan: RunningPlan, table: pa.Table | None) -> None:
-        """table: the rows of the log, oldest first."""
+    def __init__(self, plan: RunningPlan, tables: Sequence[pa.Table]) -> None:
+        """tables: the rows of the log, oldest first."""
         self._plan = plan
         self._keys = KeyDictionary(plan.key_fields)
-        self.elements = Elements.none(plan)
         self._changed = np.empty(0, np.int64)
-        if table is not None:
-            numbers = self._keys.numbers(key_columns(plan.by, table), table.num_rows)
-            known = Elements.read(plan, numbers, table)
-            self.elements = known.take_rows(newest([numbers]))
+        known = Elements.of_tables(plan, self._keys, tables)
+        self.elements = known.take_rows(newest([known.keys]))
 
-    def numbers(self, columns: list[pa.Array], rows: int) -> Ints:
+    def numbers_of(self, rows: pa.Table) -> Ints:
         """Return the number of each row's key."""
-        return self._keys.numbers(columns, rows)
+        return self._keys.numbers_of(rows)
 
     def go_on(self, rows: Elements) -> list[pa.Array]:
         """Return the aggregates of rows, which are in order of event time; update the state of their keys."""

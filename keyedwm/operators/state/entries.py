@@ -158,6 +158,14 @@ class EntryRows:
         return cls(read_entries(plan, numbers, table), *(ints(contiguous(table[name])) for name in cls.COLUMNS))
 
     @classmethod
+    def of_tables(cls: type[_Rows], plan: Accumulating, keys: KeyDictionary, tables: Sequence[pa.Table]) -> _Rows:
+        """Return the rows of some tables behind each other; keys: numbers their keys."""
+        if not tables:
+            return cls.none(plan)
+        table = pa.concat_tables(tables)
+        return cls.read(plan, keys.numbers_of(table), table)
+
+    @classmethod
     def together(cls: type[_Rows], plan: Accumulating, pieces: Sequence[_Rows]) -> _Rows:
         """Return some rows behind each other."""
         pieces = [piece for piece in pieces if len(piece)]

@@ -14,11 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from keyedwm.arrow.columns import Ints
+from keyedwm.arrow.columns import Ints, contiguous, ints
 from keyedwm.arrow.hashing import hashed_rows
-from keyedwm.operators.state.key_dictionary import KeyDictionary, KeyHolder
+from keyedwm.operators.results import HIDDEN_PREFIX
+from keyedwm.operators.state.key_dictionary import KeyDictionary, KeyHolder, key_columns
 from keyedwm.runtime.compiled import compiled
 
+HASH = f"{HIDDEN_PREFIX}hash"  # the column of stored rows with the hash of their key
 _FEWEST = 1024
 _NO_MARKS = np.full(1, -1, np.int64)  # every hash has one
 Places: TypeAlias = NDArray[np.int32]  # numbers by hash, -1 for a free place; there are 2**n places
@@ -61,6 +63,11 @@ class HashedKeys(KeyDictionary):
         if len(again) and not same_keys(columns, again, self._columns, numbers[again]):
             numbers = self._by_key(columns, rows)
         return numbers
+
+    def numbers_of(self, rows: pa.Table, *, is_hashed: bool = False) -> Ints:
+        """Return the number of the key of each row; see `KeyDictionary`. is_hashed: the rows have the keys' `HASH`."""
+        hashes = ints(contiguous(rows[HASH])) if is_hashed else None
+        return self.numbers(key_columns([field.name for field in self._fields], rows), rows.num_rows, hashes)
 
     def find(self, columns: Sequence[pa.Array], hashes: Ints, first: int = 0) -> tuple[Ints, Ints]:
         """Return the rows whose key has a number of `first` or above, and these numbers; new keys get no number."""

@@ -62,6 +62,10 @@ class KeyDictionary:
         self._learn(columns, numbers)
         return numbers
 
+    def numbers_of(self, rows: pa.Table) -> Ints:
+        """Return the number of the key of each row of a table with the key columns; new keys get the next numbers."""
+        return self.numbers(key_columns([field.name for field in self._fields], rows), rows.num_rows)
+
     def columns(self, numbers: Ints) -> list[Column]:
         """The key columns of these keys; columns with more text than one array can hold have several chunks."""
         places = pa.array(numbers)

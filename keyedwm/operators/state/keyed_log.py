@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
 from keyedwm.operators.results import HIDDEN_PREFIX
-from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
+from keyedwm.operators.state.key_dictionary import KeyDictionary
 from keyedwm.operators.state.store import TableLogs
 from keyedwm.operators.state.table import StateTable
 
@@ -94,7 +94,7 @@ class KeyedTables(Generic[_Rows]):
     """
 
     def __init__(self, of: type[_Rows], by: Sequence[pa.Field], names: Sequence[str] | None = None) -> None:
-        self._of, self._by = of, [field.name for field in by]
+        self._of, self._by = of, by
         self._names = [f"{HIDDEN_PREFIX}{one.name}" for one in fields(of)[1:]] if names is None else list(names)
         self._schema = pa.schema([*by, *((name, pa.int64()) for name in self._names)])
 
@@ -103,8 +103,7 @@ class KeyedTables(Generic[_Rows]):
         if not tables:
             return self._of.none()
         table = pa.concat_tables(tables)
-        numbers = keys.numbers(key_columns(self._by, table), table.num_rows)
-        return self._of(numbers, *(ints(contiguous(table[name])) for name in self._names)).newest()
+        return self._of(keys.numbers_of(table), *(ints(contiguous(table[name])) for name in self._names)).newest()
 
     def table(self, keys: KeyDictionary, rows: _Rows) -> pa.Table:
         """Return rows as a table."""
@@ -113,7 +112,7 @@ class KeyedTables(Generic[_Rows]):
 
     def merge(self, tables: Sequence[pa.Table]) -> pa.Table:
         """Merge parts of a log: keep the newest row of each identity, even if it is not alive."""
-        keys = KeyDictionary(list(self._schema)[: len(self._by)])
+        keys = KeyDictionary(self._by)
         return self.table(keys, self.rows(keys, tables))
 
 
@@ -124,7 +123,7 @@ class KeyedLog(Generic[_Rows]):
         self, of: type[_Rows], by: Sequence[pa.Field], logs: TableLogs, name: str, keys: KeyDictionary | None = None
     ) -> None:
         """name: the name of the log. keys: the numbers of another log to share."""
-        self._by, self._tables = [field.name for field in by], KeyedTables(of, by)
+        self._tables = KeyedTables(of, by)
         self._log = StateTable(logs, name, self._tables.merge)
         self.keys = KeyDictionary(by, logs.limits.few_keys) if keys is None else keys
         rows = self._tables.rows(self.keys, self._log.read())
@@ -135,7 +134,7 @@ class KeyedLog(Generic[_Rows]):
 
     def numbers(self, rows: pa.Table) -> Ints:
         """Return the number of the key of each row; floats are equal as Spark groups them."""
-        return self.keys.numbers(key_columns(self._by, rows), rows.num_rows)
+        return self.keys.numbers_of(rows)
 
     def put_rows(self, rows: _Rows) -> None:
         """Add rows, which count from now on; the last one among equal identities."""

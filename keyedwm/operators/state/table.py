@@ -100,7 +100,7 @@ class SlicedTable:
         )  # a heap: expiry examines only its lowest entries; dropped slices stay in it
         heapify(self._ascending)
 
-    def log_of(self, number: int) -> str:
+    def _log_of(self, number: int) -> str:
         """Return the name of the log of a slice."""
         return f"{self._name}{number if self._numbering is None else self._numbering.start_of(number)}"
 
@@ -108,9 +108,14 @@ class SlicedTable:
         """Return the slices with a number in `[low, high)`, ascending."""
         return sorted(number for number in self.numbers if low <= number < high)
 
+    @property
+    def all_rows(self) -> int:
+        """The number of rows of all slices, dead rows included."""
+        return sum(map(self.rows, self.numbers))
+
     def rows(self, number: int) -> int:
         """Return the number of rows of a slice, dead rows included."""
-        return self._logs.rows.get(self.log_of(number), 0)
+        return self._logs.rows.get(self._log_of(number), 0)
 
     def add(self, rows: pa.Table, slices: Ints) -> None:
         """Add rows to their slices; slices: the number of each row's slice. Rows of a slice keep their order."""
@@ -125,20 +130,26 @@ class SlicedTable:
         if number not in self.numbers:
             self.numbers.add(number)
             heappush(self._ascending, number)
-        self._logs.append(self.log_of(number), rows)
+        self._logs.append(self._log_of(number), rows)
 
     def read(self, number: int) -> list[pa.Table]:
         """Return the rows of a slice, oldest first, in several tables."""
-        return self._logs.read(self.log_of(number)) if number in self.numbers else []
+        return self._logs.read(self._log_of(number)) if number in self.numbers else []
+
+    def read_all(self) -> list[pa.Table]:
+        """Return the rows of all slices, in order of slice."""
+        return [table for number in sorted(self.numbers) for table in self.read(number)]
 
     def replace(self, number: int, rows: pa.Table) -> None:
-        """Replace the rows of a slice by these rows."""
-        self._logs.replace(self.log_of(number), rows)
+        """Replace the rows of a slice by these rows; a slice without rows is removed."""
+        self.drop(number)
+        if rows.num_rows:
+            self.add_to(number, rows)
 
     def drop(self, number: int) -> None:
         """Remove a slice."""
         self.numbers.discard(number)
-        self._logs.drop(self.log_of(number))
+        self._logs.drop(self._log_of(number))
 
     def clear(self) -> None:
         """Remove all slices."""
