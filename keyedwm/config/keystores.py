@@ -75,7 +75,9 @@ class Keystore:
                 f"{prefix}ssl.{side}.type", kind.value, f"{path} is no PEM file, but binary: PKCS12, or DER to convert"
             )
         if not pem and start[:1] != _DER:
-            raise wrong(f"{prefix}ssl.{side}.type", kind.value, f"{path} is no PKCS #12 file; is it PEM?")
+            default = "" if f"ssl.{side}.type" in properties else "; JKS is the default"
+            advice = f"{path} is no PKCS #12 file: set PEM for a PEM file{default}"
+            raise wrong(f"{prefix}ssl.{side}.type", kind.value, advice)
         key_password = properties.get("ssl.key.password") if side == "keystore" else None
         password = key_password if pem else properties.get(f"ssl.{side}.password")
         return cls(prefix=prefix, side=side, path=path, pem=pem, password=password)

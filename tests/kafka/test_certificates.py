@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from keyedwm.core.errors import OptionError
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.client.errors import AccessError
 from keyedwm.kafka.requests.cluster import Cluster
@@ -15,7 +16,8 @@ from tests.secured import certificates, openssl
 from tests.support.hostile import HostileBroker, hostile_broker
 
 MUCH_MS = 600_000
-METADATA = 3
+METADATA, SASL_HANDSHAKE = 3, 17
+UNSUPPORTED_SASL_MECHANISM = 33
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +70,26 @@ def test_one_address_with_another_certificate_leaves_the_others(broker: HostileB
     cluster = Cluster.connect(ClientConfig.from_options(given), 120_000)
     assert cluster.topics() == ("t",)
     cluster.close()
+
+
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
+def test_a_client_without_a_login_learns_that_the_broker_expects_one(home: Path, protocol: str) -> None:
+    context = None
+    given = {"security.protocol": protocol}
+    if protocol == "SSL":
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(home / "both.pem")
+        given |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(home / "cert.pem")}
+    with hostile_broker(tls=context) as broker:
+        broker.lies[METADATA] = lambda _request, _broker: None  # as Kafka does before the login
+        broker.lies[SASL_HANDSHAKE] = lambda request, broker: [broker.failed(request, UNSUPPORTED_SASL_MECHANISM)]
+        config = ClientConfig.from_options({"bootstrap.servers": broker.bootstrap, **given})
+        with pytest.raises(OptionError) as caught:
+            Cluster.connect(config, 500)
+        assert str(caught.value).startswith(
+            f"{broker.bootstrap} expects a login, and kafka.security.protocol is {protocol}: "
+            f"set kafka.security.protocol to SASL_{protocol}"
+        )
 
 
 def test_a_login_that_nobody_chose_is_called_the_default() -> None:

@@ -99,7 +99,7 @@ def test_without_a_key_the_broker_lets_nobody_in(connect: Callable[..., None]) -
         ({"ssl_truststore_location": "HOME/trust.jks"}, r"truststore\.location: .*old format; convert it: keytool -im"),
         ({"ssl_keystore_location": "HOME/trust.p12"}, "it holds no private key with its certificate"),
         ({"ssl_truststore_location": "HOME/keys.p12"}, "it holds no trusted certificates"),
-        ({"ssl_keystore_location": "HOME/both.pem"}, r"keystore\.type: 'JKS' is wrong; .* no PKCS #12 file; is it PEM"),
+        ({"ssl_keystore_location": "HOME/both.pem"}, r"keystore\.type: .*: set PEM for .*; JKS is the default"),
         ({"ssl_truststore_type": "PEM"}, r"truststore\.type: 'PEM' is wrong; .*trust.p12 is no PEM file"),
         ({"ssl_keystore_type": "BKS"}, r"keystore\.type: 'BKS' is wrong; one of PEM, PKCS12, JKS"),
         ({"ssl_keystore_location": "HOME/none.p12"}, r"keystore\.location: .* a readable file is expected"),
