@@ -17,7 +17,7 @@ from keyedwm.config.validation import duration_ms, whole
 from keyedwm.core.errors import OptionError
 from keyedwm.core.rows import EVENT_TIME
 from keyedwm.operators.process.async_calls import AsyncCalls
-from keyedwm.spark.arguments import check_sendable
+from keyedwm.spark.arguments import analysed, check_sendable
 from keyedwm.spark.hosting.async_rows import AsyncRows, kept_columns
 from keyedwm.spark.hosting.result_schema import declared
 from keyedwm.spark.hosting.source_description import Source, frame_of
@@ -59,7 +59,7 @@ def async_map(
     check_takes_rows(fn)
     if not isinstance(ordered, bool):
         raise OptionError(f"async_map: ordered={ordered!r}: True or False is expected")
-    schema_in = arrow_schema(frame)
+    schema_in = analysed(lambda: arrow_schema(frame), "async_map")
     calls = AsyncCalls(
         run=fn,
         ordered=ordered,
