@@ -97,6 +97,7 @@ _SHARES = {"half": 0.5, "90 %": 0.9, "99 %": 0.99}
 def print_state(out: Console, checkpoint: str) -> None:
     """Print a table for each aggregate, processor and join. Raises InputError if the checkpoint has none."""
     from keyedwm.spark.api.savepoint import read_operators
+    from keyedwm.spark.inspect.list_rows import log_lines, rows_by_log
 
     files = Files(checkpoint)
     if files.names("state") is None:
@@ -106,6 +107,8 @@ def print_state(out: Console, checkpoint: str) -> None:
     with checkpoint_session() as spark:
         for operator, blobs in read_operators(spark, files):
             out.print(_table(operator))
+            for line in log_lines(rows_by_log(operator.states)) if operator.kind == "process" else ():
+                out.print(one_line(line), highlight=False, soft_wrap=True)
             if KEY_WATERMARK in (operator.description or {}):
                 print_keys(out, operator, blobs)
 

@@ -55,6 +55,7 @@ from keyedwm.spark.api.window_specs import (
 )
 from keyedwm.spark.failures.reason import reason, show_reason_last
 from keyedwm.spark.hosting.source_description import Source
+from keyedwm.spark.inspect.list_rows import held_rows
 from keyedwm.spark.inspect.list_state import held_messages, held_windows, oldest_offsets
 from keyedwm.spark.inspect.progress import log_progress, source_progress
 from keyedwm.spark.setup.conf import recommended_conf, session_conf, start_in_turn
@@ -78,6 +79,7 @@ __all__ = [
     "events",
     "first",
     "held_messages",
+    "held_rows",
     "held_windows",
     "hll_sketch",
     "hopping",

@@ -8,8 +8,10 @@ from threading import Lock
 import pyarrow as pa
 import pytest
 
+from keyedwm.cli.inspect_state import print_state
+from keyedwm.cli.printable import PlainConsole
 from keyedwm.core.errors import InputError, OptionError
-from keyedwm.spark import Processor, process
+from keyedwm.spark import Processor, held_messages, held_rows, process
 from tests.spark.started import AHEAD, BASE_MS, event, keyed, steer
 
 pytestmark = pytest.mark.usefixtures("bucket_conf")
@@ -24,7 +26,7 @@ class Holding(Processor):
         return ()
 
 
-def test_ids_come_once_also_after_a_restart(topic_of, load, started):
+def test_ids_come_once_also_after_a_restart_and_are_listed(topic_of, load, started, capsys):
     class Deduplicate(Processor):  # here, so that Spark's workers get it by value
         def on_rows(self, input_number, rows):  # noqa: ARG002
             import pyarrow.compute as pc
@@ -45,6 +47,18 @@ def test_ids_come_once_also_after_a_restart(topic_of, load, started):
     told = query.metrics()
     assert (told["largest_bucket"], told["largest_bucket_bytes"]) == (0, told["median_bucket_bytes"])
     assert told["median_bucket_bytes"] > 100
+    spark, checkpoint = query._frame().sparkSession, query._checkpoint
+    for logs in ("", "se", "seen"):
+        listed = held_rows(spark, checkpoint, logs, "once").collect()
+        assert sorted((row["log"], row["v"]) for row in listed) == [("seen", v) for v in (3, 7, 8, 9)]
+    with pytest.raises(OptionError, match="no log begins with logs='x': the processor's logs are log 'seen': 4 rows"):
+        held_rows(spark, checkpoint, "x")
+    with pytest.raises(OptionError, match=r"the operators with a processor are called once \(process\): give one"):
+        held_rows(spark, checkpoint, name="twice")
+    with pytest.raises(OptionError, match=r"the query has no aggregate with a store: give aggregate"):
+        held_messages(spark, checkpoint)
+    print_state(PlainConsole.open(), checkpoint)
+    assert "log 'seen': 4 rows" in capsys.readouterr().out.splitlines()
 
 
 @pytest.mark.parametrize(

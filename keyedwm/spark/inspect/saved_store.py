@@ -6,7 +6,7 @@ left it; what it was to compute need not be known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -183,7 +183,22 @@ class _Buckets:
 
 
 def saved_store(spark: SparkSession, checkpoint: str, name: str | None) -> SavedStore:
-    """Return the operator with a store that is meant; raise InputError or OptionError if it is not clear which."""
+    """Return the operator with a store that is meant; see `chosen_operator`."""
+    operator, blobs = chosen_operator(
+        spark, checkpoint, name, kinds=_WITH_STORE, feature="a store",
+        requirement="aggregate with a store: give aggregate(..., store=...) one",
+    )  # fmt: skip
+    return SavedStore(f"{checkpoint}, {operator.name}", operator, blobs)
+
+
+def chosen_operator(
+    spark: SparkSession, checkpoint: str, name: str | None, *, kinds: Collection[str], feature: str, requirement: str
+) -> tuple[OperatorState, DataFrame]:
+    """Return the operator of these kinds that is meant, and its blobs: rows of bucket, name and blob.
+
+    name: of the operator, None for the only one. feature, requirement: the kinds in errors. Raises InputError or
+    OptionError if it is not clear which operator is meant.
+    """
     from keyedwm.spark.api.savepoint import read_operators
     from pyspark_wm_source.values.checkpoint import newest
 
@@ -191,20 +206,16 @@ def saved_store(spark: SparkSession, checkpoint: str, name: str | None) -> Saved
         raise OptionError(f"{checkpoint}: name={name!r}: the name of an operator is expected, as text")
     files = Files(checkpoint)
     if files.names("state") is None:
-        raise InputError(f"{checkpoint} is no checkpoint with state: that of a query with a store is expected")
+        raise InputError(f"{checkpoint} is no checkpoint with state: that of a query with {feature} is expected")
     if newest(files.names("commits") or ()) is None:
         raise InputError(f"{checkpoint} has no batch that is committed, so there is nothing to look at: let one end")
     operators = list(read_operators(spark, files))
     if not operators:
         raise InputError(f"{checkpoint} has no state of an operator: its query has none, or parts of it are missing")
-    stores = {
-        one.name: SavedStore(f"{checkpoint}, {one.name}", one, blobs)
-        for one, blobs in operators
-        if (one.description or {}).get(KIND) in _WITH_STORE
-    }
-    if not stores:
-        raise OptionError(f"{checkpoint}: the query has no aggregate with a store: give aggregate(..., store=...) one")
-    if (name is None and len(stores) > 1) or (name is not None and name not in stores):
-        known = ", ".join(f"{one} ({store.operator.kind})" for one, store in sorted(stores.items()))
-        raise OptionError(f"{checkpoint}: name={name!r}: the operators with a store are called {known}: give one")
-    return stores[name or next(iter(stores))]
+    by_name = {one.name: (one, blobs) for one, blobs in operators if (one.description or {}).get(KIND) in kinds}
+    if not by_name:
+        raise OptionError(f"{checkpoint}: the query has no {requirement}")
+    if (name is None and len(by_name) > 1) or (name is not None and name not in by_name):
+        known = ", ".join(f"{one} ({operator.kind})" for one, (operator, _) in sorted(by_name.items()))
+        raise OptionError(f"{checkpoint}: name={name!r}: the operators with {feature} are called {known}: give one")
+    return by_name[name or next(iter(by_name))]

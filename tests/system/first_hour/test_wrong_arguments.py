@@ -60,6 +60,7 @@ def test_what_is_no_session_is_refused_in_one_sentence(wrong, tmp_path):
         "held_windows": lambda: k.held_windows(wrong, str(tmp_path)),
         "oldest_offsets": lambda: k.oldest_offsets(wrong, str(tmp_path)),
         "held_messages": lambda: k.held_messages(wrong, str(tmp_path)),
+        "held_rows": lambda: k.held_rows(wrong, str(tmp_path)),
         "savepoint": lambda: k.savepoint(wrong, str(tmp_path), str(tmp_path / "target")),
     }.items():
         with pytest.raises(OptionError) as refused:
@@ -85,6 +86,6 @@ def test_what_is_no_error_is_refused_by_reason():
 @pytest.mark.parametrize("wrong", [None, 7, Path("/data/checkpoint")], ids=repr)
 def test_a_checkpoint_that_is_no_text_is_refused(wrong):
     session = SparkSession.__new__(SparkSession)  # nothing is asked of it
-    for call in (k.held_windows, k.held_messages):
+    for call in (k.held_windows, k.held_messages, k.held_rows):
         with pytest.raises(OptionError, match="the path of a directory, or an address, is expected, as text"):
             call(session, wrong)
