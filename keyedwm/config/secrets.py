@@ -25,10 +25,12 @@ _SWITCHES = frozenset({"true", "false"})
 # NAME:PASSWORD@, where the colon begins no port. A password may have slashes, as keys of stores do.
 _LOGIN = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]*:/*[^/@:]*:(?!\d+(?:/|$))[^@]*@")
 _PARAMETER = re.compile(r"[?&]([^=&]+)=")
-_MASK = "***"
-_LOGIN_WITHIN = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:/+)[^/@\s]*:[^@\s]*@")
+MASK = "***"
+# Servers choose these texts, so neither pattern looks at a run of characters once from each of them.
+_LOGIN_WITHIN = re.compile(r"(?<=[A-Za-z0-9+.-])(:/+)[^/@\s:]*:[^@\s]*@")
 # NAME=value and "NAME": "value", but not a value that only names the place of a secret.
-_SETTING = re.compile(r"""([\w.-]+)(=|["']\s*:\s*)(?!env:|file:)("[^"]*"|'[^']*'|[^\s,;&)}\]]+)""")
+_SETTING = re.compile(r"""(?<![\w.-])([\w.-]+)(=|["']\s*:\s*)(?!env:|file:)("[^"]*"|'[^']*'|[^\s,;&)}\]]+)""")
+_MOST_CHARACTERS = 10_000
 
 
 def secret_of(option: str, value: str) -> bytes:
@@ -79,13 +81,13 @@ def refuse_login_in(subject: str, address: str) -> None:
 
 
 def without_logins(text: str) -> str:
-    """Return a text in which each login of an address, and each value behind a secret's name, is masked."""
-    return _SETTING.sub(_hidden_value, _LOGIN_WITHIN.sub(rf"\1{_MASK}@", text))
+    """Return the beginning of a text; logins of addresses, and values behind secrets' names, are masked."""
+    return _SETTING.sub(_hidden_value, _LOGIN_WITHIN.sub(rf"\1{MASK}@", text[:_MOST_CHARACTERS]))
 
 
 def _hidden_value(setting: re.Match[str]) -> str:
     return (
-        f"{setting[1]}{setting[2]}{_MASK}"
+        f"{setting[1]}{setting[2]}{MASK}"
         if SECRET.search(setting[1]) and not _NO_SECRET.search(setting[1])
         else setting[0]
     )
@@ -116,17 +118,25 @@ def _split(flag: str, arguments: Sequence[str], example: str) -> list[tuple[str,
     pairs = [text.partition("=") for text in arguments]
     if any(not separator or not name for name, separator, _ in pairs):
         raise OptionError(f"{flag}: NAME=VALUE is expected, for example {example}")
+    for name, _, value in pairs:
+        if _LOGIN_WITHIN.search(value):
+            raise _visible(flag, name)
     return [(name, value) for name, _, value in pairs]
+
+
+def _visible(flag: str, name: str) -> OptionError:
+    """Build the error for a secret, or an address with a login, that stands on the command line."""
+    return OptionError(
+        f"{flag}: the value of {name} would stand in the list of processes and in the shell's history: "
+        f"give {name}=env:VARIABLE or {name}=file:PATH"
+    )
 
 
 def _checked_pair(flag: str, name: str, value: str) -> str:
     if _NO_SECRET.search(name):
         return value
     if SECRET.search(name) and not value.strip().startswith(REFERENCES):
-        raise OptionError(
-            f"{flag}: the value of {name} would stand in the list of processes and in the shell's history: "
-            f"give {name}=env:VARIABLE or {name}=file:PATH"
-        )
+        raise _visible(flag, name)
     try:
         return value_of(f"{flag} {name}", value).decode()
     except UnicodeDecodeError:

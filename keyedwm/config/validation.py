@@ -25,6 +25,7 @@ E = TypeVar("E", bound=Enum)
 MS = "ms"
 SECRET = re.compile(
     r"password|secret|jaas|token|credential|[._]key$|key\.pem|accesskey|access_key|account[-_]?key|customer_?key"
+    r"|api[-_]?key|(?:^|[._-])(?:authorization|cookie)$"  # headers
     r"|connection-string|(?:^|[._])sas(?:[._]|$)|(?:^|[._])sig$|signature"
     r"|^storage\.",  # all of storage.*: each store has its own names of secrets
     re.IGNORECASE,

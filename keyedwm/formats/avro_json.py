@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from keyedwm.core.errors import InputError
 from keyedwm.core.places import TEXT_TYPES, FieldType, branch_of
 from keyedwm.formats.avro_readings import reading_of
-from keyedwm.formats.avro_types import AvroType, Kind, Leaf, Logical, Record, Repeated, Union
+from keyedwm.formats.avro_types import AvroType, Kind, Leaf, Logical, Record, Repeated, Union, has_no_bytes
 from keyedwm.formats.json_kernels import Op, fill_gaps, write_texts
 from keyedwm.formats.requests import Request, TextWriter
 from keyedwm.formats.spans import Literals
@@ -252,19 +252,3 @@ class _Compiler:
 
 def _is_null(schema: AvroType) -> bool:
     return isinstance(schema, Leaf) and schema.kind is Kind.NULL
-
-
-def has_no_bytes(schema: AvroType, known: dict[int, bool] | None = None) -> bool:
-    """Whether values of a type never have a byte; false for a record that contains itself.
-
-    known: the answers for records, by identity, so that each record is examined once.
-    """
-    if isinstance(schema, Record):
-        known = {} if known is None else known
-        if id(schema) not in known:
-            known[id(schema)] = False
-            known[id(schema)] = all(has_no_bytes(one.type, known) for one in schema.fields)
-        return known[id(schema)]
-    if isinstance(schema, Leaf):
-        return schema.kind is Kind.NULL or (schema.kind is Kind.FIXED and schema.size == 0)
-    return False

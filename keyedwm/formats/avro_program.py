@@ -13,16 +13,20 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from keyedwm.core.errors import InputError
 from keyedwm.core.places import FieldType, branch_of
 from keyedwm.core.text import nearest
 from keyedwm.formats.avro_defaults import Constant, aliases_of_branch, default_of, symbols_of, written_name
-from keyedwm.formats.avro_json import AvroTexts, Whole, has_no_bytes, steps_into
+from keyedwm.formats.avro_json import AvroTexts, Whole, steps_into
 from keyedwm.formats.avro_kernels import Op
 from keyedwm.formats.avro_readings import reading_of
-from keyedwm.formats.avro_types import AvroType, Kind, Leaf, Record, Repeated, Union
+from keyedwm.formats.avro_types import AvroType, Kind, Leaf, Record, Repeated, Union, has_no_bytes
 from keyedwm.formats.requests import Layout, Request, Steps, Stored
 
 _SIZES = {Kind.BOOLEAN: 1, Kind.FLOAT: 4, Kind.DOUBLE: 8}
+# Branches of unions that a path leads through make a product of steps.
+_MOST_STEPS = 1_000_000
+_MOST_DEPTH = 30  # of types within each other; a record below is skipped by a call
 # A slot, its request, and how many steps of the request's path lead here.
 _SlotRequest = tuple[int, Request, int]
 
@@ -45,7 +49,10 @@ class Program:
 
 
 def compile_program(schema: AvroType, requests: Sequence[Request], reader: AvroType | None = None) -> Program:
-    """Compile a writer's schema. requests: the fields, by slot. reader: has the defaults of missing fields."""
+    """Compile a writer's schema. requests: the fields, by slot. reader: has the defaults of missing fields.
+
+    Raises InputError for a schema that needs too many steps.
+    """
     compiler = _Compiler(reader)
     compiler.value(schema, [(slot, request, 0) for slot, request in enumerate(requests)], is_last=True)
     compiler.emit(Op.END)
@@ -76,7 +83,7 @@ class _Compiler:
         self._reader = reader
         self._barrier = 0  # a jump ends at this step, so it is not merged with the step before it
         self._visited: set[int] = set()
-        self._empty: dict[int, bool] = {}  # whether a record has no bytes, by its identity
+        self._depth = 0  # of types within each other
         self._calls: list[tuple[int, Record]] = []
         self._writers: dict[Leaf | int, AvroTexts] = {}
 
@@ -87,6 +94,8 @@ class _Compiler:
             if total < 2**31:
                 self.code[-1] = (op, total, -1, 0)
                 return len(self.code) - 1
+        if len(self.code) == _MOST_STEPS:
+            raise InputError(f"the Avro schema makes more than {_MOST_STEPS} steps of the fields that are read")
         self.code.append((op, argument, slot, extra))
         return len(self.code) - 1
 
@@ -99,7 +108,9 @@ class _Compiler:
         slots = [slot for slot, steps in parts.items() if self._keeps(slot, self._layout_of(schema, steps))]
         for slot in slots:
             self.emit(Op.BEGIN, 0, slot)
+        self._depth += 1
         self._value(schema, [one for one in needs if one[0] not in parts], is_last=is_last and not slots)
+        self._depth -= 1
         for slot in slots:
             self.emit(Op.FINISH, 0, slot)
 
@@ -163,9 +174,9 @@ class _Compiler:
         within = [need for need in needs if need[2] < len(need[1].path)]
         if within:
             self._fields(record, within, is_last=is_last)
-        elif has_no_bytes(record, self._empty):
+        elif record.has_no_bytes:
             pass  # else a chain of n records, each with the next one twice, would take 2**n steps
-        elif id(record) in self._visited:
+        elif id(record) in self._visited or self._depth > _MOST_DEPTH:
             self._calls.append((self.emit(Op.CALL), record))
             self._label()
         else:
@@ -235,7 +246,7 @@ class _Compiler:
             self.emit(Op.CONSTANT, 0, slot, len(self.constants) - 1)
 
     def _repeated(self, repeated: Repeated) -> None:
-        is_empty = not repeated.is_map and has_no_bytes(repeated.items, self._empty)
+        is_empty = not repeated.is_map and has_no_bytes(repeated.items)
         block = self.emit(Op.BLOCK, 0, -1, int(is_empty))
         self._label()
         if not is_empty:

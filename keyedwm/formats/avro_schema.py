@@ -29,7 +29,8 @@ _ANNOTATES = {
 }  # fmt: skip
 _LOGICAL = {logical.value: logical for logical in Logical}
 _SIZES = {Logical.UUID: 16, Logical.DURATION: 12}  # the bytes that such a fixed must have
-_MOST_DEPTH = 200  # types within each other, far more than people write
+_MOST_DEPTH = 100  # types within each other, far more than people write
+_MOST_NESTING = 400  # of JSON: some levels for each type, and defaults
 
 
 def parse_avro(text: str, references: Iterable[str] = ()) -> AvroType:
@@ -58,6 +59,10 @@ class _Reader:
             if plain not in _PLAIN:
                 raise InputError(f"{short_repr(text)} is no JSON, so it is no Avro schema") from None
             schema = plain
+        if _nesting(schema) > _MOST_NESTING:
+            raise InputError(
+                f"an Avro schema of more than {_MOST_NESTING} lists and objects within each other is not supported"
+            )
         return self._type(schema, "")
 
     def _type(self, schema: Any, space: str) -> AvroType:
@@ -129,7 +134,7 @@ class _Reader:
         fields = schema.get("fields")
         if not isinstance(fields, list):
             raise InputError(f"the Avro schema has the record {name!r} without a list of fields")
-        record.fields = tuple(self._field(name, one, name.rpartition(".")[0]) for one in fields)
+        record.define(tuple(self._field(name, one, name.rpartition(".")[0]) for one in fields))
         names = [one.name for one in record.fields]
         _check_unicode(name, names)
         if len(set(names)) < len(names):
@@ -151,6 +156,15 @@ class _Reader:
             has_default="default" in field,
             aliases=_aliases(field, ""),
         )
+
+
+def _nesting(value: Any) -> int:
+    """Return how many lists and objects lie within each other; without calls within each other."""
+    depth, level = 0, [value]
+    while level := [one for one in level if isinstance(one, list | dict)]:
+        depth += 1
+        level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
+    return depth
 
 
 def _aliases(schema: dict, space: str) -> tuple[str, ...]:

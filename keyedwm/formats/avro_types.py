@@ -82,11 +82,20 @@ class RecordField:
 
 @dataclass(slots=True, eq=False)
 class Record:
-    """A record. aliases: full names. fields: set after the record has a name, since they may refer to the record."""
+    """A record. aliases: full names. fields: set after the record has a name, since they may refer to the record.
+
+    has_no_bytes: whether values never have a byte; false for a record that contains itself.
+    """
 
     name: str
     aliases: tuple[str, ...] = ()
     fields: tuple[RecordField, ...] = field(default=(), repr=False)
+    has_no_bytes: bool = False
+
+    def define(self, fields: tuple[RecordField, ...]) -> None:
+        """Add the fields, whose types are known by now, but for records around this one."""
+        self.fields = fields
+        self.has_no_bytes = all(has_no_bytes(one.type) for one in fields)
 
     @property
     def text(self) -> str:
@@ -120,3 +129,10 @@ class Union:
 
 
 AvroType: TypeAlias = Leaf | Record | Repeated | Union
+
+
+def has_no_bytes(schema: AvroType) -> bool:
+    """Whether a value of a type is always empty."""
+    if isinstance(schema, Record):
+        return schema.has_no_bytes
+    return isinstance(schema, Leaf) and (schema.kind is Kind.NULL or (schema.kind is Kind.FIXED and schema.size == 0))

@@ -19,6 +19,7 @@ from keyedwm.arrow.columns import sorted_distinct
 from keyedwm.core.errors import InputError
 from keyedwm.core.places import schema_path
 from keyedwm.core.schemas import RegisteredSchema, SchemaKind, SchemaLookup, UnknownSchemaError
+from keyedwm.core.text import MOST_WORDS, shortened
 from keyedwm.formats.avro_columns import Linked, decode
 from keyedwm.formats.avro_program import Program, compile_program
 from keyedwm.formats.avro_schema import parse_avro
@@ -35,10 +36,13 @@ WITHOUT_ID = np.array([Fault.ABSENT, Fault.NO_HEAD, Fault.WRONG_HEADER], np.uint
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why the values of a schema, or one of their fields, cannot be read."""
+    """Why the values of a schema, or one of their fields, cannot be read. sentence: short, rejected rows repeat it."""
 
     fault: Fault
     sentence: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sentence", shortened(self.sentence, MOST_WORDS))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -193,10 +197,10 @@ class Decoder:
             return
         try:
             schema = parse_avro(registered.text, [one.text for one in registered.references])
+            program = compile_program(schema, self._requests, self._reader)
         except InputError as error:
             self._problems[schema_id] = Problem(Fault.WRONG_SCHEMA, f"{called}: {error.message}")
             return
-        program = compile_program(schema, self._requests, self._reader)
         if program.unreadable:
             self._problems[schema_id] = Problem(Fault.OTHER_TYPE, _unreadable(called, program, self._requests))
         warn_of_misspelt(called, self._requests, program.nearest_paths)
@@ -229,7 +233,7 @@ def warn_of_misspelt(called: str, requests: Sequence[Request], nearest_paths: Ma
     for slot, path in nearest_paths.items():
         _log.warning(
             "%s has no %s, which is null in its records; did you mean %s?",
-            called, requests[slot].text, schema_path(path),
+            shortened(called), requests[slot].text, schema_path(path),
         )  # fmt: skip
 
 

@@ -29,6 +29,8 @@ from keyedwm.formats.requests import Request, Steps, TextWriter
 # Messages with a form of their own in ProtoJSON; those in _TEXTS are texts.
 _TEXTS = frozenset(f"google.protobuf.{name}" for name in ("Timestamp", "Duration", "FieldMask"))
 _OWN_FORM = _TEXTS | {f"google.protobuf.{name}" for name in ("Any", "ListValue", "Struct", "Value")}
+_ANY = "google.protobuf.Any"
+_MOST_ANYS = 100  # within each other: each is parsed for itself, so Google's runtime has no limit of them
 _VALUE = "google.protobuf.{}Value"
 WRAPPERS = frozenset(map(_VALUE.format, (
     "Bool", "Bytes", "Double", "Float", "Int32", "Int64", "String", "UInt32", "UInt64"
@@ -50,6 +52,10 @@ def text_steps(field: FieldDescriptor, request: Request, rest: Steps) -> tuple[b
     if message is None or message.full_name in WRAPPERS:
         return False, None
     return is_text, () if message.full_name in _TEXTS else None
+
+
+class _TooDeepError(Exception):
+    """A message holds too many others of the type `Any` within each other."""
 
 
 class ProtoTexts(TextWriter):
@@ -76,6 +82,8 @@ class ProtoTexts(TextWriter):
                 text = self._text(message)
             except (DecodeError, UnicodeDecodeError):  # proto2 checks UTF-8 when the text is read
                 faults[row], text = Fault.CUT, None
+            except _TooDeepError:
+                faults[row], text = Fault.TOO_DEEP, None
             if text is not None and len(text) > MOST_BYTES:
                 faults[row], text = Fault.TOO_LONG, None
             texts[row] = text
@@ -132,6 +140,7 @@ def _whole(message: Message) -> Any:
     if name in WRAPPERS:
         return _single(message.DESCRIPTOR.fields_by_name["value"], message.value)
     if name in _OWN_FORM:
+        _check_depth(message)
         try:
             return MessageToDict(message, preserving_proto_field_name=True)
         except (Error, TypeError, ValueError, OverflowError):
@@ -140,3 +149,14 @@ def _whole(message: Message) -> Any:
         f"[{field.full_name}]" if field.is_extension else field.name: json_value(field, value)
         for field, value in message.ListFields()
     }
+
+
+def _check_depth(message: Message) -> None:
+    """Raise _TooDeepError for more messages of the type `Any` within each other than JSON is made of."""
+    for _ in range(_MOST_ANYS):
+        if message.DESCRIPTOR.full_name != _ANY or not message.Is(message.DESCRIPTOR):
+            return
+        inner = type(message)()
+        inner.ParseFromString(message.value)
+        message = inner
+    raise _TooDeepError

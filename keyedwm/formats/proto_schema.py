@@ -39,7 +39,8 @@ def link(registered: RegisteredSchema) -> FileDescriptor:
         own.name = _OWN_NAME
         _add(pool, known, own)
         return pool.FindFileByName(_OWN_NAME)
-    except (TypeError, KeyError, ValueError) as error:  # a type that is not there, a number twice, or one too large
+    # A type that is not there, a number twice, a number or an escaped character that is too large.
+    except (TypeError, KeyError, ValueError, OverflowError) as error:
         raise InputError(f"the schema of Protobuf cannot be linked: {words_of(error)}") from error
 
 

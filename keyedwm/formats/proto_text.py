@@ -25,7 +25,7 @@ _TOKEN = re.compile(
     |(?P<number>0[xX][0-9a-fA-F]+|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[fF]?)
     |(?P<name>[A-Za-z_]\w*)
     |(?P<text>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
-    |(?P<sign>.)""",
+    |(?P<sign>/\*.*|.)""",  # a comment that does not end is one sign: it is looked through once
     re.VERBOSE | re.DOTALL,
 )
 _ESCAPE = re.compile(rb"\\(x[0-9a-fA-F]{1,2}|[0-7]{1,3}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)", re.DOTALL)
@@ -41,6 +41,7 @@ _SCALARS = {
 }
 _CLOSING = {"{": "}", "[": "]", "(": ")"}
 _MOST_DEPTH = 64
+_MOST_TOKENS = 1_000_000
 _AHEAD = 4  # tokens that may be read ahead
 
 
@@ -61,6 +62,8 @@ def _tokens(source: str) -> list[_Token]:
         kind = match.lastgroup or ""
         if kind != "skip":
             tokens.append(_Token(kind, match[0], line))
+            if len(tokens) > _MOST_TOKENS:
+                raise InputError(f"the text is a .proto file of more than {_MOST_TOKENS} words and signs")
         line += match[0].count("\n")
     return [*tokens, *[_Token("end", "the end", line)] * _AHEAD]
 

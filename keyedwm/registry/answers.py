@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from keyedwm.config.secrets import without_logins
+from keyedwm.config.secrets import MASK, without_logins
 from keyedwm.core.errors import InputError, KeyedwmError
 from keyedwm.core.schemas import SchemaKind
-from keyedwm.core.text import one_line, shortened
+from keyedwm.core.text import MOST_SHOWN, one_line, shortened
 from keyedwm.registry.http import MOST_BYTES, Answer
 
 # Ids are signed 32-bit integers in every registry: four bytes with a higher number are no id.
@@ -70,12 +70,12 @@ def value_of_answer(answer: Answer, option: str) -> Any:
     if status == 403:
         raise RegistryAccessError(f"the schema registry denies the operation to this login (403): check {option}")
     if 300 <= status < 400:
-        to = f" to {one_line(shortened(without_logins(answer.location)))}" if answer.location else ""
+        to = f" to {_excerpt(answer.location, answer)}" if answer.location else ""
         raise FaultError(f"it redirects{to} ({status}), which is not followed: give the address itself", again=False)
     if len(answer.body) > MOST_BYTES:
         raise FaultError(f"its answer has more than {MOST_BYTES} bytes: is it a schema registry?", again=False)
     value = _json(answer)
-    message, code = _message(value), _code(value)
+    message, code = _message(value, answer), _code(value)
     if status == 404:
         if code in _NOT_FOUND:
             raise AbsentError(_NOT_FOUND[code])
@@ -138,16 +138,21 @@ def _code(value: Any) -> int | None:
     return code if isinstance(code, int) else None
 
 
-def _message(value: Any) -> str:
+def _message(value: Any, answer: Answer) -> str:
     """The registry's message about a fault, on one line, without logins."""
     message = value.get("message") if isinstance(value, Mapping) else None
-    return (
-        one_line(shortened(" ".join(without_logins(message).split()), _MOST_WORDS)) if isinstance(message, str) else ""
-    )
+    return _excerpt(message, answer, _MOST_WORDS) if isinstance(message, str) else ""
 
 
 def _kind(answer: Answer) -> str:
     """Describe an answer that is no JSON; empty for JSON."""
     if _json(answer) is not None:
         return ""
-    return f", {one_line(shortened(answer.media))} in place of JSON" if answer.media else ", no JSON"
+    return f", {_excerpt(answer.media, answer)} in place of JSON" if answer.media else ", no JSON"
+
+
+def _excerpt(text: str, answer: Answer, most: int = MOST_SHOWN) -> str:
+    """Return a text of an answer on one line, without logins: those of addresses, and the one of the question."""
+    for secret in answer.secrets:
+        text = text.replace(secret, MASK)
+    return one_line(shortened(" ".join(without_logins(text).split()), most))

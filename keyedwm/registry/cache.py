@@ -60,7 +60,7 @@ class SchemaCache:
             return None
         try:
             return _schema_of(json.loads(content), name)
-        except (KeyError, TypeError, ValueError):  # written by others, with a digest
+        except (KeyError, TypeError, ValueError, RecursionError):  # written by others, with a digest
             _warn(str(self._home), "hold a file of another form")
             return None
 
@@ -104,6 +104,8 @@ def _schema_of(entry: dict[str, Any], name: int | str) -> RegisteredSchema | Non
     if entry["format"] != FORMAT or entry["id"] != name:
         return None
     references = tuple(NamedSchema(called, text) for called, text in entry["references"])
+    if not all(isinstance(text, str) for text in (entry["text"], *(one.text for one in references))):
+        raise TypeError
     kind = SchemaKind(entry["kind"])
     return RegisteredSchema(name if isinstance(name, int) else NO_ID, kind, entry["text"], references)
 

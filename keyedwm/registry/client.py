@@ -18,9 +18,10 @@ from urllib.parse import quote
 
 from keyedwm.core.errors import KeyedwmError
 from keyedwm.core.schemas import NO_ID, NamedSchema, RegisteredSchema, SchemaKind, SchemaLookup, UnknownSchemaError
+from keyedwm.core.text import short_repr
 from keyedwm.registry.answers import HIGHEST_ID, AbsentError, FaultError, SchemaAnswer, number_of, schema_of
 from keyedwm.registry.cache import SchemaCache
-from keyedwm.registry.http import Question
+from keyedwm.registry.http import MOST_BYTES, Question
 from keyedwm.registry.options import RegistryConfig
 from keyedwm.registry.transport import Transport, no_answer
 
@@ -30,6 +31,7 @@ UNKNOWN_FOR_S = 60.0
 _MOST_UNKNOWN = 10_000
 _MOST_REFERENCES = 1_000
 _LONGEST_CHAIN = 50  # of references, each in the one before
+_MOST_TIMEOUTS = 10  # of one question each, until all that a schema refers to is answered
 # How long a process waits until the registry confirms a schema on disk.
 _CONFIRM_MS = 2_000
 _NONE: Mapping[str, tuple[str, int]] = MappingProxyType({})
@@ -123,7 +125,7 @@ class Registry(SchemaLookup):
         """Return the newest version of a subject, None if there is no such subject."""
         try:
             value = self._transport.ask(Question("GET", f"{_of(subject)}/versions/latest"), f"subject {subject!r}")
-            schema = self._resolved(number_of(value, "id"), schema_of(value))
+            schema = self._resolved(number_of(value, "id"), schema_of(value), self.config.timeout_ms)
             return SubjectVersion(subject, number_of(value, "version"), schema)
         except AbsentError:
             return None
@@ -198,7 +200,7 @@ class Registry(SchemaLookup):
         try:
             path = f"/schemas/{'ids' if is_id else 'guids'}/{name}"
             value = self._transport.ask(Question("GET", path), object_name, timeout_ms)
-            return self._resolved(name if isinstance(name, int) else NO_ID, schema_of(value))
+            return self._resolved(name if isinstance(name, int) else NO_ID, schema_of(value), timeout_ms)
         except AbsentError as absent:
             if len(self._unknown) >= _MOST_UNKNOWN:
                 self._unknown.clear()
@@ -207,32 +209,45 @@ class Registry(SchemaLookup):
         except FaultError as fault:
             raise no_answer(self.config, object_name, str(fault)) from None
 
-    def _resolved(self, schema_id: int, answer: SchemaAnswer) -> RegisteredSchema:
-        """Ask for all schemas that a schema refers to; raises FaultError if the registry lacks one."""
+    def _resolved(self, schema_id: int, answer: SchemaAnswer, timeout_ms: int) -> RegisteredSchema:
+        """Ask for all schemas that a schema refers to, `timeout_ms` each. Raises FaultError if one is missing."""
         texts: dict[str, str] = {}
-        self._resolve(answer, texts, set())
+        self._resolve(answer, texts, {}, timeout_ms, self._clock() + _MOST_TIMEOUTS * timeout_ms / 1_000)
         references = tuple(NamedSchema(name, text) for name, text in texts.items())
         return RegisteredSchema(schema_id, answer.kind, answer.text, references)
 
-    def _resolve(
-        self, answer: SchemaAnswer, texts: dict[str, str], visited: set[tuple[str, int]], depth: int = 0
+    def _resolve(  # noqa: PLR0917
+        self,
+        answer: SchemaAnswer,
+        texts: dict[str, str],
+        sizes: dict[tuple[str, int], int],
+        timeout_ms: int,
+        over_at_s: float,
+        depth: int = 0,
     ) -> None:
         if depth > _LONGEST_CHAIN:
             raise FaultError(f"a schema refers to more than {_LONGEST_CHAIN} others in a chain", again=False)
         for name, subject, version in answer.references:
-            if (subject, version) in visited:
+            if (subject, version) in sizes:
                 continue
-            visited.add((subject, version))
-            if len(visited) > _MOST_REFERENCES:
+            sizes[subject, version] = 0
+            if len(sizes) > _MOST_REFERENCES:
                 raise FaultError(f"a schema refers to more than {_MOST_REFERENCES} others", again=False)
-            object_name = f"version {version} of subject {subject!r}"
+            if self._clock() > over_at_s:
+                limit = f"{_MOST_TIMEOUTS} times schemaRegistry.timeout"
+                raise FaultError(f"the schemas that it refers to were not all answered in {limit}", again=False)
+            object_name = f"version {version} of subject {short_repr(subject)}"
             try:
                 # Deleted versions, too: a schema that refers to one is not deleted with it.
                 path = f"{_of(subject)}/versions/{version}?deleted=true"
-                referred = schema_of(self._transport.ask(Question("GET", path), object_name))
+                referred = schema_of(self._transport.ask(Question("GET", path), object_name, timeout_ms))
             except AbsentError:
-                raise FaultError(f"it has no {object_name}, which is referred to as {name!r}", again=False) from None
-            self._resolve(referred, texts, visited, depth + 1)
+                absence = f"it has no {object_name}, which is referred to as {short_repr(name)}"
+                raise FaultError(absence, again=False) from None
+            sizes[subject, version] = len(referred.text)
+            if sum(sizes.values()) > MOST_BYTES:
+                raise FaultError(f"the schemas that it refers to have more than {MOST_BYTES} characters", again=False)
+            self._resolve(referred, texts, sizes, timeout_ms, over_at_s, depth + 1)
             texts.setdefault(name, referred.text)
 
     def _names(self, path: str, object_name: str, timeout_ms: int | None = None) -> tuple[str, ...]:

@@ -42,12 +42,13 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A response. body: at most MOST_BYTES + 1 bytes; a body above MOST_BYTES is cut off."""
+    """A response. body: at most MOST_BYTES + 1 bytes; a body above MOST_BYTES is cut off. secrets: of the question."""
 
     status: int
     media: str
     location: str
     body: bytes
+    secrets: tuple[str, ...] = field(default=(), repr=False)
 
 
 class NoReplyError(Exception):

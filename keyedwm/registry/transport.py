@@ -10,7 +10,8 @@ import base64
 import random
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from keyedwm.config import user_functions
@@ -79,9 +80,11 @@ class Transport:
     def _exchange(self, address: Address, question: Question, limit_s: float) -> Answer:
         if address.tls and self._context is None:
             self._context = self.config.tls.context()
-        with_login = Question(question.method, question.path, question.body, self._login())
+        login = self._login()
+        with_login = Question(question.method, question.path, question.body, login)
         try:
-            return exchange(address, with_login, self._context, limit_s)
+            answer = exchange(address, with_login, self._context, limit_s)
+            return replace(answer, secrets=self._secrets(login))
         except DistrustedError as error:
             trust = self.config.tls.trust
             by = f"{trust.path} ({PREFIX}ssl.truststore.location)" if trust else "the system's certificates"
@@ -105,6 +108,11 @@ class Transport:
             pair = f"{config.user}:{config.password}".encode()
             return {"Authorization": f"Basic {base64.b64encode(pair).decode()}"}
         return {}
+
+    def _secrets(self, login: Mapping[str, str]) -> tuple[str, ...]:
+        """Return what no message may repeat: the password, and what the header of the login has behind its scheme."""
+        of_headers = (value.partition(" ")[2] for value in login.values())
+        return tuple(filter(None, (self.config.password, *of_headers)))
 
     def _login_option(self) -> str:
         config = self.config

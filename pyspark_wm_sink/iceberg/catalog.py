@@ -6,6 +6,7 @@ Rule: an error of PyIceberg becomes one of ours here; no secret of `catalog.*` i
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,10 +23,14 @@ from pyiceberg.exceptions import (
     OAuthError,
     UnauthorizedError,
 )
+from pyiceberg.io import FileIO
 from pyiceberg.table import Table
+from pyiceberg.typedef import EMPTY_DICT, Properties
+from pyiceberg.utils.config import PYICEBERG_YML
 
 from keyedwm.config.validation import SECRET
 from keyedwm.core.errors import KeyedwmError, OptionError, UnavailableError
+from pyspark_wm_sink.iceberg.foreign_properties import reject_code
 from pyspark_wm_sink.tables.library_errors import one_line
 
 NO_LOGIN = (UnauthorizedError, ForbiddenError, OAuthError, AuthorizationExpiredError)
@@ -56,9 +61,20 @@ def open_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
     """Connect to a catalog, once in a process; to a file of SQLite that was made again at its path once more."""
     failed = f"the {properties['type']} catalog {name} could not be opened"
     with explaining(failed, properties):
+        _check_settings(failed)
         file = _sqlite_file(failed, properties["uri"]) if properties["type"] == "sql" else None
         status = None if file is None else file.stat()
         return _connected(name, tuple(sorted(properties.items())), status and (status.st_dev, status.st_ino))
+
+
+def _check_settings(failed: str) -> None:
+    """Raise OptionError if PyIceberg's settings in the working directory are another user's: they may name code."""
+    file = Path(PYICEBERG_YML).absolute()
+    if file.exists() and (owner := file.stat().st_uid) not in {0, os.geteuid()}:
+        raise OptionError(
+            f"{failed}: PyIceberg reads its settings from {file}, which belongs to the user with the id {owner}: start "
+            "in another directory, or remove the file"
+        )
 
 
 def _sqlite_file(failed: str, uri: str) -> Path | None:
@@ -93,7 +109,21 @@ def _sqlite_file(failed: str, uri: str) -> Path | None:
 @functools.lru_cache(maxsize=_MOST_CATALOGS)
 def _connected(name: str, properties: tuple[tuple[str, str], ...], file: tuple[int, int] | None) -> Catalog:  # noqa: ARG001
     """file: the identity of SQLite's file; no other file has it while a connection keeps the file open."""
-    return load_catalog(name, **dict(properties))
+    options = dict(properties)
+    if options["type"] == "rest":
+        from pyspark_wm_sink.iceberg.rest_catalog import LimitedRestCatalog  # here: others need no HTTP
+
+        catalog: Catalog = LimitedRestCatalog(name, **options)
+    else:
+        catalog = load_catalog(name, **options)
+    load_file_io = catalog._load_file_io  # noqa: SLF001 - PyIceberg opens the store of each table by it
+
+    def load_checked(properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
+        reject_code(f"the Iceberg table at {location}", properties, catalog.properties)
+        return load_file_io(properties, location)
+
+    catalog._load_file_io = load_checked  # noqa: SLF001
+    return catalog
 
 
 @contextmanager

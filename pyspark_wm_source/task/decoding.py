@@ -21,6 +21,7 @@ from keyedwm.core.axis import Counts
 from keyedwm.core.errors import InputError, KeyedwmError
 from keyedwm.core.places import SCHEMA_GUID_FIELD, SCHEMA_ID_FIELD, EventTime, Field, FieldType, OnBadValue, Place
 from keyedwm.core.rows import KEY
+from keyedwm.core.text import one_line, shortened
 from keyedwm.formats.avro_schema import parse_avro
 from keyedwm.formats.decoder import WITHOUT_ID, Decoded, Decoder, Problem
 from keyedwm.formats.faults import Fault
@@ -191,7 +192,8 @@ class ValueReader:
             subjects = registry_of(registry).subjects_of(schema_id, _SUBJECTS_MS)
         except KeyedwmError:
             return ""
-        return f" (subject {', '.join(subjects[:_MOST_SUBJECTS])})" if subjects else ""
+        some = [one_line(shortened(subject)) for subject in subjects[:_MOST_SUBJECTS]]
+        return f" (subject {', '.join(some)})" if some else ""
 
     def _warn(self, records: Records, decoded: Decoded, rows: NDArray[np.int64], reasons: Sequence[str]) -> None:
         """Name the first bad value of a topic and reason, once in a process."""

@@ -259,6 +259,16 @@ def test_the_secrets_of_every_store_are_refused_in_place(name):
     assert "hunter2" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    "given", ["header.Authorization=Bearer hunter2", "header.X-Api-Key=hunter2", "uri=postgresql://me:hunter2@host/db"]
+)
+def test_a_login_of_a_catalog_is_refused_in_place(given, capsys):
+    assert main(["inspect", "db.t", "--catalog", "type=rest", "--catalog", given]) == 2
+    said = capsys.readouterr().err
+    assert f"give {given.partition('=')[0]}=env:VARIABLE" in said
+    assert "hunter2" not in said
+
+
 def test_escape_codes_in_an_error_have_no_effect(capsys):
     assert main(["inspect", "no\x1b[2Jwhere"]) == 2
     assert "no\\x1b[2Jwhere does not exist" in capsys.readouterr().err

@@ -7,7 +7,7 @@ import socket
 import threading
 import urllib.request
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from socketserver import BaseRequestHandler, TCPServer
 
@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from keyedwm.spark.metrics.catalogue import METRICS, Kind
 from keyedwm.spark.metrics.figures import Figures
 from keyedwm.spark.metrics.otel import OtelExporter
-from keyedwm.spark.metrics.prometheus import HttpExporter, file_exporter, push_exporter
+from keyedwm.spark.metrics.prometheus import MOST_CONNECTIONS, HttpExporter, file_exporter, push_exporter
 from tests.metrics.told import Told
 from tests.source.plans import Simulation
 from tests.tools import wait_until
@@ -63,6 +63,18 @@ def test_the_port_is_given_back_at_the_end(figures):
     again = HttpExporter(figures, "127.0.0.1", port)
     assert again.place == exporter.place
     again.close()
+
+
+def test_connections_that_send_nothing_take_no_more_than_some_files_of_the_driver(figures):
+    exporter = HttpExporter(figures, "127.0.0.1", 0)
+    host, _, port = exporter.place.rpartition(":")
+    with ExitStack() as stack:
+        silent = [stack.enter_context(socket.create_connection((host, int(port)), 60)) for _ in range(100)]
+        with urllib.request.urlopen(f"http://{exporter.place}/metrics") as answer:
+            assert answer.status == 200
+        for one in silent[: 100 - MOST_CONNECTIONS]:
+            assert one.recv(1) == b""  # closed by the exporter
+    exporter.close()
 
 
 def test_a_text_file_is_written_when_figures_change_and_at_the_end(figures, tmp_path):
@@ -160,6 +172,23 @@ def test_an_answer_that_is_no_http_is_warned_of_and_tried_again(figures, no_http
         exporter.close()
     (warning,) = caplog.messages
     assert warning.endswith("and are tried again: SSH-2.0-OpenSSH_9")
+
+
+def test_a_gateway_whose_answer_never_ends_does_not_hold_up_the_end(figures):
+    is_over = threading.Event()
+
+    class Dripping(BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+            while not is_over.wait(0.1):
+                self.request.sendall(b"x")
+
+    with TCPServer(("127.0.0.1", 0), Dripping) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        push_exporter(figures, f"127.0.0.1:{server.server_address[1]}", "app", last_s=0.2).close()
+        is_over.set()
+        thread.join()
 
 
 def points(reader: InMemoryMetricReader) -> dict[str, object]:

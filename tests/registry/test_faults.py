@@ -67,6 +67,74 @@ def test_each_answer_that_is_no_schema_is_one_sentence_of_the_right_kind(
     assert bool(clock.pauses) is again
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        reply(500, {"message": f"no {tokens.SECRET} here"}),
+        reply(422, {"message": f"no {tokens.SECRET} here"}),
+        reply(302, b"", Location=f"/login?{tokens.SECRET}"),
+        reply(200, b"no JSON", f"text/{tokens.SECRET.lower()}"),
+    ],
+)
+def test_a_registry_that_repeats_the_login_gets_it_into_no_error(
+    fake: FakeRegistry, connect: Connect, answer: Reply
+) -> None:
+    fake.rule = lambda _method, _path: answer
+    for login in ({"user": "boss", "password": tokens.SECRET}, {"token": tokens.SECRET}):
+        with pytest.raises(KeyedwmError, match=r"\*\*\*|text/") as caught:
+            connect(**login).schema(1)
+        assert tokens.SECRET not in str(caught.value)
+
+
+def test_a_login_that_is_repeated_as_it_was_sent_shows_in_no_error(fake: FakeRegistry, connect: Connect) -> None:
+    fake.rule = lambda _method, _path: reply(500, {"message": f"bad header {fake.logins[-1]}"})
+    with pytest.raises(UnavailableError, match=r"bad header Basic \*\*\*$|bad header Basic \*\*\* "):
+        connect(user="boss", password=tokens.SECRET).schema(1)
+
+
+@pytest.mark.parametrize("words", ["a", "a:/:", "a='", "x:/y:"])
+def test_the_words_of_a_fault_are_looked_through_once(fake: FakeRegistry, connect: Connect, words: str) -> None:
+    fake.rule = lambda _method, _path: reply(404, {"message": words * 400_000, "error_code": 9})
+    with pytest.raises(UnavailableError):
+        connect().schema(1)
+    fake.rule = lambda _method, _path: reply(422, {"message": words * 400_000})
+    with pytest.raises(KeyedwmError, match="does not accept the schema") as caught:
+        connect().schema(1)
+    assert len(str(caught.value)) < 600
+
+
+REFERENCES = [{"name": f"n{number}", "subject": f"s{number}", "version": 1} for number in range(60)]
+
+
+def test_what_a_schema_refers_to_is_bounded_in_size_and_in_time(
+    fake: FakeRegistry, connect: Connect, clock: Clock
+) -> None:
+    def answer(_method: str, path: str) -> Reply:
+        text, others = (TEXT, REFERENCES) if "/ids/" in path else ("x" * 1_000_000, [])
+        return reply(200, {"schema": text, "references": others})
+
+    fake.rule = answer
+    with pytest.raises(UnavailableError, match=f"refers to have more than {MOST_BYTES} characters"):
+        connect().schema(1)
+    assert len(fake.asked) < 20
+
+    def slow(_method: str, path: str) -> Reply:
+        clock.now_s += 9
+        return reply(200, {"schema": '"string"', "references": REFERENCES if "/ids/" in path else []})
+
+    fake.rule = slow
+    with pytest.raises(UnavailableError, match=r"were not all answered in 10 times schemaRegistry\.timeout"):
+        connect(timeout="10 seconds").schema(1)
+
+
+def test_long_names_of_references_make_no_long_error(fake: FakeRegistry, connect: Connect) -> None:
+    some = [{"name": "n" * 1_000_000, "subject": "s" * 10_000, "version": 1}]
+    fake.rule = lambda _m, path: reply(200, {"schema": TEXT, "references": some}) if "/ids/" in path else None
+    with pytest.raises(UnavailableError) as caught:
+        connect().schema(1)
+    assert len(str(caught.value)) < 1_000
+
+
 def test_pauses_grow_until_the_time_is_over(fake: FakeRegistry, connect: Connect, clock: Clock) -> None:
     fake.rule = lambda _method, _path: reply(500, b"")
     with pytest.raises(UnavailableError, match=r"gave no answer about schema 7: http://127.*: it answers 500"):

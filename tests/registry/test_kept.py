@@ -101,7 +101,13 @@ def test_a_damaged_file_is_noticed_and_asked_for_anew(
     assert path.read_bytes() == whole
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"format":1,"id":1,"kind":"XML","text":"","references":[]}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"", b"[]", b"{}", b'{"format":1,"id":1,"kind":"XML","text":"","references":[]}', b"[" * 100_000,
+        b'{"format":1,"id":1,"kind":"AVRO","text":5,"references":[]}',
+    ],
+)  # fmt: skip
 def test_a_file_of_another_form_is_asked_for_again(
     fake: FakeRegistry, connect: Connect, tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:

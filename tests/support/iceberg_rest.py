@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import MappingProxyType
+from typing import Any
 from urllib.parse import urlsplit
 
 from pyiceberg.catalog import Catalog
@@ -23,11 +25,19 @@ from pyiceberg.table import CommitTableRequest, Table
 
 @dataclass
 class RestCatalog:
-    """A running server; token: what a login is compared with, None for none."""
+    """A running server; token: what a login is compared with, None for none.
+
+    overrides: properties that it gives all its clients; of_tables: those that come with each table; elsewhere: an
+    address that logins are redirected to. logins: bodies of questions for a token.
+    """
 
     catalog: Catalog
     token: str | None = None
     uri: str = ""
+    overrides: dict[str, Any] = field(default_factory=dict)
+    of_tables: dict[str, Any] = field(default_factory=dict)
+    elsewhere: str = ""
+    logins: list[bytes] = field(default_factory=list)
     outcomes: list[str] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -64,6 +74,9 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(self.rfile.read(int(self.headers["Content-Length"])))
 
     def _answer(self, body: bytes | None) -> None:
+        if body is not None and self.path.endswith("/oauth/tokens"):
+            self._log_in(body)
+            return
         if self.served.token is not None and self.headers["Authorization"] != f"Bearer {self.served.token}":
             self._send(401, _error("NotAuthorizedException", "who are you?"))
             return
@@ -76,12 +89,22 @@ class _Handler(BaseHTTPRequestHandler):
             status, answer = 409, _error("CommitFailedException", str(error))
         self._send(status, answer)
 
+    def _log_in(self, body: bytes) -> None:
+        self.served.logins.append(body)
+        if self.served.elsewhere:
+            self.send_response(307)
+            self.send_header("Location", f"{self.served.elsewhere}{self.path}")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        self._send(200, json.dumps({"access_token": self.served.token, "token_type": "bearer"}))
+
     def _routed(self, parts: list[str], body: bytes | None) -> tuple[int, str]:
         if parts == ["v1", "config"]:
-            return 200, '{"defaults": {}, "overrides": {}}'
+            return 200, json.dumps({"defaults": {}, "overrides": self.served.overrides})
         catalog, name = self.served.catalog, ".".join([parts[2], *parts[4:]])
         if body is None:
-            return 200, _loaded(catalog.load_table(name))
+            return 200, _loaded(catalog.load_table(name), self.served.of_tables)
         return self._staged(name, json.loads(body)) if len(parts) == 4 else self._committed(name, body)
 
     def _staged(self, namespace: str, wanted: dict) -> tuple[int, str]:
@@ -115,9 +138,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
 
-def _loaded(table: Table) -> str:
+def _loaded(table: Table, config: Mapping[str, Any] = MappingProxyType({})) -> str:
     place, metadata = json.dumps(table.metadata_location or None), table.metadata.model_dump_json(by_alias=True)
-    return f'{{"metadata-location": {place}, "metadata": {metadata}, "config": {{}}}}'
+    return f'{{"metadata-location": {place}, "metadata": {metadata}, "config": {json.dumps(dict(config))}}}'
 
 
 def _error(kind: str, message: str) -> str:

@@ -33,6 +33,7 @@ _NO_PROGRAM = re.compile(r'Cannot run program "([^"]+)"')
 _NO_START = re.compile(r"Python worker failed to connect back")
 # What the worker itself said in `keyedwm.runtime.worker`, or where Spark names it.
 _HOST = re.compile(r"No module named 'keyedwm' on host (\S+)|\(TID \d+\) \((\S+) executor")
+_MOST_TEXT, _MOST_LINE = 1_000_000, 4_000  # characters
 _NOT_FOUND_REASON = (
     "Spark did not find the format keyedwm: the Python that it starts does not have this package "
     f"[set PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON to {sys.executable} before Spark starts]"
@@ -73,14 +74,19 @@ def reason(failed: StreamingQuery | BaseException | str | None) -> str | None:
 
 def _own(error: BaseException | str) -> str | None:
     """Return the sentence if the error is ours."""
-    return str(error) if isinstance(error, KeyedwmError) else _in_text(_texts(error))
+    return str(error) if isinstance(error, KeyedwmError) else _in_text(_with_short_lines(_texts(error)[-_MOST_TEXT:]))
+
+
+def _with_short_lines(text: str) -> str:
+    """Cut long lines, which patterns would look through for minutes: a line may quote a record's value."""
+    return "\n".join(line[:_MOST_LINE] for line in text.split("\n"))
 
 
 def _of_spark(error: BaseException | str) -> str | None:
     """Return Spark's first sentence, with the name of its condition, if the error is Spark's."""
     from pyspark.errors import PySparkException
 
-    text = str(error)
+    text = _with_short_lines(str(error)[:_MOST_TEXT])
     inner = _AROUND.search(text)
     text = inner[1] if inner else text
     match = _CONDITION.match(text)

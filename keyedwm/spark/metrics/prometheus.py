@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import errno
 import logging
+import socket
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.client import HTTPException
 from itertools import groupby
 from pathlib import Path
+from socketserver import ThreadingMixIn
 from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import push_to_gateway, write_to_textfile
 from prometheus_client.registry import Collector
@@ -29,6 +34,8 @@ LOG = logging.getLogger("keyedwm.metrics")
 _AGAIN_S = 15.0  # delays also grow without an event
 _LEAST_PAUSE_S = 1.0
 _PUSH_TIMEOUT_S = 5.0
+_LAST_S = 15.0
+MOST_CONNECTIONS = 32
 _JOB = "keyedwm"
 _OF_THE_PORT = (errno.EADDRINUSE, errno.EACCES)
 _MOST_PORT = 65_535
@@ -57,12 +64,44 @@ def registry_of(figures: Figures) -> CollectorRegistry:
     return registry
 
 
+class _Server(ThreadingMixIn, WSGIServer):
+    """Answers each connection on a thread; of too many connections the oldest is closed.
+
+    Anybody who reaches the port may open connections and send nothing: they must not use up the files of the driver.
+    """
+
+    daemon_threads = True
+    request_queue_size = MOST_CONNECTIONS
+
+    def __init__(self, host: str, port: int, figures: Figures) -> None:
+        self.address_family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        self._connections: deque[Any] = deque()
+        super().__init__((host, port), _Handler)
+        self.set_app(make_wsgi_app(registry_of(figures)))
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer on a thread of its own."""
+        self._connections.append(request)
+        if len(self._connections) > MOST_CONNECTIONS:
+            with suppress(OSError):  # it has ended
+                self._connections.popleft().shutdown(socket.SHUT_RDWR)
+        super().process_request(request, client_address)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a connection that broke."""
+
+
+class _Handler(WSGIRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as the base class has it
+        """Log no request."""
+
+
 class HttpExporter:
     """Answers a Prometheus server. Raises OptionError if it cannot listen at host and port."""
 
     def __init__(self, figures: Figures, host: str, port: int) -> None:
         try:
-            self._server, self._thread = start_http_server(port, host.strip("[]"), registry_of(figures))
+            self._server = _Server(host.strip("[]"), port, figures)
         except OSError as error:
             right = f"give an address of this host, such as address='0.0.0.0:{port}'"
             if error.errno in _OF_THE_PORT:
@@ -72,6 +111,8 @@ class HttpExporter:
                 f"metrics: address={host}:{port} cannot be listened at ({words_of(error)}): {right}"
             ) from error
         self.place = f"{host}:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, name="keyedwm metrics", daemon=True)
+        self._thread.start()
 
     def changed(self) -> None:
         """Do nothing: the server scrapes by itself."""
@@ -86,8 +127,9 @@ class HttpExporter:
 class _SentExporter:
     """Sends figures on a thread of its own when they change, at most once a second."""
 
-    def __init__(self, place: str, send: Callable[[], None]) -> None:
+    def __init__(self, place: str, send: Callable[[], None], last_s: float = _LAST_S) -> None:
         self.place = place
+        self._last_s = last_s
         self._send = send
         self._changed = threading.Event()
         self._closing = threading.Event()
@@ -100,10 +142,10 @@ class _SentExporter:
         self._changed.set()
 
     def close(self) -> None:
-        """Send the last figures and end."""
+        """Send the last figures and end; a gateway whose answer never ends is left to its thread."""
         self._closing.set()
         self._changed.set()
-        self._thread.join()
+        self._thread.join(self._last_s)
 
     def _work(self) -> None:
         while not self._closing.is_set():
@@ -126,8 +168,11 @@ class _SentExporter:
             self._is_out = False
 
 
-def push_exporter(figures: Figures, address: str, instance: str) -> _SentExporter:
-    """Return an exporter to a push gateway. instance: the label of this program's group there."""
+def push_exporter(figures: Figures, address: str, instance: str, last_s: float = _LAST_S) -> _SentExporter:
+    """Return an exporter to a push gateway.
+
+    instance: the label of this program's group there. last_s: how long `close` waits for the last figures.
+    """
     registry = registry_of(figures)
 
     def push() -> None:
@@ -135,7 +180,7 @@ def push_exporter(figures: Figures, address: str, instance: str) -> _SentExporte
             address, job=_JOB, registry=registry, grouping_key={"instance": instance}, timeout=_PUSH_TIMEOUT_S
         )
 
-    return _SentExporter(address, push)
+    return _SentExporter(address, push, last_s)
 
 
 def file_exporter(figures: Figures, path: str) -> _SentExporter:

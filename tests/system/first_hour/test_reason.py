@@ -113,6 +113,15 @@ def test_a_format_that_is_not_found_is_explained():
     assert sys.executable in str(told)
 
 
+@pytest.mark.parametrize("value", ["keyedwm.a: [", " ", "[a", "(TID 1) ("])
+def test_a_long_value_in_an_error_is_looked_through_once(value: str) -> None:
+    text = f"[UDF_ERROR] failed: invalid literal {value * 1_000_000}"
+    shown = reason(Query(PySparkException(text)))
+    assert shown is not None
+    assert shown.startswith("failed: invalid literal ")
+    assert len(shown) < 5_000
+
+
 def test_a_script_that_fails_shows_the_sentence_as_its_last_line():
     script = f"import keyedwm.spark\nraise RuntimeError({FROM_A_TASK!r})"
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
