@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from keyedwm.core.errors import OptionError
 from keyedwm.last_error import leaving_error
-from pyspark_wm_sink.batch.source_columns import has_control, late_by_spark
+from pyspark_wm_sink.batch.source_columns import check_control_name, has_control, late_by_spark
 from pyspark_wm_sink.options.iceberg_target import IcebergTarget
 from pyspark_wm_sink.options.kafka_target import KafkaTarget
 from pyspark_wm_sink.options.sink_options import DeltaTarget, SinkOptions, SnapshotMode
@@ -33,6 +33,7 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
 
 
 def _stream_writer(sink_options: SinkOptions, schema: StructType, *, overwrite: bool) -> DataSourceStreamArrowWriter:
+    check_control_name(schema)
     mode = sink_options.snapshot or (SnapshotMode.BARRIER if has_control(schema) else SnapshotMode.BATCH)
     if mode is SnapshotMode.BARRIER and not has_control(schema):
         raise OptionError(

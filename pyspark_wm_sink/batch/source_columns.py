@@ -28,10 +28,24 @@ _OFFSET_COLUMNS: Mapping[str, type[DataType]] = {"topic": StringType, "partition
 
 def has_control(schema: StructType) -> bool:
     """Whether the rows carry the source's control column."""
-    if CONTROL not in schema.fieldNames():
-        return False
-    kind = schema[CONTROL].dataType
+    return CONTROL in schema.fieldNames() and _is_control(schema[CONTROL].dataType)
+
+
+def _is_control(kind: DataType) -> bool:
     return isinstance(kind, StructType) and tuple(kind.fieldNames()) in (CONTROL_FIELDS, CONTROL_FIELDS_1)
+
+
+def check_control_name(schema: StructType) -> None:
+    """Raise OptionError if the control column has another name: its rows would be written as rows of the user.
+
+    SQL gives a column the capitals with which it is selected.
+    """
+    renamed = [field.name for field in schema.fields if field.name != CONTROL and _is_control(field.dataType)]
+    if renamed and not has_control(schema):
+        raise OptionError(
+            f"column {renamed[0]} is the source's column control, and control rows would be written as events: call it "
+            f"control, or drop these rows (keyedwm.spark.events, or WHERE {renamed[0]} IS NULL) and the column"
+        )
 
 
 def check_inline(schema: StructType) -> None:

@@ -11,6 +11,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.types import StringType, StructType
 
 from keyedwm.core.errors import InputError, KeyedwmError, OptionError
+from keyedwm.core.rows import CONTROL_FIELDS
 from keyedwm.kafka.client.config import ClientConfig
 from keyedwm.kafka.client.errors import AccessError
 from keyedwm.kafka.client.values import Isolation
@@ -151,3 +152,15 @@ def test_a_table_in_the_directory_of_the_checkpoint_is_refused():
     with pytest.raises(OptionError, match=r"option errorsTo: .* that is the query's checkpointLocation"):
         SinkOptions.parse({"path": "/t", "errorsTo": "/c", "checkpointLocation": "/c"})
     SinkOptions.parse({"path": "/t", "checkpointLocation": "/t/_checkpoint"})
+
+
+@pytest.mark.parametrize("name", ["CONTROL", "c"])
+@pytest.mark.parametrize("target", [{"path": "/t"}, {"kafka.bootstrap.servers": "x:1", "topic": "t", "ledger": "/l"}])
+def test_control_rows_under_another_name_are_not_written_as_events(name, target):
+    """SQL gives a column the capitals with which it is selected."""
+    control = StructType()
+    for field in CONTROL_FIELDS:
+        control = control.add(field, StringType())
+    schema = StructType().add("value", StringType()).add(name, control)
+    with pytest.raises(OptionError, match=f"column {name} is the source's column control, .* call it control, or drop"):
+        stream_writer(target, schema, overwrite=False)

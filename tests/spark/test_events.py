@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
+from pyspark.sql.types import StringType, StructField, StructType
 
 from keyedwm.core.errors import OptionError
+from keyedwm.core.rows import CONTROL_FIELDS
 from keyedwm.spark import events, sql_view, with_watermark
+from keyedwm.spark.hosting.staged_rows import control_columns
 from tests.tools import Record, produce
 
 
@@ -21,6 +26,16 @@ def test_events_are_one_row_a_record_without_control_rows_and_their_column(kafka
 def test_a_frame_without_control_rows_stays_as_it_is(load, topic):
     frame = load(topic, emitControl="false")
     assert events(frame) is frame
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "expected"),
+    [("CONTROL", CONTROL_FIELDS, ["CONTROL"]), ("control", CONTROL_FIELDS, ["control"]), ("control", ["n"], [])],
+)
+def test_the_control_column_is_known_by_its_type_however_sql_spells_its_name(name, fields, expected):
+    """A column of the same name and another type is the user's own."""
+    kind = StructType([StructField(field, StringType()) for field in fields])
+    assert control_columns(SimpleNamespace(schema=StructType().add("n", StringType()).add(name, kind))) == expected
 
 
 def test_sql_over_a_view_reads_one_row_a_record_and_windows_follow_the_coalesced_watermark(

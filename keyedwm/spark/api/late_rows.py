@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 from keyedwm.config.validation import duration_ms
 from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.lateness import delay_ms, has_ended, is_behind
-from keyedwm.core.rows import CONTROL, REASON, REJECTED
+from keyedwm.core.rows import REASON, REJECTED
 from keyedwm.core.text import span_text
 from keyedwm.operators.frames.plan import RowGapWindow, SessionWindow, SlidingWindow
 from keyedwm.spark.api.watermark import axis_columns, followed
 from keyedwm.spark.arguments import argument_text, require_frame, require_session
 from keyedwm.spark.hosting.handed_on import refuse_records_twice
 from keyedwm.spark.hosting.source_description import Source
-from keyedwm.spark.hosting.staged_rows import rejected_type
+from keyedwm.spark.hosting.staged_rows import control_columns, rejected_type
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -41,7 +41,7 @@ def events(df: DataFrame | Source) -> DataFrame:
     if isinstance(df, Source):
         df = df.load()
     require_frame(df, "events")
-    for column in (*([CONTROL] if CONTROL in df.columns else []), *([REJECTED] if rejected_type(df) else [])):
+    for column in (*control_columns(df), *([REJECTED] if rejected_type(df) else [])):
         df = df.where(F.col(column).isNull()).drop(column)
     return df
 

@@ -15,10 +15,10 @@ from pyspark.sql import functions as F
 
 from keyedwm.arrow.schema import axis_column
 from keyedwm.core.errors import InputError
-from keyedwm.core.rows import CONTROL, EVENT_TIME, FOLLOWS_COALESCED, REJECTED, WATERMARK
+from keyedwm.core.rows import EVENT_TIME, FOLLOWS_COALESCED, REJECTED, WATERMARK
 from keyedwm.spark.arguments import analysed, require_frame
 from keyedwm.spark.hosting.lineage import DRIVING, panes_of
-from keyedwm.spark.hosting.staged_rows import rejected_type
+from keyedwm.spark.hosting.staged_rows import control_columns, rejected_type
 
 _OF_AXIS = f"{WATERMARK}_"
 
@@ -67,10 +67,11 @@ def followed(df: DataFrame, axis: str, *, delay_ms: int, keep: Column | None, ca
         )
     driven = F.expr(f"`{watermark}` - INTERVAL {delay_ms + 1} MILLISECOND")
     tracked = df.withColumn(DRIVING, driven).withWatermark(DRIVING, "0 seconds")
-    control = [CONTROL] if CONTROL in df.columns else []
     rejected = [REJECTED] if rejected_type(df) else []
     stays = reduce(
-        and_, [F.col(one).isNull() for one in (*control, *rejected)], F.expr("true") if keep is None else keep
+        and_,
+        [F.col(one).isNull() for one in (*control_columns(df), *rejected)],
+        F.expr("true") if keep is None else keep,
     )
     # A condition that Spark takes for non-deterministic keeps its place: neither it nor any later filter is pushed
     # below the watermark node, and control-only batches still move the watermark.

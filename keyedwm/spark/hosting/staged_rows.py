@@ -28,7 +28,7 @@ from keyedwm.spark.hosting.stage_one import CONTROL_TEXT, StageOne
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 
 def ship_rows(
@@ -131,6 +131,21 @@ def _is_watermark(df: DataFrame, column: str) -> bool:
     if axis == column:
         return column == WATERMARK
     return axis_column(EVENT_TIME, axis) in df.columns or AXIS_KEY in df.schema[column].metadata
+
+
+def control_columns(df: DataFrame) -> list[str]:
+    """Return the source's column of control rows, if the frame has one. SQL may have spelled its name in capitals.
+
+    A column of this name and another type is the user's own.
+    """
+    return [field.name for field in df.schema.fields if field.name.lower() == CONTROL and is_control(field.dataType)]
+
+
+def is_control(kind: DataType) -> bool:
+    """Whether a type is that of the source's control rows, also of version 1."""
+    from pyspark.sql.types import StructType
+
+    return isinstance(kind, StructType) and tuple(kind.fieldNames()) in (CONTROL_FIELDS, CONTROL_FIELDS_1)
 
 
 def rejected_type(one: DataFrame | Source) -> pa.StructType | None:
