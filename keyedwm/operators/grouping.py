@@ -57,6 +57,12 @@ def pair_groups(major: Ints, minor: Ints, width: int) -> tuple[Ints, Ints, Ints]
     return ids, distinct[codes // width] if distinct is not None else codes // width + major.min(), codes % width
 
 
+def ranges(first: Ints, sizes: Ints) -> Ints:
+    """Return `sizes` whole numbers from each `first` on."""
+    behind = np.cumsum(sizes)
+    return np.arange(int(sizes.sum())) + np.repeat(first - (behind - sizes), sizes)
+
+
 def _dense(major: Ints, width: int) -> tuple[Ints, Ints | None, int]:
     """Return small numbers in the same order, their original values (None: counted from the lowest), and a bound."""
     low, span = major.min(), int(major.max()) - int(major.min()) + 1

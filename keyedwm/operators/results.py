@@ -76,6 +76,17 @@ def no_times(count: int) -> Ints:
     return np.ma.MaskedArray(np.zeros(count, np.int64), mask=True)
 
 
+def window_column(starts_ms: Ints, ends_ms: Ints) -> pa.Array:
+    """Return windows with these edges as a column of results."""
+    return pa.StructArray.from_arrays([instants(starts_ms), instants(ends_ms)], fields=list(WINDOW_TYPE))
+
+
+def pane_column(timing: str, index: Ints, *, last: bool) -> pa.Array:
+    """Return a column of panes. index: the number of each among the panes of its window."""
+    columns = [pa.repeat(timing, len(index)), pa.array(index.astype(np.int32)), pa.repeat(last, len(index))]
+    return pa.StructArray.from_arrays(columns, fields=list(PANE_TYPE))
+
+
 def instants(times_ms: Ints) -> pa.Array:
     """Return times as Spark's timestamps."""
     return pa.array(times_ms * 1000).view(_MICROS)

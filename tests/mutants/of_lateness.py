@@ -43,24 +43,21 @@ LATENESS = [
         ),
     ),
     *changes(
-        "operators/messages/window_buffer.py",
+        "operators/messages/grid_buffer.py",
         (
-            "return has_ended(self.grid.last_ends(at), self._floors(horizons))",
-            "return has_ended(self.grid.last_ends(at) + 1, self._floors(horizons))",
+            "has_ended(self.grid.last_ends(at), self.floors(horizons))",
+            "has_ended(self.grid.last_ends(at) + 1, self.floors(horizons))",
             "11: the floor is the end of the last window that is gone",
         ),
         (
-            "self.grid.last_end_by(horizons - kept_for)), floors)",
-            "self.grid.last_end_by(horizons)), floors)",
-            "11: messages are kept for the retention",
+            "has_ended(self.grid.last_ends(at), self.floors(horizons))",
+            "has_ended(self.grid.last_ends(at), self.floors(horizons) + self.grid.step)",
+            "11: a window that is not gone accepts messages",
         ),
-    ),
-    *changes(
-        "operators/messages/join/side.py",
         (
-            "has_ended(axis.grid.last_ends(at), axis.floors(horizons))",
-            "has_ended(axis.grid.last_ends(at), axis.floors(horizons) - 1)",
-            "11: the floor of a side",
+            "self.grid.last_end_by(horizons - self._kept_for)",
+            "self.grid.last_end_by(horizons)",
+            "11: messages are kept for the retention",
         ),
     ),
     *changes(

@@ -8,12 +8,12 @@ import pytest
 
 from keyedwm.core.errors import OptionError
 from keyedwm.operators.frames.plan import SessionWindow
+from keyedwm.operators.messages.grid import LOWEST
 from keyedwm.operators.messages.join.bucket_join import BucketWindowJoin
 from keyedwm.operators.messages.join.join_description import describe
 from keyedwm.operators.messages.join.join_description import plan_of as plan_from
 from keyedwm.operators.messages.read_only_store import CHANNEL, EDGES, Listed
 from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.messages.window_buffer import LOWEST
 from keyedwm.operators.messages.windows import CompletedBy, HoppingWindow, RowWindow
 from keyedwm.operators.state.store import MemoryStore
 from keyedwm.savepoint_files import OperatorState

@@ -11,9 +11,8 @@ import pytest
 
 from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.frames.plan import tumbling
-from keyedwm.operators.messages.grid import Grid
+from keyedwm.operators.messages.grid import HIGHEST, LOWEST, Grid
 from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.messages.window_buffer import HIGHEST, LOWEST
 from keyedwm.operators.messages.windows import CompletedBy, hopping
 from keyedwm.windows import WindowOperator
 from tests.operators.stored import Message, plan_of, table

@@ -12,7 +12,8 @@ from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.frames.partials import combine_rows
 from keyedwm.operators.frames.plan import SlidingWindow, tumbling
 from keyedwm.operators.messages.functions import median, window_function
-from keyedwm.operators.messages.plan import ARRIVAL, StorePlan
+from keyedwm.operators.messages.message_plan import ARRIVAL
+from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.read_only_store import listed_store
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.store_description import describe

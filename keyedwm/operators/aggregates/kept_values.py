@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from keyedwm.arrow.columns import Column, Ints, as_floats, contiguous
 from keyedwm.operators.aggregates.aggregate_function import AggregateFunction, Groups, RowOrder, Spans
 from keyedwm.operators.aggregates.extremes import is_sortable, ordered
+from keyedwm.operators.grouping import ranges
 from keyedwm.operators.kernels import sorted_by_number
 
 
@@ -68,8 +69,7 @@ def lengths(lists: pa.Array) -> Ints:
 def expanded(spans: Spans) -> tuple[Ints, Ints]:
     """Return the rows of all ranges, concatenated, and the offset of each range (and of the end)."""
     borders = np.append(0, np.cumsum(spans.behind - spans.first))
-    rows = np.arange(borders[-1]) + np.repeat(spans.first - borders[:-1], np.diff(borders))
-    return rows, borders
+    return ranges(spans.first, np.diff(borders)), borders
 
 
 def concatenated(columns: Sequence[pa.Array], rows: Ints, borders: Ints) -> list[Column]:

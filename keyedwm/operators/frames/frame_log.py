@@ -14,11 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Ints, sorted_distinct
-from keyedwm.operators.aggregates.aggregate_function import Groups, Spans
+from keyedwm.operators.aggregates.aggregate_function import Spans
 from keyedwm.operators.frames.plan import FrameWindow, WindowPlan
-from keyedwm.operators.grouping import pair_groups
 from keyedwm.operators.kernels import closing_windows, sorted_by_number
-from keyedwm.operators.state.entries import Accumulators, merged, no_entries, over_spans, read_entries, table_of
+from keyedwm.operators.state.entries import Accumulators, grouped, no_entries, over_spans, read_entries, table_of
 from keyedwm.operators.state.key_dictionary import KeyDictionary
 from keyedwm.operators.state.store import TableLogs
 from keyedwm.operators.state.table import SlicedTable, runs_of
@@ -121,8 +120,7 @@ class FrameLog:
         """Merge parts of a frame or block: one entry for each key."""
         keys = self._dictionary()
         entries = self._entries(keys, tables)
-        ids, _, occurring = pair_groups(np.zeros(len(entries), np.int64), entries.keys, keys.count)
-        return self._table(keys, merged(self._plan, entries, Groups(ids, len(occurring)), occurring))
+        return self._table(keys, grouped(self._plan, keys, entries, np.zeros(len(entries), np.int64))[0])
 
     def _tables_of_windows(self, low: int, high: int) -> list[FrameTables]:
         """Return the tables of windows with ends in `[low, high]`; frames that all of them hold may come as blocks."""
@@ -165,8 +163,7 @@ class FrameLog:
             return no_entries(self._plan), np.empty(0, np.int64)
         entries = self._entries(keys, [table for _, table in tables])
         numbers = np.repeat(np.array([number for number, _ in tables]), [table.num_rows for _, table in tables])
-        ids, distinct, occurring = pair_groups(numbers, entries.keys, keys.count)
-        return merged(self._plan, entries, Groups(ids, len(occurring)), occurring), distinct
+        return grouped(self._plan, keys, entries, numbers)
 
     def _read_known(self, keys: KeyDictionary, frames: Sequence[FrameTables]) -> tuple[Accumulators, Ints]:
         """Return the same, but only keys that have a number need be included."""

@@ -44,6 +44,7 @@ from keyedwm.operators.frames.results import FrameOperator
 from keyedwm.operators.kernels import add_by_group, highest_by_group
 from keyedwm.operators.panes import Early, EveryBy, Now, PanePolicy, PaneTiming
 from keyedwm.operators.results import Output
+from keyedwm.operators.state.column_rows import ColumnRows
 from keyedwm.operators.state.entries import Accumulators, over_spans
 from keyedwm.operators.state.manifest import MANIFEST, manifest_of, read_manifest
 from keyedwm.operators.state.store import BlobStore, StateChanges, TableLogs
@@ -52,16 +53,12 @@ ANY = (0,)  # some window has news
 
 
 @dataclass(frozen=True, slots=True)
-class FiredCounts:
+class FiredCounts(ColumnRows):
     """Rows and panes that some windows have shown, by window. rows: of the last pane. on_time: 1 after that pane."""
 
     panes: Ints
     rows: Ints
     on_time: Ints
-
-    def take_rows(self, places: Ints) -> FiredCounts:
-        """Return the counts at these places."""
-        return FiredCounts(self.panes[places], self.rows[places], self.on_time[places])
 
 
 class FramePanes(PanePolicy):

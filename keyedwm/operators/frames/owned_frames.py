@@ -11,13 +11,12 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints
-from keyedwm.operators.aggregates.aggregate_function import Groups, Spans
+from keyedwm.operators.aggregates.aggregate_function import Spans
 from keyedwm.operators.frames.frame_log import FrameLog, FrameTables
 from keyedwm.operators.frames.plan import FrameWindow, WindowPlan
-from keyedwm.operators.grouping import pair_groups
 from keyedwm.operators.kernels import closing_windows, sorted_by_number
 from keyedwm.operators.keyed.key_watermarks import KeyWatermarks
-from keyedwm.operators.state.entries import Accumulators, merged, no_entries, over_spans, read_entries, table_of
+from keyedwm.operators.state.entries import Accumulators, grouped, no_entries, over_spans, read_entries, table_of
 from keyedwm.operators.state.hashed_keys import HASH, HashedKeys
 from keyedwm.operators.state.key_dictionary import KeyDictionary
 from keyedwm.operators.state.store import TableLogs
@@ -62,7 +61,7 @@ class OwnedFrameLog(FrameLog):
             return over_spans(self._plan, entries, Spans(_NONE, _NONE)), _NONE
         of_keys = self._own.of_keys(keys, self._plan.by, np.arange(keys.count))
         lows, highs = (_filled(one, self._own.count, nothing) for one, nothing in ((lows, 1), (highs, 0)))
-        entries, frames = self._grouped(keys, entries, frames)
+        entries, frames = grouped(self._plan, keys, entries, frames)
         order = sorted_by_number(entries.keys, keys.count)
         entries = entries.take_rows(order)
         ends, first, behind = closing_windows(entries.keys, frames[order], lows[of_keys], highs[of_keys], self._overlap)
@@ -99,15 +98,11 @@ class OwnedFrameLog(FrameLog):
         entries = read_entries(self._plan, np.concatenate(numbers), pa.concat_tables(tables))
         return entries, np.concatenate(frames), np.concatenate(owners)
 
-    def _grouped(self, keys: KeyDictionary, entries: Accumulators, frames: Ints) -> tuple[Accumulators, Ints]:
-        ids, distinct, occurring = pair_groups(frames, entries.keys, keys.count)
-        return merged(self._plan, entries, Groups(ids, len(occurring)), occurring), distinct
-
     def _read_known(self, keys: KeyDictionary, frames: Sequence[FrameTables]) -> tuple[Accumulators, Ints]:
         if keys is not self._own.owners:
             return self._read(keys, frames)
         entries, numbers, _ = self._rows(self._own.owners, frames, None)
-        return self._grouped(keys, entries, numbers)
+        return grouped(self._plan, keys, entries, numbers)
 
     def _dictionary(self) -> KeyDictionary:
         return HashedKeys(self._plan.key_fields)

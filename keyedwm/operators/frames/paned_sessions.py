@@ -18,16 +18,13 @@ from keyedwm.operators.aggregates.aggregate_function import Groups
 from keyedwm.operators.frames.frame_panes import PanedOperator, neutral
 from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
 from keyedwm.operators.frames.results import Panes, outputs
-from keyedwm.operators.frames.session_parts import joined_runs, lowered_ms
+from keyedwm.operators.frames.session_parts import by_end, joined_runs, lowered_ms
 from keyedwm.operators.frames.session_table import PanedSessions, SessionTable, new_sessions
 from keyedwm.operators.panes import EveryBy, PaneTiming
 from keyedwm.operators.results import END, START, Output
-from keyedwm.operators.state.entries import Accumulators, joined, merged, read_entries
+from keyedwm.operators.state.entries import Accumulators, merged, read_entries
 from keyedwm.operators.state.key_dictionary import KeyDictionary
 from keyedwm.operators.state.store import BlobStore, StateChanges
-
-# The most results in one output when a watermark closes many sessions.
-_PIECE_ROWS = 200_000
 
 
 class PanedSessionOperator(PanedOperator):
@@ -76,29 +73,25 @@ class PanedSessionOperator(PanedOperator):
         is_closing = self._policy.closed(sessions.fired_counts, self._closed(sessions, 0))
         changed = np.flatnonzero(is_closing | is_gone)
         shown_sessions = self._after(sessions.where(is_closing & ~is_gone), PaneTiming.ON_TIME)
-        self._table.replace(changed, shown_sessions, _rest(len(sessions), changed))
+        self._table.replace(changed, shown_sessions)
         closed = sessions.where(is_closing)
         if self._left is not None:
             self._left = max(0, self._left - len(closed))
-        closed = closed.take_rows(np.lexsort((closed.starts, closed.ends)))
-        for at in range(0, len(closed), _PIECE_ROWS):  # before keys get other numbers
-            yield from self._emit(
-                closed.take_rows(np.arange(at, min(at + _PIECE_ROWS, len(closed)))), PaneTiming.ON_TIME
-            )
+        for piece in by_end(closed):  # before keys get other numbers
+            yield from self._emit(piece, PaneTiming.ON_TIME)
 
     def _show_early(self) -> Iterator[Output]:
         """Yield early panes of the open sessions with unshown rows."""
         sessions = self._table.sessions
         places = np.flatnonzero((sessions.not_fired > 0) & ~self._closed(sessions, 0))
         early = sessions.take_rows(places)
-        self._table.replace(places, self._after(early, PaneTiming.EARLY), _rest(len(sessions), places))
+        self._table.replace(places, self._after(early, PaneTiming.EARLY))
         yield from self._emit(early, PaneTiming.EARLY)
 
     def on_end(self) -> Iterator[Output]:
         """Close every session, and clear the state."""
         sessions = self._table.sessions
-        nothing = np.empty(0, np.int64)
-        self._table.replace(np.arange(len(sessions)), sessions.take_rows(nothing), nothing)
+        self._table.replace(np.arange(len(sessions)), PanedSessions.none(self._plan))
         yield from self._emit(
             sessions.where(self._policy.closed(sessions.fired_counts, np.ones(len(sessions), bool))), PaneTiming.ON_TIME
         )
@@ -128,13 +121,12 @@ class PanedSessionOperator(PanedOperator):
         whole, is_new = self._united(sessions.take_rows(places), new)
         late = is_new & self._closed(whole, self._plan.lateness_ms)
         yield from self._expired(whole.where(late))
-        rest = np.flatnonzero(~is_mine)
-        self._table.replace(places, whole.where(~late), rest)
-        yield from self._panes_at_once(len(rest) + np.flatnonzero(is_new[~late]))
+        self._table.replace(places, whole.where(~late))
+        yield from self._panes_at_once(len(sessions) - len(places) + np.flatnonzero(is_new[~late]))
 
     def _united(self, before: PanedSessions, new: PanedSessions) -> tuple[PanedSessions, Flags]:
         """Return the sessions that held sessions and new runs form together, and which of them have new rows."""
-        entries = joined([before.entries, new.entries])
+        entries = before.entries.with_others(new.entries)
         starts, ends = np.concatenate([before.starts, new.starts]), np.concatenate([before.ends, new.ends])
         ids, low, high = joined_runs(self._window, entries.keys, starts, ends)
         keys = np.empty(len(low), np.int64)
@@ -153,7 +145,7 @@ class PanedSessionOperator(PanedOperator):
         some = merged(self._plan, entries.take_rows(full), Groups(ids, len(occurring)), keys[occurring])
         missing = np.setdiff1d(np.arange(groups.count), occurring)
         order = np.argsort(np.concatenate([occurring, missing]), kind="stable")
-        return joined([some, neutral(self._plan, keys[missing])]).take_rows(order)
+        return some.with_others(neutral(self._plan, keys[missing])).take_rows(order)
 
     def _panes_at_once(self, places: Ints) -> Iterator[Output]:
         """Yield the panes of sessions with new rows: late panes, and early panes by count."""
@@ -164,7 +156,7 @@ class PanedSessionOperator(PanedOperator):
             self._plan, [self._after(late, PaneTiming.LATE), self._after(early, PaneTiming.EARLY)]
         )
         changed = np.concatenate([places[is_late], places[is_early]])
-        self._table.replace(changed, shown_sessions, _rest(len(self._table.sessions), changed))
+        self._table.replace(changed, shown_sessions)
         yield from self._emit(late, PaneTiming.LATE)
         yield from self._emit(early, PaneTiming.EARLY)
 
@@ -181,18 +173,5 @@ class PanedSessionOperator(PanedOperator):
         yield from outputs(self._plan, self._keys, self._as_panes(sessions, timing))
 
     def _as_panes(self, sessions: PanedSessions, timing: PaneTiming) -> Panes:
-        return Panes(
-            sessions.entries,
-            sessions.starts,
-            sessions.ends,
-            timing,
-            sessions.panes,
-            self._policy.is_last(timing),
-        )
-
-
-def _rest(count: int, places: Ints) -> Ints:
-    """The other places."""
-    left = np.ones(count, bool)
-    left[places] = False
-    return np.flatnonzero(left)
+        last = self._policy.is_last(timing)
+        return Panes(sessions.entries, sessions.starts, sessions.ends, timing, sessions.panes, last)

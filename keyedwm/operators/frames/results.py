@@ -14,7 +14,7 @@ from keyedwm.core.lateness import check_late, horizon_ms, is_behind
 from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.frames.plan import WindowPlan
 from keyedwm.operators.panes import PaneTiming
-from keyedwm.operators.results import LAST, PANE_TYPE, WINDOW_TYPE, Output, QuietOperator, instants
+from keyedwm.operators.results import LAST, Output, QuietOperator, pane_column, window_column
 from keyedwm.operators.state.entries import Accumulators, finished
 from keyedwm.operators.state.key_dictionary import KeyDictionary
 
@@ -79,18 +79,8 @@ def outputs(plan: WindowPlan, keys: KeyDictionary, panes: Panes) -> Iterator[Out
     ranks = keys.ranks(panes.entries.keys)
     order = _order(ranks, panes.starts_ms, panes.ends_ms)
     entries = panes.entries.take_rows(order)
-    rows = len(entries)
-    window = pa.StructArray.from_arrays(
-        [instants(panes.starts_ms[order]), instants(panes.ends_ms[order])], fields=list(WINDOW_TYPE)
-    )
-    pane = pa.StructArray.from_arrays(
-        [
-            pa.repeat(panes.timing.value, rows),
-            pa.array(panes.index[order].astype(np.int32)),
-            pa.repeat(panes.last, rows),
-        ],
-        fields=list(PANE_TYPE),
-    )
+    window = window_column(panes.starts_ms[order], panes.ends_ms[order])
+    pane = pane_column(panes.timing.value, panes.index[order], last=panes.last)
     columns = [*keys.columns(entries.keys), window, *finished(plan, entries), pane]
     yield Output(pa.Table.from_arrays(columns, schema=plan.result_schema), event_times(plan, panes.ends_ms[order]))
 

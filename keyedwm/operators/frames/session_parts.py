@@ -29,8 +29,9 @@ sessions with panes and without.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
@@ -93,6 +94,18 @@ class SessionParts(EntryRows):
     def first_end(self) -> int | None:
         """The lowest end, None if there are no rows."""
         return int(self.ends.min()) if len(self) else None
+
+
+# The most results in one output when a watermark closes many sessions.
+_PIECE_ROWS = 200_000
+_Parts = TypeVar("_Parts", bound=SessionParts)
+
+
+def by_end(sessions: _Parts) -> Iterator[_Parts]:
+    """Yield sessions by end and start, in pieces that bound an output."""
+    order = np.lexsort((sessions.starts, sessions.ends))
+    for at in range(0, len(order), _PIECE_ROWS):
+        yield sessions.take_rows(order[at : at + _PIECE_ROWS])
 
 
 class MergedSessions:

@@ -17,9 +17,9 @@ import pyarrow as pa
 from keyedwm.arrow.columns import Flags, Ints
 from keyedwm.operators.frames.frame_panes import FiredCounts
 from keyedwm.operators.frames.plan import SessionWindow, WindowPlan
-from keyedwm.operators.frames.session_parts import SLICE, joined_runs
+from keyedwm.operators.frames.session_parts import SLICE, SessionParts, joined_runs
 from keyedwm.operators.results import END, HIDDEN_PREFIX, START
-from keyedwm.operators.state.entries import Accumulators, EntryRows
+from keyedwm.operators.state.entries import Accumulators
 from keyedwm.operators.state.key_dictionary import KeyDictionary
 from keyedwm.operators.state.keyed_log import newest
 from keyedwm.operators.state.store import StateChanges, TableLogs
@@ -33,12 +33,10 @@ _HAS_NEWS = f"{HIDDEN_PREFIX}touched"
 
 
 @dataclass(frozen=True, slots=True)
-class PanedSessions(EntryRows):
+class PanedSessions(SessionParts):
     """Sessions, row by row: an entry, an interval, the columns of `FiredCounts`; last_rows: of the last pane."""
 
     COLUMNS: ClassVar[tuple[str, ...]] = (START, END, *_FIRED)
-    starts: Ints
-    ends: Ints
     on_time: Ints
     panes: Ints
     last_rows: Ints
@@ -100,10 +98,11 @@ class SessionTable:
             return len(self._sessions)
         return self._log.rows + self._old.all_rows
 
-    def replace(self, places: Ints, by: PanedSessions, rest: Ints) -> None:
-        """Replace sessions by others. places: the replaced ones. rest: the places of the others."""
+    def replace(self, places: Ints, by: PanedSessions) -> None:
+        """Replace the sessions at these places by others, which are then the last ones."""
         if not len(places) and not len(by):
             return
+        rest = np.delete(np.arange(len(self.sessions)), places)
         self._sessions = PanedSessions.together(self._plan, [self.sessions.take_rows(rest), by])
         self._changed = np.concatenate([self._changed[rest], np.ones(len(by), bool)])
 

@@ -20,14 +20,13 @@ from keyedwm.operators.frames.session_log import SessionLog
 from keyedwm.operators.frames.session_parts import (
     MergedSessions,
     SessionParts,
+    by_end,
 )
 from keyedwm.operators.panes import PaneTiming
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.manifest import MANIFEST, manifest_of, read_manifest
 from keyedwm.operators.state.store import BlobStore, StateChanges
 
-# The most results in one output when a watermark closes many sessions.
-_PIECE_ROWS = 200_000
 _ALL_MS = 2**62
 
 
@@ -86,9 +85,7 @@ class SessionOperator(FrameOperator):
         closing, self.watermark_ms = self._log.close(time_ms, self._left)
         if self._left is not None:
             self._left = max(0, self._left - len(closing))
-        closing = closing.take_rows(np.lexsort((closing.starts, closing.ends)))
-        for at in range(0, len(closing), _PIECE_ROWS):
-            piece = closing.take_rows(np.arange(at, min(at + _PIECE_ROWS, len(closing))))
+        for piece in by_end(closing):
             yield from outputs(self._plan, self._log.keys, _panes(piece, PaneTiming.ON_TIME))
 
     def _whole(self, new: SessionParts) -> SessionParts:

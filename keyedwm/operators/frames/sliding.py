@@ -16,7 +16,6 @@ import pyarrow as pa
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
 from keyedwm.core.lateness import NEVER, has_ended, horizon_ms
 from keyedwm.core.window_rules import LatePolicy, LateRule
-from keyedwm.operators.aggregates.aggregate_function import Groups
 from keyedwm.operators.frames.frame_log import FrameLog, Limits
 from keyedwm.operators.frames.frame_panes import FiredCounts, PanedOperator, neutral_totals
 from keyedwm.operators.frames.plan import FrameWindow, WindowPlan
@@ -24,7 +23,8 @@ from keyedwm.operators.frames.results import Panes, outputs
 from keyedwm.operators.grouping import pair_groups
 from keyedwm.operators.panes import EveryBy, PaneTiming
 from keyedwm.operators.results import ROWS, START, Output
-from keyedwm.operators.state.entries import Accumulators, joined, merged, no_entries, read_entries
+from keyedwm.operators.state.column_rows import ColumnRows
+from keyedwm.operators.state.entries import Accumulators, grouped, no_entries, read_entries
 from keyedwm.operators.state.key_dictionary import KeyDictionary
 from keyedwm.operators.state.keyed_log import PairLog, Pairs
 from keyedwm.operators.state.pane_log import PaneLog
@@ -36,7 +36,7 @@ PIECE_ROWS = 200_000
 
 
 @dataclass(frozen=True, slots=True)
-class Windows:
+class Windows(ColumnRows):
     """Windows that hold rows: their totals, their ends, and the rows and panes that they have shown."""
 
     totals: Accumulators
@@ -47,11 +47,6 @@ class Windows:
     def not_fired(self) -> Ints:
         """For each window, the number of rows that no pane has reported."""
         return self.totals.rows - self.fired_counts.rows
-
-    def where(self, flags: Flags) -> Windows:
-        """Return the windows with these flags."""
-        places = np.flatnonzero(flags)
-        return Windows(self.totals.take_rows(places), self.ends[places], self.fired_counts.take_rows(places))
 
 
 class SlidingOperator(PanedOperator):
@@ -84,7 +79,7 @@ class SlidingOperator(PanedOperator):
         if not self._policy.accumulating:
             entries, frames = self._into_windows(keys, entries, frames)
         if self._has_repeats(rows):  # the state need not hold a key of a frame more than once
-            entries, frames = self._grouped(keys, entries, frames)
+            entries, frames = grouped(self._plan, keys, entries, frames)
         self._frames.append(keys, entries, frames)
         if self._policy.by_time:
             self._changed.append(keys, Pairs(entries.keys, self._window.noted(frames)))
@@ -113,7 +108,7 @@ class SlidingOperator(PanedOperator):
         last = max(self._frames.numbers, default=0) + self._overlap
         last = max(last, self._panes.last_end() or last)
         self._left = None
-        yield from self._close(self._end_ms(last) + self._plan.lateness_ms)
+        yield from self._close(self._window.start_of(last) + self._plan.lateness_ms)
         self._changed.clear()
 
     def _drained(self) -> StateChanges:
@@ -132,13 +127,10 @@ class SlidingOperator(PanedOperator):
         """Return whether several partials may be of one key and frame; partials of one task are not."""
         return bool(partials[ROWS].num_chunks > 1)
 
-    def _last_end(self, watermark_ms: int) -> int:
-        return self._window.frame_of(watermark_ms)
-
     def _closed_end(self, lateness_ms: int = 0) -> int:
         """Return the last end that the watermark has passed by `lateness_ms`; below every end without a watermark."""
         horizon = horizon_ms(self.watermark_ms, lateness_ms)
-        return NEVER if self.watermark_ms is None else self._last_end(horizon)
+        return NEVER if self.watermark_ms is None else self._window.frame_of(horizon)
 
     def _closed_ends(self, keys: KeyDictionary, numbers: Ints, lateness_ms: int = 0) -> Ints:  # noqa: ARG002  one for all keys
         """Return for each key the last end that its watermark has passed by `lateness_ms`."""
@@ -162,13 +154,8 @@ class SlidingOperator(PanedOperator):
         """Drop, emit or reject late rows; each is emitted with the last window that would have held it."""
         self._count_late(int(entries.rows.sum()), self._window.start_of(int(frames.min())))
         if self._plan.late is LatePolicy.EMIT:
-            whole, ends = self._grouped(keys, entries, frames + self._frames_each)
+            whole, ends = grouped(self._plan, keys, entries, frames + self._frames_each)
             yield from self._outputs(keys, whole, ends, PaneTiming.EXPIRED, np.zeros(len(ends), np.int64))
-
-    def _grouped(self, keys: KeyDictionary, entries: Accumulators, numbers: Ints) -> tuple[Accumulators, Ints]:
-        """Return one entry for each (key, number of a frame or end)."""
-        ids, distinct, occurring = pair_groups(numbers, entries.keys, keys.count)
-        return merged(self._plan, entries, Groups(ids, len(occurring)), occurring), distinct
 
     def _into_windows(self, keys: KeyDictionary, entries: Accumulators, frames: Ints) -> tuple[Accumulators, Ints]:
         """Return the entries once for each window that contains them."""
@@ -226,7 +213,7 @@ class SlidingOperator(PanedOperator):
 
         That is an earlier one if the plan allows no more results in this batch.
         """
-        low, high, at_once = self._closed_end() + 1, self._last_end(time_ms), 0
+        low, high, at_once = self._closed_end() + 1, self._window.frame_of(time_ms), 0
         piece = PIECE_ROWS if self._left is None else min(PIECE_ROWS, self._left)
         reached_ms = self.watermark_ms
         while (low := self._next_end(low, high)) <= high:
@@ -241,15 +228,12 @@ class SlidingOperator(PanedOperator):
             if self._left is not None:
                 self._left -= closed
                 piece = min(piece, self._left)
-            reached_ms = min(time_ms, self._end_ms(end + 1) - 1)
-            self._forget(self._last_end(horizon_ms(reached_ms, self._plan.lateness_ms)))
+            reached_ms = min(time_ms, self._window.start_of(end + 1) - 1)
+            self._forget(self._window.frame_of(horizon_ms(reached_ms, self._plan.lateness_ms)))
             at_once = max(1, min(2 * at_once, at_once * piece // max(1, closed)))
             low = end + 1
-        self._forget(self._last_end(horizon_ms(time_ms, self._plan.lateness_ms)))
+        self._forget(self._window.frame_of(horizon_ms(time_ms, self._plan.lateness_ms)))
         return time_ms
-
-    def _end_ms(self, end: int) -> int:
-        return self._window.start_of(end)
 
     def _next_end(self, low: int, high: int) -> int:
         """Return the first end from `low` on of a window that may have rows to show; above `high` if there is none."""
@@ -281,7 +265,7 @@ class SlidingOperator(PanedOperator):
                 np.concatenate([known_ends, ends]), np.concatenate([known, totals.keys]), keys.count
             )
             empty = ~np.isin(ids[: len(known)], ids[len(known) :])
-            totals = joined([totals, neutral_totals(self._plan, known[empty])])
+            totals = totals.with_others(neutral_totals(self._plan, known[empty]))
             ends = np.concatenate([ends, known_ends[empty]])
         yield from self._emit(keys, self._with_shown(keys, totals, ends), PaneTiming.ON_TIME)
 

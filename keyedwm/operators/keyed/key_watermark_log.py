@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,7 @@ from keyedwm.operators.keyed.per_key import PerKey
 from keyedwm.operators.keyed.watermark_key_slots import NEVER
 from keyedwm.operators.results import CHANNEL, HIDDEN_PREFIX
 from keyedwm.operators.state.hashed_keys import HASH, HashedKeys
+from keyedwm.operators.state.keyed_log import KeyedRows
 from keyedwm.operators.state.store import TableLogs
 from keyedwm.operators.state.table import StateTable
 
@@ -62,21 +63,14 @@ class WatermarkKeyPlan(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class KeyWatermarkRows:
-    """Rows by the number of their owner. own: the watermark, NEVER if it follows from the highest event time."""
+class KeyWatermarkRows(KeyedRows):
+    """The keys are owners. own: the watermark, NEVER if it follows from the highest event time."""
 
-    owners: Ints
+    IDENTITY: ClassVar[tuple[str, ...]] = ("channels",)
     channels: Ints
     highs: Ints
     own: Ints
     last_w_ms: Ints
-
-    def __len__(self) -> int:
-        return len(self.owners)
-
-    def take_rows(self, places: Ints | Flags) -> KeyWatermarkRows:
-        """Return some of the rows."""
-        return KeyWatermarkRows(*(getattr(self, name)[places] for name in self.__slots__))
 
 
 class KeyWatermarkLog:
@@ -98,18 +92,18 @@ class KeyWatermarkLog:
 
     def find(self, owners: HashedKeys, first: int) -> KeyWatermarkRows:
         """Return the rows of the owners with a number from `first` on; an owner and partition may have several."""
-        parts = [self._no_rows()]
+        parts = []
         for table in self._tables():
             rows, numbers = owners.find(self._keys(table), ints(contiguous(table[HASH])), first)
             if len(rows):
                 parts.append(self._read(table.drop_columns([*self._by, HASH]).take(pa.array(rows)), numbers))
                 self._lookups.append((table, rows, numbers))
-        return self._alive(_joined(parts))
+        return self._alive(KeyWatermarkRows.none().with_others(*parts))
 
     def every(self, owners: HashedKeys) -> KeyWatermarkRows:
         """Return all rows; their owners are numbered."""
         parts = [self._read(table, owners.numbers_of(table, is_hashed=True)) for table in self._tables()]
-        return self._alive(_joined([self._no_rows(), *parts]))
+        return self._alive(KeyWatermarkRows.none().with_others(*parts))
 
     def write(self, owners: HashedKeys, rows: KeyWatermarkRows, is_single: Flags, has_rows: Flags) -> None:
         """Add all rows of the batch's owners. is_single: flags of rows that are the only row of their owner."""
@@ -138,9 +132,10 @@ class KeyWatermarkLog:
     def _merge(self, tables: Sequence[pa.Table]) -> pa.Table:
         """Merge parts of a log: keep the newest row of each owner and partition, unless the floor has reached it."""
         keys = HashedKeys(self._fields)
-        rows = _joined([self._read(table, keys.numbers_of(table, is_hashed=True)) for table in tables])
+        parts = [self._read(table, keys.numbers_of(table, is_hashed=True)) for table in tables]
+        rows = KeyWatermarkRows.none().with_others(*parts)
         _, codes = np.unique(rows.channels, return_inverse=True)
-        ids, _, _ = pair_groups(codes, rows.owners, max(1, keys.count))
+        ids, _, _ = pair_groups(codes, rows.keys, max(1, keys.count))
         last = np.empty(int(ids.max(initial=-1)) + 1, np.int64)
         last[ids] = np.arange(len(ids))
         to = self._several if _OWN in tables[0].column_names and not self._has_idle else self._one
@@ -169,7 +164,7 @@ class KeyWatermarkLog:
 
     def _alive(self, rows: KeyWatermarkRows) -> KeyWatermarkRows:
         alive = np.maximum(rows.own, rows.highs - self._lag_ms) > self.floor_ms
-        return rows if alive.all() else rows.take_rows(alive)
+        return rows.where(alive)
 
     def _read(self, table: pa.Table, owners: Ints) -> KeyWatermarkRows:
         def column(name: str, missing: Ints) -> Ints:
@@ -180,29 +175,17 @@ class KeyWatermarkLog:
         return KeyWatermarkRows(owners, channels, highs, own, column(_LAST_W, nothing))
 
     def _rows_as_table(self, of: StateTable, owners: HashedKeys, rows: KeyWatermarkRows) -> pa.Table:
-        columns = {HASH: pa.array(owners.hashes[rows.owners]), _HIGH: pa.array(rows.highs)}
+        columns = {HASH: pa.array(owners.hashes[rows.keys]), _HIGH: pa.array(rows.highs)}
         if self._has_channel:
             columns[CHANNEL] = _few_values(rows.channels)
         if of is self._several or self._has_idle:
             columns[_OWN] = pa.array(rows.own)
         if self._has_idle:
             columns[_LAST_W] = pa.array(rows.last_w_ms)
-        table = pa.Table.from_arrays(owners.columns(rows.owners), schema=pa.schema(self._fields))
+        table = pa.Table.from_arrays(owners.columns(rows.keys), schema=pa.schema(self._fields))
         for name, values in columns.items():
             table = table.append_column(name, values)
         return table
-
-    def _no_rows(self) -> KeyWatermarkRows:
-        return KeyWatermarkRows(*(np.empty(0, np.int64) for _ in KeyWatermarkRows.__slots__))
-
-
-def _joined(parts: Sequence[KeyWatermarkRows]) -> KeyWatermarkRows:
-    parts = [part for part in parts if len(part)] or list(parts[:1])
-    if len(parts) == 1:
-        return parts[0]
-    return KeyWatermarkRows(
-        *(np.concatenate([getattr(part, name) for part in parts]) for name in KeyWatermarkRows.__slots__)
-    )
 
 
 def _few_values(values: Ints) -> pa.Array:

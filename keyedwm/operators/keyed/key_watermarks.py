@@ -83,7 +83,7 @@ class KeyWatermarks:
         """Return all keys that are held, their columns and their own watermarks; the whole log is read."""
         rows = self._log.every(keys := HashedKeys(self.owners.fields))
         own = np.full(keys.count, NEVER)
-        np.maximum.at(own, rows.owners, rows.own)
+        np.maximum.at(own, rows.keys, rows.own)
         alive = np.flatnonzero(own > self._floor_ms)
         return keys.wide_columns(alive), own[alive]
 
@@ -278,9 +278,9 @@ class KeyWatermarks:
         nothing = np.full(self._known - first, NEVER)
         self._own, self._last_w_ms = np.concatenate([self._own, nothing]), np.concatenate([self._last_w_ms, nothing])
         log_rows = self._log.find(self.owners, first)
-        self._slots.raise_to(self._slots.of(log_rows.owners, log_rows.channels, self._known), log_rows.highs)
-        np.maximum.at(self._own, log_rows.owners, log_rows.own)
-        np.maximum.at(self._last_w_ms, log_rows.owners, log_rows.last_w_ms)
+        self._slots.raise_to(self._slots.of(log_rows.keys, log_rows.channels, self._known), log_rows.highs)
+        np.maximum.at(self._own, log_rows.keys, log_rows.own)
+        np.maximum.at(self._last_w_ms, log_rows.keys, log_rows.last_w_ms)
 
     def _write(self, has_rows: Flags) -> None:
         """Write the slots of owners that changed."""

@@ -11,7 +11,6 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import pyarrow as pa
 
@@ -20,6 +19,7 @@ from keyedwm.core.rows import REJECTED
 from keyedwm.core.window_rules import LatePolicy
 from keyedwm.operators.batch_figures import StoreCounts
 from keyedwm.operators.messages.driver import MessageOperator
+from keyedwm.operators.messages.message_plan import MessagePlan
 from keyedwm.operators.operator_spec import OperatorSpec
 from keyedwm.operators.plan_checks import FARTHEST_MS
 from keyedwm.operators.results import Output, QuietOperator, no_times
@@ -35,7 +35,7 @@ class BucketPlan(OperatorSpec):
     names do not say it.
     """
 
-    plan: Any
+    plan: MessagePlan
     late: LatePolicy = LatePolicy.DROP
     read_from: tuple[str, ...] = ()
 

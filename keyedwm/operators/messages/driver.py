@@ -22,7 +22,7 @@ from keyedwm.operators.messages.arguments import Edge
 from keyedwm.operators.messages.channels import Channels
 from keyedwm.operators.messages.contents import content_of
 from keyedwm.operators.messages.message_counter import Input, MessageCounter
-from keyedwm.operators.messages.messages import MessageLayout
+from keyedwm.operators.messages.message_plan import MessageLayout
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.retention import Retention
 from keyedwm.operators.messages.store_description import FORMAT, describe
@@ -106,13 +106,13 @@ class MessageOperator:
         """Process messages; replayed messages change nothing. now_ms: wall-clock time, for panes by the clock."""
         rows = self.content.validated(input_number, rows)
         if rows.num_rows:
-            messages = self.inputs[input_number].fresh(rows, of_time=self.content.of_time)
+            messages = self.inputs[input_number].fresh(rows)
             if len(messages):
                 yield from self.content.open(messages, now_ms)
 
     def on_watermark(self, input_number: int, _key: int, time_ms: int) -> Iterator[Output]:
         """Apply the watermark of an input: it completes windows, and releases expired windows."""
-        if self.content.of_time:
+        if not self.inputs[input_number].columns.is_rows:
             yield from self.content.due(time_ms, input_number)
             yield from self.on_barrier(0)
 

@@ -22,6 +22,7 @@ from keyedwm.operators.aggregates.aggregate_function import AggregateFunction, G
 from keyedwm.operators.aggregates.functions import version_of
 from keyedwm.operators.aggregates.moments import LinearTrend
 from keyedwm.operators.aggregates.spec import AggregateSpec
+from keyedwm.operators.grouping import ranges
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,12 @@ class WindowRows:
     rows: pa.Table
     at: Ints
     borders: Ints
+
+    @classmethod
+    def of_spans(cls, rows: pa.Table, at: Ints, first: Ints, sizes: Ints) -> WindowRows:
+        """Return a group for each span of messages. first: its first row. sizes: its number of messages."""
+        places = ranges(first, sizes)
+        return cls(rows.take(pa.array(places)), at[places], np.append(0, np.cumsum(sizes)))
 
 
 class FullState(Protocol):

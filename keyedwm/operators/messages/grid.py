@@ -12,6 +12,10 @@ import numpy as np
 
 from keyedwm.arrow.columns import Flags, Ints
 
+# Lower and higher than every place.
+LOWEST = -(2**62)
+HIGHEST = 2**62
+
 
 @dataclass(frozen=True, slots=True)
 class Grid:
@@ -53,6 +57,10 @@ class Grid:
     def last_end_by(self, at: Ints | int) -> Ints:
         """Return the last end of a window at or before each place."""
         return np.asarray(at) - (np.asarray(at) - self.origin - self.size) % self.step
+
+    def first_starts(self, at: Ints | int) -> Ints:
+        """Return the start of the first window that ends behind each place, also of one before the first window."""
+        return self.last_end_by(at) + self.step - self.size
 
     def first_ends(self, at: Ints) -> Ints:
         """Return the end of the first window that ends behind each place."""

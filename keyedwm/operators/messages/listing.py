@@ -5,9 +5,9 @@ Rule: listing changes nothing. Windows are listed in order of expiry; ranges are
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,10 +20,12 @@ from keyedwm.operators.grouping import pair_groups
 from keyedwm.operators.kernels import add_by_group, highest_by_group, lowest_by_group
 from keyedwm.operators.messages.arguments import Edge, typed_value
 from keyedwm.operators.messages.channels import Channels
-from keyedwm.operators.messages.grid import Grid
-from keyedwm.operators.messages.messages import MessageLayout, MessageStore, in_order, message_bytes, places
+from keyedwm.operators.messages.grid import LOWEST, Grid
+from keyedwm.operators.messages.grid_buffer import GridBuffer
+from keyedwm.operators.messages.message_counter import Input
+from keyedwm.operators.messages.message_plan import MessageLayout
+from keyedwm.operators.messages.messages import in_order, message_bytes, places
 from keyedwm.operators.messages.results import key_numbers
-from keyedwm.operators.messages.window_buffer import LOWEST
 from keyedwm.operators.state.key_dictionary import KeyDictionary
 
 _COUNTS = ("first_offset", "last_offset", "messages", "bytes")
@@ -45,26 +47,6 @@ _ROLES = ("topic", "partition")
 def shown_name(key: str, listed: Sequence[str]) -> str:
     """Return a name for a key column that differs from these columns of a listing."""
     return f"key_{key}" if key.lower() in listed else key
-
-
-class ListedBuffer(Protocol):
-    """Windows on an axis, with their held messages; see `window_buffer.WindowBuffer`."""
-
-    @property
-    def grid(self) -> Grid:
-        """The windows' grid."""
-
-    @property
-    def store(self) -> MessageStore:
-        """The messages."""
-
-    @property
-    def horizon(self) -> int | None:
-        """Windows that end up to here are complete."""
-
-    @property
-    def floor(self) -> int | None:
-        """Windows that end up to here are gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +76,47 @@ class Listing:
         return pa.Table.from_arrays(arrays, schema=windows_schema(plan, by_key=by_key))
 
 
-def windows(
-    plan: MessageLayout, channels: Channels, axis: ListedBuffer, start: int, end: int, *, by_key: bool
+@dataclass(frozen=True, slots=True)
+class BufferedAxes:
+    """The messages of an input on its axes; see `window_content.BufferedMessages`.
+
+    floor: the end of the last window that no input accepts messages for, if the axes do not know it.
+    """
+
+    of: Input
+    axes: Mapping[int, GridBuffer]
+    floor: int = LOWEST
+
+    def windows(self, start: int, end: int, *, by_key: bool) -> Iterator[Listing]:
+        """List the windows of each axis: from the index of slices; with by_key, from the messages themselves."""
+        for _, axis in sorted(self.axes.items()):
+            after = max(start, axis.dropped_end, self.floor)
+            yield _listed(self.of.columns, self.of.channels, axis, (start, after, end), by_key=by_key)
+
+    def read(self, low: int, high: int) -> pa.Table:
+        """Read the slices of these places."""
+        tables = [axis.store.read(low - axis.grid.size, high + 1) for axis in self.axes.values()]
+        return pa.concat_tables([self.of.columns.stored_schema.empty_table(), *tables])
+
+    def oldest(self) -> tuple[Ints, Ints]:
+        """The first offset of each slice; windows of rows are counted from the first offset that was read."""
+        if self.of.columns.is_rows:
+            return np.arange(len(self.of.channels.first)), np.array(self.of.channels.first, np.int64)
+        indexes, none = [axis.store.index for axis in self.axes.values()], np.empty(0, np.int64)
+        return (
+            np.concatenate([none, *(index.channels for index in indexes)]),
+            np.concatenate([none, *(index.first for index in indexes)]),
+        )
+
+
+def _listed(
+    plan: MessageLayout, channels: Channels, axis: GridBuffer, edges: tuple[int, int, int], *, by_key: bool
 ) -> Listing:
-    """Return the windows that overlap `[start, end]` and hold a message: one row for each channel (and key)."""
-    keys = KeyDictionary(plan.key_fields)
+    """Return the windows that hold a message: one row for each channel (and key).
+
+    edges: start, a place behind which the windows end, and the highest start.
+    """
+    keys, (start, after, end) = KeyDictionary(plan.key_fields), edges
     if by_key:
         rows = axis.store.read(start - axis.grid.size - axis.grid.step, end + axis.grid.size + 1)
         at, sizes, one = places(plan, rows), message_bytes(rows), np.ones(rows.num_rows, np.int64)
@@ -108,21 +126,8 @@ def windows(
     else:
         index = axis.store.index
         columns = [*index.columns(), np.zeros(len(index.slices), np.int64)]
-    return _listed(channels, axis, columns, keys=keys, edges=(start, end), by_key=by_key)
-
-
-def _listed(
-    channels: Channels,
-    axis: ListedBuffer,
-    columns: list[Ints],
-    *,
-    keys: KeyDictionary,
-    edges: tuple[int, int],
-    by_key: bool,
-) -> Listing:
     places_of, ends = _expanded(axis.grid, columns[0])
-    floor = LOWEST if axis.floor is None else axis.floor
-    inside = ~has_ended(ends, max(edges[0], floor)) & (ends - axis.grid.size <= edges[1])
+    inside = ~has_ended(ends, after) & (ends - axis.grid.size <= end)
     _, owners, first, last, rows, sizes, numbers = (column[places_of[inside]] for column in columns)
     ends = ends[inside]
     ranks = keys.ranks(numbers) if by_key else numbers
@@ -132,11 +137,10 @@ def _listed(
     count = len(at)
     heads = np.empty(count, np.int64)
     heads[ids[::-1]] = np.arange(len(ids) - 1, -1, -1)
-    horizon = LOWEST if axis.horizon is None else axis.horizon
     return Listing(
         keys.columns(numbers[heads]) if by_key else (), at - axis.grid.size, at, owners[heads],
         lowest_by_group(first, ids, count), highest_by_group(last, ids, count), add_by_group(rows, ids, count),
-        add_by_group(sizes, ids, count), has_ended(at, horizon),
+        add_by_group(sizes, ids, count), has_ended(at, axis.complete),
     )  # fmt: skip
 
 

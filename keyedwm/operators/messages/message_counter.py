@@ -18,7 +18,8 @@ from keyedwm.arrow.columns import Flags, Ints
 from keyedwm.operators.batch_figures import StoreCounts
 from keyedwm.operators.messages.arguments import validate_messages, validate_times
 from keyedwm.operators.messages.channels import Channels
-from keyedwm.operators.messages.messages import MessageLayout, places
+from keyedwm.operators.messages.message_plan import MessageLayout
+from keyedwm.operators.messages.messages import places
 from keyedwm.operators.messages.plan import Reason
 
 
@@ -126,21 +127,21 @@ class Input:
     channels: Channels
     counter: MessageCounter
 
-    def validated(self, rows: pa.Table, *, of_time: bool) -> pa.Table:
-        """Return messages in their columns; raise InputError if they do not fit. of_time: the order is by time."""
+    def validated(self, rows: pa.Table) -> pa.Table:
+        """Return messages in their columns; raise InputError if they do not fit."""
         columns = self.columns
         rows = validate_messages(columns.schema, rows, columns.offset)
-        if of_time:
+        if not columns.is_rows:
             validate_times(columns.time, places(columns, rows.filter(pc.is_valid(rows[columns.time]))))
         return rows
 
-    def fresh(self, rows: pa.Table, *, of_time: bool) -> Messages:
+    def fresh(self, rows: pa.Table) -> Messages:
         """Return the new messages; count replayed messages, and reject messages without a time."""
         numbers = self.channels.numbers(rows)
         fresh = self.channels.fresh(rows, numbers)
         self.counter.count_input(rows.num_rows, len(fresh))
         rows, numbers = rows.take(pa.array(fresh)), numbers[fresh]
-        if of_time and rows[self.columns.time].null_count:
+        if not self.columns.is_rows and rows[self.columns.time].null_count:
             missing = pc.is_null(rows[self.columns.time])
             self.counter.reject(rows.filter(missing), Reason.NO_TIME)
             with_time = np.flatnonzero(~missing.to_numpy())

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +18,8 @@ from keyedwm.arrow.columns import Ints, contiguous, ints, millis, sorted_distinc
 from keyedwm.operators.grouping import pair_groups
 from keyedwm.operators.kernels import add_by_group, count_by_group, highest_by_group, lowest_by_group
 from keyedwm.operators.messages.channels import Channels
-from keyedwm.operators.messages.plan import ARRIVAL
+from keyedwm.operators.messages.message_plan import ARRIVAL, MessageLayout
+from keyedwm.operators.state.column_rows import ColumnRows
 from keyedwm.operators.state.store import TableLogs
 from keyedwm.operators.state.table import SlicedTable, StateTable
 
@@ -27,48 +27,8 @@ _MESSAGES, _INDEX = "messages-", "slices-"
 _INDEX_SCHEMA = pa.schema([(name, pa.int64()) for name in ("slice", "channel", "first", "last", "rows", "bytes")])
 
 
-class MessageLayout(Protocol):
-    """The messages of one input: of a plan, or of a side of a join."""
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The schema of the messages, as their input delivers them."""
-
-    @property
-    def stored_schema(self) -> pa.Schema:
-        """The columns of stored messages."""
-
-    @property
-    def rejected_schema(self) -> pa.Schema:
-        """The columns of a rejected message: the input's columns, then the reason."""
-
-    @property
-    def by(self) -> tuple[str, ...]:
-        """The columns of their keys."""
-
-    @property
-    def key_fields(self) -> list[pa.Field]:
-        """The fields of these columns."""
-
-    @property
-    def record(self) -> tuple[str, str, str]:
-        """The columns with topic, partition and offset."""
-
-    @property
-    def time(self) -> str:
-        """The column with the event time."""
-
-    @property
-    def offset(self) -> str:
-        """The column with the offset."""
-
-    @property
-    def is_rows(self) -> bool:
-        """Whether they are ordered by offset, not by event time."""
-
-
 @dataclass(frozen=True, slots=True)
-class SliceIndex:
+class SliceIndex(ColumnRows):
     """The index of slices: for each slice and channel its first and last offset, its messages and their bytes.
 
     In order of slice and channel.
@@ -97,11 +57,7 @@ class SliceIndex:
     def split_at(self, start: int) -> tuple[SliceIndex, SliceIndex]:
         """Return the entries of the slices before this one, and of the others."""
         at = int(np.searchsorted(self.slices, start))
-        return SliceIndex(*(column[:at] for column in self.columns())), SliceIndex(*(c[at:] for c in self.columns()))
-
-    def columns(self) -> list[Ints]:
-        """The columns, as in a table of the log."""
-        return [self.slices, self.channels, self.first, self.last, self.rows, self.sizes]
+        return self.take_rows(slice(at)), self.take_rows(slice(at, None))
 
     def table(self) -> pa.Table:
         """Return the index as a table of the log."""
@@ -111,9 +67,7 @@ class SliceIndex:
 class MessageStore:
     """The messages of one axis. place: its number among the axes of the operator."""
 
-    def __init__(
-        self, plan: MessageLayout, channels: Channels, logs: TableLogs, place: int, expired: int | None
-    ) -> None:
+    def __init__(self, plan: MessageLayout, channels: Channels, logs: TableLogs, place: int, expired: int) -> None:
         """expired: the first slice that is not gone."""
         self._plan, self._channels, self._expired = plan, channels, expired
         self._by_slice = SlicedTable(logs, f"{_MESSAGES}{place}-", self._merge_messages)
@@ -165,8 +119,7 @@ class MessageStore:
         return in_order(self._plan, self._channels, pa.concat_tables(tables))
 
     def _unexpired(self, tables: Sequence[pa.Table]) -> SliceIndex:
-        index = SliceIndex.of(tables)
-        return index if self._expired is None else index.split_at(self._expired)[1]
+        return SliceIndex.of(tables).split_at(self._expired)[1]
 
 
 def places(plan: MessageLayout, rows: pa.Table) -> Ints:

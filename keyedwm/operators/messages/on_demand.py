@@ -16,7 +16,6 @@ from keyedwm.core.errors import OptionError
 from keyedwm.core.text import span_text
 from keyedwm.expressions.condition import Condition
 from keyedwm.operators.messages.arguments import check_retention
-from keyedwm.operators.messages.grid import Grid
 from keyedwm.operators.messages.windows import CompletedBy, Settings, WindowKind
 from keyedwm.operators.plan_checks import check_length
 
@@ -69,10 +68,6 @@ class OnDemandWindow(WindowKind):
     def condition(self, schema: pa.Schema) -> Condition:
         """Return the condition by which messages open a window. schema: the messages' columns."""
         return Condition.parse(self.opens, ("", schema), of=_ON_DEMAND)
-
-    def grid(self) -> Grid:
-        """Return the grid of slices of messages: a window may begin anywhere."""
-        return Grid(self.size_ms, self.size_ms)
 
 
 def on_demand(size_ms: int, opens: str) -> OnDemandWindow:

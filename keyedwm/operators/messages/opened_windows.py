@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyedwm.arrow.columns import Ints, sorted_distinct
-from keyedwm.operators.grouping import pair_groups
+from keyedwm.operators.grouping import pair_groups, ranges
 from keyedwm.operators.kernels import add_by_group, count_by_group, highest_by_group, lowest_by_group
 from keyedwm.operators.messages.channels import Channels
 from keyedwm.operators.messages.messages import message_bytes
@@ -97,9 +97,3 @@ def listed(
         add_by_group(sizes[member], ids, count),
     ]  # fmt: skip
     return windows.keys[of], windows.starts[of], columns
-
-
-def ranges(first: Ints, sizes: Ints) -> Ints:
-    """Return `sizes` whole numbers from each `first` on."""
-    behind = np.cumsum(sizes)
-    return np.arange(int(sizes.sum())) + np.repeat(first - (behind - sizes), sizes)

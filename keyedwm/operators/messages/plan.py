@@ -8,33 +8,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from typing import TypeVar
 
 import pyarrow as pa
 
 from keyedwm.config.validation import MS, expect, expect_member, names, number_or_none, pairs, set_fields
-from keyedwm.core.errors import OptionError, OutOfTurnError
-from keyedwm.core.rows import REASON
+from keyedwm.core.errors import OptionError
 from keyedwm.operators.aggregates.spec import AggregateSpec
-from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow
-from keyedwm.operators.messages.arguments import (
-    check_early,
-    check_gap,
-    check_late,
-    check_record,
-)
+from keyedwm.operators.messages.arguments import check_early, check_late, check_record
 from keyedwm.operators.messages.functions import FullState, FullStateSpec, bound
-from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.messages.windows import AnyWindow, CompletedBy, WindowKind, kind_of
+from keyedwm.operators.messages.message_plan import ARRIVAL, MessageLayout, MessagePlan
 from keyedwm.operators.panes import Early, EveryBy, Late
-from keyedwm.operators.plan_checks import (
-    check_aggregation,
-)
-from keyedwm.operators.results import HIDDEN_PREFIX, PANE, PANE_TYPE, WINDOW, WINDOW_TYPE
-
-# An added column of a message, if panes hold only new messages: the number of its call.
-ARRIVAL = f"{HIDDEN_PREFIX}arrival"
-ROWS_WINDOW_TYPE = pa.struct([("first_offset", pa.int64()), ("last_offset", pa.int64())])
+from keyedwm.operators.plan_checks import check_aggregation
+from keyedwm.operators.results import PANE, PANE_TYPE
 
 
 class Reason(Enum):
@@ -45,30 +30,17 @@ class Reason(Enum):
     GAP = "between windows"
 
 
-_Kind = TypeVar("_Kind", bound=WindowKind)
-
-
 @dataclass(frozen=True, kw_only=True)
-class StorePlan:
+class StorePlan(MessageLayout, MessagePlan):
     """One aggregation over messages that are kept. `schema`: the messages' columns, which are all kept and returned.
 
-    `topic`, `partition` and `offset` name the columns that identify messages, and order those of equal event time.
-    `full` says what completes a window. Late messages within the retention update its result at once. With
+    Late messages within the retention update its result at once. With
     `late_every_ms` they do it together, this long after the first of them (`late_by`: wall clock, or event time). With
     `late_rows` they do it after this number for a key and window, and the rest when the window is dropped. Every pane
     holds the whole result; without `accumulating`, the result of the messages since the previous pane.
     """
 
-    schema: pa.Schema
-    by: tuple[str, ...]
-    window: AnyWindow
     aggregates: tuple[tuple[str, AggregateSpec | FullStateSpec], ...]
-    retention: Retention
-    time: str = "event_time"
-    topic: str = "topic"
-    partition: str = "partition"
-    offset: str = "offset"
-    full: CompletedBy = CompletedBy.WATERMARK
     early: Early | None = None
     late_every_ms: int | None = None
     late_rows: int | None = None
@@ -77,6 +49,7 @@ class StorePlan:
     functions: tuple[FullState, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self._check_kinds()
         result_names, places = [name for name, _ in self.aggregates], self.record[:2] if self.is_rows else ()
         check_aggregation(
@@ -96,17 +69,13 @@ class StorePlan:
 
     def _check_kinds(self) -> None:
         expect("the schema of messages", self.schema, pa.Schema, "a pyarrow.Schema")
-        expect("the window", self.window, (SlidingWindow, SessionWindow, WindowKind), "one such as tumbling(60_000)")
-        check_gap(self.window)
-        expect("the retention", self.retention, Retention, "one such as Retention(time_ms=3_600_000)")
         expect("early", self.early, (Early, type(None)), "Early(rows=..., every_ms=...), or nothing,")
         expect("accumulating", self.accumulating, bool, "True or False")
-        expect_member("full", self.full, CompletedBy)
         expect_member("late_by", self.late_by, EveryBy)
         set_fields(
             self, by=names("by", self.by), aggregates=pairs("aggregates", self.aggregates, "(('rows', count()),)"),
             late_every_ms=number_or_none("the interval of late panes", self.late_every_ms, MS),
-            late_rows=number_or_none("late_rows", self.late_rows),
+            late_rows=number_or_none("late_rows", self.late_rows), is_rows=self.kind.is_rows,
         )  # fmt: skip
 
     @property
@@ -120,63 +89,16 @@ class StorePlan:
         late = self.late_every_ms is not None or self.late_rows is not None
         return late or self.early is not None or not self.accumulating
 
-    @property
-    def record(self) -> tuple[str, str, str]:
-        """The columns that identify a message: topic, partition and offset."""
-        return self.topic, self.partition, self.offset
-
-    @cached_property
-    def kind(self) -> WindowKind:
-        """The properties of the window's kind."""
-        return kind_of(self.window)
-
-    def kind_as(self, kind: type[_Kind]) -> _Kind:
-        """Return the window, typed as this kind."""
-        if not isinstance(self.kind, kind):
-            raise OutOfTurnError(f"{self.window} is no {kind.__name__}")
-        return self.kind
-
-    @property
-    def is_rows(self) -> bool:
-        """Whether windows count rows."""
-        return self.kind.is_rows
-
-    @cached_property
-    def key_fields(self) -> list[pa.Field]:
-        """The key columns."""
-        return [pa.field(name, self.schema.field(name).type) for name in self.by]
-
     @cached_property
     def result_schema(self) -> pa.Schema:
-        """The columns of panes: key columns, `window`, one per aggregate, `pane`; for rows also topic and partition.
-
-        The window of rows is a struct of its first and its last offset, both inclusive.
-        """
+        """The columns of panes: key columns, `window`, one per aggregate, `pane`; for rows also topic and partition."""
         channel = [self.schema.field(name) for name in self.record[:2]] if self.is_rows else []
-        window = pa.field(WINDOW, ROWS_WINDOW_TYPE if self.is_rows else WINDOW_TYPE)
         fields = [
             pa.field(name, function.result) for (name, _), function in zip(self.aggregates, self.functions, strict=True)
         ]
-        return pa.schema([*self.key_fields, *channel, window, *fields, pa.field(PANE, PANE_TYPE)])
+        return pa.schema([*self.key_fields, *channel, self.window_field, *fields, pa.field(PANE, PANE_TYPE)])
 
     @cached_property
     def stored_schema(self) -> pa.Schema:
         """The columns of held messages."""
         return self.schema if self.accumulating else self.schema.append(pa.field(ARRIVAL, pa.int64()))
-
-    @cached_property
-    def rejected_schema(self) -> pa.Schema:
-        """The columns of rejected messages: the input's columns, with `reason`."""
-        return pa.schema([*self.schema, pa.field(REASON, pa.string())])
-
-    @property
-    def clock_ms(self) -> tuple[int, ...]:
-        """The intervals of panes by wall-clock time."""
-        late_ms = self.late_every_ms if self.late_by is EveryBy.CLOCK else None
-        early_ms = self.early.every_ms if self.early is not None and self.early.by_clock else None
-        return tuple(ms for ms in (early_ms, late_ms) if ms is not None)
-
-    @property
-    def by_clock(self) -> bool:
-        """Whether some panes are due by wall-clock time."""
-        return bool(self.clock_ms)

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from keyedwm.core.errors import OptionError
 from keyedwm.operators.messages.driver import MessageOperator, message_operator
+from keyedwm.operators.messages.grid import HIGHEST, LOWEST
 from keyedwm.operators.messages.store_description import plan_of, read_window
-from keyedwm.operators.messages.window_buffer import HIGHEST, LOWEST
 from keyedwm.operators.messages.window_content import Offsets
 from keyedwm.operators.messages.windows import WindowKind, kind_of
 from keyedwm.operators.state.blobs import damaged

@@ -14,10 +14,11 @@ import pyarrow as pa
 from keyedwm.arrow.columns import Ints, contiguous, ints
 from keyedwm.operators.messages.channels import Channels
 from keyedwm.operators.messages.functions import WindowRows, computed
-from keyedwm.operators.messages.messages import MessageLayout, places
-from keyedwm.operators.messages.plan import ARRIVAL, ROWS_WINDOW_TYPE, StorePlan
+from keyedwm.operators.messages.message_plan import ARRIVAL, MessageLayout
+from keyedwm.operators.messages.messages import places
+from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.panes import PaneTiming
-from keyedwm.operators.results import PANE_TYPE, WINDOW_TYPE, Output, instants
+from keyedwm.operators.results import Output, pane_column
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 
 
@@ -50,11 +51,8 @@ class KeyedMessages:
 
     def take_groups(self, groups: Ints) -> KeyedMessages:
         """Return some of the groups."""
-        first, counts = self.window.borders[:-1][groups], self.counts[groups]
-        borders = np.append(0, np.cumsum(counts))
-        places = np.arange(borders[-1]) + np.repeat(first - borders[:-1], counts)
-        rows = self.window.rows.take(pa.array(places))
-        return KeyedMessages(WindowRows(rows, self.window.at[places], borders), self.keys[groups])
+        window, first = self.window, self.window.borders[:-1][groups]
+        return KeyedMessages(WindowRows.of_spans(window.rows, window.at, first, self.counts[groups]), self.keys[groups])
 
 
 def keyed(plan: StorePlan, channels: Channels, keys: KeyDictionary, rows: pa.Table) -> KeyedMessages:
@@ -85,24 +83,13 @@ def panes(
     last: bool = False,
 ) -> Output:
     """Return a pane of each group. edges: of its window. channels: for rows, the columns of its topic and partition."""
-    count = len(messages)
     window = replace(messages.window, rows=messages.window.rows.select(plan.schema.names))
     results = [
         computed(name, function, window) for (name, _), function in zip(plan.aggregates, plan.functions, strict=True)
     ]
-    pane = pa.StructArray.from_arrays(
-        [pa.repeat(timing.value, count), pa.array(index.astype(np.int32)), pa.repeat(last, count)],
-        fields=list(PANE_TYPE),
-    )
-    columns = [*keys.columns(messages.keys), *channels, _window(plan, *edges), *results, pane]
+    pane = pane_column(timing.value, index, last=last)
+    columns = [*keys.columns(messages.keys), *channels, plan.windows(*edges), *results, pane]
     return Output(pa.Table.from_arrays(columns, schema=plan.result_schema), edges[1] - 1)
-
-
-def _window(plan: StorePlan, starts: Ints, ends: Ints) -> pa.Array:
-    if plan.is_rows:
-        return pa.StructArray.from_arrays([pa.array(starts), pa.array(ends - 1)], fields=list(ROWS_WINDOW_TYPE))
-    times = [instants(edges) for edges in (starts, ends)]
-    return pa.StructArray.from_arrays(times, fields=list(WINDOW_TYPE))
 
 
 def pieces(in_order: Ints, sizes: Ints, most: int) -> Iterator[Ints]:

@@ -11,7 +11,7 @@ session needs is rewritten without the messages of other sessions, at intervals 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -24,6 +24,7 @@ from keyedwm.operators.messages.channels import Channels
 from keyedwm.operators.messages.messages import in_order, places
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.windows import SessionKind
+from keyedwm.operators.state.column_rows import ColumnRows
 from keyedwm.operators.state.key_dictionary import KeyDictionary
 from keyedwm.operators.state.keyed_log import KeyedLog, KeyedRows
 from keyedwm.operators.state.store import TableLogs
@@ -77,7 +78,7 @@ class SessionFragments(KeyedRows):
 
 
 @dataclass(frozen=True, slots=True)
-class Sessions:
+class Sessions(ColumnRows):
     """Whole sessions in order of key and start; heads: the place of the first part of each."""
 
     heads: Ints
@@ -88,13 +89,6 @@ class Sessions:
     sizes: Ints
     shown_messages: Ints
     panes: Ints
-
-    def __len__(self) -> int:
-        return len(self.heads)
-
-    def take_rows(self, places: Ints | Flags) -> Sessions:
-        """Return the sessions at these places."""
-        return Sessions(*(getattr(self, one.name)[places] for one in fields(self)))
 
     def owners(self, keys: Ints, at: Ints) -> Ints:
         """Return the place of the session of each message, -1 if there is none; at: event times."""

@@ -35,11 +35,13 @@ from keyedwm.arrow.columns import Flags, Ints, sorted_distinct
 from keyedwm.core.lateness import has_ended
 from keyedwm.operators.frames.plan import SlidingWindow
 from keyedwm.operators.messages.channels import Channels
-from keyedwm.operators.messages.grid import Grid
+from keyedwm.operators.messages.grid import LOWEST, Grid
+from keyedwm.operators.messages.grid_buffer import GridBuffer
 from keyedwm.operators.messages.message_counter import Messages
+from keyedwm.operators.messages.message_plan import ARRIVAL
 from keyedwm.operators.messages.messages import MessageStore
 from keyedwm.operators.messages.pending_panes import PendingPanes
-from keyedwm.operators.messages.plan import ARRIVAL, StorePlan
+from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.results import key_numbers, keyed, panes
 from keyedwm.operators.panes import EveryBy, Now, PanePolicy, PaneTiming
 from keyedwm.operators.results import Output
@@ -47,13 +49,11 @@ from keyedwm.operators.state.key_dictionary import KeyDictionary
 from keyedwm.operators.state.pane_log import PaneLog
 from keyedwm.operators.state.store import TableLogs
 
-LOWEST = -(2**62)
-HIGHEST = 2**62
 _FIRST_LOOK = 256
 _PANES = "panes-"
 
 
-class WindowBuffer:
+class WindowBuffer(GridBuffer):
     """The windows of one line, and their held messages.
 
     place: its number among the operator's lines; for windows of rows, the number of the channel.
@@ -69,11 +69,10 @@ class WindowBuffer:
         place: int,
         state: Mapping[str, Any],
     ) -> None:
-        self._plan, self.grid, self._channels, self._place = plan, grid, channels, place
-        self.horizon: int | None = state.get("horizon")
-        self.floor: int | None = state.get("floor")
+        super().__init__(grid, plan.retention, state)
+        self._plan, self._channels, self._place = plan, channels, place
         self._arrivals = state.get("arrivals", 0)
-        self.store = MessageStore(plan, channels, logs, place, self._first_kept())
+        self.store = MessageStore(plan, channels, logs, place, self.outlived())
         rest = (grid.origin + grid.size) % grid.step
         self._ends = SlidingWindow(grid.step, grid.step, rest)
         self._panes = PaneLog(plan, self._ends, logs, f"{_PANES}{place}-")
@@ -87,16 +86,18 @@ class WindowBuffer:
     def state(self) -> dict[str, Any]:
         """Return the state for a later instance, ready for JSON."""
         arrivals = {} if self._plan.accumulating else {"arrivals": self._arrivals}
-        return {"horizon": self.horizon, "floor": self.floor, **arrivals, **self._policy.state()}
+        horizon, floor = (None if mark == LOWEST else mark for mark in (self.horizon, self.floor))
+        return {"horizon": horizon, "floor": floor, **arrivals, **self._policy.state()}
+
+    @property
+    def dropped_end(self) -> int:
+        """Windows that end up to here are gone."""
+        return self.floor
 
     @property
     def next_timer_ms(self) -> int | None:
         """The time at which panes by the clock are due, None if nothing is pending."""
         return self._policy.next_timer_ms
-
-    def expired(self, at: Ints, horizons: Ints) -> Flags:
-        """Return which places no window accepts any more. horizons: the horizon for each place."""
-        return has_ended(self.grid.last_ends(at), self._floors(horizons))
 
     def before_outlived(self, at: Ints) -> int:
         """Return how many messages, each of which moves the horizon, can be buffered in one step.
@@ -104,7 +105,7 @@ class WindowBuffer:
         These are the messages before one that expires a window of a message which a later window still needs. The
         search doubles from `_FIRST_LOOK`.
         """
-        top, begin, size = self._horizon_and_floor()[0], 0, _FIRST_LOOK
+        top, begin, size = self.horizon, 0, _FIRST_LOOK
         while begin < len(at):
             some = at[begin : begin + size]
             outlived = self._outlived(some, horizons_before(some, top))
@@ -115,16 +116,9 @@ class WindowBuffer:
 
     def _outlived(self, at: Ints, horizons: Ints) -> Flags:
         """Return which places have a window that is expired by a horizon which this line has not applied yet."""
-        floors, first = self._floors(horizons), self.grid.last_end_by(at) + self.grid.step
-        has_risen = floors > self._horizon_and_floor()[1]
+        floors, first = self.floors(horizons), self.grid.last_end_by(at) + self.grid.step
+        has_risen = floors > self.floor
         return has_risen & has_ended(first, floors) & ~has_ended(self.grid.last_ends(at), floors)
-
-    def _floors(self, horizons: Ints) -> Ints:
-        """Return the floor at each of these horizons."""
-        floors, kept_for = np.full(len(horizons), self._horizon_and_floor()[1]), self._plan.retention.time_ms
-        if kept_for is None:
-            return floors
-        return np.where(horizons > LOWEST, np.maximum(floors, self.grid.last_end_by(horizons - kept_for)), floors)
 
     def buffer_messages(self, messages: Messages, now_ms: int | None) -> Iterator[Output]:
         """Hold messages that are not expired; yield their immediate panes: late panes, and early panes by count."""
@@ -135,7 +129,7 @@ class WindowBuffer:
         numbers, slices = key_numbers(self._plan, keys, rows), self.grid.slices(at)
         self.store.add(self._numbered(rows), at, messages.channels, slices)
         late, open_ = self._changed(numbers, slices)
-        now = Now(now_ms, self._horizon_and_floor()[0])
+        now = Now(now_ms, self.horizon)
         for timing, changed in ((PaneTiming.LATE, late), (PaneTiming.EARLY, open_)):
             waits, is_timed = self._policy.begin(timing, now, changed), self._policy.waits(timing)
             if timing in self._pending and (waits or not is_timed):
@@ -153,10 +147,9 @@ class WindowBuffer:
 
     def advance(self, horizon: int) -> Iterator[Output]:
         """Yield the on-time panes of the windows that end by then, in order of their ends."""
-        before, floor = self._horizon_and_floor()
-        if horizon <= before:
+        if horizon <= self.horizon:
             return
-        for end in self.held_ends(max(before, floor), horizon):
+        for end in self.held_ends(max(self.horizon, self.floor), horizon):
             self.horizon = end
             keys = KeyDictionary(self._plan.key_fields)
             yield from self._emit(keys, end, self._read(end), PaneTiming.ON_TIME)
@@ -166,7 +159,7 @@ class WindowBuffer:
     def expire(self, last: int) -> Iterator[Output]:
         """Expire the windows that end by then; yield their pending panes. `forgotten` then drops their slices."""
         last = int(self.grid.last_end_by(last))
-        if self.floor is not None and last <= self.floor:
+        if last <= self.floor:
             return
         keys = KeyDictionary(self._plan.key_fields)
         if PaneTiming.LATE in self._pending:
@@ -178,12 +171,11 @@ class WindowBuffer:
 
     def forgotten(self) -> tuple[int, int]:
         """Drop the slices of expired windows; return how many messages they held, and their bytes."""
-        before = self._first_kept()
-        return (0, 0) if before is None else self.store.forget(before)
+        return self.store.forget(self.outlived())
 
     def show_unfinished(self, end: int) -> Iterator[Output]:
         """Yield the last pane of a window that must be dropped before it is complete."""
-        if not has_ended(end, self._horizon_and_floor()[0]):
+        if not has_ended(end, self.horizon):
             yield from self._emit(
                 KeyDictionary(self._plan.key_fields), end, self._read(end), PaneTiming.EARLY, last=True
             )
@@ -194,61 +186,31 @@ class WindowBuffer:
 
     def _show_due(self, by: EveryBy, at: int) -> Iterator[Output]:
         """Yield the panes that are due by the clock or by event time."""
-        horizon, floor = self._horizon_and_floor()
         for timing, is_due in self._policy.due(by, at).items():
             keys = KeyDictionary(self._plan.key_fields)
             due, left = self._pending[timing].pop_due(keys, is_due)
             self._policy.left(timing, left)
-            is_late = timing is PaneTiming.LATE
-            behind = floor if is_late else max(horizon, floor)
+            behind = self.floor if timing is PaneTiming.LATE else max(self.horizon, self.floor)
             due_keys = {end: numbers for end, numbers in due.items() if not has_ended(end, behind)}
             yield from self._show(keys, due_keys, timing)
-
-    def held_ends(self, above: int, by: int) -> list[int]:
-        """Return the ends in `(above, by]` of windows that hold a message, ascending."""
-        lows, highs = self.grid.held_ends(self.store.slices, above, by)
-        spans = zip(lows.tolist(), highs.tolist(), strict=True)
-        return [end for low, high in spans for end in range(low, high + 1, self.grid.step)]
-
-    def oldest_held(self, above: int) -> tuple[int, int]:
-        """Return how many windows with an end above this one hold a message, and the first of their ends."""
-        lows, highs = self.grid.held_ends(self.store.slices, above, HIGHEST)
-        return int(((highs - lows) // self.grid.step + 1).sum()), int(lows[0]) if len(lows) else HIGHEST
-
-    def oldest(self) -> tuple[int, int]:
-        """Return how many kept windows hold a message, and the first of their ends."""
-        return self.oldest_held(self._horizon_and_floor()[1])
-
-    def _horizon_and_floor(self) -> tuple[int, int]:
-        """Return horizon and floor; the lowest number for one that does not exist yet."""
-        return LOWEST if self.horizon is None else self.horizon, LOWEST if self.floor is None else self.floor
-
-    def _first_kept(self) -> int | None:
-        """Return the lowest possible start of the first kept slice."""
-        return None if self.floor is None else self.floor - self.grid.size + self.grid.step
-
-    def read_from(self, low: int, high: int) -> pa.Table:
-        """Return the messages of the slices that reach into `[low, high]`, in no order."""
-        return self.store.read(low - self.grid.step - self.grid.size, high + 1)
 
     def _read(self, end: int) -> pa.Table:
         return self.store.read(end - self.grid.size, end)
 
     def _changed(self, numbers: Ints, slices: Ints) -> tuple[dict[int, Ints], dict[int, Ints]]:
         """Return the keys with new messages in complete and in open windows, by the windows' ends, ascending."""
-        horizon, floor = self._horizon_and_floor()
         wants_open = self._plan.early is not None
         late: dict[int, list[Ints]] = {}
         open_: dict[int, list[Ints]] = {}
         for start in sorted_distinct(slices).tolist():
             ends = self.grid.ends_of(start)
-            if not (wants_open or has_ended(ends[0], horizon)):
+            if not (wants_open or has_ended(ends[0], self.horizon)):
                 break  # so are all later slices
             numbers_here = sorted_distinct(numbers[slices == start])
             for end in ends:
-                if has_ended(end, floor):
+                if has_ended(end, self.floor):
                     continue
-                if has_ended(end, horizon):
+                if has_ended(end, self.horizon):
                     late.setdefault(end, []).append(numbers_here)
                 elif wants_open:
                     open_.setdefault(end, []).append(numbers_here)

@@ -53,9 +53,6 @@ class BufferedMessages(Protocol):
 class WindowContent(ABC):
     """Windows of one kind."""
 
-    # Whether messages are ordered by event time; else by offset, and then watermarks do not concern them.
-    of_time: bool = True
-
     def __init__(self, context: ContentContext) -> None:
         self._inputs, self._logs = context.inputs, context.logs
 
@@ -64,7 +61,7 @@ class WindowContent(ABC):
 
         Raises InputError for messages that do not fit.
         """
-        return self._inputs[input_number].validated(rows, of_time=self.of_time)
+        return self._inputs[input_number].validated(rows)
 
     @abstractmethod
     def open(self, messages: Messages, now_ms: int | None) -> Iterator[Output]:
@@ -141,19 +138,3 @@ class StoreContent(WindowContent):
         del state
         super().__init__(context)
         self._plan, self.channels, self._counter = plan, context.inputs[0].channels, context.inputs[0].counter
-
-    def of_input(self, _number: int) -> BufferedMessages:
-        """Return the content itself, which has all held messages."""
-        return self
-
-    @abstractmethod
-    def windows(self, start: int, end: int, *, by_key: bool) -> Iterator[Listing]:
-        """Yield the windows that overlap `[start, end]`, in order of their ends."""
-
-    @abstractmethod
-    def read(self, low: int, high: int) -> pa.Table:
-        """Return all held messages from low to high, and maybe others, in no order."""
-
-    @abstractmethod
-    def oldest(self) -> tuple[Ints, Ints]:
-        """Return channels, and offsets to read each from, to rebuild the store."""

@@ -8,7 +8,7 @@ call that failed halfway, in a user's own aggregate, is never written.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
@@ -17,24 +17,12 @@ from keyedwm.core.errors import InputError, OptionError
 from keyedwm.operators.batch_figures import StoreCounts
 from keyedwm.operators.messages.arguments import Edge, checked_edges, checked_range, checked_values, whole_ms
 from keyedwm.operators.messages.driver import MessageOperator, message_operator
+from keyedwm.operators.messages.message_plan import MessagePlan
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.store import BlobStore, MemoryStore, checked_store
 
-
-class _Plan(Protocol):
-    """The parts of a plan that are used here."""
-
-    @property
-    def by_clock(self) -> bool:
-        """Whether some results are due by wall-clock time."""
-
-    @property
-    def result_schema(self) -> pa.Schema:
-        """The columns of the results."""
-
-
-_Any = TypeVar("_Any", bound=_Plan)
+_Any = TypeVar("_Any", bound=MessagePlan)
 
 
 class StandaloneOperator(Generic[_Any]):

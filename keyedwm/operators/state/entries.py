@@ -6,16 +6,18 @@ Rule: entries are values. A table of entries has the key columns themselves, so 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import ClassVar, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.arrow.columns import Column, Flags, Ints, concat, contiguous, empty, from_arrow, ints, to_arrow, values_at
+from keyedwm.arrow.columns import Column, Ints, concat, contiguous, empty, from_arrow, ints, to_arrow, values_at
 from keyedwm.operators.aggregates.aggregate_function import AggregateFunction, Groups, Spans
+from keyedwm.operators.grouping import pair_groups
 from keyedwm.operators.kernels import add_by_group, add_by_span
 from keyedwm.operators.results import HIDDEN_PREFIX, ROWS
+from keyedwm.operators.state.column_rows import ColumnRows
 from keyedwm.operators.state.key_dictionary import KeyDictionary
 
 
@@ -63,6 +65,18 @@ class Accumulators:
             tuple(tuple(values_at(column, places) for column in columns) for columns in self.accumulators),
         )
 
+    def with_others(self, *others: Accumulators) -> Accumulators:
+        """Return these entries, followed by others."""
+        pieces = (self, *others)
+        return Accumulators(
+            np.concatenate([piece.keys for piece in pieces]),
+            np.concatenate([piece.rows for piece in pieces]),
+            tuple(
+                tuple(concat(list(columns)) for columns in zip(*parts, strict=True))
+                for parts in zip(*(piece.accumulators for piece in pieces), strict=True)
+            ),
+        )
+
     def columns(self) -> list[Column]:
         """Rows and accumulators, as in the schema of partials."""
         return [self.rows, *(column for columns in self.accumulators for column in columns)]
@@ -87,20 +101,6 @@ def no_entries(plan: Accumulating) -> Accumulators:
     )
 
 
-def joined(pieces: Sequence[Accumulators]) -> Accumulators:
-    """All entries of some pieces, in order."""
-    if len(pieces) == 1:
-        return pieces[0]
-    return Accumulators(
-        np.concatenate([piece.keys for piece in pieces]),
-        np.concatenate([piece.rows for piece in pieces]),
-        tuple(
-            tuple(concat(list(columns)) for columns in zip(*parts, strict=True))
-            for parts in zip(*(piece.accumulators for piece in pieces), strict=True)
-        ),
-    )
-
-
 def merged(plan: Accumulating, entries: Accumulators, groups: Groups, keys: Ints) -> Accumulators:
     """One entry for each group; `keys` are the groups' keys."""
     accumulators = tuple(
@@ -108,6 +108,15 @@ def merged(plan: Accumulating, entries: Accumulators, groups: Groups, keys: Ints
         for function, columns in zip(plan.functions, entries.accumulators, strict=True)
     )
     return Accumulators(keys, add_by_group(entries.rows, groups.ids, groups.count), accumulators)
+
+
+def grouped(plan: Accumulating, keys: KeyDictionary, entries: Accumulators, numbers: Ints) -> tuple[Accumulators, Ints]:
+    """Return one entry for each pair of a number and a key, in this order, and the numbers.
+
+    numbers: of the frame, or the end, of each entry.
+    """
+    ids, distinct, occurring = pair_groups(numbers, entries.keys, keys.count)
+    return merged(plan, entries, Groups(ids, len(occurring)), occurring), distinct
 
 
 def over_spans(plan: Accumulating, entries: Accumulators, spans: Spans) -> Accumulators:
@@ -138,14 +147,11 @@ _Rows = TypeVar("_Rows", bound="EntryRows")
 
 
 @dataclass(frozen=True, slots=True)
-class EntryRows:
+class EntryRows(ColumnRows):
     """Accumulators of keys, each with some whole numbers; a subclass adds their columns and their names."""
 
     COLUMNS: ClassVar[tuple[str, ...]] = ()
     entries: Accumulators
-
-    def __len__(self) -> int:
-        return len(self.entries)
 
     @classmethod
     def none(cls: type[_Rows], plan: Accumulating) -> _Rows:
@@ -168,27 +174,11 @@ class EntryRows:
     @classmethod
     def together(cls: type[_Rows], plan: Accumulating, pieces: Sequence[_Rows]) -> _Rows:
         """Return some rows behind each other."""
-        pieces = [piece for piece in pieces if len(piece)]
-        if len(pieces) < 2:
-            return pieces[0] if pieces else cls.none(plan)
-        columns = zip(*(piece.columns() for piece in pieces), strict=True)
-        return cls(joined([piece.entries for piece in pieces]), *map(np.concatenate, columns))
-
-    def columns(self) -> list[Ints]:
-        """Return the columns of whole numbers."""
-        return [getattr(self, one.name) for one in fields(self)[1:]]
-
-    def take_rows(self: _Rows, places: Ints) -> _Rows:
-        """Return the rows at these places."""
-        return type(self)(self.entries.take_rows(places), *(column[places] for column in self.columns()))
-
-    def where(self: _Rows, flags: Flags) -> _Rows:
-        """Return the rows with these flags."""
-        return self if flags.all() else self.take_rows(np.flatnonzero(flags))
+        return cls.none(plan).with_others(*pieces)
 
     def table(self, plan: Accumulating, keys: KeyDictionary) -> pa.Table:
         """Return the rows as a table: key columns, rows, accumulators, whole numbers (the inverse of `read`)."""
         table = table_of(plan, keys, self.entries)
-        for name, column in zip(self.COLUMNS, self.columns(), strict=True):
+        for name, column in zip(self.COLUMNS, self.columns()[1:], strict=True):
             table = table.append_column(name, pa.array(column))
         return table

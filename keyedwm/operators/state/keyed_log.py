@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints
 from keyedwm.operators.results import HIDDEN_PREFIX
+from keyedwm.operators.state.column_rows import ColumnRows
 from keyedwm.operators.state.key_dictionary import KeyDictionary
 from keyedwm.operators.state.store import TableLogs
 from keyedwm.operators.state.table import StateTable
@@ -30,14 +31,11 @@ _Rows = TypeVar("_Rows", bound="KeyedRows")
 
 
 @dataclass(frozen=True, slots=True)
-class KeyedRows:
-    """Rows as columns: keys by number; a subclass adds columns of whole numbers, and names the identity's columns."""
+class KeyedRows(ColumnRows):
+    """Keys by number; a subclass adds columns of whole numbers, and names the identity's columns."""
 
     IDENTITY: ClassVar[tuple[str, ...]] = ()
     keys: Ints
-
-    def __len__(self) -> int:
-        return len(self.keys)
 
     @classmethod
     def none(cls: type[_Rows]) -> _Rows:
@@ -48,18 +46,6 @@ class KeyedRows:
     def key_fields(cls, table: pa.Table) -> list[pa.Field]:
         """Return the key columns of a table of such rows."""
         return list(table.schema)[: 1 - len(fields(cls))]
-
-    def columns(self) -> list[Ints]:
-        """The columns."""
-        return [getattr(self, one.name) for one in fields(self)]
-
-    def take_rows(self: _Rows, places: Ints | Flags) -> _Rows:
-        """Return some of the rows."""
-        return type(self)(*(column[places] for column in self.columns()))
-
-    def with_others(self: _Rows, others: _Rows) -> _Rows:
-        """Return these rows, followed by others."""
-        return type(self)(*map(np.concatenate, zip(self.columns(), others.columns(), strict=True)))
 
     def newest(self: _Rows) -> _Rows:
         """Return the last row of each identity, in order of key and identity."""

@@ -34,7 +34,7 @@ REPLACED = {
     "PanesAgain": "AdditiveSetting",
     "StagedStore": "BucketStore",
     "StagedWindowJoin": "BucketWindowJoin",
-    "HeldSide": "BufferedInput",
+    "HeldSide": "BufferedAxes",
     "SideState": "JoinInputState",
     "MessageShape": "WindowContent",
     "ShippedSide": "ExchangeSide",

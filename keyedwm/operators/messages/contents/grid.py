@@ -10,15 +10,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from keyedwm.arrow.columns import Ints, sorted_distinct
-from keyedwm.operators.messages import listing
-from keyedwm.operators.messages.grid import Grid
-from keyedwm.operators.messages.listing import Listing
+from keyedwm.operators.messages.grid import HIGHEST, LOWEST
+from keyedwm.operators.messages.listing import BufferedAxes
 from keyedwm.operators.messages.message_counter import Messages
-from keyedwm.operators.messages.plan import Reason, StorePlan
-from keyedwm.operators.messages.window_buffer import HIGHEST, LOWEST, WindowBuffer, horizons_before
+from keyedwm.operators.messages.plan import StorePlan
+from keyedwm.operators.messages.window_buffer import WindowBuffer, horizons_before
 from keyedwm.operators.messages.window_content import ContentContext, StoreContent
 from keyedwm.operators.messages.windows import CompletedBy, HoppingWindow, RowWindow
 from keyedwm.operators.results import Output
@@ -40,7 +38,7 @@ class GridContent(StoreContent, windows=HoppingWindow):
         if self._plan.full is CompletedBy.MESSAGE:
             yield from self._take_in_turn(timeline, messages, now_ms)
         else:
-            horizons = np.full(len(messages), LOWEST if timeline.horizon is None else timeline.horizon)
+            horizons = np.full(len(messages), timeline.horizon)
             yield from timeline.buffer_messages(self._admitted(timeline, messages, horizons), now_ms)
 
     def due(self, watermark_ms: int, _input_number: int = 0) -> Iterator[Output]:
@@ -81,8 +79,7 @@ class GridContent(StoreContent, windows=HoppingWindow):
         """Return the watermark up to which windows are gone: a kept window can have late panes."""
         if self._plan.retention.time_ms is not None:
             return watermark_ms - self._plan.retention.time_ms
-        floor = self.timelines[0].floor if 0 in self.timelines else None
-        return min(watermark_ms, LOWEST if floor is None else floor)
+        return min(watermark_ms, self.timelines[0].floor if 0 in self.timelines else LOWEST)
 
     def message_count(self) -> int:
         """The number of messages that the slices hold."""
@@ -91,58 +88,40 @@ class GridContent(StoreContent, windows=HoppingWindow):
     def state(self) -> dict[str, Any]:
         """The state of each timeline by its number, and for a summary how many windows and messages there are."""
         oldest = [timeline.oldest() for timeline in self.timelines.values()]
-        first = min((end for _, end in oldest), default=HIGHEST) - self._grid(0).size if self.of_time else None
+        first = None
+        if not self._plan.is_rows:
+            first = min((end for _, end in oldest), default=HIGHEST) - self._plan.grid().size
         return {
             "axes": {str(number): timeline.state() for number, timeline in self.timelines.items()},
             "open": [sum(windows for windows, _ in oldest), self.message_count(), first],
         }
 
-    def windows(self, start: int, end: int, *, by_key: bool) -> Iterator[Listing]:
-        """List the windows of each timeline: from the index of slices; with by_key, from the messages themselves."""
-        for _, timeline in sorted(self.timelines.items()):
-            yield listing.windows(self._plan, self.channels, timeline, start, end, by_key=by_key)
-
-    def read(self, low: int, high: int) -> pa.Table:
-        """Read the slices of these places."""
-        tables = [timeline.read_from(low, high) for _, timeline in sorted(self.timelines.items())]
-        return pa.concat_tables([self._plan.stored_schema.empty_table(), *tables])
-
-    def oldest(self) -> tuple[Ints, Ints]:
-        """The first offset of each slice."""
-        indexes = [timeline.store.index for timeline in self.timelines.values()]
-        none = np.empty(0, np.int64)
-        return (
-            np.concatenate([none, *(index.channels for index in indexes)]),
-            np.concatenate([none, *(index.first for index in indexes)]),
-        )
+    def of_input(self, number: int) -> BufferedAxes:
+        """Return the messages on the timelines."""
+        return BufferedAxes(self._inputs[number], self.timelines)
 
     def _timeline(self, number: int) -> WindowBuffer:
         if number not in self.timelines:
+            first = self.channels.first[number] if self._plan.is_rows else 0
             self.timelines[number] = WindowBuffer(
-                self._plan, self._grid(number), self.channels, self._logs, place=number,
+                self._plan, self._plan.grid(first), self.channels, self._logs, place=number,
                 state=self._states.get(str(number), {}),
             )  # fmt: skip
         return self.timelines[number]
 
-    def _grid(self, _number: int) -> Grid:
-        """Return the windows of a timeline."""
-        return self._plan.kind_as(HoppingWindow).grid()
-
     def _take_in_turn(self, timeline: WindowBuffer, messages: Messages, now_ms: int | None) -> Iterator[Output]:
         """Hold messages that move the horizon: drop a window before a later message of the call could reach it."""
-        known_ahead = not self.of_time and self._plan.full is CompletedBy.WATERMARK
+        known_ahead = self._plan.is_rows and self._plan.full is CompletedBy.WATERMARK
         while len(messages):
             first = max(1, timeline.before_outlived(messages.at))
             now, messages = messages.part(0, first), messages.part(first)
-            horizons = horizons_before(now.at, LOWEST if timeline.horizon is None else timeline.horizon)
+            horizons = horizons_before(now.at, timeline.horizon)
             yield from timeline.buffer_messages(self._admitted(timeline, now, horizons), now_ms)
             yield from self._advance(timeline, int(now.at.max()) + known_ahead)
 
     def _admitted(self, timeline: WindowBuffer, messages: Messages, horizons: Ints) -> Messages:
         """Return the messages that some window accepts. horizons: the horizon before each message."""
-        gap = timeline.grid.in_a_gap(messages.at)
-        expired = timeline.expired(messages.at, horizons) & ~gap
-        return self._counter.admit(messages, {Reason.GAP: gap, Reason.RETENTION: expired})
+        return self._counter.admit(messages, timeline.reasons(messages.at, horizons))
 
     def _advance(self, timeline: WindowBuffer, horizon: int) -> Iterator[Output]:
         yield from timeline.advance(horizon)
@@ -169,8 +148,6 @@ class GridContent(StoreContent, windows=HoppingWindow):
 class RowGridContent(GridContent, windows=RowWindow):
     """Windows of offsets: each channel is a timeline, which begins with the first offset that was read."""
 
-    of_time = False
-
     def open(self, messages: Messages, now_ms: int | None) -> Iterator[Output]:
         """Hold the messages of each channel; they move its horizon."""
         for number in sorted_distinct(messages.channels).tolist():
@@ -179,10 +156,3 @@ class RowGridContent(GridContent, windows=RowWindow):
     def output_watermark_ms(self, watermark_ms: int) -> int:
         """Panes of rows have no event time, so no pane is behind a watermark."""
         return watermark_ms
-
-    def oldest(self) -> tuple[Ints, Ints]:
-        """The first offset that was read: windows are counted from it."""
-        return np.arange(len(self.channels.known)), np.array(self.channels.first, np.int64)
-
-    def _grid(self, number: int) -> Grid:
-        return self._plan.kind_as(RowWindow).grid(self.channels.first[number])

@@ -23,7 +23,7 @@ from keyedwm.operators.messages.listing import Listing
 from keyedwm.operators.messages.message_counter import Messages
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.results import KeyedMessages, panes
-from keyedwm.operators.messages.window_content import ContentContext, StoreContent
+from keyedwm.operators.messages.window_content import BufferedMessages, ContentContext, StoreContent
 from keyedwm.operators.panes import PaneTiming
 from keyedwm.operators.results import Output
 from keyedwm.operators.state.table import StateTable
@@ -33,8 +33,6 @@ MESSAGES, OPEN = "messages-keys", "open-keys"
 
 class KeyedRowsContent(StoreContent):
     """For each key and channel, the number of messages, and the messages that incomplete windows need."""
-
-    of_time = False
 
     def __init__(self, plan: StorePlan, context: ContentContext, state: Mapping[str, Any]) -> None:
         super().__init__(plan, context, state)
@@ -61,9 +59,8 @@ class KeyedRowsContent(StoreContent):
         """Drop the keys whose messages lie farthest behind in offsets."""
         limits, places = self._plan.retention, self._open.rows
         message_counts = self.needed_messages(places.counts)
-        channels = channels_of(places.codes)
-        age = np.array(self.channels.next, np.int64)[channels] - places.first
-        ranks = self.channels.ranks()[channels], self._open.keys.ranks(keys_of(places.codes))
+        age = np.array(self.channels.next, np.int64)[places.channels] - places.first
+        ranks = self.channels.ranks()[places.channels], self._open.keys.ranks(places.keys)
         order = np.lexsort((ranks[1], ranks[0], -age, message_counts == 0))
         is_over_limit = np.zeros(len(order), np.bool_)
         for sizes, most in ((message_counts, limits.max_messages), (places.sizes, limits.max_bytes)):
@@ -98,6 +95,10 @@ class KeyedRowsContent(StoreContent):
         windows = int((self.needed_messages(self._open.rows.counts) > 0).sum())
         return {"open": [windows, self.message_count(), None]}
 
+    def of_input(self, _number: int) -> BufferedMessages:
+        """Return the content itself."""
+        return self
+
     def windows(self, start: int, end: int, *, by_key: bool) -> Iterator[Listing]:
         """List for each key on each channel the window that is complete next."""
         del by_key
@@ -105,12 +106,11 @@ class KeyedRowsContent(StoreContent):
         places = places.take_rows(
             (self.needed_messages(places.counts) > 0) & (places.last >= start) & (places.first <= end)
         )
-        channels, numbers = channels_of(places.codes), keys_of(places.codes)
-        order = np.lexsort((self._open.keys.ranks(numbers), self.channels.ranks()[channels], places.last))
-        places, channels, numbers = places.take_rows(order), channels[order], numbers[order]
+        ranks = self._open.keys.ranks(places.keys), self.channels.ranks()[places.channels]
+        places = places.take_rows(np.lexsort((*ranks, places.last)))
         yield Listing(
-            self._open.keys.columns(numbers), places.first, places.last + 1, channels, places.first, places.last,
-            self.needed_messages(places.counts), places.sizes, np.zeros(len(numbers), np.bool_),
+            self._open.keys.columns(places.keys), places.first, places.last + 1, places.channels, places.first,
+            places.last, self.needed_messages(places.counts), places.sizes, np.zeros(len(places), np.bool_),
         )  # fmt: skip
 
     def read(self, low: int, high: int) -> pa.Table:
@@ -146,9 +146,7 @@ class KeyedRowsContent(StoreContent):
         """Return a pane of each span of messages. spans: where each begins, and its number of messages."""
         heads, sizes = spans
         offsets = messages.at
-        borders = np.append(0, np.cumsum(sizes))
-        places = np.arange(borders[-1]) + np.repeat(heads - borders[:-1], sizes)
-        window = WindowRows(messages.rows.take(pa.array(places)), offsets[places], borders)
+        window = WindowRows.of_spans(messages.rows, offsets, heads, sizes)
         return panes(
             self._plan, self._open.keys, KeyedMessages(window, keys_of(codes)),
             (offsets[heads], offsets[heads + sizes - 1] + 1),

@@ -17,6 +17,7 @@ import pyarrow as pa
 from keyedwm.arrow.columns import Flags, Ints, contiguous, sorted_distinct
 from keyedwm.core.lateness import has_ended
 from keyedwm.operators.messages.functions import WindowRows
+from keyedwm.operators.messages.grid import HIGHEST, LOWEST
 from keyedwm.operators.messages.listing import Listing
 from keyedwm.operators.messages.message_counter import Messages
 from keyedwm.operators.messages.messages import MessageStore, in_order, places
@@ -27,13 +28,11 @@ from keyedwm.operators.messages.opened_windows import (
     OrderedMessages,
     in_key_order,
     listed,
-    ranges,
     spans,
 )
 from keyedwm.operators.messages.plan import Reason, StorePlan
 from keyedwm.operators.messages.results import KeyedMessages, panes, pieces
-from keyedwm.operators.messages.window_buffer import HIGHEST, LOWEST
-from keyedwm.operators.messages.window_content import ContentContext, StoreContent
+from keyedwm.operators.messages.window_content import BufferedMessages, ContentContext, StoreContent
 from keyedwm.operators.panes import PaneTiming
 from keyedwm.operators.results import Output
 
@@ -110,6 +109,10 @@ class OnDemandContent(StoreContent, windows=OnDemandWindow):
             "border": self._border,
             "open": [len(starts), self.message_count(), int(starts.min(initial=HIGHEST))],
         }
+
+    def of_input(self, _number: int) -> BufferedMessages:
+        """Return the content itself."""
+        return self
 
     def windows(self, start: int, end: int, *, by_key: bool) -> Iterator[Listing]:
         """List the windows that still accept messages, in order of start and key."""
@@ -194,10 +197,8 @@ class OnDemandContent(StoreContent, windows=OnDemandWindow):
 
     def _panes(self, windows: Opened, messages: OrderedMessages, of: tuple[Ints, Ints], timing: PaneTiming) -> Output:
         """Return the panes of windows; of: where the messages of each begin and end."""
-        sizes, ends = of[1] - of[0], windows.starts + self._size
-        member = ranges(of[0], sizes)
-        window = WindowRows(messages.rows.take(pa.array(member)), messages.at[member], np.append(0, np.cumsum(sizes)))
+        window = WindowRows.of_spans(messages.rows, messages.at, of[0], of[1] - of[0])
         return panes(
-            self._plan, self._opened.keys, KeyedMessages(window, windows.keys), (windows.starts, ends), timing=timing,
-            index=windows.panes,
+            self._plan, self._opened.keys, KeyedMessages(window, windows.keys),
+            (windows.starts, windows.starts + self._size), timing=timing, index=windows.panes,
         )  # fmt: skip

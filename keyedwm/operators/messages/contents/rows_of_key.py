@@ -8,14 +8,15 @@ every message that is held.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from keyedwm.arrow.columns import Flags, Ints
+from keyedwm.arrow.columns import Ints
 from keyedwm.operators.messages.contents.of_keys import KeyedRowsContent
+from keyedwm.operators.messages.grid import Grid
 from keyedwm.operators.messages.key_rows import KeyPlaces, channels_of
 from keyedwm.operators.messages.message_counter import Messages
 from keyedwm.operators.messages.messages import message_bytes
@@ -28,32 +29,25 @@ from keyedwm.operators.results import Output
 
 
 @dataclass(frozen=True, slots=True)
-class KeyGrid:
-    """Windows of `size` places, one at every multiple of `step`, also before the first place where they overlap.
+class KeyGrid(Grid):
+    """Windows of a key's messages by their number, also before the first one where they overlap.
 
     known_ahead: a window is complete with its last message, not with the first message after it.
     """
 
-    size: int
-    step: int
-    known_ahead: bool
+    known_ahead: bool = field(kw_only=True)
 
-    def first_starts(self, counts: Ints) -> Ints:
+    def first_incomplete(self, counts: Ints) -> Ints:
         """Return where the first incomplete window starts. counts: the messages so far."""
-        done = counts if self.known_ahead else np.maximum(counts - 1, 0)
-        return ((done - self.size) // self.step + 1) * self.step
+        return self.first_starts(counts if self.known_ahead else np.maximum(counts - 1, 0))
 
     def needed_messages(self, counts: Ints) -> Ints:
         """Return how many of the last messages are held."""
-        return np.maximum(counts - np.maximum(self.first_starts(counts), 0), 0)
+        return np.maximum(counts - np.maximum(self.first_incomplete(counts), 0), 0)
 
     def open_windows(self, counts: Ints) -> Ints:
         """Return how many windows hold a message and are not complete."""
-        return np.maximum(-((self.first_starts(counts) - counts) // self.step), 0)
-
-    def in_a_gap(self, places: Ints) -> Flags:
-        """Return which places no window holds."""
-        return places % self.step >= self.size
+        return np.maximum(-((self.first_incomplete(counts) - counts) // self.step), 0)
 
     def rows_between(self, first: Ints, starts: Ints) -> Ints:
         """Return how many messages that windows hold lie from the place `first` to these starts."""
@@ -63,7 +57,7 @@ class KeyGrid:
 
     def forgotten(self, counts: Ints) -> Ints:
         """Return the counts, 0 for keys whose next row behaves like a new key's."""
-        as_new = (self.needed_messages(counts) == 0) & (self.first_starts(counts) == counts)
+        as_new = (self.needed_messages(counts) == 0) & (self.first_incomplete(counts) == counts)
         return np.where(as_new, 0, counts)
 
 
@@ -98,8 +92,8 @@ class KeyRowsContent(KeyedRowsContent, windows=KeyRowWindow):
         at = np.arange(len(codes)) - (heads - before.counts)[group]
         gap = self._grid.in_a_gap(at)
         admitted = self._counter.admit(messages, {Reason.GAP: gap})
-        begin = np.maximum(self._grid.first_starts(counts), 0)
-        completes = self._grid.first_starts(counts) > self._grid.first_starts(before.counts)
+        begin = np.maximum(self._grid.first_incomplete(counts), 0)
+        completes = self._grid.first_incomplete(counts) > self._grid.first_incomplete(before.counts)
         fresh = messages.rows.filter(pa.array(~gap & completes[group]))
         yield from self._show_complete(before.take_rows(completes), counts[completes], fresh)
         live = ~gap & (at >= begin[group])
@@ -112,7 +106,7 @@ class KeyRowsContent(KeyedRowsContent, windows=KeyRowWindow):
 
     def show_open(self, places: KeyPlaces, timing: PaneTiming, *, last: bool = False) -> Iterator[Output]:
         """Show the incomplete windows of these keys that hold a message."""
-        starts, number = self._grid.first_starts(places.counts), self._grid.open_windows(places.counts)
+        starts, number = self._grid.first_incomplete(places.counts), self._grid.open_windows(places.counts)
         rows = self._buffered_messages(places)
         yield from self._show(places, rows, starts, number, ends=places.counts, timing=timing, last=last)
 
@@ -143,15 +137,15 @@ class KeyRowsContent(KeyedRowsContent, windows=KeyRowWindow):
     def _left(self, before: Ints, counts: Ints) -> Ints:
         """Return how many held messages are not needed any more."""
         buffered = self._grid.needed_messages(before)
-        return np.minimum(np.maximum(self._grid.first_starts(counts), 0) - (before - buffered), buffered)
+        return np.minimum(np.maximum(self._grid.first_incomplete(counts), 0) - (before - buffered), buffered)
 
     def _show_complete(self, before: KeyPlaces, counts: Ints, fresh: pa.Table) -> Iterator[Output]:
         """Show the windows that these keys complete with fresh messages. counts: the messages so far."""
         if not len(counts):
             return
         rows = pa.concat_tables([self._buffered_messages(before), fresh])
-        starts = self._grid.first_starts(before.counts)
-        number = (self._grid.first_starts(counts) - starts) // self._grid.step
+        starts = self._grid.first_incomplete(before.counts)
+        number = (self._grid.first_incomplete(counts) - starts) // self._grid.step
         yield from self._show(before, rows, starts, number, ends=counts, timing=PaneTiming.ON_TIME)
 
     def _show(

@@ -18,14 +18,14 @@ from keyedwm.arrow.columns import Flags, Ints, sorted_distinct
 from keyedwm.core.lateness import NEVER, has_ended
 from keyedwm.operators.frames.session_parts import joined_runs
 from keyedwm.operators.messages.functions import WindowRows
+from keyedwm.operators.messages.grid import HIGHEST, LOWEST
 from keyedwm.operators.messages.listing import Listing
 from keyedwm.operators.messages.message_counter import Messages
 from keyedwm.operators.messages.messages import message_bytes, places
 from keyedwm.operators.messages.plan import Reason, StorePlan
 from keyedwm.operators.messages.results import KeyedMessages, panes, pieces
 from keyedwm.operators.messages.sessions import INDEX, OpenSessions, SessionFragments, SessionMessages, Sessions, joined
-from keyedwm.operators.messages.window_buffer import HIGHEST, LOWEST
-from keyedwm.operators.messages.window_content import ContentContext, StoreContent
+from keyedwm.operators.messages.window_content import BufferedMessages, ContentContext, StoreContent
 from keyedwm.operators.messages.windows import SessionKind
 from keyedwm.operators.panes import EveryBy, Now, PanePolicy, PaneTiming
 from keyedwm.operators.results import Output
@@ -119,6 +119,10 @@ class SessionContent(StoreContent, windows=SessionKind):
             **self._policy.state(),
             "open": [len(self._open.sessions), self.message_count(), int(self._open.parts.starts.min(initial=HIGHEST))],
         }  # fmt: skip
+
+    def of_input(self, _number: int) -> BufferedMessages:
+        """Return the content itself."""
+        return self
 
     def windows(self, start: int, end: int, *, by_key: bool) -> Iterator[Listing]:
         """List sessions in order of end, start and key."""

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, sorted_distinct
 from keyedwm.core.lateness import has_ended
+from keyedwm.operators.messages.grid import HIGHEST, LOWEST
 from keyedwm.operators.messages.join.join_window_buffer import (
     EVERYTHING,
     FULL,
@@ -33,11 +34,11 @@ from keyedwm.operators.messages.join.pairs import (
     one_pair_per_key,
 )
 from keyedwm.operators.messages.join.plan import LEFT, RIGHT, Keep, WindowJoinPlan
-from keyedwm.operators.messages.join.side import AcceptedRows, BufferedInput, JoinInputState
+from keyedwm.operators.messages.join.side import AcceptedRows, JoinInputState
+from keyedwm.operators.messages.listing import BufferedAxes
 from keyedwm.operators.messages.message_counter import Messages
-from keyedwm.operators.messages.window_buffer import HIGHEST, LOWEST
 from keyedwm.operators.messages.window_content import ContentContext, WindowContent
-from keyedwm.operators.panes import EveryBy, Late, Now, PanePolicy, PaneTiming, WindowFilter
+from keyedwm.operators.panes import EveryBy, Now, PanePolicy, PaneTiming, WindowFilter
 from keyedwm.operators.results import Output
 
 
@@ -46,10 +47,10 @@ class JoinedGrids(WindowContent):
 
     def __init__(self, plan: WindowJoinPlan, context: ContentContext, state: Mapping[str, Any]) -> None:
         super().__init__(context)
-        self._plan, self.of_time = plan, not plan.is_rows
+        self._plan = plan
         axes = state.get("axes", {})
         self.sides = [JoinInputState(plan, one, context.logs, axes) for one in context.inputs]
-        self._policy = PanePolicy(plan.early, Late(every_ms=plan.late_every_ms), state.get("due", {}), by_window=True)
+        self._policy = PanePolicy(plan.early, plan.late, state.get("due", {}), by_window=True)
         self._full: int = state.get("full", LOWEST)  # windows that end by then have emitted their rows
 
     def open(self, messages: Messages, now_ms: int | None) -> Iterator[Output]:
@@ -121,9 +122,12 @@ class JoinedGrids(WindowContent):
         axes = {str(place): axis.state() for side in self.sides for place, axis in side.places()}
         return {"axes": axes, "due": self._policy.state(), **({} if self._full == LOWEST else {"full": self._full})}
 
-    def of_input(self, number: int) -> BufferedInput:
+    def of_input(self, number: int) -> BufferedAxes:
         """The messages of a side."""
-        return BufferedInput(self._plan, self.sides, number)
+        floor = LOWEST
+        if self._plan.both_windowed and not self._plan.is_rows:
+            floor = min(LOWEST if axis is None else axis.floor for axis in self._axes())
+        return self.sides[number].listed(floor)
 
     def _all_axes(self) -> list[JoinWindowBuffer]:
         return [axis for side in self.sides for axis in side.axes.values()]
@@ -194,14 +198,8 @@ class JoinedGrids(WindowContent):
 
     def _ends(self, horizon: int) -> list[int]:
         """Return the ends up to this horizon of windows that may have rows."""
-        ends: set[int] = set()
-        for number in self._plan.outer or (LEFT,):
-            axis = self.sides[number].axes.get(0)
-            if axis is not None:
-                lows, highs = axis.grid.held_ends(axis.store.slices, self._full, horizon)
-                for low, high in zip(lows.tolist(), highs.tolist(), strict=True):
-                    ends.update(range(low, high + 1, axis.grid.step))
-        return sorted(ends)
+        axes = [self.sides[number].axes.get(0) for number in self._plan.outer or (LEFT,)]
+        return sorted({end for axis in axes if axis is not None for end in axis.held_ends(self._full, horizon)})
 
     def _emit_unmatched(self, number: int, horizon: int, timing: PaneTiming) -> Iterator[Output]:
         """Yield the unmatched messages of a side whose last window ends by then."""

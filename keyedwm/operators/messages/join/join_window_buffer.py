@@ -18,11 +18,12 @@ import pyarrow as pa
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints, sorted_distinct
 from keyedwm.core.lateness import has_ended
 from keyedwm.operators.messages.channels import Channels
-from keyedwm.operators.messages.grid import Grid
+from keyedwm.operators.messages.grid import LOWEST
+from keyedwm.operators.messages.grid_buffer import GridBuffer
 from keyedwm.operators.messages.join.plan import WindowJoinPlan
 from keyedwm.operators.messages.message_counter import Messages
-from keyedwm.operators.messages.messages import MessageLayout, MessageStore
-from keyedwm.operators.messages.window_buffer import HIGHEST, LOWEST
+from keyedwm.operators.messages.message_plan import MessageLayout
+from keyedwm.operators.messages.messages import MessageStore
 from keyedwm.operators.messages.windows import CompletedBy
 from keyedwm.operators.panes import PaneTiming
 from keyedwm.operators.state.store import TableLogs
@@ -31,7 +32,7 @@ from keyedwm.operators.state.table import StateTable
 _WAITING = pa.schema([("slice", pa.int64()), ("channel", pa.int64()), ("offset", pa.int64())])
 
 
-class JoinWindowBuffer:
+class JoinWindowBuffer(GridBuffer):
     """The messages of a side on an axis. place: its number in the state. first: the offset from which places count."""
 
     def __init__(
@@ -45,15 +46,13 @@ class JoinWindowBuffer:
         first: int,
         state: Mapping[str, Any],
     ) -> None:
+        side = place % 2
+        super().__init__(plan.grid_of_side(side, first), plan.retention, state)
         self._plan, self._channels, self._place = plan, channels, place
         self._unshown = {
             timing: StateTable(logs, f"{timing.value}-{place}") for timing in (PaneTiming.EARLY, PaneTiming.LATE)
         }
-        side = place % 2
         self.first, self._is_unbounded = first, plan.sides[side].unbounded
-        self.grid: Grid = plan.grid_of_side(side, first)
-        self.horizon: int = state.get("horizon", LOWEST)
-        self.floor: int = state.get("floor", LOWEST)
         self.expired_before: int = state.get("gone", LOWEST)  # slices before this one are forgotten
         self._last_full: int = LOWEST  # the last full window at the last call of `fills`
         self.store = MessageStore(columns, channels, logs, place, self.expired_before)
@@ -62,14 +61,6 @@ class JoinWindowBuffer:
         """Return the state for a later instance, ready for JSON."""
         known = {"horizon": self.horizon, "floor": self.floor, "gone": self.expired_before}
         return {name: mark for name, mark in known.items() if mark != LOWEST}
-
-    def floors(self, horizons: Ints) -> Ints:
-        """Return the floor at each of these horizons."""
-        kept_for = self._plan.retention.time_ms
-        if kept_for is None:
-            return np.full(len(horizons), self.floor)
-        floors = np.maximum(self.floor, self.grid.last_end_by(horizons - kept_for))
-        return np.where(horizons > LOWEST, floors, self.floor)
 
     def advance(self, horizon: int) -> None:
         """Raise the horizon, and with it the floor, to this place."""
@@ -84,11 +75,20 @@ class JoinWindowBuffer:
     @property
     def full(self) -> int:
         """Windows that end up to this place are full on this side; a window of rows, with the message past its end."""
-        if self._is_unbounded:
-            return LOWEST
+        is_known_ahead = self._plan.is_rows and self._plan.full is not CompletedBy.MESSAGE
+        return LOWEST if self._is_unbounded or is_known_ahead else self.complete
+
+    @property
+    def complete(self) -> int:
+        """Windows of rows are complete with the message that fills them, or with the first one past their end."""
         if self._plan.is_rows:
-            return self._channels.next[self._place // 2] - 1 if self._plan.full is CompletedBy.MESSAGE else LOWEST
+            return self._channels.next[self._place // 2] - (self._plan.full is CompletedBy.MESSAGE)
         return self.horizon
+
+    @property
+    def dropped_end(self) -> int:
+        """Windows that end up to here begin before the slices that are kept."""
+        return max(LOWEST, self.expired_before + self.grid.size - self.grid.step)
 
     def fills(self) -> bool:
         """Whether windows have become full since the last call."""
@@ -96,19 +96,11 @@ class JoinWindowBuffer:
         self._last_full = int(self.grid.last_end_by(self.full)) if self.full > LOWEST else LOWEST
         return self._last_full > before
 
-    def outlived(self) -> int:
-        """Return the first slice of a window that accepts messages of this side."""
-        if self.floor == LOWEST:
-            return LOWEST
-        return int(self.grid.last_end_by(self.floor)) - self.grid.size + self.grid.step
-
     def out_of_reach(self, floor: int) -> int:
         """Return the first slice in a window with messages that the other side, at this floor, still accepts."""
         if floor == LOWEST:
             return LOWEST
-        grid = self.grid
-        first_start = int(grid.last_end_by(floor)) + grid.step - grid.size
-        return int(grid.last_starts(np.array(first_start - grid.size))) + grid.step
+        return int(self.grid.last_starts(self.grid.first_starts(floor) - self.grid.size)) + self.grid.step
 
     def buffer_messages(self, messages: Messages, waits: Mapping[PaneTiming, Flags]) -> None:
         """Store messages. waits: for early and late, flags of the messages to show later."""
@@ -160,12 +152,6 @@ class JoinWindowBuffer:
         """Drop the slices before this one; return how many messages they held, and their bytes."""
         self.expired_before = max(self.expired_before, before)
         return self.store.forget(self.expired_before)
-
-    def oldest(self) -> tuple[int, int]:
-        """Return how many windows hold only messages that are all kept, and the first of their ends."""
-        above = self.expired_before + self.grid.size - self.grid.step
-        lows, highs = self.grid.held_ends(self.store.slices, max(above, LOWEST), HIGHEST)
-        return int(((highs - lows) // self.grid.step + 1).sum()), int(lows[0]) if len(lows) else HIGHEST
 
     def drop(self, end: int) -> tuple[int, int]:
         """Drop the windows that end by then; return how many messages were dropped, and their bytes."""

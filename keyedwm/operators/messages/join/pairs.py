@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous
 from keyedwm.operators.join.kernels import hash_groups, pairs_from, ranges_of
+from keyedwm.operators.messages.grid import HIGHEST, LOWEST
 from keyedwm.operators.messages.join.plan import LEFT, RIGHT, Keep, WindowJoinPlan
-from keyedwm.operators.messages.plan import ROWS_WINDOW_TYPE
 from keyedwm.operators.panes import PaneTiming
-from keyedwm.operators.results import WINDOW_TYPE, Output, instants, no_times
+from keyedwm.operators.results import Output, no_times
 from keyedwm.operators.state.key_dictionary import KeyDictionary, key_columns
 
 
@@ -45,9 +45,6 @@ class SideMessages:
         return SideMessages(
             rows, self.at[span], self.first[span], self.partitions[span], self.order[span], self.late[span]
         )
-
-
-_LOWEST, _HIGHEST = -(2**62), 2**62
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +97,7 @@ def matches(plan: WindowJoinPlan, left: SideMessages, right: SideMessages, *, le
 def _span(plan: WindowJoinPlan, at: Ints) -> tuple[Ints, Ints]:
     """Return for each left place the first and the last right place that share a window with it."""
     if not plan.both_windowed:
-        return np.full(len(at), _LOWEST), np.full(len(at), _HIGHEST)
+        return np.full(len(at), LOWEST), np.full(len(at), HIGHEST)
     grid = plan.grid()
     return grid.first_ends(at) - grid.size, grid.last_ends(at) - 1
 
@@ -226,8 +223,7 @@ def laid_out_rows(
         if side == LEFT and name in plan.shared and indices[LEFT].null_count:
             values = pc.coalesce(values, _values_at(sides[RIGHT], plan.shared[name], indices[RIGHT], one.type))
         columns.append(values)
-    windows = _windows(plan, *edges)
-    rows = pa.Table.from_arrays([*columns, windows, timing], schema=plan.result_schema)
+    rows = pa.Table.from_arrays([*columns, plan.windows(*edges), timing], schema=plan.result_schema)
     return Output(rows, no_times(rows.num_rows) if plan.is_rows else ends - 1)
 
 
@@ -235,9 +231,3 @@ def _values_at(messages: SideMessages, name: str, at: pa.Array, kind: pa.DataTyp
     if at.null_count == len(at):
         return pa.nulls(len(at), kind)
     return contiguous(messages.rows[name]).take(at)
-
-
-def _windows(plan: WindowJoinPlan, starts: Ints, ends: Ints) -> pa.Array:
-    if plan.is_rows:
-        return pa.StructArray.from_arrays([pa.array(starts), pa.array(ends - 1)], fields=list(ROWS_WINDOW_TYPE))
-    return pa.StructArray.from_arrays([instants(starts), instants(ends)], fields=list(WINDOW_TYPE))

@@ -7,7 +7,8 @@ side join every window of the other side.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 
@@ -15,27 +16,18 @@ import pyarrow as pa
 
 from keyedwm.config.validation import MS, expect, expect_member, names, number_or_none, set_fields
 from keyedwm.core.errors import OptionError, OutOfTurnError
-from keyedwm.core.rows import REASON
 from keyedwm.core.text import short_repr
 from keyedwm.operators.aggregates.aggregate_function import column_type
-from keyedwm.operators.frames.plan import SessionWindow, SlidingWindow
+from keyedwm.operators.frames.plan import SessionWindow
 from keyedwm.operators.join.exchange_side import can_be_key
 from keyedwm.operators.join.plan import How, joined_columns, shared_keys
-from keyedwm.operators.messages.arguments import check_gap, check_record, check_retention
+from keyedwm.operators.messages.arguments import check_record, check_retention
 from keyedwm.operators.messages.grid import Grid
-from keyedwm.operators.messages.plan import ROWS_WINDOW_TYPE
-from keyedwm.operators.messages.retention import Retention
-from keyedwm.operators.messages.windows import (
-    AnyWindow,
-    CompletedBy,
-    HoppingWindow,
-    RowWindow,
-    WindowKind,
-    kind_of,
-)
-from keyedwm.operators.panes import Early
+from keyedwm.operators.messages.message_plan import MessageLayout, MessagePlan
+from keyedwm.operators.messages.windows import CompletedBy
+from keyedwm.operators.panes import Early, Late
 from keyedwm.operators.plan_checks import check_length, check_time_column
-from keyedwm.operators.results import HIDDEN_PREFIX, WINDOW, WINDOW_TYPE
+from keyedwm.operators.results import HIDDEN_PREFIX, WINDOW
 
 LEFT, RIGHT = 0, 1
 # The sides whose unmatched messages are emitted alone.
@@ -60,20 +52,16 @@ class Emit(Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WindowJoinSide:
+class WindowJoinSide(MessageLayout):
     """One side: its name, the schema of its messages, and the columns to join on.
 
     unbounded: its messages join every window of the other side, within the retention.
     """
 
     name: str
-    schema: pa.Schema
     on: tuple[str, ...]
     unbounded: bool = False
-    time: str = "event_time"
-    topic: str = "topic"
-    partition: str = "partition"
-    offset: str = "offset"
+    by: tuple[str, ...] = field(init=False, repr=False, compare=False)  # topic and partition are listed anyway
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -92,68 +80,11 @@ class WindowJoinSide:
                 )
         check_time_column(self.schema, self.time)
         check_record(self.schema, self.record)
-
-    @property
-    def record(self) -> tuple[str, str, str]:
-        """The columns that identify a message: topic, partition and offset."""
-        return self.topic, self.partition, self.offset
-
-    @cached_property
-    def rejected_schema(self) -> pa.Schema:
-        """The columns of rejected messages: the input's columns, with `reason`."""
-        return pa.schema([*self.schema, pa.field(REASON, pa.string())])
-
-
-@dataclass(frozen=True)
-class JoinInputColumns:
-    """The messages of a side; see `messages.MessageLayout`."""
-
-    side: WindowJoinSide
-    is_rows: bool
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns of messages."""
-        return self.side.schema
-
-    @property
-    def stored_schema(self) -> pa.Schema:
-        """The columns in which messages are stored: those of the input."""
-        return self.side.schema
-
-    @property
-    def rejected_schema(self) -> pa.Schema:
-        """The columns of a rejected message: those of the input, then `reason`."""
-        return self.side.rejected_schema
-
-    @property
-    def by(self) -> tuple[str, ...]:
-        """The columns joined on, except topic and partition, which are listed with every window."""
-        return tuple(name for name in self.side.on if name not in self.record[:2])
-
-    @property
-    def key_fields(self) -> list[pa.Field]:
-        """The fields of these columns."""
-        return [pa.field(name, self.schema.field(name).type) for name in self.by]
-
-    @property
-    def record(self) -> tuple[str, str, str]:
-        """The columns that identify a message: topic, partition and offset."""
-        return self.side.record
-
-    @property
-    def time(self) -> str:
-        """The column with the event time."""
-        return self.side.time
-
-    @property
-    def offset(self) -> str:
-        """The column with the offset."""
-        return self.side.offset
+        set_fields(self, by=tuple(name for name in self.on if name not in self.record[:2]))
 
 
 @dataclass(frozen=True, kw_only=True)
-class WindowJoinPlan:
+class WindowJoinPlan(MessagePlan):
     """One join of windows.
 
     `full` says what completes a window of a side: its watermark, or its first message past the end. A message of an
@@ -167,9 +98,6 @@ class WindowJoinPlan:
 
     left: WindowJoinSide
     right: WindowJoinSide
-    window: AnyWindow
-    retention: Retention
-    full: CompletedBy = CompletedBy.WATERMARK
     early_every_ms: int | None = None
     late_every_ms: int | None = None
     keep: Keep = Keep.ALL
@@ -177,6 +105,9 @@ class WindowJoinPlan:
     emit: Emit = Emit.FINAL
 
     def __post_init__(self) -> None:
+        for name, side in (("left", self.left), ("right", self.right)):
+            expect(name, side, WindowJoinSide, "a WindowJoinSide(name=..., schema=..., on=...)")
+        super().__post_init__()
         self._check_kinds()
         if self.left.name == self.right.name:
             raise OptionError(f"both sides of a join are called {self.left.name!r}; give one of them another name")
@@ -188,14 +119,10 @@ class WindowJoinPlan:
         self._check_on()
         if self.is_sessions:
             self._check_sessions()
-        if (refusal := kind_of(self.window).not_joined) is not None:
+        if (refusal := self.kind.not_joined) is not None:
             raise OptionError(refusal)
         if not self.is_sessions:
             check_retention(self.retention, self.grid().size, is_rows=self.is_rows)
-        for name, ms in (("early", self.early_every_ms), ("late", self.late_every_ms)):
-            if ms is not None and ms < 1:
-                raise OptionError(f"{name} pairs every {ms} ms: the interval must be 1 ms or more")
-            check_length(f"interval between {name} pairs", ms or 0)
         if self.is_rows and self.late_every_ms is not None:
             raise OptionError("messages never come late to windows of rows: leave late_every_ms out")
         if self.how not in OUTER:
@@ -212,7 +139,7 @@ class WindowJoinPlan:
     @property
     def is_rows(self) -> bool:
         """Whether windows count offsets."""
-        return isinstance(self.window, RowWindow)
+        return self.kind.is_rows
 
     @property
     def is_sessions(self) -> bool:
@@ -253,14 +180,9 @@ class WindowJoinPlan:
         return None if self.early_every_ms is None else Early(every_ms=self.early_every_ms)
 
     @property
-    def clock_ms(self) -> tuple[int, ...]:
-        """The intervals of pairs by wall-clock time."""
-        return tuple(ms for ms in (self.early_every_ms, self.late_every_ms) if ms is not None)
-
-    @property
-    def by_clock(self) -> bool:
-        """Whether some pairs are due by wall-clock time."""
-        return bool(self.clock_ms)
+    def late(self) -> Late:
+        """When waiting late messages are joined."""
+        return Late(every_ms=self.late_every_ms)
 
     def number_of(self, name: str) -> int:
         """Return the number of the side with this name; raise OptionError if there is none."""
@@ -269,24 +191,18 @@ class WindowJoinPlan:
             raise OptionError(f"the join has no side {short_repr(name)}, it has {names[LEFT]} and {names[RIGHT]}")
         return names.index(name)
 
-    def grid(self, first: int = 0) -> Grid:
-        """Return the windows on their axis. first: the first offset of a channel, if windows count offsets."""
-        kind = kind_of(self.window)
-        if isinstance(kind, RowWindow):
-            return kind.grid(first)
-        if isinstance(kind, HoppingWindow):
-            return kind.grid()
-        raise OutOfTurnError(f"{self.window} lies on no grid")
-
     def grid_of_side(self, number: int, first: int = 0) -> Grid:
         """Return the windows of a side; an unbounded side is stored in stretches as long as a window."""
         grid = self.grid(first)
         return Grid(grid.size, grid.size, grid.origin) if self.sides[number].unbounded else grid
 
     @property
-    def columns_of_sides(self) -> list[JoinInputColumns]:
-        """The columns of the messages of left and right."""
-        return [JoinInputColumns(side, self.is_rows) for side in self.sides]
+    def columns_of_sides(self) -> list[WindowJoinSide]:
+        """The columns of the messages of left and right, which are ordered as the windows need it."""
+        layouts = [copy(side) for side in self.sides]
+        for layout in layouts:
+            set_fields(layout, is_rows=self.is_rows)
+        return layouts
 
     @cached_property
     def shared(self) -> dict[str, str]:
@@ -302,24 +218,20 @@ class WindowJoinPlan:
     def result_schema(self) -> pa.Schema:
         """The columns of pairs: columns of both sides, `window` (the first that holds both), `timing` (early or late).
 
-        The window of rows is a struct of its first and its last offset, on the left side if both have windows.
+        The offsets of a window of rows are of the left side if both have windows.
         """
-        window = pa.field(WINDOW, ROWS_WINDOW_TYPE if self.is_rows else WINDOW_TYPE)
-        return pa.schema([*(one for one, _, _ in self.columns), window, pa.field(TIMING, pa.string())])
+        return pa.schema([*(one for one, _, _ in self.columns), self.window_field, pa.field(TIMING, pa.string())])
 
     def _check_kinds(self) -> None:
-        for name, side in (("left", self.left), ("right", self.right)):
-            expect(name, side, WindowJoinSide, "a WindowJoinSide(name=..., schema=..., on=...)")
-        expect("the window", self.window, (SlidingWindow, SessionWindow, WindowKind), "one such as tumbling(60_000)")
-        check_gap(self.window)
-        expect("the retention", self.retention, Retention, "one such as Retention(time_ms=3_600_000)")
-        expect_member("full", self.full, CompletedBy)
         expect_member("keep", self.keep, Keep)
         expect_member("how", self.how, How)
         expect_member("emit", self.emit, Emit)
         for name in ("early", "late"):
-            every_ms = number_or_none(f"the interval of {name} pairs", getattr(self, f"{name}_every_ms"), MS)
-            set_fields(self, **{f"{name}_every_ms": every_ms})
+            ms = number_or_none(f"the interval of {name} pairs", getattr(self, f"{name}_every_ms"), MS)
+            if ms is not None and ms < 1:
+                raise OptionError(f"{name} pairs every {ms} ms: the interval must be 1 ms or more")
+            check_length(f"interval between {name} pairs", ms or 0)
+            set_fields(self, **{f"{name}_every_ms": ms})
 
     def _check_sessions(self) -> None:
         for side in self.sides:

@@ -21,6 +21,7 @@ from keyedwm.core.rows import REASON
 from keyedwm.operators.aggregates.functions import count
 from keyedwm.operators.messages.arguments import validate_messages, validate_times
 from keyedwm.operators.messages.contents.session import SessionContent
+from keyedwm.operators.messages.grid import LOWEST
 from keyedwm.operators.messages.join.pairs import NONE, SideMessages, laid_out_rows
 from keyedwm.operators.messages.join.plan import LEFT, RIGHT, Emit, Keep, WindowJoinPlan, WindowJoinSide
 from keyedwm.operators.messages.join.session_pairs import (
@@ -35,7 +36,6 @@ from keyedwm.operators.messages.message_counter import Messages
 from keyedwm.operators.messages.messages import message_bytes, places
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.sessions import OpenSessions, SessionFragments, Sessions
-from keyedwm.operators.messages.window_buffer import LOWEST
 from keyedwm.operators.messages.window_content import ContentContext, Offsets
 from keyedwm.operators.panes import PaneTiming
 from keyedwm.operators.results import Output

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints, sorted_distinct
+from keyedwm.operators.grouping import ranges
 from keyedwm.operators.messages.join.pairs import NONE
 from keyedwm.operators.messages.join.plan import LEFT, RIGHT, Keep
 
@@ -81,13 +82,7 @@ def chosen_pairs(left: Members, right: Members, keep: Keep) -> tuple[Ints, Ints]
     heads = []
     for side in (left, right):
         places = np.flatnonzero(side.known)
-        sessions = side.sessions[places]
-        at = (
-            np.flatnonzero(np.diff(sessions, prepend=-1))
-            if keep is Keep.FIRST
-            else np.flatnonzero(np.diff(sessions, append=-1))
-        )
-        heads.append(places[at])
+        heads.append(places[_one_each(side.sessions[places], keep)])
     _, at_left, at_right = np.intersect1d(left.sessions[heads[LEFT]], right.sessions[heads[RIGHT]], return_indices=True)
     at_left, at_right = heads[LEFT][at_left], heads[RIGHT][at_right]
     differs = (left.spans[at_left] != right.spans[at_right]) | (left.spans[at_left] == NONE)
@@ -100,13 +95,14 @@ def unmatched_places(members: Members, other: Members, keep: Keep) -> Ints:
     places = np.flatnonzero(~is_matched)
     if keep is not Keep.ALL:
         some = places[members.known[places]]
-        edge = (
-            np.diff(members.sessions[some], prepend=-1)
-            if keep is Keep.FIRST
-            else np.diff(members.sessions[some], append=-1)
-        )
-        places = np.sort(np.concatenate([some[np.flatnonzero(edge)], places[~members.known[places]]]))
+        some = some[_one_each(members.sessions[some], keep)]
+        places = np.sort(np.concatenate([some, places[~members.known[places]]]))
     return places[members.spans[places] == NONE]
+
+
+def _one_each(sessions: Ints, keep: Keep) -> Ints:
+    """Return the place of the first message of each session, or of the last one. sessions: ascending."""
+    return np.flatnonzero(np.diff(sessions, prepend=-1) if keep is Keep.FIRST else np.diff(sessions, append=-1))
 
 
 def _joining(sides: tuple[Members, Members], old: list[Ints]) -> list[Ints]:
@@ -126,5 +122,4 @@ def _products(sides: tuple[Members, Members], at_left: Ints, at_right: Ints) -> 
     first, behind = np.searchsorted(others, left_sessions), np.searchsorted(others, left_sessions, side="right")
     counts = behind - first
     rows = np.repeat(np.arange(len(left_sessions)), counts)
-    entries = np.arange(int(counts.sum())) + np.repeat(first - (np.cumsum(counts) - counts), counts)
-    return at_left[rows], at_right[entries]
+    return at_left[rows], at_right[ranges(first, counts)]

@@ -6,7 +6,7 @@ side. It depends neither on how the input was cut nor on the other side.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,16 +15,13 @@ import pyarrow as pa
 
 from keyedwm.arrow.columns import Flags, Ints, contiguous, ints, sorted_distinct
 from keyedwm.core.lateness import has_ended
-from keyedwm.operators.messages import listing
-from keyedwm.operators.messages.grid import Grid
 from keyedwm.operators.messages.join.join_window_buffer import JoinWindowBuffer
 from keyedwm.operators.messages.join.pairs import SideMessages
 from keyedwm.operators.messages.join.plan import WindowJoinPlan
-from keyedwm.operators.messages.listing import Listing
+from keyedwm.operators.messages.listing import BufferedAxes
 from keyedwm.operators.messages.message_counter import Input, Messages
-from keyedwm.operators.messages.messages import MessageStore, places
-from keyedwm.operators.messages.plan import Reason
-from keyedwm.operators.messages.window_buffer import LOWEST, horizons_before
+from keyedwm.operators.messages.messages import places
+from keyedwm.operators.messages.window_buffer import horizons_before
 from keyedwm.operators.messages.windows import CompletedBy
 from keyedwm.operators.panes import PaneTiming
 from keyedwm.operators.state.store import TableLogs
@@ -51,12 +48,8 @@ class JoinInputState:
 
     def __init__(self, plan: WindowJoinPlan, of: Input, logs: TableLogs, states: Mapping[str, Any]) -> None:
         self._plan, self._number, self._logs, self._states = plan, of.number, logs, states
-        self._side, self.columns, self.channels, self.counter = (
-            plan.sides[of.number],
-            of.columns,
-            of.channels,
-            of.counter,
-        )
+        self._side, self._of = plan.sides[of.number], of
+        self.columns, self.channels, self.counter = of.columns, of.channels, of.counter
         self.axes: dict[int, JoinWindowBuffer] = {}
         for place in map(int, states):
             if place % 2 == of.number:
@@ -131,70 +124,13 @@ class JoinInputState:
         """Return the messages that some window accepts; move the horizon if messages complete windows."""
         at, moves = messages.at, self._plan.full is CompletedBy.MESSAGE and not self._plan.is_rows
         horizons = horizons_before(at, axis.horizon) if moves else np.full(len(at), axis.horizon)
-        gap = axis.grid.in_a_gap(at)
-        expired = has_ended(axis.grid.last_ends(at), axis.floors(horizons)) & ~gap
+        reasons = axis.reasons(at, horizons)
         late = np.zeros(len(at), bool) if self._side.unbounded else has_ended(axis.grid.first_ends(at), horizons)
-        admitted = self.counter.admit(messages, {Reason.GAP: gap, Reason.RETENTION: expired})
+        admitted = self.counter.admit(messages, reasons)
         if moves:
             axis.advance(int(at.max()))
-        return AcceptedRows(axis, admitted, late[~gap & ~expired])
+        return AcceptedRows(axis, admitted, late[~np.any(list(reasons.values()), axis=0)])
 
-
-@dataclass(frozen=True, slots=True)
-class BufferedInput:
-    """The messages of a side, for listings; see `window_content.BufferedMessages`."""
-
-    plan: WindowJoinPlan
-    sides: Sequence[JoinInputState]
-    number: int
-
-    def windows(self, start: int, end: int, *, by_key: bool) -> Iterator[Listing]:
-        """List the windows of each axis: from the index of slices; with by_key, from the messages themselves."""
-        side = self.sides[self.number]
-        for channel, axis in sorted(side.axes.items()):
-            horizon = axis.horizon
-            if self.plan.is_rows:  # complete with the message that fills a window, or with the first one past its end
-                horizon = side.channels.next[channel] - (self.plan.full is CompletedBy.MESSAGE)
-            listed = _Axis(axis.grid, axis.store, horizon, self._floor(axis))
-            yield listing.windows(side.columns, side.channels, listed, start, end, by_key=by_key)
-
-    def read(self, low: int, high: int) -> pa.Table:
-        """Read the slices of these places."""
-        side = self.sides[self.number]
-        tables = [axis.store.read(low - axis.grid.size, high + 1) for axis in side.axes.values()]
-        return pa.concat_tables([side.columns.schema.empty_table(), *tables])
-
-    def oldest(self) -> tuple[Ints, Ints]:
-        """The first offset of each slice; windows of rows are counted from the first offset that was read."""
-        side = self.sides[self.number]
-        if self.plan.is_rows:
-            return np.arange(len(side.channels.first)), np.array(side.channels.first, np.int64)
-        indexes, none = [axis.store.index for axis in side.axes.values()], np.empty(0, np.int64)
-        return (
-            np.concatenate([none, *(index.channels for index in indexes)]),
-            np.concatenate([none, *(index.first for index in indexes)]),
-        )
-
-    def _floor(self, axis: JoinWindowBuffer) -> int:
-        """Return the end of the last window that is gone.
-
-        Its slices were deleted, or no side accepts messages for it any more.
-        """
-        expired = (
-            axis.expired_before
-            if axis.expired_before == LOWEST
-            else axis.expired_before + axis.grid.size - axis.grid.step
-        )
-        if self.plan.is_rows or not self.plan.both_windowed:
-            return expired
-        return max(expired, min(one.axes[0].floor if one.axes else LOWEST for one in self.sides))
-
-
-@dataclass(frozen=True, slots=True)
-class _Axis:
-    """An axis of a side in the form that `listing.windows` needs."""
-
-    grid: Grid
-    store: MessageStore
-    horizon: int
-    floor: int
+    def listed(self, floor: int) -> BufferedAxes:
+        """Return the messages, for listings. floor: the end of the last window that no side accepts messages for."""
+        return BufferedAxes(self._of, self.axes, floor)
