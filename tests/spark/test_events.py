@@ -5,12 +5,14 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StringType, StructField, StructType
 
+from keyedwm.arrow.schema import REJECTED_TYPE
 from keyedwm.core.errors import OptionError
 from keyedwm.core.rows import CONTROL_FIELDS
 from keyedwm.spark import events, sql_view, with_watermark
-from keyedwm.spark.hosting.staged_rows import control_columns
+from keyedwm.spark.hosting.staged_rows import control_columns, rejected_type
 from tests.tools import Record, produce
 
 
@@ -36,6 +38,13 @@ def test_the_control_column_is_known_by_its_type_however_sql_spells_its_name(nam
     """A column of the same name and another type is the user's own."""
     kind = StructType([StructField(field, StringType()) for field in fields])
     assert control_columns(SimpleNamespace(schema=StructType().add("n", StringType()).add(name, kind))) == expected
+
+
+@pytest.mark.parametrize("name", ["REJECTED", "rejected"])
+def test_unreadable_records_are_known_however_sql_spells_their_column(name):
+    schema = StructType().add(name, from_arrow_type(REJECTED_TYPE))
+    assert rejected_type(SimpleNamespace(schema=schema)) == REJECTED_TYPE
+    assert rejected_type(SimpleNamespace(schema=StructType().add(name, StringType()))) is None
 
 
 def test_sql_over_a_view_reads_one_row_a_record_and_windows_follow_the_coalesced_watermark(

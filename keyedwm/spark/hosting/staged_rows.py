@@ -156,10 +156,11 @@ def rejected_type(one: DataFrame | Source) -> pa.StructType | None:
         return REJECTED_TYPE if SourceOptions.parse(one.set_options).gives_back else None
     from pyspark.sql.types import StructType
 
-    if REJECTED not in one.columns or one.schema[REJECTED].dataType.typeName() != "struct":
-        return None
-    kind = _in_arrow(StructType([one.schema[REJECTED]])).field(0).type
-    return kind if is_rejected_type(kind) else None
+    for field in one.schema.fields:  # SQL may have spelled the name in capitals
+        if field.name.lower() == REJECTED and isinstance(field.dataType, StructType):
+            kind = _in_arrow(StructType([field])).field(0).type
+            return kind if is_rejected_type(kind) else None
+    return None
 
 
 def timed_rows(df: DataFrame, times: Mapping[str, str]) -> DataFrame:
