@@ -177,3 +177,13 @@ def test_doctor_says_that_nobody_coordinates(broker: HostileBroker, capsys: pyte
     broker.lies[METADATA] = lambda request, honest: [honest.honest(request, topics=topics)]
     (line,) = [line for line in doctor(broker, capsys, "--group", "g") if "coordinator" in line]
     assert "1 of 1 partitions of __consumer_offsets have no leader" in line
+
+
+def test_a_server_that_closes_the_connection_for_a_setting_hides_no_other_check(broker, capsys) -> None:
+    """Whether records are in tiered storage is a setting of the brokers, which no query needs."""
+    broker.lies[CONFIGS] = lambda *_: None
+    main(["doctor", "--bootstrap", broker.bootstrap, "--topic", "t", "--option", "kafka.default.api.timeout.ms=1000"])
+    lines = capsys.readouterr().out.splitlines()
+    (storage,) = [line for line in lines if "tiered storage" in line]
+    assert storage.startswith("WARN  tiered storage: is not known: ")
+    assert [line for line in lines[lines.index(storage) :] if line[6:].startswith(("topic t", "group"))]

@@ -14,8 +14,8 @@ from typing import Any
 from kafka.protocol.admin import DescribeConfigsRequest
 from kafka.protocol.metadata import MetadataRequest
 
-from keyedwm.cli.doctor.finding import Finding, fail, ok
-from keyedwm.core.errors import KeyedwmError
+from keyedwm.cli.doctor.finding import Finding, fail, ok, warn
+from keyedwm.core.errors import KeyedwmError, UnavailableError
 from keyedwm.kafka.client.connection import call_with_retries
 from keyedwm.kafka.client.errors import Code, UnsupportedRequestError
 from keyedwm.kafka.client.probe import answers_kafka, speaks_tls
@@ -107,12 +107,16 @@ def _leaders(cluster: Cluster, topic: str) -> list[int]:
 def tiered_storage(cluster: Cluster) -> Finding:
     """Report whether old records are in tiered storage; they are read in any case."""
     subject = "tiered storage"
-    match _setting(cluster, _TIERED):
+    try:
+        value = _setting(cluster, _TIERED)
+    except UnavailableError as error:  # a server may close the connection at this request
+        return warn(subject, f"is not known: {error.message}", "read the server's documents; records there are read")
+    match value:
         case None:
             return ok(subject, f"the brokers do not say whether they have it ({_TIERED}); records there are read")
         case "true":
             return ok(subject, "is on; records there are read: the source waits while answers are empty")
-        case value:
+        case _:
             return ok(subject, f"is off ({_TIERED}={value})")
 
 
