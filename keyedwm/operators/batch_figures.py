@@ -43,8 +43,8 @@ _NAMES = [one.name for one in fields(StoreCounts)]
 @dataclass(frozen=True, slots=True)
 class KeyWatermarkSummary:
     """The figures of the keys of a bucket. behind: (how far behind W in ms, number of keys), ascending; keys at W or
-    above it are behind by 0. slowest: keys and by how much they are behind W, the most first. dropped: keys and how
-    many of their rows were dropped, the most first.
+    above it are behind by 0. slowest: keys and by how much they are behind W, the most first. dropped_rows: keys and
+    how many of their rows were dropped, the most first.
     """
 
     behind: Sequence[tuple[int, int]]
