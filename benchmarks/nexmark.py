@@ -1,10 +1,11 @@
-"""Nexmark q0 to q5, q7 to q9 and q11 over Kafka: the keyedwm source and windows beside Spark's own, in turn.
+"""Nexmark over Kafka, but for q6 and q10: the keyedwm source and windows beside Spark's own, in turn.
 
 Run: python -m benchmarks.nexmark [--query q5] [--events 4000000] [--pairs 5] [--group 1] [--quick]
 `--quick`: 400,000 events and one round, to see that all sides agree; its figures say more of a start than of the rest.
 First all sides run the 60,000 events that the golden results were made for, mixed in groups of 1,000, and must give
-exactly those. Then each round is a fresh query per side over all events into a no-op sink; a figure counts only if the
-number of results and their checksum are those computed straight from the generator.
+exactly those, or the answer of a query that has none. Then each round is a fresh query per side over all events into a
+no-op sink; a figure counts only if the number of results and their checksum are those computed straight from the
+generator.
 """
 
 from __future__ import annotations
@@ -21,11 +22,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from benchmarks.measure import HDFS, PARTITIONS, Run, Sheet, finished, how_many, new_topic, scratch
+from benchmarks.measure import HDFS, Run, Sheet, finished, how_many, new_topic, scratch
+from benchmarks.nexmark_days import DAYS
 from benchmarks.nexmark_events import Stream, records
+from benchmarks.nexmark_frames import END, END_MS, LAG, PARTITIONS, RECORD, Events, checksum, observed
 from benchmarks.nexmark_joins import JOINS
-from benchmarks.nexmark_queries import END, LAG, Events, checksum, observed
 from benchmarks.nexmark_queries import QUERIES as OF_ONE_STREAM
+from benchmarks.nexmark_rows import ROWS
+from benchmarks.nexmark_tops import TOPS
 from benchmarks.turns import PAIRS, in_turn, running
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.kafka.requests.produce import Sender, new_producer
@@ -35,11 +39,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 VECTORS = Path(__file__).parents[1] / "tests" / "vectors"
-QUERIES = OF_ONE_STREAM | JOINS
+QUERIES = OF_ONE_STREAM | JOINS | ROWS | DAYS | TOPS
 GOLDEN = Events(Stream(rate=1_000, group=1_000), 60_000)
 SPARK, OURS, STAGED = "spark", "keyedwm", "keyedwm, stage one in the source"
 FIELDS = "keyedwm, JSON read by the source"
-HOUR_MS = 3_600_000
 # Of the events that are timed: enough for ten full micro-batches behind the first.
 BATCHES = 12
 FULL_EVENTS, QUICK_EVENTS = 4_000_000, 400_000
@@ -59,6 +62,7 @@ class Reading:
         from keyedwm.spark import source
 
         query = QUERIES[name]
+        record = RECORD if query.whole else ()
         # transformWithState needs RocksDB; Spark's own operators are faster with the default store.
         spark.conf.set(PROVIDER, ROCKSDB if query.buckets and side != SPARK else HDFS)
         reading = {
@@ -67,14 +71,16 @@ class Reading:
         }  # fmt: skip
         if side == SPARK:
             rows = spark.readStream.format("kafka").options(**reading).load()
-            return query.native(rows.select("key", "value", "timestamp"))
+            return query.native(rows.select(*dict.fromkeys(["key", "value", "timestamp", *record])))
         reading |= {"watermarkLag": LAG, "idleTimeout": "none"}
         if side == STAGED and query.staged:
             return query.staged(source(spark).options(**reading))
         times = "event_time,watermark,control" if query.windowed else "event_time"
         if side == FIELDS:
             return query.ours(source(spark).options(**reading, columns=times))
-        return query.ours(source(spark).options(**reading, columns=f"key,value,{times}").load())
+        return query.ours(
+            source(spark).options(**reading, columns=",".join(dict.fromkeys(["key", "value", *record, times]))).load()
+        )
 
 
 def sides_of(name: str) -> tuple[str, ...]:
@@ -82,11 +88,16 @@ def sides_of(name: str) -> tuple[str, ...]:
     return SPARK, OURS, STAGED if QUERIES[name].staged else FIELDS
 
 
+def events_for(name: str, events: Events) -> Events:
+    """The events as a query needs them: their bids with channels, or without."""
+    return events.with_channels(channels=QUERIES[name].channels)
+
+
 def load(cluster: Cluster, topic: str, events: Events) -> None:
     """Produce the events, one after the other over the partitions, and at last what closes every window."""
-    new_topic(cluster, topic)
+    new_topic(cluster, topic, PARTITIONS)
     sender = Sender(cluster, new_producer(cluster))
-    end_ms = int(events.stream.times(events.count)) + HOUR_MS
+    end_ms = int(events.stream.times(events.count)) + END_MS
     end = pa.table({"key": pa.array([END]), "value": pa.nulls(1, pa.binary()), "timestamp": [end_ms]})
     for first in range(0, events.count, _PIECE):
         made = records(events.stream, first, min(_PIECE, events.count - first))
@@ -95,12 +106,12 @@ def load(cluster: Cluster, topic: str, events: Events) -> None:
 
 
 def golden_trouble(name: str, rows: Iterable[Sequence]) -> str | None:
-    """How a query's rows over GOLDEN differ from the golden results; None if they do not. q11 has its answer alone."""
-    if name not in _GOLDEN:
-        columns = QUERIES[name].answer(GOLDEN).to_pydict().values()
+    """How a query's rows over GOLDEN differ from the golden results, or from its answer; None if they do not."""
+    if name not in IN_VECTORS:
+        columns = QUERIES[name].answer(events_for(name, GOLDEN)).to_pydict().values()
         expected_rows = sorted(zip(*columns, strict=True))
         return None if sorted(map(tuple, rows)) == expected_rows else f"{name}: other rows than its answer"
-    file, key = _GOLDEN[name]
+    file, key = IN_VECTORS[name]
     expected = json.loads((VECTORS / file).read_text())["expect"][key]
     found = [tuple(row) for row in rows]
     made: dict[str, object] = {"rows": len(found)}
@@ -115,7 +126,7 @@ def golden_trouble(name: str, rows: Iterable[Sequence]) -> str | None:
     return None if made == {part: expected[part] for part in made} else f"{name}: {made}, expected {expected}"
 
 
-_GOLDEN = {
+IN_VECTORS = {
     **{name: ("nexmark/nexmark-golden-q0-q4.json", name) for name in ("q0", "q1", "q2", "q3", "q4")},
     "q5": ("windows/nexmark-golden-q5.json", "q5"),
     "q7": ("windows/nexmark-golden-q7-q8.json", "q7"),
@@ -173,17 +184,29 @@ def main() -> None:
     pairs = chosen.pairs or (1 if chosen.quick else PAIRS)
     with running() as (cluster, spark):
         events = Events(Stream(group=chosen.group), count)
-        golden = Reading(cluster.config.addresses, "nexmark-golden", GOLDEN.count // 3)
-        timed = Reading(cluster.config.addresses, "nexmark", max(1, events.count // BATCHES))
-        load(cluster, golden.topic, GOLDEN)
-        load(cluster, timed.topic, events)
+        loaded: dict[bool, tuple[Reading, Reading]] = {}
         for name in chosen.query or QUERIES:
+            of_query = events_for(name, events)
+            channels = of_query.stream.channels
+            if channels not in loaded:
+                loaded[channels] = readings(cluster, events_for(name, GOLDEN), of_query)
+            golden, timed = loaded[channels]
             for side in sides_of(name):
                 trouble = golden_trouble(name, collected(spark, golden.frame(spark, side, name)))
                 if trouble:
                     raise SystemExit(f"{side} {trouble}: no figure")
             print(f"nexmark-{name}: all sides gave the golden results", flush=True)
-            compare(name, timed, events, pairs, spark)
+            compare(name, timed, of_query, pairs, spark)
+
+
+def readings(cluster: Cluster, golden: Events, events: Events) -> tuple[Reading, Reading]:
+    """Load the events that are checked and those that are timed."""
+    addresses, kind = cluster.config.addresses, "-channels" if events.stream.channels else ""
+    checked = Reading(addresses, f"nexmark-golden{kind}", golden.count // 3)
+    timed = Reading(addresses, f"nexmark{kind}", max(1, events.count // BATCHES))
+    load(cluster, checked.topic, golden)
+    load(cluster, timed.topic, events)
+    return checked, timed
 
 
 if __name__ == "__main__":

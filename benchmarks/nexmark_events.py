@@ -1,7 +1,8 @@
 """Nexmark's events as Apache Beam's generator makes them: each is a pure function of its number.
 
 Rule: a fresh `java.util.Random(number)` for every event, drawn from in Beam's order, so any part of the stream can be
-made alone and results can be compared row by row. Of 50 events one is a person, three are auctions, the rest bids.
+made alone and results can be compared row by row. Of 50 events one is a person, three are auctions, the rest bids. Bids
+of a stream with channels have Flink's two further fields.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from benchmarks.nexmark_channels import channels
 from keyedwm.runtime.compiled import compiled, inlined
 
 PERSON, AUCTION, BID = range(3)
@@ -34,10 +36,14 @@ _MASK = (1 << 48) - 1
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """How the events follow each other: events/s of event time, and the size of the groups that they are mixed in."""
+    """How the events follow each other: events/s of event time, and the size of the groups that they are mixed in.
+
+    channels: whether bids have a channel and a URL, which Beam's have not.
+    """
 
     rate: int = 10_000
     group: int = 1
+    channels: bool = False
 
     def numbers(self, first: int, count: int) -> np.ndarray:
         """The event numbers in the order in which they are sent."""
@@ -91,8 +97,11 @@ def auctions(stream: Stream, numbers: np.ndarray) -> pa.Table:
 def bids(stream: Stream, numbers: np.ndarray) -> pa.Table:
     """The rows of these bids."""
     drawn, (_, _, extra) = _drawn(BID, numbers, stream)
+    named = channels(numbers) if stream.channels else None
     return pa.table({
-        "auction": drawn[:, 2], "bidder": drawn[:, 3], "price": drawn[:, 4], "dateTime": drawn[:, 1], "extra": extra,
+        "auction": drawn[:, 2], "bidder": drawn[:, 3], "price": drawn[:, 4],
+        **({} if named is None else {name: named[name] for name in named.column_names}),
+        "dateTime": drawn[:, 1], "extra": extra,
     })  # fmt: skip
 
 

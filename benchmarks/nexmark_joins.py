@@ -1,6 +1,6 @@
-"""Nexmark's q3, q4, q8 and q9 as joins of two streams, as frames of both sides, and their answers from the generator.
+"""Nexmark's joins of two streams (q3, q4, q8, q9, q20) as frames of both sides, and their answers from the generator.
 
-Rule: as in `nexmark_queries`. q9's winning bid needs no state of its own: an auction and its bids meet by auction and
+Rule: as in `nexmark_frames`. q9's winning bid needs no state of its own: an auction and its bids meet by auction and
 time, and all pairs of an auction have the auction's event time. So a window over that axis holds them all, and closes
 with the join's watermark of it, which says that no more bids of theirs come. q4 is one more window over the winners.
 """
@@ -14,17 +14,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from benchmarks.nexmark_events import AUCTION, BID, PERSON
-from benchmarks.nexmark_queries import BID_FIELDS, QUERIES, WINDOW_MS, Events, Query, events_of, native_events
+from benchmarks.nexmark_frames import BID_FIELDS, TIMES, WINDOW_MS, Events, Query, events_of, native_events
+from benchmarks.nexmark_queries import QUERIES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from keyedwm.spark.hosting.source_description import Source
 
-CATEGORY, STATES = 10, ("OR", "ID", "CA")  # what q3 asks for
+CATEGORY, STATES = 10, ("OR", "ID", "CA")  # of q3; the category of q20, too
 OPEN, OPEN_MS = "10 seconds", 10_000  # longer than any auction
 HELD = "10 minutes"  # q3's bound, as in Beam
-_TIMES = ("event_time", "watermark", "control", "timestamp")
 _PERSON_FIELDS = "id BIGINT, name STRING, city STRING, state STRING, dateTime BIGINT"
 _AUCTION_FIELDS = "id BIGINT, seller BIGINT, category BIGINT, dateTime BIGINT, expires BIGINT"
 # The highest price first, then the earliest bid: the highest number. Low bits hold the bidder.
@@ -36,7 +36,7 @@ _RANK = (
 
 def _chosen(found: DataFrame, *columns: str) -> DataFrame:
     """Columns beside the times and control rows that there are."""
-    return found.selectExpr(*columns, *(name for name in _TIMES if name in found.columns))
+    return found.selectExpr(*columns, *(name for name in TIMES if name in found.columns))
 
 
 def _between(left: str, right: str, least: str, most: str) -> Column:
@@ -174,14 +174,20 @@ def _native_q4(rows: DataFrame) -> DataFrame:
     return won.groupBy(F.window("at", "1 hour"), "category").agg(*made).select(*_Q4)
 
 
+def _meeting(bids: pa.Table, sold: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+    """Of each bid the place of its auction, and whether there is one."""
+    ids, auction = sold["id"].to_numpy(), bids["auction"].to_numpy()
+    order = np.argsort(ids)
+    place = order[np.minimum(np.searchsorted(ids[order], auction), len(ids) - 1)]
+    return place, ids[place] == auction
+
+
 def _winning(events: Events) -> pa.Table:
     """The winning bids, with the category of their auction."""
     bids, sold = events.rows(BID), events.rows(AUCTION)
-    ids = sold["id"].to_numpy()
-    order = np.argsort(ids)
-    place = order[np.minimum(np.searchsorted(ids[order], bids["auction"].to_numpy()), len(ids) - 1)]
+    place, meets = _meeting(bids, sold)
     time, price = bids["dateTime"].to_numpy(), bids["price"].to_numpy()
-    counts = (ids[place] == bids["auction"].to_numpy()) & (time >= sold["dateTime"].to_numpy()[place])
+    counts = meets & (time >= sold["dateTime"].to_numpy()[place])
     at = np.flatnonzero(counts & (time <= sold["expires"].to_numpy()[place]))
     at = at[np.lexsort((time[at], -price[at], place[at]))]
     first = at[np.append(True, place[at][1:] != place[at][:-1])]
@@ -198,9 +204,55 @@ def _a4(events: Events) -> pa.Table:
     return made.rename_columns(list(_Q4))
 
 
+# q20: each bid with its auction, of a category. Flink's join has no bound and keeps both sides for ever; a bid comes a
+# hundred auctions after its own at most, or ten before, so q3's bound loses none.
+
+_Q20_BID = ("auction", "bidder", "price", "channel", "url", "dateTime bid_dateTime", "extra bid_extra")
+_Q20_AUCTION = (
+    "id", "itemName", "description", "initialBid", "reserve", "dateTime auction_dateTime", "expires", "seller",
+    "category", "extra auction_extra",
+)  # fmt: skip
+_Q20 = tuple(column.split()[-1] for column in (*_Q20_BID, *_Q20_AUCTION[1:]))
+_Q20_BID_FIELDS = f"{BID_FIELDS}, channel STRING, url STRING, extra STRING"
+_Q20_AUCTION_FIELDS = (
+    f"{_AUCTION_FIELDS}, itemName STRING, description STRING, initialBid BIGINT, reserve BIGINT, extra STRING"
+)
+
+
+def _q20(rows: DataFrame | Source) -> DataFrame:
+    from keyedwm.spark import join
+
+    bids = _chosen(events_of(rows, _Q20_BID_FIELDS, "bid"), *_Q20_BID)
+    sold = events_of(rows, _Q20_AUCTION_FIELDS, "auction", where=f"category = {CATEGORY}")
+    both = join(
+        bids, _chosen(sold, *_Q20_AUCTION), {"auction": "id"}, within=(f"-{HELD}", HELD), names=("bids", "auctions"),
+        name="expanded",
+    )  # fmt: skip
+    return both.where("control IS NULL").select(*_Q20)
+
+
+def _native_q20(rows: DataFrame) -> DataFrame:
+    bids = _apart(_chosen(native_events(rows, _Q20_BID_FIELDS, "bid"), *_Q20_BID), "bid")
+    sold = native_events(rows, _Q20_AUCTION_FIELDS, "auction").where(f"category = {CATEGORY}")
+    sold = _apart(_chosen(sold, *_Q20_AUCTION), "auction")
+    near = _between("bid_at", "auction_at", f"-{HELD}", HELD)
+    return bids.join(sold, (bids["auction"] == sold["id"]) & near).select(*_Q20)
+
+
+def _a20(events: Events) -> pa.Table:
+    bids, sold = events.rows(BID), events.rows(AUCTION)
+    sold = sold.filter(pc.equal(sold["category"], CATEGORY))
+    place, meets = _meeting(bids, sold)
+    bids, sold = bids.filter(pa.array(meets)), sold.take(pa.array(place[meets]))
+    chosen = [(bids, column) for column in _Q20_BID] + [(sold, column) for column in _Q20_AUCTION[1:]]
+    columns = (side[column.split()[0]] for side, column in chosen)
+    return pa.table(dict(zip(_Q20, columns, strict=True)))
+
+
 JOINS: dict[str, Query] = {
     "q3": Query(_Q3, _q3, _native_q3, _a3, buckets=True),
     "q4": Query(_Q4, _q4, _native_q4, _a4, buckets=True),
     "q8-join": Query(("id", "name", "start"), _q8, _native_q8, QUERIES["q8"].answer, buckets=True),
     "q9": Query(_Q9, _q9, _native_q9, _a9, buckets=True),
+    "q20": Query(_Q20, _q20, _native_q20, _a20, buckets=True, channels=True),
 }

@@ -1,137 +1,33 @@
-"""Nexmark's queries of one stream (q0, q1, q2, q5, q7, q8, q11) as frames of both sides, and their answers by numpy.
-
-Rule: both sides read the same topic, parse with Spark's `from_json` the same fields, and select with the same
-expressions; they differ in the source and in the windows. Our side runs once more with fields that the source reads
-itself, of the records that a query needs. Event time is the record's, the watermark trails it by LAG.
-"""
+"""Nexmark's queries of one stream (q0, q1, q2, q5, q7, q8, q11) as frames of both sides, and their answers by numpy."""
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from benchmarks.nexmark_events import AUCTION, BID, PERSON, Stream, auctions, bids, kinds, persons
+from benchmarks.nexmark_events import AUCTION, BID, PERSON
+from benchmarks.nexmark_frames import (
+    BID_FIELDS,
+    EXCHANGE,
+    TIMES,
+    WINDOW_MS,
+    Events,
+    Query,
+    events_of,
+    native_events,
+    of_kinds,
+)
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
     from keyedwm.spark.hosting.source_description import Source
 
-LAG = "4 seconds"
-# Beside the events each partition ends with one record of this key, an hour later: it closes every window.
-END = b"end"
-BID_FIELDS = "auction BIGINT, bidder BIGINT, price BIGINT, dateTime BIGINT"
-WINDOW_MS, HOP_MS = 10_000, 2_000
-EXCHANGE = 908  # a dollar in thousandths of a euro
+HOP_MS = 2_000
 EVERY = 123  # q2 looks at every so-many-th auction
-_PIECE = 1_000_000
-_PRIME = 2**31 - 1
-_WEIGHTS = (1_000_003, 10_007, 101, 7, 3)
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """One query: its result columns, both sides' frames (of a source's rows), and the rows that must come out.
-
-    ours: of loaded rows, or of a source that is not loaded and is told which fields to read. windowed: it has windows;
-    buckets: they are our own on our side. staged: ours once more, with stage one in the reading tasks; None where keys
-    or aggregates are no plain fields.
-    """
-
-    columns: tuple[str, ...]
-    ours: Callable[[DataFrame | Source], DataFrame]
-    native: Callable[[DataFrame], DataFrame]
-    answer: Callable[[Events], pa.Table]
-    windowed: bool = True
-    buckets: bool = False
-    staged: Callable[[Source], DataFrame] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Events:
-    """The first events of a stream, by kind."""
-
-    stream: Stream
-    count: int
-
-    def rows(self, kind: int) -> pa.Table:
-        """All rows of a kind, in order of their numbers."""
-        make = (persons, auctions, bids)[kind]
-        parts = []
-        for first in range(0, self.count, _PIECE):
-            numbers = np.arange(first, min(first + _PIECE, self.count))
-            parts.append(make(self.stream, numbers[kinds(numbers) == kind]))
-        return pa.concat_tables(parts).combine_chunks()
-
-
-def checksum(rows: pa.Table) -> int:
-    """What `observed` finds of the same rows."""
-    total = np.zeros(len(rows), np.int64)
-    for column, weight in zip(rows.columns, _WEIGHTS, strict=False):
-        if pa.types.is_string(column.type):
-            numbers = np.array([zlib.crc32(text.encode()) for text in column.to_pylist()], np.int64)
-        else:
-            numbers = column.to_numpy()
-        total += numbers * weight
-    return int((total % _PRIME).sum())
-
-
-def observed(frame: DataFrame) -> DataFrame:
-    """The frame, told to report `results` and `checksum` of its rows as the metric `check`."""
-    from pyspark.sql import functions as F
-
-    def number(name: str) -> Column:
-        return F.crc32(name) if frame.schema[name].dataType.typeName() == "string" else F.col(name)
-
-    weighed = [number(name) * weight for name, weight in zip(frame.columns, _WEIGHTS, strict=False)]
-    total = sum(weighed[1:], weighed[0])
-    return frame.observe("check", F.count("*").alias("results"), F.sum(F.pmod(total, F.lit(_PRIME))).alias("checksum"))
-
-
-def events_of(rows: DataFrame | Source, fields: str, *wanted: str, where: str = "") -> DataFrame:
-    """The parsed events of some kinds; of ours the control rows stay, of Spark's the closing record does.
-
-    where: a condition on their fields.
-    """
-    from pyspark.sql import DataFrame
-    from pyspark.sql import functions as F
-
-    if not isinstance(rows, DataFrame):
-        return _read(rows, fields, wanted, where)
-    kept = F.col("kind").isin(*wanted)
-    read = rows.withColumn("kind", F.col("key").cast("string"))
-    found = read.where(kept | F.col("control").isNotNull() if "control" in read.columns else kept)
-    beside = [name for name in ("event_time", "watermark", "control", "timestamp") if name in rows.columns]
-    parsed = F.from_json(F.col("value").cast("string"), fields).alias("event")
-    events = found.select("kind", parsed, *beside).select("kind", "event.*", *beside)
-    if not where:
-        return events
-    return events.where(f"({where}) OR control IS NOT NULL" if "control" in rows.columns else where)
-
-
-def _read(read: Source, fields: str, wanted: Sequence[str], where: str) -> DataFrame:
-    """The same rows of a source that reads fields of values, and leaves the others out."""
-    columns = [read.set_options["columns"], *(["key::string AS kind"] if len(wanted) > 1 else [])]
-    columns += (f"json:$.{name}::{kind.lower()}" for name, kind in (field.split() for field in fields.split(", ")))
-    chosen = {"columns": ", ".join(columns), "where": of_kinds(*wanted) + (f" AND {where}" if where else "")}
-    return read.options(**chosen).load()
-
-
-def of_kinds(*wanted: str) -> str:
-    """The condition of the source that keeps events of some kinds."""
-    return f"key IN ({', '.join(map(repr, wanted))})"
-
-
-def native_events(rows: DataFrame, fields: str, *wanted: str) -> DataFrame:
-    """The parsed events with Spark's watermark, and the closing record."""
-    return events_of(rows, fields, *wanted, END.decode()).withWatermark("timestamp", LAG)
-
 
 # q0, q1, q2: no state, the same for both.
 
@@ -264,7 +160,7 @@ def _a7(events: Events) -> pa.Table:
 
 
 def _people(found: DataFrame) -> DataFrame:
-    beside = [name for name in ("event_time", "watermark", "control", "timestamp") if name in found.columns]
+    beside = [name for name in TIMES if name in found.columns]
     return found.selectExpr("CASE WHEN kind = 'auction' THEN seller ELSE id END id", "name", "seller", *beside)
 
 

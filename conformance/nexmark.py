@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow.compute as pc
 
 from benchmarks.nexmark_events import AUCTION, BID, KINDS, PERSON, Stream, auctions, kinds, persons, records
-from benchmarks.nexmark_queries import EVERY, EXCHANGE, Events
+from benchmarks.nexmark_frames import EXCHANGE, Events
+from benchmarks.nexmark_queries import EVERY
 from conformance.golden_windows import hashed, windowed
 from conformance.verdict import Verdict, compare, fail, otherwise
 from keyedwm.operators.aggregates import functions as agg

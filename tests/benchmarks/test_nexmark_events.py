@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from benchmarks.nexmark import GOLDEN, QUERIES, golden_trouble
+from benchmarks.nexmark import GOLDEN, IN_VECTORS, QUERIES, golden_trouble
+from benchmarks.nexmark_channels import LARGE
 from benchmarks.nexmark_events import AUCTION, BID, KINDS, PERSON, Stream, auctions, kinds, persons, records
-from benchmarks.nexmark_queries import Events, checksum
+from benchmarks.nexmark_frames import Events, checksum
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "nexmark"
 NAMES = {"email": "emailAddress"}
@@ -71,7 +72,19 @@ def test_groups_mix_the_order_and_nothing_else():
     assert sorted(rows_of(mixed)) == sorted(rows_of(straight))
 
 
-@pytest.mark.parametrize("name", list(QUERIES))
+def test_channels_are_beside_what_beam_draws():
+    plain, named = (records(Stream(channels=channels), 0, 500) for channels in (False, True))
+    both = list(zip(objects(plain), objects(named), strict=True))
+    assert [without for without, _ in both] == [
+        {name: value for name, value in one.items() if name not in ("channel", "url")} for _, one in both
+    ]
+    channels = [one["channel"] for _, one in both if "auction" in one]
+    assert len(channels) == 460
+    assert 200 < sum(channel in LARGE for channel in channels) < 260
+    assert len(set(channels)) > 180
+
+
+@pytest.mark.parametrize("name", [*IN_VECTORS, "q11"])
 def test_the_answers_are_the_golden_ones(name):
     answer = QUERIES[name].answer(GOLDEN)
     assert tuple(answer.column_names) == QUERIES[name].columns
