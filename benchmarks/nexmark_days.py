@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.nexmark_events import BID
-from benchmarks.nexmark_frames import TIMES, WINDOW_MS, Events, Query, events_of, native_events, of_kinds
+from benchmarks.nexmark_frames import BID_FIELDS, TIMES, WINDOW_MS, Events, Query, events_of, native_events, of_kinds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -29,7 +29,6 @@ LOW, HIGH = 10_000, 1_000_000
 RANKS = (f"price < {LOW}", f"price >= {LOW} AND price < {HIGH}", f"price >= {HIGH}")
 _DATE = f"cast(date_from_unix_date(cast(unix_millis(window.start) div {DAY_MS} AS int)) AS string) day"
 _RANK_BIDS = tuple(f"rank{rank}_bids" for rank in (1, 2, 3))
-_STATISTICS_FIELDS = "auction BIGINT, bidder BIGINT, price BIGINT, dateTime BIGINT"
 
 
 def day_text(days: np.ndarray) -> pa.Array:
@@ -73,21 +72,19 @@ def _native_q12(rows: DataFrame) -> DataFrame:
 
 def _a12(events: Events) -> pa.Table:
     rows = events.rows(BID)
-    pairs = np.stack([rows["bidder"].to_numpy(), rows["dateTime"].to_numpy() // WINDOW_MS])
-    (bidder, window), counts = np.unique(pairs, axis=1, return_counts=True)
-    start = window * WINDOW_MS
-    return pa.table({"bidder": bidder, "bid_count": counts, "starttime": start, "endtime": start + WINDOW_MS})
+    bidder, window = rows["bidder"].to_numpy(), rows["dateTime"].to_numpy() // WINDOW_MS
+    spread = int(bidder.max()) + 1
+    pairs, counts = np.unique(window * spread + bidder, return_counts=True)
+    start = pairs // spread * WINDOW_MS
+    return pa.table({"bidder": pairs % spread, "bid_count": counts, "starttime": start, "endtime": start + WINDOW_MS})
 
 
 # q15: of each day how many bids, bidders and auctions there are, also of each rank; q16: of each channel and day.
 # Distinct bidders are counted exactly, by two windows: each bidder's day, and then the day. A bid is a row of its
-# bidder, and one of its auction.
+# bidder, and one of its auction; the bidders' rows count the bids.
 
 _ROLES = {"bidders": "role = 'bidder'", "auctions": "role = 'auction'"}
-_COUNTED = {
-    "total_bids": ("n", _ROLES["bidders"]),
-    **{name: (f"n{rank}", _ROLES["bidders"]) for rank, name in enumerate(_RANK_BIDS, 1)},
-}
+_COUNTS = {"total_bids": "n", **{name: f"n{rank}" for rank, name in enumerate(_RANK_BIDS, 1)}}
 _DISTINCT = {
     name: condition
     for role, of_role in _ROLES.items()
@@ -96,7 +93,7 @@ _DISTINCT = {
         *((f"rank{rank}_{role}", f"{of_role} AND n{rank} > 0") for rank in (1, 2, 3)),
     )
 }
-_REPORT = (*_COUNTED, *_DISTINCT)
+_REPORT = (*_COUNTS, *_DISTINCT)
 _Q15, _Q16 = ("day", *_REPORT), ("channel", "day", "minute", *_REPORT)
 _OF_PARTS = ("role", "n", "n1", "n2", "n3")
 _LATEST = f"latest div {MINUTE_MS}"
@@ -121,7 +118,7 @@ def _reported(bids: DataFrame, *by: str) -> DataFrame:
     parts = {"n": count(), **{f"n{rank}": count_if(condition) for rank, condition in enumerate(RANKS, 1)}}
     parts |= {"latest": max("dateTime")}
     each = aggregate(_in_roles(bids, *by), (*by, "role", "id"), tumbling(DAY), parts, name="each")
-    made: dict[str, AggregateSpec] = {name: sum(column, where=where) for name, (column, where) in _COUNTED.items()}
+    made: dict[str, AggregateSpec] = {name: sum(column, where=_ROLES["bidders"]) for name, column in _COUNTS.items()}
     made |= {name: count_if(condition) for name, condition in _DISTINCT.items()} | {"latest": max("latest")}
     rows = each.select(*by, *_OF_PARTS, "latest", "event_time", "watermark", "control")
     return aggregate(rows, by, tumbling(DAY), made, name="report").where("control IS NULL")
@@ -134,27 +131,27 @@ def _native_reported(bids: DataFrame, *by: str) -> DataFrame:
     parts = [F.count("*").alias("n"), F.max("dateTime").alias("latest")]
     parts += [F.expr(f"count_if({condition}) n{rank}") for rank, condition in enumerate(RANKS, 1)]
     each = _in_roles(bids, *by).groupBy(F.window("timestamp", DAY), *by, "role", "id").agg(*parts)
-    made = [F.expr(f"sum({column}) FILTER (WHERE {where}) {name}") for name, (column, where) in _COUNTED.items()]
+    made = [F.expr(f"sum({column}) FILTER (WHERE {_ROLES['bidders']}) {name}") for name, column in _COUNTS.items()]
     made += [F.expr(f"count_if({condition}) {name}") for name, condition in _DISTINCT.items()]
     rows = each.select(F.window_time("window").alias("at"), *by, *_OF_PARTS, "latest")
     return rows.groupBy(F.window("at", DAY), *by).agg(*made, F.max("latest").alias("latest"))
 
 
 def _q15(rows: DataFrame | Source) -> DataFrame:
-    return _reported(events_of(rows, _STATISTICS_FIELDS, "bid")).selectExpr(_DATE, *_REPORT)
+    return _reported(events_of(rows, BID_FIELDS, "bid")).selectExpr(_DATE, *_REPORT)
 
 
 def _native_q15(rows: DataFrame) -> DataFrame:
-    return _native_reported(native_events(rows, _STATISTICS_FIELDS, "bid")).selectExpr(_DATE, *_REPORT)
+    return _native_reported(native_events(rows, BID_FIELDS, "bid")).selectExpr(_DATE, *_REPORT)
 
 
 def _q16(rows: DataFrame | Source) -> DataFrame:
-    bids = events_of(rows, f"{_STATISTICS_FIELDS}, channel STRING", "bid")
+    bids = events_of(rows, f"{BID_FIELDS}, channel STRING", "bid")
     return _reported(bids, "channel").selectExpr("channel", _DATE, _MINUTE, *_REPORT)
 
 
 def _native_q16(rows: DataFrame) -> DataFrame:
-    bids = native_events(rows, f"{_STATISTICS_FIELDS}, channel STRING", "bid")
+    bids = native_events(rows, f"{BID_FIELDS}, channel STRING", "bid")
     return _native_reported(bids, "channel").selectExpr("channel", _DATE, _MINUTE, *_REPORT)
 
 
@@ -167,9 +164,10 @@ def _report_of(rows: pa.Table, groups: np.ndarray, count: int) -> Mapping[str, n
     }
     for column in ("bidder", "auction"):
         ids = rows[column].to_numpy()
+        spread = int(ids.max()) + 1
         for name, one in zip(names, of_ranks, strict=True):
-            pairs = np.unique(groups[one] * (int(ids.max()) + 1) + ids[one])
-            made[f"{name}_{column}s"] = np.bincount(pairs // (int(ids.max()) + 1), minlength=count)
+            pairs = np.unique(groups[one] * spread + ids[one])
+            made[f"{name}_{column}s"] = np.bincount(pairs // spread, minlength=count)
     return made
 
 
