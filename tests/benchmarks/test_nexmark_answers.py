@@ -167,13 +167,14 @@ def q22(bids: list[Bid]) -> list[tuple]:
     return rows
 
 
-@pytest.mark.parametrize(
-    "said", [q12, q13, q14, q15, q16, q17, q18, q19, q20, q21, q22], ids=lambda said: said.__name__
-)
-def test_an_answer_is_that_of_bids_looked_at_one_by_one(said):
-    query = QUERIES[said.__name__]
-    answer = query.answer(events_for(said.__name__, EVENTS))
-    expected = said(in_order(EVENTS.with_channels()))
+MODELS = {model.__name__: model for model in (q12, q13, q14, q15, q16, q17, q18, q19, q20, q21, q22)}
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_an_answer_is_that_of_bids_looked_at_one_by_one(name):
+    query = QUERIES[name]
+    answer = query.answer(events_for(name, EVENTS))
+    expected = MODELS[name](in_order(EVENTS.with_channels()))
     assert tuple(answer.column_names) == query.columns
     assert sorted(zip(*(column.to_pylist() for column in answer.columns), strict=True)) == sorted(expected)
 
