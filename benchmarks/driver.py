@@ -123,12 +123,12 @@ def measured(
         rows = counted(room, topic, tasks, buckets) if side == OURS else natively_counted(room, topic, buckets)
         writer = rows.writeStream.format("noop").outputMode("append")
         query = writer.option("checkpointLocation", checkpoint).start()
-        over_at = time.monotonic() + limit_s
+        deadline_s = time.monotonic() + limit_s
         try:
             for number in range(WARMING + batches):
                 append(cluster, topic, tasks)
                 began, seen = cpu_seconds(room.apart), query.lastProgress.batchId if query.lastProgress else -1
-                if not progressed(query, seen, tasks, over_at):
+                if not progressed(query, seen, tasks, deadline_s):
                     print(f"{tasks:,} tasks, {buckets:,} buckets: not reached in {limit_s:g} s", flush=True)
                     return
                 if number >= WARMING:
@@ -163,9 +163,9 @@ def natively_counted(room: Room, topic: str, buckets: int) -> DataFrame:
     return rows.groupBy(F.window("timestamp", "1 minute"), F.expr("partition key")).agg(F.count("*").alias("n"))
 
 
-def progressed(query: StreamingQuery, seen: int, records: int, over_at: float) -> bool:
+def progressed(query: StreamingQuery, seen: int, records: int, deadline_s: float) -> bool:
     """Wait until the records of one append are read; whether they were in time."""
-    while time.monotonic() < over_at:
+    while time.monotonic() < deadline_s:
         if query.exception() is not None:
             raise SystemExit(f"the query failed: {query.exception()}")
         done = [one for one in query.recentProgress if one.batchId > seen and one.numInputRows >= records]

@@ -11,7 +11,7 @@ from conformance.models.join import Join, JoinConfig, Row, Side
 from conformance.models.time_bounds import bounds_of, tightest
 from conformance.verdict import MATCH, Verdict, fail, otherwise
 from keyedwm.core.errors import KeyedwmError, OptionError
-from keyedwm.core.in_flight import Between, Call, InFlight
+from keyedwm.core.in_flight import Call, ControlEntry, InFlight
 from keyedwm.core.watermark import Guarantee, Watermark
 
 SIDES = {"l": Side.LEFT, "r": Side.RIGHT}
@@ -173,7 +173,7 @@ def _async(vector: dict) -> Verdict:
             flight.start(Call(step["id"]))
         elif step["op"] == "wm":
             watermark = Watermark(key=step.get("key", 0), time_ms=step["value"])
-            made = flight.control(Between(watermark, watermark.key))
+            made = flight.control(ControlEntry(watermark, watermark.key))
         elif step["op"] == "finish":
             made = [one for name in step["ids"] for one in flight.finish(Call(name))]
         answers = [("result", one.number) if isinstance(one, Call) else _answer(one.row) for one in made]

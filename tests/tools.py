@@ -127,9 +127,9 @@ def _batch(records: Sequence[Record], codec: Codec) -> bytes:
 
 def wait_until(reached: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> Any:
     """Poll until `reached()` is true and return it; fails naming what never came."""
-    over_at = time.monotonic() + timeout_s
+    deadline_s = time.monotonic() + timeout_s
     while not (answer := reached()):
-        if time.monotonic() > over_at:
+        if time.monotonic() > deadline_s:
             raise AssertionError(f"not within {timeout_s:g} s: {what}")
         time.sleep(0.02)
     return answer

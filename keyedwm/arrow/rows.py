@@ -46,7 +46,7 @@ class Events:
     """Decoded records of one channel, column by column; a column that was not requested is None.
 
     offset: int64; timestamp_ms: int64; timestamp_type: int32 (array or one number); event_ms: axis name → (int64 ms,
-    validity or None). All have the length `count`. rejects: the records that are no events and have no event time; None
+    validity or None). All have the length `count`. rejects: the rejected records, whose rows have no event time; None
     for none. decoded: the values of fields that were read with a schema.
     """
 

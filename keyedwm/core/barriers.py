@@ -3,7 +3,7 @@
 Rule: values in, values out; the caller makes the message of an error. A cut is the part of a snapshot's barriers, of
 one source, that is in one batch. It is whole when every channel of the source has delivered its barrier. A source
 without channels says itself that its cut is whole. The ids of one source increase by one. No event of a channel is at
-or behind its barrier. Rows behind a barrier wait until every channel has delivered it.
+or after its barrier. Rows after a barrier wait until every channel has delivered its barrier.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def following_snapshot(last: Iterable[int | None]) -> int:
 
 
 def first_behind_barrier(barrier_offsets: Mapping[str, int | None], top_offsets: Mapping[str, int]) -> str | None:
-    """Return the first channel that has an event at or behind its barrier, which carries the next offset."""
+    """Return the first channel that has an event at or after its barrier, which carries the next offset."""
     for channel, barrier_offset in sorted(barrier_offsets.items()):
         top = top_offsets.get(channel)
         if top is not None and barrier_offset is not None and top >= barrier_offset:
@@ -120,7 +120,7 @@ def first_behind_barrier(barrier_offsets: Mapping[str, int | None], top_offsets:
 def align(newest: Mapping[C, int]) -> tuple[int | None, frozenset[C]]:
     """Return the newest snapshot whose barrier every channel has delivered, and the channels that are ahead of it.
 
-    newest: the snapshot of each channel's newest barrier. If a channel is ahead, its rows behind the barrier of the
+    newest: the snapshot of each channel's newest barrier. If a channel is ahead, its rows after the barrier of the
     returned snapshot wait. None without any channel.
     """
     snapshot = min(newest.values(), default=None)

@@ -1,4 +1,4 @@
-"""Names of many channels in few bytes: `TOPIC-PARTITION` and `NAME#BUCKET` are numbers behind a prefix, in runs.
+"""Names of many channels in few bytes: `TOPIC-PARTITION` and `NAME#BUCKET` are numbers after a prefix, in runs.
 
 Rule: packing and unpacking are inverse, except for the order, which is by prefix and number. Equal sets of names give
 equal values. A name of another form stays a text.

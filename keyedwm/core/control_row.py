@@ -43,7 +43,7 @@ _UNUSED = {kind: tuple(f for f in _FIELDS_OF_SOME_KINDS if f not in own) for kin
 class ControlRow:
     """One control row; a field that does not apply is None.
 
-    channel: None for the driver's own rows about all channels. offset: the offset of the record behind the row, or the
+    channel: None for the driver's own rows about all channels. offset: the offset of the record after the row, or the
     next offset. channels: how many channels must deliver this barrier; 0, without a channel, marks the whole snapshot
     of a source without channels. source: the id of the source or operator that emits the row, the same after a restart;
     None in rows of format version 1.

@@ -1,14 +1,14 @@
 """The state of a channel as the metadata of a committed offset (docs/design/state.md).
 
 Rule: `MARK + version`, a colon, then base64 of a body and its authentication code. Readers of the metadata, and clients
-that may commit to the group, do not know the key. So only a state that this query wrote for this place is accepted: the
-code is checked before the body is read. Equal states give equal strings.
+that may commit to the group, do not know the state key. So only a state that this query wrote for this place is
+accepted: the code is checked before the body is read. Equal states give equal strings.
 
-Body, version 3: snapshot id, counts (bad, late, control), number of axes. Then for each axis, in order of keys: the
-key; twice the kind of state (0 policy, 1 propagated), plus 1 with a watermark; how many numbers follow; and these
-numbers: the last watermark sent, if there is one, and the numbers of the state. All are zigzag varints; each of the
-last numbers is relative to the one before. Version 4, written if event times were too far ahead, has their count after
-the three counts. Version 5, written if values with a schema were bad, has after these four counts the number of
+Body, version 3: snapshot id, counts (bad, late, control), number of axes. Then for each axis, in order of watermark
+keys: the key; twice the kind of state (0 policy, 1 propagated), plus 1 with a watermark; how many numbers follow; and
+these numbers: the last watermark sent, if there is one, and the numbers of the state. All are zigzag varints; each of
+these numbers is relative to the number before. Version 4, written if event times were too far ahead, has their count
+after the three counts. Version 5, written if values with a schema were bad, has after these four counts the number of
 reasons, and each reason with its count.
 """
 
@@ -75,15 +75,15 @@ def encode_committed(state: CommittedState, key: bytes, place: str) -> str:
             body += _varint(reason) + _varint(count)
     body += _varint(len(state.axes))
     before = 0
-    for of_key in sorted(state.axes):
-        axis = state.axes[of_key]
+    for axis_key in sorted(state.axes):
+        axis = state.axes[axis_key]
         tag, numbers = axis.numbers()
         emitted = () if axis.emitted_ms is None else (axis.emitted_ms,)
-        body += _varint(of_key) + _varint(2 * _TAGS.index(tag) + len(emitted)) + _varint(len(emitted) + len(numbers))
+        body += _varint(axis_key) + _varint(2 * _TAGS.index(tag) + len(emitted)) + _varint(len(emitted) + len(numbers))
         for number in (*emitted, *numbers):
             body += _varint(number - before)
             before = number
-    return f"{MARK}{version}:" + _text(bytes(body) + _code(key, _coded(place, version), body))
+    return f"{MARK}{version}:" + _text(bytes(body) + _code(key, _covered_text(place, version), body))
 
 
 def _version(counts: Counts) -> int:
@@ -110,7 +110,7 @@ def decode_committed(metadata: str, key: bytes, place: str) -> CommittedState:
     if len(metadata) > _LONGEST or _text(raw) != text:
         raise InputError("offset metadata with the mark of keyedwm is not base64")
     body = raw[:-_CODE_BYTES]
-    if not body or not hmac.compare_digest(raw[-_CODE_BYTES:], _code(key, _coded(place, version), body)):
+    if not body or not hmac.compare_digest(raw[-_CODE_BYTES:], _code(key, _covered_text(place, version), body)):
         raise InputError("offset metadata with the mark of keyedwm was not written by this query for this place")
     return _read_body(body, version)
 
@@ -140,7 +140,7 @@ def _read_body(body: bytes, version: int) -> CommittedState:
     numbers = _numbers(body)
     counts = numbers[1 : 4 if version == _WITHOUT_FUTURE else 5]
     by_reason = _bad_values(numbers[len(counts) + 1 :]) if version == VERSION else ()
-    at = len(counts) + 2  # behind the snapshot id, the counts and the number of axes
+    at = len(counts) + 2  # after the snapshot id, the counts and the number of axes
     if version == VERSION:
         at += 1 + 2 * len(by_reason)
     if at > len(numbers) or not 0 <= numbers[at - 1] <= len(numbers) - at:
@@ -202,7 +202,7 @@ def _text(raw: bytes) -> str:
     return binascii.b2a_base64(raw, newline=False).decode("ascii")
 
 
-def _coded(place: str, version: int) -> str:
+def _covered_text(place: str, version: int) -> str:
     """Return the text that the code covers; it has the version, so that a body cannot pass for another version's."""
     return place if version == _WITHOUT_FUTURE else f"{place} version {version}"
 
@@ -210,7 +210,7 @@ def _coded(place: str, version: int) -> str:
 def _code(key: bytes, place: str, body: bytes | bytearray) -> bytes:
     # The length separates place and body, which could otherwise form the same text.
     place_bytes = place.encode()
-    prefix, outer = _keyed(key)
+    prefix, outer = _hash_halves(key)
     inner, outer = prefix.copy(), outer.copy()
     inner.update(b"%d:%b%b" % (len(place_bytes), place_bytes, bytes(body)))
     outer.update(inner.digest())
@@ -218,7 +218,7 @@ def _code(key: bytes, place: str, body: bytes | bytearray) -> bytes:
 
 
 @functools.lru_cache(maxsize=16)
-def _keyed(key: bytes) -> tuple[hashlib._Hash, hashlib._Hash]:
+def _hash_halves(key: bytes) -> tuple[hashlib._Hash, hashlib._Hash]:
     """Return the two halves of HMAC-SHA-256 with the key in them (RFC 2104): this setup costs more than a body."""
     size = hashlib.sha256().block_size
     block = (key if len(key) <= size else hashlib.sha256(key).digest()).ljust(size, b"\0")

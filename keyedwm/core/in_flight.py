@@ -26,15 +26,15 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Between(Generic[T]):
+class ControlEntry(Generic[T]):
     """A control row.
 
-    stands_for: the subject of the row (a watermark's channel and key). If two adjacent rows have the same subject, the
+    subject: what the row reports (a watermark's channel and key). If two adjacent rows have the same subject, the
     second is enough. None for a row that must not be dropped.
     """
 
     row: T
-    stands_for: Hashable | None = None
+    subject: Hashable | None = None
 
 
 class InFlight(Generic[T]):
@@ -46,7 +46,7 @@ class InFlight(Generic[T]):
     def __init__(self, *, ordered: bool, capacity: int) -> None:
         self._ordered = ordered
         self._capacity = capacity
-        self._queue: deque[Call | Between[T]] = deque()
+        self._queue: deque[Call | ControlEntry[T]] = deque()
         self._running: set[Hashable] = set()
         self._finished: set[Hashable] = set()  # finished, and waiting for their turn
 
@@ -67,15 +67,15 @@ class InFlight(Generic[T]):
         self._queue.append(call)
         self._running.add(call.number)
 
-    def control(self, row: Between[T]) -> list[Call | Between[T]]:
+    def control(self, row: ControlEntry[T]) -> list[Call | ControlEntry[T]]:
         """Add a control row; return the outputs."""
         last = self._queue[-1] if self._queue else None
-        if isinstance(last, Between) and row.stands_for is not None and last.stands_for == row.stands_for:
+        if isinstance(last, ControlEntry) and row.subject is not None and last.subject == row.subject:
             self._queue.pop()
         self._queue.append(row)
         return self._released()
 
-    def finish(self, call: Call) -> list[Call | Between[T]]:
+    def finish(self, call: Call) -> list[Call | ControlEntry[T]]:
         """Finish a call; return the outputs, in order."""
         self._running.remove(call.number)
         self._finished.add(call.number)
@@ -83,15 +83,15 @@ class InFlight(Generic[T]):
             return self._released()
         return [call, *self._released()]
 
-    def _released(self) -> list[Call | Between[T]]:
-        left: list[Call | Between[T]] = []
+    def _released(self) -> list[Call | ControlEntry[T]]:
+        outputs: list[Call | ControlEntry[T]] = []
         while self._queue:
             first = self._queue[0]
             if isinstance(first, Call):
                 if first.number not in self._finished:
                     break
                 self._finished.remove(first.number)
-            if self._ordered or isinstance(first, Between):
-                left.append(first)
+            if self._ordered or isinstance(first, ControlEntry):
+                outputs.append(first)
             self._queue.popleft()
-        return left
+        return outputs

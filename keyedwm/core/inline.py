@@ -2,12 +2,12 @@
 
 Rule: a record is ours if its first header is HEADER; the header's value is the version, the value is JSON with sorted
 names. Records of kind watermark, idle and active contain one channel's change. A barrier closes a snapshot in one
-output partition, behind all of the snapshot's rows there. It contains the state of every upstream channel at that cut:
+output partition, after all of the snapshot's rows there. It contains the state of every upstream channel at that cut:
 a reader that has read one barrier needs nothing before it.
 
 The code that proves a record's author, HMAC-SHA-256 with a secret of writer and readers, is the first member of the
 JSON, `mac`: a reader without the secret reads the record as usual; a reader with the secret checks the bytes before it
-parses any. It covers the rest of the value, the format's version, and the topic and partition that the record was
+parses any. The code covers the rest of the value, the format's version, and the topic and partition that the record was
 written for: a record that was changed, moved or forged has a wrong code.
 """
 
@@ -77,8 +77,12 @@ class UpstreamBarrier:
 def encode_cut(barrier: UpstreamBarrier) -> bytes:
     """Return the value of a barrier record; raises InputError for more channels than readers accept."""
     channels = {
-        name: {"idle": of.idle, "offset": of.offset, "watermarks": {str(key): ms for key, ms in of.watermarks.items()}}
-        for name, of in barrier.channels.items()
+        name: {
+            "idle": channel.idle,
+            "offset": channel.offset,
+            "watermarks": {str(key): ms for key, ms in channel.watermarks.items()},
+        }
+        for name, channel in barrier.channels.items()
     }
     value = _json(
         {"kind": ControlKind.BARRIER.value, "query": barrier.query, "snapshot": barrier.snapshot, "channels": channels}
@@ -152,13 +156,13 @@ def _read_cut(content: Any) -> UpstreamBarrier | None:
         raise TypeError("the query is no text")
     query.encode()  # half of a surrogate pair is no text either
     channels = {}
-    for name, of in content["channels"].items():
+    for name, channel in content["channels"].items():
         name.encode()
-        if not isinstance(of["idle"], bool):
+        if not isinstance(channel["idle"], bool):
             raise TypeError("idle is neither true nor false")
-        watermarks = {_key(key): _whole("a watermark", ms, _TIMES) for key, ms in of["watermarks"].items()}
-        offset = None if of["offset"] is None else _whole("an offset", of["offset"], _COUNTS)
-        channels[name] = Upstream(offset=offset, idle=of["idle"], watermarks=watermarks)
+        watermarks = {_key(key): _whole("a watermark", ms, _TIMES) for key, ms in channel["watermarks"].items()}
+        offset = None if channel["offset"] is None else _whole("an offset", channel["offset"], _COUNTS)
+        channels[name] = Upstream(offset=offset, idle=channel["idle"], watermarks=watermarks)
     return UpstreamBarrier(
         query=query, snapshot=_whole("the snapshot", content["snapshot"], _COUNTS), channels=channels
     )

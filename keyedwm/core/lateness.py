@@ -3,14 +3,14 @@
 Rule: a watermark W promises that no event below W follows.
 
 - A row at t is behind W if `t < W`. A row at W is on time.
-- A window has rows below its end. It has ended by a horizon H if `end <= H`: complete by the horizon W, and expired,
-  so that it accepts no rows, by the horizon `W - lateness`.
+- A window has rows below its end. It has ended by a horizon H if `end <= H`. A window that has ended by W is complete.
+  A window that has ended by `W - lateness` is expired, and accepts no rows.
 - A session that merges with an event exactly at its end can still grow at W = end. Its horizon is 1 ms lower.
 
 A row is late if every window around it is expired. If only the row itself decides (`LateRule.EVENT`, joins, duplicates,
 running aggregates), it is late if it is behind the watermark.
 
-Both comparisons serve numbers and whole columns of them, element by element.
+`is_behind` and `has_ended` compare numbers, or columns element by element.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Protocol, TypeVar
 from keyedwm.core.errors import InputError
 from keyedwm.core.window_rules import LatePolicy, Touching
 
-# Lower than every event time and end, but far from the ends of 64 bits: the watermark if there is none.
+# The watermark if there is none: below every event time and window end, and far from the limits of int64.
 NEVER = -(2**62)
 
 _Other_contra = TypeVar("_Other_contra", contravariant=True)
@@ -51,7 +51,7 @@ def delay_ms(lateness_ms: int = 0, touching: Touching = Touching.SEPARATE) -> in
 
 
 def horizon_ms(watermark_ms: int | None, lateness_ms: int = 0, touching: Touching = Touching.SEPARATE) -> int:
-    """Return the horizon at a watermark, None without a watermark."""
+    """Return the horizon at a watermark; NEVER if the watermark is None."""
     return NEVER if watermark_ms is None else watermark_ms - delay_ms(lateness_ms, touching)
 
 
@@ -68,9 +68,9 @@ def check_late(
     behind, allow = f"the watermark of {watermark_ms} ms", "more lateness or a longer watermark lag"
     if per_key:
         floor = "is not there yet" if watermark_ms is None else f"is {watermark_ms} ms"
-        behind = f"the watermarks of their keys, none of which counts below W - behind, which {floor}"
-        allow = "more lateness, or a longer lag or behind in per_key"
+        behind = f"the watermarks of their keys, each at least `W - behind`, which {floor}"
+        allow = "more lateness, or a larger `lag` or `behind` in per_key"
     raise InputError(
-        f"{who}{rows} rows were late, from {time_ms} ms on, behind {behind}; allow {allow}, or choose late='drop' or "
-        "late='emit'"
+        f"{who}{rows} rows were late (earliest: {time_ms} ms), behind {behind}; allow {allow}, or choose late='drop' "
+        "or late='emit'"
     )

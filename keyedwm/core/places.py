@@ -1,12 +1,13 @@
 """The places of event times and fields in a record, as options name them.
 
-Rule: values only. `timestamp` is the record's own, `json:PATH` lies in the value, `key:PATH` in the key, `header:NAME`
-in a header (the last one of that name). SINK_HEADER is what `propagate=true` reads by default: the header that the sink
-has written, and the record's timestamp where there is none. That header is named after the column, `keyedwm.event_time`
-or `keyedwm.event_time_AXIS`; its value is the event time in ms since the epoch, as decimal text, null for a row that
-has none. It is not the record's timestamp, because brokers delete records by that. A field is a column of the source,
-or a value inside of one: `offset`, `key::string`, `json:$.amount::double`. A type behind `::`, as in Spark's SQL, says
-how the text is read; without one a value out of JSON is a string.
+Rule: values only. `timestamp` is the record's own timestamp, `json:PATH` lies in the value, `key:PATH` in the key,
+`header:NAME` in a header (the last one of that name). SINK_HEADER is what `propagate=true` reads by default: the header
+that the sink has written, and the record's timestamp where there is none. That header is named after the column,
+`keyedwm.event_time` or `keyedwm.event_time_AXIS`; its value is the event time in ms since the epoch, as decimal text,
+null for a row that has none. The sink writes no event time as a record's timestamp, because brokers delete records by
+their timestamps. A field is a column of the source, or a value inside of one: `offset`, `key::string`,
+`json:$.amount::double`. A type after `::`, as in Spark's SQL, says how the text is read; without one a value out of
+JSON is a string.
 
 One event of the year 3000 must not move a watermark there, as every later event would be late (`FutureTime`). An event
 is too far ahead of the append time that a broker gave the record, else of the clock of the batch's planning. That clock
@@ -310,7 +311,7 @@ class OnFutureWatermark(Enum):
 class FutureTime:
     """How far ahead an event time may be (ms, inclusive), and what becomes of the rows beyond.
 
-    is_default: no option says so. Up to 0.3 there was no such limit, so states do not depend on it.
+    is_default: no option sets the limit. Up to 0.3 there was no such limit, so states do not depend on it.
     """
 
     ahead_ms: int = DEFAULT_AHEAD_MS

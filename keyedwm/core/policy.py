@@ -248,8 +248,8 @@ class _TimestampAndWallClockRun(_Run):
 class RealTimeLag:
     """The wall clock less a lag, independent of events.
 
-    It goes back with the clock. The channel's watermark does not, because a watermark that was sent stays (axis and
-    mapper).
+    It goes back with the clock. The channel's watermark does not, because its throttle sends only higher
+    watermarks.
     """
 
     lag_ms: int

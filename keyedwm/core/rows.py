@@ -39,7 +39,7 @@ SCHEMA_GUID = "schema_guid"
 EVENT_TIME = "event_time"
 WATERMARK = "watermark"
 CONTROL = "control"
-# REJECTED: the column with a message that no window accepted (a row of its own). REASON: the field of it that says why.
+# REJECTED: the column with a rejected record or message (a row of its own). REASON: its field with the reason.
 REJECTED, REASON = "rejected", "reason"
 # In the metadata of an axis's watermark column: the axis's watermark key (absent: 0).
 AXIS_KEY = "keyedwm.key"

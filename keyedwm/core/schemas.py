@@ -31,7 +31,7 @@ class UnknownSchemaError(InputError):
 
 @dataclass(frozen=True, slots=True)
 class NamedSchema:
-    """A schema that another one refers to.
+    """A schema that another schema refers to.
 
     name: as the referring text writes it: the full name of an Avro type, the path of a .proto file in `import`, the
     `$ref` of a JSON schema.

@@ -1,8 +1,8 @@
 """Rules of windows (rule 11, docs/reference/glossary.md): when an event is late, and whether touching sessions merge.
 
 Rule: an event at t covers `[t, t + gap)`. With MERGE, intervals that touch merge, so a session closes only at W > end.
-Then it makes no difference whether an event at its end comes before or after that watermark. With SEPARATE only
-overlapping intervals merge, and a session closes at W >= end.
+Then it makes no difference whether an event at the session's end comes before or after that watermark. With SEPARATE
+only overlapping intervals merge, and a session closes at W >= end.
 """
 
 from __future__ import annotations

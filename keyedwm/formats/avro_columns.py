@@ -28,7 +28,7 @@ class Linked:
     programs: Sequence[Program]
 
     @cached_property
-    def begins(self) -> NDArray[np.int64]:
+    def starts(self) -> NDArray[np.int64]:
         """The place of each program's first step."""
         return begins([len(program.code) for program in self.programs])[:-1]
 
@@ -40,7 +40,7 @@ class Linked:
         linked_codes = []
         for number, program in enumerate(self.programs):
             code = program.code.copy()
-            code[np.isin(code[:, 0], _JUMPS), 1] += self.begins[number]
+            code[np.isin(code[:, 0], _JUMPS), 1] += self.starts[number]
             code[np.isin(code[:, 0], [int(Op.SYMBOL), int(Op.WORD)]), 3] += literals[number]
             code[code[:, 0] == int(Op.CONSTANT), 3] += constants[number]
             linked_codes.append(code)
@@ -69,7 +69,7 @@ def decode(linked: Linked, bodies: Bodies, which: NDArray[np.int32], requests: S
     depths = np.zeros(_MOST_DEPTH, np.int64)
     if len(which):
         run_programs(
-            bodies.data, bodies.start, bodies.stop, which, linked.begins, linked.code, linked.literals.ends,
+            bodies.data, bodies.start, bodies.stop, which, linked.starts, linked.code, linked.literals.ends,
             linked.constants, slots.values, slots.until, slots.valid, bodies.faults, depths, depths.copy(),
         )  # fmt: skip
     return slots.columns(requests)

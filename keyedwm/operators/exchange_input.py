@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class ExchangeInput(ABC):
     """One input. schema: the columns of its rows. time: the column with the event time, if there is only one.
 
-    kind: the name in its description, from which a reading task builds the input; an input without one is for frames
-    only.
+    kind: the name in its description, from which a reading task builds the input; without a kind the input works only
+    on DataFrames.
     """
 
     kind: ClassVar[str]
@@ -44,12 +44,12 @@ class ExchangeInput(ABC):
 
     def description(self) -> dict[str, Any]:
         """Return the description without the schema, ready for JSON; raise OutOfTurnError if there is none."""
-        raise OutOfTurnError(f"{type(self).__name__} runs over frames, not in reading tasks")
+        raise OutOfTurnError(f"{type(self).__name__} runs over DataFrames, not in reading tasks")
 
     @classmethod
     def of(cls, description: Mapping[str, Any], schema: pa.Schema) -> ExchangeInput:  # noqa: ARG003
         """Return the input of a description, over rows of this schema."""
-        raise OutOfTurnError(f"{cls.__name__} runs over frames, not in reading tasks")
+        raise OutOfTurnError(f"{cls.__name__} runs over DataFrames, not in reading tasks")
 
     def null_event_times(self, rows: pa.Table) -> int:
         """Return how many rows lack an event time."""
@@ -79,7 +79,7 @@ class ExchangeMessages(ExchangeInput):
         return self.by
 
     def description(self) -> dict[str, Any]:
-        """Return by and time; see `ExchangeInput`."""
+        """Return the kind, `by` and `time`; see `ExchangeInput`."""
         return {"kind": self.kind, "by": list(self.by), "time": self.time}
 
     @classmethod

@@ -17,7 +17,7 @@ from keyedwm.operators.state.description import digest_of
 
 if TYPE_CHECKING:
     from keyedwm.operators.keyed.per_key import PerKey
-    from keyedwm.operators.panes import AdditiveSetting
+    from keyedwm.operators.panes import RepeatedTotals
 
 
 class OperatorSpec(ABC):
@@ -62,7 +62,7 @@ class OperatorSpec(ABC):
         return {WATERMARK: 0}
 
     @property
-    def panes_again(self) -> AdditiveSetting | None:
+    def panes_again(self) -> RepeatedTotals | None:
         """Why results cannot be added up, None if they can."""
         return None
 

@@ -248,8 +248,8 @@ class PanePolicy:
         return {timing.value: times.state() for timing, times in self._times.items() if self.waits(timing)}
 
 
-class AdditiveSetting(Enum):
-    """The name of the setting that makes results addable."""
+class RepeatedTotals(Enum):
+    """Why the rows of a result cannot be added up: which panes repeat the total of a window."""
 
     EARLY_OR_LATE = "panes"
     STORE = "store_panes"
@@ -263,14 +263,14 @@ class AdditiveSetting(Enum):
 
 _BY_HAND = "or take the last pane of each window and key from the column pane in a process(...)"
 _ADVICE = {
-    AdditiveSetting.EARLY_OR_LATE: (
+    RepeatedTotals.EARLY_OR_LATE: (
         "give the first aggregate accumulating=False, so that each pane holds new rows only, or leave its early and "
         "lateness out"
     ),
-    AdditiveSetting.STORE: (
+    RepeatedTotals.STORE: (
         f"give the first aggregate accumulating=False, so that each pane holds new rows only, {_BY_HAND}"
     ),
-    AdditiveSetting.WHOLE: (
+    RepeatedTotals.WHOLE: (
         "they cannot hold only what is new: take the last row of each window and key in a process(...)"
     ),
 }

@@ -222,7 +222,7 @@ class Registry(SchemaLookup):
         texts: dict[str, str],
         sizes: dict[tuple[str, int], int],
         timeout_ms: int,
-        over_at_s: float,
+        deadline_s: float,
         depth: int = 0,
     ) -> None:
         if depth > _LONGEST_CHAIN:
@@ -233,7 +233,7 @@ class Registry(SchemaLookup):
             sizes[subject, version] = 0
             if len(sizes) > _MOST_REFERENCES:
                 raise FaultError(f"a schema refers to more than {_MOST_REFERENCES} others", again=False)
-            if self._clock() > over_at_s:
+            if self._clock() > deadline_s:
                 limit = f"{_MOST_TIMEOUTS} times schemaRegistry.timeout"
                 raise FaultError(f"the schemas that it refers to were not all answered in {limit}", again=False)
             object_name = f"version {version} of subject {short_repr(subject)}"
@@ -247,7 +247,7 @@ class Registry(SchemaLookup):
             sizes[subject, version] = len(referred.text)
             if sum(sizes.values()) > MOST_BYTES:
                 raise FaultError(f"the schemas that it refers to have more than {MOST_BYTES} characters", again=False)
-            self._resolve(referred, texts, sizes, timeout_ms, over_at_s, depth + 1)
+            self._resolve(referred, texts, sizes, timeout_ms, deadline_s, depth + 1)
             texts.setdefault(name, referred.text)
 
     def _names(self, path: str, object_name: str, timeout_ms: int | None = None) -> tuple[str, ...]:

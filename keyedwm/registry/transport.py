@@ -46,7 +46,7 @@ class Transport:
         Raises AbsentError, InputError, RegistryAccessError, and UnavailableError with the last answer of each address.
         """
         limit_s = (timeout_ms or self.config.timeout_ms) / 1_000
-        over_at, pause_s = self.clock() + limit_s, _FIRST_PAUSE_S
+        deadline_s, pause_s = self.clock() + limit_s, _FIRST_PAUSE_S
         addresses = self.config.addresses
         reasons: dict[Address, str] = {}
         absent: set[Address] = set()
@@ -55,7 +55,7 @@ class Transport:
             for at in range(self._first, self._first + len(addresses)):
                 address = addresses[at % len(addresses)]
                 # A silent address leaves time for the others, or for another try.
-                attempt_s = min(limit_s / (len(addresses) + 1), max(over_at - self.clock(), _LEAST_S))
+                attempt_s = min(limit_s / (len(addresses) + 1), max(deadline_s - self.clock(), _LEAST_S))
                 try:
                     value = value_of_answer(self._exchange(address, question, attempt_s), self._login_option())
                 except AbsentError as error:  # another address may be ahead of this one
@@ -71,7 +71,7 @@ class Transport:
                 self._first = at % len(addresses)
                 return value
             # A try without time for an answer would end with a worse reason than the tries before.
-            if not again or over_at - self.clock() < 2 * pause_s:
+            if not again or deadline_s - self.clock() < 2 * pause_s:
                 answers = "; ".join(f"{address}: {reason}" for address, reason in reasons.items())
                 raise no_answer(self.config, object_name, answers)
             self._pause(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 (so that tasks do not ask at one moment)

@@ -1,10 +1,10 @@
-"""The record of a published batch, in its Delta commit or in the ledger; the next one is checked against it.
+"""The record of a published batch, in the commit of its table or in the ledger; the next batch is checked against it.
 
 Format 1 is plain JSON. Format 2 is the same with the channels compressed, for records that would otherwise be too long
 for each commit. `reads` has a version of its own: earlier versions of keyedwm ignore it, and continue in the table.
 
-Rule: no state survives in the writer's process, so this record is the sink's entire state. In a Delta table it stands
-under `keyedwm` in the metadata of the commit that adds the rows. Equal records have equal text.
+Rule: no state survives in the writer's process, so this record is the sink's entire state. In a table it stands under
+`keyedwm` in the metadata of the commit (Iceberg: of the snapshot) that adds the rows. Equal records have equal text.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ METADATA_KEY = "keyedwm"
 VERSION = 2  # of a long record; a short one is still written as version 1
 _PLAIN = 1
 _READS_VERSION = 1
+_WHERE = f"the commit metadata {METADATA_KEY} of the table, or the record in a ledger's entry,"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,13 +74,13 @@ class Record:
     """One published batch.
 
     query, batch: None for a batch write. run, attempt: which run and which commit call published it. snapshot: the
-    highest id that this batch closed, None before the first barrier. If the batch is not empty, the id is above that of
-    the record before. Each of united sources counts its own snapshots. channels: every present channel; of channels
-    whose barriers name no source, every channel so far. sources: the last snapshot of each source, None if no barrier
-    has named a source. coalesced: the highest coalesced watermark (ms) of each key that the rows have shown. ignored:
-    watermark regressions ignored (at-least-once) in this batch. tops: a digest of the highest offset of each channel's
-    rows in this batch. It is None without offsets, and in records of earlier versions. content: as in BatchReport.
-    reads: None for a batch write, and in records of version 0.3.0 and before.
+    highest id that this batch closed, None before the first barrier. It is never below the id of the record before, and
+    above if the batch is not empty. In a union each source counts its own snapshots. channels: each known channel, but
+    none that the last whole cut of its source lacks, if barriers name the source. sources: the last snapshot of each
+    source, None if no barrier has named a source. coalesced: the highest coalesced watermark (ms) of each key that the
+    rows have shown. ignored: watermark regressions ignored (at-least-once) in this batch. tops: a digest of the highest
+    offset of each channel's rows in this batch. It is None without offsets, and in records of earlier versions.
+    content: as in BatchReport. reads: None for a batch write, and in records of version 0.3.0 and before.
     """
 
     query: str | None
@@ -100,7 +101,7 @@ class Record:
         """Return how far each channel was read with this batch, by the plan or else by barriers; None if unknown."""
         if self.reads is not None and self.reads.sources is not None:
             return self.reads.furthest()
-        known = {name: of.offset for name, of in self.channels.items() if of.offset is not None}
+        known = {name: channel.offset for name, channel in self.channels.items() if channel.offset is not None}
         return {name: offset for name, offset in known.items() if not is_of_operator(name)} or None
 
     def to_json(self, limits: Limits = LIMITS) -> str:
@@ -145,12 +146,9 @@ class Record:
             if version == VERSION:
                 return _record(_unpacked(value, limits.unpacked_bytes))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise FormatError(
-                f"the commit metadata {METADATA_KEY} of the table is damaged: {error_text(error)}"
-            ) from error
+            raise FormatError(f"{_WHERE} is damaged: {error_text(error)}") from error
         raise FormatError(
-            f"the commit metadata {METADATA_KEY} of the table has format version {short_repr(version)}, "
-            f"this keyedwm reads versions {_PLAIN} and {VERSION}"
+            f"{_WHERE} has format version {short_repr(version)}, this keyedwm reads versions {_PLAIN} and {VERSION}"
         )
 
 
@@ -194,7 +192,7 @@ def _decompressed(text: str, most_bytes: int) -> Any:
 
 def reads_value(reads: Reads) -> dict:
     """Return the value for JSON."""
-    sources = None if reads.sources is None else [None if of is None else dict(of) for of in reads.sources]
+    sources = None if reads.sources is None else [None if source is None else dict(source) for source in reads.sources]
     stateful = {"stateful": True} if reads.is_stateful else {}
     return {"version": _READS_VERSION, "sources": sources, **stateful}
 
@@ -204,14 +202,15 @@ def reads_of(value: dict) -> Reads:
     version = whole_number(value["version"], "the version of reads")
     if version != _READS_VERSION:
         raise FormatError(
-            f"the commit metadata {METADATA_KEY} of the table has reads of format version {short_repr(version)}, this "
-            f"keyedwm reads version {_READS_VERSION}"
+            f"{_WHERE} has reads of format version {short_repr(version)}, this keyedwm reads version {_READS_VERSION}"
         )
     sources = None
     if value["sources"] is not None:
         sources = tuple(
-            None if of is None else {name: whole_number(offset, "an offset of reads") for name, offset in of.items()}
-            for of in value["sources"]
+            None
+            if source is None
+            else {name: whole_number(offset, "an offset of reads") for name, offset in source.items()}
+            for source in value["sources"]
         )
     return Reads(sources=sources, is_stateful=value.get("stateful") is True)
 

@@ -234,7 +234,7 @@ def _channels(
     source_of = {channel: barrier.source for barrier in cuts for channel in barrier.arrived}
     whole = {barrier.source for barrier in cuts if barrier.is_whole and barrier.source is not None}
     before = {} if last is None else last.channels
-    channels = {name: of for name, of in before.items() if name in source_of or of.source not in whole}
+    channels = {name: one for name, one in before.items() if name in source_of or one.source not in whole}
     for name, (snapshot, offset) in report.delivered().items():
         known = channels.get(name, ChannelRecord())
         channels[name] = replace(known, snapshot=snapshot, offset=offset, source=source_of[name])

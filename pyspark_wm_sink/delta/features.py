@@ -1,8 +1,8 @@
 """Requirements of a Delta table on its writers, by its protocol and columns: the sink meets each, or rejects the table.
 
 Rule: the sink rejects a requirement by name, before a row is written. A feature is accepted if an append needs nothing
-for it, or if this sink does what it needs. The sink rejects features that deltalake does not commit to, even if an
-append would need nothing for them. Rules of columns (NOT NULL, lengths of texts) are kept row by row
+for it, or if this sink does what it needs. The sink also rejects a feature if deltalake writes no commit to tables that
+have it, even if an append needs nothing for it. Rules of columns (NOT NULL, lengths of texts) are kept row by row
 (`tables.row_rules`).
 """
 
@@ -27,7 +27,7 @@ _KNOWN = frozenset({
     "appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns", "columnMapping",
     "deletionVectors", "timestampNtz", "v2Checkpoint", "variantType", "variantType-preview",
 })  # fmt: skip
-_OLD_VERSION = 6  # asks for identity columns; those above, up to 7, name what they ask for
+_OLD_VERSION = 6  # asks for identity columns; version 7 names what it asks for
 _NEEDS = {
     "rowTracking": "each file needs ids for its rows",
     "identityColumns": "each row needs the next number",
@@ -72,7 +72,7 @@ def _settings(table: DeltaTable) -> Iterator[str]:
     schema = json.loads(table.schema().to_json())
     for name, metadata in _columns("", schema):
         yield from _of_column(name, metadata)
-    for field in schema["fields"]:  # a null struct has null fields, which readers by Arrow take for a broken rule
+    for field in schema["fields"]:  # in a null struct all fields are null, which Arrow takes for a broken NOT NULL
         for name in never_null_inside(field["name"], field["type"]):
             yield f"field {name} is not null"
 

@@ -1,6 +1,6 @@
 """A catalog that is reached by REST, with limits on what its server may do.
 
-Rule: the server names no code, no other server gets the login, and each wait for the server has a deadline.
+Rule: no code that the server names is run, no other server gets the login, and each wait has a deadline.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TIMEOUTS_S = (10.0, 60.0)
 
 
 class LimitedRestCatalog(RestCatalog):
-    """PyIceberg's catalog; its properties are those of the options, and those that the server adds."""
+    """PyIceberg's catalog. Its properties: the server's defaults, then the options, then the server's overrides."""
 
     def __init__(self, name: str, **properties: Any) -> None:
         self._options = merge_config(Config().get_catalog_config(name) or {}, properties)
@@ -29,8 +29,8 @@ class LimitedRestCatalog(RestCatalog):
         super()._fetch_config()
         owner = f"the server of the catalog {self.name}"
         reject_code(owner, self.properties, self._options)
-        of_options = self._options.get(OAUTH2_SERVER_URI)
-        if of_options is not None and self.properties[OAUTH2_SERVER_URI] != of_options:
+        option_uri = self._options.get(OAUTH2_SERVER_URI)
+        if option_uri is not None and self.properties[OAUTH2_SERVER_URI] != option_uri:
             raise OptionError(
                 f"{owner} names another {OAUTH2_SERVER_URI} than option catalog.{OAUTH2_SERVER_URI}, and the "
                 "credential would go there: correct the option, or the server"
@@ -42,7 +42,7 @@ class LimitedRestCatalog(RestCatalog):
 
 
 def limit(session: Session, timeouts_s: tuple[float, float] = _TIMEOUTS_S) -> None:
-    """Give each request of a session a deadline, and let it follow no redirect to another host.
+    """Limit each wait of a session, and raise TooManyRedirects for a redirect to another server.
 
     timeouts_s: to connect, and between two parts of an answer.
     """
@@ -50,7 +50,7 @@ def limit(session: Session, timeouts_s: tuple[float, float] = _TIMEOUTS_S) -> No
 
     def on_redirect(prepared_request: PreparedRequest, response: Response) -> None:
         if session.should_strip_auth(str(response.request.url), str(prepared_request.url)):
-            raise TooManyRedirects("the server redirects to another host, which would get the login")
+            raise TooManyRedirects("the server redirects to another host, port or protocol, which would get the login")
         rebuild_auth(prepared_request, response)
 
     session.rebuild_auth = on_redirect  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""Notes of a query's drivers: small files with a version and a checksum, and the latest of the drivers.
+"""Notes of a query's drivers: small files with a version and a checksum; one note names the drivers so far.
 
 Rule: a note exists as a whole or not at all, and changes only under the lock. A damaged note, or one of a later
 version, is an error that names its file, never an empty note.
@@ -33,9 +33,9 @@ class DamagedLedgerError(FormatError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Claim:
-    """The claim of a driver that starts a writer: the ledger's epoch, None if a later driver has taken it over.
+    """The claim of a driver that starts a writer: the ledger's epoch, None if a later driver owns the ledger.
 
-    is_new: the driver had started no writer here before.
+    is_new: the epoch begins with this claim.
     """
 
     owner: str

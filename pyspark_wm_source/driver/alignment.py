@@ -20,7 +20,7 @@ from keyedwm.kafka.records.read import ColumnSelection, ControlRecord
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
 from pyspark_wm_source.driver.plan import shared_out
-from pyspark_wm_source.task.propagated import check_query, of_another, place
+from pyspark_wm_source.task.propagated import check_query, other_query_reason, place
 from pyspark_wm_source.values.control_authors import ControlAuthors
 
 LOG = logging.getLogger("keyedwm.source")
@@ -168,7 +168,7 @@ class BarrierFilter:
         barrier = None if why else decode_cut(record.header, record.value, place(tp, record.offset))
         last = self.last.get(tp)
         if barrier is not None and last is not None:
-            why = of_another(last, barrier)
+            why = other_query_reason(last, barrier)
         if why is not None:
             self.rejected[tp] = max(self.rejected.get(tp, (-1, "")), (record.offset, why))
             return None

@@ -1,7 +1,7 @@
 """Changed watermark settings on a checkpoint or a savepoint: each axis continues from its last watermark.
 
 Rule: the last watermark that was sent is the only part of a policy's state that all policies share. It is the floor of
-the new policy. The settings' fingerprint in the offset decides this, so a batch that is run again agrees.
+the new policy. The fingerprint in the offset shows whether settings changed, so a batch that is run again agrees.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def carried_axes(axes: Mapping[int, AxisState], options: SourceOptions, now_ms: 
         state = axes.get(axis.config.key)
         if state is None:
             continue
-        # Where one of the two sides is propagated, the option is an error by its name.
+        # A change of `propagate` itself is an error elsewhere, which names the option.
         if not isinstance(state.policy, PropagatedState) and not options.propagate:
             state = replace(state, policy=state_from(axis.config.policy, state.emitted_ms, now_ms))
         carried[axis.config.key] = state

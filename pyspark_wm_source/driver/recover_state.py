@@ -63,13 +63,13 @@ class Recovery:
     def advance(self, until_s: float | None) -> bool:
         """Read on until the time (of the monotonic clock); true once everything was read."""
         for chunk in self._chunks:
-            run = self._runs[chunk.which]
+            run = self._runs[chunk.range_index]
             run.observe(chunk.records)
-            self._left[chunk.which] = self._ends[chunk.which] - chunk.records.next_offset
-            self._missing[chunk.which] -= chunk.records.count + len(chunk.records.control_records)
+            self._left[chunk.range_index] = self._ends[chunk.range_index] - chunk.records.next_offset
+            self._missing[chunk.range_index] -= chunk.records.count + len(chunk.records.control_records)
             if chunk.done:
                 run.end()
-                del self._left[chunk.which]
+                del self._left[chunk.range_index]
             if until_s is not None and time.monotonic() >= until_s:
                 return False
         return True

@@ -112,10 +112,10 @@ def topics_of(options: Mapping[str, str]) -> Topics:
         except re.error as e:
             raise wrong("subscribePattern", value, f"it is no regular expression: {e}") from None
         return Topics(pattern=value)
-    right = 'JSON such as {"topic": [0, 1]} is expected'
-    parsed = _json("assign", value, right)
+    hint = 'JSON such as {"topic": [0, 1]} is expected'
+    parsed = _json("assign", value, hint)
     if not parsed or not all(isinstance(ps, list) and ps and all(map(_is_whole, ps)) for ps in parsed.values()):
-        raise wrong("assign", value, right)
+        raise wrong("assign", value, hint)
     check_topics("assign", parsed)
     return Topics(assigned={t: tuple(sorted(set(ps))) for t, ps in sorted(parsed.items())})
 
@@ -160,28 +160,28 @@ def refuse_word(bound: OffsetBound, refused: int) -> None:
 
 
 def _partition_map(name: str, value: str, *, least: int) -> dict[str, dict[int, int]]:
-    right = f'JSON such as {{"topic": {{"0": 23, "1": {least}}}}} is expected, no number below {least}'
-    parsed = _json(name, value, f"earliest, latest or {right}" if least == EARLIEST else right)
+    hint = f'JSON such as {{"topic": {{"0": 23, "1": {least}}}}} is expected, no number below {least}'
+    parsed = _json(name, value, f"earliest, latest or {hint}" if least == EARLIEST else hint)
     out: dict[str, dict[int, int]] = {}
     for topic, per_partition in sorted(parsed.items()):
         if not isinstance(per_partition, dict):
-            raise wrong(name, value, right)
+            raise wrong(name, value, hint)
         if not all(re.fullmatch(r"\d+", p) and _is_whole(o) and o >= least for p, o in per_partition.items()):
-            raise wrong(name, value, right)
+            raise wrong(name, value, hint)
         out[topic] = {int(p): o for p, o in sorted(per_partition.items(), key=lambda item: int(item[0]))}
     return out
 
 
 def _is_whole(value: object) -> bool:
-    """Return whether a value is a whole number. For Python, JSON's true is one; here it is not."""
+    """Return whether a value is a whole number. A bool, for Python an int too, is not."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _json(name: str, value: str, right: str) -> dict[str, Any]:
+def _json(name: str, value: str, hint: str) -> dict[str, Any]:
     try:
         parsed = parse_json(value)
     except ValueError:
-        raise wrong(name, value, right) from None
+        raise wrong(name, value, hint) from None
     if not isinstance(parsed, dict):
         raise wrong(name, value, "a JSON object keyed by topic is expected")
     return parsed

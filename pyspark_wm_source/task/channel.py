@@ -36,9 +36,10 @@ from pyspark_wm_source.values.ranges import ChannelRange, RangeResult
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Observed:
-    """Event times of a run of records, per axis, and in-band watermarks as (the row behind each, key, ms).
+    """Event times of a run of records, per axis, and watermarks between the records as (the next record, key, ms).
 
-    rejects: the records that are no events. decoded: the fields that were read with a schema.
+    watermarks: none if the range has several parts. rejects: the records that are no events. decoded: the fields that
+    were read with a schema.
     """
 
     event_ms: Mapping[str, EventTimes]
@@ -63,7 +64,7 @@ class ReadValues(NamedTuple):
 NO_VALUES = ReadValues({}, {})
 
 
-class Values(Protocol):
+class Reader(Protocol):
     """Reads the values of records that have a schema."""
 
     def read(self, records: Records) -> ReadValues:
@@ -86,7 +87,7 @@ class _AxisTimes(NamedTuple):
 
     ms: NDArray[np.int64]
     valid: NDArray[np.bool_] | None
-    unread: NDArray[np.bool_] | None
+    unreadable: NDArray[np.bool_] | None
 
 
 class EventTimeRun:
@@ -102,7 +103,7 @@ class EventTimeRun:
         stamps: Mapping[str, int | None],
         *,
         on_bad: OnBadTime,
-        values: Values | None = None,
+        value_reader: Reader | None = None,
     ) -> None:
         self.counts = task.counts
         self._stamps = stamps
@@ -110,13 +111,13 @@ class EventTimeRun:
         self._channel = task.channel
         self._axes = axes
         self._on_bad = on_bad
-        self._values = values
-        # No event time of this channel was ever read: there is neither a watermark nor an earlier bad event time.
-        self._first = {name: task.counts.bad == 0 and key not in task.axes for name, key in self.keys.items()}
+        self._value_reader = value_reader
+        # Whether no batch before read an event time of the channel: there is neither a watermark nor a bad event time.
+        self._fresh = {name: task.counts.bad == 0 and key not in task.axes for name, key in self.keys.items()}
         self._readers = {name: EventTimeReader(axis.event_time) for name, axis in axes.items()}
 
     def count_control(self, number: int) -> None:
-        """Count records with the reserved header that are not rows and were not read as control records."""
+        """Count records with the reserved header that are neither rows nor read as control records."""
         self.counts = self.counts.plus(Counts(control=number))
 
     def count_future(self, number: int) -> None:
@@ -124,13 +125,17 @@ class EventTimeRun:
         self.counts = self.counts.plus(Counts(future=number))
 
     def read(self, records: Records) -> ReadTimes:
-        """Read the event times; a record that is rejected for one axis has no time on any, and moves no watermark."""
-        values = NO_VALUES if self._values is None else self._values.read(records)
+        """Read the event times.
+
+        A record that is rejected for the time of one axis has no time on any, and moves no watermark. A record that is
+        rejected for its value keeps a time that was read before the damage, and that time moves the watermark.
+        """
+        values = NO_VALUES if self._value_reader is None else self._value_reader.read(records)
         axes = {name: self._axis_times(name, records, values) for name in self._readers}
         rejects = self._rejects(axes) if self._on_bad is OnBadTime.REJECT else None
         times = {name: (one.ms, one.valid) for name, one in axes.items()}
         if rejects is None:
-            bad = sum(int(np.count_nonzero(one.unread)) for one in axes.values() if one.unread is not None)
+            bad = sum(int(np.count_nonzero(one.unreadable)) for one in axes.values() if one.unreadable is not None)
         else:
             bad, valid_rows = len(rejects.reasons), ~rejects.marked
             times = {
@@ -144,12 +149,12 @@ class EventTimeRun:
 
     def _rejects(self, axes: Mapping[str, _AxisTimes]) -> Rejects | None:
         """The records that some axis cannot read, each with the reason of the first such axis."""
-        unread = [(name, one.unread) for name, one in axes.items() if one.unread is not None]
-        if not unread:
+        unreadable = [(name, one.unreadable) for name, one in axes.items() if one.unreadable is not None]
+        if not unreadable:
             return None
-        marked = np.logical_or.reduce([of_axis for _, of_axis in unread])
-        first = np.argmax([of_axis[marked] for _, of_axis in unread], axis=0)
-        reasons = [f"no usable event time in {_called(self._axes[name].event_time)}" for name, _ in unread]
+        marked = np.logical_or.reduce([of_axis for _, of_axis in unreadable])
+        first = np.argmax([of_axis[marked] for _, of_axis in unreadable], axis=0)
+        reasons = [f"no usable event time in {_spec_text(self._axes[name].event_time)}" for name, _ in unreadable]
         return Rejects(marked, pa.array(reasons).take(pa.array(first)))
 
     def _axis_times(self, name: str, records: Records, values: ReadValues) -> _AxisTimes:
@@ -159,39 +164,41 @@ class EventTimeRun:
         ms, valid = reader.read(records.timestamp_ms, records.key, records.value, records.headers)
         if reader.unwritten:
             warn_unwritten(self._channel.topic, str(self._channel), spec, reader.unwritten)
-        if self._first[name] and spec.place not in (Place.TIMESTAMP, Place.SINK_HEADER):
+        if self._fresh[name] and spec.place not in (Place.TIMESTAMP, Place.SINK_HEADER):
             warn_if_long_ago(self._channel.topic, str(self._channel), spec, records, (ms, valid))
         if valid is None:
             return _AxisTimes(ms, None, None)
         there = may_have_time(spec, records)
-        unread = ~valid if there is None else ~valid & there
-        if not unread.any():
+        unreadable = ~valid if there is None else ~valid & there
+        if not unreadable.any():
             return _AxisTimes(ms, valid, None)
         if self._on_bad is OnBadTime.FAIL:
-            first = np.arange(records.count) == np.argmax(unread)
+            first = np.arange(records.count) == np.argmax(unreadable)
             raise InputError(refusal(str(self._channel), spec, only(records, first)))
-        if self._first[name] and np.count_nonzero(unread) == (len(valid) if there is None else np.count_nonzero(there)):
+        if self._fresh[name] and np.count_nonzero(unreadable) == (
+            len(valid) if there is None else np.count_nonzero(there)
+        ):
             some = records if there is None else only(records, there)
             warn_unreadable(self._channel.topic, str(self._channel), spec, some)
-        return _AxisTimes(ms, valid, unread)
+        return _AxisTimes(ms, valid, unreadable)
 
     def _decoded_times(self, name: str, records: Records, values: ReadValues) -> _AxisTimes:
-        """Return the event times of values that have a schema; a rejected value is no bad event time, too."""
+        """Return the event times of values with a schema; onBadEventTime=fail ignores values that are rejected."""
         spec = self._axes[name].event_time
         ms, valid = values.times[spec]
         if valid is None or valid.all():
             return _AxisTimes(ms, None, None)
         there = may_have_time(spec, records)
-        unread = ~valid if there is None else ~valid & there
-        fatal = unread if values.rejects is None else unread & ~values.rejects.marked
+        unreadable = ~valid if there is None else ~valid & there
+        fatal = unreadable if values.rejects is None else unreadable & ~values.rejects.marked
         if self._on_bad is OnBadTime.FAIL and fatal.any():
             raise InputError(
                 f"{self._channel}: the record at offset {int(records.offset[np.argmax(fatal)])} has no usable event "
-                f"time in {_called(spec)}; onBadEventTime=null would keep it with a null event time"
+                f"time in {_spec_text(spec)}; onBadEventTime=null would keep it with a null event time"
             )
-        if self._first[name] and unread.any() and not valid.any():
-            warn_undecoded(self._channel.topic, str(self._channel), spec, int(np.count_nonzero(unread)))
-        return _AxisTimes(ms, valid, unread if unread.any() else None)
+        if self._fresh[name] and unreadable.any() and not valid.any():
+            warn_undecoded(self._channel.topic, str(self._channel), spec, int(np.count_nonzero(unreadable)))
+        return _AxisTimes(ms, valid, unreadable if unreadable.any() else None)
 
 
 def joined_rejects(first: Rejects, others: Rejects | None) -> Rejects:
@@ -204,7 +211,7 @@ def joined_rejects(first: Rejects, others: Rejects | None) -> Rejects:
     return Rejects(marked, reasons.take(pa.array(at[marked])))
 
 
-def _called(spec: EventTime) -> str:
+def _spec_text(spec: EventTime) -> str:
     return f"{spec.text} (unit {spec.unit.value})"
 
 
@@ -260,7 +267,7 @@ class ChannelRun:
         )
 
     def end(self) -> tuple[tuple[int, int], ...]:
-        """Return the watermarks (key, ms) that stand after the range's last event."""
+        """Return the watermarks (key, ms) after the range's last event; none if the range has several parts."""
         if self.task.parts > 1:
             return ()
         ends = ((self._keys[name], run.end()) for name, run in self._runs.items())

@@ -47,7 +47,7 @@ _HEADS = {
 _IDS: Mapping[Field, Callable[[Decoded], pa.Array]] = {
     SCHEMA_ID_FIELD: Decoded.ids, SCHEMA_GUID_FIELD: Decoded.guid_texts,
 }  # fmt: skip
-_OF_SCHEMAS = (Fault.OTHER_KIND, Fault.WRONG_SCHEMA, Fault.OTHER_TYPE)
+_SCHEMA_FAULTS = (Fault.OTHER_KIND, Fault.WRONG_SCHEMA, Fault.OTHER_TYPE)
 _SUBJECTS_MS, _MOST_SUBJECTS = 2_000, 3
 _warned: set[tuple[str, str]] = set()
 
@@ -118,13 +118,13 @@ class ValueReader:
     def _decoded(self, records: Records, values: pa.Array, ids: HeaderIds | None) -> tuple[Decoded, ReadValues]:
         fields = [one for one in self._fields if one not in _IDS]
         requests = requests_of(self._fields, self._times)
-        decoded = self._noted(records, _decoder(self._format, requests).decode(values, ids))
+        decoded = self._with_notes(records, _decoder(self._format, requests).decode(values, ids))
         columns = dict(zip(fields, decoded.columns, strict=False))
         times = dict(zip(self._times, decoded.columns[len(fields) :], strict=True))
         return decoded, ReadValues(columns | self._ids(decoded), times)
 
-    def _noted(self, records: Records, decoded: Decoded) -> Decoded:
-        """Read values of noted ids as values of unknown ids; note the ids that are unknown now."""
+    def _with_notes(self, records: Records, decoded: Decoded) -> Decoded:
+        """Return values of noted ids as values of unknown ids; note the ids that are unknown now."""
         registry = self._format.registry
         if self._notes is None or registry is None:
             return decoded
@@ -186,7 +186,7 @@ class ValueReader:
         A row must not depend on a registry that may be away.
         """
         schema_id, registry = int(decoded.schema_ids[row]), self._format.registry
-        if registry is None or schema_id < 0 or Fault(decoded.faults[row]) not in _OF_SCHEMAS:
+        if registry is None or schema_id < 0 or Fault(decoded.faults[row]) not in _SCHEMA_FAULTS:
             return ""
         try:
             subjects = registry_of(registry).subjects_of(schema_id, _SUBJECTS_MS)

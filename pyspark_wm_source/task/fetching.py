@@ -30,9 +30,9 @@ LOG = logging.getLogger("keyedwm.source")
 
 
 class Chunk(NamedTuple):
-    """The next records of range number `which`. done: true exactly once per range, at its end."""
+    """The next records of range number `range_index`. done: true exactly once per range, at its end."""
 
-    which: int
+    range_index: int
     records: Records
     done: bool
 
@@ -75,13 +75,13 @@ def fetch(
                 yield Chunk(index, fetched.records, done)
         except OffsetOutOfRangeError as error:
             on_loss(error)
-            pieces = {i: [_behind_the_loss(part, error) for part in parts] for i, parts in pieces.items()}
+            pieces = {i: [_after_the_loss(part, error) for part in parts] for i, parts in pieces.items()}
         except UnknownTopicError as error:
             on_loss(DataLossError(error.message))
-            pieces = {i: [_behind_the_topic(part, cluster) for part in parts] for i, parts in pieces.items()}
+            pieces = {i: [_unless_deleted(part, cluster) for part in parts] for i, parts in pieces.items()}
         except TopicRecreatedError as error:
             on_loss(error)
-            pieces = {i: [_behind_the_recreated(part, error.topic) for part in parts] for i, parts in pieces.items()}
+            pieces = {i: [_unless_recreated(part, error.topic) for part in parts] for i, parts in pieces.items()}
         except LogTruncatedError as error:
             on_loss(error)  # what follows is read from the log as it is now
         except CorruptRecordError as error:
@@ -96,7 +96,7 @@ def _offset_range(r: ChannelRange) -> OffsetRange:
     return OffsetRange(r.channel.topic, r.channel.partition, r.start, r.end, topic_id)
 
 
-def _behind_the_loss(part: OffsetRange, error: OffsetOutOfRangeError) -> OffsetRange:
+def _after_the_loss(part: OffsetRange, error: OffsetOutOfRangeError) -> OffsetRange:
     if (part.topic, part.partition) != (error.topic, error.partition):
         return part
     if part.start < error.earliest < part.end:
@@ -104,20 +104,20 @@ def _behind_the_loss(part: OffsetRange, error: OffsetOutOfRangeError) -> OffsetR
     return part._replace(start=part.end)
 
 
-def _behind_the_topic(part: OffsetRange, cluster: Cluster) -> OffsetRange:
+def _unless_deleted(part: OffsetRange, cluster: Cluster) -> OffsetRange:
     present = cluster.partitions([part.topic], missing_ok=True)
     return part if part.partition in present.get(part.topic, ()) else part._replace(start=part.end)
 
 
-def _behind_the_recreated(part: OffsetRange, topic: str) -> OffsetRange:
+def _unless_recreated(part: OffsetRange, topic: str) -> OffsetRange:
     """Return an empty range for the deleted topic: records of the new topic are not part of it."""
     return part._replace(start=part.end) if part.topic == topic else part
 
 
-def _around_the_damage(parts: list[OffsetRange], error: CorruptRecordError, behind: int) -> list[OffsetRange]:
+def _around_the_damage(parts: list[OffsetRange], error: CorruptRecordError, next_offset: int) -> list[OffsetRange]:
     """Cut the damaged batch out of the piece being read."""
     first, *rest = parts
     if (first.topic, first.partition) != (error.topic, error.partition):
         return parts
     before = [first._replace(end=error.offset)] if first.start < error.offset < first.end else []
-    return [*before, first._replace(start=min(behind, first.end)), *rest]
+    return [*before, first._replace(start=min(next_offset, first.end)), *rest]

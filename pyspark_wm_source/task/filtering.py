@@ -30,7 +30,7 @@ def filtered(items: Iterable[Item], where: RecordFilter, stamps: Mapping[str, in
 
 
 def _flags(events: Events, where: RecordFilter, builder: RowBuilder) -> Flags:
-    """Return a flag per event: true if it stays."""
+    """Return a flag per event: true if the event stays."""
     rows = builder.events(replace(events, rejects=None))  # as records, which have values
     try:
         truth = where.condition.truth(rows)
@@ -50,12 +50,12 @@ def _with_flags(item: EventRun, flags: Flags) -> Iterator[Item]:
     elif flags.any():
         before = np.append(0, np.cumsum(flags))
         control = tuple(PlacedControl(before=int(before[one.before]), row=one.row) for one in item.control)
-        yield EventRun(events=_of(item.events, flags), control=control)
+        yield EventRun(events=_flagged_events(item.events, flags), control=control)
     elif item.control:
         yield ControlRun(rows=tuple(one.row for one in item.control))
 
 
-def _of(events: Events, flags: Flags) -> Events:
+def _flagged_events(events: Events, flags: Flags) -> Events:
     """Return the flagged events, with their rejects."""
     remaining, rejects = events.where(flags), events.rejects
     if rejects is None:

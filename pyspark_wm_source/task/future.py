@@ -76,7 +76,7 @@ class FutureGuard:
     def _ahead(
         self, records: Records, ms: NDArray[np.int64], valid: NDArray[np.bool_] | None, future: FutureTime
     ) -> NDArray[np.bool_] | None:
-        """Mark the event times too far ahead; None for none, for which a check of the highest event time is enough."""
+        """Mark the event times too far ahead; None if there are none, mostly by a check of the highest event time."""
         appended = records.timestamp_type == _LOG_APPEND_TIME
         if not len(ms) or (int(ms.max()) - future.ahead_ms <= self._now_ms and not appended.any()):
             return None

@@ -50,7 +50,7 @@ def check_query(last: PropagatedState, barrier: UpstreamBarrier, where: str) -> 
         )
 
 
-def of_another(last: PropagatedState, barrier: UpstreamBarrier) -> str | None:
+def other_query_reason(last: PropagatedState, barrier: UpstreamBarrier) -> str | None:
     """Return why a signed barrier is ignored after another query's barrier, None if it is not ignored.
 
     A signed record of an earlier writer of the topic may be a copy, so it stops no query.
@@ -82,7 +82,7 @@ class PropagatedRun:
         self._guarantee = guarantee
         self._control_authors = control_authors
         self._warned = False
-        self._known: set[bytes] = set()
+        self._digests: set[bytes] = set()
         self._barrier = last_barrier(task.axes)
         self._emitted = {key: task.axes.get(key, AxisState()).emitted_ms for key in times.keys.values()}
 
@@ -94,7 +94,7 @@ class PropagatedRun:
             if refusal is not None:
                 self._times.count_control(1)
                 self._warn(where, refusal)
-            elif (digest := _digest(record)) in self._known and self._barrier is not None:
+            elif (digest := _digest(record)) in self._digests and self._barrier is not None:
                 self._warn(where, "it is a copy of a barrier that was read")
                 self._barrier = replace(self._barrier, repeated=self._barrier.repeated + 1)
             elif (barrier := decode_cut(record.header, record.value, where)) is not None:
@@ -126,13 +126,13 @@ class PropagatedRun:
             and self._barrier is not None
             and query_number(barrier.query) == self._barrier.query
         ):
-            if len(self._known) == _MOST_KNOWN:
-                self._known.clear()
-            self._known.add(digest)
+            if len(self._digests) == _MOST_KNOWN:
+                self._digests.clear()
+            self._digests.add(digest)
 
     def _apply(self, barrier: UpstreamBarrier, where: str) -> None:
         last = self._barrier
-        if last is not None and self._control_authors.proven and (why := of_another(last, barrier)):
+        if last is not None and self._control_authors.proven and (why := other_query_reason(last, barrier)):
             self._times.count_control(1)
             self._warn(where, why)
             return

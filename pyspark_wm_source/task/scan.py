@@ -95,14 +95,14 @@ def policy_run(
 
     ahead_ms: as in the batch's offset. columns: the columns of the rows. notes: the ids that are unknown in the range.
     """
-    values = None
+    value_reader = None
     if options.formats.each:
         from pyspark_wm_source.task.decoding import reader_of  # a read of values without a schema need not load it
 
         fields = () if columns is None else decoded_fields(columns, options)
         times_at = [axis.event_time for axis in options.axes.values()]
-        values = reader_of(options.formats, task.channel, fields, times_at, notes)
-    times = EventTimeRun(task, options.axes, stamps, on_bad=options.on_bad, values=values)
+        value_reader = reader_of(options.formats, task.channel, fields, times_at, notes)
+    times = EventTimeRun(task, options.axes, stamps, on_bad=options.on_bad, value_reader=value_reader)
     if options.propagate:
         return PropagatedRun(task, times, options.guarantee, options.control_authors)
     guard = FutureGuard(task.channel, options.axes, guards_of(options.axes, ahead_ms), now_ms)
@@ -193,7 +193,7 @@ def _notes(split: Split, options: SourceOptions) -> UnknownIds | None:
 def _event_run(task: ChannelRange, records: Records, observed: Observed, source: str | None) -> EventRun:
     """Return one run of records.
 
-    An in-band watermark precedes the row that caused it. source: None for no watermarks.
+    A watermark row precedes the row that caused it. source: None for no watermarks.
     """
     events = Events(
         topic=task.channel.topic,

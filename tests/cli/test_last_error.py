@@ -80,7 +80,7 @@ def test_a_batch_that_runs_long_is_told_before_any_error(planted, before):
     assert "has run for" not in shown(planted.picture())
     planted.driver.clock += 181_000
     said = " ".join(shown(planted.picture()).split())
-    assert "batch 1 has run for 3 min, or the query stopped: no error of it is left in the checkpoint" in said
+    assert "batch 1 has run for 3 min, or the query stopped: the checkpoint has no error of this batch" in said
     assert ("last error, 3 min ago, before batch 1 was committed: an old one" in said) is before
 
 

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from keyedwm.cli import plot
 from keyedwm.cli.main import main
 from keyedwm.cli.plot import page_of
-from keyedwm.cli.plot.history import Histories, Track, Unit, bounds_of, spells
+from keyedwm.cli.plot.history import Histories, Track, Unit, bounds_of, spans
 from keyedwm.cli.plot.image import Line, draw
 from keyedwm.cli.plot.read import histories_of
 from keyedwm.cli.query.tables import Reach
@@ -90,8 +90,8 @@ def test_late_rows_belong_to_the_batch_that_read_them_and_the_last_one_cannot_te
 def test_an_idle_spell_lasts_until_the_batch_that_ends_it(past):
     (one,) = of(past).each
     assert [track.name for track in one.idle_tracks()] == ["t-1"]
-    assert list(spells(one.tracks[1].idle, one.at_ms)) == [(T_MS + 16_000, T_MS + 24_000)]
-    assert list(spells((True, False, True), (1, 2, 3))) == [(1, 2), (3, 3)]
+    assert list(spans(one.tracks[1].idle, one.at_ms)) == [(T_MS + 16_000, T_MS + 24_000)]
+    assert list(spans((True, False, True), (1, 2, 3))) == [(1, 2), (3, 3)]
 
 
 def test_a_batch_lasted_from_its_planning_to_its_commit(past):
@@ -176,8 +176,8 @@ def test_a_record_of_an_aggregate_gives_the_lowest_watermark_of_its_active_chann
     assert one.bars[0].unit is Unit.ROWS
     # Its buckets have seen the coalesced watermark only, so that of one query in Spark is not known.
     found = Histories(title="t", about="", each=(one,))
-    assert not one.tells_one_for_all
-    assert not figures_of(page_of(found))["charts"][0]["oneForAll"]
+    assert not one.has_spark_watermark
+    assert not figures_of(page_of(found))["charts"][0]["hasSpark"]
     draw(found, tmp_path / "x.svg")
     assert "Spark: one watermark" not in (tmp_path / "x.svg").read_text()
 

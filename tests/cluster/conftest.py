@@ -113,8 +113,8 @@ def run(cluster: Standalone, kafka, feed: Feed, tmp_path: Path) -> Callable[...,
                 env={**os.environ, **variables, **{name: str(path) for name, path in own.items()}},
             )  # fmt: skip
         try:
-            over_at = time.monotonic() + LIMIT_S
-            while process.poll() is None and time.monotonic() < over_at:
+            deadline_s = time.monotonic() + LIMIT_S
+            while process.poll() is None and time.monotonic() < deadline_s:
                 meanwhile()
                 time.sleep(LOOK_S)
         finally:

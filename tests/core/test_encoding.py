@@ -19,7 +19,7 @@ from keyedwm.core.encoding import (
     METADATA_BYTES,
     CommittedState,
     _code,
-    _coded,
+    _covered_text,
     _varint,
     decode_committed,
     encode_committed,
@@ -98,7 +98,7 @@ def test_a_state_counts_only_with_its_own_key_at_its_own_place(of_keys, key, pla
 
 def signed(body: bytes, version: int = 3) -> str:
     """A body that whoever knows the key could have written."""
-    return f"keyedwm{version}:" + base64.b64encode(body + _code(KEY, _coded(PLACE, version), body)).decode()
+    return f"keyedwm{version}:" + base64.b64encode(body + _code(KEY, _covered_text(PLACE, version), body)).decode()
 
 
 def body_of(*numbers: int) -> bytes:

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from keyedwm.core.errors import OutOfTurnError
-from keyedwm.core.in_flight import Between, Call, InFlight
+from keyedwm.core.in_flight import Call, ControlEntry, InFlight
 
 
 def told(entries: list) -> list:
@@ -18,7 +18,7 @@ def test_a_full_flight_takes_no_call_and_every_control_row():
     flight: InFlight[str] = InFlight(ordered=False, capacity=1)
     flight.start(Call(1))
     assert flight.is_full
-    assert flight.control(Between("barrier")) == []
+    assert flight.control(ControlEntry("barrier")) == []
     with pytest.raises(OutOfTurnError, match="call 2 was started while 1 are in flight"):
         flight.start(Call(2))
     assert told(flight.finish(Call(1))) == [1, "barrier"]
@@ -37,10 +37,10 @@ def test_an_ordered_result_that_waits_takes_up_room_and_an_unordered_one_does_no
 def test_only_rows_that_stand_for_the_same_and_are_neighbours_are_left_out():
     flight: InFlight[str] = InFlight(ordered=True, capacity=2)
     flight.start(Call(1))
-    for row, stands_for in (("w1", "a"), ("w2", "a"), ("barrier", None), ("barrier", None), ("w3", "a"), ("v1", "b")):
-        assert flight.control(Between(row, stands_for)) == []
+    for row, subject in (("w1", "a"), ("w2", "a"), ("barrier", None), ("barrier", None), ("w3", "a"), ("v1", "b")):
+        assert flight.control(ControlEntry(row, subject)) == []
     flight.start(Call(2))
-    flight.control(Between("v2", "b"))
+    flight.control(ControlEntry("v2", "b"))
     assert told(flight.finish(Call(1))) == [1, "w2", "barrier", "barrier", "w3", "v1"]
     assert told(flight.finish(Call(2))) == [2, "v2"]
 
@@ -54,7 +54,7 @@ def test_no_control_row_leaves_before_what_was_before_it(ordered, case, seed):
     for number in range(60):
         if chance.random() < 0.4:
             given.append(f"c{number}")
-            left += told(flight.control(Between(f"c{number}")))
+            left += told(flight.control(ControlEntry(f"c{number}")))
             continue
         while flight.is_full:
             finished = running.pop(chance.randrange(len(running)))

@@ -156,9 +156,9 @@ def _command(pid: int) -> str:
 
 def sleep_until(reached, limit_s: float) -> bool:
     """Look very often, for a moment that is over soon; whether it came."""
-    over_at = time.monotonic() + limit_s
+    deadline_s = time.monotonic() + limit_s
     while not reached():
-        if time.monotonic() > over_at:
+        if time.monotonic() > deadline_s:
             return False
         time.sleep(0.0005)
     return True

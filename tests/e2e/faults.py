@@ -206,9 +206,9 @@ def duplicate(world: World) -> None:
     before = len(world.driver.told())
     second = world.driver.start("second")
     try:
-        over_at = time.monotonic() + LIMIT_S
+        deadline_s = time.monotonic() + LIMIT_S
         while second.poll() is None:
-            if time.monotonic() > over_at:
+            if time.monotonic() > deadline_s:
                 raise CampaignError("two queries run on one checkpoint")
             world.feed.send(1, 3)
             time.sleep(0.5)

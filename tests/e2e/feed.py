@@ -66,9 +66,9 @@ class Feed:
         with closing(consumer):
             consumer.assign(places)
             consumer.seek_to_beginning()
-            over_at = time.monotonic() + _READ_S
+            deadline_s = time.monotonic() + _READ_S
             while any(len(one) < len(sent) for one, sent in zip(found, self.sent, strict=True)):
-                if time.monotonic() > over_at:
+                if time.monotonic() > deadline_s:
                     raise UnavailableError(f"{self.topic} was not read to its end within {_READ_S} s")
                 for place, records in consumer.poll(500).items():
                     found[place.partition] += [record.offset for record in records]

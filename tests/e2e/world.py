@@ -133,8 +133,8 @@ class World:
 
     def drain(self) -> None:
         """Wait until everything sent is visible; what is not by then is lost."""
-        over_at = time.monotonic() + LIMIT_S
-        while time.monotonic() < over_at:
+        deadline_s = time.monotonic() + LIMIT_S
+        while time.monotonic() < deadline_s:
             self.news()
             if not self.driver.alive:
                 raise CampaignError("the pipeline's process ended by itself")

@@ -258,10 +258,10 @@ def main() -> None:
     options.add_argument("--seconds", type=float, default=600)
     options.add_argument("--seed", type=int, default=random.randrange(2**31))
     given_options = options.parse_args()
-    over_at = time.monotonic() + given_options.seconds
+    deadline_s = time.monotonic() + given_options.seconds
     tried = dict.fromkeys(TARGETS, 0)
     seed = given_options.seed
-    while time.monotonic() < over_at:
+    while time.monotonic() < deadline_s:
         for name in TARGETS:
             tried[name] += check(name, 500, seed)
         seed += 1

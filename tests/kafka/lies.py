@@ -87,10 +87,10 @@ def main() -> None:
     options.add_argument("--seconds", type=float, default=60)
     options.add_argument("--seed", type=int, default=1)
     given = options.parse_args()
-    over_at, seed = time.monotonic() + given.seconds, given.seed
+    deadline_s, seed = time.monotonic() + given.seconds, given.seed
     seen: Counter[str] = Counter()
     with hostile_broker() as broker:
-        while time.monotonic() < over_at:
+        while time.monotonic() < deadline_s:
             seen[one(broker, seed)] += 1
             seed += 1
     print(f"seeds {given.seed} to {seed - 1}, no finding: {dict(seen)}")

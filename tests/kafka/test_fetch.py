@@ -215,14 +215,14 @@ def test_holes_left_by_compaction_are_no_loss(cluster: Cluster, make_topic: Make
         1, cleanup_policy="compact", segment_ms="50", min_cleanable_dirty_ratio="0.001", max_compaction_lag_ms="50"
     )
     written = 0
-    over_at = time.monotonic() + PATIENCE_S
+    deadline_s = time.monotonic() + PATIENCE_S
     while True:
         send(cluster, topic, {0: pa.table({"key": ["same", "same", f"other {written}"], "value": ["x", "y", "z"]})})
         written += 3
         present = at_their_offsets(cluster, OffsetRange(topic, 0, 0, written))
         if len(present) < written - 9:
             break
-        assert time.monotonic() < over_at, "the broker's cleaner never ran"
+        assert time.monotonic() < deadline_s, "the broker's cleaner never ran"
         time.sleep(0.5)
     missing = sorted(set(range(written)) - present)
     inside = OffsetRange(topic, 0, missing[0], missing[0] + 1)

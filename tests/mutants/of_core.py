@@ -189,11 +189,11 @@ CORE = [
     *changes(
         "core/encoding.py",
         (
-            "not hmac.compare_digest(raw[-_CODE_BYTES:], _code(key, _coded(place, version), body))",
+            "not hmac.compare_digest(raw[-_CODE_BYTES:], _code(key, _covered_text(place, version), body))",
             "False",
             "encoding: a changed string is not ours",
         ),
-        ("for of_key in sorted(state.axes):", "for of_key in state.axes:", "encoding: equal states, equal strings"),
+        ("for axis_key in sorted(state.axes):", "for axis_key in state.axes:", "encoding: equal states, equal strings"),
         (" for version in _VERSIONS}", " for version in (*_VERSIONS, VERSION + 1)}", "encoding: versions"),
     ),
     *changes(

@@ -28,11 +28,15 @@ LATENESS = [
     *changes(
         "operators/frames/per_key_windows.py",
         (
-            "self._counting(keys, numbers) - delay_ms(lateness_ms)",
-            "self._counting(keys, numbers)",
+            "self._watermarks_of(keys, numbers) - delay_ms(lateness_ms)",
+            "self._watermarks_of(keys, numbers)",
             "11: windows of keys are kept for the lateness",
         ),
-        ("        return self._times\n", "        return self._times + 1\n", "11: late by a key's own watermark"),
+        (
+            "        return self._row_watermarks\n",
+            "        return self._row_watermarks + 1\n",
+            "11: late by a key's own watermark",
+        ),
     ),
     *changes(
         "operators/frames/per_key_sessions.py",

@@ -161,6 +161,6 @@ def test_the_first_time_on_time_is_exact_and_one_millisecond_before_it_is_late(k
 @pytest.mark.parametrize("kind", ["sliding", "sliding, per key", "session", "session, kept", "join", "running"])
 def test_a_late_row_fails_where_late_rows_are_an_error_and_a_row_on_time_does_not(kind):
     late_rows, watermark_ms, first_ms = CASES[kind]
-    with pytest.raises(InputError, match=r"1 rows were late, from \d+ ms on, behind the watermark"):
+    with pytest.raises(InputError, match=r"1 rows were late \(earliest: \d+ ms\), behind the watermark"):
         late_rows(watermark_ms, first_ms - 1, late=LatePolicy.FAIL)
     assert late_rows(watermark_ms, first_ms, late=LatePolicy.FAIL) == 0

@@ -199,7 +199,7 @@ def test_late_rows_are_dropped_and_counted_or_emitted_or_fail():
         assert emitting.take((1, 2), (3, 3)) == [(*edges, "k", 5, "expired", 0)]
         assert (dropping.operator.late_rows, emitting.operator.late_rows) == (2, 2)
         with pytest.raises(
-            InputError, match=r"2 rows were late, from \d ms on, behind the watermark of 50 ms; allow more"
+            InputError, match=r"2 rows were late \(earliest: \d ms\), behind the watermark of 50 ms; allow more"
         ):
             failing.take((1, 2), (3, 3))
 

@@ -170,7 +170,9 @@ def test_late_rows_are_counted_or_refused_and_change_nothing():
     assert ([one["total"] for one in made], played.late) == ([3.0], 1)
     played = Played(plan_of(late=LatePolicy.FAIL))
     played.batch([], 1_000)
-    with pytest.raises(InputError, match="running: 1 rows were late, from 999 ms on, behind the watermark of 1000 ms"):
+    with pytest.raises(
+        InputError, match=r"running: 1 rows were late \(earliest: 999 ms\), behind the watermark of 1000 ms"
+    ):
         played.batch([("a", 5.0, 999, 0, 1)], 2_000)
 
 

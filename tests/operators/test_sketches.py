@@ -18,7 +18,7 @@ from keyedwm.arrow.columns import values_at
 from keyedwm.core.errors import OptionError
 from keyedwm.operators.aggregates import functions as agg
 from keyedwm.operators.aggregates.aggregate_function import Groups, RowOrder, Spans
-from keyedwm.operators.aggregates.sketches.quantile_sketch import MOST
+from keyedwm.operators.aggregates.sketches.quantile_sketch import MAX_DISTINCT
 from tests.operators.test_more_aggregates import one
 
 HLL_8 = datasketches.tgt_hll_type.HLL_8
@@ -149,13 +149,16 @@ def test_few_values_of_a_kll_sketch_are_the_bytes_of_the_library():
 
 @pytest.mark.parametrize("share", [0, 0.1, 0.5, 0.99, 1])
 def test_a_quantile_is_exact_for_few_values_and_rounded_for_many(share, seed):
-    for count in (1, 7, MOST, 20 * MOST):
+    for count in (1, 7, MAX_DISTINCT, 20 * MAX_DISTINCT):
         values = skewed(count, seed)
         found = sketched(agg.approx_quantile("v", share), pa.array([*values, None]))
         exact = sorted(values)[max(math.ceil(share * count), 1) - 1]
         octaves = len({math.frexp(value)[1] * math.copysign(1, value) for value in values})
-        # half of what the dropped bits stand for: less than one in MOST for each power of two (and sign) that occurs
-        assert found == (exact if count <= MOST or share in (0, 1) else pytest.approx(exact, rel=octaves / MOST))
+        # half of what the dropped bits stand for: less than one in MAX_DISTINCT for each power of two
+        # (and sign) that occurs
+        assert found == (
+            exact if count <= MAX_DISTINCT or share in (0, 1) else pytest.approx(exact, rel=octaves / MAX_DISTINCT)
+        )
 
 
 def test_a_zero_stays_zero_among_many_values_of_both_signs(seed):
@@ -181,7 +184,7 @@ def test_values_far_from_zero_and_close_together_keep_the_digits_that_tell_them_
     rng = random.Random(seed)
     times = [1_700_000_000_000.0 + rng.randrange(3_600_000) for _ in range(50_000)]
     found = sketched(agg.approx_quantile("v", 0.9), pa.array(times), 7)
-    assert found == pytest.approx(sorted(times)[45_000], abs=3_600_000 / MOST * 2)
+    assert found == pytest.approx(sorted(times)[45_000], abs=3_600_000 / MAX_DISTINCT * 2)
 
 
 CUT: dict[str, Callable[[], agg.AggregateSpec]] = {

@@ -176,9 +176,9 @@ def running(home: Path, folder: Path) -> Iterator[Airflow]:
 def kill_in_batch(folder: Path, victim: Callable[[str], int]) -> None:
     """Kill a process with SIGKILL between the plan of a batch and its commit."""
     checkpoint = folder / "orders.checkpoint"
-    over_at = time.monotonic() + LIMIT_S
+    deadline_s = time.monotonic() + LIMIT_S
     while names(checkpoint / "offsets") <= names(checkpoint / "commits"):
-        if time.monotonic() > over_at:
+        if time.monotonic() > deadline_s:
             raise AssertionError("no batch was planned")
         time.sleep(0.005)
     os.kill(victim(str(folder / "orders.py")), signal.SIGKILL)

@@ -201,8 +201,8 @@ def _expiry(options: dict[str, str], _folder: Path) -> None:
 
     properties = {name.removeprefix("kafka."): value for name, value in options.items()}
     cluster = Cluster.connect(ClientConfig.from_options(properties), 20_000)
-    over_at = time.monotonic() + 2.5 * LIFE_S
-    while time.monotonic() < over_at:
+    deadline_s = time.monotonic() + 2.5 * LIFE_S
+    while time.monotonic() < deadline_s:
         assert len(cluster.latest([("orders", 0), ("orders", 1)])) == 2
         assert len(_end_offsets(options)) == 2
         time.sleep(1)

@@ -96,7 +96,9 @@ def test_a_server_does_not_choose_who_gets_the_credential(server, tmp_path):
 def test_a_redirect_to_another_host_gets_no_login(server, tmp_path):
     with rest_catalog(catalog_of(tmp_path), TOKEN) as thief:
         server.elsewhere = thief.uri
-        with pytest.raises(UnavailableError, match="redirects to another host, which would get the login"):
+        with pytest.raises(
+            UnavailableError, match="redirects to another host, port or protocol, which would get the login"
+        ):
             open_table(NAME, "default", with_credential(server))
     assert thief.logins == []
 

@@ -42,7 +42,7 @@ def read(error: DataLossError, monkeypatch: pytest.MonkeyPatch, *, fail_on_data_
     ranges = [SimpleNamespace(channel=tp, start=5, end=9, topic_id=None) for tp in (FIRST, SECOND)]
     on_loss = fetching.by_option(SimpleNamespace(fail_on_data_loss=fail_on_data_loss))  # type: ignore[arg-type]
     chunks = list(fetching.fetch(None, ranges, ColumnSelection(), Isolation.READ_UNCOMMITTED, on_loss))  # type: ignore[arg-type]
-    assert sorted(chunk.which for chunk in chunks if chunk.done) == [0, 1]
+    assert sorted(chunk.range_index for chunk in chunks if chunk.done) == [0, 1]
     return reading
 
 

@@ -79,7 +79,7 @@ def ran(fn, batches, *, ordered=True, capacity=4, rows_per_call=2, timeout_ms=12
     """What leaves, in order: the offset of an event row, (kind, watermark) of a control row."""
     hidden = tuple(name for name in kept_columns(GIVEN) if name != "event_time")
     calls = AsyncCalls(
-        run=fn, ordered=ordered, capacity=capacity, timeout_ms=timeout_ms, called="fn", hidden_columns=hidden
+        run=fn, ordered=ordered, capacity=capacity, timeout_ms=timeout_ms, name="fn", hidden_columns=hidden
     )
     task = AsyncRows(calls, GIVEN, COLUMNS, rows_per_call)
     left: list = []
@@ -163,7 +163,7 @@ def test_a_call_spans_no_two_watermarks_and_its_rows_keep_theirs():
         return doubled(rows)
 
     hidden = ("watermark", "control")
-    calls = AsyncCalls(run=sized, ordered=True, capacity=2, timeout_ms=600_000, called="fn", hidden_columns=hidden)
+    calls = AsyncCalls(run=sized, ordered=True, capacity=2, timeout_ms=600_000, name="fn", hidden_columns=hidden)
     batches = [events(0, 1, watermark_ms=7), events(2, watermark_ms=8)]
     made = pa.Table.from_batches(AsyncRows(calls, GIVEN, COLUMNS, 1_000)(iter(batches)))
     assert sorted(sizes) == [1, 2]
@@ -321,7 +321,7 @@ def test_nulls_in_a_column_that_has_none_are_one_sentence():
         return rows.append_column("twice", pa.nulls(rows.num_rows, pa.int64()))
 
     calls = AsyncCalls(
-        run=nothing, ordered=True, capacity=1, timeout_ms=600_000, called="fn", hidden_columns=("control",)
+        run=nothing, ordered=True, capacity=1, timeout_ms=600_000, name="fn", hidden_columns=("control",)
     )
     task = AsyncRows(calls, GIVEN, pa.schema([pa.field("twice", pa.int64(), nullable=False)]), 1)
     with pytest.raises(InputError, match="fn returned nulls in 'twice', which its schema has as NOT NULL, for 1 row"):

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from keyedwm.cli.plot.history import Histories, History, Unit, spells
+from keyedwm.cli.plot.history import Histories, History, Unit, spans
 from keyedwm.cli.query import tables
 from keyedwm.config.secrets import refuse_login_in
 from keyedwm.config.validation import whole
@@ -136,9 +136,9 @@ def _chart(one: History) -> dict[str, Any]:
         "coalesced": one.coalesced_ms,
         "lowest": one.lowest_ms,
         "highest": one.highest_ms,
-        "oneForAll": one.tells_one_for_all,
+        "hasSpark": one.has_spark_watermark,
         "tracks": [
-            {"name": printable(track.name), "values": track.watermarks_ms, "idle": list(spells(track.idle, one.at_ms))}
+            {"name": printable(track.name), "values": track.watermarks_ms, "idle": list(spans(track.idle, one.at_ms))}
             for track in one.tracks
         ],
         "bars": [{"title": bar.title, "ms": bar.unit is Unit.MS, "values": bar.values} for bar in one.bars],

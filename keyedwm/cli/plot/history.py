@@ -74,7 +74,7 @@ class History:
             raise FormatError(f"{self.name}: columns of another length than its {len(self.batches)} batches")
 
     @property
-    def tells_one_for_all(self) -> bool:
+    def has_spark_watermark(self) -> bool:
         """Whether one watermark for all is known: buckets of an operator have only the coalesced watermark."""
         return not any(BUCKET in one.name for one in self.tracks)
 
@@ -128,7 +128,7 @@ def _higher(one: int | None, other: int | None) -> int | None:
     return max((ms for ms in (one, other) if ms is not None), default=None)
 
 
-def spells(flags: Sequence[bool], at_ms: Sequence[int]) -> Iterator[tuple[int, int]]:
+def spans(flags: Sequence[bool], at_ms: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Yield the spans in which flags are set: up to the first batch without a flag, or the last batch."""
     begin = None
     for flag, time_ms in zip(flags, at_ms, strict=True):

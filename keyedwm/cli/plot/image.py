@@ -1,4 +1,4 @@
-"""The picture: the panels of the page, drawn by matplotlib as PNG or SVG.
+"""The picture: the panels of the HTML page, drawn by matplotlib as PNG or SVG.
 
 Rule: nothing is smoothed; a watermark is drawn until the next batch reports another. Colours are those of Okabe and
 Ito, which colour-blind people can distinguish.
@@ -16,10 +16,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from keyedwm.cli.plot.history import Bars, Column, Histories, History, Unit, spells
+from keyedwm.cli.plot.history import Bars, Column, Histories, History, Unit, spans
 from keyedwm.core.text import printable, shortened
 
-_COALESCED, _ONE_FOR_ALL = "#0072B2", "#D55E00"
+_COALESCED, _SPARK = "#0072B2", "#D55E00"
 _COLOURS = ("#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#B8A900", "#8A6FDF", "#7F7F7F", "#A0522D")
 _DAY_MS, _S = 86_400_000, 1_000
 _MOST_NAMED = 24
@@ -47,7 +47,7 @@ def _heights(one: History) -> list[float]:
 
 
 def _history(one: History, panels: list[Axes]) -> None:
-    """Draw a history into as many panels as it has heights; they share their time axis."""
+    """Draw a history into its panels, which share their x axis."""
     first, *rest = panels
     _watermarks(first, one)
     if one.idle_tracks():
@@ -70,41 +70,41 @@ def _history(one: History, panels: list[Axes]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """How a watermark is drawn. label: None without a name in the legend. height: lines above this one hide it."""
+    """How a watermark is drawn. label: None without a name in the legend. layer: lines of higher layers hide it."""
 
     colour: str
     width: float
     style: str
     label: str | None
-    height: float
+    layer: float
 
     def draw(self, panel: Axes, at: NDArray[np.float64], values: NDArray[np.float64]) -> None:
-        """Draw steps; a watermark without an adjacent batch has no line, so it is a dot."""
+        """Draw steps; a watermark between two batches without one has no line, so it is a dot."""
         panel.step(
             at, values, where="post", color=self.colour, linewidth=self.width, linestyle=self.style, label=self.label,
-            zorder=self.height,
+            zorder=self.layer,
         )  # fmt: skip
         known = np.concatenate(([False], ~np.isnan(values), [False]))
         is_isolated = known[1:-1] & ~known[:-2] & ~known[2:]
         if is_isolated.any():
             panel.plot(
                 at[is_isolated], values[is_isolated], "o", color=self.colour, markersize=self.width + 4,
-                zorder=self.height, clip_on=False,
+                zorder=self.layer, clip_on=False,
             )  # fmt: skip
 
 
 def _watermarks(panel: Axes, one: History) -> None:
     at = _times(one.at_ms)
     thick = [("keyedwm: the coalesced watermark", one.coalesced_ms, _COALESCED, "-")]
-    if one.tells_one_for_all:
-        thick.append(("Spark: one watermark for all", one.highest_ms, _ONE_FOR_ALL, "--"))
+    if one.has_spark_watermark:
+        thick.append(("Spark: one watermark for all", one.highest_ms, _SPARK, "--"))
     for label, values, colour, style in thick:
-        line = Line(colour, width=3, style=style, label=label, height=3)
+        line = Line(colour, width=3, style=style, label=label, layer=3)
         line.draw(panel, at, _times(values))
     for number, track in enumerate(one.tracks):
         name = shortened(printable(track.name), _MOST_CHARACTERS) if number < _MOST_NAMED else None
         style = "-" if number % (2 * len(_COLOURS)) < len(_COLOURS) else "--"
-        line = Line(_colour(number), width=1.2, style=style, label=name, height=2)
+        line = Line(_colour(number), width=1.2, style=style, label=name, layer=2)
         line.draw(panel, at, _times(track.watermarks_ms))
     if one.left_out:
         label = f"{one.left_out} more partitions lie in here"
@@ -122,7 +122,7 @@ def _idle(panel: Axes, one: History) -> None:
     tracks = one.idle_tracks()
     numbers = {track.name: number for number, track in enumerate(one.tracks)}
     for row, track in enumerate(tracks):
-        bars = [(begin / _DAY_MS, (end - begin) / _DAY_MS) for begin, end in spells(track.idle, one.at_ms)]
+        bars = [(begin / _DAY_MS, (end - begin) / _DAY_MS) for begin, end in spans(track.idle, one.at_ms)]
         panel.broken_barh(bars, (row - 0.4, 0.8), color=_colour(numbers[track.name]))
     panel.set_yticks(
         range(len(tracks)), [f"…{track.name[-12:]}" if len(track.name) > 13 else track.name for track in tracks]
@@ -135,7 +135,7 @@ def _idle(panel: Axes, one: History) -> None:
 def _bars(panel: Axes, one: History, bars: Bars) -> None:
     is_time = bars.unit is Unit.MS
     values = np.array([0 if value is None else value for value in bars.values], np.float64) / (_S if is_time else 1)
-    colour = _ONE_FOR_ALL if bars.title.startswith("Late") else _COALESCED
+    colour = _SPARK if bars.title.startswith("Late") else _COALESCED
     panel.vlines(_times(one.at_ms), 0, values, color=colour, linewidth=max(1.0, min(6.0, 500 / max(len(values), 1))))
     panel.set_ylim(bottom=0)
     panel.yaxis.set_major_locator(MaxNLocator(4, integer=not is_time))
@@ -148,7 +148,7 @@ def _colour(number: int) -> str:
 
 
 def _times(ms: Column) -> NDArray[np.float64]:
-    """Return times in ms since 1970 in matplotlib's unit, days since 1970; drop those outside of the calendar."""
+    """Return times in ms since 1970 in matplotlib's unit, days since 1970; NaN more than 700,000 days away."""
     days = np.array([np.nan if one is None else one / _DAY_MS for one in ms], np.float64)
     days[np.abs(days) > 700_000] = np.nan
     return days

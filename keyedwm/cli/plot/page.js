@@ -6,7 +6,7 @@
   const LEFT = 92, RIGHT = 16, TOP = 22, BOTTOM = 22;
   const HEIGHTS = { lines: 380, bars: 120 }, DOT = 5;
   // Okabe and Ito: colour-blind people can tell them apart. The two of the thick lines are used for nothing else.
-  const COALESCED = "#0072B2", ONE_FOR_ALL = "#D55E00";
+  const COALESCED = "#0072B2", SPARK = "#D55E00";
   const COLOURS = ["#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#B8A900", "#8A6FDF", "#7F7F7F", "#A0522D"];
   const STEPS_MS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 15e3, 3e4, 6e4, 12e4, 3e5, 6e5, 9e5, 18e5, 36e5,
     72e5, 108e5, 216e5, 432e5, 864e5, 1728e5, 6048e5, 12096e5, 2592e6, 7776e6, 31536e6];
@@ -75,7 +75,7 @@
       this.lines = [
         ...chart.tracks.map((track, n) => ({ name: track.name, values: track.values, colour: COLOURS[n % COLOURS.length],
           width: 1.3, dash: n % 16 < 8 ? "" : "5 2" })),
-        ...(chart.oneForAll ? [{ name: "Spark: one watermark for all", values: chart.highest, colour: ONE_FOR_ALL, width: 2.5,
+        ...(chart.hasSpark ? [{ name: "Spark: one watermark for all", values: chart.highest, colour: SPARK, width: 2.5,
           dash: "7 4" }] : []),
         { name: "keyedwm: the coalesced watermark", values: chart.coalesced, colour: COALESCED, width: 3, dash: "" },
       ];
@@ -307,7 +307,7 @@
       const parts = [];
       for (let row = first; row < end; row++)
         if (values[row]) parts.push(`M${this.x(at[row]).toFixed(1)} ${y(0)}V${y(values[row]).toFixed(1)}`);
-      made(plot, "path", { class: "line", d: parts.join(""), stroke: panel.title.startsWith("Late") ? ONE_FOR_ALL : COALESCED,
+      made(plot, "path", { class: "line", d: parts.join(""), stroke: panel.title.startsWith("Late") ? SPARK : COALESCED,
         "stroke-width": Math.max(1.5, Math.min(8, (0.6 * (this.width - LEFT - RIGHT)) / Math.max(end - first, 1))) });
     }
   }

@@ -63,7 +63,7 @@ def _operator_line(one: OperatorPicture, when: str) -> str:
 
 
 _MOST_NAMED = 3
-_WIDE = 120  # from this number of columns on, a row has more than the cause of the block
+_WIDE = 120  # from this width on, a row also has the position, the log end and the last record
 _WIDE_NAME, _NARROW_NAME = 40, 22
 _LEAST_ROWS = 3
 _S = 1_000
@@ -81,17 +81,18 @@ def layout(picture: Picture, before: Picture | None = None, *, width: int, view:
 def page(
     picture: Picture, before: Picture | None, *, width: int, height: int, view: View
 ) -> tuple[RenderableType, int]:
-    """Return a picture in `height` lines, keys in the last line, and the number of partitions that fit.
+    """Return a picture in `height` lines, the last with the keyboard's keys, and the number of partitions that fit.
 
-    With several sources each gets its share of the height.
+    Several sources share the height. Each source shows at least `_LEAST_ROWS` partitions, even in more lines.
     """
     sources = _slowest(picture)
     heads = [_query_lines(picture, width), *(_source_lines(source, picture, width) for source in sources)]
     heads.append(state_lines(picture))
     count = len(sources)
-    lines_used = sum(map(len, heads)) + 2 * count + 1  # the head of each table, which part of it is shown, and the keys
-    keys = max((len(one.watermarks) for one in sources), default=1)  # a row has a line for each
-    rows = max(_LEAST_ROWS, (height - lines_used) // (count * keys))
+    # Each table has a head, and a line with the part that is shown; the keyboard's keys are the last line.
+    lines_used = sum(map(len, heads)) + 2 * count + 1
+    row_lines = max((len(one.watermarks) for one in sources), default=1)  # a line for each watermark key
+    rows = max(_LEAST_ROWS, (height - lines_used) // (count * row_lines))
     content = _laid_out(picture, before, width=width, view=view, rows=rows)
     return Group(content, line(view.foot())), rows
 
@@ -107,13 +108,15 @@ def _laid_out(
         parts += _source_lines(source, picture, width)
         parts.append(_table(partitions[window], picture.taken_ms, rates, width))
         if len(partitions[window]) < len(source.partitions):
-            of = (
+            total = (
                 f"{len(partitions)} of {len(source.partitions)}"
                 if len(partitions) < len(source.partitions)
                 else len(partitions)
             )
             last = window.start + len(partitions[window])
-            parts.append(line(f"partitions {min(window.start + 1, last)} to {last} of {of}, {view.sort.value} first"))
+            parts.append(
+                line(f"partitions {min(window.start + 1, last)} to {last} of {total}, {view.sort.value} first")
+            )
     return Group(*parts)
 
 
@@ -151,7 +154,7 @@ def _failed(picture: Picture, width: int) -> list[Text]:
     is_open = picture.committed_batch != picture.planned_batch
     if is_open and ran_ms >= _SILENT_MS and (error is None or planned_ms > error.at_ms):
         runs = f"batch {picture.planned_batch} has run for {span(ran_ms)}, or the query stopped"
-        lines += whole(f"{runs}: no error of it is left in the checkpoint, its driver's log would have it", width)
+        lines += whole(f"{runs}: the checkpoint has no error of this batch, the driver's log may have one", width)
     if error is not None:
         when = ago(error.at_ms, picture.taken_ms)
         lines += whole(f"last error, {when}, before batch {error.batch} was committed: {error.text}", width)
@@ -201,9 +204,9 @@ def _source_lines(source: SourcePicture, picture: Picture, width: int) -> list[T
     if bad_values:
         reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(bad_values.items()))
         lines += whole(f"bad values {bad_values.total()}: {reasons}", width)
-    before = sum(not one.is_current for one in source.partitions)
-    if before:
-        lines.append(line(f"{before} partitions show their watermarks and counts as of the start of this batch"))
+    stale = sum(not one.is_current for one in source.partitions)
+    if stale:
+        lines.append(line(f"{stale} partitions show their watermarks and counts as of the start of this batch"))
     if source.coordinator:
         lines += whole(f"the consumer group cannot be read: {source.coordinator}", width)
     for watermark in source.watermarks:
@@ -264,11 +267,11 @@ def _table(
 
 
 def _rates(source: SourcePicture, picture: Picture, before: Picture | None) -> dict[TopicPartition, float]:
-    """Return the rows per second read from each partition since the picture before."""
+    """Return how many offsets per second each partition has advanced since the picture before."""
     if before is None or before.taken_ms >= picture.taken_ms:
         return {}
     seconds = (picture.taken_ms - before.taken_ms) / _S
-    known = {one.channel: one.position for of in before.sources if of.group == source.group for one in of.partitions}
+    known = {one.channel: one.position for old in before.sources if old.group == source.group for one in old.partitions}
     return {  # a position goes back if its states cannot be read any more: then the rate is unknown
         one.channel: (one.position - known[one.channel]) / seconds
         for one in source.partitions

@@ -35,14 +35,14 @@ class BlockingCalls:
         self._manager = manager
         self._running: dict[str, Future] = {}
 
-    async def call(self, name: str, act: Callable[[], T], over_at: float) -> T:
-        """Run `act` in a thread and return its result; raise DidNotAnswerError if it has not ended by `over_at`.
+    async def call(self, name: str, act: Callable[[], T], deadline_s: float) -> T:
+        """Run `act` in a thread and return its result; raise DidNotAnswerError if it has not ended by `deadline_s`.
 
         If too little time was left for an answer, raise KafkaTimeoutError instead. name: the call's name in the error;
         a second call with the same name waits for the end of the first.
         """
         while name in self._running:
-            await self._until(self._running[name], name, over_at)
+            await self._until(self._running[name], name, deadline_s)
         ended: Future = Future()
         self._running[name] = ended
         results: list[Any] = []
@@ -61,13 +61,13 @@ class BlockingCalls:
                 self._manager._net.call_soon_threadsafe(end)  # noqa: SLF001 (no public way to ask)
 
         threading.Thread(target=run, name=f"keyedwm: {name}", daemon=True).start()
-        await self._until(ended, name, over_at)
+        await self._until(ended, name, deadline_s)
         if failed:
             raise failed[0]
         return results[0]
 
-    async def _until(self, ended: Future, name: str, over_at: float) -> None:
-        left_ms = max(over_at - time.monotonic(), 0) * 1_000
+    async def _until(self, ended: Future, name: str, deadline_s: float) -> None:
+        left_ms = max(deadline_s - time.monotonic(), 0) * 1_000
         try:
             await self._manager.wait_for(ended, left_ms)
         except wire_errors.KafkaTimeoutError as error:

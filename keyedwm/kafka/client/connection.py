@@ -140,11 +140,11 @@ class Connection:
         """
         limits = self.config.limits
         limit_ms = self.config.connect_timeout_ms + self.config.request_timeout_ms + limits.answer_grace_ms
-        over_at = time.monotonic() + limit_ms / 1000
+        deadline_s = time.monotonic() + limit_ms / 1000
         while not _one_done(answers, limits.answer_poll_s):
             if not self.usable:
                 raise TransientError("the connection's thread has ended")
-            if time.monotonic() > over_at:
+            if time.monotonic() > deadline_s:
                 self._net.call_soon_threadsafe(self._manager.drop_connections)
                 raise TransientError(f"no answer came within {limit_ms} ms")
 
@@ -189,16 +189,16 @@ class Retry:
         self._config, self._task = config, task
         self._timeout_ms = config.api_timeout_ms if timeout_ms is None else timeout_ms
         self._pause_ms = float(config.retry_backoff_ms)
-        self._over_at = time.monotonic() + self._timeout_ms / 1000
+        self._deadline_s = time.monotonic() + self._timeout_ms / 1000
 
     def progress(self) -> None:
         """Restart the timeout: something arrived."""
         self._pause_ms = float(self._config.retry_backoff_ms)
-        self._over_at = time.monotonic() + self._timeout_ms / 1000
+        self._deadline_s = time.monotonic() + self._timeout_ms / 1000
 
     def pause(self, reason: object) -> None:
         """Sleep before the next attempt; raises UnavailableError when the time is up."""
-        left_s = self._over_at - time.monotonic()
+        left_s = self._deadline_s - time.monotonic()
         if left_s <= 0:
             raise UnavailableError(
                 f"{self._task} did not succeed within {self._timeout_ms} ms at {self._config.addresses}; "

@@ -268,10 +268,10 @@ class LimitedConnection(KafkaConnection):
             ) from error
 
     async def _sasl_authenticate(self, timeout_at: float | None = None) -> None:
-        over_at = self._timeout_at() if timeout_at is None else timeout_at
+        deadline_s = self._timeout_at() if timeout_at is None else timeout_at
         name = self.config["sasl_mechanism"]
         answer = await self._send_request(
-            SaslHandshakeRequest(mechanism=name, min_version=1, max_version=1), None, over_at
+            SaslHandshakeRequest(mechanism=name, min_version=1, max_version=1), None, deadline_s
         )
         if answer.error_code == wire_errors.UnsupportedSaslMechanismError.errno:
             raise MechanismError(known_mechanisms(answer.mechanisms))
@@ -281,14 +281,14 @@ class LimitedConnection(KafkaConnection):
         host = self.transport.host or self.transport.getPeer()[0]
         # Its steps call a token provider or a Kerberos server, or compute for a while.
         api_key = login_wait_of(self.config, host)
-        mechanism = await self._blocking.call(api_key, lambda: mechanism_of(self.config, host), over_at)
+        mechanism = await self._blocking.call(api_key, lambda: mechanism_of(self.config, host), deadline_s)
         while not mechanism.is_done():
-            if time.monotonic() > over_at:
+            if time.monotonic() > deadline_s:
                 raise wire_errors.KafkaTimeoutError("the login took too long")
-            token = await self._blocking.call(api_key, mechanism.auth_bytes, over_at)
-            answer = await self._send_request(SaslAuthenticateRequest(token), None, over_at)
+            token = await self._blocking.call(api_key, mechanism.auth_bytes, deadline_s)
+            answer = await self._send_request(SaslAuthenticateRequest(token), None, deadline_s)
             _check_code(answer.error_code)
-            await self._blocking.call(api_key, functools.partial(mechanism.receive, answer.auth_bytes), over_at)
+            await self._blocking.call(api_key, functools.partial(mechanism.receive, answer.auth_bytes), deadline_s)
         if not mechanism.is_authenticated():
             raise wire_errors.SaslAuthenticationFailedError(f"the login with {name} was not completed")
         self._reauth.session_updated(answer.session_lifetime_ms)

@@ -236,14 +236,14 @@ class Manager(KafkaConnectionManager):
 
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> KafkaTCPTransport:
         dialer = KafkaNetSocket()
-        over_at = timeout_at or time.monotonic() + self.config["socket_connection_setup_timeout_ms"] / 1_000
+        deadline_s = timeout_at or time.monotonic() + self.config["socket_connection_setup_timeout_ms"] / 1_000
         lookup = f"the lookup of the name {node.host}"
-        addresses = await self._blocking.call(lookup, lambda: _addresses(dialer, node.host, node.port), over_at)
+        addresses = await self._blocking.call(lookup, lambda: _addresses(dialer, node.host, node.port), deadline_s)
         reason, kind_of_failure = f"{node.host}: the name does not resolve", wire_errors.KafkaConnectionError
         distrusted: ssl.SSLCertVerificationError | None = None
         for family, kind, protocol, _, address in addresses:
             try:
-                return await self._dial(dialer, _Socket(family, kind, protocol), address, node.host, over_at)
+                return await self._dial(dialer, _Socket(family, kind, protocol), address, node.host, deadline_s)
             except (OSError, OverflowError, wire_errors.KafkaError) as error:  # noqa: PERF203 (a handful of addresses)
                 reason = f"{node.host}:{node.port}: {_message(error)}"
                 timed_out = isinstance(error, wire_errors.KafkaTimeoutError)
@@ -254,7 +254,7 @@ class Manager(KafkaConnectionManager):
         raise kind_of_failure(reason)
 
     async def _dial(
-        self, dialer: KafkaNetSocket, sock: socket.socket, address: Any, host: str, over_at: float
+        self, dialer: KafkaNetSocket, sock: socket.socket, address: Any, host: str, deadline_s: float
     ) -> KafkaTCPTransport:
         opened: KafkaTCPTransport | None = None
         ready = False
@@ -262,10 +262,10 @@ class Manager(KafkaConnectionManager):
             sock.settimeout(0)
             for option in self.config["socket_options"]:
                 sock.setsockopt(*option)
-            await dialer.sock_connect(self._net, sock, address, timeout_at=over_at)
+            await dialer.sock_connect(self._net, sock, address, timeout_at=deadline_s)
             if self.ssl_enabled:
                 opened = tls = _TlsTransport(self._net, sock, host=host, ssl_context=self.config["ssl_context"])
-                await tls.handshake_until(over_at)
+                await tls.handshake_until(deadline_s)
             else:
                 opened = _PlainTransport(self._net, sock, host=host)
             ready = True

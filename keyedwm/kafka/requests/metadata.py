@@ -140,8 +140,8 @@ class Metadata:
         A throttled answer alone may take longer than this time.
         """
         answer = ask()
-        over_at, answers = time.monotonic() + self.connection.config.limits.unknown_topic_grace_s, 1
-        while lacks(answer) and (time.monotonic() <= over_at or answers < _UNKNOWN_TOPIC_ANSWERS):
+        deadline_s, answers = time.monotonic() + self.connection.config.limits.unknown_topic_grace_s, 1
+        while lacks(answer) and (time.monotonic() <= deadline_s or answers < _UNKNOWN_TOPIC_ANSWERS):
             time.sleep(0.1)
             answer, answers = ask(), answers + 1
         return answer

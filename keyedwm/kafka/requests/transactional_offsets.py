@@ -31,7 +31,7 @@ def commit_as(
     been lost before. Raises UnavailableError: it is unknown whether the offset is committed; repeat the call. Raises
     AccessError, InputError: the offset is not committed.
     """
-    over_at = time.monotonic() + timeout_ms / 1_000
+    deadline_s = time.monotonic() + timeout_ms / 1_000
     try:
         _add_group(cluster, producer, group)
         _commit_offset(cluster, producer, group, tp, position)
@@ -42,7 +42,7 @@ def commit_as(
                 f"has fenced it"
             )
     except FencedError as error:
-        if time.monotonic() < over_at:
+        if time.monotonic() < deadline_s:
             raise
         raise UnavailableError(
             f"transaction {producer.transactional_id!r} was ended by the broker: committing one offset of group "

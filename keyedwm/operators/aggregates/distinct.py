@@ -1,7 +1,7 @@
 # ruff: noqa: ARG002  every aggregate function has the same signatures
 """The approximate number of distinct values: HyperLogLog with 1,024 registers (relative standard error 3.3 %).
 
-Rule: a register holds the longest run of leading zeros, so neither order nor repetition of values matters. Only
+Rule: a register holds the longest run of leading zeros plus 1, so neither order nor repetition of values matters. Only
 registers above 0 are stored, as `register << 6 | run`, so few values need few bytes. The estimate is Ertl's (arXiv
 1702.01284, algorithm 6), which needs no correction for small or large numbers.
 """
@@ -51,7 +51,7 @@ class ApproximateDistinct(AggregateFunction):
         return [_sparse(np.repeat(groups.ids, lengths(columns[0])), codes, groups.count)]
 
     def spans(self, columns: Sequence[Column], spans: Spans) -> list[Column]:
-        """Return the estimates, with two stacks of full register sets."""
+        """Return the estimates, by full register sets (`_estimates`)."""
         offsets = np.append(0, np.cumsum(lengths(columns[0])))
         codes = columns[0].flatten().to_numpy()
         longest = int((spans.behind - spans.first).max(initial=0))
@@ -97,7 +97,7 @@ def _raise_registers(registers: NDArray[np.uint8], offsets: Ints, codes: NDArray
 
 @compiled
 def _estimates(offsets: Ints, codes: NDArray[np.uint16], first: Ints, behind: Ints, longest: int) -> Ints:
-    """The front stack holds at most the rows of one range: row r is at `border - 1 - r`."""
+    """Slide over the ranges: `front[border - 1 - r]` unites the rows from r up to `border`, `back` the later rows."""
     estimates = np.empty(first.shape[0], np.int64)
     front = np.zeros((longest + 1, _REGISTERS), np.uint8)
     back = np.zeros(_REGISTERS, np.uint8)

@@ -76,7 +76,7 @@ class FrameLog:
     def closing(self, keys: KeyDictionary, low: int, high: int, limits: Limits) -> tuple[Accumulators, Ints]:
         """Return the totals of the windows with ends in `[low, high]` that hold something, and their ends.
 
-        limits: the first and the last end of each key within them.
+        limits: the first and the last end of each key in `[low, high]`.
         """
         if low > high:
             return no_entries(self._plan), np.empty(0, np.int64)
@@ -89,25 +89,25 @@ class FrameLog:
         ends, first, behind = closing_windows(entries.keys, frames[order], lows, highs, self._overlap)
         return over_spans(self._plan, entries, Spans(first, behind)), ends
 
-    def totals(self, keys: KeyDictionary, of_keys: Ints, ends: Ints) -> tuple[Accumulators, Ints]:
-        """Return the totals of the windows that hold something, and their ends, in another order."""
+    def totals(self, keys: KeyDictionary, key_numbers: Ints, ends: Ints) -> tuple[Accumulators, Ints]:
+        """Return the totals of these windows (key, end) that hold something, and their ends, in another order."""
         closing = sorted_distinct(ends)
         numbers = np.array(sorted(self.numbers), np.int64)
         # There can be far more (window, frame) pairs than rows.
         is_needed = np.searchsorted(closing, numbers + 1) < np.searchsorted(closing, numbers + self._overlap + 1)
         near = numbers[is_needed].tolist()
         entries, frames = self._read_known(keys, [(number, self._by_frame.read(number)) for number in near])
-        places = np.flatnonzero(np.isin(entries.keys, of_keys))
+        places = np.flatnonzero(np.isin(entries.keys, key_numbers))
         entries, frames = entries.take_rows(places), frames[places]
         # Frames are compared by their rank: far apart, they would leave no room for the keys in 64 bits.
         distinct, ranks = np.unique(frames, return_inverse=True)
         width = len(distinct) + 1
         codes = entries.keys * width + ranks
         order = np.argsort(codes, kind="stable")
-        by_key = np.lexsort((ends, of_keys))
-        of_keys, ends = of_keys[by_key], ends[by_key]
-        first = np.searchsorted(codes[order], of_keys * width + np.searchsorted(distinct, ends - self._overlap))
-        behind = np.searchsorted(codes[order], of_keys * width + np.searchsorted(distinct, ends))
+        by_key = np.lexsort((ends, key_numbers))
+        key_numbers, ends = key_numbers[by_key], ends[by_key]
+        first = np.searchsorted(codes[order], key_numbers * width + np.searchsorted(distinct, ends - self._overlap))
+        behind = np.searchsorted(codes[order], key_numbers * width + np.searchsorted(distinct, ends))
         full = behind > first
         return over_spans(self._plan, entries.take_rows(order), Spans(first[full], behind[full])), ends[full]
 
@@ -123,7 +123,7 @@ class FrameLog:
         return self._table(keys, grouped(self._plan, keys, entries, np.zeros(len(entries), np.int64))[0])
 
     def _tables_of_windows(self, low: int, high: int) -> list[FrameTables]:
-        """Return the tables of windows with ends in `[low, high]`; frames that all of them hold may come as blocks."""
+        """Return the tables of windows with ends in `[low, high]`; frames that all windows hold may come as blocks."""
         common = (max(low - self._overlap, high - self._overlap), low)
         tables = [
             (number, self._by_frame.read(number))
@@ -146,7 +146,7 @@ class FrameLog:
             yield self._block(length, first)
 
     def _block(self, length: int, first: int) -> list[pa.Table]:
-        """Return the tables of a block, which smaller ones make if it is missing; a block of length 1 is a frame."""
+        """Return the tables of a block, made of smaller blocks if it is missing; a block of length 1 is a frame."""
         if length == 1:
             return self._by_frame.read(first)
         blocks = self._blocks[length]
@@ -166,7 +166,7 @@ class FrameLog:
         return grouped(self._plan, keys, entries, numbers)
 
     def _read_known(self, keys: KeyDictionary, frames: Sequence[FrameTables]) -> tuple[Accumulators, Ints]:
-        """Return the same, but only keys that have a number need be included."""
+        """Return the result of `_read`, in which only keys that have a number are needed."""
         return self._read(keys, frames)
 
     def _dictionary(self) -> KeyDictionary:

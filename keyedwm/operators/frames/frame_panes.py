@@ -7,10 +7,10 @@ Theory. Two ends of the operator decide which phase a window is in, and neither 
     complete        kept < end <= complete   show a late pane         nothing
     gone            end <= kept              are expired              -
 
-`complete` follows the watermark, and `kept` lies the allowed lateness behind it. For each window three numbers are
+`complete` follows the watermark, and `kept` is lower by the allowed lateness. For each window three numbers are
 known (`FiredCounts`): how many panes it fired, how many rows the last pane reported, and whether it fired on time. So
-panes by count depend on `unshown = rows - shown.rows`, and panes by time on `unshown > 0`. Panes that accumulate keep
-the rows and raise `shown.rows` to their number. Panes that discard remove the rows and set both to 0.
+panes by count depend on `unshown = rows - FiredCounts.rows`, and panes by time on `unshown > 0`. Panes that accumulate
+keep the rows and raise `FiredCounts.rows` to their number. Panes that discard remove the rows and set both to 0.
 
 If windows merge (sessions), the whole has the unshown rows of all parts, and its pane numbers continue from the highest
 count. A session with a new row counts as not shown on time: it is open again if it has grown beyond `complete`, else it
@@ -49,12 +49,12 @@ from keyedwm.operators.state.entries import Accumulators, over_spans
 from keyedwm.operators.state.manifest import MANIFEST, manifest_of, read_manifest
 from keyedwm.operators.state.store import BlobStore, StateChanges, TableLogs
 
-ANY = (0,)  # some window has news
+ANY = (0,)  # some window has unshown rows
 
 
 @dataclass(frozen=True, slots=True)
 class FiredCounts(ColumnRows):
-    """Rows and panes that some windows have shown, by window. rows: of the last pane. on_time: 1 after that pane."""
+    """Rows and panes that windows have shown, by window. rows: of the last pane. on_time: 1 after the on-time pane."""
 
     panes: Ints
     rows: Ints

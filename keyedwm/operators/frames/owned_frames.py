@@ -59,12 +59,14 @@ class OwnedFrameLog(FrameLog):
         self.closed_rows = dict(zip(first_frames[begins].tolist(), counts.tolist(), strict=True))
         if not len(entries):  # totals all the same: their form may differ from that of accumulators
             return over_spans(self._plan, entries, Spans(_NONE, _NONE)), _NONE
-        of_keys = self._own.of_keys(keys, self._plan.by, np.arange(keys.count))
+        key_owners = self._own.owners_of_keys(keys, self._plan.by, np.arange(keys.count))
         lows, highs = (_filled(one, self._own.count, nothing) for one, nothing in ((lows, 1), (highs, 0)))
         entries, frames = grouped(self._plan, keys, entries, frames)
         order = sorted_by_number(entries.keys, keys.count)
         entries = entries.take_rows(order)
-        ends, first, behind = closing_windows(entries.keys, frames[order], lows[of_keys], highs[of_keys], self._overlap)
+        ends, first, behind = closing_windows(
+            entries.keys, frames[order], lows[key_owners], highs[key_owners], self._overlap
+        )
         return over_spans(self._plan, entries, Spans(first, behind)), ends
 
     def drop(self, number: int) -> None:
@@ -86,13 +88,13 @@ class OwnedFrameLog(FrameLog):
         tables, frames, owners, numbers = [], [], [], []
         for number, parts in parts_by_frame:
             for table in parts:
-                places, of = self._own.find(table, is_asked)
+                places, row_owners = self._own.find(table, is_asked)
                 if len(places):
                     rows = (table.drop_columns(self._plan.by) if self._owns_all else table).take(pa.array(places))
                     tables.append(rows)
                     frames.append(np.full(len(places), number))
-                    owners.append(of)
-                    numbers.append(of if self._owns_all else keys.numbers_of(rows))
+                    owners.append(row_owners)
+                    numbers.append(row_owners if self._owns_all else keys.numbers_of(rows))
         if not tables:
             return no_entries(self._plan), np.empty(0, np.int64), np.empty(0, np.int64)
         entries = read_entries(self._plan, np.concatenate(numbers), pa.concat_tables(tables))

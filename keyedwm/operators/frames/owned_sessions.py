@@ -27,7 +27,7 @@ _FIRST, _LAST = -(2**62), 2**62
 
 
 class OwnedSessionTable(SessionTable):
-    """See `SessionTable`. is_gone: which sessions were closed, allowed lateness included, when written."""
+    """See `SessionTable`. is_gone: which sessions were gone (closed, with the allowed lateness) at their writing."""
 
     def __init__(  # noqa: PLR0917  as SessionTable, and three more
         self,
@@ -46,7 +46,7 @@ class OwnedSessionTable(SessionTable):
         self._dead: int = state.get("dead_rows", 0)  # about the number of rows of closed or older sessions
         self._first_end: int = state.get("first_end", _FIRST)  # no stored session ends before
         self._loaded: Flags = np.empty(0, np.bool_)  # by owner
-        self._rest()
+        self._unload()
 
     def state(self) -> dict[str, Any]:
         """The state beside the log, ready for JSON."""
@@ -65,12 +65,12 @@ class OwnedSessionTable(SessionTable):
         self._loaded = is_asked | _as_long(self._loaded, len(is_asked))
         tables, numbers = [], []
         for at, table in enumerate(self._log.read()):
-            rows, of = self._own.find(table, is_asked)
+            rows, row_owners = self._own.find(table, is_asked)
             if len(rows):
                 self._loaded_rows.setdefault(at, []).append(rows)
                 session_rows = (table.drop_columns(self._plan.by) if self._owns_all else table).take(pa.array(rows))
                 tables.append(session_rows)
-                numbers.append(of if self._owns_all else self._keys.numbers_of(session_rows))
+                numbers.append(row_owners if self._owns_all else self._keys.numbers_of(session_rows))
         if tables:
             self._add_loaded(
                 self._newest(PanedSessions.read(self._plan, np.concatenate(numbers), pa.concat_tables(tables)))
@@ -98,15 +98,15 @@ class OwnedSessionTable(SessionTable):
     def drain(self, gone_ms: int) -> StateChanges:
         """Return the changes since the last call. gone_ms: as of now."""
         self._gone_ms = max(gone_ms, self._gone_ms)
-        self._dead += self._at_rest - int((~self._changed).sum())
+        self._dead += self._loaded_from_log - int((~self._changed).sum())
         rows = self._log.rows
-        if 2 * self._dead > rows + self._logs.limits.few_rows and not self._is_mostly_found(rows):
+        if 2 * self._dead > rows + self._logs.limits.few_rows and not self._is_mostly_loaded(rows):
             self.load_all()
-        if self._is_mostly_found(rows):
+        if self._is_mostly_loaded(rows):
             self._write_anew()
         else:
             self._append(self.sessions.take_rows(np.flatnonzero(self._changed)))
-        self._rest()
+        self._unload()
         return self._logs.drain()
 
     def _merge(self, tables: Sequence[pa.Table]) -> pa.Table:
@@ -115,20 +115,20 @@ class OwnedSessionTable(SessionTable):
         rows = PanedSessions.read(self._plan, keys.numbers_of(table, is_hashed=self._owns_all), table)
         return self._table(keys, self._newest(rows))
 
-    def _rest(self) -> None:
+    def _unload(self) -> None:
         """Hold nothing in memory."""
         self._sessions, self._changed = PanedSessions.none(self._plan), np.empty(0, np.bool_)
         self._loaded = np.empty(0, np.bool_)
         self._loaded_rows: dict[int, list[Ints]] = {}  # table of the log → rows that were loaded
-        self._at_rest = 0  # how many of the loaded sessions have a row in the log
+        self._loaded_from_log = 0  # how many of the loaded sessions have a row in the log
 
     def _add_loaded(self, sessions: PanedSessions) -> None:
         sessions = sessions.where(~self._is_gone(sessions))
-        self._at_rest += len(sessions)
+        self._loaded_from_log += len(sessions)
         self._sessions = PanedSessions.together(self._plan, [self.sessions, sessions])
         self._changed = np.concatenate([self._changed, np.zeros(len(sessions), np.bool_)])
 
-    def _is_mostly_found(self, rows: int) -> bool:
+    def _is_mostly_loaded(self, rows: int) -> bool:
         loaded = sum(len(places) for of_table in self._loaded_rows.values() for places in of_table)
         return loaded > 0 and 2 * loaded >= rows
 

@@ -1,7 +1,7 @@
 """Session windows of plans with early or late panes (rule 11; the scalar model stands in conformance/models).
 
-Rule: partials are runs of events within the gap. They first join each other and the held sessions. Each result is late
-if it is closed, allowed lateness included. A held session is never closed, so only new results are late.
+Rule: partials are runs of events within the gap. They first join each other and the held sessions. A session that they
+form is late if it is closed, allowed lateness included. A held session is never closed, so only new sessions are late.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ class PanedSessionOperator(PanedOperator):
 
     def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:  # noqa: ARG002  one input and key
         """Close the sessions that accept no more rows, but not more than the plan allows."""
-        if self._left == 0 or (self.watermark_ms is not None and time_ms <= self.watermark_ms):
+        if self._rows_to_close == 0 or (self.watermark_ms is not None and time_ms <= self.watermark_ms):
             return
         sessions = self._table.sessions
         open_ends = sessions.ends[sessions.on_time == 0]
-        self.watermark_ms = lowered_ms(self._window, open_ends, time_ms, self._left)
+        self.watermark_ms = lowered_ms(self._window, open_ends, time_ms, self._rows_to_close)
         yield from self._close()
         self._keys.compact([self._table])
         if self._policy.beats(EveryBy.EVENT, time_ms):
@@ -72,11 +72,11 @@ class PanedSessionOperator(PanedOperator):
         is_gone = self._closed(sessions, self._plan.lateness_ms)
         is_closing = self._policy.closed(sessions.fired_counts, self._closed(sessions, 0))
         changed = np.flatnonzero(is_closing | is_gone)
-        shown_sessions = self._after(sessions.where(is_closing & ~is_gone), PaneTiming.ON_TIME)
+        shown_sessions = self._after_pane(sessions.where(is_closing & ~is_gone), PaneTiming.ON_TIME)
         self._table.replace(changed, shown_sessions)
         closed = sessions.where(is_closing)
-        if self._left is not None:
-            self._left = max(0, self._left - len(closed))
+        if self._rows_to_close is not None:
+            self._rows_to_close = max(0, self._rows_to_close - len(closed))
         for piece in by_end(closed):  # before keys get other numbers
             yield from self._emit(piece, PaneTiming.ON_TIME)
 
@@ -85,7 +85,7 @@ class PanedSessionOperator(PanedOperator):
         sessions = self._table.sessions
         places = np.flatnonzero((sessions.not_fired > 0) & ~self._closed(sessions, 0))
         early = sessions.take_rows(places)
-        self._table.replace(places, self._after(early, PaneTiming.EARLY))
+        self._table.replace(places, self._after_pane(early, PaneTiming.EARLY))
         yield from self._emit(early, PaneTiming.EARLY)
 
     def on_end(self) -> Iterator[Output]:
@@ -153,14 +153,14 @@ class PanedSessionOperator(PanedOperator):
         is_late, is_early = self._policy.at_once(new.not_fired, self._closed(new, 0))
         late, early = new.where(is_late), new.where(is_early)
         shown_sessions = PanedSessions.together(
-            self._plan, [self._after(late, PaneTiming.LATE), self._after(early, PaneTiming.EARLY)]
+            self._plan, [self._after_pane(late, PaneTiming.LATE), self._after_pane(early, PaneTiming.EARLY)]
         )
         changed = np.concatenate([places[is_late], places[is_early]])
         self._table.replace(changed, shown_sessions)
         yield from self._emit(late, PaneTiming.LATE)
         yield from self._emit(early, PaneTiming.EARLY)
 
-    def _after(self, sessions: PanedSessions, timing: PaneTiming) -> PanedSessions:
+    def _after_pane(self, sessions: PanedSessions, timing: PaneTiming) -> PanedSessions:
         """Return sessions as they are held after a pane of each."""
         fired_counts = self._policy.fired(sessions.fired_counts, sessions.entries.rows, timing)
         entries = sessions.entries if self._policy.accumulating else neutral(self._plan, sessions.entries.keys)

@@ -43,7 +43,7 @@ class PerKeySessionOperator(PanedSessionOperator):
         )
         self._numbers: Ints | None = None  # the keys of a batch, if they own their watermarks
         self._effective_before: Ints | None = None  # of each owner, while rows of a batch are processed
-        self._times: Ints = np.empty(0, np.int64)  # the effective watermark before each of these rows
+        self._row_watermarks: Ints = np.empty(0, np.int64)  # the effective watermark before each of these rows
 
     def output_watermark_ms(self, watermark_ms: int) -> int:
         """Return `W - behind`, less the allowed lateness."""
@@ -57,7 +57,7 @@ class PerKeySessionOperator(PanedSessionOperator):
         self._effective_before = self._own.effective_ms()
         channels = ints(contiguous(rows[CHANNEL])) if self._plan.channel else None
         times = ints(contiguous(rows[LAST]))
-        self._times = self._own.advance(owners, channels, times, row_by_row=self._plan.row_by_row)
+        self._row_watermarks = self._own.advance(owners, channels, times, row_by_row=self._plan.row_by_row)
         yield from super().on_rows(input_number, rows, now_ms)
         self._effective_before = None
         yield from self._close()
@@ -73,7 +73,7 @@ class PerKeySessionOperator(PanedSessionOperator):
         ]
         self._table.load_due(until)
         self._own.rise(floor_ms)
-        idle = self._own.idle(self._done_ms)
+        idle = self._own.idle_owners(self._done_ms)
         if len(idle):
             self._table.load(idle)
             self._own.close_idle(idle, self._done_ms)
@@ -100,18 +100,20 @@ class PerKeySessionOperator(PanedSessionOperator):
         yield from super()._show_early()
 
     def _watermarks_before(self) -> Ints:
-        return self._times
+        return self._row_watermarks
 
     def _expired(self, late: PanedSessions) -> Iterator[Output]:
         if len(late):
-            self._own.count_dropped(self._own.of_keys(self._keys, self._plan.by, late.entries.keys), late.entries.rows)
+            self._own.count_dropped(
+                self._own.owners_of_keys(self._keys, self._plan.by, late.entries.keys), late.entries.rows
+            )
         return super()._expired(late)
 
     def _closed(self, sessions: PanedSessions, lateness_ms: int) -> Flags:
         return self._ended(sessions, self._watermarks_of(sessions), lateness_ms)
 
     def _watermarks_of(self, sessions: PanedSessions) -> Ints:
-        owners = self._own.of_keys(self._keys, self._plan.by, sessions.entries.keys)
+        owners = self._own.owners_of_keys(self._keys, self._plan.by, sessions.entries.keys)
         watermarks = self._own.effective_ms()
         if self._effective_before is not None:  # keys that are not in the batch have not changed
             watermarks[: len(self._effective_before)] = self._effective_before
@@ -121,8 +123,8 @@ class PerKeySessionOperator(PanedSessionOperator):
         return has_ended(sessions.ends, watermarks - delay_ms(lateness_ms, self._window.touching))
 
     def _is_gone(self, sessions: PanedSessions) -> Flags:
-        owners = self._own.of_keys(self._keys, self._plan.by, sessions.entries.keys)
-        return self._ended(sessions, self._own.recorded()[owners], self._plan.lateness_ms)
+        owners = self._own.owners_of_keys(self._keys, self._plan.by, sessions.entries.keys)
+        return self._ended(sessions, self._own.stored_ms()[owners], self._plan.lateness_ms)
 
     def _done_ms(self, tops: Ints) -> Ints:
         """Return for keys with these highest event times the time from which they have no session."""

@@ -45,17 +45,17 @@ class PerKeyOperator(SlidingOperator):
         self._frames: OwnedFrameLog = OwnedFrameLog(plan, window, self._overlap, self._logs, self._own)
         # Frame → how many of its rows belong to windows that begin with it and have closed since its last check, and
         # whether its parts were merged since, so that it may have fewer rows.
-        noted = {window.frame_of(int(start)): entry for start, entry in state.get("gone", {}).items()}
-        self._closed_rows = Counter({frame: closed for frame, (closed, _) in noted.items()})
-        self._merged = {frame for frame, (_, is_merged) in noted.items() if is_merged}
-        # If each window has its own rows (`_into_windows`), a row is also in this number of frames behind its own.
-        self._further = self._frames_each - self._overlap
+        entries_by_frame = {window.frame_of(int(start)): entry for start, entry in state.get("gone", {}).items()}
+        self._closed_rows = Counter({frame: closed for frame, (closed, _) in entries_by_frame.items()})
+        self._merged = {frame for frame, (_, is_merged) in entries_by_frame.items() if is_merged}
+        # If each window has its own rows (`_into_windows`), a row is also in this number of frames after its own.
+        self._later_frames = self._frames_each - self._overlap
         # Then a frame whose rows all belong to closed windows is dropped without reading it.
         self._one_window_each = self._overlap == 1 and not plan.lateness_ms
         self._numbers: Ints | None = None  # the keys of a batch, if they own their watermarks
         self._is_split = False  # the rows of a batch came from several tasks, or are not combined
         self._effective_before: Ints | None = None  # of each owner, while rows of a batch are processed
-        self._times: Ints = _NONE  # the effective watermark before each of these rows
+        self._row_watermarks: Ints = _NONE  # the effective watermark before each of these rows
 
     def output_watermark_ms(self, watermark_ms: int) -> int:
         """Return `W - behind`, less the allowed lateness."""
@@ -69,13 +69,13 @@ class PerKeyOperator(SlidingOperator):
         before, tops = self._own.effective_ms(), self._own.tops()
         channels = ints(contiguous(rows[CHANNEL])) if self._plan.channel else None
         times = ints(contiguous(rows[LAST]))
-        self._times = self._own.advance(owners, channels, times, row_by_row=self._plan.row_by_row)
+        self._row_watermarks = self._own.advance(owners, channels, times, row_by_row=self._plan.row_by_row)
         self._effective_before = before
         yield from super().on_rows(input_number, rows, now_ms)
         self._effective_before = None
         frames = self._window.frames_of(ints(contiguous(rows[START])))
         frames = frames[np.diff(frames, prepend=frames[:1] - 1) != 0]  # most follow one of their own
-        batch_frames = sorted_distinct(np.add.outer(frames, np.arange(self._further + 1)))
+        batch_frames = sorted_distinct(np.add.outer(frames, np.arange(self._later_frames + 1)))
         has_rows = np.zeros(len(before), np.bool_)
         has_rows[owners] = True
         yield from self._close_own(np.flatnonzero(has_rows), before, tops, batch_frames)
@@ -91,9 +91,9 @@ class PerKeyOperator(SlidingOperator):
             {frame: count for frame, count in self._closed_rows.items() if frame in self._frames.numbers}
         )
         self._merged &= self._closed_rows.keys()
-        idle = self._own.idle(self._done_ms)
+        idle = self._own.idle_owners(self._done_ms)
         if len(idle):
-            before, tops = self._own.recorded(), self._own.tops()
+            before, tops = self._own.stored_ms(), self._own.tops()
             self._own.close_idle(idle, self._done_ms)
             yield from self._close_own(idle, before, tops, _NONE)
 
@@ -133,23 +133,23 @@ class PerKeyOperator(SlidingOperator):
         return super()._numbered(rows) if self._numbers is None else (self._own.owners, self._numbers)
 
     def _watermarks_before(self) -> Ints:
-        return self._times
+        return self._row_watermarks
 
     def _expired(self, keys: KeyDictionary, entries: Accumulators, frames: Ints) -> Iterator[Output]:
-        self._own.count_dropped(self._own.of_keys(keys, self._plan.by, entries.keys), entries.rows)
+        self._own.count_dropped(self._own.owners_of_keys(keys, self._plan.by, entries.keys), entries.rows)
         return super()._expired(keys, entries, frames)
 
     def _closed_ends(self, keys: KeyDictionary, numbers: Ints, lateness_ms: int = 0) -> Ints:
-        return self._ends_at(self._counting(keys, numbers) - delay_ms(lateness_ms))
+        return self._ends_at(self._watermarks_of(keys, numbers) - delay_ms(lateness_ms))
 
     def _limits(self, keys: KeyDictionary, low: int, high: int) -> tuple[Ints, Ints]:
         """Return the ends that `W - behind` closes and the key's own watermark has not closed yet."""
         lows, highs = super()._limits(keys, low, high)
         return np.maximum(lows, self._closed_ends(keys, np.arange(keys.count)) + 1), highs
 
-    def _counting(self, keys: KeyDictionary, numbers: Ints) -> Ints:
+    def _watermarks_of(self, keys: KeyDictionary, numbers: Ints) -> Ints:
         """Return the effective watermark of each of these keys."""
-        owners = self._own.of_keys(keys, self._plan.by, numbers)
+        owners = self._own.owners_of_keys(keys, self._plan.by, numbers)
         return (self._own.effective_ms() if self._effective_before is None else self._effective_before)[owners]
 
     def _ends_at(self, times: Ints) -> Ints:
@@ -178,7 +178,7 @@ class PerKeyOperator(SlidingOperator):
         if not len(risen):
             return
         owners, low, high = owners[risen], low[risen], high[risen]
-        until = np.minimum(high, self._ends_at(tops[owners]) + 1 + self._further)
+        until = np.minimum(high, self._ends_at(tops[owners]) + 1 + self._later_frames)
         batch_frames = batch_frames[(batch_frames >= low.min() - self._overlap) & (batch_frames < high.max())]
         among = {*batch_frames.tolist(), *self._frames_within(low - self._overlap, until)}
 
@@ -186,9 +186,9 @@ class PerKeyOperator(SlidingOperator):
         lows[owners], highs[owners] = low, high
 
         def limits(keys: KeyDictionary, first: int, last: int) -> tuple[Ints, Ints]:  # noqa: ARG001  each its own
-            of_keys = self._own.of_keys(keys, self._plan.by, np.arange(keys.count))
-            is_here = of_keys < len(lows)
-            at = np.where(is_here, of_keys, 0)
+            key_owners = self._own.owners_of_keys(keys, self._plan.by, np.arange(keys.count))
+            is_here = key_owners < len(lows)
+            at = np.where(is_here, key_owners, 0)
             return np.where(is_here, lows[at], 1), np.where(is_here, highs[at], 0)
 
         keys = self._frames.dictionary()
@@ -197,28 +197,28 @@ class PerKeyOperator(SlidingOperator):
             self._closed_rows.update(self._frames.closed_rows)
         yield from self._on_time(keys, int(low.min()), int(high.max()), limits, totals, ends)
         horizon = horizon_ms(int(self._own.effective_ms()[owners].max()), self._plan.lateness_ms)
-        self._look_over(int(self._ends_at(np.array([horizon]))[0]))
+        self._rewrite_closed(int(self._ends_at(np.array([horizon]))[0]))
 
-    def _frames_within(self, first: Ints, behind: Ints) -> list[int]:
+    def _frames_within(self, first: Ints, end: Ints) -> list[int]:
         """Return the held frames in any of these ranges."""
         numbers = np.array(sorted(self._frames.numbers), np.int64)
-        begins, ends = np.searchsorted(numbers, first), np.searchsorted(numbers, behind)
+        begins, ends = np.searchsorted(numbers, first), np.searchsorted(numbers, end)
         steps = np.zeros(len(numbers) + 1, np.int64)
         some = begins < ends
         np.add.at(steps, begins[some], 1)
         np.add.at(steps, ends[some], -1)
         return numbers[np.cumsum(steps)[:-1] > 0].tolist()
 
-    def _look_over(self, last: int) -> None:
+    def _rewrite_closed(self, last: int) -> None:
         """Rewrite frames in which most entries belong only to closed windows. last: the highest end not kept."""
         for frame, closed in list(self._closed_rows.items()):
-            behind, row_count = frame + self._overlap, self._frames.rows_of(frame)
-            if behind > last or 2 * closed < row_count:
+            last_end, row_count = frame + self._overlap, self._frames.rows_of(frame)
+            if last_end > last or 2 * closed < row_count:
                 continue
             if closed == row_count and self._one_window_each and frame not in self._merged:
                 self._frames.drop(frame)
             else:
-                self._frames.keep(frame, partial(self._is_kept, behind))
+                self._frames.keep(frame, partial(self._is_kept, last_end))
             del self._closed_rows[frame]
             self._merged.discard(frame)
 

@@ -26,7 +26,7 @@ from keyedwm.operators.frames.zoned import ZonedWindow
 from keyedwm.operators.kernels import frames_of
 from keyedwm.operators.keyed.per_key import PerKey
 from keyedwm.operators.operator_spec import OperatorSpec
-from keyedwm.operators.panes import AdditiveSetting, Early
+from keyedwm.operators.panes import Early, RepeatedTotals
 from keyedwm.operators.plan_checks import (
     check_aggregation,
     check_gap_column,
@@ -83,13 +83,13 @@ class SlidingWindow:
         """Return when a frame begins."""
         return self.offset_ms + frame * self.slide_ms
 
-    def noted(self, frames: Ints) -> Ints:
+    def names_of(self, frames: Ints) -> Ints:
         """Return the names of frames in the state: their numbers."""
         return frames
 
-    def read_noted(self, noted: Ints) -> Ints:
-        """Return the frames that such numbers stand for."""
-        return noted
+    def frames_named(self, names: Ints) -> Ints:
+        """Return the frames with these names."""
+        return names
 
 
 FrameWindow: TypeAlias = SlidingWindow | ZonedWindow
@@ -140,7 +140,7 @@ def window_of(description: Mapping[str, Any]) -> FrameWindow | SessionWindow:
     settings = {name: value for name, value in description.items() if name != "kind"}
     if "touching" in settings:
         settings["touching"] = Touching(settings["touching"])
-    return next(window for window, called in _KINDS.items() if called == description["kind"])(**settings)
+    return next(window for window, kind in _KINDS.items() if kind == description["kind"])(**settings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,9 +219,9 @@ class WindowPlan(OperatorSpec):
         return self.early is not None or self.lateness_ms > 0
 
     @property
-    def panes_again(self) -> AdditiveSetting | None:
+    def panes_again(self) -> RepeatedTotals | None:
         """Why results cannot be added up, None if they can."""
-        return AdditiveSetting.EARLY_OR_LATE if self.has_panes and self.accumulating else None
+        return RepeatedTotals.EARLY_OR_LATE if self.has_panes and self.accumulating else None
 
     @property
     def by_clock(self) -> bool:

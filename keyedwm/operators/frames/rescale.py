@@ -87,7 +87,7 @@ class FrameRescale(Rescale):
         old_accumulators = {name for name in table.column_names if _is_accumulator(name)}
         others = [name for name in table.column_names if name not in {*keys, ROWS, *old_accumulators}]
         if table.column_names == [*keys, ROWS, *self.columns, *others] and all(
-            name == was for name, was in self.columns.items()
+            name == old_name for name, old_name in self.columns.items()
         ):
             return table
         nothing = dict(
@@ -97,7 +97,9 @@ class FrameRescale(Rescale):
                 strict=True,
             )
         )
-        accumulators = [nothing[name] if was is None else table[was] for name, was in self.columns.items()]
+        accumulators = [
+            nothing[name] if old_name is None else table[old_name] for name, old_name in self.columns.items()
+        ]
         fields = [
             *self.plan.key_fields, pa.field(ROWS, pa.int64()), *self.plan.accumulator_fields,
             *(table.schema.field(name) for name in others),
@@ -122,35 +124,35 @@ class FrameRescale(Rescale):
                 f"{self.who}: its state is of keyedwm 0.2.0, which did not note the plan, and this plan differs: "
                 f"run the old query for one batch with this keyedwm before it is moved, or leave the plan as it was"
             )
-        now = self.plan.description()
+        present = self.plan.description()
         for part, parts in _PARTS.items():
-            before, here = ({name: one.get(name) for name in parts} for one in (self.description, now))
+            before, here = ({name: one.get(name) for name in parts} for one in (self.description, present))
             if before != here:
                 raise OptionError(
                     f"{self.who}: {part} of the savepoint are {_setting_text(before)}, and of this plan "
                     f"{_setting_text(here)}, so their accumulators cannot be combined: {_REMEDY}"
                 )
-        old = {
+        old_places = {
             (name, spec, str(inner)): place for place, (name, spec, inner) in enumerate(self.description["aggregates"])
         }
         before = {name: spec for name, spec, _ in self.description["aggregates"]}
         old_columns: dict[str, str | None] = {}
         for place, ((name, spec, inner), function) in enumerate(
-            zip(now["aggregates"], self.plan.functions, strict=True)
+            zip(present["aggregates"], self.plan.functions, strict=True)
         ):
-            was = old.get((name, spec, str(inner)))
-            if was is None and name in before:
+            old_place = old_places.get((name, spec, str(inner)))
+            if old_place is None and name in before:
                 raise OptionError(
                     f"{self.who}: {name!r} is {before[name]} of the savepoint, and of this plan {spec}: give it "
                     "another name, so that it is added and counts what comes from now on, or go back to what it was"
                 )
-            if was is None and isinstance(function, FirstOrLast):
+            if old_place is None and isinstance(function, FirstOrLast):
                 raise OptionError(
                     f"{self.who}: {name!r} is {spec}, which cannot be added to windows that are open: it would show a "
                     f"row that is not their {spec.partition('(')[0]}; add min or max, or start from a new checkpoint"
                 )
             for column, _ in inner:
-                old_columns[_column(place, column)] = None if was is None else _column(was, column)
+                old_columns[_column(place, column)] = None if old_place is None else _column(old_place, column)
         return old_columns
 
 

@@ -41,7 +41,7 @@ class FrameOperator(QuietOperator):
         self._plan = plan
         self.watermark_ms: int | None = state.get("watermark_ms")
         self.late_rows = 0
-        self._left = plan.most_rows
+        self._rows_to_close = plan.most_rows
 
     def _is_behind(self, partials: pa.Table) -> Flags:
         """Return which partials are behind the watermark, by the time of their last row."""
@@ -88,7 +88,7 @@ def outputs(plan: WindowPlan, keys: KeyDictionary, panes: Panes) -> Iterator[Out
 def event_times(plan: WindowPlan, ends_ms: Ints) -> Ints:
     """Return the event time of results: the last millisecond at which their windows are still open.
 
-    So no result is late behind an earlier watermark of its operator: a window closes at W >= end. A session that merges
+    So no result is late by an earlier watermark of its operator: a window closes at W >= end. A session that merges
     with an event exactly at its end closes at W > end (rule 11).
     """
     return ends_ms if plan.merges_touching else ends_ms - 1

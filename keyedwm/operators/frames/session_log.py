@@ -48,7 +48,7 @@ class SessionLog:
         self.keys = KeyDictionary(plan.key_fields, self._logs.limits.few_keys)
         self._old = SlicedTable(self._logs, SLICE)
         self._new: list[SessionParts] = []  # in memory only
-        self._young: SessionParts | None = None  # the due parts as read, without the new ones
+        self._young: SessionParts | None = None  # the young parts as read, without the new ones
         self._horizon_ms: int = state.get("horizon_ms", NEVER)
         self._passed_ms: int = state.get("passed_ms", NEVER)
         self._shards: int = state.get("shards", 1)
@@ -79,7 +79,7 @@ class SessionLog:
             self._new.append(new)
             self._young_end = _lowest(self._young_end, new.first_end)
 
-    def of_keys(self, numbers: Ints) -> SessionParts:
+    def parts_of_keys(self, numbers: Ints) -> SessionParts:
         """Return the open parts of these keys, wherever they are."""
         is_wanted = np.zeros(self.keys.count, bool)
         is_wanted[numbers] = True
@@ -89,11 +89,11 @@ class SessionLog:
 
     def close(self, time_ms: int, most: int | None) -> tuple[SessionParts, int]:
         """Remove the sessions that a watermark closes, about `most`; return them and the watermark reached."""
-        closed = self._window.horizon_ms(time_ms)
+        closed_ms = self._window.horizon_ms(time_ms)
         first_end = self.first_end
-        if first_end is None or closed < first_end:
+        if first_end is None or closed_ms < first_end:
             return SessionParts.none(self._plan), time_ms
-        if closed > self._horizon_ms or (self._young_end is not None and closed >= self._young_end):
+        if closed_ms > self._horizon_ms or (self._young_end is not None and closed_ms >= self._young_end):
             return self._close_at_horizon(time_ms, most)
         return self._close_due(time_ms, most)
 
@@ -111,32 +111,32 @@ class SessionLog:
         """Close sessions before the horizon, from due and young parts."""
         due = SessionParts.together(self._plan, list(self._read_due(self._window.horizon_ms(time_ms))))
         time_ms = lowered_ms(self._window, due.ends, time_ms, most)
-        closed = self._window.horizon_ms(time_ms)
-        due = due.where(has_ended(due.ends, closed))
+        closed_ms = self._window.horizon_ms(time_ms)
+        due = due.where(has_ended(due.ends, closed_ms))
         is_due_key = np.zeros(self.keys.count, bool)
         is_due_key[due.entries.keys] = True
         young = self._read_young()
         parts = SessionParts.together(self._plan, [due, young.where(_flags(is_due_key, young.entries.keys))])
         runs = MergedSessions(self._plan, self._window, parts)
         is_due = np.arange(len(parts)) < len(due)
-        is_closed = has_ended(runs.ends[runs.ids], closed)
+        is_closed = has_ended(runs.ends[runs.ids], closed_ms)
         self.append(runs.merged(is_due & ~is_closed))  # as wide as the new runs, which extend them
-        self._pass(closed)
+        self._pass(closed_ms)
         return runs.merged(is_due & is_closed), time_ms
 
-    def _pass(self, closed: int) -> None:
-        """Count the due parts up to there as gone."""
-        left = []
+    def _pass(self, closed_ms: int) -> None:
+        """Count the due parts that end by `closed_ms` as gone."""
+        remaining = []
         for number, first, last in self._due:
-            if has_ended(last, closed):
+            if has_ended(last, closed_ms):
                 self._due_rows.drop(number)
                 continue
-            if has_ended(first, closed):
+            if has_ended(first, closed_ms):
                 ends = self._parts_of(self._due_rows.read(number)).ends
-                first = int(ends[~has_ended(ends, closed)].min())  # noqa: PLW2901
-            left.append((number, first, last))
-        self._due = left
-        self._passed_ms = closed
+                first = int(ends[~has_ended(ends, closed_ms)].min())  # noqa: PLW2901
+            remaining.append((number, first, last))
+        self._due = remaining
+        self._passed_ms = closed_ms
 
     def _close_at_horizon(self, time_ms: int, most: int | None) -> tuple[SessionParts, int]:
         """Read all parts, close the sessions that end, and set the next horizon."""
@@ -145,10 +145,10 @@ class SessionLog:
         parts = SessionParts.together(self._plan, [rest, young])
         runs = MergedSessions(self._plan, self._window, parts)
         time_ms = lowered_ms(self._window, runs.ends, time_ms, most)
-        closed = self._window.horizon_ms(time_ms)
+        closed_ms = self._window.horizon_ms(time_ms)
         limits = self._logs.limits
-        ahead_ms = (int(runs.ends.max()) - closed) // limits.session_steps
-        horizon_ms = max(self._horizon_ms, closed + max(1, ahead_ms))
+        ahead_ms = (int(runs.ends.max()) - closed_ms) // limits.session_steps
+        horizon_ms = max(self._horizon_ms, closed_ms + max(1, ahead_ms))
         ends = runs.ends[runs.ids]
         is_rest = ends > horizon_ms
         stays = (np.arange(len(parts)) < len(rest)) & (parts.ends > horizon_ms)
@@ -163,9 +163,9 @@ class SessionLog:
         self._drop_young()
         by_shard = np.argsort(shard_of_rest := self._shard_of(new_rest.entries.keys), kind="stable")
         self._rest.add(self._table(new_rest.take_rows(by_shard)), shard_of_rest[by_shard])
-        is_closed = has_ended(ends, closed)
+        is_closed = has_ended(ends, closed_ms)
         self._write_due(runs.merged(~is_closed & ~is_rest))
-        self._horizon_ms, self._passed_ms = horizon_ms, closed
+        self._horizon_ms, self._passed_ms = horizon_ms, closed_ms
         return runs.merged(is_closed), time_ms
 
     def _write_due(self, due: SessionParts) -> None:
@@ -190,10 +190,10 @@ class SessionLog:
             self._young = SessionParts.together(self._plan, list(map(self._parts_of, tables)))
         return SessionParts.together(self._plan, [self._young, *self._new])
 
-    def _read_due(self, closed: int | None = None) -> Iterator[SessionParts]:
-        """Yield the due parts; with `closed` only the logs that have a part with an end up to there."""
+    def _read_due(self, closed_ms: int | None = None) -> Iterator[SessionParts]:
+        """Yield the due parts; with `closed_ms` only of the logs with a part that ends by then."""
         for number, first, _ in self._due:
-            if closed is None or first <= closed:
+            if closed_ms is None or first <= closed_ms:
                 parts = self._parts_of(self._due_rows.read(number))
                 yield parts.where(parts.ends > self._passed_ms)
 

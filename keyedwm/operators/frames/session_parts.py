@@ -14,7 +14,7 @@ connected set of intervals, and its own interval is the union of its parts:
    in the state and sessions, with their accumulators, at any time. Parts of one session may lie apart in the state,
    until the watermark reaches the end of the session.
 2. One sweep merges them: in order of key, then start, an interval belongs to the session before it unless it starts
-   beyond the highest end so far. It is the highest and not the last one: an interval may cover shorter ones behind it.
+   beyond the highest end so far. The highest end counts, not the last: an interval may cover shorter ones after it.
 3. A part may be wider than its own events, never wider than its session. So a part that was merged with others, and
    written alone, finds the rest of its session again by its interval.
 4. A session is closed when the watermark is at its end, with `Touching.MERGE` when it is beyond: an event exactly at
@@ -121,17 +121,17 @@ class MergedSessions:
         ids = self.ids[is_part]
         is_there = count_by_group(ids, len(self.starts)) > 0
         numbers = np.cumsum(is_there) - 1
-        of_these = np.flatnonzero(is_there)
+        session_numbers = np.flatnonzero(is_there)
         entries = self._parts.entries.take_rows(np.flatnonzero(is_part))
-        keys = np.empty(len(of_these), np.int64)
+        keys = np.empty(len(session_numbers), np.int64)
         keys[numbers[ids]] = entries.keys
-        if len(of_these) < len(ids):
-            entries = merged(self._plan, entries, Groups(numbers[ids], len(of_these)), keys)
+        if len(session_numbers) < len(ids):
+            entries = merged(self._plan, entries, Groups(numbers[ids], len(session_numbers)), keys)
         else:
             order = np.empty(len(ids), np.int64)
             order[numbers[ids]] = np.arange(len(ids))
             entries = entries.take_rows(order)
-        return SessionParts(entries, self.starts[of_these], self.ends[of_these])
+        return SessionParts(entries, self.starts[session_numbers], self.ends[session_numbers])
 
 
 def lowered_ms(window: SessionWindow, ends: Ints, time_ms: int, most: int | None) -> int:

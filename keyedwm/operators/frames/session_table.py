@@ -98,13 +98,13 @@ class SessionTable:
             return len(self._sessions)
         return self._log.rows + self._old.all_rows
 
-    def replace(self, places: Ints, by: PanedSessions) -> None:
-        """Replace the sessions at these places by others, which are then the last ones."""
-        if not len(places) and not len(by):
+    def replace(self, places: Ints, new: PanedSessions) -> None:
+        """Replace the sessions at these places by new ones, which become the last."""
+        if not len(places) and not len(new):
             return
         rest = np.delete(np.arange(len(self.sessions)), places)
-        self._sessions = PanedSessions.together(self._plan, [self.sessions.take_rows(rest), by])
-        self._changed = np.concatenate([self._changed[rest], np.ones(len(by), bool)])
+        self._sessions = PanedSessions.together(self._plan, [self.sessions.take_rows(rest), new])
+        self._changed = np.concatenate([self._changed[rest], np.ones(len(new), bool)])
 
     def used_keys(self) -> list[Ints]:
         """The numbers of keys that have sessions."""

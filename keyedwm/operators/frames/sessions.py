@@ -1,7 +1,7 @@
 """Session windows of plans without panes (rule 11; the scalar model stands in conformance/models).
 
-Rule: partials are runs of events within the gap. They join each other and the held sessions. Each result is late if it
-is closed. A held session is never closed, so only a run that is closed by itself needs the state.
+Rule: partials are runs of events within the gap. They join each other and the held sessions. A session that they form
+is late if it is closed. A held session is never closed, so only a run that is closed by itself needs the state.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ class SessionOperator(FrameOperator):
 
     def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:  # noqa: ARG002  one input and key
         """Close the sessions that accept no more rows, but not more than the plan allows."""
-        if self._left == 0 or (self.watermark_ms is not None and time_ms <= self.watermark_ms):
+        if self._rows_to_close == 0 or (self.watermark_ms is not None and time_ms <= self.watermark_ms):
             return
         yield from self._close(time_ms)
 
     def on_end(self) -> Iterator[Output]:
         """Close every session, and clear the state."""
-        self._left = None
+        self._rows_to_close = None
         yield from self._close(_ALL_MS)
 
     def drain(self) -> StateChanges:
@@ -82,9 +82,9 @@ class SessionOperator(FrameOperator):
         return StateChanges({**changes.blobs, MANIFEST: manifest_of(self._plan, state)}, changes.removed)
 
     def _close(self, time_ms: int) -> Iterator[Output]:
-        closing, self.watermark_ms = self._log.close(time_ms, self._left)
-        if self._left is not None:
-            self._left = max(0, self._left - len(closing))
+        closing, self.watermark_ms = self._log.close(time_ms, self._rows_to_close)
+        if self._rows_to_close is not None:
+            self._rows_to_close = max(0, self._rows_to_close - len(closing))
         for piece in by_end(closing):
             yield from outputs(self._plan, self._log.keys, _panes(piece, PaneTiming.ON_TIME))
 
@@ -94,7 +94,7 @@ class SessionOperator(FrameOperator):
 
     def _session_ends(self, new: SessionParts) -> Ints:
         """Return for each new run the end of the session that it forms with the held sessions."""
-        parts = self._log.of_keys(new.entries.keys)
+        parts = self._log.parts_of_keys(new.entries.keys)
         runs = MergedSessions(self._plan, self._window, SessionParts.together(self._plan, [parts, new]))
         return runs.ends[runs.ids[len(parts) :]]
 

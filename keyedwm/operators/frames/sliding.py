@@ -82,7 +82,7 @@ class SlidingOperator(PanedOperator):
             entries, frames = grouped(self._plan, keys, entries, frames)
         self._frames.append(keys, entries, frames)
         if self._policy.by_time:
-            self._changed.append(keys, Pairs(entries.keys, self._window.noted(frames)))
+            self._changed.append(keys, Pairs(entries.keys, self._window.names_of(frames)))
         yield from self._panes_at_once(keys, entries.keys, frames)
 
     def on_watermark(self, input_number: int, key: int, time_ms: int) -> Iterator[Output]:  # noqa: ARG002  one input and key
@@ -98,16 +98,16 @@ class SlidingOperator(PanedOperator):
         keys = self._dictionary()
         pairs = self._changed.pop_all(keys)
         if len(pairs):
-            changed, ends = self._windows_of(keys, pairs.keys, self._window.read_noted(pairs.bounds))
-            is_open = ~has_ended(ends, self._closed_ends(keys, changed))
-            windows = self._windows_at(keys, changed[is_open], ends[is_open])
+            numbers, ends = self._windows_of(keys, pairs.keys, self._window.frames_named(pairs.bounds))
+            is_open = ~has_ended(ends, self._closed_ends(keys, numbers))
+            windows = self._windows_at(keys, numbers[is_open], ends[is_open])
             yield from self._emit(keys, windows.where(windows.not_fired > 0), PaneTiming.EARLY)
 
     def on_end(self) -> Iterator[Output]:
         """Close every window, and clear the state."""
         last = max(self._frames.numbers, default=0) + self._overlap
         last = max(last, self._panes.last_end() or last)
-        self._left = None
+        self._rows_to_close = None
         yield from self._close(self._window.start_of(last) + self._plan.lateness_ms)
         self._changed.clear()
 
@@ -164,31 +164,31 @@ class SlidingOperator(PanedOperator):
         is_open = np.flatnonzero(~has_ended(windows + 1, self._kept_ends(keys, entries.keys)[places]))
         return entries.take_rows(places[is_open]), windows[is_open]
 
-    def _windows_of(self, keys: KeyDictionary, changed: Ints, frames: Ints) -> tuple[Ints, Ints]:
+    def _windows_of(self, keys: KeyDictionary, numbers: Ints, frames: Ints) -> tuple[Ints, Ints]:
         """Return the distinct (key, end) of windows that hold these (key, frame)."""
-        _, frames, changed = pair_groups(frames, changed, keys.count)
-        order = np.argsort(changed, kind="stable")  # by key, then frame
-        frames, changed = frames[order], changed[order]
+        _, frames, numbers = pair_groups(frames, numbers, keys.count)
+        order = np.argsort(numbers, kind="stable")  # by key, then frame
+        frames, numbers = frames[order], numbers[order]
         # A frame stands for the windows that its key's next frame does not reach: no (window, key) comes twice.
         count = np.full(len(frames), self._overlap)
-        count[:-1] = np.where(np.diff(changed) == 0, np.minimum(np.diff(frames), self._overlap), self._overlap)
+        count[:-1] = np.where(np.diff(numbers) == 0, np.minimum(np.diff(frames), self._overlap), self._overlap)
         first = np.cumsum(count) - count
         ends = np.repeat(frames + 1 - first, count) + np.arange(count.sum())
-        return np.repeat(changed, count), ends
+        return np.repeat(numbers, count), ends
 
-    def _panes_at_once(self, keys: KeyDictionary, changed: Ints, frames: Ints) -> Iterator[Output]:
+    def _panes_at_once(self, keys: KeyDictionary, numbers: Ints, frames: Ints) -> Iterator[Output]:
         """Yield the panes that windows give because these frames changed: late ones, and early ones by count."""
         if not self._policy.has_panes:
             return
         if not self._policy.by_rows:  # only complete windows give a pane
-            may_show = has_ended(frames + 1, self._closed_ends(keys, changed))
-            changed, frames = changed[may_show], frames[may_show]
-        if not len(changed):
+            may_show = has_ended(frames + 1, self._closed_ends(keys, numbers))
+            numbers, frames = numbers[may_show], frames[may_show]
+        if not len(numbers):
             return
-        changed, ends = self._windows_of(keys, changed, frames)
-        complete, kept_ends = self._closed_ends(keys, changed), self._kept_ends(keys, changed)
+        numbers, ends = self._windows_of(keys, numbers, frames)
+        complete, kept_ends = self._closed_ends(keys, numbers), self._kept_ends(keys, numbers)
         may_show = ~has_ended(ends, kept_ends) & (self._policy.by_rows | has_ended(ends, complete))
-        windows = self._windows_at(keys, changed[may_show], ends[may_show])
+        windows = self._windows_at(keys, numbers[may_show], ends[may_show])
         is_closed = has_ended(windows.ends, self._closed_ends(keys, windows.totals.keys))
         late, early = self._policy.at_once(windows.not_fired, is_closed)
         yield from self._emit(keys, windows.where(late), PaneTiming.LATE)
@@ -209,28 +209,28 @@ class SlidingOperator(PanedOperator):
         )
 
     def _close(self, time_ms: int) -> Generator[Output, None, int | None]:
-        """Close the windows that end by then, in groups that bound memory; return the watermark reached.
+        """Close the windows that end by `time_ms`, in groups that bound memory; return the watermark reached.
 
-        That is an earlier one if the plan allows no more results in this batch.
+        The watermark is below `time_ms` if the plan allows no more results in this batch.
         """
-        low, high, at_once = self._closed_end() + 1, self._window.frame_of(time_ms), 0
-        piece = PIECE_ROWS if self._left is None else min(PIECE_ROWS, self._left)
+        low, high, group_ends = self._closed_end() + 1, self._window.frame_of(time_ms), 0
+        piece = PIECE_ROWS if self._rows_to_close is None else min(PIECE_ROWS, self._rows_to_close)
         reached_ms = self.watermark_ms
         while (low := self._next_end(low, high)) <= high:
-            if self._left is not None and self._left <= 0:
+            if self._rows_to_close is not None and self._rows_to_close <= 0:
                 return reached_ms
-            at_once = at_once or max(1, piece * max(1, len(self._frames.numbers)) // max(1, self._frames.entries))
-            end = min(high, low + at_once - 1)
+            group_ends = group_ends or max(1, piece * max(1, len(self._frames.numbers)) // max(1, self._frames.entries))
+            end = min(high, low + group_ends - 1)
             closed = 0
             for output in self._closing(low, end):
                 closed += output.rows.num_rows
                 yield output
-            if self._left is not None:
-                self._left -= closed
-                piece = min(piece, self._left)
+            if self._rows_to_close is not None:
+                self._rows_to_close -= closed
+                piece = min(piece, self._rows_to_close)
             reached_ms = min(time_ms, self._window.start_of(end + 1) - 1)
             self._forget(self._window.frame_of(horizon_ms(reached_ms, self._plan.lateness_ms)))
-            at_once = max(1, min(2 * at_once, at_once * piece // max(1, closed)))
+            group_ends = max(1, min(2 * group_ends, group_ends * piece // max(1, closed)))
             low = end + 1
         self._forget(self._window.frame_of(horizon_ms(time_ms, self._plan.lateness_ms)))
         return time_ms

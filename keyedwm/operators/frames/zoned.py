@@ -51,7 +51,7 @@ def zone_rules(zone: str) -> Rules:
     rules = [(low, offset(low))]
     while low < last:  # no clock is changed and changed back within a day
         high = following = low + day
-        if (moments := offset(high)) is rules[-1][1] or moments == rules[-1][1]:
+        if (ahead := offset(high)) is rules[-1][1] or ahead == rules[-1][1]:
             low = following
             continue
         while high - low > second:
@@ -244,13 +244,13 @@ class ZonedWindow:
         """Return when a frame begins."""
         return self.frames.start(frame)
 
-    def noted(self, frames: Ints) -> Ints:
+    def names_of(self, frames: Ints) -> Ints:
         """Return the names of frames in the state: their starts, since new rules change the numbers of later frames."""
         return self.starts_of(frames)
 
-    def read_noted(self, noted: Ints) -> Ints:
-        """Return the frames that such numbers stand for."""
-        return self.frames_of(noted)
+    def frames_named(self, names: Ints) -> Ints:
+        """Return the frames with these names."""
+        return self.frames_of(names)
 
 
 def refuse_zoned(window: object, who: str) -> None:

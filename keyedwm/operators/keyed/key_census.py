@@ -1,4 +1,4 @@
-"""The figures of the keys of one bucket, counted with each change: keys held, behind W and forgotten; rows dropped.
+"""The figures of one bucket, counted with each change: keys held (by distance below W), keys forgotten, rows dropped.
 
 Rule: the cost of a batch depends on its own keys only. Keys are counted by slots of their own watermark; a slot is a
 hundredth of `behind`. So a key counts as held until the whole slot is below `W - behind`. Dropped rows are counted for
@@ -75,12 +75,12 @@ class KeyCensus:
 
     def batch(self, front_ms: int) -> KeyWatermarkSummary:
         """Return the figures of the keys; slowest and dropped are those of this batch."""
-        behind = Counter[int]()
+        distances = Counter[int]()
         for slot, count in self._slots.items():
-            behind[max(0, front_ms - slot * self._width_ms - self._width_ms // 2)] += count
-        by_distance = sorted((by_ms, count) for by_ms, count in behind.items() if count > 0)
+            distances[max(0, front_ms - slot * self._width_ms - self._width_ms // 2)] += count
+        by_distance = sorted((by_ms, count) for by_ms, count in distances.items() if count > 0)
         dropped_rows = ordered(self._batch_dropped.items())
-        slow = [(key, max(0, front_ms + turned_ms)) for key, turned_ms in self._slowest]  # W rises after the rows
+        slow = [(key, max(0, front_ms + negated_ms)) for key, negated_ms in self._slowest]  # W rises after the rows
         return KeyWatermarkSummary(by_distance, self._batch_forgotten, ordered(slow), dropped_rows)
 
 
@@ -118,10 +118,10 @@ def _plain(value: pa.Scalar) -> object:
         return value.value
 
 
-def ordered(of_keys: Iterable[tuple[str, int]], most: int = MOST_SHOWN) -> list[tuple[str, int]]:
+def ordered(key_numbers: Iterable[tuple[str, int]], most: int = MOST_SHOWN) -> list[tuple[str, int]]:
     """Return the keys with the highest numbers, the highest first, each once."""
     highest: dict[str, int] = {}
-    for key, number in of_keys:
+    for key, number in key_numbers:
         highest[key] = max(number, highest.get(key, number))
     return sorted(highest.items(), key=lambda one: (-one[1], one[0]))[:most]
 

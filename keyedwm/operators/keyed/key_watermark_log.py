@@ -77,8 +77,8 @@ class KeyWatermarkLog:
     """The rows of one bucket."""
 
     def __init__(self, plan: WatermarkKeyPlan, per_key: PerKey, logs: TableLogs, name: str = OWN) -> None:
-        self._one, self._several = (StateTable(logs, log, self._merge) for log in logs_named(name))
-        self._by = plan.owners
+        self._single_log, self._several_log = (StateTable(logs, log, self._merge) for log in logs_named(name))
+        self._owner_columns = plan.owners
         self._fields = plan.owner_fields
         self._lag_ms = per_key.lag_ms
         self._has_channel, self._has_idle = bool(plan.channel), per_key.idle_ms is not None
@@ -88,7 +88,7 @@ class KeyWatermarkLog:
     @property
     def rows(self) -> int:
         """The number of rows that are held."""
-        return self._one.rows + self._several.rows
+        return self._single_log.rows + self._several_log.rows
 
     def find(self, owners: HashedKeys, first: int) -> KeyWatermarkRows:
         """Return the rows of the owners with a number from `first` on; an owner and partition may have several."""
@@ -96,7 +96,7 @@ class KeyWatermarkLog:
         for table in self._tables():
             rows, numbers = owners.find(self._keys(table), ints(contiguous(table[HASH])), first)
             if len(rows):
-                parts.append(self._read(table.drop_columns([*self._by, HASH]).take(pa.array(rows)), numbers))
+                parts.append(self._read(table.drop_columns([*self._owner_columns, HASH]).take(pa.array(rows)), numbers))
                 self._lookups.append((table, rows, numbers))
         return self._alive(KeyWatermarkRows.none().with_others(*parts))
 
@@ -111,14 +111,17 @@ class KeyWatermarkLog:
         follows = is_single & (rows.own == rows.highs - self._lag_ms) & (not self._has_idle)
         if not self._has_channel and not self._has_idle:
             follows[:] = True
-        for table, belongs in ((self._one, follows | self._has_idle), (self._several, ~follows & (not self._has_idle))):
+        for table, belongs in (
+            (self._single_log, follows | self._has_idle),
+            (self._several_log, ~follows & (not self._has_idle)),
+        ):
             places = np.flatnonzero(alive & belongs)
             new = [self._rows_as_table(table, owners, rows.take_rows(places))] if len(places) else []
             self._add(table, new, has_rows)
 
     def sweep(self) -> None:
         """Forget the owners that the floor has reached, if that halves a log."""
-        for table in (self._one, self._several):
+        for table in (self._single_log, self._several_log):
             if parts := table.read():
                 alive = self._merge(parts)
                 if 2 * alive.num_rows <= table.rows:
@@ -126,7 +129,7 @@ class KeyWatermarkLog:
 
     def end(self) -> None:
         """Clear the state."""
-        for table in (self._one, self._several):
+        for table in (self._single_log, self._several_log):
             table.drop()
 
     def _merge(self, tables: Sequence[pa.Table]) -> pa.Table:
@@ -138,29 +141,29 @@ class KeyWatermarkLog:
         ids, _, _ = pair_groups(codes, rows.keys, max(1, keys.count))
         last = np.empty(int(ids.max(initial=-1)) + 1, np.int64)
         last[ids] = np.arange(len(ids))
-        to = self._several if _OWN in tables[0].column_names and not self._has_idle else self._one
-        return self._rows_as_table(to, keys, self._alive(rows.take_rows(np.sort(last))))
+        log = self._several_log if _OWN in tables[0].column_names and not self._has_idle else self._single_log
+        return self._rows_as_table(log, keys, self._alive(rows.take_rows(np.sort(last))))
 
     def _tables(self) -> Iterator[pa.Table]:
-        for one in (self._one, self._several):
+        for one in (self._single_log, self._several_log):
             yield from (table for table in one.read() if table.num_rows)
 
     def _keys(self, table: pa.Table) -> list[pa.Array]:
-        return [contiguous(table[name]) for name in self._by]
+        return [contiguous(table[name]) for name in self._owner_columns]
 
-    def _add(self, to: StateTable, new: list[pa.Table], has_rows: Flags) -> None:
+    def _add(self, log: StateTable, new: list[pa.Table], has_rows: Flags) -> None:
         """Append rows, or rewrite the log if the new rows replace at least half of it."""
-        places = {id(table): at for at, table in enumerate(to.read())}
+        places = {id(table): at for at, table in enumerate(log.read())}
         old_rows: dict[int, list[Ints]] = {at: [] for at in places.values()}
         for table, rows, numbers in self._lookups:
             if id(table) in places:  # else it was merged with others
                 old_rows[places[id(table)]].append(rows[has_rows[numbers]])
-        behind = sum(len(rows) for of_table in old_rows.values() for rows in of_table)
-        if not behind or 2 * behind < to.rows:
+        outdated = sum(len(rows) for of_table in old_rows.values() for rows in of_table)
+        if not outdated or 2 * outdated < log.rows:
             for table in new:
-                to.add(table)
+                log.add(table)
             return
-        to.replace(*to.without(old_rows), *new)
+        log.replace(*log.without(old_rows), *new)
 
     def _alive(self, rows: KeyWatermarkRows) -> KeyWatermarkRows:
         alive = np.maximum(rows.own, rows.highs - self._lag_ms) > self.floor_ms
@@ -174,11 +177,11 @@ class KeyWatermarkLog:
         channels, own = column(CHANNEL, np.zeros(table.num_rows, np.int64)), column(_OWN, highs - self._lag_ms)
         return KeyWatermarkRows(owners, channels, highs, own, column(_LAST_W, nothing))
 
-    def _rows_as_table(self, of: StateTable, owners: HashedKeys, rows: KeyWatermarkRows) -> pa.Table:
+    def _rows_as_table(self, log: StateTable, owners: HashedKeys, rows: KeyWatermarkRows) -> pa.Table:
         columns = {HASH: pa.array(owners.hashes[rows.keys]), _HIGH: pa.array(rows.highs)}
         if self._has_channel:
             columns[CHANNEL] = _few_values(rows.channels)
-        if of is self._several or self._has_idle:
+        if log is self._several_log or self._has_idle:
             columns[_OWN] = pa.array(rows.own)
         if self._has_idle:
             columns[_LAST_W] = pa.array(rows.last_w_ms)

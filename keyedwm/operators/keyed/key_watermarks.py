@@ -37,18 +37,18 @@ class KeyWatermarks:
         self, plan: WatermarkKeyPlan, per_key: PerKey, logs: TableLogs, state: Mapping[str, Any], log: str = OWN
     ) -> None:
         """log: the name of the first log of watermarks."""
-        self._by = plan.owners
+        self._owner_columns = plan.owners
         self._log = KeyWatermarkLog(plan, per_key, logs, log)
         self._lag_ms, self._behind_ms, self._idle_ms = per_key.lag_ms, per_key.behind_ms, per_key.idle_ms
         self.owners = HashedKeys(plan.owner_fields)
         self._known = 0  # owners with a lower number were looked up
         self._slots = WatermarkKeySlots()
-        self._mapped: tuple[KeyDictionary, Ints] | None = None  # the owner of each key of the last request
+        self._owners_of_keys: tuple[KeyDictionary, Ints] | None = None  # the owner of each key of the last request
         self._own, self._last_w_ms = _NONE, _NONE
         self._floor_ms = self._front_ms = NEVER
         self._swept_ms, self._first_ms = state.get("own_swept_ms", NEVER), state.get("own_first_ms", NEVER)
-        self._counts = state.get("census")
-        self._idle = None if per_key.idle_ms is None else IdleLog(plan, per_key.idle_ms, logs, state, log)
+        self._census_state = state.get("census")
+        self._idle_log = None if per_key.idle_ms is None else IdleLog(plan, per_key.idle_ms, logs, state, log)
         self._census: KeyCensus | None = None
 
     @property
@@ -63,15 +63,15 @@ class KeyWatermarks:
 
     def state(self) -> dict[str, Any]:
         """The state beside the log, ready for JSON."""
-        idle = {} if self._idle is None else self._idle.state()
+        idle = {} if self._idle_log is None else self._idle_log.state()
         return {"own_swept_ms": self._swept_ms, "own_first_ms": self._first_ms, "census": self.census.state(), **idle}
 
     @property
     def census(self) -> KeyCensus:
         """The figures of the keys; counted from the log if the state has none (moved, or of an older version)."""
         if self._census is None:
-            self._census = KeyCensus(self._behind_ms, self._counts or {})
-            if self._counts is None and self._log.rows:
+            self._census = KeyCensus(self._behind_ms, self._census_state or {})
+            if self._census_state is None and self._log.rows:
                 self._census.count_move(_NONE, self.live_keys()[1], self._floor_ms)
         return self._census
 
@@ -102,7 +102,7 @@ class KeyWatermarks:
         if floor_ms is None:
             return
         self._floor_ms, self._front_ms = floor_ms, floor_ms + self._behind_ms
-        self._mapped = None  # keys may have got other numbers
+        self._owners_of_keys = None  # keys may have got other numbers
         self._log.floor_ms = floor_ms
         self.census.rise(floor_ms)
         if self._first_ms == NEVER:
@@ -114,13 +114,13 @@ class KeyWatermarks:
     def end(self) -> None:
         """Clear the state."""
         self._log.end()
-        if self._idle is not None:
-            self._idle.end()
+        if self._idle_log is not None:
+            self._idle_log.end()
         self._census = KeyCensus(self._behind_ms, {})
 
     def number_rows(self, rows: pa.Table, *, in_order: bool) -> tuple[pa.Table, Ints]:
         """Return rows and their owners. in_order: keep the order of the rows, else sort them by the owners' hashes."""
-        columns = key_columns(self._by, rows)
+        columns = key_columns(self._owner_columns, rows)
         hashes = hash_of(columns, rows.num_rows)
         if not in_order:
             order = by_hash(hashes)
@@ -140,22 +140,26 @@ class KeyWatermarks:
         self._look_up()
         return numbers
 
-    def of_keys(self, keys: KeyDictionary, by: Sequence[str], numbers: Ints) -> Ints:
+    def owners_of_keys(self, keys: KeyDictionary, by: Sequence[str], numbers: Ints) -> Ints:
         """Return the owners of keys; by: the key columns."""
         if keys is self.owners:
             self._look_up()
             return numbers
-        if self._mapped is None or self._mapped[0] is not keys or len(self._mapped[1]) != keys.count:
+        if (
+            self._owners_of_keys is None
+            or self._owners_of_keys[0] is not keys
+            or len(self._owners_of_keys[1]) != keys.count
+        ):
             columns = dict(zip(by, keys.wide_columns(np.arange(keys.count)), strict=True))
-            self._mapped = keys, self.numbers([columns[name] for name in self._by], keys.count)
-        return self._mapped[1][numbers]
+            self._owners_of_keys = keys, self.numbers([columns[name] for name in self._owner_columns], keys.count)
+        return self._owners_of_keys[1][numbers]
 
     def find(self, table: pa.Table, is_asked: Flags | None) -> tuple[Ints, Ints]:
         """Return the rows of looked-up owners, and their owners. is_asked: flags of the owners to find, None for all.
 
         table: rows with the columns of their owners, and HASH.
         """
-        keys = [contiguous(table[name]) for name in self._by]
+        keys = [contiguous(table[name]) for name in self._owner_columns]
         rows, owners = self.owners.find(keys, ints(contiguous(table[HASH])))
         is_known = owners < (self._known if is_asked is None else len(is_asked))
         rows, owners = rows[is_known], owners[is_known]
@@ -165,16 +169,16 @@ class KeyWatermarks:
 
     def hashes(self, keys: KeyDictionary, by: Sequence[str], numbers: Ints) -> Ints:
         """Return the hashes of the owners of keys, without a look-up; by: the key columns."""
-        if isinstance(keys, HashedKeys) and tuple(by) == self._by:
+        if isinstance(keys, HashedKeys) and tuple(by) == self._owner_columns:
             return keys.hashes[numbers]
         columns = dict(zip(by, keys.wide_columns(np.arange(keys.count)), strict=True))
-        return hash_of([columns[name] for name in self._by], keys.count)[numbers]
+        return hash_of([columns[name] for name in self._owner_columns], keys.count)[numbers]
 
     def effective_ms(self) -> Ints:
         """Return the effective watermark of each owner: its own, W if it is idle, or the floor."""
         return np.maximum(self._effective(), self._floor_ms)
 
-    def recorded(self) -> Ints:
+    def stored_ms(self) -> Ints:
         """Return the effective watermark of each owner, but for an idle owner its own watermark."""
         return np.maximum(self._own, self._floor_ms)
 
@@ -187,11 +191,11 @@ class KeyWatermarks:
     def advance(self, owners: Ints, channels: Ints | None, times: Ints, *, row_by_row: bool) -> Ints:
         """Apply event times of rows, or highest ones of partials; return the effective watermark before each.
 
-        Without `row_by_row` that is the effective watermark before all of them.
+        Without `row_by_row`: the effective watermark before all of the rows.
         """
-        self._mapped = None  # as in `rise`
+        self._owners_of_keys = None  # as in `rise`
         channels = np.zeros(len(owners), np.int64) if channels is None else channels
-        slots, own = self._slots.of(owners, channels, self._known), self._effective()
+        slots, own = self._slots.slots_of(owners, channels, self._known), self._effective()
         has_rows = self._flags(owners)
         self._wake(has_rows)
         before = self._slots.follow(owners, slots, times, own, self._floor_ms, self._lag_ms, row_by_row=row_by_row)
@@ -204,14 +208,14 @@ class KeyWatermarks:
         self._write(has_rows)
         return before
 
-    def idle(self, done_ms: Callable[[Ints], Ints]) -> Ints:
+    def idle_owners(self, done_ms: Callable[[Ints], Ints]) -> Ints:
         """Return the owners that are idle and may have a window open up to W.
 
         done_ms: computes from highest event times the times from which no row is held. The owners' watermarks do not
         rise, so idle keys are forgotten like other keys.
         """
         owners = self._perhaps_idle()
-        if not len(owners) or self._idle is None:
+        if not len(owners) or self._idle_log is None:
             return _NONE
         highs = np.full(self._known, NEVER)
         np.maximum.at(highs, self._slots.owners, self._slots.highs)
@@ -221,11 +225,11 @@ class KeyWatermarks:
         # Owners with windows open beyond W are examined again with the next W.
         again_ms = np.where(idle, self._front_ms + 1, np.maximum(last_w_ms, self._first_ms) + (self._idle_ms or 0))
         again = np.flatnonzero((reach > self._floor_ms) & (~idle | (until_ms > self._front_ms)))
-        self._idle.add(self.owners, owners[again], again_ms[again])
+        self._idle_log.add(self.owners, owners[again], again_ms[again])
         return owners[idle & (np.minimum(self._front_ms, until_ms) > own)]
 
     def close_idle(self, owners: Ints, done_ms: Callable[[Ints], Ints]) -> None:
-        """Note that W has closed the open windows of these idle owners, see `idle`."""
+        """Note that W has closed the open windows of these idle owners, see `idle_owners`."""
         closed_ms = np.minimum(self._front_ms, done_ms(self.tops()[owners]))
         before = self._own[owners]
         self._own[owners] = np.maximum(before, closed_ms)
@@ -234,9 +238,9 @@ class KeyWatermarks:
 
     def _perhaps_idle(self) -> Ints:
         """Return the owners that may be idle now, and were not idle at the W before."""
-        if self._idle is None or self._front_ms == NEVER:
+        if self._idle_log is None or self._front_ms == NEVER:
             return _NONE
-        tables = self._idle.pop_due(self._front_ms)
+        tables = self._idle_log.pop_due(self._front_ms)
         if tables is None:  # state that has no entries yet
             self._log.every(keys := HashedKeys(self.owners.fields))
             return sorted_distinct(self.numbers(keys.wide_columns(np.arange(keys.count)), keys.count, keys.hashes))
@@ -245,12 +249,12 @@ class KeyWatermarks:
 
     def _wake(self, has_rows: Flags) -> None:
         """Note when these owners may be idle next, if the log does not have it: they are new, or were idle."""
-        if self._idle is None:
+        if self._idle_log is None:
             return
         reach = np.maximum(self._own, self.tops() - self._lag_ms)
         woken = np.flatnonzero(has_rows & ((reach <= self._floor_ms) | self._is_idle(reach, self._last_w_ms)))
         due_ms = NEVER if self._front_ms == NEVER else self._front_ms + (self._idle_ms or 0)
-        self._idle.add(self.owners, woken, np.full(len(woken), due_ms))
+        self._idle_log.add(self.owners, woken, np.full(len(woken), due_ms))
 
     def _flags(self, owners: Ints) -> Flags:
         flags = np.zeros(self._known, np.bool_)
@@ -278,7 +282,7 @@ class KeyWatermarks:
         nothing = np.full(self._known - first, NEVER)
         self._own, self._last_w_ms = np.concatenate([self._own, nothing]), np.concatenate([self._last_w_ms, nothing])
         log_rows = self._log.find(self.owners, first)
-        self._slots.raise_to(self._slots.of(log_rows.keys, log_rows.channels, self._known), log_rows.highs)
+        self._slots.raise_to(self._slots.slots_of(log_rows.keys, log_rows.channels, self._known), log_rows.highs)
         np.maximum.at(self._own, log_rows.keys, log_rows.own)
         np.maximum.at(self._last_w_ms, log_rows.keys, log_rows.last_w_ms)
 

@@ -1,9 +1,9 @@
 """The settings in a plan for a watermark of each data key.
 
-Theory: W is the watermark that all channels add up to. A key's own watermark is its highest event time less `lag`. The
-effective watermark of a key is the higher of its own watermark and `W - behind`; a window of the key closes when the
-effective watermark has passed the window's end. So no key waits for another key. Below `W - behind` all windows of
-every key are closed: a key whose own watermark is below need not be stored. The watermark of the results is `W -
+Theory: W is the coalesced watermark. A key's own watermark is its highest event time less `lag`. The effective
+watermark of a key is the higher of its own watermark and `W - behind`; a window of the key closes when the effective
+watermark has passed the window's end. So no key waits for another key. Below `W - behind` all windows of every key are
+closed: a key whose own watermark is below `W - behind` need not be stored. The watermark of the results is `W -
 behind`.
 """
 

@@ -43,9 +43,9 @@ class WatermarkKeySlots:
         """Return for each slot whether it is the only slot of its owner."""
         return (self._next[: self._count] < 0) & (self._first[self.owners] == np.arange(self._count))
 
-    def of(self, owners: Ints, channels: Ints, known: int) -> Ints:
-        """Return the slot of each (owner, partition), a new slot if needed; known: how many owners there are."""
-        self._first = _longer(self._first, known, -1)
+    def slots_of(self, owners: Ints, channels: Ints, owner_count: int) -> Ints:
+        """Return the slot of each (owner, partition), a new slot if needed."""
+        self._first = _longer(self._first, owner_count, -1)
         room = self._count + len(owners)
         if room > len(self._next):
             self._next, self._owners, self._channels, self._highs = (
@@ -77,19 +77,19 @@ def _longer(column: Ints, size: int, filled: int) -> Ints:
 
 @compiled
 def _slots_of(  # noqa: PLR0917  a loop over plain arrays
-    owners: Ints, channels: Ints, first: Ints, following: Ints, of_owner: Ints, of_channel: Ints, count: int
+    owners: Ints, channels: Ints, first: Ints, following: Ints, slot_owners: Ints, slot_channels: Ints, count: int
 ) -> tuple[Ints, int]:
     """Return the slot of each row and how many slots there are; the tables have room for as many as there are rows."""
     slots = np.empty(owners.shape[0], np.int64)
     for at in range(owners.shape[0]):
         slot = first[owners[at]]
-        while slot >= 0 and of_channel[slot] != channels[at]:
+        while slot >= 0 and slot_channels[slot] != channels[at]:
             slot = following[slot]
         if slot < 0:
             slot = count
             following[slot] = first[owners[at]]
             first[owners[at]] = slot
-            of_owner[slot], of_channel[slot] = owners[at], channels[at]
+            slot_owners[slot], slot_channels[slot] = owners[at], channels[at]
             count += 1
         slots[at] = slot
     return slots, count

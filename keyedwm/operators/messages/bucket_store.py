@@ -15,7 +15,7 @@ from keyedwm.operators.messages.bucket_operator import BucketPlan
 from keyedwm.operators.messages.driver import MessageOperator, message_operator
 from keyedwm.operators.messages.plan import StorePlan
 from keyedwm.operators.messages.store_description import FORMAT, STORE, describe
-from keyedwm.operators.panes import AdditiveSetting
+from keyedwm.operators.panes import RepeatedTotals
 from keyedwm.operators.results import Output, no_times
 from keyedwm.operators.state.manifest import ManifestFormat
 from keyedwm.operators.state.store import BlobStore
@@ -41,12 +41,12 @@ class BucketStore(BucketPlan):
         return [ExchangeMessages(schema=plan.schema, by=by, time=plan.time)]
 
     @property
-    def panes_again(self) -> AdditiveSetting | None:
+    def panes_again(self) -> RepeatedTotals | None:
         """Why results cannot be added up, None if they can: windows of time have late messages."""
         plan = self.plan
         if not plan.accumulating or (plan.is_rows and plan.early is None):
             return None
-        return AdditiveSetting.STORE if plan.kind.can_discard else AdditiveSetting.WHOLE
+        return RepeatedTotals.STORE if plan.kind.can_discard else RepeatedTotals.WHOLE
 
     @property
     def _rejected_schema(self) -> pa.Schema:

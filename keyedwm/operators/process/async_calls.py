@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 import pyarrow as pa
 
 from keyedwm.core.errors import KeyedwmError
-from keyedwm.core.in_flight import Between, Call, InFlight
+from keyedwm.core.in_flight import Call, ControlEntry, InFlight
 from keyedwm.core.text import error_text, span_text
 
 T = TypeVar("T")
@@ -38,14 +38,15 @@ class CallError(KeyedwmError):
 class AsyncCalls:
     """The settings for calls of a coroutine.
 
-    capacity: the most calls in flight. called: the coroutine's name in messages. hidden: columns that it does not get.
+    capacity: the most calls in flight. name: the coroutine's name in messages. hidden_columns: the columns that the
+    coroutine does not get.
     """
 
     run: Coroutine
     ordered: bool
     capacity: int
     timeout_ms: int
-    called: str
+    name: str
     hidden_columns: tuple[str, ...] = ()
 
 
@@ -80,7 +81,7 @@ class RunningCalls(Generic[T]):
         self._thread.join()
         self._loop.close()
         if error is not None and failed is None:
-            raise CallError(f"async_map: aclose of {self._calls.called} failed: {error_text(error)}") from error
+            raise CallError(f"async_map: aclose of {self._calls.name} failed: {error_text(error)}") from error
 
     def rows(self, rows: pa.Table) -> Iterator[tuple[pa.Table, pa.Table] | T]:
         """Call the coroutine when there is capacity; yield outputs: (rows, result), or a control row."""
@@ -93,9 +94,9 @@ class RunningCalls(Generic[T]):
         while not self._finished.empty():
             yield from self._wait()
 
-    def control(self, row: T, stands_for: object = None) -> Iterator[tuple[pa.Table, pa.Table] | T]:
+    def control(self, row: T, subject: object = None) -> Iterator[tuple[pa.Table, pa.Table] | T]:
         """Add a control row after the rows so far; yield outputs."""
-        return self._left(self._flight.control(Between(row, stands_for)))
+        return self._outputs(self._flight.control(ControlEntry(row, subject)))
 
     def rest(self) -> Iterator[tuple[pa.Table, pa.Table] | T]:
         """Wait for all calls; yield outputs."""
@@ -147,17 +148,17 @@ class RunningCalls(Generic[T]):
             reason = error.message if isinstance(error, CallError) else error_text(error)
             raise CallError(f"{self._about(rows)} failed: {reason}") from error
         self._answers[number] = rows, task.result()
-        yield from self._left(self._flight.finish(Call(number)))
+        yield from self._outputs(self._flight.finish(Call(number)))
 
-    def _left(self, left: Iterable[Call | Between[T]]) -> Iterator[tuple[pa.Table, pa.Table] | T]:
-        for one in left:
+    def _outputs(self, entries: Iterable[Call | ControlEntry[T]]) -> Iterator[tuple[pa.Table, pa.Table] | T]:
+        for one in entries:
             if isinstance(one, Call):
                 yield self._answers.pop(one.number)  # type: ignore[call-overload]
             else:
                 yield one.row
 
     def _about(self, rows: pa.Table) -> str:
-        return f"async_map: the call of {self._calls.called} with {worded(rows)}"
+        return f"async_map: the call of {self._calls.name} with {worded(rows)}"
 
     async def _end(self) -> BaseException | None:
         """Cancel running calls, and close the object; return the error of its `aclose`."""

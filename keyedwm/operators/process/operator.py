@@ -235,11 +235,11 @@ class PerKeyProcessOperator(ProcessOperator):
             return
         yield from super().on_watermark(input_number, key, floor_ms)
         self._own.rise(floor_ms)
-        idle = self._own.idle(_done_ms)
+        idle = self._own.idle_owners(_done_ms)
         if len(idle):
-            before = self._own.recorded()
+            before = self._own.stored_ms()
             self._own.close_idle(idle, _done_ms)
-            yield from self._emit_key_watermarks(input_number, idle, before, self._own.recorded())
+            yield from self._emit_key_watermarks(input_number, idle, before, self._own.stored_ms())
 
     def _manifest_state(self) -> dict[str, Any]:
         return {**super()._manifest_state(), KEYS_STATE: self._own.state()}

@@ -1,6 +1,6 @@
-"""`async_map`: a coroutine over the event rows, many calls at a time, control rows in their place.
+"""`async_map`: a coroutine over the event rows, many calls at once; no control row overtakes an event row.
 
-Rule: every fault of a call is an error here, before a row is read. Calls are made within a task, over
+Rule: every wrong argument is an error here, before a row is read. Calls are made within a task, over
 its rows in order; nothing is shuffled and no state is held.
 """
 
@@ -40,20 +40,20 @@ def async_map(
     """Run a coroutine over the event rows of `df`, with several calls at a time in each task.
 
     df: rows of the keyedwm source, or of an operator, control rows included. fn: `async def fn(rows)`, which gets an
-    Arrow table with the columns of `df` but for watermarks and `control`. It returns a table with the columns of
-    `schema` and the event times; further columns are dropped. Each task has its own copy of an object with `async def
-    __call__`, and awaits its `async def aclose` at the end. schema: the columns of the result, as an Arrow schema or as
-    Spark's text of one. ordered: rows keep their order, and no row overtakes a control row. Otherwise each result is
-    emitted when its call ends, and a control row after all rows that were before it. capacity: the most calls in flight
-    in a task. timeout: the longest time that a call may last. rows_per_call: the most rows that a call gets.
+    Arrow table with the columns of `df` but for watermarks, `control` and `rejected`. It returns a table with the
+    columns of `schema` and the event times; further columns are dropped. fn can be an object with `async def __call__`:
+    each task copies the object, and awaits its `async def aclose` at the end. schema: the columns of the result, as an
+    Arrow schema or Spark's DDL. ordered: rows keep their order, and no row overtakes a control row. Otherwise each
+    result is emitted when its call ends, and a control row after all rows that were before it. capacity: the most calls
+    in flight in a task. timeout: the longest time that a call may last. rows_per_call: the most rows that a call gets.
 
-    Returns the columns of the schema, and the event times, watermarks and `control` of `df`. Raises OptionError for
-    what is wrong with the arguments, in one sentence; a call that fails or takes too long fails its task (CallError).
+    Returns the columns of the schema, and the event times, watermarks, `control` and `rejected` of `df`. Raises
+    OptionError for a wrong argument; a call that fails or takes too long fails its task (CallError).
     """
     frame = frame_of(df, "df", "async_map")
     if not _is_coroutine(fn):
         raise OptionError(
-            f"async_map: fn={_called(fn)}: a coroutine is expected, `async def fn(rows)`, which takes and returns an "
+            f"async_map: fn={_name_of(fn)}: a coroutine is expected, `async def fn(rows)`, which takes and returns an "
             f"Arrow table"
         )
     check_takes_rows(fn)
@@ -65,7 +65,7 @@ def async_map(
         ordered=ordered,
         capacity=whole("capacity", str(capacity)),
         timeout_ms=duration_ms("timeout", timeout),
-        called=_called(fn),
+        name=_name_of(fn),
         hidden_columns=tuple(name for name in kept_columns(schema_in) if not name.startswith(EVENT_TIME)),
     )
     if not calls.timeout_ms:
@@ -77,10 +77,9 @@ def async_map(
 def _results(frame: DataFrame, task: AsyncRows) -> DataFrame:
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    schema_in, unchanged = task.schema_in, kept_columns(task.schema_in)
-    unnamed = frame.toDF(*map(str, range(len(schema_in))))  # Spark's mapInArrow takes no names with dots
+    unnamed = frame.toDF(*map(str, range(len(task.schema_in))))  # Spark's mapInArrow takes no names with dots
     results = unnamed.mapInArrow(task, from_arrow_schema(task.result))
-    for name in unchanged:
+    for name in kept_columns(task.schema_in):
         if frame.schema[name].metadata:
             results = results.withMetadata(name, frame.schema[name].metadata)
     return results
@@ -92,10 +91,10 @@ def check_takes_rows(fn: Callable[..., object]) -> None:
         inspect.signature(fn).bind(None)
     except TypeError as error:
         raise OptionError(
-            f"async_map: fn={_called(fn)} cannot be called with the rows alone ({error}): write `async def fn(rows)`, "
+            f"async_map: fn={_name_of(fn)} cannot be called with the rows alone ({error}): write `async def fn(rows)`, "
             f"and bind other arguments with functools.partial"
         ) from error
-    check_sendable(fn, f"async_map: fn={_called(fn)}")
+    check_sendable(fn, f"async_map: fn={_name_of(fn)}")
 
 
 def _is_coroutine(fn: object) -> bool:
@@ -103,6 +102,6 @@ def _is_coroutine(fn: object) -> bool:
     return any(map(inspect.iscoroutinefunction, (inner, getattr(type(inner), "__call__", None))))  # noqa: B004
 
 
-def _called(fn: object) -> str:
+def _name_of(fn: object) -> str:
     inner = fn.func if isinstance(fn, partial) else fn
     return getattr(inner, "__qualname__", None) or (type(inner).__qualname__ if callable(inner) else repr(fn))

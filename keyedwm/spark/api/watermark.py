@@ -17,7 +17,7 @@ from keyedwm.arrow.schema import axis_column
 from keyedwm.core.errors import InputError
 from keyedwm.core.rows import EVENT_TIME, FOLLOWS_COALESCED, REJECTED, WATERMARK
 from keyedwm.spark.arguments import analysed, require_frame
-from keyedwm.spark.hosting.lineage import DRIVING, panes_of
+from keyedwm.spark.hosting.lineage import SPARK_TIMES, panes_of
 from keyedwm.spark.hosting.staged_rows import control_columns, rejected_type
 
 _OF_AXIS = f"{WATERMARK}_"
@@ -66,7 +66,7 @@ def followed(df: DataFrame, axis: str, *, delay_ms: int, keep: Column | None, ca
             stacklevel=3,
         )
     driven = F.expr(f"`{watermark}` - INTERVAL {delay_ms + 1} MILLISECOND")
-    tracked = df.withColumn(DRIVING, driven).withWatermark(DRIVING, "0 seconds")
+    tracked = df.withColumn(SPARK_TIMES, driven).withWatermark(SPARK_TIMES, "0 seconds")
     rejected = [REJECTED] if rejected_type(df) else []
     stays = reduce(
         and_,
@@ -77,4 +77,4 @@ def followed(df: DataFrame, axis: str, *, delay_ms: int, keep: Column | None, ca
     # below the watermark node, and control-only batches still move the watermark.
     stays_here = F.when(F.spark_partition_id() < 0, F.expr("false")).otherwise(stays)
     follows = {"spark.watermarkDelayMs": 0, FOLLOWS_COALESCED: True}
-    return tracked.where(stays_here).withMetadata(event_time, follows).drop(DRIVING, watermark, *rejected)
+    return tracked.where(stays_here).withMetadata(event_time, follows).drop(SPARK_TIMES, watermark, *rejected)

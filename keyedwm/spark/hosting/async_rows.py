@@ -113,7 +113,7 @@ class AsyncRows(VersionChecked):
 
     def _checked_answer(self, rows: pa.Table, answer: object) -> pa.Table:
         """Return a call's answer for these rows as rows of the result; raise InputError for a wrong answer."""
-        about = f"async_map: {self.calls.called} returned"
+        about = f"async_map: {self.calls.name} returned"
         if not isinstance(answer, pa.Table):
             raise InputError(f"{about} {type(answer).__name__} for {worded(rows)}: an Arrow table is expected")
         expected = [name for name in self.result.names if name not in self.calls.hidden_columns]
@@ -154,7 +154,7 @@ def kept_columns(schema_in: pa.Schema) -> list[str]:
 
 
 def _stand_for(control: pa.ChunkedArray) -> Iterator[object]:
-    """Yield the subject of each control row, see `stands_for` of `keyedwm.core.in_flight.Between`."""
+    """Yield the subject of each control row, see `subject` of `keyedwm.core.in_flight.ControlEntry`."""
     for row in control.to_pylist():
         is_watermark = row["kind"] == ControlKind.WATERMARK.value
         yield (row.get("source"), row["channel"], row["key"]) if is_watermark else None

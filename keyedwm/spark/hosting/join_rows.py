@@ -11,7 +11,7 @@ from keyedwm.core.errors import InputError, OptionError
 from keyedwm.core.rows import AXIS_KEY, CONTROL, EVENT_TIME, REJECTED, VALUE, WATERMARK
 from keyedwm.core.text import nearest
 from keyedwm.operators.join.plan import LEFT, RIGHT, Axis, JoinInputSpec
-from keyedwm.operators.panes import AdditiveSetting
+from keyedwm.operators.panes import RepeatedTotals
 from keyedwm.operators.results import HIDDEN_PREFIX
 from keyedwm.operators.shuffle import EXCHANGE_SCHEMA
 from keyedwm.spark.arguments import analysed
@@ -44,7 +44,7 @@ class Side:
     side: JoinInputSpec
     axes: tuple[str, ...]
     read: Source | None = None
-    panes: AdditiveSetting | None = None
+    panes: RepeatedTotals | None = None
 
     @property
     def only_axis(self) -> str:
@@ -120,7 +120,7 @@ def side_of(
     return Side(frame, side, tuple(side_axes), read, panes)
 
 
-def _check_rows(frame: DataFrame, called: str, *, takes_panes: bool) -> AdditiveSetting | None:
+def _check_rows(frame: DataFrame, called: str, *, takes_panes: bool) -> RepeatedTotals | None:
     from pyspark.sql.pandas.types import from_arrow_type
 
     if not analysed(lambda: frame.isStreaming, "join"):

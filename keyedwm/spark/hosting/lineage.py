@@ -15,14 +15,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from keyedwm.core.errors import InputError, OptionError
-from keyedwm.operators.panes import AdditiveSetting
+from keyedwm.operators.panes import RepeatedTotals
 from keyedwm.spark.arguments import analysed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# The column of event times that `with_watermark` gives to Spark.
-DRIVING = "_keyedwm_watermark"
+# The column that `with_watermark` gives to Spark as event times: the source's watermark.
+SPARK_TIMES = "_keyedwm_watermark"
 _MARK, _RESULTS = "keyedwm_", "results"
 _NODE = re.compile(r"^([ :]*)(?:[:+]- )?~?([A-Z]\w*.*)$")
 _INDENT = 3
@@ -33,12 +33,12 @@ _AS_EVENT_TIME = re.compile(r"(\S+) AS (event_time)#\d+")
 _SPARKS_WATERMARK = re.compile(r"EventTimeWatermark [0-9a-f-]+, ([^#]+)#\d+: \w+, (.+)")
 
 
-def marked(results: DataFrame, panes: AdditiveSetting | None) -> DataFrame:
-    """Mark an operator's results. panes: why the results cannot be added up, None if they can, whatever the input."""
+def marked(results: DataFrame, panes: RepeatedTotals | None) -> DataFrame:
+    """Mark an operator's results. panes: why the results cannot be added up; None if they can for any input."""
     return results.alias(f"{_MARK}{_RESULTS if panes is None else panes.value}")
 
 
-def check_lineage(df: DataFrame, caller: str, *, takes_panes: bool = False) -> AdditiveSetting | None:
+def check_lineage(df: DataFrame, caller: str, *, takes_panes: bool = False) -> RepeatedTotals | None:
     """Return why rows of a frame cannot be added up, None if they can.
 
     Raises OptionError if they cannot (unless takes_panes), or if the query has a watermark of Spark's own. Raises
@@ -57,7 +57,7 @@ def check_lineage(df: DataFrame, caller: str, *, takes_panes: bool = False) -> A
     return panes
 
 
-def panes_of(df: DataFrame) -> AdditiveSetting | None:
+def panes_of(df: DataFrame) -> RepeatedTotals | None:
     """Return why rows of a frame cannot be added up, None if they can."""
     return _panes_of(nodes_of(df))
 
@@ -73,14 +73,14 @@ def refuse_several_rows(df: DataFrame, caller: str) -> None:
     if generator is not None:
         raise OptionError(
             f"{caller}: the frame has {generator.split()[1].partition('(')[0]}, which makes several rows of one "
-            "record, and here a record is one message, known by its topic, partition and offset: do it behind the "
+            "record, and here a record is one message, known by its topic, partition and offset: do it after the "
             "windows, or in a window_function, or leave the store out"
         )
 
 
-def _panes_of(nodes: Iterable[tuple[int, str]]) -> AdditiveSetting | None:
+def _panes_of(nodes: Iterable[tuple[int, str]]) -> RepeatedTotals | None:
     """Return the mark of panes nearest to the top, unless it lies below results that can be added up."""
-    by_mark = {f"SubqueryAlias {_MARK}{one.value}": one for one in AdditiveSetting}
+    by_mark = {f"SubqueryAlias {_MARK}{one.value}": one for one in RepeatedTotals}
     above = _above(nodes, f"SubqueryAlias {_MARK}{_RESULTS}")
     return next((by_mark[node] for _, node in above if node in by_mark), None)
 
@@ -96,8 +96,8 @@ def _warn_of_moved_times(nodes: Iterable[tuple[int, str]], caller: str) -> None:
             if not before.startswith("event_time"):
                 warnings.warn(
                     f"{caller}: the column {column!r} was computed again, which moves rows and not the watermark, so "
-                    "they may be late or wait: let the source read event times (its option eventTime), which makes "
-                    "the watermarks of them",
+                    "they may be late or wait: let the source read event times (its option eventTime) and make "
+                    "the watermarks from them",
                     RuntimeWarning,
                     stacklevel=_caller(),
                 )
@@ -121,7 +121,7 @@ def _above(nodes: Iterable[tuple[int, str]], kind: str) -> Iterator[tuple[int, s
 
 
 def _above_streams(nodes: Sequence[tuple[int, str]]) -> Iterator[str]:
-    """Yield the nodes above our operators that rows of a stream pass, not those of a joined static frame."""
+    """Yield the nodes that a stream's rows pass above our operators, none of a joined static frame."""
     above = list(_above(nodes, "TransformWithState"))
     for at, one in enumerate(nodes):
         if one in above and any(inner.startswith("StreamingRelation") for inner in _below(nodes, at)):
@@ -138,7 +138,7 @@ def _below(nodes: Sequence[tuple[int, str]], at: int) -> Iterator[str]:
 
 def _refuse_sparks_watermark(nodes: Iterable[str], caller: str) -> None:
     watermarks = [node for node in nodes if node.startswith("EventTimeWatermark ")]
-    if any(DRIVING in node for node in watermarks):
+    if any(SPARK_TIMES in node for node in watermarks):
         raise InputError(
             f"{caller}: the frame went through with_watermark, which leaves control rows and watermarks out since it "
             "is for Spark's own operators: give the frame before it"

@@ -1,6 +1,6 @@
-"""The step after the buckets: their few rows become columns, with results before control rows.
+"""The step after the buckets: it unpacks their few rows; results come before control rows.
 
-Rule: pandas only passes results on, as bytes; a piece stays one Arrow table from the bucket to Spark.
+Rule: pandas only passes results on, as bytes: the results in a row are one Arrow table from the bucket to Spark.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Unpack(VersionChecked):
     """The function of a `mapInArrow` over the rows that the buckets emit.
 
     schema: the result columns, then the columns of the source's rows that a later operator needs. watermarks: column of
-    watermarks -> its axis. rejected: the type of the column of rejected records, None without one.
+    watermarks -> its axis. rejected: the type of the column of rejected records, None if no input has that column.
     """
 
     schema: pa.Schema

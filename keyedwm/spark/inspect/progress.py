@@ -46,7 +46,10 @@ _STANDS_S = 60.0
 
 @dataclass
 class _SourceProgress:
-    """What is known of a source. moved: key → the watermark, and when it was seen first."""
+    """The status lines of a source. advances: key → the watermark, and when it was first reported (s).
+
+    printed_s: the time of the last line, None before the first. stood: whether a watermark stood in the last line.
+    """
 
     printed_s: float | None = None
     stood: bool = False
@@ -116,8 +119,8 @@ LOG = logging.getLogger("keyedwm.source")
 def source_progress(query: StreamingQuery) -> list[dict[str, Any]]:
     """Return the facts of each keyedwm source in the query's last progress: log ends, watermarks, what blocks them.
 
-    The fields stand on the page of the source ("What you see"). Before the first progress of a start they are those of
-    the batch that was committed last, without log ends; empty where there is none, or with Spark Connect.
+    The page of the source ("What you see") has the fields. Before the first progress of a started query: the facts of
+    the batch that was committed last, without log ends. The list is empty without such a batch, or with Spark Connect.
     """
     if not hasattr(query, "lastProgress"):
         raise OptionError(f"source_progress: query={argument_text(query)}: a query is expected, as start() gives it")
@@ -133,10 +136,9 @@ def log_progress(spark: SparkSession, every: str = "5 minutes") -> StreamingQuer
     """Write to the logger `keyedwm.source`, level INFO, the status of each source: its watermark, and what blocks it.
 
     A line comes at the first batch, once in `every`, and when the watermark has stood for a minute or moves again; what
-    `source_progress` returns follows each batch at level DEBUG. For all queries of the session, those included that run
-    already; the error of one that fails is left in its checkpoint, for `keyedwm watch`.
-    `logging.basicConfig(level=logging.INFO)` shows the lines; `spark.streams.removeListener` of what is returned ends
-    them.
+    `source_progress` returns follows each batch at level DEBUG. For all queries of the session, also those already
+    running. The error of a query that fails is left in its checkpoint, for `keyedwm watch`.
+    `logging.basicConfig(level=logging.INFO)` shows the lines; `spark.streams.removeListener(returned)` ends them.
     """
     require_session(spark, "log_progress")
     listener = _Listener(StatusLines(duration_ms("every", every) / 1_000), Failures(spark))

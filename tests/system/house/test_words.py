@@ -31,7 +31,7 @@ REPLACED = {
     "Move": "FrameRescale, JoinRescale or ProcessRescale",
     "Begun": "BucketOwner",
     "KeyStanding": "KeyWatermarkSummary",
-    "PanesAgain": "AdditiveSetting",
+    "PanesAgain": "RepeatedTotals",
     "StagedStore": "BucketStore",
     "StagedWindowJoin": "BucketWindowJoin",
     "HeldSide": "BufferedAxes",

@@ -1,10 +1,10 @@
 # ruff: noqa: ARG002  every aggregate function has the same signatures
 """The distribution of numbers in bounded space: distinct values and their counts, with the leading bits that fit.
 
-Rule: floats are whole numbers of the same order. While no more than `MOST` of them are distinct, they are exact. Else
-the lowest bits are dropped, until `MOST` distinct values are left (at most the 52 bits of the fraction). The number of
-bits follows from the set of values, and a part never drops more bits than the whole. So the order of arrival and the
-cut never matter. The lowest and the highest value stay exact. NaNs are only counted.
+Rule: floats become whole numbers that sort alike. Up to `MAX_DISTINCT` distinct values are exact. Of more values the
+lowest bits are dropped, until `MAX_DISTINCT` distinct values are left (at most the 52 bits of the fraction). The number
+of bits follows from the set of values, and a part never drops more bits than the whole. So neither the order of the
+rows nor their division into parts matters. The lowest and the highest value stay exact. NaNs are only counted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from keyedwm.operators.aggregates.kept_values import concatenated, expanded, len
 from keyedwm.operators.kernels import add_by_group, sorted_by_number
 from keyedwm.runtime.compiled import compiled
 
-MOST = 2_048
+MAX_DISTINCT = 2_048
 _FRACTION_BITS = 52
 _SIGN = np.uint64(1 << 63)
 
@@ -48,11 +48,11 @@ class QuantileSketch(AggregateFunction):
     )  # fmt: skip
 
     def lift(self, values: pa.Array, rows: RowOrder) -> list[Column]:
-        """Return one entry for a value and none for a null."""
+        """Return one entry for a number and none for a null; a NaN is only counted."""
         return self.gather(values, rows, Groups(np.arange(len(values)), len(values)))
 
     def gather(self, values: pa.Array, rows: RowOrder, groups: Groups) -> list[Column]:
-        """Return the spread of each group."""
+        """Return the sketch of each group."""
         floats = contiguous(as_floats(values))
         is_valid = pc.is_valid(floats).to_numpy(zero_copy_only=False)
         numbers, ids = floats.drop_null().to_numpy() + 0.0, groups.ids[is_valid]
@@ -64,13 +64,13 @@ class QuantileSketch(AggregateFunction):
         return _columns_of(codes[order], np.ones(len(order), np.int64), borders, np.zeros(groups.count, np.int64), nans)
 
     def merge(self, columns: Sequence[Column], groups: Groups) -> list[Column]:
-        """Return the spread of each group."""
+        """Return the sketch of each group."""
         order = sorted_by_number(groups.ids, groups.count)
         borders = np.searchsorted(groups.ids[order], np.arange(groups.count + 1))
         return _united(columns, order, borders)
 
     def spans(self, columns: Sequence[Column], spans: Spans) -> list[Column]:
-        """Return the spread of each row range."""
+        """Return the sketch of each row range."""
         return _united(columns, *expanded(spans))
 
     def finish(self, columns: Sequence[Column], rows: Ints) -> pa.Array:
@@ -107,12 +107,12 @@ def _codes(floats: NDArray[np.float64]) -> NDArray[np.uint64]:
 
 
 def _values(codes: NDArray[np.uint64], borders: Ints, dropped_bits: Ints) -> NDArray[np.float64]:
-    """Return the floats: the middle of an entry's range; 0, the lowest and the highest of a window are exact."""
+    """Return the middle of each entry's range; 0 and a window's lowest and highest value are exact."""
     halves = np.where(dropped_bits > 0, 1 << np.maximum(dropped_bits - 1, 0), 0)
     half = np.repeat(halves, np.diff(borders)).astype(np.uint64)
     some = np.diff(borders) > 0
     half[borders[:-1][some]] = half[borders[1:][some] - 1] = 0
-    half[codes == _SIGN] = 0  # so many rows hold 0 that its middle, a tiny number, would be the quantile of some
+    half[codes == _SIGN] = 0  # 0 is frequent: the middle of its range, a tiny number, would often be a result
     codes = codes | half
     return np.where(codes & _SIGN, codes ^ _SIGN, ~codes).view(np.float64)
 
@@ -150,7 +150,7 @@ def _rounded(
             for at in range(1, order.shape[0]):
                 apart[_length_of((codes[order[at - 1]] ^ codes[order[at]]) >> np.uint64(bits))] += 1
             distinct, more = 1 + apart[1:].sum(), 0
-            while distinct > MOST and bits + more < _FRACTION_BITS:
+            while distinct > MAX_DISTINCT and bits + more < _FRACTION_BITS:
                 more += 1
                 distinct -= apart[more]
             bits += more

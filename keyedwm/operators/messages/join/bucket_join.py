@@ -17,7 +17,7 @@ from keyedwm.operators.messages.driver import MessageOperator
 from keyedwm.operators.messages.join.join_description import FORMAT, WINDOW_JOIN, describe
 from keyedwm.operators.messages.join.plan import LEFT, Emit, Keep, WindowJoinPlan
 from keyedwm.operators.messages.join.window_join import join_operator
-from keyedwm.operators.panes import AdditiveSetting
+from keyedwm.operators.panes import RepeatedTotals
 from keyedwm.operators.state.manifest import ManifestFormat
 from keyedwm.operators.state.store import BlobStore
 
@@ -74,10 +74,10 @@ class BucketWindowJoin(BucketPlan):
         return columns
 
     @property
-    def panes_again(self) -> AdditiveSetting | None:
+    def panes_again(self) -> RepeatedTotals | None:
         """Why rows cannot be added up, None if they can: a window with one row emits the row again when it changes."""
         again = self.plan.keep is not Keep.ALL or self.plan.emit is Emit.RUNNING
-        return AdditiveSetting.WHOLE if again else None
+        return RepeatedTotals.WHOLE if again else None
 
     @property
     def _rejected_schema(self) -> pa.Schema:
