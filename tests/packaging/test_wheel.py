@@ -33,7 +33,7 @@ IN_EXTRAS = {
     "pytest": "test", "testcontainers": "test",
 }  # fmt: skip
 # What they bring themselves, imported beside them.
-BROUGHT = {"docker": "testcontainers", "py4j": "pyspark", "sqlalchemy": "pyiceberg"}
+BROUGHT = {"docker": "testcontainers", "py4j": "pyspark", "requests": "pyiceberg", "sqlalchemy": "pyiceberg"}
 
 
 @pytest.fixture(scope="module")
