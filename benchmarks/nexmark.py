@@ -43,8 +43,6 @@ QUERIES = OF_ONE_STREAM | JOINS | ROWS | DAYS | TOPS
 GOLDEN = Events(Stream(rate=1_000, group=1_000), 60_000)
 SPARK, OURS, STAGED = "spark", "keyedwm", "keyedwm, stage one in the source"
 FIELDS = "keyedwm, JSON read by the source"
-# Queries of which a side has not run yet: they run by name alone.
-BY_NAME = frozenset({"q12", "q13", "q18", "q19", "q20"})
 # Of the events that are timed: enough for ten full micro-batches behind the first.
 BATCHES = 12
 FULL_EVENTS, QUICK_EVENTS = 4_000_000, 400_000
@@ -187,7 +185,7 @@ def main() -> None:
     with running() as (cluster, spark):
         events = Events(Stream(group=chosen.group), count)
         loaded: dict[bool, tuple[Reading, Reading]] = {}
-        for name in chosen.query or [name for name in QUERIES if name not in BY_NAME]:
+        for name in chosen.query or QUERIES:
             of_query = events_for(name, events)
             channels = of_query.stream.channels
             if channels not in loaded:
