@@ -238,7 +238,7 @@ def test_a_picture_is_drawn_of_the_same(past, tmp_path, ending, begins):
 def test_a_watermark_without_a_batch_beside_it_is_a_dot_of_the_picture(values, dots):
     panel = Figure().subplots()
     at = np.arange(len(values), dtype=np.float64)
-    Line("red", width=1.0, style="-", label=None, height=2).draw(panel, at, np.array(values, np.float64))
+    Line("red", width=1.0, style="-", label=None, layer=2).draw(panel, at, np.array(values, np.float64))
     drawn = [x for line in panel.lines if line.get_marker() == "o" for x in line.get_xdata()]
     assert drawn == dots
 
