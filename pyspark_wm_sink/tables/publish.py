@@ -243,6 +243,7 @@ class _Commit:
         if newest.batch < batch and not newest.is_restored_behind:
             return False
         if is_removed(table.log, newest, query, batch):
+            table.check_fits()  # without a branch that was dropped, older rows are the newest ones, too
             _check_follows_restored(self._how, report, query, table, newest)
             return False
         record = record_of(table.log, newest, query, batch)

@@ -206,8 +206,8 @@ def test_a_call_again_for_the_same_session_takes_the_place_of_the_one_before(ses
 def test_a_place_that_is_written_otherwise_is_the_same_place(session, monkeypatch, tmp_path, first, again):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(otel, "get_meter_provider", lambda: PROVIDER)
-    listen = prometheus.start_http_server  # at any port: the default one may be taken on this machine
-    monkeypatch.setattr(prometheus, "start_http_server", lambda _port, host, registry: listen(0, host, registry))
+    server = prometheus._Server  # at any port: the default one may be taken on this machine
+    monkeypatch.setattr(prometheus, "_Server", lambda host, _port, figures: server(host, 0, figures))
     running = metrics(session, **first)
     try:
         running = metrics(session, **again)

@@ -200,19 +200,6 @@ def _no_property(right: Callable[..., Any]) -> Callable[..., Any]:
     return commit
 
 
-def _property_afterwards(right: Callable[..., Any]) -> Callable[..., Any]:
-    """The property is set by a commit of its own."""
-
-    def commit(table: Table, *args: Any, **named: Any) -> None:
-        held: dict[str, str] = {}
-        with mock.patch.object(Transaction, "set_properties", lambda _of, properties: held.update(properties)):
-            right(table, *args, **named)
-        with table.transaction() as transaction:
-            transaction.set_properties(held)
-
-    return commit
-
-
 def _by_itself(right: Callable[..., Any]) -> Callable[..., Any]:
     """A commit that is refused is made again, without a look for the batch."""
 
@@ -288,7 +275,6 @@ BUGS = (
     Bug("a table that is gone is made anew", f"{_TABLES}:_check_lacks_nothing", _nothing),
     Bug("a batch of a copy counts as this one's", f"{_TABLES}:check_replay", _nothing),
     Bug("no table property holds the record of a batch", f"{_ICEBERG}:_commit", _no_property, "iceberg"),
-    Bug("the property is set by a commit of its own", f"{_ICEBERG}:_commit", _property_afterwards, "iceberg"),
     Bug("a refused append is made again by itself", f"{_ICEBERG}:_commit", _by_itself, "iceberg"),
     Bug("a commit asks nothing of the table", "pyiceberg.table:Table._do_commit", _without_requirements, "iceberg"),
     Bug("batches are forgotten with their snapshots", f"{_ICEBERG}:IcebergLog.newest", _by_snapshots, "iceberg"),

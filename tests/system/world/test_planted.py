@@ -23,7 +23,6 @@ SOON = {
     "nothing is committed",
     "a task begins no transaction of its own",
     "no table property holds the record of a batch",
-    "the property is set by a commit of its own",
 }
 
 
