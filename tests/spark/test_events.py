@@ -43,8 +43,9 @@ def test_the_control_column_is_known_by_its_type_however_sql_spells_its_name(nam
 @pytest.mark.parametrize("name", ["REJECTED", "rejected"])
 def test_unreadable_records_are_known_however_sql_spells_their_column(name):
     schema = StructType().add(name, from_arrow_type(REJECTED_TYPE))
-    assert rejected_type(SimpleNamespace(schema=schema)) == REJECTED_TYPE
-    assert rejected_type(SimpleNamespace(schema=StructType().add(name, StringType()))) is None
+    assert rejected_type(SimpleNamespace(columns=[name], schema=schema)) == REJECTED_TYPE
+    text = StructType().add(name, StringType())
+    assert rejected_type(SimpleNamespace(columns=[name], schema=text)) is None
 
 
 def test_sql_over_a_view_reads_one_row_a_record_and_windows_follow_the_coalesced_watermark(

@@ -156,9 +156,9 @@ def rejected_type(one: DataFrame | Source) -> pa.StructType | None:
         return REJECTED_TYPE if SourceOptions.parse(one.set_options).gives_back else None
     from pyspark.sql.types import StructType
 
-    for field in one.schema.fields:  # SQL may have spelled the name in capitals
-        if field.name.lower() == REJECTED and isinstance(field.dataType, StructType):
-            kind = _in_arrow(StructType([field])).field(0).type
+    for name in one.columns:  # SQL may have spelled the name in capitals
+        if name.lower() == REJECTED and isinstance(one.schema[name].dataType, StructType):
+            kind = _in_arrow(StructType([one.schema[name]])).field(0).type
             return kind if is_rejected_type(kind) else None
     return None
 
