@@ -194,7 +194,7 @@ def test_the_planner_counts_bad_values_as_the_task_did_where_it_reads_a_range_ag
         103,
     )  # fmt: skip
     task = ChannelRange(channel=TopicPartition("orders", 3), start=100, end=103, counts=Counts(), axes={})
-    monkeypatch.setattr(recover_state, "fetch", lambda *_: [SimpleNamespace(which=0, records=records, done=True)])
+    monkeypatch.setattr(recover_state, "fetch", lambda *_: [SimpleNamespace(range_index=0, records=records, done=True)])
     monkeypatch.setattr(recover_state, "_notes", lambda *_: [None])
     end = QueryOffset(batch=0, group="g", state_key="00", now_ms=SECOND_MS, coalesced=CommonState())
     recovery = recover_state.Recovery(None, [task], options, end)
