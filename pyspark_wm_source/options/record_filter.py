@@ -88,6 +88,7 @@ def _with_quoted_fields(
     fields = dict(selected_fields)
 
     def column(match: re.Match[str]) -> str:
+        """Return a matched field's place in backticks, and note its field; text and known places stay."""
         place = match["field"]
         if place is None or place in selected_fields:
             return match[0]

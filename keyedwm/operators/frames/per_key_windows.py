@@ -186,6 +186,7 @@ class PerKeyOperator(SlidingOperator):
         lows[owners], highs[owners] = low, high
 
         def limits(keys: KeyDictionary, first: int, last: int) -> tuple[Ints, Ints]:  # noqa: ARG001  each its own
+            """Return the first and the last end that close, for each key: the ends of its owner."""
             key_owners = self._own.owners_of_keys(keys, self._plan.by, np.arange(keys.count))
             is_here = key_owners < len(lows)
             at = np.where(is_here, key_owners, 0)

@@ -28,7 +28,7 @@ from keyedwm.runtime.worker import VersionChecked, freeze_gc
 class AsyncRows(VersionChecked):
     """The function of a `mapInArrow` over the input's columns, by place.
 
-    schema_in: the input's schema. columns: those that the coroutine returns, without event times.
+    schema_in: the input's schema. columns: the columns that the coroutine returns, without event times.
     """
 
     calls: AsyncCalls
