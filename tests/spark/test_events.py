@@ -63,6 +63,17 @@ def test_sql_over_a_view_reads_one_row_a_record_and_windows_follow_the_coalesced
     assert [row["n"] for row in run(spark.sql(counts)).rows] == [2, 2, 2]
 
 
+def test_a_view_of_another_session_is_rejected_and_replaces_none_of_this_session(spark, described, topic):
+    other = spark.newSession()
+    sql_view(spark, "of_a_session", described(topic))
+    sql_view(other, "of_a_session", other.range(1))
+    with pytest.raises(OptionError, match="the view 'of_a_session' are of another session: give the session that made"):
+        sql_view(spark, "of_a_session", other.range(2))
+    assert "value" in spark.table("of_a_session").columns
+    assert other.table("of_a_session").count() == 1
+    assert [row.viewName for row in other.sql("SHOW VIEWS").collect()] == ["of_a_session"]
+
+
 @pytest.mark.parametrize("name", ["", "a.b", "1", 1])
 def test_a_view_needs_a_plain_name(spark, described, topic, name):
     with pytest.raises(OptionError, match=f"sql_view: name={name!r}: letters, digits and _ are expected"):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from keyedwm.config.validation import duration_ms
 from keyedwm.core.errors import InputError, OptionError
@@ -60,7 +61,13 @@ def sql_view(spark: SparkSession, name: str, rows: DataFrame | Source) -> DataFr
         raise OptionError(f"sql_view: name={argument_text(name)}: letters, digits and _ are expected, such as 'orders'")
     view = events(rows)
     try:
-        view.createOrReplaceTempView(name)
+        # A name that no session has: this session may have a view or a table `name` of its own.
+        probe = f"{name}_{uuid4().hex}"
+        view.createOrReplaceTempView(probe)
+        is_here = spark.catalog.tableExists(probe)
+        view.sparkSession.catalog.dropTempView(probe)
+        if is_here:
+            view.createOrReplaceTempView(name)
     except PySparkException as error:
         if not (error.getCondition() or "").startswith(_IN_PIPELINE):
             raise
@@ -68,7 +75,7 @@ def sql_view(spark: SparkSession, name: str, rows: DataFrame | Source) -> DataFr
             f"sql_view: a pipeline rejects the view {name!r}: decorate a function that returns events(...) with "
             "pyspark.pipelines.temporary_view"
         ) from error
-    if not spark.catalog.tableExists(name):
+    if not is_here:
         raise OptionError(
             f"sql_view: the rows of the view {name!r} are of another session: give the session that made them"
         )
