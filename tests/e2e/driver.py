@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,10 +16,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.e2e.pipeline import Wanted
+from tests.support.standalone import command_of, of_session
 from tests.tools import wait_until
 
 ROOT = Path(__file__).parents[2]
 DUMP_S = 3.0
+_IS_PYTHON = re.compile("pyspark|keyedwm[.]daemon")
 
 
 class Told(NamedTuple):
@@ -66,8 +69,8 @@ class Driver:
     def close(self) -> None:
         """Kill what is left of all lives."""
         self.kill()
-        for pid, (_, session) in _processes().items():
-            if session in self._sessions:
+        for session in self._sessions:
+            for pid in of_session(session):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
@@ -76,8 +79,8 @@ class Driver:
         return self._process is not None and self._process.poll() is None
 
     def tree(self) -> list[int]:
-        """The JVM and everything below it."""
-        return _descendants(self._process.pid) if self._process else []
+        """The JVM and all processes that it started; the host of its Python workers has no parent but the system."""
+        return sorted(set(of_session(self._process.pid)) - {self._process.pid}) if self._process else []
 
     def workers(self) -> list[int]:
         """Spark's Python processes: the daemon, planners, tasks, commits."""
@@ -116,26 +119,8 @@ class Driver:
 
 def python_of_spark(pids: Iterable[int]) -> list[int]:
     """Those of Spark's Python processes among them."""
-    return [pid for pid in pids if "pyspark" in _command(pid) and "java" not in _command(pid)]
-
-
-def _processes() -> dict[int, tuple[int, int]]:
-    """(parent, session) of every process; the session stays the same when the parent is gone."""
-    found = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with suppress(OSError):
-                _, parent, _, session = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
-                found[int(entry.name)] = int(parent), int(session)
-    return found
-
-
-def _descendants(pid: int) -> list[int]:
-    processes = _processes()
-    found, frontier = [], {pid}
-    while frontier := {child for child, (parent, _) in processes.items() if parent in frontier}:
-        found += sorted(frontier)
-    return found
+    commands = {pid: command_of(pid) for pid in pids}
+    return [pid for pid, command in commands.items() if _IS_PYTHON.search(command) and "java" not in command]
 
 
 def _open_files(pid: int) -> set[str]:
@@ -145,13 +130,6 @@ def _open_files(pid: int) -> set[str]:
             with suppress(OSError):
                 found.add(str(handle.readlink()))
     return found
-
-
-def _command(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
-    except OSError:
-        return ""
 
 
 def sleep_until(reached, limit_s: float) -> bool:

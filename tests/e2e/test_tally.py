@@ -65,9 +65,10 @@ def test_a_record_that_came_with_another_place_is_named():
 
 
 def test_processes_that_stand_still_tell_where(tmp_path):
-    """Spark's Python processes are told by their command line."""
-    stuck = "def waits_for_ever():\n    print('ready', flush=True)\n    input()\nwaits_for_ever()  # pyspark"
-    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-X', 'faulthandler', '-c', {stuck!r}])"
+    """Spark's Python processes are told by their command line; one has no parent, as the host of the workers."""
+    stuck = "def waits_for_ever():\n    print('ready', flush=True)\n    input()\nwaits_for_ever()  # keyedwm.daemon"
+    orphan = f"import subprocess, sys; subprocess.Popen([sys.executable, '-X', 'faulthandler', '-c', {stuck!r}])"
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {orphan!r}]); input()"
     driver = Driver(tmp_path, Wanted(target="kafka", bootstrap="nowhere", topic="nothing", disk="none"))
     with (tmp_path / "log").open("w") as log:
         driver._process = subprocess.Popen(

@@ -130,7 +130,7 @@ class Worker(_Daemon):
         """Process ids of its executors."""
         if self.pid is None:
             return []
-        return [pid for pid in of_session(self.pid) if "CoarseGrainedExecutorBackend" in _command(pid)]
+        return [pid for pid in of_session(self.pid) if "CoarseGrainedExecutorBackend" in command_of(pid)]
 
 
 class Standalone:
@@ -231,7 +231,8 @@ def of_session(session: int) -> list[int]:
     return found
 
 
-def _command(pid: int) -> str:
+def command_of(pid: int) -> str:
+    """The command line of a process, its parts separated by NUL; nothing of a process that has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text()
     except OSError:
