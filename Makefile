@@ -13,7 +13,7 @@ export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 # Empty is unset: otherwise each of the hundreds of Python processes that tests start compiles modules for itself.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install java demo demo-installed demo-spark demo-packages test check quick lint unit campaign mutants fuzz simulate bench bench-guard profile cluster cluster-test matrix platforms broker docs docs-figures lock version wheel release-check clean
+.PHONY: help install java demo demo-installed demo-spark demo-packages test check quick lint unit campaign upgrade mutants fuzz simulate bench bench-guard profile cluster cluster-test matrix platforms broker docs docs-figures lock version wheel release-check clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -103,6 +103,9 @@ unit: install
 campaign: java  ## break running pipelines in every way (KILLS=40 SEED=7 WHERE=cluster TARGET=iceberg), and count what is lost, doubled, reordered
 	@$(BIN)/python -m tests.e2e.campaign --kills $(or $(KILLS),40) $(if $(SEED),--seed $(SEED)) $(if $(WHERE),--where $(WHERE)) $(if $(TARGET),--targets $(TARGET))
 
+upgrade: java  ## start pipelines of earlier versions, kill them in mid-batch, continue with this checkout, and count rows (ARGS="--from 0.4.0 --how savepoint"; minutes a trial)
+	@$(BIN)/python -m tests.upgrade $(ARGS)
+
 simulate: install  ## play seeds of a simulated cluster with faults (SEEDS=200 FROM=1): rows must be exact, once, in order
 	@$(BIN)/python -m tests.system.world --seeds $(or $(SEEDS),200) --from $(or $(FROM),1)
 
@@ -177,16 +180,16 @@ $(BUILD)/.installed: requirements.lock
 	@$(BUILD)/bin/pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r $(BUILD)/requirements.txt
 	@touch $@
 
-version: $(BUILD)/.installed  ## write a new version down (TO=0.3.0); the changelog's first heading must name it too
-	@test -n "$(TO)" || { echo "say which: make version TO=0.3.0"; exit 2; }
-	@$(BUILD)/bin/python -m hatchling version $(TO)
+version:  ## write a new version into the package, README, changelog, quickstart and conda recipe (TO=0.5.0, or 0.6.0.dev0)
+	@test -n "$(TO)" || { echo "say which: make version TO=0.5.0"; exit 2; }
+	@$(PYTHON) -m tests.packaging.version $(TO)
 
 wheel: $(BUILD)/.installed  ## dist/keyedwm-VERSION-py3-none-any.whl, half a minute, for pip install
 	@$(BUILD)/bin/python -m hatchling build -t wheel
 
-release-check: install  ## build wheel and sdist, and look at metadata, contents, vulnerabilities, licences, size and import time
+release-check: install  ## build wheel and sdist twice, and look at bytes, metadata, contents, vulnerabilities, licences, import time; install them on Python 3.10 to 3.14 (ONLY="licences installs"; half an hour)
 	@test -f build/release/.installed || { $(PYTHON) -m venv build/release && build/release/bin/pip install --quiet --disable-pip-version-check --require-hashes -r tests/packaging/requirements.txt && touch build/release/.installed; }
-	@$(BIN)/python -m tests.packaging.release
+	@$(BIN)/python -m tests.packaging.release $(ONLY)
 
 clean:  ## remove what make made
 	rm -rf $(VENV) build dist

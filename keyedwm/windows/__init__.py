@@ -4,6 +4,7 @@
 Rule: no other module of the project imports this package, so workers of Spark never load it.
 """
 
+from keyedwm.core import deprecations
 from keyedwm.core.window_rules import Touching
 from keyedwm.operators.aggregates.functions import (
     Aggregate,
@@ -48,15 +49,12 @@ from keyedwm.operators.messages.windows import (
 from keyedwm.operators.panes import Early, EveryBy
 from keyedwm.operators.state.store import MemoryStore
 
-Full = CompletedBy  # its first name, which programs may use
-
 __all__ = [
     "Aggregate",
     "CompletedBy",
     "Early",
     "Emit",
     "EveryBy",
-    "Full",
     "How",
     "Keep",
     "MemoryStore",
@@ -100,3 +98,11 @@ __all__ = [
     "variance",
     "window_function",
 ]
+
+
+def __getattr__(name: str) -> type[CompletedBy]:
+    """Return the enum for its first name, which programs may use; warn of it."""
+    if name == "Full":
+        deprecations.warn("keyedwm.windows.Full")
+        return CompletedBy
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

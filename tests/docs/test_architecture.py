@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 TEXT = (DOCS / "design" / "architecture.md").read_text()
-PAGES = [ROOT / "CONTRIBUTING.md", DOCS / "reference" / "glossary.md"]
+PAGES = [ROOT / "CONTRIBUTING.md", DOCS / "reference" / "glossary.md", DOCS / "reference" / "promises.md"]
 PAGES += sorted((DOCS / "design").glob("*.md"))
 PASSED = re.compile(r"`([\w/]+\.py)` `([\w.]+)`")
 FOLDERS = "keyedwm|pyspark_wm_source|pyspark_wm_sink|conformance|tests|benchmarks|examples|docs"

@@ -1,20 +1,31 @@
 """`make release-check`: what a release would be, built and looked at; ends with 1 if something is wrong with it.
 
-Rule: a check that could not be made is said, and fails nothing; the next one is made all the same.
+Run: python -m tests.packaging.release [CHECK ...]   (all, unless some are named; `built` makes the files of the others)
+
+Rule: a check that could not be made is said, and fails nothing; the next one is made all the same. The files are of
+the last commit, and lie in build/release/dist.
 """
 
 from __future__ import annotations
 
+import argparse
+import hashlib
 import json
+import os
 import resource
 import shutil
 import subprocess
 import sys
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+import tarfile
+import tempfile
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from tests.packaging import conda
+from tests.packaging.installs import trials
+from tests.packaging.licences import by_licence, not_allowed
+from tests.uv import must, uv
 
 ROOT = Path(__file__).parents[2]
 HOME = ROOT / "build" / "release"
@@ -23,6 +34,7 @@ SBOM = HOME / "sbom.json"
 LOCK = ROOT / "requirements.lock"
 IMPORTED = ("keyedwm", "keyedwm.spark", "keyedwm.plugin")
 ROUNDS = 3
+EXTRAS = "iceberg,otel,plot,prometheus"  # kerberos is compiled against a library of the machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +63,42 @@ def said(done: subprocess.CompletedProcess[str]) -> Found:
 
 
 def build() -> Found:
-    """Wheel and sdist, from this checkout by the tools that requirements.lock pins."""
+    """Wheel and sdist of the last commit, twice, in two places; their bytes must be equal."""
     shutil.rmtree(DIST, ignore_errors=True)
-    found = said(called(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-t", "wheel", "-d", DIST))
-    sizes = tuple(f"{path.name}: {path.stat().st_size / 1000:,.0f} kB" for path in sorted(DIST.glob("*")))
-    return found if found.passed is False else Found(passed=len(sizes) == 2, lines=sizes)
+    commit, moment = must("git", "log", "-1", "--format=%h %ct").split()
+    with tempfile.TemporaryDirectory() as home:
+        found = said(built(Path(home), moment, DIST))
+        again = Path(home) / "again"
+        found = said(built(Path(home) / "deeper" / "tree", moment, again)) if found.passed else found
+        digests = [{path.name: digest(path) for path in sorted(place.glob("*"))} for place in (DIST, again)]
+    if found.passed is False:
+        return found
+    lines = [
+        f"{path.name}: {path.stat().st_size / 1000:,.0f} kB, sha256 {digest(path)}" for path in sorted(DIST.glob("*"))
+    ]
+    if called("git", "status", "--porcelain", "--untracked-files=no").stdout:
+        lines.append("changes that are not committed are not in it")
+    is_same = digests[0] == digests[1]
+    lines.append(f"commit {commit}: two builds have {'equal' if is_same else 'DIFFERENT'} bytes")
+    return Found(passed=is_same and len(digests[0]) == 2, lines=tuple(lines))
+
+
+def built(tree: Path, moment: str, dist: Path) -> subprocess.CompletedProcess[str]:
+    """Build from a clean tree of the last commit, whose files have this time (seconds)."""
+    tree.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile() as archive:
+        subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, stdout=archive, check=True)
+        archive.seek(0)
+        with tarfile.open(fileobj=archive) as files:
+            files.extractall(tree, filter="data")
+    return subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-t", "wheel", "-d", str(dist)], cwd=tree,
+        env={**os.environ, "SOURCE_DATE_EPOCH": moment}, text=True, capture_output=True, check=False,
+    )  # fmt: skip
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def metadata() -> Found:
@@ -92,25 +135,37 @@ def audited(stdout: str, stderr: str) -> Found:
 
 
 def licences() -> Found:
-    """The bill of materials of the environment, and the packages under each licence."""
-    found = said(called(tool("cyclonedx-py"), "environment", sys.executable, "--output-format", "JSON", "-o", SBOM))
-    if found.passed is False:
-        return found
-    return Found(passed=True, lines=(*by_licence(json.loads(SBOM.read_text())["components"]), f"all: {SBOM}"))
+    """The bill of materials of the wheel with its extras, and whether each licence of it is allowed."""
+    python = HOME / "user" / "bin" / "python"
+    (wheel,) = DIST.glob("*.whl")
+    must(uv(), "venv", "--quiet", "--clear", "--python", sys.executable, HOME / "user")
+    pins = HOME / "pins.txt"
+    pins.write_text("".join(f"{line[:-2]}\n" for line in LOCK.read_text().splitlines() if line[:1].isalnum()))
+    must(uv(), "pip", "install", "--quiet", "--python", python, "-c", pins, f"{wheel}[{EXTRAS}]")
+    told = said(
+        called(
+            tool("cyclonedx-py"), "environment", python, "--pyproject", "pyproject.toml", "--output-reproducible",
+            "--output-format", "JSON", "-o", SBOM,
+        )
+    )  # fmt: skip
+    if told.passed is False:
+        return told
+    components = [one for one in json.loads(SBOM.read_text())["components"] if one["name"] != "keyedwm"]
+    wrong = not_allowed(components)
+    lines = (*wrong, *by_licence(components), f"{len(components)} packages, the CycloneDX file: {SBOM}")
+    return Found(passed=not wrong, lines=lines)
 
 
-def by_licence(components: Iterable[Mapping[str, Any]]) -> list[str]:
-    """A line for each licence of a bill of materials, with the packages under it."""
-    packages = defaultdict(list)
-    for one in components:
-        packages[" and ".join(sorted(map(name_of, one.get("licenses", ())))) or "none is said"].append(one["name"])
-    return [f"{licence}: {', '.join(sorted(names))}" for licence, names in sorted(packages.items())]
+def installs() -> Found:
+    """Wheel and sdist in empty environments."""
+    results = list(trials(sorted(DIST.glob("*"), reverse=True)))
+    return Found(passed=all(passed is not False for passed, _ in results), lines=tuple(line for _, line in results))
 
 
-def name_of(licence: Mapping[str, Any]) -> str:
-    """The licence's identifier, expression or first line."""
-    told = licence.get("license", {})
-    return (licence.get("expression") or told.get("id") or told.get("name") or "none is said").splitlines()[0][:60]
+def recipe() -> Found:
+    """The recipe of conda-forge: its own build command and tests, in an environment of its requirements."""
+    faults = conda.faults()
+    return Found(passed=not faults, lines=tuple(faults) or (conda.LIMIT,))
 
 
 def import_times() -> Found:
@@ -133,20 +188,27 @@ def least_s(code: str) -> float:
 
 CHECKS: Mapping[str, Callable[[], Found]] = {
     "built": build,
-    "metadata (twine check)": metadata,
-    "contents (check-wheel-contents)": contents,
-    "vulnerabilities (pip-audit)": vulnerabilities,
+    "metadata": metadata,
+    "contents": contents,
+    "vulnerabilities": vulnerabilities,
     "licences": licences,
-    "import times": import_times,
+    "installs": installs,
+    "recipe": recipe,
+    "times": import_times,
 }
 WORDS = {True: "ok", False: "WRONG", None: "not checked"}
 
 
 def main() -> int:
-    """Make every check and tell of each."""
+    """Make the checks and tell of each."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checks", nargs="*", metavar="CHECK", help=f"of {', '.join(CHECKS)}")
+    chosen = parser.parse_args().checks or list(CHECKS)
+    if unknown := sorted(set(chosen) - set(CHECKS)):
+        parser.error(f"{', '.join(unknown)}: no such check; there are {', '.join(CHECKS)}")
     wrong = 0
-    for name, check in CHECKS.items():
-        found = check()
+    for name in chosen:
+        found = CHECKS[name]()
         wrong += found.passed is False
         print(f"{name}: {WORDS[found.passed]}", flush=True)
         for line in found.lines:

@@ -1,10 +1,16 @@
-"""What `make release-check` makes of what its tools say; the tools themselves run there."""
+"""What `make release-check` makes of what its tools say, and how a version is written; its tools run there."""
 
 from __future__ import annotations
 
 import json
 
-from tests.packaging.release import audited, by_licence
+import pytest
+
+from keyedwm import __version__
+from tests.packaging.conda import recipe
+from tests.packaging.licences import by_licence, is_allowed, not_allowed
+from tests.packaging.release import audited
+from tests.packaging.version import CHANGELOG, PLACES, RECIPE, ROOT, written
 
 
 def test_a_package_with_a_known_vulnerability_is_wrong_and_named_with_the_cure():
@@ -30,3 +36,44 @@ def test_packages_stand_under_their_licence():
         {"name": "d"},
     ]
     assert by_licence(components) == ["Apache-2.0 OR BSD-3-Clause: c", "MIT: a, b", "none is said: d"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "allowed"),
+    [
+        ("MIT", True), ("GPL-3.0-only", False), ("none is said", False), ("GPL-2.0-only OR MIT", True),
+        ("GPL-2.0-only AND MIT", False), ("(MIT AND (GPL-2.0-only OR ISC))", True), ("(MIT) AND (GPL-2.0-only)", False),
+        ("Apache-2.0 WITH LLVM-exception", True),
+    ],
+)  # fmt: skip
+def test_a_licence_is_allowed_if_one_side_of_an_or_and_both_of_an_and_are(expression, allowed):
+    assert is_allowed(expression) is allowed
+
+
+def test_a_package_under_a_licence_that_is_not_allowed_is_named():
+    packages = [
+        {"name": "a", "licenses": [{"license": {"id": "MIT"}}, {"license": {"id": "AGPL-3.0-only"}}]},
+        {"name": "b", "licenses": [{"license": {"id": "MIT"}}]},
+    ]
+    assert not_allowed(packages) == ["a: AGPL-3.0-only and MIT is not allowed"]
+
+
+@pytest.mark.parametrize("name", [*PLACES, RECIPE])
+def test_a_new_version_is_written_into_each_file_that_names_it_and_nothing_else_is_changed(name):
+    text = (ROOT / name).read_text()
+    new = written(name, text, "12.34.56.dev0")
+    assert "12.34.56" in new
+    assert written(name, new, __version__) == text
+
+
+def test_a_release_ends_its_development_in_the_changelog_and_the_next_version_begins_a_heading():
+    before = "# Changelog\n\n## 1.2.0 (in development)\n\n- a\n\n## 1.1.0\n"
+    released = written(CHANGELOG, before, "1.2.0")
+    assert released == before.replace(" (in development)", "")
+    assert written(CHANGELOG, released, "1.3.0.dev0") == before.replace(
+        "## 1.2.0 (in", "## 1.3.0 (in development)\n\n## 1.2.0 (in"
+    ).replace("## 1.2.0 (in development)", "## 1.2.0")
+
+
+def test_the_recipe_of_conda_has_the_version_that_is_in_development():
+    assert recipe()["package"]["version"] == __version__.removesuffix(".dev0")

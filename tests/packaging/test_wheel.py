@@ -19,6 +19,7 @@ from packaging.utils import canonicalize_name
 
 import keyedwm
 from tests.installed import PATIENCE_S, ROOT, built_wheel, environment_of, libraries_of
+from tests.packaging.conda import recipe, requirements
 from tests.system.first_hour.conftest import pyspark_home
 
 pytestmark = pytest.mark.starts
@@ -110,6 +111,14 @@ def test_every_import_of_the_wheel_is_declared(metadata):
             missing.append(module)
     assert missing == []
     assert [name for name in INDIRECT if "" not in declared.get(name, ())] == []
+
+
+def test_the_recipe_of_conda_requires_what_the_wheel_requires(metadata):
+    needs = map(Requirement, metadata.get_all("Requires-Dist", []))
+    wheel = {str(need) for need in needs if need.marker is None}
+    assert {str(Requirement(text)) for text in requirements("run")} == wheel
+    assert f"python >={recipe()['context']['python_min']}" in recipe()["requirements"]["run"]
+    assert metadata["Requires-Python"] == f">={recipe()['context']['python_min']}"
 
 
 def test_an_installed_wheel_runs_outside_the_checkout_and_is_compiled_at_install(wheel, tmp_path):

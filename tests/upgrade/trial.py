@@ -1,0 +1,259 @@
+"""One upgrade: an old version at work, killed in mid-batch; this checkout continues it; then the exact comparison."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from tests.e2e.brokers import Brokers
+from tests.e2e.feed import PARTITIONS
+from tests.upgrade.answers import ANSWERS, ShopFeed
+from tests.upgrade.environments import python_of
+from tests.upgrade.outputs import PARTITIONS as OUTPUT_PARTITIONS
+from tests.upgrade.outputs import digest, rows_of
+from tests.upgrade.queries import Plan
+
+PROGRAM = Path(__file__).with_name("queries.py")
+NEW = "this checkout"
+LIMIT_S, LOOK_S, PAUSE_S = 420.0, 0.05, 0.4
+BATCHES = 2  # that each version commits before it is stopped
+STATE = "=== Streaming Query ==="  # Spark's plans and offsets follow it in an error
+
+
+@dataclass
+class Outcome:
+    """What came of a trial. failures: queries that failed, with their errors; rejections: those of the old version,
+    after it was started again, with the names of the files that it changed."""
+
+    version: str
+    how: str
+    target: str
+    queries: tuple[str, ...]
+    records: int = 0
+    in_flight: int = 0
+    lost: int = 0
+    doubled: int = 0
+    wrong: int = 0
+    failures: dict[str, str] = field(default_factory=dict)
+    rejections: dict[str, str] = field(default_factory=dict)
+    changes: dict[str, list[str]] = field(default_factory=dict)
+    continuations: list[str] = field(default_factory=list)
+    details: list[str] = field(default_factory=list)
+
+    @property
+    def is_clean(self) -> bool:
+        return not (self.lost or self.doubled or self.wrong or self.failures or self.changes)
+
+
+class Trial:
+    """A directory, a topic, and the lives of the program on them."""
+
+    def __init__(self, directory: Path, brokers: Brokers, outcome: Outcome, seed: int) -> None:
+        self.directory, self.brokers, self.outcome = directory, brokers, outcome
+        self.random = random.Random(seed)
+        topic = f"upgrade-{directory.name}"
+        brokers.make_topic(topic, PARTITIONS)
+        for name in outcome.queries if outcome.target == "kafka" else ():
+            brokers.make_topic(f"{topic}-{name}", OUTPUT_PARTITIONS)
+        self.feed = ShopFeed(brokers.cluster, topic, self.random)
+        self.plan = Plan(bootstrap=brokers.direct, topic=topic, target=outcome.target, queries=outcome.queries)
+        self._process: subprocess.Popen | None = None
+        self.lives = 0
+
+    def start(self, version: str, **changes: object) -> None:
+        """Start the program with a version and a changed plan."""
+        self.plan = replace(self.plan, **changes)
+        (self.directory / "plan.json").write_text(json.dumps(asdict(self.plan)))
+        python = sys.executable if version == NEW else python_of(version)
+        self.lives += 1
+        unset = {"PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "VIRTUAL_ENV"}
+        with (self.directory / f"log-{self.lives}").open("w") as log:
+            self._process = subprocess.Popen(
+                [python, "-W", "ignore", PROGRAM, self.directory, str(self.lives)], cwd=self.directory,
+                env={name: value for name, value in os.environ.items() if name not in unset},
+                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+
+    def kill(self) -> None:
+        """SIGKILL for the driver, its JVM and all that they started."""
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+    def batches(self, name: str, log: str) -> int:
+        """The newest batch in a log of the query's checkpoint, -1 for none."""
+        home = self.directory / self.plan.checkpoints / name / log
+        return max((int(path.name) for path in home.glob("*") if path.name.isdigit()), default=-1)
+
+    def in_flight(self) -> list[str]:
+        """The queries that have a batch planned and not committed."""
+        return [name for name in self.active if self.batches(name, "offsets") > self.batches(name, "commits")]
+
+    @property
+    def active(self) -> list[str]:
+        """The queries that have not failed."""
+        return [name for name in self.outcome.queries if name not in self.outcome.failures]
+
+    def events(self) -> list[dict[str, str]]:
+        """What the program reported in its present life."""
+        path = self.directory / "events.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [event for event in map(json.loads, lines) if event["life"] == str(self.lives)]
+
+    def errors(self) -> dict[str, str]:
+        """The queries that failed in the present life."""
+        events = [event for event in self.events() if event["what"] == "failed"]
+        return {event["name"]: event["error"].partition(STATE)[0].strip() for event in events}
+
+    def note_failures(self) -> None:
+        for name, error in self.errors().items():
+            self.outcome.failures.setdefault(name, f"in life {self.lives}: {error}")
+
+    def wait(self, reached: Callable[[], bool], what: str, limit_s: float = LIMIT_S) -> bool:
+        """Wait for something that the program does; a query that fails meanwhile is noted."""
+        deadline_s = time.monotonic() + limit_s
+        while not reached():
+            is_over = self._process is not None and self._process.poll() is not None
+            if is_over or time.monotonic() > deadline_s:
+                if reached():
+                    return True
+                reason = "the program ended" if is_over else f"{limit_s:.0f} s passed"
+                self.outcome.details.append(f"life {self.lives}: {reason} before {what}")
+                return False
+            time.sleep(LOOK_S)
+        return True
+
+    def work(self, batches: int = BATCHES) -> None:
+        """Wait until each query has committed so many batches more."""
+        before = {name: self.batches(name, "commits") for name in self.active}
+
+        def reached() -> bool:
+            self.note_failures()
+            return all(self.batches(name, "commits") >= before[name] + batches for name in self.active)
+
+        self.wait(reached, f"each query committed {batches} batches more")
+
+    def kill_in_a_batch(self) -> None:
+        """Kill while at least a third of the queries have a batch in flight."""
+        self.wait(lambda: 3 * len(self.in_flight()) >= len(self.active), "a third of the queries planned a batch")
+        time.sleep(self.random.uniform(0, 0.5))
+        self.kill()
+        self.outcome.in_flight += len(self.in_flight())
+
+    @contextmanager
+    def load(self) -> Iterator[None]:
+        """Send records all the time."""
+        over = threading.Event()
+
+        def send() -> None:
+            while not over.wait(PAUSE_S):
+                self.feed.send(2, 5)
+
+        thread = threading.Thread(target=send, name="load")
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def finish(self) -> None:
+        """Close all windows, wait for the results, and compare."""
+        self.feed.send_last()
+        answers = {name: ANSWERS[name].exact(self.feed) for name in self.active}
+
+        def complete() -> bool:
+            self.note_failures()
+            time.sleep(1)
+            return all(not answers[name] - self.results(name) for name in self.active) and not self.in_flight()
+
+        self.wait(complete, "all results are there")
+        self.kill()
+        self.outcome.records = sum(map(len, self.feed.sent))
+        for name in self.active:
+            rows, exact = self.results(name), answers[name]
+            excess, missing = rows - exact, exact - rows
+            twice = sum(count for row, count in excess.items() if row in exact)
+            self.outcome.lost += missing.total()
+            self.outcome.doubled += twice
+            self.outcome.wrong += excess.total() - twice
+            if missing or excess:
+                self.outcome.details.append(f"{name}: missing {_few(missing)}, too many {_few(excess)}")
+
+    def results(self, name: str) -> dict:
+        columns = ANSWERS[name].columns
+        plan = self.plan
+        return rows_of(plan.target, self.directory, name, plan.topic, plan.bootstrap, columns)
+
+
+def _few(rows: dict, most: int = 3) -> str:
+    return f"{sum(rows.values())} rows such as {sorted(rows, key=repr)[:most]}" if rows else "none"
+
+
+def upgrade(trial: Trial, version: str, how: str, back: str | None) -> None:
+    """Run the old version under load, kill it, continue with this checkout; with `back` try the old one once more."""
+    with trial.load():
+        trial.start(version)
+        trial.work()
+        trial.kill_in_a_batch()
+        if how != "restart":
+            _move(trial, version if how == "savepoint" else NEW, version)
+        trial.start(NEW)
+        trial.work()
+        if back:
+            _downgrade(trial, back)
+            trial.start(NEW)
+            trial.work()
+    trial.finish()
+
+
+def _move(trial: Trial, saver: str, version: str) -> None:
+    """Stop between two batches, write savepoints, and continue from them in new checkpoints."""
+    trial.start(version, once=True)
+    trial.wait(lambda: "over" in _kinds(trial.events()), "the queries stop")
+    trial.note_failures()
+    trial.kill()
+    trial.start(saver, once=False, save_to="savepoints")
+    trial.wait(lambda: "over" in _kinds(trial.events()), "savepoints are written")
+    trial.note_failures()
+    trial.kill()
+    trial.plan = replace(
+        trial.plan, save_to=None, savepoints="savepoints", checkpoints="moved", queries=tuple(trial.active)
+    )
+
+
+def _kinds(events: Sequence[dict[str, str]]) -> set[str]:
+    return {event["what"] for event in events}
+
+
+def _downgrade(trial: Trial, version: str) -> None:
+    """Kill this checkout in mid-batch and start the old version on its checkpoints: each query is rejected before
+    anything is written, or it continues."""
+    trial.kill_in_a_batch()
+    outcome, names = trial.outcome, trial.active
+    before = {name: digest(trial.directory, name, trial.plan.checkpoints) for name in names}
+    commits = {name: trial.batches(name, "commits") for name in names}
+    trial.start(version)
+
+    def continuations() -> list[str]:
+        return [name for name in names if trial.batches(name, "commits") > commits[name]]
+
+    trial.wait(lambda: {*continuations(), *trial.errors()} >= set(names), "each query is rejected or continues")
+    outcome.continuations += continuations()
+    outcome.rejections |= trial.errors()
+    trial.kill()
+    for name in trial.errors():
+        after = digest(trial.directory, name, trial.plan.checkpoints)
+        if files := sorted(path for path in before[name] | after if before[name].get(path) != after.get(path)):
+            outcome.changes[name] = files
