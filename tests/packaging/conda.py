@@ -1,6 +1,6 @@
-"""The recipe for conda-forge: what it says of the package, and its own build command and tests.
+"""The recipe for conda-forge: what it requires, and its own build command and tests in an environment of pip.
 
-Rule: conda's builder and channels are not needed. An environment of pip has what the recipe requires.
+Rule: channels of conda are not needed, as uv installs what the recipe requires.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.packaging.installs import last_line
 from tests.uv import ROOT, run, uv
 
 RECIPE = ROOT / "conda" / "recipe.yaml"
-LIMIT = "built and tested by its own commands in an environment of pip, without conda's builder and channels"
+NO_CHANNEL = 3  # exit code of rattler.py
 
 
 def recipe() -> dict[str, Any]:
@@ -37,7 +37,7 @@ def faults() -> list[str]:
     text = recipe()
     with tempfile.TemporaryDirectory(prefix="keyedwm-conda-") as home:
         python = Path(home) / "bin" / "python"
-        commands = [[uv(), "venv", "--quiet", home], [uv(), "pip", "install", "--quiet", "--python", python]]
+        commands = [[uv(), "venv", "--quiet", "--clear", home], [uv(), "pip", "install", "--quiet", "--python", python]]
         commands[1] += requirements("host") + requirements("run")
         build = text["build"]["script"].replace("${{ PYTHON }}", str(python))
         commands.append(shlex.split(build))

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.packaging import conda
-from tests.packaging.installs import trials
+from tests.packaging.installs import last_line, trials
 from tests.packaging.licences import by_licence, not_allowed
 from tests.uv import must, uv
 
@@ -163,9 +163,14 @@ def installs() -> Found:
 
 
 def recipe() -> Found:
-    """The recipe of conda-forge: its own build command and tests, in an environment of its requirements."""
+    """The recipe of conda-forge: by rattler-build, and its own commands in an environment of pip."""
+    with tempfile.TemporaryDirectory(prefix="keyedwm-conda-") as home:
+        done = called(tool("python"), Path(__file__).with_name("rattler.py"), conda.RECIPE, home)
+    lines = [last_line(done)]
     faults = conda.faults()
-    return Found(passed=not faults, lines=tuple(faults) or (conda.LIMIT,))
+    lines += faults or ["its build command and its tests succeed in an environment of pip"]
+    is_wrong = bool(faults) or done.returncode not in {0, conda.NO_CHANNEL}
+    return Found(passed=False if is_wrong else True if done.returncode == 0 else None, lines=tuple(lines))
 
 
 def import_times() -> Found:

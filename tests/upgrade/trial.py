@@ -25,7 +25,7 @@ from tests.upgrade.queries import Plan
 
 PROGRAM = Path(__file__).with_name("queries.py")
 NEW = "this checkout"
-LIMIT_S, LOOK_S, PAUSE_S = 420.0, 0.05, 0.4
+LIMIT_S, LOOK_S, PAUSE_S = 600.0, 0.05, 0.8
 BATCHES = 2  # that each version commits before it is stopped
 STATE = "=== Streaming Query ==="  # Spark's plans and offsets follow it in an error
 

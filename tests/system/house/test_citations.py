@@ -16,7 +16,7 @@ FILES = [
 FILES.remove(SELF)
 PAGES = [path for path in FILES if path.suffix == ".md"]
 ELSEWHERE = re.compile(r"\bDESIGN\b|\(sections? \d|\bdesign\s+section\s+\d|\.\./shared|\banchors/")
-PAGE = re.compile(r"\b(docs/[\w./-]+\.(?:md|py|svg|png))(?:#([\w-]+))?")
+PAGE = re.compile(r"(?<!tests/)\b(docs/[\w./-]+\.(?:md|py|svg|png))(?:#([\w-]+))?")
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)#([\w-]+)\)")
 RULE = re.compile(r"\b[Rr]ules? (\d+)(?:(?: to |, | and )(\d+))*")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
