@@ -1,7 +1,6 @@
 """Which licences the packages of a bill of materials may have.
 
-Rule: what a user installs is under a permissive licence or a weak copyleft of files. A package whose metadata names no
-licence stands in `READ`, with the licence that its own files have.
+Rule: what a user installs is under a permissive licence or a weak copyleft of files; each exception is named.
 """
 
 from __future__ import annotations
@@ -18,19 +17,28 @@ PERMISSIVE = frozenset({
 ALLOWED = PERMISSIVE | {"MPL-2.0"}
 NONE = "none is said"
 # Texts of metadata that are no identifiers.
-TEXTS: Mapping[str, str] = {}
-# Packages without a usable text.
-READ: Mapping[str, str] = {}
+_CLASS = "License :: OSI Approved :: "
+TEXTS: Mapping[str, str] = {
+    f"{_CLASS}Apache Software License": "Apache-2.0",
+    f"{_CLASS}BSD License": "BSD-3-Clause",
+    f"{_CLASS}Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
+}
+# The licence in the package's own file, where its metadata has no usable text.
+READ: Mapping[str, str] = {"protobuf": "BSD-3-Clause"}
+# A licence that is allowed for one package only. crc32c is a library of its own, which a user can replace.
+EXCEPTIONS: Mapping[str, str] = {"crc32c": "LGPL-2.1-or-later"}
 
 
 def name_of(licence: Mapping[str, Any]) -> str:
     """The licence's identifier, expression or first line."""
     detail = licence.get("license", {})
-    return (licence.get("expression") or detail.get("id") or detail.get("name") or NONE).splitlines()[0][:60]
+    return (licence.get("expression") or detail.get("id") or detail.get("name") or NONE).splitlines()[0]
 
 
 def licences_of(component: Mapping[str, Any]) -> str:
-    """The licences of a package, as its metadata or `READ` has them."""
+    """The licences of a package, as its metadata, `READ` or `EXCEPTIONS` has them."""
+    if component["name"] in EXCEPTIONS:
+        return f"{EXCEPTIONS[component['name']]}, allowed for this package only"
     return READ.get(component["name"]) or " and ".join(sorted(map(name_of, component.get("licenses", ())))) or NONE
 
 
@@ -47,7 +55,8 @@ def not_allowed(components: Iterable[Mapping[str, Any]], allowed: frozenset[str]
     return [
         f"{one['name']}: {licences_of(one)} is not allowed"
         for one in components
-        if not all(is_allowed(part, allowed) for part in licences_of(one).split(" and "))
+        if one["name"] not in EXCEPTIONS
+        and not all(is_allowed(part, allowed) for part in licences_of(one).split(" and "))
     ]
 
 

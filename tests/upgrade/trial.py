@@ -69,6 +69,11 @@ class Trial:
         self.plan = Plan(bootstrap=brokers.direct, topic=topic, target=outcome.target, queries=outcome.queries)
         self._process: subprocess.Popen | None = None
         self.lives = 0
+        self.began_s = time.monotonic()
+
+    def log(self, what: str) -> None:
+        """Say where the trial is."""
+        print(f"{time.monotonic() - self.began_s:6.0f} s, life {self.lives}: {what}", flush=True)
 
     def start(self, version: str, **changes: object) -> None:
         """Start the program with a version and a changed plan."""
@@ -76,6 +81,7 @@ class Trial:
         (self.directory / "plan.json").write_text(json.dumps(asdict(self.plan)))
         python = sys.executable if version == NEW else python_of(version)
         self.lives += 1
+        self.log(f"keyedwm {version} starts")
         unset = {"PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "VIRTUAL_ENV"}
         with (self.directory / f"log-{self.lives}").open("w") as log:
             self._process = subprocess.Popen(
@@ -137,6 +143,7 @@ class Trial:
     def work(self, batches: int = BATCHES) -> None:
         """Wait until each query has committed so many batches more."""
         before = {name: self.batches(name, "commits") for name in self.active}
+        self.log(f"works from batches {sorted(before.values())}")
 
         def reached() -> bool:
             self.note_failures()
@@ -150,6 +157,7 @@ class Trial:
         time.sleep(self.random.uniform(0, 0.5))
         self.kill()
         self.outcome.in_flight += len(self.in_flight())
+        self.log(f"killed, {len(self.in_flight())} of {len(self.active)} queries in a batch")
 
     @contextmanager
     def load(self) -> Iterator[None]:
@@ -171,6 +179,7 @@ class Trial:
     def finish(self) -> None:
         """Close all windows, wait for the results, and compare."""
         self.feed.send_last()
+        self.log(f"all {sum(map(len, self.feed.sent)):,} records are sent")
         answers = {name: ANSWERS[name].exact(self.feed) for name in self.active}
 
         def complete() -> bool:
