@@ -43,20 +43,24 @@ OPERATORS = (
     "keyedwm.spark.hosting.bucket_batch",
     "keyedwm.spark.hosting.unpack",
 )
+# Modules of compiled functions that each query calls, and each operator. A worker loads a further function when it first
+# calls it, in some 4 ms: a query calls few of the 150 functions that all kinds of queries call together.
+READING_CODE = ("keyedwm.kafka.records.batches", "keyedwm.kafka.records.decode")
+OPERATORS_CODE = ("keyedwm.operators.kernels",)
 # Archives below Spark's home that Spark puts on the path of its Python processes.
 _ARCHIVES = ("python/lib/pyspark.zip", "python/lib/py4j-*-src.zip", "jars/spark-core_*.jar")
 
 
 def load_reading() -> Iterator[None]:
     """Load the modules of tasks that read, one in each step."""
-    yield from _load(READING)
+    yield from _load(READING, READING_CODE)
     # With one seed all workers would draw the same random numbers, in users' functions too.
     os.register_at_fork(after_in_child=import_module("numpy.random").seed)
 
 
 def load_operators() -> Iterator[None]:
     """Load the further modules of operators' tasks, one in each step."""
-    yield from _load(OPERATORS)
+    yield from _load(OPERATORS, OPERATORS_CODE)
 
 
 def load() -> Iterator[None]:
@@ -65,9 +69,9 @@ def load() -> Iterator[None]:
     yield from load_operators()
 
 
-def _load(modules: tuple[str, ...]) -> Iterator[None]:
+def _load(modules: tuple[str, ...], code: tuple[str, ...]) -> Iterator[None]:
     """Load modules step by step: the host may fork a process between two steps."""
-    for _ in _steps(modules):
+    for _ in _steps(modules, code):
         forget_archives_of_spark()
         yield
     # A collection does not visit frozen objects, so workers continue to share their memory.
@@ -75,12 +79,12 @@ def _load(modules: tuple[str, ...]) -> Iterator[None]:
     gc.freeze()
 
 
-def _steps(modules: tuple[str, ...]) -> Iterator[None]:
-    """Import modules, then load the functions in them that an earlier process has compiled."""
+def _steps(modules: tuple[str, ...], code: tuple[str, ...]) -> Iterator[None]:
+    """Import modules, then load what an earlier process has compiled of the functions of some modules."""
     for name in modules:
         import_module(name)
         yield
-    yield from import_module("keyedwm.runtime.compiled").load_cached()
+    yield from import_module("keyedwm.runtime.compiled").load_cached(code)
     yield
 
 

@@ -11,7 +11,7 @@ import functools
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -21,7 +21,6 @@ _log = logging.getLogger(__name__)
 _Function = TypeVar("_Function", bound=Callable)
 _lock = threading.RLock()
 _all: list[_Later] = []
-_loaded: list[_Later] = []
 
 
 class _Later:
@@ -103,15 +102,12 @@ def say_if_first() -> None:
         )
 
 
-def load_cached() -> Iterator[None]:
-    """Load the code on disk of every function of the imported modules, in all signatures; yield after each function.
+def load_cached(modules: Container[str]) -> Iterator[None]:
+    """Load the code on disk of the functions of some modules, in all signatures; yield after each function.
 
-    A process that forks others calls this, so that they have the code at once. No new signature is compiled. A second
-    call loads the functions of modules imported since.
+    A process that forks others calls this, so that they have the code at once. No new signature is compiled.
     """
-    while len(_loaded) < len(_all):
-        later = _all[len(_loaded)]
-        _loaded.append(later)
+    for later in [one for one in _all if one.__module__ in modules]:
         dispatcher = later.dispatcher()
         for signature in _signatures(dispatcher):
             dispatcher.compile(signature)  # type: ignore[attr-defined]

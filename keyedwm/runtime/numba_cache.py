@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from llvmlite.binding import add_symbol
 from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core.runtime._nrt_python import c_helpers
 
 _log = logging.getLogger(__name__)
 _DIGEST_BYTES = hashlib.sha256().digest_size
@@ -37,12 +39,28 @@ class KeptCode(FunctionCache):
         stamp = (locator.get_source_stamp(), _imported(function.__module__))
         self._cache_file = _Files(self._cache_path, base, stamp)
 
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return the code of a signature, None if there is none that can be used.
+
+        numba's own method first loads what only its compiler needs: a second compiler for its memory, and declarations.
+        """
+        _add_symbols()
+        with self._guard_against_spurious_io_errors():
+            return self._load_overload(sig, target_context)
+
     def save_overload(self, sig: Any, data: Any) -> None:
         """Write compiled code; a failure is only a warning."""
         try:
             super().save_overload(sig, data)
         except OSError as error:
             _warn_of(self._cache_path, error.strerror or str(error))
+
+
+@functools.cache
+def _add_symbols() -> None:
+    """Give compiled code the functions of numba's memory, by the names under which numba's compiler gives them."""
+    for name, address in c_helpers.items():
+        add_symbol(name if name.startswith("_") else f"NRT_{name}", address)
 
 
 class _Files(IndexDataCacheFile):

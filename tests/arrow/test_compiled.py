@@ -211,9 +211,14 @@ def test_a_directory_that_others_may_write_to_inside_a_given_one_is_not_used(tmp
     assert not list(tmp_path.rglob("*.nbi"))
 
 
+LOAD = (
+    "from keyedwm.runtime import compiled; import keyedwm.kafka.records.partitioner;"
+    "[*compiled.load_cached({'keyedwm.kafka.records.partitioner'})];"
+)
+
+
 def test_a_process_loads_what_another_has_compiled_and_compiles_nothing_else(tmp_path):
     use = "import pyarrow as pa; from keyedwm.kafka.records.partitioner import murmur2; murmur2(pa.array([b'k']));"
-    load = "from keyedwm.runtime import compiled; import keyedwm.kafka.records.partitioner; [*compiled.load_cached()];"
     tell = (
         "print(sum(len(one.dispatcher().signatures) for one in compiled._all if one._function.__name__ == '_hash_all'))"
     )
@@ -225,9 +230,10 @@ def test_a_process_loads_what_another_has_compiled_and_compiles_nothing_else(tmp
             [sys.executable, "-c", source], check=True, capture_output=True, text=True, env=environment
         ).stdout.strip()
 
-    assert told(load + tell) == "0"
+    assert told(LOAD + tell) == "0"
     told(use)
-    assert told(load + tell) == "1"
+    assert told(LOAD + tell) == "1"
+    assert told(LOAD.replace("partitioner'", "batches'") + tell) == "0"
 
 
 USE = "import pyarrow as pa; from keyedwm.kafka.records.partitioner import murmur2; print(murmur2(pa.array([b'k'])));"
@@ -268,10 +274,21 @@ def test_compiled_code_that_was_damaged_is_compiled_again_and_then_kept(cache, k
     assert len(files) == 2
     for file in files:
         file.write_bytes(left(file.read_bytes()))
-    load = "from keyedwm.runtime import compiled; import keyedwm.kafka.records.partitioner; [*compiled.load_cached()];"
-    again, said = used(cache, load + USE)
+    again, said = used(cache, LOAD + USE)
     assert (again, said.count("is damaged")) == (hashed, 1)
     assert used(cache) == (hashed, "")
+
+
+DECLARED = "from numba.core.registry import cpu_target; print(len(cpu_target.target_context._registries) > 0)"
+
+
+def test_code_on_disk_runs_without_the_declarations_of_the_compiler(tmp_path):
+    tmp_path.chmod(0o700)
+    hashed, _ = used(tmp_path)
+    assert used(tmp_path, USE + DECLARED)[0] == f"{hashed}\nFalse"
+    for file in tmp_path.rglob("*.nbc"):
+        file.unlink()
+    assert used(tmp_path, USE + DECLARED)[0] == f"{hashed}\nTrue"
 
 
 def test_processes_that_compile_at_the_same_time_never_read_the_code_of_another_signature(tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ from zipfile import ZipFile
 import pyspark
 import pytest
 
+from keyedwm.daemon import OPERATORS_CODE, READING_CODE
 from keyedwm.runtime.forked import sweep
 from keyedwm.spark import recommended_conf, session_conf
 from tests.installed import PATIENCE_S
@@ -234,6 +235,30 @@ print(*sorted(set(sys.modules) - loaded))
 def test_a_planning_imports_nothing_on_its_way_that_was_not_loaded_before_the_fork():
     ran = subprocess.run([sys.executable, "-c", NEEDS], capture_output=True, text=True, check=True, timeout=PATIENCE_S)
     assert ran.stdout.split() == []
+
+
+COUNTS = """
+from collections import deque
+from keyedwm import daemon
+from keyedwm.cli.warm import windowing as warm
+from keyedwm.runtime import compiled
+from keyedwm.windows import count
+
+deque(daemon.load(), maxlen=0)
+window, counts = warm.SlidingWindow(1_000, 1_000), (("n", count()),)
+plan = warm.WindowPlan(schema=warm._SCHEMA, by=("text",), window=window, time="__time", aggregates=counts)
+warm.play(plan, warm._input_rows)
+print(sorted({*daemon.READING_CODE, *daemon.OPERATORS_CODE} - {one.__module__ for one in compiled._all}))
+print(sorted({one.__module__ for one in compiled._all if getattr(one._dispatcher, "signatures", [])}))
+"""
+
+
+@pytest.mark.starts
+def test_a_count_by_windows_calls_no_compiled_function_but_those_that_are_loaded_before_the_fork():
+    ran = subprocess.run([sys.executable, "-c", COUNTS], capture_output=True, text=True, check=True, timeout=PATIENCE_S)
+    unknown, loaded = map(json.loads, ran.stdout.replace("'", '"').splitlines())
+    assert unknown == []
+    assert set(OPERATORS_CODE) <= set(loaded) <= {*READING_CODE, *OPERATORS_CODE}
 
 
 LEAVES = """
