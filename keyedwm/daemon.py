@@ -43,8 +43,8 @@ OPERATORS = (
     "keyedwm.spark.hosting.bucket_batch",
     "keyedwm.spark.hosting.unpack",
 )
-# Modules of compiled functions that each query calls, and each operator. A worker loads a further function when it first
-# calls it, in some 4 ms: a query calls few of the 150 functions that all kinds of queries call together.
+# Modules of compiled functions that each query calls, and each operator. A worker loads another function when it first
+# calls it, in 4 ms: a query calls few of the 150 functions that all kinds of queries call together.
 READING_CODE = ("keyedwm.kafka.records.batches", "keyedwm.kafka.records.decode")
 OPERATORS_CODE = ("keyedwm.operators.kernels",)
 # Archives below Spark's home that Spark puts on the path of its Python processes.
