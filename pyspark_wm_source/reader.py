@@ -84,7 +84,7 @@ def arrow_schema(options: SourceOptions) -> pa.Schema:
         headers=options.include_headers,
         control=options.emit_control,
         columns=options.selection.names,
-        rejected=options.gives_back,
+        rejected=options.has_rejected_column,
         fields=options.selection.schema,
     )
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from keyedwm.formats.avro_kernels import Op, run_programs
 from keyedwm.formats.avro_program import Program
 from keyedwm.formats.columns import Column, Slots
+from keyedwm.formats.field_requests import Request
 from keyedwm.formats.heads import Bodies
-from keyedwm.formats.requests import Request
 from keyedwm.formats.spans import Literals, begins
 
 # The most levels of records, and of lists, within each other.

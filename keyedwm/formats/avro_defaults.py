@@ -14,7 +14,7 @@ from keyedwm.core.places import branch_of
 from keyedwm.formats.avro_kernels import Op
 from keyedwm.formats.avro_readings import Reading, reading_of
 from keyedwm.formats.avro_types import AvroType, Kind, Leaf, Record, RecordField, Union
-from keyedwm.formats.requests import Request, Steps
+from keyedwm.formats.field_requests import Request, Steps
 
 # The bytes of a span, or the two numbers that the loop stores.
 Constant: TypeAlias = bytes | tuple[int, int]

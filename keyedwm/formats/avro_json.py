@@ -20,8 +20,8 @@ from keyedwm.core.errors import InputError
 from keyedwm.core.places import TEXT_TYPES, FieldType, branch_of
 from keyedwm.formats.avro_readings import reading_of
 from keyedwm.formats.avro_types import AvroType, Kind, Leaf, Logical, Record, Repeated, Union, has_no_bytes
+from keyedwm.formats.field_requests import Request, TextWriter
 from keyedwm.formats.json_kernels import Op, fill_gaps, write_texts
-from keyedwm.formats.requests import Request, TextWriter
 from keyedwm.formats.spans import Literals
 
 _MOST_DEPTH = 2_048  # levels of records, and of lists, within each other

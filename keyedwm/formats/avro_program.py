@@ -21,7 +21,7 @@ from keyedwm.formats.avro_json import AvroTexts, Whole, steps_into
 from keyedwm.formats.avro_kernels import Op
 from keyedwm.formats.avro_readings import reading_of
 from keyedwm.formats.avro_types import AvroType, Kind, Leaf, Record, Repeated, Union, has_no_bytes
-from keyedwm.formats.requests import Layout, Request, Steps, Stored
+from keyedwm.formats.field_requests import Layout, Request, Steps, Stored
 
 _SIZES = {Kind.BOOLEAN: 1, Kind.FLOAT: 4, Kind.DOUBLE: 8}
 # Branches of unions that a path leads through make a product of steps.

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from keyedwm.core.places import DecimalType, FieldType, Unit
 from keyedwm.formats.avro_kernels import Op
 from keyedwm.formats.avro_types import Kind, Leaf, Logical
-from keyedwm.formats.requests import TO_MS, Layout, Stored
+from keyedwm.formats.field_requests import TO_MS, Layout, Stored
 
 _NUMBERS = (Kind.INT, Kind.LONG)
 _NUMBER, _SPAN, _DOUBLE = Layout(), Layout(Stored.SPAN), Layout(Stored.DOUBLE)

@@ -1,8 +1,8 @@
 """Writing Avro out of Arrow columns: an encoder is compiled from a schema and the columns' types.
 
 Rule: promotions without loss are written: int as long, int and float as double, a decimal as one with more digits. A
-time is rounded down to the schema's unit. No other type is converted. A field without a column is its default. A column
-that does not fit is an error with the field and both types.
+time is rounded down to the schema's unit. No other type is converted. A field without a column gets its default. A
+column that does not fit is an error with the field and both types.
 """
 
 from __future__ import annotations
@@ -43,84 +43,84 @@ from keyedwm.formats.writing import (
 )
 from keyedwm.formats.writing_types import called, is_text
 
-_ONE_BYTE = 64  # the numbers below have one byte as a varint
-# The factor or the divisor from microseconds to the unit; the other is 1.
-_OF_US = {
+_ONE_BYTE = 64  # numbers less than 64 have one byte as a varint
+# Unit → (factor, divisor) from microseconds.
+_FROM_MICROS = {
     Logical.TIMESTAMP_MILLIS: (1, 1_000), Logical.TIMESTAMP_MICROS: (1, 1), Logical.TIMESTAMP_NANOS: (1_000, 1),
     Logical.LOCAL_TIMESTAMP_MILLIS: (1, 1_000), Logical.LOCAL_TIMESTAMP_MICROS: (1, 1),
     Logical.LOCAL_TIMESTAMP_NANOS: (1_000, 1),
 }  # fmt: skip
 _LOCAL = {Logical.LOCAL_TIMESTAMP_MILLIS, Logical.LOCAL_TIMESTAMP_MICROS, Logical.LOCAL_TIMESTAMP_NANOS}
-_MOST_DIGITS = 38  # of the decimals that Spark and Arrow have
+_MOST_DIGITS = 38  # of Spark's decimals, and of Arrow's decimal128
 
 
-def avro_encoder(schema: AvroType, kind: pa.DataType, called_as: str) -> Encoder:
+def avro_encoder(schema: AvroType, arrow_type: pa.DataType, called_as: str) -> Encoder:
     """Compile the encoder of a column, or of a struct of columns. called_as: the schema's name in messages.
 
-    A null value is not written: the caller has no live row for it. Raises InputError for a type that does not fit its
-    field.
+    A null of the column itself is not written: the caller marks its row as not live. Raises InputError for a type that
+    does not fit its field.
     """
-    return _Compiler(called_as).encoder(schema, kind, ())
+    return _Compiler(called_as).encoder(schema, arrow_type, ())
 
 
 class _Compiler:
     def __init__(self, called_as: str) -> None:
         self._called_as = called_as
 
-    def encoder(self, schema: AvroType, kind: pa.DataType, path: tuple[str, ...]) -> Encoder:
+    def encoder(self, schema: AvroType, arrow_type: pa.DataType, path: tuple[str, ...]) -> Encoder:
         """Return the encoder of values without nulls."""
         if isinstance(schema, Union):
-            return self._branch_alone(schema, kind, path)
-        encoder = self._of(schema, kind, path)
+            return self._branch_alone(schema, arrow_type, path)
+        encoder = self._of(schema, arrow_type, path)
         if encoder is None:
-            raise self._mismatch(schema, kind, path)
+            raise self._mismatch(schema, arrow_type, path)
         return encoder
 
-    def field(self, schema: AvroType, kind: pa.DataType, path: tuple[str, ...]) -> Encoder:
+    def field(self, schema: AvroType, arrow_type: pa.DataType, path: tuple[str, ...]) -> Encoder:
         """Return the encoder of values that may be null if the schema allows it."""
         if isinstance(schema, Union):
             nulls = [place for place, one in enumerate(schema.branches) if _is_null(one)]
-            if pa.types.is_null(kind) and nulls:
+            if pa.types.is_null(arrow_type) and nulls:
                 return Literal(varint(nulls[0]))
-            place, encoder = self._branch(schema, kind, path)
+            place, encoder = self._branch(schema, arrow_type, path)
             coded = varint(place)
             if nulls and len(schema.branches) <= _ONE_BYTE:
                 return _Nullable(encoder, varint(nulls[0])[0], coded[0])
             return Required(_Branch(encoder, coded))
-        if _is_null(schema) and pa.types.is_null(kind):
+        if _is_null(schema) and pa.types.is_null(arrow_type):
             return Literal(b"")
-        return Required(self.encoder(schema, kind, path))
+        return Required(self.encoder(schema, arrow_type, path))
 
-    def _branch_alone(self, schema: Union, kind: pa.DataType, path: tuple[str, ...]) -> Encoder:
-        place, encoder = self._branch(schema, kind, path)
+    def _branch_alone(self, schema: Union, arrow_type: pa.DataType, path: tuple[str, ...]) -> Encoder:
+        place, encoder = self._branch(schema, arrow_type, path)
         return _Branch(encoder, varint(place))
 
-    def _branch(self, schema: Union, kind: pa.DataType, path: tuple[str, ...]) -> tuple[int, Encoder]:
-        """Return the number and encoder of the first branch that fits exactly, else of the first with a promotion."""
+    def _branch(self, schema: Union, arrow_type: pa.DataType, path: tuple[str, ...]) -> tuple[int, Encoder]:
+        """Return the number and encoder of the first branch that fits; a better type of numbers goes first."""
         some = [(place, one) for place, one in enumerate(schema.branches) if not _is_null(one)]
         if len(some) == 1:
-            return some[0][0], self.encoder(some[0][1], kind, path)
-        for place, one in sorted(some, key=lambda each: not _is_exact(each[1], kind)):
-            encoder = self._of_branch(one, kind, path)
+            return some[0][0], self.encoder(some[0][1], arrow_type, path)
+        for place, one in sorted(some, key=lambda each: not _is_exact(each[1], arrow_type)):
+            encoder = self._of_branch(one, arrow_type, path)
             if encoder is not None:
                 return place, encoder
-        raise self._mismatch(schema, kind, path)
+        raise self._mismatch(schema, arrow_type, path)
 
-    def _of_branch(self, schema: AvroType, kind: pa.DataType, path: tuple[str, ...]) -> Encoder | None:
+    def _of_branch(self, schema: AvroType, arrow_type: pa.DataType, path: tuple[str, ...]) -> Encoder | None:
         try:
-            return self._of(schema, kind, path)
+            return self._of(schema, arrow_type, path)
         except InputError:  # a field within this branch does not fit; another branch may
             return None
 
-    def _of(self, schema: AvroType, kind: pa.DataType, path: tuple[str, ...]) -> Encoder | None:
+    def _of(self, schema: AvroType, arrow_type: pa.DataType, path: tuple[str, ...]) -> Encoder | None:
         if isinstance(schema, Record):
-            return self._record(schema, kind, path) if pa.types.is_struct(kind) else None
+            return self._record(schema, arrow_type, path) if pa.types.is_struct(arrow_type) else None
         if isinstance(schema, Repeated):
-            return self._repeated(schema, kind, path)
-        return _leaf(schema, kind) if isinstance(schema, Leaf) else None
+            return self._repeated(schema, arrow_type, path)
+        return _leaf(schema, arrow_type) if isinstance(schema, Leaf) else None
 
-    def _record(self, record: Record, kind: pa.DataType, path: tuple[str, ...]) -> Encoder:
-        places = {kind.field(place).name: place for place in range(kind.num_fields)}
+    def _record(self, record: Record, arrow_type: pa.DataType, path: tuple[str, ...]) -> Encoder:
+        places = {arrow_type.field(place).name: place for place in range(arrow_type.num_fields)}
         names = {field.name for field in record.fields}
         for name in places:
             if name not in names:
@@ -133,7 +133,7 @@ class _Compiler:
         for field in record.fields:
             place, inner = places.get(field.name), (*path, field.name)
             if place is not None:
-                fields.append((field.name, place, self.field(field.type, kind.field(place).type, inner)))
+                fields.append((field.name, place, self.field(field.type, arrow_type.field(place).type, inner)))
             elif field.has_default:
                 fields.append((field.name, None, Literal(self._default(field.type, field.default, inner))))
             else:
@@ -143,15 +143,15 @@ class _Compiler:
                 )
         return Fields(tuple(fields))
 
-    def _repeated(self, schema: Repeated, kind: pa.DataType, path: tuple[str, ...]) -> Encoder | None:
+    def _repeated(self, schema: Repeated, arrow_type: pa.DataType, path: tuple[str, ...]) -> Encoder | None:
         if schema.is_map:
-            if not pa.types.is_map(kind) or not is_text(kind.key_type):
+            if not pa.types.is_map(arrow_type) or not is_text(arrow_type.key_type):
                 return None
-            item = self.field(schema.items, kind.item_type, (*path, "[]"))
+            item = self.field(schema.items, arrow_type.item_type, (*path, "[]"))
             return _Blocks(Fields((("key", 0, Required(Spans())), ("value", 1, item))))
-        if not pa.types.is_list(kind) and not pa.types.is_large_list(kind):
+        if not pa.types.is_list(arrow_type) and not pa.types.is_large_list(arrow_type):
             return None
-        return _Blocks(self.field(schema.items, kind.value_type, (*path, "[]")))
+        return _Blocks(self.field(schema.items, arrow_type.value_type, (*path, "[]")))
 
     def _default(self, schema: AvroType, value: Any, path: tuple[str, ...]) -> bytes:
         try:
@@ -162,11 +162,11 @@ class _Compiler:
                 f"{short_repr(json.dumps(value))}, which is no value of it"
             ) from None
 
-    def _mismatch(self, schema: AvroType, kind: pa.DataType, path: tuple[str, ...]) -> InputError:
+    def _mismatch(self, schema: AvroType, arrow_type: pa.DataType, path: tuple[str, ...]) -> InputError:
         where = _where(path) if path else "the column"
-        fit = _column_of(schema)
+        fit = _spark_type(schema)
         return InputError(
-            f"{where} has type {called(kind)}, and {self._called_as} has the type {schema.text} there: "
+            f"{where} has type {called(arrow_type)}, and {self._called_as} has the type {schema.text} there: "
             + (f"cast it to {fit}" if fit else "change the schema, or the column")
         )
 
@@ -179,70 +179,73 @@ def _is_null(schema: AvroType) -> bool:
     return isinstance(schema, Leaf) and schema.kind is Kind.NULL
 
 
-def _is_exact(schema: AvroType, kind: pa.DataType) -> bool:
-    """Whether a column of this type is written without a promotion."""
+def _is_exact(schema: AvroType, arrow_type: pa.DataType) -> bool:
+    """Return False if another type of numbers fits the column better, else True."""
     if not isinstance(schema, Leaf):
         return True
     exact: Mapping[Kind, bool] = {
-        Kind.INT: pa.types.is_integer(kind) and kind.bit_width <= 32, Kind.LONG: not pa.types.is_int32(kind),
-        Kind.FLOAT: pa.types.is_float32(kind), Kind.DOUBLE: pa.types.is_float64(kind),
+        Kind.INT: pa.types.is_integer(arrow_type) and arrow_type.bit_width <= 32,
+        Kind.LONG: not pa.types.is_int32(arrow_type),
+        Kind.FLOAT: pa.types.is_float32(arrow_type), Kind.DOUBLE: pa.types.is_float64(arrow_type),
     }  # fmt: skip
     return exact.get(schema.kind, True)
 
 
-def _leaf(leaf: Leaf, kind: pa.DataType) -> Encoder | None:  # noqa: PLR0911
+def _leaf(leaf: Leaf, arrow_type: pa.DataType) -> Encoder | None:  # noqa: PLR0911
     if leaf.logical is Logical.DECIMAL:
-        return _decimal(leaf, kind)
-    if leaf.logical in _OF_US:
-        if not pa.types.is_timestamp(kind) or (kind.tz is None) is not (leaf.logical in _LOCAL):
+        return _decimal(leaf, arrow_type)
+    if leaf.logical in _FROM_MICROS:
+        if not pa.types.is_timestamp(arrow_type) or (arrow_type.tz is None) is not (leaf.logical in _LOCAL):
             return None
-        times, per = _OF_US[leaf.logical]
-        return Numbers(times=times, per=per, called=leaf.logical.value)
+        factor, divisor = _FROM_MICROS[leaf.logical]
+        return Numbers(times=factor, per=divisor, called=leaf.logical.value)
     if leaf.logical is Logical.DATE:
-        return Numbers() if pa.types.is_date32(kind) else None
+        return Numbers() if pa.types.is_date32(arrow_type) else None
     if leaf.kind is Kind.BOOLEAN:
-        return Booleans() if pa.types.is_boolean(kind) else None
+        return Booleans() if pa.types.is_boolean(arrow_type) else None
     if leaf.kind in (Kind.INT, Kind.LONG):
         most = 32 if leaf.kind is Kind.INT else 64
-        return Numbers() if pa.types.is_signed_integer(kind) and kind.bit_width <= most else None
+        return Numbers() if pa.types.is_signed_integer(arrow_type) and arrow_type.bit_width <= most else None
     if leaf.kind in (Kind.FLOAT, Kind.DOUBLE):
-        return _float(leaf.kind, kind)
+        return _float(leaf.kind, arrow_type)
     if leaf.kind is Kind.ENUM:
-        return _Symbols(leaf.symbols) if is_text(kind) else None
+        return _Symbols(leaf.symbols) if is_text(arrow_type) else None
     if leaf.kind is Kind.STRING:
-        return Spans() if is_text(kind) else None
-    if not pa.types.is_binary(kind) and not pa.types.is_large_binary(kind):
+        return Spans() if is_text(arrow_type) else None
+    if not pa.types.is_binary(arrow_type) and not pa.types.is_large_binary(arrow_type):
         return None
     return Spans() if leaf.kind is Kind.BYTES else _Fixed(leaf.size) if leaf.kind is Kind.FIXED else None
 
 
-def _float(number: Kind, kind: pa.DataType) -> Encoder | None:
-    if number is Kind.FLOAT:
-        return FixedNumbers(pa.float32()) if pa.types.is_float32(kind) else None
-    is_exact = pa.types.is_signed_integer(kind) and kind.bit_width <= 32
-    return FixedNumbers(pa.float64()) if pa.types.is_floating(kind) or is_exact else None
+def _float(target: Kind, arrow_type: pa.DataType) -> Encoder | None:
+    if target is Kind.FLOAT:
+        return FixedNumbers(pa.float32()) if pa.types.is_float32(arrow_type) else None
+    is_exact = pa.types.is_signed_integer(arrow_type) and arrow_type.bit_width <= 32
+    return FixedNumbers(pa.float64()) if pa.types.is_floating(arrow_type) or is_exact else None
 
 
-def _decimal(leaf: Leaf, kind: pa.DataType) -> Encoder | None:
-    if not pa.types.is_decimal128(kind) or leaf.precision > _MOST_DIGITS:
+def _decimal(leaf: Leaf, arrow_type: pa.DataType) -> Encoder | None:
+    if not pa.types.is_decimal128(arrow_type) or leaf.precision > _MOST_DIGITS:
         return None
-    if leaf.scale < kind.scale or leaf.precision - leaf.scale < kind.precision - kind.scale:
+    if leaf.scale < arrow_type.scale or leaf.precision - leaf.scale < arrow_type.precision - arrow_type.scale:
         return None
     if leaf.kind is Kind.FIXED and 10**leaf.precision >= 2 ** (8 * leaf.size - 1):
         return None
     return _Decimals(pa.decimal128(leaf.precision, leaf.scale), leaf.size if leaf.kind is Kind.FIXED else None)
 
 
-def _column_of(schema: AvroType) -> str | None:
-    """Return Spark's type of a column that fits, None if there is more than one, or none."""
+def _spark_type(schema: AvroType) -> str | None:
+    """Return the type of Spark that fits best; None if a union has several types, or no type fits."""
     if isinstance(schema, Union):
         some = [one for one in schema.branches if not _is_null(one)]
-        return _column_of(some[0]) if len(some) == 1 else None
+        return _spark_type(some[0]) if len(some) == 1 else None
     if not isinstance(schema, Leaf):
         return None
     if schema.logical is Logical.DECIMAL:
-        return f"decimal({schema.precision},{schema.scale})"
-    if schema.logical in _OF_US:
+        precision, scale = schema.precision, schema.scale
+        fits = precision <= _MOST_DIGITS and _decimal(schema, pa.decimal128(precision, scale)) is not None
+        return f"decimal({precision},{scale})" if fits else None
+    if schema.logical in _FROM_MICROS:
         return "timestamp_ntz" if schema.logical in _LOCAL else "timestamp"
     if schema.logical is Logical.DATE:
         return "date"
@@ -287,7 +290,7 @@ class _Blocks(Encoder):
         self._items = items
 
     def part(self, values: pa.Array, live: Live) -> Part:
-        """Return the number of items, the items, and a zero."""
+        """Return the number of items and the items, if there are any, then a zero."""
         items = Items.of(values, live)
         counts = np.diff(items.ends)
         some = live & (counts > 0)
@@ -333,14 +336,14 @@ class _Fixed(Encoder):
 
 
 class _Decimals(Encoder):
-    """Decimals of a type: each in the bytes of its digits and a sign bit, or all in `size` bytes."""
+    """Decimals of a type, each in its fewest bytes, or in `size` bytes if that is fixed."""
 
-    def __init__(self, kind: pa.DataType, size: int | None) -> None:
-        self._kind, self._size = kind, size
+    def __init__(self, arrow_type: pa.DataType, size: int | None) -> None:
+        self._arrow_type, self._size = arrow_type, size
 
     def part(self, values: pa.Array, live: Live) -> Part:
         """Return signed big-endian numbers."""
-        halves: NDArray[np.uint64] = decimal_words(values.cast(self._kind))
+        halves: NDArray[np.uint64] = decimal_words(values.cast(self._arrow_type))
         sizes = live * np.int64(self._size or 0)
         if self._size is None:
             kernels.decimal_sizes(halves, live, sizes)

@@ -18,8 +18,8 @@ from keyedwm.arrow.schema import arrow_type
 from keyedwm.arrow.time_text import MAX_EVENT_MS, MIN_EVENT_MS, milliseconds
 from keyedwm.core.places import DecimalType, Field, FieldType, Unit
 from keyedwm.core.rows import VALUE
+from keyedwm.formats.field_requests import Layout, Request, Stored
 from keyedwm.formats.heads import Bodies
-from keyedwm.formats.requests import Layout, Request, Stored
 from keyedwm.formats.spans import Literals, copied_spans
 
 _US_PER_S, _NS_PER_US, _MS_PER_S, _NS_PER_MS = 1_000_000, 1_000, 1_000, 1_000_000

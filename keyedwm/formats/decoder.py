@@ -1,7 +1,7 @@
 """Decoding keys or values with a schema into fields, schema ids and faults.
 
-Rule: a schema is compiled once for each id, since an id never changes its schema. A lookup without an answer is an
-error, never a null. An id that the lookup does not know, or a schema of another kind, is a fault of the value.
+Rule: a schema is compiled once for each id, since an id never changes its schema. A lookup that is not available raises
+an error, and never gives a null. An unknown id, or a schema of another kind, is a fault of the value.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from keyedwm.formats.avro_program import Program, compile_program
 from keyedwm.formats.avro_schema import parse_avro
 from keyedwm.formats.avro_types import AvroType
 from keyedwm.formats.columns import Column
-from keyedwm.formats.faults import FAULTS, OF_PACKED, WRONG_HEADER, Fault
+from keyedwm.formats.faults import FAULTS, OF_ZLIB, WRONG_HEADER, Fault
+from keyedwm.formats.field_requests import Request, Steps
 from keyedwm.formats.header_ids import Guids, HeaderIds
 from keyedwm.formats.heads import EXPECTED, Bodies, Head, bodies_of, distinct_ids, places_of
-from keyedwm.formats.requests import Request, Steps
 
 _log = logging.getLogger("keyedwm.source")
 WITHOUT_ID = np.array([Fault.ABSENT, Fault.NO_HEAD, Fault.WRONG_HEADER], np.uint8)
@@ -49,9 +49,9 @@ class Problem:
 class Decoded:
     """Decoded values: a column for each request, and for each value the id of its schema and its fault (`Fault`).
 
-    problems: schema id → why its values have a fault. head: the head of all values. guids: number → GUID, for ids that
-    stand for GUIDs. messages: for Protobuf, the number of each value's message, -1 for none. of_messages: number of a
-    message → why its values have a fault.
+    problems: schema id → why its values have a fault. head: the format of the values' heads. guids: number → GUID, for
+    ids that stand for GUIDs. messages: for Protobuf, the number of each value's message, -1 for none. message_problems:
+    number of a message → why its values have a fault.
     """
 
     columns: Sequence[Column]
@@ -61,11 +61,11 @@ class Decoded:
     head: Head
     guids: Mapping[int, str] = field(default_factory=dict)
     messages: NDArray[np.int32] | None = None
-    of_messages: Mapping[int, Problem] = field(default_factory=dict)
+    message_problems: Mapping[int, Problem] = field(default_factory=dict)
 
     @property
     def bad(self) -> NDArray[np.bool_] | None:
-        """Mark the values with a fault, None for none."""
+        """Flags of the values with a fault; None if no value has one."""
         bad = self.faults > Fault.ABSENT
         return bad if bad.any() else None
 
@@ -81,7 +81,7 @@ class Decoded:
         return pa.array([*self.guids.values()], pa.string()).take(at)
 
     def names(self) -> dict[int, int | str]:
-        """Return the id or the GUID of each schema, by its number in `schema_ids`."""
+        """Return value in `schema_ids` → the id or the GUID, for each schema that values name."""
         numbers = np.unique(self.schema_ids[~np.isin(self.faults, WITHOUT_ID)], return_index=True)[0].tolist()
         return {number: self.guids.get(number, number) for number in numbers}
 
@@ -97,28 +97,28 @@ class Decoded:
             return f"the value has no head of {self.head.value}: {EXPECTED[self.head]}"
         if fault is Fault.WRONG_HEADER:
             return WRONG_HEADER
-        of_message = None if self.messages is None else self.of_messages.get(int(self.messages[row]))
+        of_message = None if self.messages is None else self.message_problems.get(int(self.messages[row]))
         for problem in (of_message, self.problems.get(int(self.schema_ids[row]))):
             if problem is not None and fault is problem.fault:
                 return problem.sentence
         reason = FAULTS.get(fault, "the value has a schema that cannot be used")
         return reason if self.head is Head.NONE else f"{reason} ({self.called(row)})"
 
-    def kinds(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Number values by their schema, message and fault: values with the same number have the same reason."""
+    def reason_ids(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return an integer for each of these values; values with the same integer have the same `reason`."""
         _, schemas = np.unique(self.schema_ids[rows], return_inverse=True)
-        kinds = schemas.astype(np.int64)
+        ids = schemas.astype(np.int64)
         if self.messages is not None:
-            kinds = kinds * (len(self.of_messages) + 1) + self._problem_numbers(self.messages[rows])
-        return kinds * len(Fault) + self.faults[rows]
+            ids = ids * (len(self.message_problems) + 1) + self._problem_numbers(self.messages[rows])
+        return ids * len(Fault) + self.faults[rows]
 
     def _problem_numbers(self, messages: NDArray[np.int32]) -> NDArray[np.int64]:
         """Return 1 and more for messages with a problem, 0 for others."""
-        numbers = np.array([*self.of_messages], np.int64)
+        numbers = np.array([*self.message_problems], np.int64)
         return ((messages[:, None] == numbers) * np.arange(1, len(numbers) + 1)).sum(axis=1)
 
-    def without(self, unknown: NDArray[np.bool_], problems: Mapping[int, Problem]) -> Decoded:
-        """Return a copy in which the schemas of the marked values are unknown. problems: schema id → its problem."""
+    def with_unknown(self, unknown: NDArray[np.bool_], problems: Mapping[int, Problem]) -> Decoded:
+        """Return a copy in which the flagged values have an unknown schema. problems: schema id → its problem."""
         columns = [_nullified(column, unknown) for column in self.columns]
         faults = np.where(unknown, np.uint8(Fault.UNKNOWN_SCHEMA), self.faults)
         return replace(self, columns=columns, faults=faults, problems={**self.problems, **problems})
@@ -136,7 +136,7 @@ class Decoded:
 
 
 class Decoder:
-    """Decodes Avro values of one head. reader: the schema with the defaults of fields that writers lack."""
+    """Decodes Avro values of one head. reader: the schema that gives defaults to fields that other schemas lack."""
 
     def __init__(
         self, head: Head, requests: Sequence[Request], schemas: SchemaLookup, reader: AvroType | None = None
@@ -169,13 +169,13 @@ class Decoder:
             rows = (bodies.ids == schema_id) & (bodies.faults == Fault.NONE)
             bodies.faults[rows] = problem.fault
         # A value that cannot be decompressed names a schema, too, but nobody looks this schema up.
-        numbers = {*ids, *sorted_distinct(bodies.ids[np.isin(bodies.faults, OF_PACKED)]).tolist()}
+        numbers = {*ids, *sorted_distinct(bodies.ids[np.isin(bodies.faults, OF_ZLIB)]).tolist()}
         guids = {number: guid for number in numbers if (guid := self._guids.text(number)) is not None}
         self._guids.forget(numbers - self._programs.keys() - self._problems.keys())
         return Decoded(columns, bodies.ids, bodies.faults, problems, self._head, guids)
 
     def _learn(self, ids: Sequence[int]) -> dict[int, Problem]:
-        """Compile the schemas of new ids; return the problems of these ids."""
+        """Compile the schemas of new ids; return the problems of `ids`, also of known ones."""
         problems = {}
         for schema_id in ids:
             if schema_id not in self._programs and schema_id not in self._problems:
@@ -240,4 +240,4 @@ def warn_of_misspelt(called: str, requests: Sequence[Request], nearest_paths: Ma
 def _unreadable(called: str, program: Program, requests: Sequence[Request]) -> str:
     slot, type_name = next(iter(program.unreadable.items()))
     request = requests[slot]
-    return f"{called} has {request.text} as {type_name}, which cannot be read as {request.called}"
+    return f"{called} has {request.text} as {type_name}, which cannot be read as {request.type_name}"

@@ -15,7 +15,7 @@ class Fault(IntEnum):
 
     NONE = 0
     ABSENT = 1
-    NO_HEAD = 2
+    NO_HEAD = 2  # of the value
     UNKNOWN_SCHEMA = 3
     OTHER_KIND = 4
     WRONG_SCHEMA = 5
@@ -24,10 +24,10 @@ class Fault(IntEnum):
     WRONG_BRANCH = 8
     WRONG_SYMBOL = 9
     TOO_DEEP = 10
-    WRONG_HEADER = 11
-    TOO_LARGE = 12
+    WRONG_HEADER = 11  # of the record
+    TOO_LARGE = 12  # once decompressed
     WRONG_ZLIB = 13
-    TOO_LONG = 14
+    TOO_LONG = 14  # the JSON text of a field
 
     @property
     def label(self) -> str:
@@ -35,7 +35,7 @@ class Fault(IntEnum):
         return self.name.lower()
 
 
-# The sentences for faults of the bytes. A fault of the schema has its own sentence in `Problem`.
+# The sentences for faults of bodies. `Problem` has those for faults of schemas, `Decoded.reason` those for heads.
 FAULTS: Mapping[Fault, str] = MappingProxyType({
     Fault.CUT: "the value is cut off, or a length or a number in it is damaged",
     Fault.WRONG_BRANCH: "the value has a branch of a union that its schema does not have",
@@ -45,7 +45,7 @@ FAULTS: Mapping[Fault, str] = MappingProxyType({
     Fault.WRONG_ZLIB: "the value is compressed by zlib, and its bytes are damaged or cut off",
     Fault.TOO_LONG: "the value has a field whose JSON text is longer than 16 MiB",
 })  # fmt: skip
-OF_PACKED = (Fault.TOO_LARGE, Fault.WRONG_ZLIB)
+OF_ZLIB = (Fault.TOO_LARGE, Fault.WRONG_ZLIB)
 WRONG_HEADER = (
     "the header that names the schema is damaged: a zero byte and four bytes of an id, or the byte 1 and 16 bytes of a "
     "GUID, are expected"

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from keyedwm.formats.columns import Column, Slots
 from keyedwm.formats.faults import Fault
+from keyedwm.formats.field_requests import Request, Stored
 from keyedwm.formats.heads import Bodies
 from keyedwm.formats.proto_kernels import Op, run_messages
 from keyedwm.formats.proto_program import Program
-from keyedwm.formats.requests import Request, Stored
 from keyedwm.formats.spans import Literals, begins
 
 _MOST_GROUPS = 100  # within each other, the limit of Google's runtime

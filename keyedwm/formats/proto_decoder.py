@@ -18,13 +18,13 @@ from keyedwm.core.errors import InputError
 from keyedwm.core.schemas import SchemaKind, SchemaLookup, UnknownSchemaError
 from keyedwm.formats.decoder import Decoded, Problem, schema_of, warn_of_misspelt
 from keyedwm.formats.faults import Fault
+from keyedwm.formats.field_requests import Request
 from keyedwm.formats.header_ids import Guids, HeaderIds
 from keyedwm.formats.heads import Bodies, Head, bodies_of
 from keyedwm.formats.proto_columns import LinkedMessages, decode
 from keyedwm.formats.proto_kernels import find_programs, past_indexes
 from keyedwm.formats.proto_program import Program, compile_message
 from keyedwm.formats.proto_schema import link, message_at
-from keyedwm.formats.requests import Request
 
 _FIRST = b"\0"  # the indexes of the first message of a file
 
@@ -69,17 +69,17 @@ class ProtoDecoder:
                 self._linked = LinkedMessages([one.program for one in self._known])
             row = self._find(bodies, which, row)
         columns = decode(self._linked, bodies, which, self._requests)
-        of_messages: dict[int, Problem] = {}
+        message_problems: dict[int, Problem] = {}
         for number, one in enumerate(self._known):
             rows = which == number
             if one.problem is not None and rows.any():
                 bodies.faults[rows] = one.problem.fault
-                of_messages[number] = one.problem
+                message_problems[number] = one.problem
         numbers = {one.schema_id for one in self._known} | problems.keys()
         unknown = {number for number, one in problems.items() if one.fault is Fault.UNKNOWN_SCHEMA}
         guids = {number: guid for number in numbers if (guid := self._guids.text(number)) is not None}
         self._guids.forget(unknown)  # an unknown id may be known to the next batch
-        return Decoded(columns, bodies.ids, bodies.faults, problems, self._head, guids, which, of_messages)
+        return Decoded(columns, bodies.ids, bodies.faults, problems, self._head, guids, which, message_problems)
 
     def _find(self, bodies: Bodies, which: NDArray[np.int32], row: int) -> int:
         """Find the program of each value from `row` on; return the first row without one, else the number of rows."""
@@ -128,7 +128,7 @@ class ProtoDecoder:
         slot, kind = next(iter(program.unreadable.items()))
         request = self._requests[slot]
         problem = f"{called} has {request.text} of {message.full_name} as {kind}"
-        return Problem(Fault.OTHER_TYPE, f"{problem}, which cannot be read as {request.called}")
+        return Problem(Fault.OTHER_TYPE, f"{problem}, which cannot be read as {request.type_name}")
 
 
 def _indexes_at(bodies: Bodies, row: int) -> bytes:

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from keyedwm.core.places import TEXT_TYPES, FieldType
 from keyedwm.formats.faults import Fault
+from keyedwm.formats.field_requests import Request, Steps, TextWriter
 from keyedwm.formats.json_kernels import MOST_BYTES
-from keyedwm.formats.requests import Request, Steps, TextWriter
 
 # Messages with a form of their own in ProtoJSON; those in _TEXTS are texts.
 _TEXTS = frozenset(f"google.protobuf.{name}" for name in ("Timestamp", "Duration", "FieldMask"))

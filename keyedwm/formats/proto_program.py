@@ -14,9 +14,9 @@ from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescript
 
 from keyedwm.core.places import DecimalType, FieldType, Unit
 from keyedwm.core.text import nearest
+from keyedwm.formats.field_requests import TO_MS, Layout, Request, Stored
 from keyedwm.formats.proto_json import WRAPPERS, ProtoTexts, text_steps
 from keyedwm.formats.proto_kernels import Op, Wire
-from keyedwm.formats.requests import TO_MS, Layout, Request, Stored
 
 _TIMESTAMP = "google.protobuf.Timestamp"
 # The wire type of an integer, and the op that reads it.

@@ -1,7 +1,7 @@
 """Where each source of a batch begins and ends, read from Spark's offset log: the plan that the source itself made.
 
-Rule: it only reads. An offset that cannot be read is unknown, with a reason, and is never guessed. The log has a batch
-before its first task runs. The log is this query's only if the checkpoint names the query's id.
+Rule: it only reads. An offset that cannot be read is unknown, and is never guessed. The log has a batch before its
+first task runs. The log is this query's only if the checkpoint names the query's id.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyspark_wm_sink.batch.record import Reads
 
 _MARK = "state_key"  # a field that only offsets of keyedwm's source have
 _HEAD = 2  # lines of a file of the log before the lines of the sources
-# Stores that rejected this process. A query's commits share the process, and each would wait for the error again.
+# Remote checkpoints whose reading raised an error. Later commits in this process would wait for the error again.
 _unreachable: set[str] = set()
 _log = logging.getLogger("keyedwm.sink")
 
@@ -34,7 +34,7 @@ class SourceRange:
     def __post_init__(self) -> None:
         wrong = [name for name, end in self.ends.items() if not 0 <= self.begins.get(name, -1) <= end]
         if wrong or len(self.begins) != len(self.ends):
-            raise ValueError(f"the range of {wrong or list(self.begins)} does not begin before it ends")
+            raise ValueError(f"the range of {wrong or list(self.begins)} is invalid: 0 <= begin <= end is expected")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,8 +57,8 @@ class BatchPlan:
         return begins
 
     @property
-    def is_whole(self) -> bool:
-        """Whether every source is keyedwm's."""
+    def is_all_keyedwm(self) -> bool:
+        """Whether all sources are keyedwm's."""
         return None not in self.sources
 
     @property
@@ -69,7 +69,10 @@ class BatchPlan:
 
 
 def read_plan(checkpoint: str | None, query: str | None, batch: int | None) -> BatchPlan | None:
-    """Read the plan of a batch; None if it is unknown: the checkpoint is no option of this write, or cannot be read."""
+    """Read the plan of a batch; None if no checkpoint is given, or it cannot be read, lacks the batch or is another's.
+
+    query: the id of the query, None if it is not known; then the plan is unknown, too.
+    """
     if checkpoint is None or query is None or batch is None or checkpoint in _unreachable:
         return None
     files = Files(checkpoint)

@@ -79,7 +79,7 @@ class BatchReport:
         None if that is unknown.
         """
         planned = {} if self.plan is None else self.plan.begins
-        if self.plan is not None and self.plan.is_whole:
+        if self.plan is not None and self.plan.is_all_keyedwm:
             return planned
         ends = {channel: offset for channel, (_, offset) in self.delivered().items() if offset is not None}
         return {**ends, **self.begins, **planned} or (None if self.plan is None else {})

@@ -100,7 +100,7 @@ def check_replay(
 
 def _planned_ends(record: Record, report: BatchReport) -> tuple[Mapping[str, int], Mapping[str, int]] | None:
     """Return where the published batch ended, and where this one ends; None if a part of either plan is unknown."""
-    if record.reads is None or not record.reads.is_whole or report.plan is None or not report.plan.is_whole:
+    if record.reads is None or not record.reads.is_whole or report.plan is None or not report.plan.is_all_keyedwm:
         return None
     return record.reads.furthest(), report.plan.reads.furthest()
 

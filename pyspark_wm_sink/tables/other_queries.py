@@ -100,7 +100,7 @@ def _has_results(record: Record, report: BatchReport) -> bool:
 def _is_known(record: Record, report: BatchReport) -> bool:
     """Whether it is known of every source how far the other query has read, and where this one begins."""
     is_whole = None not in ((record.reads and record.reads.sources) or ()) and (
-        report.plan is None or report.plan.is_whole
+        report.plan is None or report.plan.is_all_keyedwm
     )
     return is_whole and record.ends() is not None and report.first_offsets() is not None
 

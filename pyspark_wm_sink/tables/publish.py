@@ -361,7 +361,7 @@ def _is_continuation(current: Published | None, report: BatchReport, log: TableL
         return report.batch == 0 and not may_have_rows(log, query)
     if current.batch is None or report.batch != current.batch + 1:
         return False
-    if report.plan is None or not report.plan.is_whole or not current.reads.is_whole:
+    if report.plan is None or not report.plan.is_all_keyedwm or not current.reads.is_whole:
         return False
     begins = report.plan.begins
     return all(begins.get(channel) == offset for channel, offset in current.reads.furthest().items())

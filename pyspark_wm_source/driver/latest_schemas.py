@@ -19,12 +19,12 @@ from keyedwm.core.schemas import RegisteredSchema, SchemaKind
 from keyedwm.core.text import nearest
 from keyedwm.formats.avro_program import compile_program
 from keyedwm.formats.avro_schema import parse_avro
+from keyedwm.formats.field_requests import Request
 from keyedwm.formats.proto_schema import link
-from keyedwm.formats.requests import Request
 from keyedwm.registry.client import Registry
 from keyedwm.registry.options import NO_CACHE
 from pyspark_wm_source.options.source_options import SourceOptions
-from pyspark_wm_source.options.value_format import ValueFormat
+from pyspark_wm_source.options.value_format import ColumnFormat
 from pyspark_wm_source.task.decoding import requests_of
 from pyspark_wm_source.task.scan import decoded_fields
 
@@ -43,7 +43,7 @@ def warn_of_paths(options: SourceOptions) -> threading.Thread | None:
     return thread
 
 
-def _ask(options: SourceOptions, formats: Sequence[ValueFormat], topics: Sequence[str]) -> None:
+def _ask(options: SourceOptions, formats: Sequence[ColumnFormat], topics: Sequence[str]) -> None:
     fields = decoded_fields(options.selection.fields, options)
     times = [axis.event_time for axis in options.axes.values()]
     for one in formats:
@@ -69,7 +69,7 @@ def _ask(options: SourceOptions, formats: Sequence[ValueFormat], topics: Sequenc
 
 
 def _corrections(
-    value_format: ValueFormat, schema: RegisteredSchema, requests: Sequence[Request]
+    value_format: ColumnFormat, schema: RegisteredSchema, requests: Sequence[Request]
 ) -> Iterator[tuple[Request, Sequence[str | int]]]:
     """Yield the paths that a schema does not have, each with the one that it is most like."""
     if value_format.name.language is Place.AVRO and schema.kind is SchemaKind.AVRO:

@@ -49,7 +49,7 @@ class Recovery:
         on_bad = OnBadTime.NULL if options.on_bad is OnBadTime.FAIL else options.on_bad
         lenient = replace(options, axes=axes, on_bad=on_bad, formats=options.formats.lenient())
         columns = counted_columns(options)
-        notes = [None] * len(ranges) if not options.formats.has_notes else _notes(cluster, ranges, options, end)
+        notes = [None] * len(ranges) if not options.formats.notes_unknown_ids else _notes(cluster, ranges, options, end)
         self._runs = [
             policy_run(task, lenient, stamps, end.now_ms, end.ahead_ms, columns=columns, notes=noted)
             for task, noted in zip(ranges, notes, strict=True)

@@ -168,9 +168,9 @@ class SourceOptions:
         return self.selection.every(tuple(self.axes), headers=self.include_headers)
 
     @property
-    def gives_back(self) -> bool:
+    def has_rejected_column(self) -> bool:
         """Whether the column `rejected` returns records that cannot be read."""
-        return self.on_bad is OnBadTime.REJECT or self.formats.gives_back
+        return self.on_bad is OnBadTime.REJECT or self.formats.has_rejected_column
 
     @property
     def aligned(self) -> bool:
@@ -231,7 +231,7 @@ class SourceOptions:
         headers = boolean("includeHeaders", settings.get("includeheaders", "false"))
         on_bad = choice("onBadEventTime", settings.get("onbadeventtime", OnBadTime.NULL.value), OnBadTime)
         formats = formats_of(settings)
-        rejected = on_bad is OnBadTime.REJECT or formats.gives_back
+        rejected = on_bad is OnBadTime.REJECT or formats.has_rejected_column
         rows = row_schema(tuple(axes), headers=headers, control=emit_control, rejected=rejected)
         selection = selected_columns(settings.get("columns"), rows.names)
         return SourceOptions(

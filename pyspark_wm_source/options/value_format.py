@@ -55,14 +55,14 @@ class FormatName(Enum):
 
     @property
     def language(self) -> Place:
-        """The prefix of the values' fields: `avro:`, `proto:`, or `json:`, which needs no schema."""
+        """The language of the bodies: Avro, Protobuf, or JSON, which needs no schema."""
         if self is FormatName.JSON_CONFLUENT:
             return Place.VALUE
         return Place.PROTO if self in {FormatName.PROTOBUF, FormatName.PROTOBUF_CONFLUENT} else Place.AVRO
 
     @property
     def has_registry(self) -> bool:
-        """Whether a registry has the schemas. Otherwise `value.schema` has the schema."""
+        """Whether values are read by schemas of a registry. Other formats with schemas have them in an option."""
         own = {FormatName.AVRO_SINGLE_OBJECT, FormatName.AVRO_GLUE}
         return self.has_id and self.needs_schema and self not in own
 
@@ -76,7 +76,7 @@ _CONFLUENT = {FormatName.AVRO_CONFLUENT, FormatName.PROTOBUF_CONFLUENT, FormatNa
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ValueFormat:
+class ColumnFormat:
     """The format of the values of records, or of their keys.
 
     schema: the text of `value.schema` or `key.schema`. If heads name other schemas, it supplies the defaults only.
@@ -99,7 +99,7 @@ class ValueFormat:
         return _OPTIONS[self.column][1]
 
     def reads(self, place: Field | EventTime) -> bool:
-        """Return whether this format decodes the key or value of a field or an event time."""
+        """Return whether this format decodes the column (key or value) that has a field or an event time."""
         if isinstance(place, EventTime):
             return place.place.column == self.column and place.place.language is self.name.language
         if place.column != self.column:
@@ -108,7 +108,7 @@ class ValueFormat:
             return True
         return not self.name.needs_schema and place.kind is not None
 
-    def lenient(self) -> ValueFormat:
+    def lenient(self) -> ColumnFormat:
         """Return the format for a caller that needs only event times: no value raises an error."""
         return replace(self, on_bad=OnBadValue.NULL)
 
@@ -117,16 +117,16 @@ class ValueFormat:
 class Formats:
     """The formats of values and keys, None for those without a schema or a head."""
 
-    value: ValueFormat | None = None
-    key: ValueFormat | None = None
+    value: ColumnFormat | None = None
+    key: ColumnFormat | None = None
 
     @property
-    def each(self) -> tuple[ValueFormat, ...]:
-        """Return the formats that there are; a bad value comes before a bad key."""
+    def each(self) -> tuple[ColumnFormat, ...]:
+        """Return the formats that are set; that of values is applied first."""
         return tuple(one for one in (self.value, self.key) if one is not None)
 
     @property
-    def gives_back(self) -> bool:
+    def has_rejected_column(self) -> bool:
         """Whether the column `rejected` returns records with a bad value or key."""
         return any(one.on_bad is OnBadValue.REJECT for one in self.each)
 
@@ -136,15 +136,15 @@ class Formats:
         return any(one.registry is not None for one in self.each)
 
     @property
-    def has_notes(self) -> bool:
-        """Whether a value with an unknown id becomes a row although its schema may be registered later."""
+    def notes_unknown_ids(self) -> bool:
+        """Whether tasks note unknown ids: a schema may be registered before a replay, which must give the same rows."""
         return any(one.registry is not None and one.on_bad is not OnBadValue.FAIL for one in self.each)
 
     def lenient(self) -> Formats:
         """Return the formats for a caller that needs only event times."""
         return Formats(value=self.value and self.value.lenient(), key=self.key and self.key.lenient())
 
-    def of(self, column: str) -> ValueFormat | None:
+    def of(self, column: str) -> ColumnFormat | None:
         """Return the format of keys or of values."""
         return self.key if column == KEY else self.value
 
@@ -156,12 +156,12 @@ def formats_of(settings: Mapping[str, str]) -> Formats:
         for column, (option, _) in _OPTIONS.items()
         if option in settings
     }
-    _refuse_idle(settings, names)
+    _check_usage(settings, names)
     of_registry = {option: value for option, value in settings.items() if is_of_registry(option)}
     registry = RegistryConfig.from_options(of_registry) if any(name.has_registry for name in names.values()) else None
     on_bad = choice(ON_BAD_VALUE, settings.get(ON_BAD_VALUE.lower(), OnBadValue.FAIL.value), OnBadValue)
-    read = {
-        column: ValueFormat(
+    formats = {
+        column: ColumnFormat(
             name=name,
             schema=_schema_of(settings, column, name),
             registry=registry if name.has_registry else None,
@@ -170,10 +170,10 @@ def formats_of(settings: Mapping[str, str]) -> Formats:
         )
         for column, name in names.items()
     }
-    return Formats(value=read.get(VALUE), key=read.get(KEY))
+    return Formats(value=formats.get(VALUE), key=formats.get(KEY))
 
 
-def _refuse_idle(settings: Mapping[str, str], names: Mapping[str, FormatName]) -> None:
+def _check_usage(settings: Mapping[str, str], names: Mapping[str, FormatName]) -> None:
     """Raise OptionError for options that no format uses."""
     for column, (option, schema) in _OPTIONS.items():
         if schema in settings and column not in names:
@@ -199,15 +199,15 @@ def _refuse_idle(settings: Mapping[str, str], names: Mapping[str, FormatName]) -
 def _schema_of(settings: Mapping[str, str], column: str, name: FormatName) -> str | None:
     """Return the text of the schema of keys or values, None if only heads name schemas."""
     option, schema = _OPTIONS[column]
-    # The writer's schema itself has the defaults of Protobuf.
+    # Only for Avro can a second schema supply defaults.
     if schema in settings and name.has_id and name.language is not Place.AVRO:
         raise OptionError(f"option {schema} has no effect with {option}={name.value}: leave it out")
     if schema in settings:
         return _schema(schema, settings[schema], name)
     if name.needs_schema and not name.has_registry:
         raise OptionError(
-            f"option {schema} is missing: {column}s of {option}={name.value} do not name their schema; its text, or "
-            f"{_FILE}PATH, is expected"
+            f"option {schema} is missing: with {option}={name.value} it must have the schema of the {column}s, as text "
+            f"or as {_FILE}PATH"
         )
     return None
 
@@ -215,34 +215,34 @@ def _schema_of(settings: Mapping[str, str], column: str, name: FormatName) -> st
 def check_places(formats: Formats, option: str, places: Iterable[Field | EventTime]) -> None:
     """Raise OptionError for fields and event times that the formats of keys and values do not have."""
     for place in places:
-        column, language = _side_of(place)
+        column, language = _place_in(place)
         if column is None:
             continue
-        read, (format_option, _) = formats.of(column), _OPTIONS[column]
-        if read is None:
+        own, (format_option, _) = formats.of(column), _OPTIONS[column]
+        if own is None:
             if language is not Place.VALUE:
                 raise wrong(
                     option, place.text, f"{format_option} must be the format of the {column}s, such as avro-confluent"
                 )
         elif place in ID_FIELDS.values():
-            _check_id(read, option, place.text)
-        elif language is not read.name.language:
-            right = prefix_of(column, read.name.language)
+            _check_id(own, option, place.text)
+        elif language is not own.name.language:
+            right = prefix_of(column, own.name.language)
             raise wrong(
-                option, place.text, f"{column}s of {read.text} are {_CALLED[read.name.language]}: write {right}:PATH"
+                option, place.text, f"{column}s of {own.text} are {_CALLED[own.name.language]}: write {right}:PATH"
             )
 
 
-def _check_id(read: ValueFormat, option: str, text: str) -> None:
-    if not read.name.has_id:
-        raise wrong(option, text, f"values of {read.text} have no id: leave it out")
-    if text == SCHEMA_ID and read.name is FormatName.AVRO_GLUE:
-        raise wrong(option, text, f"ids of {read.text} are UUIDs: write {SCHEMA_GUID}")
-    if text == SCHEMA_GUID and not read.name.has_guid:
-        raise wrong(option, text, f"ids of {read.text} are numbers: write {SCHEMA_ID}")
+def _check_id(own: ColumnFormat, option: str, text: str) -> None:
+    if not own.name.has_id:
+        raise wrong(option, text, f"values of {own.text} have no id: leave it out")
+    if text == SCHEMA_ID and own.name is FormatName.AVRO_GLUE:
+        raise wrong(option, text, f"ids of {own.text} are UUIDs: write {SCHEMA_GUID}")
+    if text == SCHEMA_GUID and not own.name.has_guid:
+        raise wrong(option, text, f"ids of {own.text} are numbers: write {SCHEMA_ID}")
 
 
-def _side_of(place: Field | EventTime) -> tuple[str | None, Place | None]:
+def _place_in(place: Field | EventTime) -> tuple[str | None, Place | None]:
     """Return the column and language of a place in a key or a value, (None, None) for other places."""
     if isinstance(place, EventTime):
         return place.place.column, place.place.language
@@ -252,7 +252,7 @@ def _side_of(place: Field | EventTime) -> tuple[str | None, Place | None]:
 
 
 def _schema(option: str, value: str, name: FormatName) -> str:
-    """Return the text of the schema, or of Glue's schemas, from the option or its file. The driver checks it.
+    """Return the checked text of the schema, or of Glue's schemas, from the option or its file.
 
     Raises OptionError for a text or a file that is no schema.
     """

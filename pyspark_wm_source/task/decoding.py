@@ -25,14 +25,14 @@ from keyedwm.core.text import one_line, shortened
 from keyedwm.formats.avro_schema import parse_avro
 from keyedwm.formats.decoder import WITHOUT_ID, Decoded, Decoder, Problem
 from keyedwm.formats.faults import Fault
+from keyedwm.formats.field_requests import Request
 from keyedwm.formats.header_ids import Guids, HeaderIds, header_ids
 from keyedwm.formats.heads import Head, bodies_of, texts_of
 from keyedwm.formats.proto_decoder import ProtoDecoder
-from keyedwm.formats.requests import Request
 from keyedwm.kafka.client.values import TopicPartition
 from keyedwm.kafka.records.read import Records
 from keyedwm.registry.client import may_exist, registry_of
-from pyspark_wm_source.options.value_format import KEY_SCHEMA, VALUE_SCHEMA, FormatName, Formats, ValueFormat
+from pyspark_wm_source.options.value_format import KEY_SCHEMA, VALUE_SCHEMA, ColumnFormat, FormatName, Formats
 from pyspark_wm_source.task.channel import NO_VALUES, ReadValues, joined_rejects
 from pyspark_wm_source.task.lookups import lookup_of
 from pyspark_wm_source.task.unknown_ids import Notes
@@ -53,7 +53,7 @@ _warned: set[tuple[str, str]] = set()
 
 
 @functools.lru_cache(maxsize=64)
-def _decoder(value_format: ValueFormat, requests: tuple[Request, ...]) -> Decoder | ProtoDecoder:
+def _decoder(value_format: ColumnFormat, requests: tuple[Request, ...]) -> Decoder | ProtoDecoder:
     """Return the decoder of this process, which compiles a schema once."""
     name, schemas = value_format.name, lookup_of(value_format)
     if name.language is not Place.AVRO:
@@ -72,7 +72,7 @@ class ValueReader:
 
     def __init__(
         self,
-        value_format: ValueFormat,
+        value_format: ColumnFormat,
         channel: TopicPartition,
         fields: Sequence[Field],
         times: Sequence[EventTime],
@@ -106,7 +106,7 @@ class ValueReader:
                 f"be read: {self._reason(decoded, row)}{self._subjects(decoded, row)}; onBadValue=null would read it "
                 "as null, and onBadValue=reject give the record back"
             )
-        _, first, which = np.unique(decoded.kinds(rows), return_index=True, return_inverse=True)
+        _, first, which = np.unique(decoded.reason_ids(rows), return_index=True, return_inverse=True)
         reasons = [self._reason(decoded, int(rows[at])) for at in first]
         self._warn(records, decoded, rows[first], reasons)
         faults, counts = np.unique(decoded.faults[rows], return_counts=True)
@@ -143,7 +143,7 @@ class ValueReader:
                     sentence = registry_of(registry).no_schema(ids[number]).message
                     problems[number] = Problem(Fault.UNKNOWN_SCHEMA, sentence)
         if problems:
-            decoded = decoded.without(unknown, problems)
+            decoded = decoded.with_unknown(unknown, problems)
         fresh = decoded.schema_ids[(decoded.faults == Fault.UNKNOWN_SCHEMA) & ~unknown]
         numbers = [
             int(number)

@@ -7,11 +7,11 @@ from keyedwm.core.schemas import NO_ID, RegisteredSchema, SchemaKind, SchemaLook
 from keyedwm.formats.avro_fingerprint import fingerprint
 from keyedwm.formats.glue_schemas import glue_schemas
 from keyedwm.registry.client import registry_of
-from pyspark_wm_source.options.value_format import FormatName, ValueFormat
+from pyspark_wm_source.options.value_format import ColumnFormat, FormatName
 
 
 class OneSchema(SchemaLookup):
-    """The schema of `value.schema`, for values that do not name their schema."""
+    """The schema of an option, for values that do not name their schema."""
 
     def __init__(self, kind: SchemaKind, text: str) -> None:
         self._kind, self._text = kind, text
@@ -22,7 +22,7 @@ class OneSchema(SchemaLookup):
 
 
 class FingerprintedSchema(SchemaLookup):
-    """The schema of `value.schema`, for values that name their schema by its fingerprint."""
+    """The schema of an option, for values that name their schema by its fingerprint."""
 
     def __init__(self, text: str) -> None:
         self._text, self._fingerprint = text, fingerprint(text)
@@ -53,7 +53,7 @@ class GlueSchemas(SchemaLookup):
         return RegisteredSchema(NO_ID, SchemaKind.AVRO, self._schemas[guid])
 
 
-def lookup_of(value_format: ValueFormat) -> SchemaLookup:
+def lookup_of(value_format: ColumnFormat) -> SchemaLookup:
     """Return the lookup of schemas for a format that needs them."""
     text = value_format.schema or ""
     if value_format.registry is not None:

@@ -49,7 +49,7 @@ def scan(split: Split, options: SourceOptions, schema: pa.Schema) -> Iterator[pa
     stage = options.stage
     read = schema if stage is None else stage.columns
     columns = set(read.names)
-    if options.gives_back:
+    if options.has_rejected_column:
         columns.add(REJECTED)
     items = _items(split, options, columns, states)
     for where in options.where:
@@ -182,7 +182,7 @@ def _items(
 
 def _notes(split: Split, options: SourceOptions) -> UnknownIds | None:
     """Return the notes about unknown ids; None if no row depends on them, or the read is no stream."""
-    if not (split.notes and options.formats.has_notes):
+    if not (split.notes and options.formats.notes_unknown_ids):
         return None
     from pyspark_wm_source.task.unknown_ids import UnknownIds  # a read of values without a schema need not load it
 

@@ -260,7 +260,7 @@ FOREIGN = 'v1\n{}\n{"t":{"0":5}}\n'
         ({"metadata": "{}"}, [], "has planned no batch yet"),
         ({"offsets/0": ""}, [], "offsets/0 is damaged: a version, the settings of the batch and a line for each"),
         ({"offsets/0": 'v1\n{}\n{"batch": 1, "chan'}, [], "offsets/0 is damaged: the line of source 0"),
-        ({"offsets/0": FOREIGN}, [], "is the checkpoint of a query without a source of keyedwm"),
+        ({"offsets/0": FOREIGN}, [], "is the checkpoint of a query without a keyedwm source"),
         (
             {"offsets/0": "v1\n{}\n" + '{"state_key":"", "version":99}'},
             [],

@@ -19,7 +19,7 @@ from keyedwm.cli import watch
 from keyedwm.cli.main import main
 from keyedwm.cli.printable import PlainConsole
 from keyedwm.cli.query.picture import as_json
-from keyedwm.cli.query.reader import QueryReader
+from keyedwm.cli.query.reader import QueryReader, no_batch_reason, planned_of
 from keyedwm.cli.query.tables import Reach
 from keyedwm.cli.query.target import target_of
 from keyedwm.cli.watch.arguments import given_of
@@ -228,6 +228,26 @@ def test_a_table_that_goes_away_later_is_shown_and_ends_nothing(planted, monkeyp
     assert f"the target cannot be read: there is no Delta table {place} any more" in shown(picture, width=300)
 
 
+def test_a_damaged_ledger_is_named_and_the_rest_of_the_query_is_shown(planted, tmp_path):
+    place = tmp_path / "ledger"
+    place.mkdir()
+    (place / "000000000004.decided.json").write_text("{")
+    reader = replace(planted.reader(), target=target_of(planted.files, str(place), Reach()))
+    picture = reader.picture(T_MS)
+    assert (picture.planned_batch, picture.publication) == (0, None)
+    assert picture.target_trouble is not None
+    assert "000000000004.decided.json is damaged" in picture.target_trouble
+
+
+def test_a_file_in_place_of_a_checkpoint_is_not_waited_for(tmp_path):
+    place = tmp_path / "checkpoint"
+    assert no_batch_reason(Files(str(place))) == f"{place} does not exist"
+    place.write_text("")
+    assert no_batch_reason(Files(str(place))) is None
+    with pytest.raises(InputError, match="checkpoint is no checkpoint: the checkpointLocation of a query is expected"):
+        planned_of(Files(str(place)))
+
+
 def test_a_broker_that_hangs_is_waited_for_no_longer_than_one_that_is_gone(monkeypatch):
     given = given_of(parsed("checkpoint", "--bootstrap", "x:1"))
     taken = []
@@ -316,8 +336,8 @@ FOREIGN = 'v1\n{}\n{"t":{"0":5}}\n'
         ({"metadata": "{}"}, [], "has planned no batch yet"),
         ({"offsets/0": ""}, [], "offsets/0 is damaged: a version, the settings of the batch and a line for each"),
         ({"offsets/0": 'v1\n{}\n{"batch": 1, "chan'}, [], "offsets/0 is damaged: the line of source 0"),
-        ({"offsets/0": FOREIGN}, [], "is the checkpoint of a query without a source of keyedwm"),
-        ({"offsets/0": FOREIGN}, ["--bootstrap", "x:1"], "is the checkpoint of a query without a source of keyedwm"),
+        ({"offsets/0": FOREIGN}, [], "is the checkpoint of a query without a keyedwm source"),
+        ({"offsets/0": FOREIGN}, ["--bootstrap", "x:1"], "is the checkpoint of a query without a keyedwm source"),
         ({"notes.txt": "x"}, [], "is no checkpoint: the checkpointLocation of a query is expected"),
         ({}, ["--bootstrap", " "], "--bootstrap is empty: host:port of a broker is expected"),
         ({}, ["--option", "kafka.client.id=x"], "--option needs --bootstrap"),

@@ -18,8 +18,8 @@ from keyedwm.core.places import TEXT_TYPES, FieldType
 from keyedwm.core.schemas import RegisteredSchema, SchemaKind, UnknownSchemaError
 from keyedwm.formats.decoder import Decoded, Decoder
 from keyedwm.formats.faults import Fault
+from keyedwm.formats.field_requests import Request
 from keyedwm.formats.heads import Head
-from keyedwm.formats.requests import Request
 from tests.formats.avro_texts import expected_json, expected_leaf, loaded, part_of, same_json, same_part
 from tests.formats.generated_avro import (
     ASKED,

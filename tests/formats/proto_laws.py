@@ -19,11 +19,11 @@ from google.protobuf.message_factory import GetMessageClass
 from keyedwm.core.places import FieldType, Unit
 from keyedwm.core.schemas import RegisteredSchema, SchemaKind
 from keyedwm.formats.faults import Fault
+from keyedwm.formats.field_requests import Request
 from keyedwm.formats.heads import Bodies, Head, bodies_of
 from keyedwm.formats.proto_columns import LinkedMessages, decode
 from keyedwm.formats.proto_program import compile_message
 from keyedwm.formats.proto_schema import link
-from keyedwm.formats.requests import Request
 
 WHOLE = ("int32", "int64", "uint32", "uint64", "sint32", "sint64", "fixed32", "fixed64", "sfixed32", "sfixed64")
 SCALARS = (*WHOLE, "float", "double", "bool", "string", "bytes")

@@ -19,8 +19,8 @@ from keyedwm.formats.avro_fingerprint import canonical, fingerprint
 from keyedwm.formats.avro_schema import parse_avro
 from keyedwm.formats.decoder import Decoded, Decoder
 from keyedwm.formats.faults import Fault
+from keyedwm.formats.field_requests import Request
 from keyedwm.formats.heads import Head
-from keyedwm.formats.requests import Request
 from tests.formats import avro_laws
 from tests.formats.avro_laws import Texts, framed
 from tests.formats.cage import Cage

@@ -16,10 +16,10 @@ from keyedwm.core.schemas import RegisteredSchema, SchemaKind
 from keyedwm.formats.avro_schema import parse_avro
 from keyedwm.formats.decoder import Decoded, Decoder
 from keyedwm.formats.faults import Fault
+from keyedwm.formats.field_requests import Request
 from keyedwm.formats.heads import Head
 from keyedwm.formats.proto_schema import link
 from keyedwm.formats.proto_text import parse_proto
-from keyedwm.formats.requests import Request
 from tests.formats.avro_laws import Texts, framed
 from tests.formats.test_avro_values import record
 from tests.formats.test_proto_values import SHOP

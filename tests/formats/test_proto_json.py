@@ -13,11 +13,11 @@ from google.protobuf.message_factory import GetMessageClass
 from keyedwm.core.places import FieldType, Unit
 from keyedwm.core.schemas import RegisteredSchema, SchemaKind
 from keyedwm.formats.faults import Fault
+from keyedwm.formats.field_requests import Request
 from keyedwm.formats.heads import Head, bodies_of
 from keyedwm.formats.proto_columns import LinkedMessages, decode
 from keyedwm.formats.proto_program import compile_message
 from keyedwm.formats.proto_schema import link
-from keyedwm.formats.requests import Request
 from tests.formats import proto_laws
 from tests.formats.cage import Cage
 from tests.formats.test_proto_values import ORDERS, Texts, decoded, framed

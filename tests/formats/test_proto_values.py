@@ -21,11 +21,11 @@ from keyedwm.core.errors import InputError
 from keyedwm.core.places import FieldType
 from keyedwm.core.schemas import NamedSchema, RegisteredSchema, SchemaKind, UnknownSchemaError
 from keyedwm.formats.faults import Fault
+from keyedwm.formats.field_requests import Request
 from keyedwm.formats.heads import Head
 from keyedwm.formats.proto_decoder import ProtoDecoder
 from keyedwm.formats.proto_schema import link
 from keyedwm.formats.proto_text import parse_proto
-from keyedwm.formats.requests import Request
 from tests.formats.proto_laws import check
 
 ORDERS = """
@@ -187,9 +187,9 @@ def test_each_message_of_a_schema_has_its_own_reason() -> None:
         "schema 1 has $.shop of A as int32", "schema 1 has $.shop of B as bool",
         "schema 1 has no message with the indexes that are in the head", "schema 1 has $.shop of A as int32",
     ]  # fmt: skip
-    kinds = found.kinds(np.arange(4)).tolist()
-    assert kinds[0] == kinds[3]
-    assert len({*kinds}) == 3
+    ids = found.reason_ids(np.arange(4)).tolist()
+    assert ids[0] == ids[3]
+    assert len({*ids}) == 3
 
 
 @pytest.mark.parametrize("texts", [Texts('"string"', kind=SchemaKind.AVRO), Texts(ORDERS), Texts()])

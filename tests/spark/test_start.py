@@ -46,6 +46,31 @@ def test_a_query_is_started_when_the_source_of_the_one_before_is_set_up(load, to
         query.processAllAvailable()
 
 
+class Query:
+    """A query that is set up, and its own writer."""
+
+    def __init__(self, name: str, calls: list[str]) -> None:
+        self.name, self.calls = name, calls
+        self.isActive, self.status = True, {"message": "Waiting for data to arrive"}
+
+    def start(self) -> Query:
+        self.calls.append(f"start {self.name}")
+        if self.name == "c":
+            raise ValueError("Cannot start query with name c as a query with that name is already active")
+        return self
+
+    def stop(self) -> None:
+        self.calls.append(f"stop {self.name}")
+
+
+def test_a_query_that_cannot_be_started_stops_the_earlier_ones():
+    calls: list[str] = []
+    assert [query.name for query in start_in_turn(*(Query(name, calls) for name in "ab"))] == ["a", "b"]
+    with pytest.raises(ValueError, match="already active"):
+        start_in_turn(*(Query(name, calls) for name in "abcd"))
+    assert calls == ["start a", "start b", "start a", "start b", "start c", "stop b", "stop a"]
+
+
 @pytest.mark.usefixtures("ended")
 def test_a_query_that_cannot_be_set_up_holds_nobody(load, topic_of):
     topic = topic_of()

@@ -23,11 +23,11 @@ from keyedwm.formats.avro_fingerprint import fingerprint
 from keyedwm.formats.avro_making import avro_schema_of
 from keyedwm.formats.avro_schema import parse_avro
 from keyedwm.formats.avro_writing import avro_encoder
+from keyedwm.formats.field_requests import Request
 from keyedwm.formats.heads import Head
 from keyedwm.formats.json_writing import json_encoder
 from keyedwm.formats.proto_decoder import ProtoDecoder
 from keyedwm.formats.proto_writing import proto_encoder
-from keyedwm.formats.requests import Request
 from keyedwm.kafka.client.values import LIMITS, Codec, TopicPartition
 from keyedwm.kafka.records.batches import find_batches, verify
 from keyedwm.kafka.records.encode import encode

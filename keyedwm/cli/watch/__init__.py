@@ -19,7 +19,7 @@ from keyedwm.cli.printable import PlainConsole
 from keyedwm.cli.query.held_state import Newest, state_reader
 from keyedwm.cli.query.log import newest_planned
 from keyedwm.cli.query.picture import Picture, as_json
-from keyedwm.cli.query.reader import QueryReader, not_begun, planned_of
+from keyedwm.cli.query.reader import QueryReader, no_batch_reason, planned_of
 from keyedwm.cli.query.target import target_of
 from keyedwm.cli.query.topic import TopicPicture, topic_picture
 from keyedwm.cli.watch.arguments import WatchArguments, add_arguments, given_of
@@ -102,7 +102,7 @@ def _await_batch(out: PlainConsole, arguments: WatchArguments, files: Files) -> 
     """Show what the view waits for until the query has planned a batch; False if the user quits before."""
 
     def look() -> str:
-        return not_begun(files) or ""
+        return no_batch_reason(files) or ""
 
     def lay(why: str, _before: str | None, _view: View) -> tuple[RenderableType, int]:
         waits = f"{why}; waiting for the first batch of its query, a look every {arguments.every_s:g} s"

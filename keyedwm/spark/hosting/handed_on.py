@@ -76,12 +76,12 @@ def handed_on(df: DataFrame | Source) -> Iterator[tuple[str, str]]:
             above.pop()
         if node.startswith("StreamingRelation"):
             options = {name.lower(): value for name, value in _OPTION.findall(node)}
-            if _gives_back(options) and all(_passes(one) for _, one in above):
+            if _has_rejected_column(options) and all(_passes(one) for _, one in above):
                 yield from _topics(options)
         above.append((depth, node))
 
 
-def _gives_back(options: Mapping[str, str]) -> bool:
+def _has_rejected_column(options: Mapping[str, str]) -> bool:
     """Whether a source with these options has unreadable records in its column `rejected`."""
     return any(options.get(name, "").strip().lower() == "reject" for name in ("onbadeventtime", "onbadvalue"))
 

@@ -153,7 +153,7 @@ def rejected_type(one: DataFrame | Source) -> pa.StructType | None:
     if isinstance(one, Source):
         from pyspark_wm_source.options.source_options import SourceOptions
 
-        return REJECTED_TYPE if SourceOptions.parse(one.set_options).gives_back else None
+        return REJECTED_TYPE if SourceOptions.parse(one.set_options).has_rejected_column else None
     from pyspark.sql.types import StructType
 
     for name in one.columns:  # SQL may have spelled the name in capitals

@@ -1,4 +1,4 @@
-"""Spark settings that our operators need (documented, checked, never set behind the user's back), and queries in turn.
+"""Spark settings that our operators need (documented, checked, never set silently), and the start of several queries.
 
 Rule: the next query starts when Spark has set up the sources of the one before. Spark 4.3 keeps one map of environment
 variables for all queries of a Python source. Each query writes into it as its source is set up. Two that write at
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from keyedwm.core.errors import OptionError
@@ -25,10 +26,10 @@ ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvi
 PARTITIONS = "spark.sql.shuffle.partitions"
 MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 FILE_SYSTEM = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-# Spark takes this very number to mean that there is nothing to measure.
+# For this very number Spark measures nothing.
 _NO_LIMIT = 2**31 - 1
-# Java's temporary directory on Linux. In a container of YARN that directory is below the container's own directory,
-# and the path of a socket is then longer than the 107 bytes that the system allows.
+# Short on purpose: in a container of YARN, Java's temporary directory is below the container's own directory, and the
+# path of a socket there is longer than the 107 bytes that the system allows.
 _SOCKETS = "/tmp"  # noqa: S108 - the sockets have random names, and only their owner can write to them
 
 
@@ -36,13 +37,13 @@ def recommended_conf(cores: int = 4, *, local_checkpoint: bool = False) -> Mappi
     """Return the settings for a session that runs keyedwm; give them to the builder before the query starts.
 
     cores: how many tasks run at once. The state store provider is required by Spark's transformWithState; the others
-    save time: one bucket a core, small state commits, no count of the rows of the state, large Arrow batches. The last
-    setting switches off a limit in bytes: for it Spark measures the whole batch after every row that it hands to
-    Python. That is a third of our sink's cost in the JVM. Rows of a megabyte need the limit, or a lower
+    save time: one bucket a core, small state commits, no count of the rows of the state, large Arrow batches.
+    maxBytesPerBatch sets no limit in bytes: to keep a limit, Spark measures the whole batch after every row that it
+    passes to Python. That is a third of our sink's cost in the JVM. Rows of a megabyte need the limit, or a lower
     maxRecordsPerBatch. local_checkpoint: every checkpoint of the session lies on a disk of the machine that runs driver
-    and tasks. Spark then asks Hadoop's FileSystem about its files and not FileContext, which starts a process for each
-    question. It is wrong on HDFS: a task that runs again could leave the older file in its place. Raises OptionError
-    for a value of another kind.
+    and tasks. Spark then uses Hadoop's FileSystem for the files and not FileContext, which starts a process for each
+    request. Do not set it for HDFS: a task that runs again could leave the older file in its place. Raises OptionError
+    for an invalid value.
     """
     if not isinstance(cores, int) or isinstance(cores, bool) or cores < 1:
         raise OptionError(f"cores={cores!r}: a whole number of at least 1 is expected")
@@ -83,26 +84,30 @@ def check_provider(spark: SparkSession, caller: str) -> None:
         )
 
 
-_LOOK_S = 0.02
-# Spark's words for a query whose sources are not there yet: `Initializing StreamExecution`, `Initializing sources`.
+_POLL_S = 0.02
+# Spark's status of a query whose sources are not set up yet: `Initializing StreamExecution`, `Initializing sources`.
 _SETTING_UP = "Initializing"
 
 
 def start_in_turn(*writers: DataStreamWriter) -> list[StreamingQuery]:
     """Start the queries one after another and return them in that order.
 
-    A query that ends while it is set up is returned like the others; its own `exception()` says why. Raises
-    OptionError before anything starts if one of them cannot be started.
+    A query that ends while it is set up is returned like the others; its own `exception()` says why. Raises OptionError
+    before anything starts if one is no writer of a stream. An error of `start()` stops the earlier queries.
     """
     for writer in writers:
         if not hasattr(writer, "start"):
             raise OptionError(
-                f"start_in_turn: {argument_text(writer)} is no writer of a stream: give df.writeStream..., not started"
+                f"start_in_turn: {argument_text(writer)} is no writer of a stream: pass df.writeStream..., without "
+                ".start()"
             )
     queries = []
-    for writer in writers:
-        query = writer.start()
-        while query.isActive and query.status["message"].startswith(_SETTING_UP):
-            time.sleep(_LOOK_S)
-        queries.append(query)
+    with ExitStack() as started:
+        for writer in writers:
+            query = writer.start()
+            started.callback(query.stop)
+            while query.isActive and query.status["message"].startswith(_SETTING_UP):
+                time.sleep(_POLL_S)
+            queries.append(query)
+        started.pop_all()
     return queries

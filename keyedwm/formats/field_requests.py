@@ -1,4 +1,4 @@
-"""Requests for fields of values with a schema, and how the loops store these fields.
+"""Fields requested from values with a schema, and how the compiled loops that read the values store these fields.
 
 Rule: the loops of Avro and Protobuf store in the same form, so one module (`columns`) makes Arrow columns of both.
 """
@@ -28,7 +28,7 @@ TO_MS: Mapping[Unit, tuple[int, int]] = MappingProxyType({
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A requested field. type: a unit requests an event time in ms, read in this unit unless the schema has one."""
+    """A requested field. type: a `Unit` requests an event time, read in this unit unless the schema has its unit."""
 
     path: tuple[str | int, ...]
     type: FieldType | DecimalType | Unit
@@ -39,8 +39,8 @@ class Request:
         return schema_path(self.path)
 
     @property
-    def called(self) -> str:
-        """The type, as messages name it."""
+    def type_name(self) -> str:
+        """The type, for errors."""
         return f"an event time (unit {self.type.value})" if isinstance(self.type, Unit) else self.type.value
 
 
@@ -58,12 +58,12 @@ class TextWriter(ABC):
     ) -> pa.Array:
         """Return the texts of the valid rows' bytes data[start:stop], as binary values.
 
-        valid, faults: changed for a row without a text.
+        valid, faults: set in place for a row whose text cannot be written.
         """
 
 
 class Stored(Enum):
-    """What the two numbers are that a loop stores for a value."""
+    """The meaning of the two numbers that a loop stores for a value."""
 
     NUMBER = "number"
     DOUBLE = "double"  # its bits
@@ -78,7 +78,7 @@ class Layout:
     """How a program stores a field.
 
     scale: a decimal's. to_ms: (factor, divisor) from an event time's number to ms. writer: writes the text of parts.
-    steps: the path into this text, empty for the text without its quotes, None for the whole text.
+    steps: the path into this text; empty to unquote a JSON string, None to keep the text as it is.
     """
 
     stored: Stored = Stored.NUMBER
