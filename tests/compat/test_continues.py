@@ -1,8 +1,12 @@
-"""A later version continues what an earlier one left, row for row: checkpoints, tables, ledgers, control records."""
+"""A later version continues what an earlier one left, row for row: checkpoints, tables, ledgers, control records.
+
+With KEYEDWM_IN_FLIGHT=1 each query was killed between the publication of its last batch and Spark's own commit.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -41,6 +45,14 @@ def topics(fixture, kafka) -> Iterator[Mapping[str, Any]]:
         delete_topic(cluster_at(kafka.bootstrap), topic)
 
 
+def forget_last_commits(directory: Path) -> None:
+    """Remove the newest entry of each of Spark's commit logs: the next run has to do that batch again."""
+    logs = list(directory.glob("*.checkpoint/commits"))
+    assert logs
+    for log in logs:
+        max((path for path in log.iterdir() if path.name.isdigit()), key=lambda path: int(path.name)).unlink()
+
+
 def test_fixtures_are_there():
     assert FIXTURES
 
@@ -55,6 +67,8 @@ def test_what_an_earlier_version_left_is_continued_row_for_row(fixture, topics, 
     directory = tmp_path / fixture.name
     restore_files(fixture / "files", directory)
     rename_ids(kafka.bootstrap, topics, directory)
+    if os.environ.get("KEYEDWM_IN_FLIGHT"):
+        forget_last_commits(directory)
     produce(kafka.bootstrap, next(iter(scenario.topics)), records(PARTS - 1))
     scenario.run(Place(spark, kafka.bootstrap, directory))
     assert answer(scenario, directory) == json.loads((fixture / "expected.json").read_text())

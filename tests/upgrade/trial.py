@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -17,7 +18,7 @@ from pathlib import Path
 
 from tests.e2e.brokers import Brokers
 from tests.e2e.feed import PARTITIONS
-from tests.upgrade.answers import ANSWERS, ShopFeed
+from tests.upgrade.answers import ANSWERS, Row, ShopFeed
 from tests.upgrade.environments import python_of
 from tests.upgrade.outputs import PARTITIONS as OUTPUT_PARTITIONS
 from tests.upgrade.outputs import digest, rows_of
@@ -49,6 +50,16 @@ class Outcome:
     changes: dict[str, list[str]] = field(default_factory=dict)
     continuations: list[str] = field(default_factory=list)
     details: list[str] = field(default_factory=list)
+
+    def count(self, name: str, exact: Counter[Row], rows: Counter[Row]) -> None:
+        """Count the rows of a query that are missing, there twice, or not of the exact result."""
+        excess, missing = rows - exact, exact - rows
+        twice = sum(count for row, count in excess.items() if row in exact)
+        self.lost += missing.total()
+        self.doubled += twice
+        self.wrong += excess.total() - twice
+        if missing or excess:
+            self.details.append(f"{name}: missing {_few(missing)}, too many {_few(excess)}")
 
     @property
     def is_clean(self) -> bool:
@@ -192,22 +203,16 @@ class Trial:
         self.outcome.records = sum(map(len, self.feed.sent))
         for name in self.active:
             rows, exact = self.results(name), answers[name]
-            excess, missing = rows - exact, exact - rows
-            twice = sum(count for row, count in excess.items() if row in exact)
-            self.outcome.lost += missing.total()
-            self.outcome.doubled += twice
-            self.outcome.wrong += excess.total() - twice
-            if missing or excess:
-                self.outcome.details.append(f"{name}: missing {_few(missing)}, too many {_few(excess)}")
+            self.outcome.count(name, exact, rows)
 
-    def results(self, name: str) -> dict:
+    def results(self, name: str) -> Counter[Row]:
         columns = ANSWERS[name].columns
         plan = self.plan
         return rows_of(plan.target, self.directory, name, plan.topic, plan.bootstrap, columns)
 
 
-def _few(rows: dict, most: int = 3) -> str:
-    return f"{sum(rows.values())} rows such as {sorted(rows, key=repr)[:most]}" if rows else "none"
+def _few(rows: Counter[Row], most: int = 3) -> str:
+    return f"{rows.total()} rows such as {sorted(rows, key=repr)[:most]}" if rows else "none"
 
 
 def upgrade(trial: Trial, version: str, how: str, back: str | None) -> None:
@@ -219,11 +224,11 @@ def upgrade(trial: Trial, version: str, how: str, back: str | None) -> None:
         if how != "restart":
             _move(trial, version if how == "savepoint" else NEW, version)
         trial.start(NEW)
-        trial.work()
+        trial.work(1)
         if back:
             _downgrade(trial, back)
             trial.start(NEW)
-            trial.work()
+            trial.work(1)
     trial.finish()
 
 
@@ -250,6 +255,7 @@ def _downgrade(trial: Trial, version: str) -> None:
     """Kill this checkout in mid-batch and start the old version on its checkpoints: each query is rejected before
     anything is written, or it continues."""
     trial.kill_in_a_batch()
+    time.sleep(PAUSE_S)  # Python processes of the killed Spark end
     outcome, names = trial.outcome, trial.active
     before = {name: digest(trial.directory, name, trial.plan.checkpoints) for name in names}
     commits = {name: trial.batches(name, "commits") for name in names}
