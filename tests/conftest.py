@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tests.tools import Stream
 
 DEFAULT_SEED = 20240229
-USED = pytest.StashKey[list[str]]()
+BROKERS = pytest.StashKey[list[str]]()
 # What takes seconds to start: a test that asks for one of these is not quick.
 STARTED_FIXTURES = {"kafka", "real_registry", "secured", "shell", "spark"}
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
@@ -75,7 +75,7 @@ def pytest_configure(config: pytest.Config) -> None:
         derandomize="KEYEDWM_SEED" not in os.environ,
     )  # fmt: skip
     settings.load_profile("keyedwm")
-    config.stash[USED] = []
+    config.stash[BROKERS] = []
     if config.getoption("--record-seconds") and not WORKER:
         config.pluginmanager.register(Recorder())
     if WORKER:
@@ -102,14 +102,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if WORKER:
         long_ones_first(items, recorded())
     if "cluster" not in config.option.markexpr:
-        kept = pytest.mark.every_run.name
-        left_out = [one for one in items if one.get_closest_marker("cluster") and not one.get_closest_marker(kept)]
+        marker = pytest.mark.every_run.name
+        left_out = [one for one in items if one.get_closest_marker("cluster") and not one.get_closest_marker(marker)]
         _deselect(left_out, items, config)
     if not config.getoption("--quick"):
         return
     quick = [one for one in items if not (STARTED_FIXTURES & set(one.fixturenames) or one.get_closest_marker("starts"))]
-    chosen = set(one_case_each(quick, recorded()))
-    _deselect([one for one in items if one not in chosen], items, config)
+    first_cases = set(one_case_each(quick, recorded()))
+    _deselect([one for one in items if one not in first_cases], items, config)
 
 
 def _deselect(left_out: list[pytest.Item], items: list[pytest.Item], config: pytest.Config) -> None:
@@ -125,18 +125,18 @@ def pytest_report_header() -> str:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if WORKER:
-        session.config.workeroutput["brokers"] = session.config.stash[USED]
+        session.config.workeroutput["brokers"] = session.config.stash[BROKERS]
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object) -> None:
     """Collect which brokers a worker process used; one that died tells nothing."""
-    node.config.stash[USED] += getattr(node, "workeroutput", {}).get("brokers", [])
+    node.config.stash[BROKERS] += getattr(node, "workeroutput", {}).get("brokers", [])
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    used = "; ".join(config.stash[USED]) or "no broker was needed"
-    terminalreporter.write_line(f"keyedwm: {used}; seed base {base_seed()}")
+    brokers = "; ".join(config.stash[BROKERS]) or "no broker was needed"
+    terminalreporter.write_line(f"keyedwm: {brokers}; seed base {base_seed()}")
 
 
 def _must_be_marked(request: pytest.FixtureRequest) -> None:
@@ -153,7 +153,7 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[Broker]:
 
     version = os.environ.get(kafka_versions.VARIABLE)
     with kafka_versions.broker_of(version) if version else broker() as running:
-        request.config.stash[USED].append(running.describe())
+        request.config.stash[BROKERS].append(running.describe())
         make_internal_topics(running.bootstrap)
         yield running
 
@@ -217,9 +217,9 @@ def open_stream(kafka) -> Callable[..., Stream]:
     """A stream of a topic from its beginning, in this process; further options by name, or as a mapping."""
     from tests.tools import Stream
 
-    def make(topic: str, options: dict[str, str] | None = None, **named: str) -> Stream:
-        given = {"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
-        return Stream(**(given | (options or {}) | named))
+    def make(topic: str, options: dict[str, str] | None = None, **more: str) -> Stream:
+        defaults = {"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+        return Stream(**(defaults | (options or {}) | more))
 
     return make
 

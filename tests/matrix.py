@@ -34,7 +34,7 @@ STARTED = (
     "tests/compat/test_continues.py", "tests/kafka/test_versions.py", "tests/kafka/test_transactions.py",
     "tests/kafka/test_cluster.py",
 )  # fmt: skip
-SHOWN = ("pyspark", "pyarrow", "numpy", "numba", "pandas", "deltalake", "pyiceberg")
+LISTED_PACKAGES = ("pyspark", "pyarrow", "numpy", "numba", "pandas", "deltalake", "pyiceberg")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,21 +71,21 @@ def main() -> int:
     """Try the cells, print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cells", nargs="*", metavar="CELL", help=f"of {', '.join(CELLS)}; all unless some are named")
-    chosen = parser.parse_args().cells or list(CELLS)
-    unknown = sorted(set(chosen) - set(CELLS))
+    names = parser.parse_args().cells or list(CELLS)
+    unknown = sorted(set(names) - set(CELLS))
     if unknown:
         parser.error(f"{', '.join(unknown)}: no such cell; there are {', '.join(CELLS)}")
     uv = _uv()
-    rows = {name: _tried(uv, name, CELLS[name]) for name in chosen}
-    print("\n| cell | Python | " + " | ".join(SHOWN) + " | tests |\n|" + "---|" * (len(SHOWN) + 3))
+    rows = {name: _try_cell(uv, name, CELLS[name]) for name in names}
+    print("\n| cell | Python | " + " | ".join(LISTED_PACKAGES) + " | tests |\n|" + "---|" * (len(LISTED_PACKAGES) + 3))
     for name, (row, _) in rows.items():
         print(f"| {name} | {row}")
     return 0 if all(good for _, good in rows.values()) else 1
 
 
-def _tried(uv: Path, name: str, cell: Cell) -> tuple[str, bool]:
+def _try_cell(uv: Path, name: str, cell: Cell) -> tuple[str, bool]:
     """The rest of a cell's row, and whether nothing failed."""
-    blank = " | " * len(SHOWN)
+    blank = " | " * len(LISTED_PACKAGES)
     if cell.java_home and not os.environ.get(cell.java_home):
         return f"{cell.python} {blank} | not run: {cell.java_home} names no Java |", True
     if _run(uv, "python", "find", cell.python).returncode:
@@ -95,16 +95,16 @@ def _tried(uv: Path, name: str, cell: Cell) -> tuple[str, bool]:
     python = _environment(uv, name, cell)
     listed = json.loads(_must(uv, "pip", "list", "--format", "json", "--python", python))
     versions = {one["name"]: one["version"] for one in listed}
-    print(f"{name}: testing with {', '.join(f'{one} {versions[one]}' for one in SHOWN)}", flush=True)
+    print(f"{name}: testing with {', '.join(f'{one} {versions[one]}' for one in LISTED_PACKAGES)}", flush=True)
     quick = [] if cell.kafka else [_tests(python, cell, "--quick", *QUICK)]  # which need no broker
-    said = [*quick, _tests(python, cell, *STARTED)]
-    summary = ", ".join(f"{sum(one.get(what, 0) for one in said):,} {what}" for what in _counted(said))
+    counts = [*quick, _tests(python, cell, *STARTED)]
+    summary = ", ".join(f"{sum(one.get(outcome, 0) for one in counts):,} {outcome}" for outcome in _outcomes(counts))
     took = f"{(time.monotonic() - began) / 60:.0f} min"
-    shown = " | ".join(versions[one] for one in SHOWN)
+    version_cells = " | ".join(versions[one] for one in LISTED_PACKAGES)
     print(f"{name}: {summary}, {took}", flush=True)
     release = _must(python, "-c", "import platform; print(platform.python_version())").strip()
-    good = not any(one.get("failed", 0) or one.get("error", 0) or not one for one in said)
-    return f"{release} | {shown} | {summary}, {took} |", good
+    good = not any(one.get("failed", 0) or one.get("error", 0) or not one for one in counts)
+    return f"{release} | {version_cells} | {summary}, {took} |", good
 
 
 def _environment(uv: Path, name: str, cell: Cell) -> Path:
@@ -128,12 +128,12 @@ def _environment(uv: Path, name: str, cell: Cell) -> Path:
     return python
 
 
-def _tests(python: Path, cell: Cell, *chosen: str) -> dict[str, int]:
+def _tests(python: Path, cell: Cell, *arguments: str) -> dict[str, int]:
     """Run tests; returns how many passed, failed and so on, nothing if they could not be run."""
     own = {"PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python), "PYTHONPATH": str(ROOT)}
     own |= {"JAVA_HOME": os.environ[cell.java_home]} if cell.java_home else {}
     own |= {kafka_versions.VARIABLE: cell.kafka} if cell.kafka else {}
-    command = (python, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "-p", "no:cacheprovider", *chosen)
+    command = (python, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "-p", "no:cacheprovider", *arguments)
     done = subprocess.run(
         [*map(str, command)], cwd=ROOT, env={**os.environ, **own}, text=True, check=False,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -141,11 +141,12 @@ def _tests(python: Path, cell: Cell, *chosen: str) -> dict[str, int]:
     last = [line for line in done.stdout.splitlines() if re.search(r"\d+ \w+.* in [\d.]+s", line)]
     if done.returncode or not last:
         print(done.stdout[-20_000:], flush=True)
-    return {what.rstrip("s"): int(count) for count, what in re.findall(r"(\d+) ([a-z]+)", last[-1])} if last else {}
+    counts = re.findall(r"(\d+) ([a-z]+)", last[-1]) if last else []
+    return {outcome.rstrip("s"): int(count) for count, outcome in counts}
 
 
-def _counted(said: Sequence[Mapping[str, int]]) -> list[str]:
-    return [one for one in ("passed", "failed", "error", "skipped") if any(counts.get(one) for counts in said)]
+def _outcomes(runs: Sequence[Mapping[str, int]]) -> list[str]:
+    return [one for one in ("passed", "failed", "error", "skipped") if any(counts.get(one) for counts in runs)]
 
 
 def _uv() -> Path:

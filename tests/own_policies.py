@@ -83,16 +83,16 @@ class Counts(_Wrapped):
 
     def __init__(self, policy, state):
         super().__init__(policy, ())
-        self._seen = state[0] if state else 0
+        self._events = state[0] if state else 0
 
     def observe(self, _event_ms, _now_ms):
-        self._seen += 1
+        self._events += 1
 
     def current(self, _now_ms):
-        return self._seen
+        return self._events
 
     def snapshot(self):
-        return (self._seen,)
+        return (self._events,)
 
 
 class Forgets(_Wrapped):
@@ -117,8 +117,8 @@ class Drags(_Wrapped):
     """Says another lag than the one it has."""
 
     def current(self, now_ms):
-        found = self._run.current(now_ms)
-        return None if found is None else found - 1
+        watermark_ms = self._run.current(now_ms)
+        return None if watermark_ms is None else watermark_ms - 1
 
 
 def nothing():

@@ -31,14 +31,14 @@ def long_ones_first(items: list[pytest.Item], seconds: Mapping[str, int]) -> Non
 
 def one_case_each(items: list[pytest.Item], seconds: Mapping[str, int]) -> list[pytest.Item]:
     """Return the tests without those of long files that differ from an earlier one in their parameters alone."""
-    seen: set[str] = set()
-    chosen = []
+    earlier_tests: set[str] = set()
+    cases = []
     for item in items:
         test = item.nodeid.partition("[")[0]
-        if test not in seen or seconds.get(file_of(test), 0) < LONG_S:
-            chosen.append(item)
-        seen.add(test)
-    return chosen
+        if test not in earlier_tests or seconds.get(file_of(test), 0) < LONG_S:
+            cases.append(item)
+        earlier_tests.add(test)
+    return cases
 
 
 def file_of(test: str) -> str:
@@ -49,14 +49,15 @@ class Recorder:
     """Adds up how long each file takes, set-up and tear-down included."""
 
     def __init__(self, table: Path = TABLE) -> None:
-        self._table, self._taken = table, Counter[str]()
+        self._table, self._durations_s = table, Counter[str]()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._taken[file_of(report.nodeid)] += report.duration
+        self._durations_s[file_of(report.nodeid)] += report.duration
 
     def pytest_sessionfinish(self) -> None:
-        seconds = recorded(self._table) | {file: round(taken) for file, taken in self._taken.items()}
-        kept = sorted(
-            ((taken, file) for file, taken in seconds.items() if taken >= LEAST_S), key=lambda one: (-one[0], one[1])
+        seconds = recorded(self._table) | {file: round(duration_s) for file, duration_s in self._durations_s.items()}
+        rows = sorted(
+            ((whole_s, file) for file, whole_s in seconds.items() if whole_s >= LEAST_S),
+            key=lambda one: (-one[0], one[1]),
         )
-        self._table.write_text("".join(f"{taken} {file}\n" for taken, file in kept))
+        self._table.write_text("".join(f"{whole_s} {file}\n" for whole_s, file in rows))

@@ -75,7 +75,7 @@ def remake(bootstrap: str, topic: str, partitions: int) -> None:
     """Delete a topic and create it anew with so many partitions."""
     delete_topic(cluster_at(bootstrap), topic)
 
-    def made() -> bool:
+    def create_again() -> bool:
         try:
             make_topic(bootstrap, topic, partitions)
         except InputError as error:
@@ -84,7 +84,7 @@ def remake(bootstrap: str, topic: str, partitions: int) -> None:
             return False  # the broker is still busy deleting
         return True
 
-    wait_until(made, f"topic {topic} deleted and recreated")
+    wait_until(create_again, f"topic {topic} deleted and recreated")
 
 
 def produce(bootstrap: str, topic: str, records: Iterable[Record], codec: Codec = Codec.NONE) -> None:
@@ -125,17 +125,17 @@ def _batch(records: Sequence[Record], codec: Codec) -> bytes:
     return bytes(builder.build())
 
 
-def wait_until(reached: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> Any:
-    """Poll until `reached()` is true and return it; fails naming what never came."""
+def wait_until(condition: Callable[[], Any], description: str, timeout_s: float = PATIENCE_S) -> Any:
+    """Poll until `condition()` is true and return it; fails with `description` in the error."""
     deadline_s = time.monotonic() + timeout_s
-    while not (answer := reached()):
+    while not (answer := condition()):
         if time.monotonic() > deadline_s:
-            raise AssertionError(f"not within {timeout_s:g} s: {what}")
+            raise AssertionError(f"not within {timeout_s:g} s: {description}")
         time.sleep(0.02)
     return answer
 
 
-def settle(bootstrap: str, topic: str) -> None:
+def wait_for_markers(bootstrap: str, topic: str) -> None:
     """Wait until no transaction is open: a commit is answered before its markers stand in the partitions."""
     cluster = cluster_at(bootstrap)
     places = [TopicPartition(topic, partition) for partition in cluster.partitions([topic])[topic]]
@@ -224,8 +224,8 @@ def events(table: pa.Table) -> list[dict[str, Any]]:
 
 def controls(table: pa.Table) -> list[dict[str, Any]]:
     """The control rows: their struct without the source's id, which each query has of its own; `offset` beside it."""
-    told = [(row["control"], row["offset"]) for row in table.to_pylist() if row["control"] is not None]
-    return [{name: of for name, of in one.items() if name != "source"} | {"offset": offset} for one, offset in told]
+    rows = [(row["control"], row["offset"]) for row in table.to_pylist() if row["control"] is not None]
+    return [{name: of for name, of in one.items() if name != "source"} | {"offset": offset} for one, offset in rows]
 
 
 def register_where_spark_cannot_find(session: SparkSession) -> None:

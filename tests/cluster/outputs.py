@@ -38,9 +38,9 @@ def copied(bootstrap: str, topic: str) -> Copy:
     from keyedwm.kafka.client.values import Isolation, TopicPartition
     from keyedwm.kafka.records.read import ColumnSelection
     from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
-    from tests.tools import cluster_at, settle
+    from tests.tools import cluster_at, wait_for_markers
 
-    settle(bootstrap, topic)
+    wait_for_markers(bootstrap, topic)
     cluster = cluster_at(bootstrap)
     places = [TopicPartition(topic, partition) for partition in cluster.partitions([topic])[topic]]
     ends = cluster.latest(places, Isolation.READ_COMMITTED)

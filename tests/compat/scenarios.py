@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.tools import Record, settle
+from tests.tools import Record, wait_for_markers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -121,7 +121,7 @@ def chain(place: Place) -> None:
     rows = place.load("compat-chain", watermarkLag="10 seconds", idleTimeout="none").drop("partition")
     out = {"kafka.bootstrap.servers": place.bootstrap, "topic": "compat-chain-out", "controlRows": "inline"}
     place.write(rows, "upstream", **out).start().awaitTermination()
-    settle(place.bootstrap, "compat-chain-out")
+    wait_for_markers(place.bootstrap, "compat-chain-out")
     between = place.load("compat-chain-out", propagate="true", eventTime="json:$.created")
     kept = between.select("key", "value", "event_time", "watermark", "control")
     place.write(kept, "downstream", path=place.table("chain")).start().awaitTermination()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from keyedwm.spark import start_in_turn
 from tests.e2e.pipeline import session
-from tests.tools import settle
+from tests.tools import wait_for_markers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,7 +52,7 @@ def downstream(spark: SparkSession, bootstrap: str, topic: str, directory: Path)
 def to_the_end(writers: list[DataStreamWriter], bootstrap: str, topic: str) -> None:
     for writer in writers:
         writer.trigger(availableNow=True).start().awaitTermination()
-        settle(bootstrap, between(topic))  # what the first one committed last must be there for the second
+        wait_for_markers(bootstrap, between(topic))  # what the first one committed last must be there for the second
 
 
 def main(bootstrap: str, topic: str, directory: str, mode: str) -> None:

@@ -14,7 +14,7 @@ from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
 from keyedwm.kafka.requests.produce import Sender
 from keyedwm.kafka.requests.transactions import Fate
 from tests.support import kafka_versions
-from tests.tools import settle
+from tests.tools import wait_for_markers
 
 pytestmark = kafka_versions.since("3.0", "DescribeTransactions and ListTransactions")
 
@@ -43,7 +43,7 @@ def committed(kafka, cluster):
     connected = Cluster.connect(replace(cluster.config, isolation=Isolation.READ_COMMITTED))
 
     def read(topic):
-        settle(kafka.bootstrap, topic)
+        wait_for_markers(kafka.bootstrap, topic)
         place = TopicPartition(topic, 0)
         parts = read_ranges(connected, [OffsetRange(topic, 0, 0, connected.latest([place])[place])])
         return [value.decode() for part in parts for value in part.records.value.to_pylist()]

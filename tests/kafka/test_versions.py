@@ -41,7 +41,7 @@ def through(proxy: ProtocolProxy) -> Iterator[Connect]:
     made: list[Cluster] = []
 
     def connect(offered: Mapping[str, int | None] | None = None, **options: str) -> Cluster:
-        proxy.offered = dict(offered or {})
+        proxy.newest_versions = dict(offered or {})
         given = {name.replace("_", "."): value for name, value in options.items()}
         config = ClientConfig.from_options({"bootstrap.servers": proxy.bootstrap, **given})
         made.append(Cluster.connect(config, 60_000))

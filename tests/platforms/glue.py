@@ -38,7 +38,7 @@ def run(folder: Path) -> str:
         trial = Trial(
             {"table": "db.t", "createTable": "true", "partitionBy": "bucket(2, n)", **options}, folder, [str(packages)]
         )
-        trial.alone()
+        trial.lone_writer()
         trial.twins()
         trial.neighbours()
         trial.kills(6, seed=1)

@@ -93,13 +93,13 @@ def _played(folder: Path, server: ForeignServer, uri: str, packages: str) -> str
     trial = Trial(
         {"table": "db.t", "createTable": "true", "partitionBy": "bucket(2, n)", **options}, folder, [packages]
     )
-    trial.alone()
+    trial.lone_writer()
     trial.twins()
     trial.neighbours()
     trial.kills(6, seed=1)
     trial.outage(server.kill_and_start)
     _leave_lock(catalog)
-    trial.alone("after a lock that stayed")
+    trial.lone_writer("after a lock that stayed")
     table = load_catalog("default", **catalog).load_table("db.t")
     line = trial.check(iceberg_readers(table))
     return (

@@ -42,7 +42,7 @@ def run(folder: Path) -> str:
         by_login = {**reach, "credential": f"{store.access_key}:{store.secret_key}"}
         wait_until(lambda: _has_namespace(by_login), "the catalog's bucket")
         trial = Trial(_options(by_login), folder)
-        trial.alone()
+        trial.lone_writer()
         trial.twins()
         server.variables[_LIFETIME] = "3600"
         server.kill_and_start()

@@ -90,7 +90,7 @@ def _iceberg(folder: Path, server: SeaweedFS) -> str:
 
 
 def _play(trial: Trial, server: SeaweedFS) -> None:
-    trial.alone()
+    trial.lone_writer()
     trial.twins()
     trial.neighbours()
     trial.kills(4, seed=1)

@@ -63,7 +63,7 @@ def test_each_answer_that_is_no_schema_is_one_sentence_of_the_right_kind(
         connect().schema(1)
     assert type(caught.value) is kind
     assert tokens.SECRET not in str(caught.value)
-    assert (len(fake.asked) > 1) is again
+    assert (len(fake.requests) > 1) is again
     assert bool(clock.pauses) is again
 
 
@@ -116,7 +116,7 @@ def test_what_a_schema_refers_to_is_bounded_in_size_and_in_time(
     fake.rule = answer
     with pytest.raises(UnavailableError, match=f"refers to have more than {MOST_BYTES} characters"):
         connect().schema(1)
-    assert len(fake.asked) < 20
+    assert len(fake.requests) < 20
 
     def slow(_method: str, path: str) -> Reply:
         clock.now_s += 9
@@ -149,7 +149,7 @@ def test_a_registry_that_comes_back_in_time_answers(fake: FakeRegistry, connect:
     faults = [reply(500, b""), reply(503, PAGE, "text/html")]
     fake.rule = lambda _method, _path: faults.pop() if faults else None
     assert connect().schema(schema_id).text == TEXT
-    assert len(fake.asked) == 3
+    assert len(fake.requests) == 3
 
 
 def test_an_address_that_is_refused_is_left_for_the_next_one_and_that_stays_first(
@@ -175,7 +175,7 @@ def test_an_id_that_one_address_does_not_know_yet_is_asked_of_the_others(fake: F
         assert registry.schema(schema_id).text == TEXT
         with pytest.raises(UnknownSchemaError):
             registry.schema(99)
-        assert [behind.asked, fake.asked].count(["GET /schemas/ids/1", "GET /schemas/ids/99"]) == 2
+        assert [behind.requests, fake.requests].count(["GET /schemas/ids/1", "GET /schemas/ids/99"]) == 2
 
 
 def test_an_id_is_not_unknown_while_an_address_that_may_have_it_is_away(fake: FakeRegistry, connect: Connect) -> None:
@@ -269,7 +269,7 @@ def test_an_unknown_id_is_asked_for_again_after_a_time_only(fake: FakeRegistry, 
     for _ in range(2):
         with pytest.raises(UnknownSchemaError, match=f"the schema registry at {fake.url} has no schema with the id 1"):
             registry.schema(1)
-    assert fake.asked == ["GET /schemas/ids/1"]
+    assert fake.requests == ["GET /schemas/ids/1"]
     fake.add("s", TEXT)
     clock.now_s += client.UNKNOWN_FOR_S
     assert registry.schema(1).text == TEXT
@@ -281,7 +281,7 @@ def test_four_bytes_that_no_registry_can_have_given_are_no_question(
 ) -> None:
     with pytest.raises(UnknownSchemaError):
         connect().schema(schema_id)
-    assert fake.asked == []
+    assert fake.requests == []
 
 
 def test_references_come_in_the_order_of_need_and_one_that_is_missing_is_a_fault(
@@ -324,7 +324,7 @@ def test_what_one_thread_asked_for_no_other_asks_again(fake: FakeRegistry, conne
         thread.start()
     for thread in threads:
         thread.join()
-    assert fake.asked == [f"GET /schemas/ids/{schema_id}"]
+    assert fake.requests == [f"GET /schemas/ids/{schema_id}"]
 
 
 @pytest.mark.parametrize(
@@ -357,7 +357,7 @@ def test_a_provider_without_a_token_fails_at_once_in_one_sentence(
     with pytest.raises(RegistryAccessError, match=f"the token provider tests.tokens:{provider} {said}") as caught:
         connect(token_provider=f"tests.tokens:{provider}").schema(1)
     assert tokens.SECRET not in str(caught.value)
-    assert fake.asked == []
+    assert fake.requests == []
 
 
 def test_a_refused_login_names_the_option_that_gave_it(fake: FakeRegistry, connect: Connect) -> None:

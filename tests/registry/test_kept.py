@@ -44,10 +44,10 @@ def test_a_registry_that_answers_is_asked_once_whether_it_is_still_the_same(
     ids = [fake.add("s", text) for text in (TEXT, '"int"', '"long"')]
     for schema_id in ids:
         connect(cache=str(tmp_path)).schema(schema_id)
-    fake.asked.clear()
+    fake.requests.clear()
     later = connect(cache=str(tmp_path))
     assert [later.schema(schema_id).text for schema_id in ids] == [TEXT, '"int"', '"long"']
-    assert fake.asked == ["GET /schemas/ids/1"]
+    assert fake.requests == ["GET /schemas/ids/1"]
 
 
 def test_a_registry_that_was_made_anew_gives_its_own_schemas(
@@ -79,9 +79,9 @@ def test_a_registry_that_is_away_is_waited_for_once(
     fake.rule = lambda _method, _path: AWAY
     later = connect(cache=str(tmp_path))
     later.schema(1)
-    asked = len(fake.asked)
+    asked = len(fake.requests)
     later.schema(2)
-    assert len(fake.asked) == asked
+    assert len(fake.requests) == asked
     assert clock.now_s <= 2
 
 

@@ -165,11 +165,11 @@ def records_of(bootstrap: str, topic: str, *, settled: bool = True) -> list[tupl
     from keyedwm.kafka.client.values import Isolation
     from keyedwm.kafka.records.read import ColumnSelection
     from keyedwm.kafka.requests.fetch import OffsetRange, read_ranges
-    from tests.tools import cluster_at, settle
+    from tests.tools import cluster_at, wait_for_markers
 
     cluster = cluster_at(bootstrap)
     if settled:
-        settle(bootstrap, topic)
+        wait_for_markers(bootstrap, topic)
     places = [(topic, partition) for partition in cluster.partitions([topic])[topic]]
     stable = sorted(cluster.latest(places, Isolation.READ_COMMITTED).items())
     ranges = [OffsetRange(topic, where.partition, 0, end) for where, end in stable]

@@ -13,7 +13,7 @@ from keyedwm.core.watermark import Guarantee
 from pyspark_wm_sink.batch.batch_plan import BatchPlan
 from pyspark_wm_sink.options.sink_options import SnapshotMode
 from pyspark_wm_sink.places.notes import Claim
-from tests.tools import cluster_at, settle, wait_until
+from tests.tools import cluster_at, wait_for_markers, wait_until
 
 # What brokers allow at most: no test is so slow that its transactions end by themselves.
 LONGEST_TIMEOUT_MS = 900_000
@@ -106,7 +106,7 @@ class Sink:
     def publish_and_settle(self, batch: int, *reports) -> None:
         """Publish for a reader of committed records: return when it can see all of them."""
         self.publish(batch, *reports)
-        settle(self.bootstrap, self.topic)
+        wait_for_markers(self.bootstrap, self.topic)
 
     def write_and_publish(self, batch: int, *values: str) -> None:
         self.publish(batch, self.written(batch, *values))

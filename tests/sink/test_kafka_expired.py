@@ -16,7 +16,7 @@ from pyspark_wm_sink.batch.task import Task
 from pyspark_wm_sink.kafka.stage import stage
 from pyspark_wm_sink.limits import Limits
 from tests.sink.kafka_sink import Died
-from tests.tools import settle, wait_until
+from tests.tools import wait_for_markers, wait_until
 
 
 def test_a_batch_of_which_a_transaction_expired_before_the_decision_is_aborted_and_runs_again(sink, committed):
@@ -152,7 +152,9 @@ def test_a_task_whose_transaction_timed_out_says_so_and_names_no_other_producer(
     def slow():
         yield pa.record_batch({"value": ["a"]})
         wait_until(lambda: begun and fate(sink.cluster, begun[0]) is Fate.ABORTED, "the broker's time-out")
-        settle(sink.bootstrap, sink.topic)  # until the markers are written, rows still belong to the transaction
+        wait_for_markers(
+            sink.bootstrap, sink.topic
+        )  # until the markers are written, rows still belong to the transaction
         yield pa.record_batch({"value": ["b"]})
 
     monkeypatch.setattr(module, "begin", kept)

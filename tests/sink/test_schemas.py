@@ -109,7 +109,7 @@ def test_an_id_is_asked_for_once_and_stands_in_the_ledger(registry: FakeRegistry
     chosen, ledger = formats(registry), tmp_path / "ledger"
     registry.add("other-value", '"string"')
     (first,) = writers_of(chosen, ORDERS, ledger)
-    assert (first.schema_id, registry.asked) == (2, ["POST /subjects/orders-value/versions"])
+    assert (first.schema_id, registry.requests) == (2, ["POST /subjects/orders-value/versions"])
     registry.rule = lambda _method, _path: reply(503, {"message": "away"})
     registry_of.cache_clear()  # as in another process
     assert writers_of(chosen, ORDERS, ledger) == (first,)
@@ -153,7 +153,7 @@ def test_a_schema_that_is_given_is_checked_against_the_columns(registry: FakeReg
     chosen = formats(registry, value__schema=f"file:{tmp_path}/o.avsc")
     with pytest.raises(InputError, match=r"column amount has type bigint, and value.schema has the type double there"):
         writers_of(chosen, ORDERS, None)
-    assert registry.asked == []
+    assert registry.requests == []
     columns = pa.schema([("shop", pa.string()), ("amount", pa.int32())])
     (writer,) = writers_of(chosen, columns, None)
     rows = pa.table({"shop": ["Oslo", None], "amount": pa.array([1, 2], pa.int32())})

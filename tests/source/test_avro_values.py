@@ -118,7 +118,7 @@ def test_event_time_columns_and_filter_come_out_of_avro(registry):
         (2, None, id_, 102, SECOND_MS + 2), (3, "Oslo", id_, 103, SECOND_MS + 3),
     ]  # fmt: skip
     assert rows[0]["at"] == rows[0]["event_time"]
-    assert registry.asked == [f"GET /schemas/ids/{id_}"]
+    assert registry.requests == [f"GET /schemas/ids/{id_}"]
 
 
 def test_lists_and_what_lies_in_them_are_columns_and_filters():

@@ -161,7 +161,7 @@ def test_an_id_in_a_header_wins_and_its_value_has_no_head(registry):  # noqa: F8
         (7, 1, None), (7, None, str(GUID)), (7, 1, None), (7, 1, None), (7, 1, None), (7, 1, None),
         *[(None, None, None)] * 3, (None, None, str(UUID(int=0))), (None, None, None),
     ]  # fmt: skip
-    assert registry.asked.count(f"GET /schemas/guids/{GUID}") == 1
+    assert registry.requests.count(f"GET /schemas/guids/{GUID}") == 1
     assert needed_columns({"id"}, options).headers
     failing = parse(registry, columns="avro:$.id::bigint")
     with pytest.raises(InputError, match="the header that names the schema is damaged: a zero byte and four bytes"):

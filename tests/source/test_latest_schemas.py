@@ -63,5 +63,5 @@ def test_a_query_asks_when_it_begins_to_plan(registry, monkeypatch):  # noqa: F8
     reader = StreamReader(parse(registry, columns="avro:$.shop"))
     assert reader._planner is reader._planner
     threads[0].join()
-    assert registry.asked == ["GET /subjects/orders-value/versions/latest"]
+    assert registry.requests == ["GET /subjects/orders-value/versions/latest"]
     assert len(threads) == 1

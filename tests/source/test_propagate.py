@@ -15,7 +15,7 @@ from keyedwm.kafka.requests.transactions import end
 from pyspark_wm_source.options.source_options import SourceOptions
 from tests.sink.kafka_sink import Sink
 from tests.source.test_recovery import DAMAGES, run
-from tests.tools import Record, at, cluster_at, controls, events, produce, settle
+from tests.tools import Record, at, cluster_at, controls, events, produce, wait_for_markers
 
 MARK = ((HEADER, VERSION),)
 
@@ -133,7 +133,7 @@ def test_a_partition_of_which_nothing_is_committed_yet_holds_the_first_snapshot(
     stream = propagated(topic)
     assert [values(batch) for batch in stream.drain() if values(batch)] == []
     end(sink.cluster, [uncommitted.transaction], commit=True)
-    settle(kafka.bootstrap, topic)
+    wait_for_markers(kafka.bootstrap, topic)
     assert [sorted(values(batch)) for batch in stream.drain() if values(batch)] == [["a", "b"]]
 
 

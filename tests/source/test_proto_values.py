@@ -69,7 +69,7 @@ def test_event_time_columns_and_filter_come_out_of_protobuf(registry: FakeRegist
         (-4, None, None, None, 1, SECOND_MS + 9),
         (None, None, None, None, None, None),
     ]
-    assert registry.asked == ["GET /schemas/ids/1"]
+    assert registry.requests == ["GET /schemas/ids/1"]
 
 
 @pytest.mark.parametrize("is_file", [False, True])

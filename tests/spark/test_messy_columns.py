@@ -21,7 +21,7 @@ from keyedwm.spark import (
 from keyedwm.spark import first as first_of
 from keyedwm.spark import max as highest
 from tests.spark.started import BASE_MS
-from tests.tools import Record, Stream, events, produce, settle
+from tests.tools import Record, Stream, events, produce, wait_for_markers
 
 pytestmark = pytest.mark.usefixtures("bucket_conf")
 HOUR = tumbling("1 hour")
@@ -123,7 +123,7 @@ def test_messy_rows_go_through_operators_straight_into_both_sinks(messy, kafka, 
     )
     mapped = async_map(process(rows(), "x", Tell, columns, buckets=2), same, columns)
     drain(mapped, **{"kafka.bootstrap.servers": kafka.bootstrap, "topic": target, "ledger": str(tmp_path / "ledger")})
-    settle(kafka.bootstrap, target)
+    wait_for_markers(kafka.bootstrap, target)
     read = Stream(**{"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": target, "startingOffsets": "earliest"})
     values = [row["value"].decode() for batch in read.drain() for row in events(batch)]
     assert sorted(values) == ["a", "a", "end", "\ufffd", "\ufffd\ufffd"]

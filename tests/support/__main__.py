@@ -11,7 +11,7 @@ from tests.support.several import local_cluster
 from tests.support.standalone import Standalone, standalone
 
 
-def told(spark: Standalone, bootstrap: str, store: ObjectStore) -> str:
+def describe_all(spark: Standalone, bootstrap: str, store: ObjectStore) -> str:
     """How to use all of it, for people."""
     session = f'SparkSession.builder.master("{spark.url}").config("spark.driver.host", "127.0.0.1")'
     return "\n".join([
@@ -23,7 +23,7 @@ def told(spark: Standalone, bootstrap: str, store: ObjectStore) -> str:
         f'  its options: .option("kafka.bootstrap.servers", "{bootstrap}")',
         f"  spark-submit --master {spark.url} --conf spark.driver.host=127.0.0.1 PROGRAM.py",
         "",
-        *reached(store),
+        *describe_store(store),
         "",
         "  an executor's log is in work/ of its worker's directory:",
         *(f"    {worker.address}: {worker.home}, pid {worker.pid}" for worker in spark.workers),
@@ -32,20 +32,20 @@ def told(spark: Standalone, bootstrap: str, store: ObjectStore) -> str:
     ])  # fmt: skip
 
 
-def reached(store: ObjectStore) -> Iterator[str]:
+def describe_store(store: ObjectStore) -> Iterator[str]:
     """How to use the object store; the keys of a server that was given stay where they are."""
     yield f"  a Delta table in the object store: path s3://{store.bucket}/NAME, and for the sink"
-    yield from (f'    .option("storage.{name}", "{value}")' for name, value in _shown(store, store.storage_options))
+    yield from (f'    .option("storage.{name}", "{value}")' for name, value in _mask_keys(store, store.storage_options))
     yield "  a ledger there: in the driver's environment"
-    yield from (f"    {name}={value}" for name, value in _shown(store, store.variables))
+    yield from (f"    {name}={value}" for name, value in _mask_keys(store, store.variables))
     yield f"  a checkpoint with its state at s3a://{store.bucket}/NAME: `python -m tests.support.s3a` fetches what"
     yield "  Spark needs for it (some 700 MB, once), and says where it is; besides"
-    yield from (f"    --conf {name}={value}" for name, value in _shown(store, store.spark_conf))
+    yield from (f"    --conf {name}={value}" for name, value in _mask_keys(store, store.spark_conf))
 
 
-def _shown(store: ObjectStore, settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    hidden = {store.access_key, store.secret_key} if store.log is None else set()
-    yield from ((name, "(as in AWS_*)" if value in hidden else value) for name, value in settings.items())
+def _mask_keys(store: ObjectStore, settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    secrets = {store.access_key, store.secret_key} if store.log is None else set()
+    yield from ((name, "(as in AWS_*)" if value in secrets else value) for name, value in settings.items())
 
 
 def main() -> None:
@@ -54,7 +54,7 @@ def main() -> None:
     together = {"min.insync.replicas": "2", "default.replication.factor": "3"}
     try:
         with local_cluster(3, together) as brokers, standalone() as spark, object_store() as store:
-            print(told(spark, ",".join(broker.bootstrap for broker in brokers), store), flush=True)
+            print(describe_all(spark, ",".join(broker.bootstrap for broker in brokers), store), flush=True)
             while True:
                 signal.pause()
     except KeyboardInterrupt:

@@ -16,13 +16,13 @@ from tests.support.protocol_proxy import Exchange, ProtocolProxy, Rule, first
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """A server. offered: newest versions by request, None for one that it lacks; rules: makes its answers by request.
+    """A server. newest_versions: by request, None for one that it lacks; rules: makes its answers by request.
 
     sources: of each fact. transactions: whether it has all that the exactly-once sink needs. epochs: whether its
     answers about leader epochs are right, None if it gives none.
     """
 
-    offered: Mapping[str, int | None] = field(default_factory=dict)
+    newest_versions: Mapping[str, int | None] = field(default_factory=dict)
     rules: Callable[[], Mapping[str, Rule]] = dict
     sources: tuple[str, ...]
     transactions: bool
@@ -30,7 +30,7 @@ class Profile:
 
     def apply(self, proxy: ProtocolProxy) -> None:
         """Let a proxy answer as this server."""
-        proxy.offered, proxy.rules = dict(self.offered), dict(self.rules())
+        proxy.newest_versions, proxy.rules = dict(self.newest_versions), dict(self.rules())
 
 
 def _each_part(answer: Any, *path: str) -> list[Any]:
@@ -86,7 +86,7 @@ _NO_TRANSACTIONS = dict.fromkeys(
 )
 PROFILES: Mapping[str, Profile] = {
     "Event Hubs, Standard": Profile(
-        offered={
+        newest_versions={
             "Produce": 7, "Fetch": 6, "Metadata": 5, "OffsetCommit": 8, "OffsetFetch": 8, "FindCoordinator": 4,
             "OffsetForLeaderEpoch": 0, "DescribeConfigs": 2, **_NO_TRANSACTIONS,
         },
@@ -117,7 +117,7 @@ PROFILES: Mapping[str, Profile] = {
         epochs=False,
     ),
     "Redpanda": Profile(
-        offered={
+        newest_versions={
             "Produce": 7, "Fetch": 11, "ListOffsets": 4, "Metadata": 8, "OffsetCommit": 8, "OffsetFetch": 7,
             "FindCoordinator": 3, "InitProducerId": 3, "AddOffsetsToTxn": 1, "ListTransactions": 0,
         },
@@ -134,7 +134,7 @@ PROFILES: Mapping[str, Profile] = {
         epochs=False,
     ),
     "WarpStream": Profile(
-        offered={"OffsetForLeaderEpoch": None},
+        newest_versions={"OffsetForLeaderEpoch": None},
         rules=lambda: {"Fetch": first(3, _empty_and_throttled)},
         sources=(
             "requests: https://docs.warpstream.com/warpstream/kafka/reference/protocol-and-feature-support",

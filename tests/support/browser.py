@@ -35,8 +35,8 @@ class Browser:
     def __init__(self, address: str) -> None:
         self._address = address
         options = {"args": _ARGS, "binary": shutil.which(_CHROMIUM)}
-        wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
-        self._session = self._call("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})["sessionId"]
+        capabilities = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
+        self._session = self._call("POST", "/session", {"capabilities": {"alwaysMatch": capabilities}})["sessionId"]
 
     def open(self, page: Path) -> None:
         """Open a file of this machine."""
@@ -70,8 +70,8 @@ class Browser:
 
     def _call(self, method: str, path: str, value: Any = None) -> Any:
         body = None if value is None else json.dumps(value).encode()
-        asked = urllib.request.Request(self._address + path, data=body, method=method)  # noqa: S310 (this machine's)
-        with urllib.request.urlopen(asked, timeout=_CALL_LIMIT_S) as answer:  # noqa: S310
+        request = urllib.request.Request(self._address + path, data=body, method=method)  # noqa: S310 (this machine's)
+        with urllib.request.urlopen(request, timeout=_CALL_LIMIT_S) as answer:  # noqa: S310
             return json.loads(answer.read())["value"]
 
 

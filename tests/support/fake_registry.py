@@ -30,7 +30,7 @@ class FakeRegistry:
         self.schemas: list[dict[str, Any]] = []
         self.subjects: dict[str, list[int]] = {}
         self.guids: dict[str, int] = {}
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self.logins: list[str | None] = []
         self.rule: Callable[[str, str], Reply | None] = lambda _method, _path: None
         self.level = "NONE"
@@ -44,7 +44,7 @@ class FakeRegistry:
     def answer(self, method: str, target: str, body: Any) -> Reply:
         """Answer one question."""
         parts = urlsplit(target)
-        self.asked.append(f"{method} {parts.path.removeprefix(PATH)}")
+        self.requests.append(f"{method} {parts.path.removeprefix(PATH)}")
         ordered = self.rule(method, parts.path)
         if ordered is not None:
             return ordered
@@ -56,26 +56,26 @@ class FakeRegistry:
     def _answer(self, method: str, path: list[str], body: Any) -> tuple[int, Any]:
         match method, path:
             case "GET", ["subjects"]:
-                found: Any = 200, list(self.subjects)
+                answer: Any = 200, list(self.subjects)
             case "GET", ["schemas", "types"]:
-                found = 200, ["AVRO", "PROTOBUF", "JSON"]
+                answer = 200, ["AVRO", "PROTOBUF", "JSON"]
             case "GET", ["schemas", "ids", text, *rest]:
-                found = self._by_id(int(text), rest)
+                answer = self._by_id(int(text), rest)
             case "GET", ["schemas", "guids", guid]:
-                found = self._by_id(self.guids.get(guid, 0), [])
+                answer = self._by_id(self.guids.get(guid, 0), [])
             case "GET", ["subjects", subject, "versions", version]:
-                found = self._version(subject, version)
+                answer = self._version(subject, version)
             case "POST", ["subjects", subject, "versions"]:
-                found = self._register(subject, body)
+                answer = self._register(subject, body)
             case "POST", ["subjects", subject]:
-                found = self._lookup(subject, body)
+                answer = self._lookup(subject, body)
             case "POST", ["compatibility", "subjects", subject, "versions", "latest"]:
-                found = 200, {"is_compatible": subject not in self.subjects or self._follows(subject, body)}
+                answer = 200, {"is_compatible": subject not in self.subjects or self._follows(subject, body)}
             case "GET", ["config", _]:
-                found = 200, {"compatibilityLevel": self.level}
+                answer = 200, {"compatibilityLevel": self.level}
             case _:
-                found = 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
-        return found
+                answer = 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
+        return answer
 
     def _by_id(self, schema_id: int, rest: list[str]) -> tuple[int, Any]:
         if not 0 < schema_id <= len(self.schemas):

@@ -26,9 +26,9 @@ def main(packages: str, host: str, port: str, bucket: str) -> None:
     real, numbers = GlueResponse.update_table, count(1)
 
     def update_table(self: Any) -> Any:
-        wanted = self.parameters
-        table = self.glue_backend.get_table(wanted["DatabaseName"], wanted["TableInput"]["Name"])
-        if wanted.get("VersionId", "") not in {"", table.as_dict()["VersionId"]}:
+        parameters = self.parameters
+        table = self.glue_backend.get_table(parameters["DatabaseName"], parameters["TableInput"]["Name"])
+        if parameters.get("VersionId", "") not in {"", table.as_dict()["VersionId"]}:
             raise GlueClientError("ConcurrentModificationException", "the table has another version")
         answer = real(self)
         if next(numbers) % LOST_EVERY == 0:

@@ -105,12 +105,12 @@ class _Handler(BaseHTTPRequestHandler):
         catalog, name = self.served.catalog, ".".join([parts[2], *parts[4:]])
         if body is None:
             return 200, _loaded(catalog.load_table(name), self.served.of_tables)
-        return self._staged(name, json.loads(body)) if len(parts) == 4 else self._committed(name, body)
+        return self._stage_table(name, json.loads(body)) if len(parts) == 4 else self._committed(name, body)
 
-    def _staged(self, namespace: str, wanted: dict) -> tuple[int, str]:
-        assert wanted["stage-create"], "the sink creates tables in a transaction"
-        schema, properties = Schema.model_validate(wanted["schema"]), wanted.get("properties", {})
-        name = f"{namespace}.{wanted['name']}"
+    def _stage_table(self, namespace: str, request: dict) -> tuple[int, str]:
+        assert request["stage-create"], "the sink creates tables in a transaction"
+        schema, properties = Schema.model_validate(request["schema"]), request.get("properties", {})
+        name = f"{namespace}.{request['name']}"
         return 200, _loaded(self.served.catalog._create_staged_table(name, schema, properties=properties))
 
     def _committed(self, name: str, body: bytes) -> tuple[int, str]:

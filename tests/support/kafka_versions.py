@@ -26,11 +26,11 @@ _WITHOUT_KRAFT = {"process.roles": "", "controller.quorum.voters": "", "controll
 _SERVES = "PrepRequestProcessor (sid:0) started"
 
 
-def since(version: str, what: str) -> pytest.MarkDecorator:
+def since(version: str, feature: str) -> pytest.MarkDecorator:
     """Skip a test of something that Kafka offers since this version where KEYEDWM_KAFKA_VERSION names an older one."""
-    chosen = os.environ.get(VARIABLE)
-    older = chosen is not None and _parsed(chosen) < _parsed(version)
-    return pytest.mark.skipif(older, reason=f"{what}: since Kafka {version}, this is {chosen}")
+    version_under_test = os.environ.get(VARIABLE)
+    older = version_under_test is not None and _parsed(version_under_test) < _parsed(version)
+    return pytest.mark.skipif(older, reason=f"{feature}: since Kafka {version}, this is {version_under_test}")
 
 
 def release(version: str) -> Release:
@@ -44,15 +44,15 @@ def release(version: str) -> Release:
 @contextmanager
 def broker_of(version: str) -> Iterator[LocalBroker]:
     """A running broker of this version."""
-    chosen = release(version)
+    broker_release = release(version)
     if _parsed(version) >= _KRAFT:
-        with local_broker(release=chosen) as broker:
+        with local_broker(release=broker_release) as broker:
             yield broker
         return
     (port,) = free_ports(1)
-    with _zookeeper(chosen) as address:
+    with _zookeeper(broker_release) as address:
         extra = {**_WITHOUT_KRAFT, "listeners": f"PLAINTEXT://127.0.0.1:{port}", "zookeeper.connect": address}
-        with local_broker(port=port, extra=extra, release=chosen) as broker:
+        with local_broker(port=port, extra=extra, release=broker_release) as broker:
             yield broker
 
 

@@ -41,8 +41,8 @@ def build() -> Path:
     return PROGRAM
 
 
-def _go(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["go", *words], cwd=SOURCE, text=True, timeout=_BUILD_LIMIT_S, check=False)
+def _go(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["go", *arguments], cwd=SOURCE, text=True, timeout=_BUILD_LIMIT_S, check=False)
 
 
 def _is_built() -> bool:
@@ -62,9 +62,9 @@ def kfake(*, brokers: int = 1, version: str = "", sasl: str = "") -> Iterator[st
         program = build()
     except NoKfakeError as missing:
         pytest.skip(str(missing))
-    words = [str(program), f"-brokers={brokers}", f"-version={version}", f"-sasl={sasl}"]
+    command = [str(program), f"-brokers={brokers}", f"-version={version}", f"-sasl={sasl}"]
     # It ends when its input does: also when this process is killed.
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         addresses = process.stdout.readline().strip()

@@ -96,7 +96,7 @@ def object_store() -> Iterator[ObjectStore]:
     Raises UnavailableError if moto can be neither found nor installed, or does not come up.
     """
     if os.environ.get(VARIABLE):
-        yield _given(os.environ[VARIABLE])
+        yield _parse_address(os.environ[VARIABLE])
         return
     packages = moto_packages()
     home = Path(tempfile.mkdtemp(prefix="keyedwm-s3-"))
@@ -107,7 +107,7 @@ def object_store() -> Iterator[ObjectStore]:
         shutil.rmtree(home, ignore_errors=True)
 
 
-def _given(address: str) -> ObjectStore:
+def _parse_address(address: str) -> ObjectStore:
     parts = urlsplit(address)
     bucket = parts.path.strip("/")
     if parts.scheme not in {"http", "https"} or not parts.netloc or not bucket or "/" in bucket:
@@ -147,8 +147,10 @@ def _wait_for(store: ObjectStore, process: subprocess.Popen) -> None:
     limit = time.monotonic() + _START_LIMIT_S
     while (why := _refusal(store)) is not None:
         if process.poll() is not None or time.monotonic() > limit:
-            said = store.log.read_text(errors="replace").strip().splitlines() if store.log else []
-            raise UnavailableError(f"the object store did not start at {store.endpoint}: {[why, *said][-1].strip()}")
+            log_lines = store.log.read_text(errors="replace").strip().splitlines() if store.log else []
+            raise UnavailableError(
+                f"the object store did not start at {store.endpoint}: {[why, *log_lines][-1].strip()}"
+            )
         time.sleep(0.05)
 
 
@@ -164,8 +166,8 @@ def _refusal(store: ObjectStore) -> str | None:
 
 def moto_packages() -> Path:
     """The directory with moto and what it needs, filled if it is not there."""
-    told = _REQUIREMENTS.read_bytes() + f"{sys.implementation.cache_tag} {sys.platform}".encode()
-    return kept_once(cache_dir() / "python" / f"moto-{hashlib.sha256(told).hexdigest()[:8]}", _install)
+    fingerprint = _REQUIREMENTS.read_bytes() + f"{sys.implementation.cache_tag} {sys.platform}".encode()
+    return kept_once(cache_dir() / "python" / f"moto-{hashlib.sha256(fingerprint).hexdigest()[:8]}", _install)
 
 
 def _install(target: Path) -> None:
@@ -181,7 +183,7 @@ def _install(target: Path) -> None:
     except subprocess.TimeoutExpired as error:
         raise UnavailableError(f"pip had not installed moto after {_INSTALL_LIMIT_S:g} s") from error
     if done.returncode:
-        said = [line for line in done.stderr.splitlines() if line.strip()] or ["it said nothing"]
+        errors = [line for line in done.stderr.splitlines() if line.strip()] or ["it said nothing"]
         raise UnavailableError(
-            f"pip could not install moto, the object store of the tests: {said[-1].strip()}; {VARIABLE} names another"
+            f"pip could not install moto, the object store of the tests: {errors[-1].strip()}; {VARIABLE} names another"
         )

@@ -15,8 +15,8 @@ PATIENCE_S = 120
 
 def programs() -> Path | None:
     """The directory of the server's programs: that of `initdb` on the path, else the newest of Debian's packages."""
-    if found := shutil.which("initdb"):
-        return Path(found).resolve().parent
+    if initdb := shutil.which("initdb"):
+        return Path(initdb).resolve().parent
     versions = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: float(path.parts[-3]))
     return versions[-1].parent if versions else None
 
@@ -45,9 +45,9 @@ class Postgres:
     def _run(self, program: str, *arguments: str | Path) -> None:
         # The server refuses to run as root.
         by_another = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
-        words = [*by_another, str(self._programs / program), *map(str, arguments)]
+        command = [*by_another, str(self._programs / program), *map(str, arguments)]
         subprocess.run(
-            words, cwd=self._socket, check=True, timeout=PATIENCE_S, stdin=subprocess.DEVNULL,
+            command, cwd=self._socket, check=True, timeout=PATIENCE_S, stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
 

@@ -54,13 +54,13 @@ class _Api(NamedTuple):
 
 @functools.cache
 def _apis() -> dict[int, _Api]:
-    found = {}
+    apis = {}
     for module in _MODULES:
         for name, kind in vars(module).items():
             if name.endswith("Request") and isinstance(getattr(kind, "API_KEY", None), int):
                 short = name.removesuffix("Request")
-                found[kind.API_KEY] = _Api(short, kind, getattr(module, f"{short}Response"))
-    return found
+                apis[kind.API_KEY] = _Api(short, kind, getattr(module, f"{short}Response"))
+    return apis
 
 
 class Exchange:
@@ -120,13 +120,13 @@ def first(count: int, rule: Rule) -> Rule:
 class ProtocolProxy:
     """Listens for each broker that its clients are told of, each connection in a thread of its own.
 
-    rules: by the name of the request, as "Fetch"; may be changed at any time. offered: the newest version offered of a
+    rules: by the name of the request, as "Fetch"; may be changed at any time. newest_versions: the newest version of a
     request, None to offer none. counts: requests that came.
     """
 
     def __init__(self, bootstrap: str) -> None:
         self.rules: dict[str, Rule] = {}
-        self.offered: dict[str, int | None] = {}
+        self.newest_versions: dict[str, int | None] = {}
         self.counts: Counter[str] = Counter()
         self.failures: list[Exception] = []
         self._lock = threading.Lock()
@@ -217,15 +217,15 @@ class ProtocolProxy:
 
     def _limit(self, answer: Any) -> None:
         """Offer what can be decoded, and of that no more than is said."""
-        kept = []
+        api_keys = []
         for one in answer.api_keys:
             api = _apis().get(one.api_key)
             newest = one.max_version if api is None else api.most(one.max_version)
-            limit = self.offered.get(api.name, newest) if api else newest
+            limit = self.newest_versions.get(api.name, newest) if api else newest
             if limit is not None:
                 one.max_version = min(newest, limit)
-                kept.append(one)
-        answer.api_keys = kept
+                api_keys.append(one)
+        answer.api_keys = api_keys
 
     def _redirect(self, answer: Any) -> None:
         """Name the proxy's places instead of the brokers'."""

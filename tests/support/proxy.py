@@ -141,16 +141,16 @@ def _break(writer: asyncio.StreamWriter) -> None:
 @contextmanager
 def broker_behind_proxy(extra: Mapping[str, str] | None = None) -> Iterator[tuple[LocalBroker, Proxy]]:
     """A local broker and the proxy that its clients go through; the broker's own `bootstrap` leads past the proxy."""
-    direct, behind, told, controller = free_ports(4)
+    direct, behind, advertised, controller = free_ports(4)
     properties = {
         "listeners": f"DIRECT://{LOOPBACK}:{direct},PLAINTEXT://{LOOPBACK}:{behind},CONTROLLER://{LOOPBACK}:{controller}",
-        "advertised.listeners": f"DIRECT://{LOOPBACK}:{direct},PLAINTEXT://{LOOPBACK}:{told}",
+        "advertised.listeners": f"DIRECT://{LOOPBACK}:{direct},PLAINTEXT://{LOOPBACK}:{advertised}",
         "listener.security.protocol.map": "DIRECT:PLAINTEXT,PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "inter.broker.listener.name": "DIRECT",
         "controller.quorum.voters": f"1@localhost:{controller}",
     }
     with (
-        closing(Proxy(told, behind)) as proxy,
+        closing(Proxy(advertised, behind)) as proxy,
         local_broker(port=direct, extra={**properties, **(extra or {})}) as broker,
     ):
         yield broker, proxy

@@ -28,9 +28,9 @@ ARTIFACTS = (
 def s3a_jars() -> list[Path]:
     """Jars for the class paths of driver and executors; UnavailableError if they cannot be had or do not fit."""
     if not (spark_home() / "jars" / f"hadoop-client-api-{HADOOP}.jar").exists():
-        found = [jar.stem.rpartition("-")[2] for jar in (spark_home() / "jars").glob("hadoop-client-api-*.jar")]
+        versions = [jar.stem.rpartition("-")[2] for jar in (spark_home() / "jars").glob("hadoop-client-api-*.jar")]
         raise UnavailableError(
-            f"the S3A that is fetched here belongs to Hadoop {HADOOP}, and PySpark brings {(found or ['none'])[0]}: "
+            f"the S3A that is fetched here belongs to Hadoop {HADOOP}, and PySpark brings {(versions or ['none'])[0]}: "
             "use PySpark 4.3.0, or name the jars of hadoop-aws in that version yourself"
         )
     return fetch_jars(f"s3a-{HADOOP}", ARTIFACTS, transitive=False, hashes=_HASHES)

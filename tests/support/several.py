@@ -42,13 +42,15 @@ def cluster_behind_proxies(
     }
     members: list[tuple[LocalBroker, Proxy]] = []
     with ExitStack() as running:
-        for node, (direct, behind, told) in enumerate(zip(ports[::3], ports[1::3], ports[2::3], strict=True), start=1):
+        for node, (direct, behind, advertised) in enumerate(
+            zip(ports[::3], ports[1::3], ports[2::3], strict=True), start=1
+        ):
             own = _node(node, direct, controller)
             own |= {
                 "listeners": f"{own['listeners'].replace('PLAINTEXT', 'DIRECT', 1)},PLAINTEXT://{LOOPBACK}:{behind}",
-                "advertised.listeners": f"DIRECT://{LOOPBACK}:{direct},PLAINTEXT://{LOOPBACK}:{told}",
+                "advertised.listeners": f"DIRECT://{LOOPBACK}:{direct},PLAINTEXT://{LOOPBACK}:{advertised}",
             }
-            proxy = running.enter_context(closing(Proxy(told, behind)))
+            proxy = running.enter_context(closing(Proxy(advertised, behind)))
             broker = running.enter_context(local_broker(port=direct, heap_mb=_HEAP_MB, extra=shared | own))
             members.append((broker, proxy))
         yield members

@@ -161,8 +161,8 @@ class Standalone:
             for one in running:
                 one.check()
             if time.monotonic() > limit:
-                said = "; ".join(f"{one.home.name}: {complaint(one.log)}" for one in running)
-                raise UnavailableError(f"{self.url} has not {alive} workers after {START_LIMIT_S:g} s: {said}")
+                complaints = "; ".join(f"{one.home.name}: {complaint(one.log)}" for one in running)
+                raise UnavailableError(f"{self.url} has not {alive} workers after {START_LIMIT_S:g} s: {complaints}")
             time.sleep(0.1)
 
     def alive(self) -> int | None:
@@ -213,22 +213,22 @@ def standalone(workers: int = 3, *, cores: int = 1, memory_mb: int = 1_024) -> I
 
 def spark_home() -> Path:
     """Where PySpark is installed, with its jars."""
-    found = find_spec("pyspark")
-    if found is None or found.origin is None:
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
         raise OptionError("PySpark is not installed in this environment: pip install pyspark")
-    return Path(found.origin).parent
+    return Path(spec.origin).parent
 
 
 def of_session(session: int) -> list[int]:
     """Process ids of a session but those that have ended and wait for their parent."""
-    found = []
+    pids = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with suppress(OSError):
                 state, _, _, of = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
                 if int(of) == session and state not in "ZX":
-                    found.append(int(entry.name))
-    return found
+                    pids.append(int(entry.name))
+    return pids
 
 
 def command_of(pid: int) -> str:

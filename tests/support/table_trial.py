@@ -37,7 +37,7 @@ class Trial:
     queries: int = 0
     conflicts: int = 0
 
-    def alone(self, query: str = "alone") -> None:
+    def lone_writer(self, query: str = "alone") -> None:
         """Publish batches by one writer, each of them three times."""
         self._together([self._job(query)])
 
@@ -63,25 +63,25 @@ class Trial:
             writer.end(f"kill {kill}", may_fail=True)
         self._together([Job(**{**asdict(job), "first": first})])
 
-    def outage(self, cut: Callable[[], None], count: int = 2) -> None:
-        """Call `cut`, which kills the server and starts it again, `count` times while a writer publishes."""
+    def outage(self, interrupt: Callable[[], None], count: int = 2) -> None:
+        """Call `interrupt`, which kills the server and starts it again, `count` times while a writer publishes."""
         job = self._job("outage", count * 3)
         writer = _Writer(job, self.folder)
         writer.start()
         for _ in range(count):
             writer.line()
             writer.line()
-            cut()
+            interrupt()
         self.conflicts += writer.finish()
 
     def check(self, readers: Mapping[str, Callable[[], list[int]]]) -> str:
         """Compare what each reader reads with what was published; returns one line, raises AssertionError."""
         for name, read in readers.items():
             rows = Counter(read())
-            lost = sorted(set(self.right) - set(rows))
+            missing_rows = sorted(set(self.right) - set(rows))
             doubled = sorted(row for row, times in rows.items() if times > 1)
             foreign = sorted(set(rows) - set(self.right))
-            assert not lost, f"{name}: {len(lost)} rows are lost, {lost[:5]}"
+            assert not missing_rows, f"{name}: {len(missing_rows)} rows are lost, {missing_rows[:5]}"
             assert not doubled, f"{name}: {len(doubled)} rows are doubled, {doubled[:5]}"
             assert not foreign, f"{name}: {len(foreign)} rows were never published, {foreign[:5]}"
         return (
@@ -144,13 +144,13 @@ class _Writer:
         lines = self.end("a writer", may_fail=False).split("\n")
         return sum(int(line.split()[1]) for line in lines if line.startswith("conflicts "))
 
-    def end(self, what: str, *, may_fail: bool) -> str:
+    def end(self, name: str, *, may_fail: bool) -> str:
         rest = self.process.stdout.read()
         code = self.process.wait()
         self._limit.cancel()
         self.process.stdin.close()
         self.process.stdout.close()
-        assert may_fail or code == 0, f"{what} failed: {self.log.read_text()[-2000:]}"
+        assert may_fail or code == 0, f"{name} failed: {self.log.read_text()[-2000:]}"
         return rest
 
 

@@ -80,10 +80,10 @@ def publication(options: Mapping[str, str]):
     from pyspark_wm_sink.options.sink_options import SinkOptions, SnapshotMode
     from pyspark_wm_sink.tables.rows import with_errors
 
-    chosen = SinkOptions.parse({"replayCheck": "counts", "sharedTable": "true", **options})
+    sink_options = SinkOptions.parse({"replayCheck": "counts", "sharedTable": "true", **options})
     columns = from_arrow_schema(pa.schema([("n", pa.int64())]))
     make, current = (iceberg_publication, CurrentIceberg) if "table" in options else (delta_publication, CurrentDelta)
-    to = with_errors(make, chosen, chosen.target, SnapshotMode.BATCH, columns, overwrite=False, stream=True)
+    to = with_errors(make, sink_options, sink_options.target, SnapshotMode.BATCH, columns, overwrite=False, stream=True)
     real, conflicts = current.append, []
 
     def counting(self, files, record):

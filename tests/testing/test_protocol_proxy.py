@@ -66,7 +66,7 @@ def test_what_comes_instead_of_an_answer_lasts_as_long_as_is_said(
 
 
 def test_no_newer_version_is_offered_than_is_said(proxy: ProtocolProxy) -> None:
-    proxy.offered |= {"ListOffsets": 2, "OffsetForLeaderEpoch": None}
+    proxy.newest_versions |= {"ListOffsets": 2, "OffsetForLeaderEpoch": None}
     versions = []
 
     def rule(exchange: Exchange) -> object:
