@@ -1,11 +1,13 @@
-"""Nexmark over Kafka, but for q6 and q10: the keyedwm source and windows beside Spark's own, in turn.
+"""Nexmark over Kafka, q0 to q23: the keyedwm source and operators beside Spark's own, in turn.
 
-Run: python -m benchmarks.nexmark [--query q5] [--events 4000000] [--pairs 5] [--group 1] [--quick]
-`--quick`: 400,000 events and one round, to see that all sides agree; its figures say more of a start than of the rest.
+Run: python -m benchmarks.nexmark [--query q5] [--from q5] [--events 4000000] [--pairs 5] [--group 1] [--quick]
+`--quick`: 400,000 events and one round that nothing warms up, to see that all sides agree; its figures say more of a
+start than of the rest. A query that fails is named, and the next one runs; the last line has the command that runs the
+failed ones. Each query writes its result at its end, so `--from q9` continues a run that was stopped in q9.
 First all sides run the 60,000 events that the golden results were made for, mixed in groups of 1,000, and must give
 exactly those, or the answer of a query that has none. Then each round is a fresh query per side over all events into a
-no-op sink; a figure counts only if the number of results and their checksum are those computed straight from the
-generator.
+no-op sink, of q10 into files; a figure counts only if the number of results and their checksum are those computed
+straight from the generator.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ import argparse
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Sequence
+import traceback
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,12 +28,14 @@ import pyarrow as pa
 from benchmarks.measure import HDFS, Run, Sheet, finished, how_many, new_topic, scratch
 from benchmarks.nexmark_days import DAYS
 from benchmarks.nexmark_events import Stream, records
+from benchmarks.nexmark_expanded import EXPANDED
 from benchmarks.nexmark_frames import END, END_MS, LAG, PARTITIONS, RECORD, Events, checksum, observed
 from benchmarks.nexmark_joins import JOINS
+from benchmarks.nexmark_log import LOGS, log_to_files
 from benchmarks.nexmark_queries import QUERIES as OF_ONE_STREAM
 from benchmarks.nexmark_rows import ROWS
 from benchmarks.nexmark_tops import TOPS
-from benchmarks.turns import PAIRS, in_turn, running
+from benchmarks.turns import MOST_WARMING, PAIRS, in_turn, running
 from keyedwm.kafka.requests.cluster import Cluster
 from keyedwm.kafka.requests.produce import Sender, new_producer
 from keyedwm.spark.setup.conf import PROVIDER, ROCKSDB
@@ -39,7 +44,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 VECTORS = Path(__file__).parents[1] / "tests" / "vectors"
-QUERIES = OF_ONE_STREAM | JOINS | ROWS | DAYS | TOPS
+_EVERY = OF_ONE_STREAM | JOINS | EXPANDED | LOGS | ROWS | DAYS | TOPS
+QUERIES = dict(sorted(_EVERY.items(), key=lambda one: int(one[0][1:].partition("-")[0])))
 GOLDEN = Events(Stream(rate=1_000, group=1_000), 60_000)
 SPARK, OURS, STAGED = "spark", "keyedwm", "keyedwm, stage one in the source"
 FIELDS = "keyedwm, JSON read by the source"
@@ -148,17 +154,31 @@ def collected(spark: SparkSession, frame: DataFrame) -> list[tuple]:
     return rows
 
 
-def measured(frame: DataFrame, events: int, expected: tuple[int, int]) -> Run:
+def checked_rows(spark: SparkSession, golden: Reading, side: str, name: str) -> list[tuple]:
+    """Run a query of a side over GOLDEN to its end and return its rows."""
+    query, frame = QUERIES[name], golden.frame(spark, side, name)
+    if not query.folders:
+        return collected(spark, frame)
+    _, rows = log_to_files(frame, query, ours=side != SPARK)
+    return list(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+
+
+def measured(frame: DataFrame, side: str, name: str, events: int, expected: tuple[int, int]) -> Run:
     """Run a query to its end; raises SystemExit unless results and checksum are the expected ones."""
-    done = finished(observed(frame).writeStream.format("noop"))
-    told = [progress.observedMetrics["check"] for progress in done.progress]
-    found = sum(one.results for one in told), sum(one.checksum or 0 for one in told)
-    if found != expected:
-        raise SystemExit(f"{found[0]} results with the checksum {found[1]}, expected {expected}: no figure")
+    query = QUERIES[name]
+    if query.folders:
+        done, rows = log_to_files(frame, query, ours=side != SPARK)
+        results = len(rows), checksum(rows)
+    else:
+        done = finished(observed(frame).writeStream.format("noop"))
+        checks = [progress.observedMetrics["check"] for progress in done.progress]
+        results = sum(one.results for one in checks), sum(one.checksum or 0 for one in checks)
+    if results != expected:
+        raise SystemExit(f"{side}: {results[0]} results with the checksum {results[1]}, expected {expected}: no figure")
     return done.run(events)
 
 
-def compare(name: str, reading: Reading, events: Events, pairs: int, spark: SparkSession) -> None:
+def compare(name: str, reading: Reading, events: Events, spark: SparkSession, *, pairs: int, most_warming: int) -> None:
     """The timed rounds of one query."""
     rows = QUERIES[name].answer(events)
     expected = len(rows), checksum(rows)
@@ -166,37 +186,62 @@ def compare(name: str, reading: Reading, events: Events, pairs: int, spark: Spar
     sheet = Sheet(f"nexmark-{name}", SPARK, setting | {"rate": events.stream.rate, "group": events.stream.group})
 
     def run(side: str) -> Run:
-        return measured(reading.frame(spark, side, name), events.count, expected)
+        return measured(reading.frame(spark, side, name), side, name, events.count, expected)
 
-    in_turn(sheet, {side: partial(run, side) for side in sides_of(name)}, pairs)
+    in_turn(sheet, {side: partial(run, side) for side in sides_of(name)}, pairs, most_warming)
+
+
+def each_of(names: Sequence[str], run: Callable[[str], None]) -> list[str]:
+    """Run the queries one after the other; return those that failed, of which the error is printed.
+
+    Only what a query or a check of one raises is a failure; an interrupt ends the run.
+    """
+    failures = []
+    for at, name in enumerate(names, 1):
+        print(f"nexmark-{name}, {at} of {len(names)}, from {time.strftime('%H:%M:%S')}", flush=True)
+        try:
+            run(name)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 (the next query runs, whatever this one raised)
+            failures.append(name)
+            traceback.print_exc()
+            reason = str(error).strip().partition("\n")[0]
+            print(f"nexmark-{name} FAILED: {type(error).__name__}: {reason}", flush=True)
+    return failures
 
 
 def main() -> None:
-    """Check the queries, run them and write their results."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--query", action="append", choices=list(QUERIES))
-    parser.add_argument("--events", type=how_many, help=f"{FULL_EVENTS:,} unless it is told")
-    parser.add_argument("--pairs", type=how_many, help=f"{PAIRS} unless it is told")
+    """Check the queries, run them and write their results; exit with an error that names the queries that failed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    named = parser.add_mutually_exclusive_group()
+    named.add_argument("--query", action="append", choices=list(QUERIES))
+    named.add_argument("--from", dest="first", choices=list(QUERIES), default="q0", help="this query and all behind it")
+    parser.add_argument("--events", type=how_many, help=f"{FULL_EVENTS:,} by default")
+    parser.add_argument("--pairs", type=how_many, help=f"{PAIRS} by default")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_EVENTS:,} events, one round")
     parser.add_argument("--group", type=how_many, default=1, help="events are mixed in groups of so many")
     chosen = parser.parse_args()
+    names = chosen.query or list(QUERIES)[list(QUERIES).index(chosen.first) :]
     count = chosen.events or (QUICK_EVENTS if chosen.quick else FULL_EVENTS)
     pairs = chosen.pairs or (1 if chosen.quick else PAIRS)
     with running() as (cluster, spark):
         events = Events(Stream(group=chosen.group), count)
         loaded: dict[bool, tuple[Reading, Reading]] = {}
-        for name in chosen.query or QUERIES:
+
+        def run(name: str) -> None:
             of_query = events_for(name, events)
             channels = of_query.stream.channels
             if channels not in loaded:
                 loaded[channels] = readings(cluster, events_for(name, GOLDEN), of_query)
             golden, timed = loaded[channels]
             for side in sides_of(name):
-                trouble = golden_trouble(name, collected(spark, golden.frame(spark, side, name)))
-                if trouble:
+                if trouble := golden_trouble(name, checked_rows(spark, golden, side, name)):
                     raise SystemExit(f"{side} {trouble}: no figure")
             print(f"nexmark-{name}: all sides gave the golden results", flush=True)
-            compare(name, timed, of_query, pairs, spark)
+            compare(name, timed, of_query, spark, pairs=pairs, most_warming=0 if chosen.quick else MOST_WARMING)
+
+        failures = each_of(names, run)
+    if failures:
+        raise SystemExit(f"failed: python -m benchmarks.nexmark {' '.join(f'--query {name}' for name in failures)}")
 
 
 def readings(cluster: Cluster, golden: Events, events: Events) -> tuple[Reading, Reading]:

@@ -27,13 +27,31 @@ DAY, DAY_MS, MINUTE_MS = "1 day", 86_400_000, 60_000
 LOW, HIGH = 10_000, 1_000_000
 # The ranks of prices.
 RANKS = (f"price < {LOW}", f"price >= {LOW} AND price < {HIGH}", f"price >= {HIGH}")
-_DATE = f"cast(date_from_unix_date(cast(unix_millis(window.start) div {DAY_MS} AS int)) AS string) day"
 _RANK_BIDS = tuple(f"rank{rank}_bids" for rank in (1, 2, 3))
 
 
+def date_of(ms: str) -> str:
+    """The SQL of the UTC date of a time in ms, as 2015-07-15: no session's time zone counts."""
+    return f"cast(date_from_unix_date(cast({ms} div {DAY_MS} AS int)) AS string)"
+
+
+def minute_of(ms: str) -> str:
+    """The SQL of the hour and minute of a time in ms, as 09:05."""
+    minutes = f"{ms} div {MINUTE_MS}"
+    return f"concat(lpad({minutes} div 60 % 24, 2, '0'), ':', lpad({minutes} % 60, 2, '0'))"
+
+
 def day_text(days: np.ndarray) -> pa.Array:
-    """The dates of days since 1970, as 2015-07-15."""
-    return pa.array(days.astype("datetime64[D]").astype(str))
+    """The dates of days since 1970."""
+    each, places = np.unique(days, return_inverse=True)
+    return pa.array(each.astype("datetime64[D]").astype(str)).take(pa.array(places))
+
+
+def minute_text(times: np.ndarray) -> pa.Array:
+    """The hours and minutes of times in ms."""
+    minutes, places = np.unique(times // MINUTE_MS % (DAY_MS // MINUTE_MS), return_inverse=True)
+    texts = pa.array([f"{minute // 60:02}:{minute % 60:02}" for minute in minutes.tolist()], pa.string())
+    return texts.take(pa.array(places))
 
 
 def ranks(price: np.ndarray) -> list[np.ndarray]:
@@ -96,8 +114,8 @@ _DISTINCT = {
 _REPORT = (*_COUNTS, *_DISTINCT)
 _Q15, _Q16 = ("day", *_REPORT), ("channel", "day", "minute", *_REPORT)
 _OF_PARTS = ("role", "n", "n1", "n2", "n3")
-_LATEST = f"latest div {MINUTE_MS}"
-_MINUTE = f"concat(lpad({_LATEST} div 60 % 24, 2, '0'), ':', lpad({_LATEST} % 60, 2, '0')) minute"
+_DATE = f"{date_of('unix_millis(window.start)')} day"
+_MINUTE = f"{minute_of('latest')} minute"
 
 
 def _in_roles(bids: DataFrame, *columns: str) -> DataFrame:
@@ -184,11 +202,10 @@ def _a16(events: Events) -> pa.Table:
     pairs, groups = np.unique(of_days, return_inverse=True)
     latest = np.zeros(len(pairs), np.int64)
     np.maximum.at(latest, groups, time)
-    minutes = (latest // MINUTE_MS * MINUTE_MS).astype("datetime64[ms]").astype("datetime64[m]").astype(str)
     return pa.table({
         "channel": channel.dictionary.take(pa.array(pairs % len(channel.dictionary))),
         "day": day_text(pairs // len(channel.dictionary)),
-        "minute": pa.array([text[-5:] for text in minutes.tolist()]),
+        "minute": minute_text(latest),
         **_report_of(rows, groups, len(pairs)),
     })  # fmt: skip
 

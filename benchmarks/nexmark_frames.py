@@ -35,7 +35,8 @@ WINDOW_MS = 10_000
 EXCHANGE = 908  # a dollar in thousandths of a euro
 _PIECE = 1_000_000
 _PRIME = 2**31 - 1
-_WEIGHTS = (1_000_003, 10_007, 101, 7, 3, 5, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43)
+# More than a query has columns.
+WEIGHTS = (1_000_003, 10_007, 101, 7, 3, 5, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class Query:
     ours: of loaded rows, or of a source that is not loaded and is told which fields to read. windowed: it has windows;
     buckets: they are our own on our side. staged: ours once more, with stage one in the reading tasks; None where keys
     or aggregates are no plain fields. channels: it reads bids that have a channel and a URL. whole: it reads RECORD.
+    folders: the columns of its directories, if it writes its rows to files; else a no-op sink drops them.
     """
 
     columns: tuple[str, ...]
@@ -56,6 +58,7 @@ class Query:
     staged: Callable[[Source], DataFrame] | None = None
     channels: bool = False
     whole: bool = False
+    folders: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +93,11 @@ class Events:
 def checksum(rows: pa.Table) -> int:
     """What `observed` finds of the same rows."""
     total = np.zeros(len(rows), np.int64)
-    for column, weight in zip(rows.columns, _WEIGHTS, strict=False):
+    for column, weight in zip(rows.columns, WEIGHTS, strict=False):
         if pa.types.is_string(column.type):
-            numbers = np.array([zlib.crc32(text.encode()) for text in column.to_pylist()], np.int64)
+            texts = column.combine_chunks().dictionary_encode()
+            each = np.array([zlib.crc32(text.encode()) for text in texts.dictionary.to_pylist()], np.int64)
+            numbers = each[texts.indices.to_numpy()]
         else:
             numbers = column.to_numpy()
         total += numbers * weight
@@ -106,7 +111,7 @@ def observed(frame: DataFrame) -> DataFrame:
     def number(name: str) -> Column:
         return F.crc32(name) if frame.schema[name].dataType.typeName() == "string" else F.col(name)
 
-    weighed = [number(name) * weight for name, weight in zip(frame.columns, _WEIGHTS, strict=False)]
+    weighed = [number(name) * weight for name, weight in zip(frame.columns, WEIGHTS, strict=False)]
     total = sum(weighed[1:], weighed[0])
     return frame.observe("check", F.count("*").alias("results"), F.sum(F.pmod(total, F.lit(_PRIME))).alias("checksum"))
 

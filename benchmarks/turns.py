@@ -107,10 +107,15 @@ def bench(
         yield Bench(cluster, spark, tuple(chosen.case or cases), *asked)
 
 
-def in_turn(sheet: Sheet, sides: Mapping[str, Callable[[], Run | Mapping[str, float | None]]], pairs: int) -> None:
+def in_turn(
+    sheet: Sheet,
+    sides: Mapping[str, Callable[[], Run | Mapping[str, float | None]]],
+    pairs: int,
+    most_warming: int = MOST_WARMING,
+) -> None:
     """Run all sides once a round until they are warm, then `pairs` rounds that count, and write what came out."""
     before: dict[str, float] = {}
-    for _ in range(MOST_WARMING):
+    for _ in range(most_warming):
         now = {side: sheet.add(side, run(), warming=True) for side, run in sides.items()}
         sheet.warmed += 1
         sheet.is_warm = bool(before) and all(_agree(before[side], now[side]) for side in sides)
