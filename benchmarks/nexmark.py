@@ -1,9 +1,10 @@
 """Nexmark over Kafka, q0 to q23: the keyedwm source and operators beside Spark's own, in turn.
 
 Run: python -m benchmarks.nexmark [--query q5] [--from q5] [--events 4000000] [--pairs 5] [--group 1] [--quick]
-`--quick`: 400,000 events and one round that nothing warms up, to see that all sides agree; its figures say more of a
-start than of the rest. A query that fails is named, and the next one runs; the last line has the command that runs the
-failed ones. Each query writes its result at its end, so `--from q9` continues a run that was stopped in q9.
+`--quick`: 400,000 events in three micro-batches, one round that nothing warms up, to see that all sides agree; its
+figures say more of a start than of the rest. A query that fails is named, and the next one runs; the last line has the
+command that runs the failed ones. Each query writes its result at its end, so `--from q9` continues a run that was
+stopped in q9.
 First all sides run the 60,000 events that the golden results were made for, mixed in groups of 1,000, and must give
 exactly those, or the answer of a query that has none. Then each round is a fresh query per side over all events into a
 no-op sink, of q10 into files; a figure counts only if the number of results and their checksum are those computed
@@ -50,7 +51,7 @@ GOLDEN = Events(Stream(rate=1_000, group=1_000), 60_000)
 SPARK, OURS, STAGED = "spark", "keyedwm", "keyedwm, stage one in the source"
 FIELDS = "keyedwm, JSON read by the source"
 # Of the events that are timed: enough for ten full micro-batches behind the first.
-BATCHES = 12
+BATCHES, QUICK_BATCHES = 12, 3
 FULL_EVENTS, QUICK_EVENTS = 4_000_000, 400_000
 _PIECE = 500_000
 
@@ -231,7 +232,8 @@ def main() -> None:
             of_query = events_for(name, events)
             channels = of_query.stream.channels
             if channels not in loaded:
-                loaded[channels] = readings(cluster, events_for(name, GOLDEN), of_query)
+                batches = QUICK_BATCHES if chosen.quick else BATCHES
+                loaded[channels] = readings(cluster, events_for(name, GOLDEN), of_query, batches)
             golden, timed = loaded[channels]
             for side in sides_of(name):
                 if trouble := golden_trouble(name, checked_rows(spark, golden, side, name)):
@@ -244,11 +246,11 @@ def main() -> None:
         raise SystemExit(f"failed: python -m benchmarks.nexmark {' '.join(f'--query {name}' for name in failures)}")
 
 
-def readings(cluster: Cluster, golden: Events, events: Events) -> tuple[Reading, Reading]:
-    """Load the events that are checked and those that are timed."""
+def readings(cluster: Cluster, golden: Events, events: Events, batches: int) -> tuple[Reading, Reading]:
+    """Load the events that are checked and those that are timed, in so many micro-batches."""
     addresses, kind = cluster.config.addresses, "-channels" if events.stream.channels else ""
     checked = Reading(addresses, f"nexmark-golden{kind}", golden.count // 3)
-    timed = Reading(addresses, f"nexmark{kind}", max(1, events.count // BATCHES))
+    timed = Reading(addresses, f"nexmark{kind}", max(1, events.count // batches))
     load(cluster, checked.topic, golden)
     load(cluster, timed.topic, events)
     return checked, timed
