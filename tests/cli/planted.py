@@ -26,10 +26,10 @@ T_MS = 1_700_000_000_000
 class Planted:
     """A checkpoint whose offset log the planner has written, over a cluster that answers as the test says."""
 
-    def __init__(self, monkeypatch, directory: Path, logs: dict[TopicPartition, Log], **given: str) -> None:
+    def __init__(self, monkeypatch, directory: Path, logs: dict[TopicPartition, Log], **options: str) -> None:
         self.cluster = ScriptedCluster(logs)
         self.cluster.close = lambda: None
-        self.driver = Driver(monkeypatch, self.cluster, startingOffsets="earliest", **given)
+        self.driver = Driver(monkeypatch, self.cluster, startingOffsets="earliest", **options)
         self.driver.clock = T_MS
         self.directory = directory
         self.uses: list[dict[str, object]] = [{}]  # what the offset of each use has for itself
@@ -68,7 +68,7 @@ class Planted:
         return self.picture().sources[0]
 
 
-def shown(
+def draw_text(
     picture: Picture,
     *,
     width: int = 80,

@@ -47,14 +47,14 @@ def losses_of(event, group, window_ms=HOUR_MS):
 
 def model(event, group, lag, window_ms):
     """Late and dropped rows, row by row."""
-    highest, late, dropped = {}, 0, 0
+    highest, late, dropped_count = {}, 0, 0
     for time, one in zip(event, group, strict=True):
         if one in highest:
             mark = highest[one] - lag
             late += time < mark
-            dropped += time - time % window_ms + window_ms <= mark
+            dropped_count += time - time % window_ms + window_ms <= mark
         highest[one] = max(highest.get(one, time), time)
-    return late, dropped
+    return late, dropped_count
 
 
 @pytest.mark.parametrize("case", range(30))
@@ -62,9 +62,9 @@ def test_late_and_dropped_rows_are_those_of_a_loop(case, seed):
     chance = np.random.default_rng((seed, case))
     event = np.cumsum(chance.integers(-40, 50, 200)) - int(chance.integers(0, 500))
     group = chance.integers(0, int(chance.integers(1, 12)), 200)
-    found = losses_of(event, group, window_ms=25)
+    losses = losses_of(event, group, window_ms=25)
     for lag in (0, 1, 5, 24, 25, 60, 400):
-        assert (found.late(lag), found.dropped_count(lag)) == model(event.tolist(), group.tolist(), lag, 25), (
+        assert (losses.late(lag), losses.dropped_count(lag)) == model(event.tolist(), group.tolist(), lag, 25), (
             f"seed {seed}"
         )
 
@@ -72,46 +72,46 @@ def test_late_and_dropped_rows_are_those_of_a_loop(case, seed):
 @pytest.mark.parametrize("case", range(20))
 def test_the_least_lag_leaves_so_many_late_and_a_second_less_leaves_more(case, seed):
     chance = np.random.default_rng((seed, case))
-    found = losses_of(chance.integers(0, 900_000, 300), chance.integers(0, 4, 300))
+    losses = losses_of(chance.integers(0, 900_000, 300), chance.integers(0, 4, 300))
     for allowed in (0, 3, 50):
-        lag_ms = found.least_lag_ms(allowed)
-        assert found.late(lag_ms) <= allowed < found.late(lag_ms - SECOND_MS)
+        lag_ms = losses.least_lag_ms(allowed)
+        assert losses.late(lag_ms) <= allowed < losses.late(lag_ms - SECOND_MS)
 
 
 def test_rows_without_one_before_them_are_never_late():
-    found = losses_of([9, 5, 1], [0, 1, 2])
-    assert (found.rows, found.late(0), found.dropped_count(0), found.least_lag_ms(0)) == (3, 0, 0, 0)
+    losses = losses_of([9, 5, 1], [0, 1, 2])
+    assert (losses.rows, losses.late(0), losses.dropped_count(0), losses.least_lag_ms(0)) == (3, 0, 0, 0)
 
 
 @pytest.fixture(scope="module")
 def flights():
-    found = pd.read_csv(data_file("flights.csv.zip"), usecols=["time_hour", "minute", "dep_delay", "origin", "carrier",
+    rows = pd.read_csv(data_file("flights.csv.zip"), usecols=["time_hour", "minute", "dep_delay", "origin", "carrier",
                                                                "dest"])  # fmt: skip
-    found = found[found["dep_delay"].notna()]
-    event = found["time_hour"].str.rstrip("Z").to_numpy("datetime64[ms]").astype(np.int64)
-    event += found["minute"].to_numpy(np.int64) * MINUTE_MS
-    known = event + found["dep_delay"].to_numpy(np.int64) * MINUTE_MS
-    return found.assign(event=event, known=known).sort_values("known", kind="stable")
+    rows = rows[rows["dep_delay"].notna()]
+    event = rows["time_hour"].str.rstrip("Z").to_numpy("datetime64[ms]").astype(np.int64)
+    event += rows["minute"].to_numpy(np.int64) * MINUTE_MS
+    known = event + rows["dep_delay"].to_numpy(np.int64) * MINUTE_MS
+    return rows.assign(event=event, known=known).sort_values("known", kind="stable")
 
 
 @pytest.mark.parametrize("way", ["global", "origin", "carrier", "dest"])
 def test_a_year_of_flights_loses_what_was_counted_elsewhere(way, flights):
     event = flights["event"].to_numpy()
     group = np.zeros(len(event)) if way == "global" else pd.factorize(flights[way])[0]
-    found = losses_of(event, group)
+    losses = losses_of(event, group)
     for expected in VECTOR["expect"]:
         lag_ms = expected["bound_min"] * MINUTE_MS
-        assert {"late": found.late(lag_ms), "dropped": found.dropped_count(lag_ms)} == expected[way]
+        assert {"late": losses.late(lag_ms), "dropped": losses.dropped_count(lag_ms)} == expected[way]
 
 
 def test_a_record_without_a_usable_timestamp_arrives_with_the_one_before():
-    found = arrivals(np.array([5, -1, 4, NOW_MS + 1, 7, 3]), np.array([0, 0, 0, 0, 0, 1]), NOW_MS)
-    assert found.tolist() == [5, 5, 5, 5, 7, 3]
+    arrival_ms = arrivals(np.array([5, -1, 4, NOW_MS + 1, 7, 3]), np.array([0, 0, 0, 0, 0, 1]), NOW_MS)
+    assert arrival_ms.tolist() == [5, 5, 5, 5, 7, 3]
 
 
 def test_silence_is_told_before_each_record_and_before_the_first_since_the_begin():
-    found = silences(np.array([5, 6, 20, 30]), np.array([0, 1, 1, 0]), begin_ms=2)
-    assert found.tolist() == [3, 4, 14, 25]
+    silences_ms = silences(np.array([5, 6, 20, 30]), np.array([0, 1, 1, 0]), begin_ms=2)
+    assert silences_ms.tolist() == [3, 4, 14, 25]
 
 
 def test_a_partition_that_was_idle_finds_the_watermark_of_the_others_when_it_returns():
@@ -144,30 +144,30 @@ def sample(partition, arrival, event, *, fate=None, keys=None, begin_ms=0, parti
 
 def test_a_time_that_looks_wrong_is_counted_and_makes_no_other_late():
     fate = [TimeFate.SOUND, TimeFate.FUTURE, TimeFate.SOUND, TimeFate.LONG_AGO]
-    found = advice_of(sample([0] * 4, [1, 2, 3, 4], [10, 10**12, 20, 0], fate=fate), "t", 0, HOUR_MS)
-    assert (found.records, found.record_count, found.fates[TimeFate.FUTURE], found.fates[TimeFate.LONG_AGO]) == (
+    advice = advice_of(sample([0] * 4, [1, 2, 3, 4], [10, 10**12, 20, 0], fate=fate), "t", 0, HOUR_MS)
+    assert (advice.records, advice.record_count, advice.fates[TimeFate.FUTURE], advice.fates[TimeFate.LONG_AGO]) == (
         4,
         2,
         1,
         1,
     )
-    assert (found.ways[ONE].late(0), found.lag_ms) == (0, 0)
+    assert (advice.ways[ONE].late(0), advice.lag_ms) == (0, 0)
 
 
 def test_records_before_all_partitions_are_complete_move_watermarks_and_are_not_counted():
-    found = advice_of(sample([0, 1, 0, 1], [1, 5, 6, 7], [50, 10, 40, 20], begin_ms=5), "t", 0, HOUR_MS)
-    assert found.record_count == 3
-    assert (found.ways[ONE].late(0), found.ways[PER_PARTITION].late(0)) == (3, 1)
+    advice = advice_of(sample([0, 1, 0, 1], [1, 5, 6, 7], [50, 10, 40, 20], begin_ms=5), "t", 0, HOUR_MS)
+    assert advice.record_count == 3
+    assert (advice.ways[ONE].late(0), advice.ways[PER_PARTITION].late(0)) == (3, 1)
 
 
 def test_a_timeout_below_a_silence_that_costs_records_is_not_recommended():
     arrival = [0, 1, 10 * MINUTE_MS, 10 * MINUTE_MS + 1]
-    found = advice_of(sample([0, 1, 0, 1], arrival, [0, 1, 10 * MINUTE_MS, 2]), "t", 0, HOUR_MS)
-    assert (found.lag_ms, found.idle.timeout_ms, found.idle.late) == (0, 15 * MINUTE_MS, 0)
+    advice = advice_of(sample([0, 1, 0, 1], arrival, [0, 1, 10 * MINUTE_MS, 2]), "t", 0, HOUR_MS)
+    assert (advice.lag_ms, advice.idle.timeout_ms, advice.idle.late) == (0, 15 * MINUTE_MS, 0)
 
 
 @pytest.mark.parametrize(
-    ("count", "span_ms", "said"),
+    ("count", "span_ms", "parts"),
     [
         (
             65,
@@ -179,15 +179,15 @@ def test_a_timeout_below_a_silence_that_costs_records_is_not_recommended():
         (3_000, HOUR_MS - 1, ["arrived within 59 min"]),
     ],
 )
-def test_a_sample_that_is_too_small_is_warned_of(count, span_ms, said):
+def test_a_sample_that_is_too_small_is_warned_of(count, span_ms, parts):
     arrival = [0, *([span_ms] * (count - 1))]
     advice = advice_of(sample([0] * count, arrival, [0] * count, partitions=(0,)), "t", 0.001, HOUR_MS)
     request = AdviceRequest(topic="t", window_ms=HOUR_MS, share=0.1, options={"value.format": "avro-confluent"})
     report = json.loads(as_json(advice, request))
     warnings = report["warnings"]
     assert list(report["options"])[:2] == ["value.format", "watermarkLag"]
-    assert len(warnings) == len(said)
-    assert all(part in warning for part, warning in zip(said, warnings, strict=True))
+    assert len(warnings) == len(parts)
+    assert all(part in warning for part, warning in zip(parts, warnings, strict=True))
     out = PlainConsole(file=io.StringIO(), width=80, markup=False)
     show(out, advice, request)
     assert all(warning in out.file.getvalue() for warning in warnings)
@@ -216,8 +216,8 @@ def behind(kafka):
     return name
 
 
-def told(capsys, kafka, topic, *words):
-    assert main(["advise", "--bootstrap", kafka.bootstrap, "--topic", topic, *words]) == 0
+def read_advice(capsys, kafka, topic, *arguments):
+    assert main(["advise", "--bootstrap", kafka.bootstrap, "--topic", topic, *arguments]) == 0
     return capsys.readouterr().out
 
 
@@ -225,33 +225,33 @@ IN_SECONDS = ("--event-time", "json:$.at", "--unit", "s")
 
 
 def test_a_partition_that_is_behind_is_late_under_one_watermark_and_not_under_its_own(capsys, kafka, behind):
-    found = json.loads(told(capsys, kafka, behind, *IN_SECONDS, "--key", "json:$.device", "--json"))
-    assert [lag["lag_ms"] for lag in found["lags"]] == list(LAGS_MS)
-    none, day = found["lags"][0], found["lags"][-1]
+    advice = json.loads(read_advice(capsys, kafka, behind, *IN_SECONDS, "--key", "json:$.device", "--json"))
+    assert [lag["lag_ms"] for lag in advice["lags"]] == list(LAGS_MS)
+    none, day = advice["lags"][0], advice["lags"][-1]
     # Equal timestamps: partition 0 comes first, so all records of partition 1 find its watermark.
     assert none["one_watermark"]["late"] == 100
     assert none["per_partition"] == none["per_key"] == day["one_watermark"] == {"late": 0, "dropped": 0}
-    assert found["least_lag_ms"] == {"one_watermark": 600_000, "per_partition": 0, "per_key": 0}
-    assert [(one["records"], one["behind_ms"], one["longest_silence_ms"]) for one in found["partitions"]] == [
+    assert advice["least_lag_ms"] == {"one_watermark": 600_000, "per_partition": 0, "per_key": 0}
+    assert [(one["records"], one["behind_ms"], one["longest_silence_ms"]) for one in advice["partitions"]] == [
         (100, 0, 1_000), (100, 600_000, 1_000),
     ]  # fmt: skip
-    assert found["options"] == {
+    assert advice["options"] == {
         "eventTime": "json:$.at", "eventTimeUnit": "s", "watermarkLag": "0 seconds", "idleTimeout": "1 minute",
     }  # fmt: skip
 
 
 def test_people_read_the_same_with_the_options_at_the_end(capsys, kafka, behind):
-    said = told(capsys, kafka, behind, *IN_SECONDS, "--records", "50")
-    assert "the newest 50 records of 2 partitions" in said
-    assert "10 minutes with one watermark, 0 seconds with one per partition" in said
-    assert said.endswith('    .option("watermarkLag", "0 seconds")\n    .option("idleTimeout", "1 minute")\n')
+    text = read_advice(capsys, kafka, behind, *IN_SECONDS, "--records", "50")
+    assert "the newest 50 records of 2 partitions" in text
+    assert "10 minutes with one watermark, 0 seconds with one per partition" in text
+    assert text.endswith('    .option("watermarkLag", "0 seconds")\n    .option("idleTimeout", "1 minute")\n')
 
 
 def test_a_topic_whose_timestamps_are_event_times_cannot_tell_the_order_of_arrival(capsys, kafka, behind):
-    found = json.loads(told(capsys, kafka, behind, "--json"))
-    assert (found["stamped_by_event_time"], found["lags"][0]["one_watermark"]["late"]) == (True, 0)
-    assert "the arrival across partitions is not known" in told(capsys, kafka, behind)
-    assert "is not known" not in told(capsys, kafka, behind, *IN_SECONDS, "--records", "1")
+    advice = json.loads(read_advice(capsys, kafka, behind, "--json"))
+    assert (advice["stamped_by_event_time"], advice["lags"][0]["one_watermark"]["late"]) == (True, 0)
+    assert "the arrival across partitions is not known" in read_advice(capsys, kafka, behind)
+    assert "is not known" not in read_advice(capsys, kafka, behind, *IN_SECONDS, "--records", "1")
 
 
 @pytest.mark.parametrize(
@@ -264,10 +264,10 @@ def test_a_lag_is_written_as_the_option_takes_it(ms, text):
 
 def test_seconds_taken_for_milliseconds_are_one_sentence_that_names_the_unit(capsys, kafka, behind):
     assert main(["advise", "--bootstrap", kafka.bootstrap, "--topic", behind, "--event-time", "json:$.at"]) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert "none of 200 records has an event time to advise from" in said
-    assert f"eventTimeUnit={Unit.SECONDS.value} would read it" in said
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    assert "none of 200 records has an event time to advise from" in message
+    assert f"eventTimeUnit={Unit.SECONDS.value} would read it" in message
 
 
 def test_missing_times_tombstones_and_times_of_the_future_are_told_and_left_out(capsys, kafka, topic_of):
@@ -282,24 +282,24 @@ def test_missing_times_tombstones_and_times_of_the_future_are_told_and_left_out(
         b'{"at": 1700000001}',
     ]
     produce(kafka.bootstrap, topic, [Record(0, NOW_MS + at, value) for at, value in enumerate(values)])
-    found = json.loads(told(capsys, kafka, topic, *IN_SECONDS, "--json"))
-    assert found["event_times"] == {"sound": 2, "unreadable": 1, "tombstone": 1, "future": 1, "long_ago": 1}
-    assert found["lags"][0]["one_watermark"]["late"] == 0
-    assert found["options"]["maxEventTimeAhead"] == "1 hour"
+    advice = json.loads(read_advice(capsys, kafka, topic, *IN_SECONDS, "--json"))
+    assert advice["event_times"] == {"sound": 2, "unreadable": 1, "tombstone": 1, "future": 1, "long_ago": 1}
+    assert advice["lags"][0]["one_watermark"]["late"] == 0
+    assert advice["options"]["maxEventTimeAhead"] == "1 hour"
 
 
 def test_records_without_a_timestamp_are_read_all_the_same(capsys, kafka, topic_of):
     topic = topic_of(1, retention_ms="-1")
     produce(kafka.bootstrap, topic, [Record(0, NO_TIMESTAMP, b'{"at": 1700000000}')])
-    assert json.loads(told(capsys, kafka, topic, *IN_SECONDS, "--json"))["counted"] == 1
+    assert json.loads(read_advice(capsys, kafka, topic, *IN_SECONDS, "--json"))["counted"] == 1
 
 
-def refused(capsys, bootstrap, *words):
-    assert main(["advise", "--bootstrap", bootstrap, *words]) == 2
-    said = capsys.readouterr()
-    assert not said.out
-    assert said.err.count("\n") == 1
-    return said.err
+def refused(capsys, bootstrap, *arguments):
+    assert main(["advise", "--bootstrap", bootstrap, *arguments]) == 2
+    output = capsys.readouterr()
+    assert not output.out
+    assert output.err.count("\n") == 1
+    return output.err
 
 
 def test_a_topic_without_records_and_one_that_is_missing_are_one_sentence(capsys, kafka, topic_of):
@@ -309,7 +309,7 @@ def test_a_topic_without_records_and_one_that_is_missing_are_one_sentence(capsys
 
 
 @pytest.mark.parametrize(
-    ("words", "right"),
+    ("arguments", "right"),
     [
         (["--topic", ""], "--topic"),
         (["--topic", "t", "--records", "0"], "--records: '0' is wrong; a whole number of at least 1"),
@@ -325,8 +325,8 @@ def test_a_topic_without_records_and_one_that_is_missing_are_one_sentence(capsys
         (["--topic", "t", "--option", "group=x"], "schemaRegistry.NAME=VALUE is expected"),
     ],
 )
-def test_a_wrong_option_is_one_sentence_before_any_broker_is_asked(words, right, capsys):
-    assert right in refused(capsys, "nowhere.invalid:1", *words)
+def test_a_wrong_option_is_one_sentence_before_any_broker_is_asked(arguments, right, capsys):
+    assert right in refused(capsys, "nowhere.invalid:1", *arguments)
 
 
 def test_a_topic_that_may_not_be_read_is_one_sentence(capsys, secured, new_topic, monkeypatch):
@@ -342,9 +342,9 @@ def test_a_topic_that_may_not_be_read_is_one_sentence(capsys, secured, new_topic
     login = secured.options("guest", PASSWORD)
     monkeypatch.setenv("GUEST", login.pop("sasl.jaas.config"))
     del login["bootstrap.servers"]
-    words = [word for name, value in login.items() for word in ("--option", f"kafka.{name}={value}")]
-    words += ["--option", "kafka.sasl.jaas.config=env:GUEST", "--topic", topic]
-    assert "not allowed" in refused(capsys, secured.bootstrap, *words)
+    arguments = [word for name, value in login.items() for word in ("--option", f"kafka.{name}={value}")]
+    arguments += ["--option", "kafka.sasl.jaas.config=env:GUEST", "--topic", topic]
+    assert "not allowed" in refused(capsys, secured.bootstrap, *arguments)
 
 
 @pytest.mark.parametrize("batch", [1, 40])
@@ -357,7 +357,7 @@ def test_a_query_loses_what_was_predicted_and_no_more(capsys, kafka, topic_of, o
         for event, known in zip(some["event"], some["known"], strict=True)
     ])  # fmt: skip
     lag_ms = 15 * MINUTE_MS
-    predicted = json.loads(told(capsys, kafka, topic, *IN_SECONDS, "--json"))
+    predicted = json.loads(read_advice(capsys, kafka, topic, *IN_SECONDS, "--json"))
     late = next(one["per_partition"]["late"] for one in predicted["lags"] if one["lag_ms"] == lag_ms)
     options = {
         "eventTime": "json:$.at", "eventTimeUnit": "s", "watermarkLag": "15 minutes", "idleTimeout": "none",

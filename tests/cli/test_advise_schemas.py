@@ -43,7 +43,7 @@ def test_event_times_and_keys_come_out_of_avro_and_a_bad_value_is_unreadable():
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    ("arguments", "sentence"),
     [
         (["--option", "watermarkLag=5 s"], "says nothing about the cluster or the values"),
         (["--event-time", "avro:$.ts"], "value.format must be the format of the values"),
@@ -51,10 +51,10 @@ def test_event_times_and_keys_come_out_of_avro_and_a_bad_value_is_unreadable():
         (["--key", "key.avro:$.id", "--option", "key.format=avro"], "option key.schema is missing"),
     ],
 )
-def test_options_that_say_nothing_of_the_values_are_refused(capsys, given, sentence):
-    assert main(["advise", "--bootstrap", "127.0.0.1:9", "--topic", "t", *given]) != 0
-    found = capsys.readouterr()
-    assert sentence in found.err + found.out
+def test_options_that_say_nothing_of_the_values_are_refused(capsys, arguments, sentence):
+    assert main(["advise", "--bootstrap", "127.0.0.1:9", "--topic", "t", *arguments]) != 0
+    output = capsys.readouterr()
+    assert sentence in output.err + output.out
 
 
 def test_the_options_to_set_have_formats_and_registry_and_a_secret_stays_a_reference(monkeypatch):

@@ -12,7 +12,7 @@ from keyedwm.cli.advise.losses import (
     MINUTE_MS,
     zone_of,
 )
-from tests.cli.test_advise import IN_SECONDS, NOW_MS, SECOND_MS, told
+from tests.cli.test_advise import IN_SECONDS, NOW_MS, SECOND_MS, read_advice
 from tests.tools import Record, produce
 
 
@@ -24,8 +24,8 @@ def arrived(event_ms: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("offset_min", [0, 60, 120, 330, 345, -300, -30])
 def test_event_times_of_another_zone_are_told_by_their_half_hours(offset_min):
     true_ms = NOW_MS + SECOND_MS * np.arange(500)
-    found = zone_of(true_ms + offset_min * MINUTE_MS, arrived(true_ms))
-    assert found == (offset_min * MINUTE_MS if offset_min and offset_min % 30 == 0 else None)
+    ahead_ms = zone_of(true_ms + offset_min * MINUTE_MS, arrived(true_ms))
+    assert ahead_ms == (offset_min * MINUTE_MS if offset_min and offset_min % 30 == 0 else None)
 
 
 def test_records_that_come_late_by_chance_show_no_zone():
@@ -41,10 +41,10 @@ def test_a_zone_is_told_of_the_partitions_that_have_it(capsys, kafka, topic_of):
     produce(kafka.bootstrap, topic, [
         Record(p, at, json.dumps({"at": (at + ahead) // SECOND_MS}).encode()) for p, at, ahead in values
     ])  # fmt: skip
-    found = json.loads(told(capsys, kafka, topic, *IN_SECONDS, "--json"))
-    assert found["zones"] == [{"partition": 1, "ahead_ms": 2 * HOUR_MS}]
-    said = told(capsys, kafka, topic, *IN_SECONDS)
+    advice = json.loads(read_advice(capsys, kafka, topic, *IN_SECONDS, "--json"))
+    assert advice["zones"] == [{"partition": 1, "ahead_ms": 2 * HOUR_MS}]
+    text = read_advice(capsys, kafka, topic, *IN_SECONDS)
     assert (
         "event times of partition 1 are 2:00 hours ahead of the records' timestamps, as local times of UTC+02:00"
-        in said
+        in text
     )

@@ -12,16 +12,16 @@ from keyedwm.cli.main import main
 from keyedwm.core.errors import OptionError
 
 
-def played(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, int]:
+def played(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[int, int]:
     """Days and steps that the command would play."""
     from examples.demo import show
 
     parser = argparse.ArgumentParser()
     demo.add_arguments(parser)
-    seen = {}
-    monkeypatch.setattr(show, "show", lambda **given: seen.update(given) or 0)
-    assert demo.run(parser.parse_args(words)) == 0
-    return seen["days"], seen["step_count"]
+    options = {}
+    monkeypatch.setattr(show, "show", lambda **more: options.update(more) or 0)
+    assert demo.run(parser.parse_args(arguments)) == 0
+    return options["days"], options["step_count"]
 
 
 def test_the_demo_is_short_unless_the_year_is_asked_for(monkeypatch):
@@ -32,11 +32,11 @@ def test_the_demo_is_short_unless_the_year_is_asked_for(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "words", [("--days", "2", "--year"), ("--year", "--devices"), ("--days", "2", "--devices", "5")]
+    "arguments", [("--days", "2", "--year"), ("--year", "--devices"), ("--days", "2", "--devices", "5")]
 )
-def test_two_lengths_at_once_are_refused(monkeypatch, capsys, words):
+def test_two_lengths_at_once_are_refused(monkeypatch, capsys, arguments):
     with pytest.raises(SystemExit):
-        played(monkeypatch, *words)
+        played(monkeypatch, *arguments)
     assert "not allowed with argument" in capsys.readouterr().err
 
 
@@ -45,11 +45,11 @@ def test_values_are_json_unless_avro_is_asked_for_and_devices_have_none(monkeypa
 
     parser = argparse.ArgumentParser()
     demo.add_arguments(parser)
-    asked = []
-    monkeypatch.setattr(show, "show", lambda **arguments: asked.append(arguments["is_avro"]) or 0)
-    for words in ([], ["--format", "avro"]):
-        assert demo.run(parser.parse_args(words)) == 0
-    assert asked == [False, True]
+    formats = []
+    monkeypatch.setattr(show, "show", lambda **arguments: formats.append(arguments["is_avro"]) or 0)
+    for options in ([], ["--format", "avro"]):
+        assert demo.run(parser.parse_args(options)) == 0
+    assert formats == [False, True]
     with pytest.raises(OptionError, match="--format avro: the events of --devices have no values"):
         demo.run(parser.parse_args(["--format", "avro", "--devices"]))
 

@@ -26,20 +26,20 @@ def test_one_device_in_twenty_is_late_by_up_to_a_day_and_the_others_by_minutes()
 
 def test_steps_hold_every_event_once_and_none_before_it_reached_kafka():
     events, _ = devices.made_up(40)
-    cut = devices.steps(events, 5)
-    assert sum(len(some) for _, some in cut) == len(events)
-    assert all((some.reach_ms < end_ms).all() for end_ms, some in cut)
-    assert sum(table.num_rows for _, some in cut for table in some.as_kafka().values()) == len(events)
+    steps = devices.steps(events, 5)
+    assert sum(len(some) for _, some in steps) == len(events)
+    assert all((some.reach_ms < end_ms).all() for end_ms, some in steps)
+    assert sum(table.num_rows for _, some in steps for table in some.as_kafka().values()) == len(events)
 
 
-@pytest.mark.parametrize(("kept", "code"), [(1.0, 0), (0.5, 1)])
-def test_a_lost_event_of_a_device_with_a_watermark_of_its_own_ends_with_1(monkeypatch, tmp_path, kept, code):
-    def run(_plan, found, _console: Console) -> None:
+@pytest.mark.parametrize(("share", "code"), [(1.0, 0), (0.5, 1)])
+def test_a_lost_event_of_a_device_with_a_watermark_of_its_own_ends_with_1(monkeypatch, tmp_path, share, code):
+    def run(_plan, results, _console: Console) -> None:
         events, late = devices.made_up(40)
-        given = Counter(map(devices.name, events.devices.tolist()))
-        for way, one in found.items():
-            rows = {name: n for name, n in given.items() if way == KEY or name not in late}
-            one.rows.update({name: round(n * (kept if way == KEY else 1)) for name, n in rows.items()})
+        events_by_device = Counter(map(devices.name, events.devices.tolist()))
+        for way, one in results.items():
+            rows = {name: n for name, n in events_by_device.items() if way == KEY or name not in late}
+            one.rows.update({name: round(n * (share if way == KEY else 1)) for name, n in rows.items()})
             one.delays.update({7: 3, 90: 1})
 
     monkeypatch.setattr(show_devices, "_run", run)

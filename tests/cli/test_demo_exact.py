@@ -37,8 +37,8 @@ def test_the_year_has_19434_hours_with_flights():
 
 
 def test_hours_are_counted_per_origin():
-    found = exact_counts(flights(EWR=[1, 1.5, 2], LGA=[1]))
-    assert sorted(zip(*found.to_pydict().values(), strict=True)) == [
+    hour_counts = exact_counts(flights(EWR=[1, 1.5, 2], LGA=[1]))
+    assert sorted(zip(*hour_counts.to_pydict().values(), strict=True)) == [
         ("EWR", HOUR_MS, 2), ("EWR", 2 * HOUR_MS, 1), ("LGA", HOUR_MS, 1),
     ]  # fmt: skip
 
@@ -73,30 +73,30 @@ def test_no_cut_into_batches_makes_a_record_late_that_is_not_late_by_itself(seed
 
 
 def test_the_exact_counts_have_lost_nothing():
-    made = flights(EWR=[1, 1.5, 9, 1.2], JFK=[1, 2, 3])
-    found = difference(made, exact_counts(made))
-    assert (found.lost.sum(), found.surplus, found.hours_wrong) == (0, 0, 0)
+    events = flights(EWR=[1, 1.5, 9, 1.2], JFK=[1, 2, 3])
+    deviation = difference(events, exact_counts(events))
+    assert (deviation.lost.sum(), deviation.surplus, deviation.hours_wrong) == (0, 0, 0)
 
 
 def test_a_short_cell_lost_its_last_arrivals():
-    made = flights(EWR=[1, 9, 1.5, 1.2], LGA=[1])
-    found = difference(made, counts(("EWR", 1, 1), ("EWR", 9, 1), ("LGA", 1, 1)))
-    assert found.lost.tolist() == [False, False, True, True, False]
-    assert found.hours_wrong == 1
+    events = flights(EWR=[1, 9, 1.5, 1.2], LGA=[1])
+    deviation = difference(events, counts(("EWR", 1, 1), ("EWR", 9, 1), ("LGA", 1, 1)))
+    assert deviation.lost.tolist() == [False, False, True, True, False]
+    assert deviation.hours_wrong == 1
 
 
 def test_a_cell_that_is_not_there_lost_all_its_records():
-    found = difference(flights(EWR=[1, 1], JFK=[1]), counts(("EWR", 1, 2)))
-    assert found.lost.tolist() == [False, False, True]
-    assert found.hours_wrong == 1
+    deviation = difference(flights(EWR=[1, 1], JFK=[1]), counts(("EWR", 1, 2)))
+    assert deviation.lost.tolist() == [False, False, True]
+    assert deviation.hours_wrong == 1
 
 
 def test_an_empty_table_lost_everything():
-    found = difference(flights(EWR=[1], JFK=[1]), counts())
-    assert found.lost.all()
-    assert found.hours_wrong == 2
+    deviation = difference(flights(EWR=[1], JFK=[1]), counts())
+    assert deviation.lost.all()
+    assert deviation.hours_wrong == 2
 
 
 def test_a_count_too_many_is_a_wrong_hour_and_a_surplus():
-    found = difference(flights(EWR=[1]), counts(("EWR", 1, 1), ("EWR", 1, 1), ("closing", 7, 3)))
-    assert (found.lost.sum(), found.surplus, found.hours_wrong) == (0, 4, 2)
+    deviation = difference(flights(EWR=[1]), counts(("EWR", 1, 1), ("EWR", 1, 1), ("closing", 7, 3)))
+    assert (deviation.lost.sum(), deviation.surplus, deviation.hours_wrong) == (0, 4, 2)

@@ -42,9 +42,9 @@ def test_a_year_has_328521_departures(year):
 
 def test_every_partition_holds_one_origin_and_its_offsets_count_from_0(year):
     for own, origin in enumerate(ORIGINS):
-        mine = year.of(own)
-        assert mine.table["key"].unique().to_pylist() == [origin]
-        assert (mine.numbers("offset") == np.arange(len(mine))).all()
+        flights_of_origin = year.of(own)
+        assert flights_of_origin.table["key"].unique().to_pylist() == [origin]
+        assert (flights_of_origin.numbers("offset") == np.arange(len(flights_of_origin))).all()
 
 
 def test_records_of_a_partition_are_in_the_order_of_arrival_but_not_of_event_time(year):
@@ -117,21 +117,21 @@ def test_the_closing_record_of_each_partition_is_its_last_and_beyond_every_lag(y
 
 def test_kafka_gets_event_time_as_the_timestamp():
     flights = in_arrival_order(departed(("LGA", 60_000, 1), ("EWR", 120_000, -1)))
-    sent = as_kafka(as_written(flights, None))
-    assert {own: table["timestamp"].to_pylist() for own, table in sent.items()} == {0: [120_000], 2: [60_000]}
-    assert sent[0].column_names == ["key", "value", "timestamp"]
+    tables = as_kafka(as_written(flights, None))
+    assert {own: table["timestamp"].to_pylist() for own, table in tables.items()} == {0: [120_000], 2: [60_000]}
+    assert tables[0].column_names == ["key", "value", "timestamp"]
 
 
 def test_flights_as_avro_have_their_event_time_in_the_value_and_are_stamped_when_they_reach_kafka():
     flights = in_arrival_order(departed(("LGA", 60_000, 1)))
     played = pa.concat_tables([flights.table, closing(flights).flights.table])
-    written = as_written(Flights(played), AvroTopic("http://127.0.0.1:9", 7))
-    values = written["value"].to_pylist()
+    records = as_written(Flights(played), AvroTopic("http://127.0.0.1:9", 7))
+    values = records["value"].to_pylist()
     assert {value[:5] for value in values} == {b"\0\0\0\0\7"}
     read = [fastavro.schemaless_reader(io.BytesIO(value[5:]), json.loads(SCHEMA), None) for value in values]
     assert read[0] | {"departs": None} == {
         "carrier": "UA", "flight": 7, "tailnum": "", "dest": "SFO", "dep_delay": 1.0, "departs": None,
     }  # fmt: skip
     assert [round(one["departs"].timestamp() * 1_000) for one in read] == played["event_ms"].to_pylist()
-    assert written["timestamp_ms"].to_pylist() == played["reach_ms"].to_pylist()
-    assert written["timestamp_ms"][0].as_py() == 120_000
+    assert records["timestamp_ms"].to_pylist() == played["reach_ms"].to_pylist()
+    assert records["timestamp_ms"][0].as_py() == 120_000

@@ -62,9 +62,9 @@ def judged(flights, tmp_path, capsys):
 
 
 def test_a_kept_promise_ends_with_0_and_leaves_figures_and_picture(judged, flights):
-    code, said, complaint, build = judged()
+    code, output, complaint, build = judged()
     assert (code, complaint) == (0, "")
-    assert "byte for byte" in said
+    assert "byte for byte" in output
     figures = json.loads((build / "demo.json").read_text())
     assert figures["broker"] == "local"
     assert figures["keyedwm"]["rows_in"] == figures["exact"]["rows_in"] == len(flights)
@@ -85,24 +85,24 @@ def test_a_record_lost_though_it_was_on_time_ends_with_1_and_names_it(judged, fl
 
 
 def test_a_lost_record_that_was_late_is_no_broken_promise(flights):
-    lost = np.zeros(len(flights), np.bool_)
-    lost[5] = True
-    found = Difference(lost=lost, surplus=0, hours_wrong=1)
-    assert broken_promise(flights, lost, found) is None
-    assert "lost 1 records" in broken_promise(flights, ~lost, found)
+    is_lost = np.zeros(len(flights), np.bool_)
+    is_lost[5] = True
+    counts_apart = Difference(lost=is_lost, surplus=0, hours_wrong=1)
+    assert broken_promise(flights, is_lost, counts_apart) is None
+    assert "lost 1 records" in broken_promise(flights, ~is_lost, counts_apart)
 
 
 def test_counting_twice_breaks_the_promise(flights):
     nobody = np.zeros(len(flights), np.bool_)
-    found = Difference(lost=nobody, surplus=7, hours_wrong=1)
-    assert broken_promise(flights, nobody, found) == "keyedwm counted 7 records more than there are"
+    counts_apart = Difference(lost=nobody, surplus=7, hours_wrong=1)
+    assert broken_promise(flights, nobody, counts_apart) == "keyedwm counted 7 records more than there are"
 
 
 def test_an_event_table_that_lacks_a_row_ends_with_1(judged, flights):
     produced = flights.table.rename_columns({"event_ms": "timestamp_ms"})
-    code, said, complaint, _ = judged(events=produced)
+    code, output, complaint, _ = judged(events=produced)
     assert code == 1
-    assert "byte for byte" not in said
+    assert "byte for byte" not in output
     assert complaint.startswith(f"keyedwm: the event table has {len(flights):,} rows, {len(flights) + 3:,} were")
 
 
@@ -118,7 +118,7 @@ def test_an_event_table_in_any_order_and_as_bytes_equals_the_input():
 
 
 @pytest.mark.parametrize(
-    ("name", "wrong", "said"),
+    ("name", "wrong", "place"),
     [
         ("key", ["a", "b", "c"], "partition 0, offset 1: key is b, not None"),
         ("key", ["a", None, None], "partition 1, offset 0: key is None, not c"),
@@ -127,15 +127,15 @@ def test_an_event_table_in_any_order_and_as_bytes_equals_the_input():
         ("offset", [0, 2, 0], "partition 0, offset 1: offset is 2, not 1"),
     ],
 )
-def test_a_row_that_differs_is_named(name, wrong, said):
-    assert unlike_input(events(), events(**{name: wrong})) == f"the event table differs from the input at {said}"
+def test_a_row_that_differs_is_named(name, wrong, place):
+    assert unlike_input(events(), events(**{name: wrong})) == f"the event table differs from the input at {place}"
 
 
 def test_the_json_holds_three_sides_and_the_broker():
-    found = json.loads(as_json(FIGURES, "container"))
-    assert list(found) == ["native", "keyedwm", "exact", "broker"]
-    assert list(found["native"]) == ["rows_in", "late_behind_own_watermark", "lost", "hours_wrong", "seconds"]
-    assert found["native"]["lost"] == 1_241
+    document = json.loads(as_json(FIGURES, "container"))
+    assert list(document) == ["native", "keyedwm", "exact", "broker"]
+    assert list(document["native"]) == ["rows_in", "late_behind_own_watermark", "lost", "hours_wrong", "seconds"]
+    assert document["native"]["lost"] == 1_241
 
 
 def test_the_table_has_a_row_for_each_figure_and_a_column_for_each_side():
@@ -149,12 +149,13 @@ def test_the_table_has_a_row_for_each_figure_and_a_column_for_each_side():
 
 
 @pytest.mark.parametrize(
-    ("words", "said"), [(["--days", "400"], "--days 400: "), (["--steps", "0"], "--steps 0: at least 1 is expected")]
+    ("arguments", "sentence"),
+    [(["--days", "400"], "--days 400: "), (["--steps", "0"], "--steps 0: at least 1 is expected")],
 )
-def test_a_wrong_number_is_one_sentence_and_2(words, said, capsys):
-    assert main(["demo", *words]) == 2
+def test_a_wrong_number_is_one_sentence_and_2(arguments, sentence, capsys):
+    assert main(["demo", *arguments]) == 2
     complaint = capsys.readouterr().err
-    assert complaint.startswith(f"keyedwm: {said}")
+    assert complaint.startswith(f"keyedwm: {sentence}")
     assert complaint.count("\n") == 1
 
 

@@ -29,18 +29,18 @@ def _fetched():
     spark_kafka_connector_jars()
 
 
-def start(kafka, tmp_path, *words):
+def start(kafka, tmp_path, *arguments):
     """The command in a session and a temporary directory of its own, on the tests' broker."""
     own = {**os.environ, VARIABLE: kafka.bootstrap, "TMPDIR": str(tmp_path)}
     return subprocess.Popen(
-        [KEYEDWM, "demo", *words], env=own, cwd=tmp_path, text=True, start_new_session=True,
+        [KEYEDWM, "demo", *arguments], env=own, cwd=tmp_path, text=True, start_new_session=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
 
 
 def processes_of(session):
     """Command lines of the processes in a session that still run (a zombie does not)."""
-    found = []
+    commands = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             state, _, _, its_session = stat.read_text().rpartition(")")[2].split()[:4]
@@ -48,8 +48,8 @@ def processes_of(session):
         except OSError:  # it ended while we looked
             continue
         if int(its_session) == session and state != "Z":
-            found.append(command)
-    return found
+            commands.append(command)
+    return commands
 
 
 def topics_of(kafka):
@@ -67,10 +67,10 @@ def beside_progress(complaint):
 
 def test_two_days_of_flights_keep_the_promise(kafka, tmp_path):
     with start(kafka, tmp_path, "--days", "2", "--steps", "4") as running:
-        said, complaint = running.communicate(timeout=LIMIT_S)
+        output, complaint = running.communicate(timeout=LIMIT_S)
     assert (running.returncode, beside_progress(complaint)) == (0, [])
-    assert "step 4 of 4: " in said
-    assert "the event table equals the input: 1,776 records" in said
+    assert "step 4 of 4: " in output
+    assert "the event table equals the input: 1,776 records" in output
     figures = json.loads((tmp_path / "build" / "demo.json").read_text())
     assert figures["broker"] == "given"
     assert [figures[side]["rows_in"] for side in ("native", "keyedwm", "exact")] == [1_773] * 3

@@ -53,7 +53,7 @@ def test_the_subject_of_keys_is_checked_if_there_is_one(fake: FakeRegistry) -> N
 
 
 @pytest.mark.parametrize(
-    ("status", "said"),
+    ("status", "reason"),
     [
         (401, "rejected the login (401)"),
         (
@@ -63,11 +63,11 @@ def test_the_subject_of_keys_is_checked_if_there_is_one(fake: FakeRegistry) -> N
         (503, "it answers 503, text/html in place of JSON -> correct schemaRegistry.url, or start the registry"),
     ],
 )
-def test_a_registry_that_gives_no_answer_fails_with_the_reason(fake: FakeRegistry, status: int, said: str) -> None:
+def test_a_registry_that_gives_no_answer_fails_with_the_reason(fake: FakeRegistry, status: int, reason: str) -> None:
     fake.rule = lambda _method, _path: reply(status, b"<html>", "text/html")
     (line,) = lines(fake, "orders", **{"schemaRegistry.timeout": "100 milliseconds"})
     assert line.startswith("FAIL  schema registry: ")
-    assert said in line
+    assert reason in line
 
 
 def test_a_wrong_option_is_one_finding() -> None:
@@ -88,6 +88,6 @@ def test_the_command_looks_at_the_registry_alone_if_no_broker_is_named(
 def test_a_secret_of_the_registry_is_no_argument(capsys: pytest.CaptureFixture[str]) -> None:
     secret = "hunter2"  # noqa: S105 (to be found nowhere)
     assert main(["doctor", "--option", f"schemaRegistry.password={secret}"]) == 2
-    said = capsys.readouterr().err
-    assert "give schemaRegistry.password=env:VARIABLE" in said
-    assert secret not in said
+    message = capsys.readouterr().err
+    assert "give schemaRegistry.password=env:VARIABLE" in message
+    assert secret not in message

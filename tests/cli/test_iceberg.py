@@ -48,32 +48,37 @@ def reach(place) -> Reach:
 
 def test_inspect_prints_the_snapshots_of_each_query(lake, capsys):
     assert main(["inspect", NAME, *catalog(lake)]) == 0
-    said = capsys.readouterr().out
+    text = capsys.readouterr().out
     newest = table_of(lake).current_snapshot().snapshot_id
-    assert f"Iceberg table {NAME}: branch main, snapshot {newest}, partitioned by nothing" in said
-    assert re.findall(r"^query (\w+)", said, re.MULTILINE) == ["mine", "other"]
-    assert str(newest) in said
-    assert "Channels after batch 1" in said
+    assert f"Iceberg table {NAME}: branch main, snapshot {newest}, partitioned by nothing" in text
+    assert re.findall(r"^query (\w+)", text, re.MULTILINE) == ["mine", "other"]
+    assert str(newest) in text
+    assert "Channels after batch 1" in text
 
 
 def test_plot_draws_its_batches_at_the_times_of_its_snapshots(lake, tmp_path, capsys):
     assert main(["plot", NAME, *catalog(lake), "-o", str(tmp_path / "out.html")]) == 0
     assert "query mine, 2 batches" in capsys.readouterr().out
-    mine, other = histories_of(NAME, reach(lake), 1_000).each
-    assert (mine.name, mine.batches, mine.bars[0].values) == ("query mine", (0, 1), (2, 1))
-    assert mine.at_ms[0] < mine.at_ms[1] < other.at_ms[0]
+    history, other = histories_of(NAME, reach(lake), 1_000).each
+    assert (history.name, history.batches, history.bars[0].values) == ("query mine", (0, 1), (2, 1))
+    assert history.at_ms[0] < history.at_ms[1] < other.at_ms[0]
     assert histories_of(NAME, reach(lake), 1).each == (other,)
 
 
 def test_watch_tells_the_last_batch_of_its_query(lake, planted, capsys):
     planted.plan()
     (planted.directory / "metadata").write_text('{"id":"mine"}')
-    words = ["watch", str(planted.directory), "--once", "--target", NAME, *catalog(lake)]
-    assert main([*words, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)["publication"]
+    arguments = ["watch", str(planted.directory), "--once", "--target", NAME, *catalog(lake)]
+    assert main([*arguments, "--json"]) == 0
+    published = json.loads(capsys.readouterr().out)["publication"]
     snapshots = [one.snapshot_id for one in table_of(lake).snapshots()]
-    assert (told["kind"], told["batch"], told["rows"], told["version"]) == ("Iceberg table", 1, 1, snapshots[1])
-    assert main(words) == 0
+    assert (published["kind"], published["batch"], published["rows"], published["version"]) == (
+        "Iceberg table",
+        1,
+        1,
+        snapshots[1],
+    )
+    assert main(arguments) == 0
     assert f"published batch 1 with snapshot 1, 1 rows, table snapshot {snapshots[1]}, " in capsys.readouterr().out
 
 
@@ -82,15 +87,15 @@ def test_the_tables_property_tells_of_a_query_whose_snapshots_have_expired(lake,
     expired = [one.snapshot_id for one in table.snapshots()][:3]
     table.maintenance.expire_snapshots().by_ids(expired).commit()
     (planted.directory / "metadata").write_text('{"id":"mine"}')
-    words = ["watch", str(planted.directory), "--once", "--json", "--target", NAME, *catalog(lake)]
-    assert main(words) == 0
-    told = json.loads(capsys.readouterr().out)["publication"]
-    assert (told["batch"], told["at_ms"]) == (1, None)
+    arguments = ["watch", str(planted.directory), "--once", "--json", "--target", NAME, *catalog(lake)]
+    assert main(arguments) == 0
+    published = json.loads(capsys.readouterr().out)["publication"]
+    assert (published["batch"], published["at_ms"]) == (1, None)
     assert [one.name for one in histories_of(NAME, reach(lake), 1_000).each] == ["query other"]
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "sentence"),
     [
         (["db.none"], "db.none is no table of that catalog"),
         (["orders"], "option table: 'orders' is wrong; the name of an Iceberg table with its namespace is expected"),
@@ -99,16 +104,16 @@ def test_the_tables_property_tells_of_a_query_whose_snapshots_have_expired(lake,
     ],
 )
 @pytest.mark.parametrize("command", ["inspect", "plot"])
-def test_what_cannot_be_read_is_one_sentence(lake, tmp_path, command, words, said, capsys, monkeypatch):
+def test_what_cannot_be_read_is_one_sentence(lake, tmp_path, command, arguments, sentence, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert main([command, *words, *catalog(lake)]) == 2
-    found = capsys.readouterr().err
-    assert said in found
-    assert found.count("\n") == 1
+    assert main([command, *arguments, *catalog(lake)]) == 2
+    message = capsys.readouterr().err
+    assert sentence in message
+    assert message.count("\n") == 1
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "sentence"),
     [
         (["plot", NAME], "or the name of an Iceberg table and its --catalog"),
         (["inspect", NAME], "or the name of an Iceberg table and its --catalog"),
@@ -118,7 +123,7 @@ def test_what_cannot_be_read_is_one_sentence(lake, tmp_path, command, words, sai
         (["inspect", NAME, "--catalog", "token=abc"], "would stand in the list of processes"),
     ],
 )
-def test_a_catalog_that_is_missing_or_half_given_is_one_sentence(words, said, tmp_path, capsys, monkeypatch):
+def test_a_catalog_that_is_missing_or_half_given_is_one_sentence(arguments, sentence, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert main(words) == 2
-    assert said in capsys.readouterr().err
+    assert main(arguments) == 2
+    assert sentence in capsys.readouterr().err

@@ -18,7 +18,7 @@ from keyedwm.last_error import last_error, leave_error, leaving_error
 from keyedwm.savepoint_files import Files
 from keyedwm.spark.failures.checkpoint_errors import Failures
 from pyspark_wm_sink.writer import stream_writer
-from tests.cli.planted import B, shown
+from tests.cli.planted import B, draw_text
 from tests.sink.delta_sink import how, staged
 from tests.source.scripted import Log
 from tests.support.early_files import Azure, Crash, Hdfs
@@ -37,8 +37,8 @@ def test_an_error_is_shown_until_the_batch_that_failed_is_committed(planted):
     leave_error(planted.files, "the first sentence; the second [fix the input]")
     error = planted.picture().last_error
     assert (error.batch, error.text) == (2, "the first sentence; the second [fix the input]")
-    said = " ".join(shown(planted.picture()).split())
-    assert "ago, before batch 2 was committed: the first sentence; the second [fix the input] source 0: " in said
+    text = " ".join(draw_text(planted.picture()).split())
+    assert "ago, before batch 2 was committed: the first sentence; the second [fix the input] source 0: " in text
     planted.cluster.logs[B] = Log.of(9)
     planted.plan()
     assert planted.picture().last_error is None
@@ -50,21 +50,21 @@ def test_a_note_at_an_address_is_whole_or_absent_whenever_its_writer_dies(tmp_pa
     checkpoint, texts = Files("hdfs://n/cp"), ("first", "second")
     (tmp_path / "cp").mkdir()
     for last in range(8):
-        for written, steps in zip(texts, (99, last), strict=True):
+        for text, steps in zip(texts, (99, last), strict=True):
             files = kind(steps)
             monkeypatch.setattr(Files, "_opened", lambda self, files=files: (files, f"{tmp_path}/{self.place[9:]}"))
             with suppress(Crash):
-                leave_error(checkpoint, written, batch=1)
-        found = last_error(checkpoint, committed=None)
-        assert found is None or found.text in texts
-    assert found is not None
-    assert found.text == "second"
+                leave_error(checkpoint, text, batch=1)
+        error = last_error(checkpoint, committed=None)
+        assert error is None or error.text in texts
+    assert error is not None
+    assert error.text == "second"
 
 
 def test_a_long_error_takes_some_lines_and_the_view_still_fits(planted):
     planted.plan()
     leave_error(planted.files, "word " * 300)
-    lines = shown(planted.picture(), height=24).splitlines()
+    lines = draw_text(planted.picture(), height=24).splitlines()
     assert len(lines) <= 24
     assert sum("word word" in line for line in lines) == 5
     assert lines[2].startswith("last error, ")
@@ -77,11 +77,11 @@ def test_a_batch_that_runs_long_is_told_before_any_error(planted, before):
         planted.driver.clock = time.time_ns() // 1_000_000 + 5_000
     planted.cluster.logs[B] = Log.of(9)
     planted.plan(committed=False)
-    assert "has run for" not in shown(planted.picture())
+    assert "has run for" not in draw_text(planted.picture())
     planted.driver.clock += 181_000
-    said = " ".join(shown(planted.picture()).split())
-    assert "batch 1 has run for 3 min, or the query stopped: the checkpoint has no error of this batch" in said
-    assert ("last error, 3 min ago, before batch 1 was committed: an old one" in said) is before
+    text = " ".join(draw_text(planted.picture()).split())
+    assert "batch 1 has run for 3 min, or the query stopped: the checkpoint has no error of this batch" in text
+    assert ("last error, 3 min ago, before batch 1 was committed: an old one" in text) is before
 
 
 def test_of_a_query_that_never_came_to_a_batch_its_error_is_what_there_is_to_see(tmp_path, capsys):
@@ -164,8 +164,8 @@ def test_a_listener_leaves_the_error_of_each_query_that_fails(tmp_path):
     for number in ("0", "1", "9"):
         failures.terminated(number, "[SOME_CONDITION] The first sentence. SQLSTATE: 1\n\tat Stack")
     failures.terminated("2", None)
-    told = "The first sentence [Spark: SOME_CONDITION]"
+    text = "The first sentence [Spark: SOME_CONDITION]"
     for place in (places[0], places[1]):
         error = wait_until(partial(last_error, place, 1), "the note")
-        assert (error.batch, error.text) == (2, told)
+        assert (error.batch, error.text) == (2, text)
     assert last_error(places[2], 1) is None

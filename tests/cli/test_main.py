@@ -36,10 +36,10 @@ def test_every_command_is_a_module_with_help_arguments_and_run():
 def test_help_lists_every_command(capsys):
     with pytest.raises(SystemExit, match="0"):
         main(["--help"])
-    said = capsys.readouterr().out
+    text = capsys.readouterr().out
     for name, module in COMMANDS.items():
-        assert name in said
-        assert import_module(module).HELP.split()[0] in said
+        assert name in text
+        assert import_module(module).HELP.split()[0] in text
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -52,26 +52,26 @@ def test_help_ends_with_an_example_that_the_command_accepts_and_the_page_that_sh
     assert capsys.readouterr().out.endswith(f"example:\n  {module.EXAMPLE}\n\npage: {module.PAGE}\n")
 
 
-@pytest.mark.parametrize("words", [[], ["brokr"], ["broker", "--colour"], ["broker", "--way", "cloud"]])
-def test_a_wrong_command_line_ends_with_2(words, capsys):
+@pytest.mark.parametrize("arguments", [[], ["brokr"], ["broker", "--colour"], ["broker", "--way", "cloud"]])
+def test_a_wrong_command_line_ends_with_2(arguments, capsys):
     with pytest.raises(SystemExit, match="2"):
-        main(words)
+        main(arguments)
     assert "usage: keyedwm" in capsys.readouterr().err
 
 
 def test_an_error_of_ours_is_one_sentence_and_2(capsys, monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
     assert main(["broker", "--way", "given"]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith(f"keyedwm: way=given, but {VARIABLE} is not set")
-    assert said.count("\n") == 1
+    message = capsys.readouterr().err
+    assert message.startswith(f"keyedwm: way=given, but {VARIABLE} is not set")
+    assert message.count("\n") == 1
 
 
 def test_a_command_imports_no_other_command():
     program = "import sys; from keyedwm.cli.main import COMMANDS, _parser, main; main(['broker', '--way', 'given'])"
-    seen = f"{program}; print([name for name in COMMANDS.values() if name in sys.modules], 'pyspark' in sys.modules)"
+    probe = f"{program}; print([name for name in COMMANDS.values() if name in sys.modules], 'pyspark' in sys.modules)"
     clean = {name: value for name, value in os.environ.items() if name != VARIABLE}
-    run = subprocess.run([sys.executable, "-c", seen], env=clean, capture_output=True, text=True, check=True)
+    run = subprocess.run([sys.executable, "-c", probe], env=clean, capture_output=True, text=True, check=True)
     assert run.stdout.split() == ["['keyedwm.cli.broker']", "False"]
 
 
@@ -84,12 +84,12 @@ def test_broker_prints_its_address_and_ends_quietly(deadly):
         assert address == f"127.0.0.1:{port}"
         assert answers(address)
         running.send_signal(deadly)
-        rest, said = running.communicate(timeout=LIMIT_S)
+        rest, message = running.communicate(timeout=LIMIT_S)
     assert running.returncode == 130
     assert rest == ""
-    assert said.startswith("starting a Kafka broker; ")
-    assert f"\nKafka 4.1.2 at {address}" in said
-    assert said.endswith("Ctrl-C stops it\n")
+    assert message.startswith("starting a Kafka broker; ")
+    assert f"\nKafka 4.1.2 at {address}" in message
+    assert message.endswith("Ctrl-C stops it\n")
     assert not answers(address)
 
 
@@ -98,11 +98,11 @@ def test_broker_prints_the_address_of_a_registry_behind_its_own(monkeypatch):
     monkeypatch.setenv(VARIABLE, "localhost:9092")
     monkeypatch.setattr("keyedwm.testing.broker.answers", lambda _: True)
     monkeypatch.setattr(signal, "pause", lambda: os.kill(os.getpid(), signal.SIGINT))
-    kept = signal.getsignal(signal.SIGTERM)
+    handler = signal.getsignal(signal.SIGTERM)
     out = io.StringIO()
     monkeypatch.setattr(sys, "stdout", out)
     assert main(["broker", "--registry"]) == 130
-    signal.signal(signal.SIGTERM, kept)
+    signal.signal(signal.SIGTERM, handler)
     assert out.getvalue() == "localhost:9092\nhttp://registry:8081\n"
 
 

@@ -39,12 +39,12 @@ def past(monkeypatch, tmp_path):
         it.plan()
         it.driver.run_tasks({A: T_MS + 1_000 * a, B: T_MS + 500}, Counts(late=late))
     for number in range(4):
-        _written(tmp_path / "offsets" / str(number), T_MS + 8_000 * number + 5)
-        _written(tmp_path / "commits" / str(number), T_MS + 8_000 * number + 705)
+        set_time(tmp_path / "offsets" / str(number), T_MS + 8_000 * number + 5)
+        set_time(tmp_path / "commits" / str(number), T_MS + 8_000 * number + 705)
     return it
 
 
-def _written(path, time_ms: int) -> None:
+def set_time(path, time_ms: int) -> None:
     os.utime(path, ns=(time_ms * 1_000_000, time_ms * 1_000_000))
 
 
@@ -52,8 +52,8 @@ def of(it: Planted, most: int = 1_000) -> Histories:
     return histories_of(str(it.directory), Reach(), most)
 
 
-def bars(found: Histories) -> dict[str, tuple]:
-    return {one.title: one.values for one in found.each[0].bars}
+def bars(histories: Histories) -> dict[str, tuple]:
+    return {one.title: one.values for one in histories.each[0].bars}
 
 
 def test_watermarks_are_those_at_the_start_of_each_batch_and_the_highest_is_that_of_spark(past):
@@ -102,7 +102,7 @@ def test_a_batch_lasted_from_its_planning_to_its_commit(past):
 def test_a_copied_checkpoint_tells_no_durations(past):
     for number in range(4):
         for log in ("offsets", "commits"):
-            _written(past.directory / log / str(number), T_MS + 10**9)
+            set_time(past.directory / log / str(number), T_MS + 10**9)
     assert bars(of(past))["Duration of each batch"] == (None,) * 4
 
 
@@ -175,10 +175,10 @@ def test_a_record_of_an_aggregate_gives_the_lowest_watermark_of_its_active_chann
     assert one.bars[0].values == (10, 10)
     assert one.bars[0].unit is Unit.ROWS
     # Its buckets have seen the coalesced watermark only, so that of one query in Spark is not known.
-    found = Histories(title="t", about="", each=(one,))
+    histories = Histories(title="t", about="", each=(one,))
     assert not one.has_spark_watermark
-    assert not figures_of(page_of(found))["charts"][0]["hasSpark"]
-    draw(found, tmp_path / "x.svg")
+    assert not figures_of(page_of(histories))["charts"][0]["hasSpark"]
+    draw(histories, tmp_path / "x.svg")
     assert "Spark: one watermark" not in (tmp_path / "x.svg").read_text()
 
 
@@ -205,9 +205,9 @@ def test_the_page_holds_all_that_it_shows_and_asks_no_network(past, tmp_path, ca
 def test_a_name_that_others_chose_does_nothing_in_the_page(monkeypatch, tmp_path):
     it = Planted(monkeypatch, tmp_path, {TopicPartition("t", 0): Log.of(1)})
     it.plan()
-    found = of(it)
+    histories = of(it)
     page = page_of(
-        Histories(title="</script><script>alert(1)</script>\x1b<!--\u2028", about=found.about, each=found.each)
+        Histories(title="</script><script>alert(1)</script>\x1b<!--\u2028", about=histories.about, each=histories.each)
     )
     assert "<script>alert" not in page
     assert page.count("</script>") == 2
@@ -254,7 +254,7 @@ FOREIGN = 'v1\n{}\n{"t":{"0":5}}\n'
 
 
 @pytest.mark.parametrize(
-    ("files", "words", "said"),
+    ("files", "arguments", "sentence"),
     [
         ({}, [], "is neither the checkpoint of a query nor a Delta table"),
         ({"metadata": "{}"}, [], "has planned no batch yet"),
@@ -274,14 +274,14 @@ FOREIGN = 'v1\n{}\n{"t":{"0":5}}\n'
         ({}, ["--storage", "a"], "--storage: NAME=VALUE is expected"),
     ],
 )
-def test_what_cannot_be_drawn_is_one_sentence(tmp_path, capsys, files, words, said):
+def test_what_cannot_be_drawn_is_one_sentence(tmp_path, capsys, files, arguments, sentence):
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    assert main(["plot", str(tmp_path), *words]) == 2
-    told = capsys.readouterr().err
-    assert said in told
-    assert told.count("\n") == 1
+    assert main(["plot", str(tmp_path), *arguments]) == 2
+    message = capsys.readouterr().err
+    assert sentence in message
+    assert message.count("\n") == 1
 
 
 def test_a_place_that_is_not_there_and_one_with_a_login_are_one_sentence(tmp_path, capsys):
@@ -294,5 +294,5 @@ def test_a_place_that_is_not_there_and_one_with_a_login_are_one_sentence(tmp_pat
 def test_a_picture_without_matplotlib_names_what_to_install(monkeypatch, capsys):
     monkeypatch.setattr(plot, "find_spec", lambda _name: None)
     assert main(["plot", "x", "-o", "x.png"]) == 2
-    said = capsys.readouterr().err
-    assert "-o x.png: a PNG needs matplotlib, which is not installed (KWM-7004) [pip install 'keyedwm[plot]'" in said
+    message = capsys.readouterr().err
+    assert "-o x.png: a PNG needs matplotlib, which is not installed (KWM-7004) [pip install 'keyedwm[plot]'" in message

@@ -46,15 +46,15 @@ def window() -> Iterator[Browser]:
 @pytest.fixture
 def page(window, tmp_path) -> Iterator[Browser]:
     """A page of two charts, the second of which has a band; whatever a test did, the console is silent."""
-    found = Histories(title="<b>q</b>", about="", each=(history("source 0", 3), history("source 1", 9).slowest(2)))
+    histories = Histories(title="<b>q</b>", about="", each=(history("source 0", 3), history("source 1", 9).slowest(2)))
     file = Path(tmp_path) / "page.html"
-    file.write_text(page_of(found), encoding="utf-8")
+    file.write_text(page_of(histories), encoding="utf-8")
     window.open(file)
     yield window
     assert window.log() == []
 
 
-def seen(page: Browser, chart: int = 0) -> tuple[float, float]:
+def shown_range(page: Browser, chart: int = 0) -> tuple[float, float]:
     text = page.run("return document.querySelectorAll('section')[arguments[0]].dataset.seen", chart)
     low, high = map(float, text.split())
     return low, high
@@ -84,24 +84,26 @@ def test_every_panel_is_drawn_and_titles_are_text(page):
     counts = page.run(f"return [...document.querySelectorAll('section')].map(section => {lines})")
     assert counts == [5, 4]  # with the coalesced one and that of Spark
     assert page.run("return document.querySelectorAll('path.band').length") == 1
-    assert seen(page) == WHOLE
+    assert shown_range(page) == WHOLE
 
 
 def test_after_two_batches_each_watermark_is_a_dot(page, tmp_path):
     """The first batch begins without a watermark, so the second one has the first point of each line."""
     whole = history("source 0", 2)
-    cut = {name: getattr(whole, name)[:2] for name in ("batches", "at_ms", "coalesced_ms", "lowest_ms", "highest_ms")}
+    first_two = {
+        name: getattr(whole, name)[:2] for name in ("batches", "at_ms", "coalesced_ms", "lowest_ms", "highest_ms")
+    }
     tracks = tuple(replace(one, watermarks_ms=one.watermarks_ms[:2], idle=one.idle[:2]) for one in whole.tracks)
-    two = replace(whole, **cut, tracks=tracks, bars=())
+    two = replace(whole, **first_two, tracks=tracks, bars=())
     (tmp_path / "two.html").write_text(page_of(Histories(title="q", about="", each=(two,))), encoding="utf-8")
     page.open(tmp_path / "two.html")
     dots = (
         "return [...document.querySelectorAll('circle')].map(dot => [dot.getAttribute('fill'), dot.cx.baseVal.value])"
     )
-    found = page.run(dots)
-    assert len({colour for colour, _ in found}) == 4  # two partitions, the coalesced watermark, and one for all
+    dot_places = page.run(dots)
+    assert len({colour for colour, _ in dot_places}) == 4  # two partitions, the coalesced watermark, and one for all
     edge = page.run("const box = document.querySelector('svg').getBoundingClientRect(); return box.width - 16")
-    assert {round(x) for _, x in found} == {round(edge)}
+    assert {round(x) for _, x in dot_places} == {round(edge)}
 
 
 def test_a_span_that_is_dragged_over_is_seen_closer_in_all_panels_of_its_chart(page):
@@ -112,34 +114,34 @@ def test_a_span_that_is_dragged_over_is_seen_closer_in_all_panels_of_its_chart(p
         {"type": "pointerMove", "x": x, "y": y}, {"type": "pointerDown", "button": 0},
         {"type": "pointerMove", "x": to, "y": y, "duration": 50}, {"type": "pointerUp", "button": 0},
     )  # fmt: skip
-    low, high = seen(page)
+    low, high = shown_range(page)
     assert low == pytest.approx(T_MS + 25_000, abs=300)
     assert high == pytest.approx(T_MS + 50_000, abs=300)
-    assert seen(page, 1) == WHOLE
+    assert shown_range(page, 1) == WHOLE
     assert all(now != then for now, then in zip(page.run(PATHS), before, strict=True))
     page.run("document.querySelector('svg').dispatchEvent(new MouseEvent('dblclick', {bubbles: true}))")
-    assert seen(page) == WHOLE
+    assert shown_range(page) == WHOLE
 
 
 def test_the_wheel_zooms_around_the_pointer_and_never_beyond_the_data(page):
     x, y = place_of(page, 2, 0.5)
     page.wheel(x, y, -100)
-    low, high = seen(page)
+    low, high = shown_range(page)
     assert high - low == pytest.approx(80_000)
     assert (low + high) / 2 == pytest.approx(T_MS + 50_000, abs=300)
     for _ in range(3):
         page.wheel(x, y, 100)
-    assert seen(page) == WHOLE
+    assert shown_range(page) == WHOLE
 
 
 def test_a_look_at_a_batch_tells_its_figures(page):
     x, y = place_of(page, 0, 0.505)
     page.point({"type": "pointerMove", "x": x, "y": y})
-    told = page.run("return document.querySelector('.facts').textContent").splitlines()
-    assert told[0] == "batch 50  2023-11-14 22:14:10.000Z"
-    assert [line for line in told if line.endswith("  t-1")] == ["2023-11-14 22:14:00  t-1"]
-    assert told[-2].split() == ["50", "Late", "rows", "of", "each", "batch"]
-    assert told[-1].startswith("500 ms ")
+    facts = page.run("return document.querySelector('.facts').textContent").splitlines()
+    assert facts[0] == "batch 50  2023-11-14 22:14:10.000Z"
+    assert [line for line in facts if line.endswith("  t-1")] == ["2023-11-14 22:14:00  t-1"]
+    assert facts[-2].split() == ["50", "Late", "rows", "of", "each", "batch"]
+    assert facts[-1].startswith("500 ms ")
 
 
 def test_a_click_on_a_name_hides_its_line(page):
@@ -152,9 +154,9 @@ def test_a_click_on_a_name_hides_its_line(page):
 
 def test_keys_move_and_zoom(page):
     page.run("document.querySelector('section').dispatchEvent(new KeyboardEvent('keydown', {key: '+'}))")
-    low, high = seen(page)
+    low, high = shown_range(page)
     assert high - low == pytest.approx(50_000)
     page.run("document.querySelector('section').dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowRight'}))")
-    assert seen(page)[0] == pytest.approx(low + 12_500)
+    assert shown_range(page)[0] == pytest.approx(low + 12_500)
     page.run("document.querySelector('section').dispatchEvent(new KeyboardEvent('keydown', {key: '0'}))")
-    assert seen(page) == WHOLE
+    assert shown_range(page) == WHOLE

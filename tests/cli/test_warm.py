@@ -33,18 +33,18 @@ def warmed(cache) -> tuple[int, int, list[str]]:
         capture_output=True, text=True, check=False, timeout=LIMIT_S,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
-    found = re.search(r"compiled functions: (\d+) made, (\d+) were, in (.*)", ran.stdout)
-    assert found, ran.stdout
-    assert found[3] == str(cache / "keyedwm" / "compiled")
-    return int(found[1]), int(found[2]), re.findall(r"keyedwm\.operators\.join\.\S+\b", ran.stdout)
+    counts = re.search(r"compiled functions: (\d+) made, (\d+) were, in (.*)", ran.stdout)
+    assert counts, ran.stdout
+    assert counts[3] == str(cache / "keyedwm" / "compiled")
+    return int(counts[1]), int(counts[2]), re.findall(r"keyedwm\.operators\.join\.\S+\b", ran.stdout)
 
 
 @pytest.mark.starts
 def test_what_joins_call_is_compiled_once_and_a_second_run_makes_nothing(tmp_path):
-    made, were, left = warmed(tmp_path)
-    assert made > 3
+    compiled_count, were, left = warmed(tmp_path)
+    assert compiled_count > 3
     assert (were, left) == (0, [])
-    assert warmed(tmp_path) == (0, made, [])
+    assert warmed(tmp_path) == (0, compiled_count, [])
 
 
 @pytest.mark.starts
@@ -59,9 +59,9 @@ def test_values_behind_a_schema_registry_compile_nothing_that_warm_has_not():
 
 @pytest.mark.skipif(not OF_ALL_PARTS.exists(), reason="make build/compiled.txt")
 def test_no_function_is_left_to_the_first_task():
-    said = OF_ALL_PARTS.read_text()
-    assert "compiled functions: " in said
-    assert "left to the first task" not in said
+    text = OF_ALL_PARTS.read_text()
+    assert "compiled functions: " in text
+    assert "left to the first task" not in text
 
 
 def test_without_a_directory_for_compiled_code_it_says_so_and_ends_with_1(monkeypatch, capsys):

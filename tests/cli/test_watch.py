@@ -37,7 +37,7 @@ from pyspark_wm_sink.tables.publish import publish
 from pyspark_wm_source.options.source_options import SourceOptions
 from pyspark_wm_source.values.holding import Cause
 from pyspark_wm_source.values.offsets import IdleTimeout
-from tests.cli.planted import T_MS, A, B, Planted, only_cause, shown
+from tests.cli.planted import T_MS, A, B, Planted, draw_text, only_cause
 from tests.sink.delta_sink import how, staged
 from tests.source.scripted import Log
 from tests.support.object_store import object_store
@@ -74,7 +74,7 @@ def test_a_batch_that_runs_has_the_states_before_it(planted):
     (b,) = (one for one in source.partitions if one.channel == B)
     assert (b.position, b.backlog, b.watermarks_ms, b.is_current) == (5, 25, {0: T_MS + 20_000}, False)
     assert (picture.planned_batch, picture.committed_batch) == (1, 0)
-    assert "1 partitions show their watermarks and counts as of the start of this batch" in shown(picture)
+    assert "1 partitions show their watermarks and counts as of the start of this batch" in draw_text(picture)
     planted.driver.run_tasks({B: T_MS + 40_000})
     (b,) = (one for one in planted.source().partitions if one.channel == B)
     assert (b.position, b.backlog, b.watermarks_ms, b.is_current) == (30, 0, {0: T_MS + 40_000}, True)
@@ -94,10 +94,10 @@ def test_a_state_of_another_query_is_not_shown(planted):
 def test_without_a_broker_the_checkpoint_alone_is_shown(planted, capsys):
     planted.plan()
     assert main(["watch", str(planted.directory), "--once"]) == 0
-    said = capsys.readouterr().out
-    assert "held by t-1: log ends not asked for" in said
-    assert "backlog not known" in said
-    assert "2023-11-14 22:13:40" in said
+    text = capsys.readouterr().out
+    assert "held by t-1: log ends not asked for" in text
+    assert "backlog not known" in text
+    assert "2023-11-14 22:13:40" in text
 
 
 def test_a_group_that_may_not_be_read_leaves_the_states_before_the_batch(planted):
@@ -105,20 +105,20 @@ def test_a_group_that_may_not_be_read_leaves_the_states_before_the_batch(planted
     source = planted.source()
     assert source.coordinator == "the coordinator did not answer"
     assert [one.is_current for one in source.partitions] == [False, False]
-    assert "the consumer group cannot be read: the coordinator did not answer" in shown(planted.picture())
+    assert "the consumer group cannot be read: the coordinator did not answer" in draw_text(planted.picture())
 
 
 def test_the_document_and_the_table_tell_the_same(planted, monkeypatch, capsys):
     planted.cluster.logs[B] = Log.of(9)
     monkeypatch.setattr(watch.Cluster, "connect", lambda _config, _timeout_ms: planted.cluster)
     monkeypatch.setattr(watch, "_now_ms", lambda: T_MS + 60_000)
-    words = ["watch", str(planted.directory), "--bootstrap", "x:1", "--once"]
-    assert main([*words, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told == json.loads(json.dumps(as_json(planted.reader().picture(T_MS + 60_000))))
-    assert main(words) == 0
+    arguments = ["watch", str(planted.directory), "--bootstrap", "x:1", "--once"]
+    assert main([*arguments, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document == json.loads(json.dumps(as_json(planted.reader().picture(T_MS + 60_000))))
+    assert main(arguments) == 0
     lines = capsys.readouterr().out.splitlines()
-    (source,) = told["sources"]
+    (source,) = document["sources"]
     rows = [line.split() for line in lines[-len(source["partitions"]) :]]
     names = ("channel", "position", "log_end", "backlog")
     assert [row[:4] for row in rows] == [[str(one[name]) for name in names] for one in source["partitions"]]
@@ -136,14 +136,14 @@ def test_a_query_that_plans_no_batch_while_records_wait_is_said_to_have_stopped(
     planted.cluster.logs[B] = Log.of(9)
     picture = planted.picture()
     committed = replace(picture, committed_batch=picture.planned_batch, committed_ms=picture.taken_ms - 60_000)
-    assert "no batch for 60 s, and records wait: the query stopped or its trigger waits" in shown(committed)
+    assert "no batch for 60 s, and records wait: the query stopped or its trigger waits" in draw_text(committed)
     for other in (
         picture,
         replace(committed, committed_ms=picture.taken_ms - 59_000),
         replace(committed, planned_batch=picture.planned_batch + 1),
         replace(committed, sources=()),
     ):
-        assert "no batch for" not in shown(other)
+        assert "no batch for" not in draw_text(other)
 
 
 def test_the_ledger_in_the_checkpoint_tells_the_last_publication(planted):
@@ -156,14 +156,14 @@ def test_the_ledger_in_the_checkpoint_tells_the_last_publication(planted):
     one = planted.picture().publication
     assert one is not None
     assert (one.batch, one.snapshot, one.is_published) == (7, 6, False)
-    assert "ledger: decided batch 7 with snapshot 6, 1 rows, 0 ago" in shown(planted.picture())
+    assert "ledger: decided batch 7 with snapshot 6, 1 rows, 0 ago" in draw_text(planted.picture())
 
 
 def test_a_broker_that_goes_away_later_is_shown_and_ends_nothing(planted, monkeypatch):
-    def gone(*_a, **_k):
+    def fail(*_a, **_k):
         raise UnavailableError("no broker answers")
 
-    monkeypatch.setattr(planted.cluster, "partitions", gone)
+    monkeypatch.setattr(planted.cluster, "partitions", fail)
     monkeypatch.setattr(planted.cluster, "asked", [])
     picture = watch._look(planted.reader())
     assert picture.trouble == "no broker answers"
@@ -176,9 +176,9 @@ def test_the_idle_timeout_is_that_of_the_query_unless_another_is_asked_for(monke
     it.driver.run_tasks({A: T_MS})
     it.driver.clock += 9_000
 
-    def cause(given: IdleTimeout | None) -> Cause:
+    def cause(idle_timeout: IdleTimeout | None) -> Cause:
         other = SourceOptions.parse({"subscribe": "t", "kafka.bootstrap.servers": "x:1", "idleTimeout": "1 second"})
-        return only_cause(QueryReader(it.files, it.cluster, other, given).picture(it.driver.clock).sources[0])[1]
+        return only_cause(QueryReader(it.files, it.cluster, other, idle_timeout).picture(it.driver.clock).sources[0])[1]
 
     assert cause(None) is Cause.IDLE_TIMEOUT
     assert cause(IdleTimeout(8_000)) is cause(IdleTimeout(None)) is Cause.NO_RECORD_SINCE
@@ -197,8 +197,8 @@ def test_a_table_tells_the_last_batch_of_this_query(planted, tmp_path):
     one = target.newest()
     assert one is not None
     assert (one.kind, one.batch, one.rows, one.version, one.is_published) == ("Delta table", 0, 2, 1, True)
-    for place, said in ((tmp_path / "none", "does not exist"), (planted.directory, "is neither a Delta table nor")):
-        with pytest.raises(InputError, match=said):
+    for place, sentence in ((tmp_path / "none", "does not exist"), (planted.directory, "is neither a Delta table nor")):
+        with pytest.raises(InputError, match=sentence):
             target_of(planted.files, str(place), Reach())
 
 
@@ -213,11 +213,11 @@ def test_a_table_that_goes_away_later_is_shown_and_ends_nothing(planted, monkeyp
     picture = reader.picture(T_MS)
     assert (picture.publication is None, picture.target_trouble) == (False, None)
 
-    def gone(*_a, **_k):
+    def fail(*_a, **_k):
         raise FileNotFoundError("00000000000000000000.json not found")
 
     with monkeypatch.context() as patch:  # files of the log went after it was opened
-        patch.setattr(DeltaTable, "history", gone)
+        patch.setattr(DeltaTable, "history", fail)
         picture = watch._look(reader)
     assert (picture.publication, picture.trouble) == (None, None)
     assert picture.target_trouble is not None
@@ -225,7 +225,7 @@ def test_a_table_that_goes_away_later_is_shown_and_ends_nothing(planted, monkeyp
     place.rename(tmp_path / "elsewhere")
     picture = watch._look(reader)
     assert (picture.publication, picture.trouble) == (None, None)
-    assert f"the target cannot be read: there is no Delta table {place} any more" in shown(picture, width=300)
+    assert f"the target cannot be read: there is no Delta table {place} any more" in draw_text(picture, width=300)
 
 
 def test_a_damaged_ledger_is_named_and_the_rest_of_the_query_is_shown(planted, tmp_path):
@@ -249,18 +249,18 @@ def test_a_file_in_place_of_a_checkpoint_is_not_waited_for(tmp_path):
 
 
 def test_a_broker_that_hangs_is_waited_for_no_longer_than_one_that_is_gone(monkeypatch):
-    given = given_of(parsed("checkpoint", "--bootstrap", "x:1"))
-    taken = []
+    options = given_of(parsed("checkpoint", "--bootstrap", "x:1"))
+    configs = []
 
     def connect(config, _limit_ms):
-        taken.append(config)
+        configs.append(config)
         raise UnavailableError("no broker answers")
 
     monkeypatch.setattr(watch.Cluster, "connect", connect)
-    connection = watch._connected(given, ["t"])
+    connection = watch._connected(options, ["t"])
     with pytest.raises(UnavailableError):
         connection.__enter__()
-    assert (taken[0].request_timeout_ms, taken[0].api_timeout_ms) == (5_000, 5_000)
+    assert (configs[0].request_timeout_ms, configs[0].api_timeout_ms) == (5_000, 5_000)
 
 
 def test_a_terminal_that_cannot_be_drawn_on_is_one_sentence(planted, monkeypatch, capsys):
@@ -270,10 +270,10 @@ def test_a_terminal_that_cannot_be_drawn_on_is_one_sentence(planted, monkeypatch
     assert "this terminal cannot be drawn on (TERM=dumb): give --once" in capsys.readouterr().err
 
 
-def parsed(*words: str) -> argparse.Namespace:
+def parsed(*arguments: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     watch.add_arguments(parser)
-    return parser.parse_args(words)
+    return parser.parse_args(arguments)
 
 
 def test_a_checkpoint_in_an_object_store_is_watched_and_drawn(planted, monkeypatch, tmp_path, capsys):
@@ -286,18 +286,18 @@ def test_a_checkpoint_in_an_object_store_is_watched_and_drawn(planted, monkeypat
                 Files(f"{place}/{log}").write(path.name, path.read_text())
         leave_error(Files(place), "an error")
         assert main(["watch", place, "--once", "--json"]) == 0
-        told = json.loads(capsys.readouterr().out)
-        assert (told["checkpoint"], told["planned_batch"], told["committed_batch"]) == (place, 0, 0)
-        assert (told["last_error"]["batch"], told["last_error"]["text"]) == (1, "an error")
+        document = json.loads(capsys.readouterr().out)
+        assert (document["checkpoint"], document["planned_batch"], document["committed_batch"]) == (place, 0, 0)
+        assert (document["last_error"]["batch"], document["last_error"]["text"]) == (1, "an error")
         assert main(["plot", place, "-o", str(tmp_path / "out.html")]) == 0
         assert main(["inspect", place]) == 0
         assert main(["watch", f"{place}/none", "--once"]) == 2
         assert "does not exist: the checkpointLocation" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["watch"], ["watch", "--json"], ["inspect"]])
-def test_an_output_that_is_full_is_one_sentence_and_one_that_is_closed_none(planted, words, monkeypatch, capsys):
-    command, *more = words
+@pytest.mark.parametrize("arguments", [["watch"], ["watch", "--json"], ["inspect"]])
+def test_an_output_that_is_full_is_one_sentence_and_one_that_is_closed_none(planted, arguments, monkeypatch, capsys):
+    command, *more = arguments
     once = ["--once"] if command == "watch" else []
     with Path("/dev/full").open("w") as full, monkeypatch.context() as of:
         of.setattr(sys, "stdout", full)
@@ -322,15 +322,15 @@ def test_a_store_that_refuses_in_words_of_arrow_is_one_sentence(command, monkeyp
 
     monkeypatch.setattr(savepoint_files, "open_address", lambda _address, _who: (Refusing(), "c/cp"))
     assert main([command[0], "abfss://c@a.example/cp", *command[1:]]) == 2
-    said = "keyedwm: abfss://c@a.example/cp cannot be read or written: Failed to get token from the machine (KWM-3001)"
-    assert capsys.readouterr().err.startswith(said)
+    text = "keyedwm: abfss://c@a.example/cp cannot be read or written: Failed to get token from the machine (KWM-3001)"
+    assert capsys.readouterr().err.startswith(text)
 
 
 FOREIGN = 'v1\n{}\n{"t":{"0":5}}\n'
 
 
 @pytest.mark.parametrize(
-    ("files", "words", "said"),
+    ("files", "arguments", "sentence"),
     [
         ({}, [], "is no checkpoint: the checkpointLocation of a query is expected"),
         ({"metadata": "{}"}, [], "has planned no batch yet"),
@@ -346,18 +346,18 @@ FOREIGN = 'v1\n{}\n{"t":{"0":5}}\n'
         ({}, ["--every", "0"], "--every: 0 is wrong, seconds above 0 are expected"),
     ],
 )
-def test_what_cannot_be_watched_is_one_sentence(tmp_path, capsys, files, words, said):
+def test_what_cannot_be_watched_is_one_sentence(tmp_path, capsys, files, arguments, sentence):
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    assert main(["watch", str(tmp_path), "--once", *words]) == 2
-    told = capsys.readouterr().err
-    assert said in told
-    assert told.count("\n") == 1
+    assert main(["watch", str(tmp_path), "--once", *arguments]) == 2
+    message = capsys.readouterr().err
+    assert sentence in message
+    assert message.count("\n") == 1
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "sentence"),
     [
         (["x", "--json"], "--json needs --once"),
         ([], "CHECKPOINT, or --topic NAME in its place, is expected"),
@@ -373,18 +373,18 @@ def test_what_cannot_be_watched_is_one_sentence(tmp_path, capsys, files, words, 
         (["", "--once"], "CHECKPOINT is empty"),
     ],
 )
-def test_a_wrong_command_line_is_one_sentence(capsys, words, said):
-    assert main(["watch", *words]) == 2
-    assert said in capsys.readouterr().err
+def test_a_wrong_command_line_is_one_sentence(capsys, arguments, sentence):
+    assert main(["watch", *arguments]) == 2
+    assert sentence in capsys.readouterr().err
 
 
 def test_a_broker_that_does_not_answer_is_one_sentence(planted, capsys):
     address = f"127.0.0.1:{free_ports(1)[0]}"
-    words = ["--bootstrap", address, "--option", "kafka.default.api.timeout.ms=300", "--once"]
-    assert main(["watch", str(planted.directory), *words]) == 2
-    told = capsys.readouterr().err
-    assert address in told
-    assert told.count("\n") == 1
+    arguments = ["--bootstrap", address, "--option", "kafka.default.api.timeout.ms=300", "--once"]
+    assert main(["watch", str(planted.directory), *arguments]) == 2
+    message = capsys.readouterr().err
+    assert address in message
+    assert message.count("\n") == 1
 
 
 def test_a_real_broker_gives_the_backlog_in_records_and_in_time(kafka, topic_of, open_stream, tmp_path):
@@ -399,8 +399,8 @@ def test_a_real_broker_gives_the_backlog_in_records_and_in_time(kafka, topic_of,
     (source,) = picture.sources
     p0, p1 = (TopicPartition(topic, number) for number in range(2))
     assert only_cause(source) == (p0, Cause.BACKLOG)
-    told = {
+    progress = {
         one.channel: (one.position, one.log_end, one.backlog, one.behind_ms, one.last_record_ms)
         for one in source.partitions
     }
-    assert told == {p0: (1, 6, 5, 2_000, T_MS + 12_000), p1: (2, 2, 0, 0, T_MS + 2_000)}
+    assert progress == {p0: (1, 6, 5, 2_000, T_MS + 12_000), p1: (2, 2, 0, 0, T_MS + 2_000)}

@@ -6,15 +6,15 @@ from keyedwm.cli.query import source as source_module
 from keyedwm.core.axis import Counts
 from keyedwm.core.watermark import Status
 from pyspark_wm_source.values.holding import Cause
-from tests.cli.planted import T_MS, A, B, C, Planted, only_cause, shown
+from tests.cli.planted import T_MS, A, B, C, Planted, draw_text, only_cause
 from tests.source.scripted import Log
 
 
 def test_a_silent_partition_holds_since_its_last_record(planted):
     assert only_cause(planted.source()) == (B, Cause.NO_RECORD_SINCE)
     planted.driver.clock += 7_200_000
-    said = shown(planted.picture())
-    assert "held by t-1: no record, since 2023-11-14 22:13:20 (2 h ago)" in said
+    text = draw_text(planted.picture())
+    assert "held by t-1: no record, since 2023-11-14 22:13:20 (2 h ago)" in text
 
 
 def test_a_backlog_holds_and_is_told_in_time(planted, monkeypatch):
@@ -41,10 +41,10 @@ def test_unreadable_event_times_and_a_partition_without_any_record_hold(monkeypa
     causes = {holder.channel: holder.cause for holder in source.watermarks[0].held_by}
     assert causes == {B: Cause.UNREADABLE, C: Cause.NO_RECORD_EVER}
     assert source.watermarks[0].watermark_ms is None
-    said = shown(it.picture())
-    assert "watermark: none" in said
-    assert "held by t-1: unreadable event times" in said
-    assert "held by t-2: no record ever" in said
+    text = draw_text(it.picture())
+    assert "watermark: none" in text
+    assert "held by t-1: unreadable event times" in text
+    assert "held by t-2: no record ever" in text
 
 
 def test_an_idle_timeout_holds_until_it_is_reached_and_then_nobody(monkeypatch, tmp_path):
@@ -73,12 +73,12 @@ def test_a_partition_whose_event_times_become_unreadable_holds_for_that(planted)
     assert only_cause(planted.source()) == (B, Cause.UNREADABLE)
     planted.driver.clock += 60_000
     planted.cluster.logs[B] = Log.of(19)  # more of them come: no backlog that is read moves this watermark
-    (held,) = planted.source().watermarks[0].held_by
-    assert (held.cause, held.since_ms) == (Cause.UNREADABLE, T_MS)  # when it moved, and not when the last one came
+    (holder,) = planted.source().watermarks[0].held_by
+    assert (holder.cause, holder.since_ms) == (Cause.UNREADABLE, T_MS)  # when it moved, and not when the last one came
     planted.plan()
     planted.driver.run_tasks({B: T_MS + 20_000}, Counts(late=3, bad=14))
-    (held,) = planted.source().watermarks[0].held_by
-    assert (held.cause, held.since_ms) == (Cause.UNREADABLE, T_MS)
+    (holder,) = planted.source().watermarks[0].held_by
+    assert (holder.cause, holder.since_ms) == (Cause.UNREADABLE, T_MS)
     planted.cluster.logs[A] = Log.of(11)
     planted.plan()
     planted.driver.run_tasks({A: T_MS + 70_000}, Counts(late=3))
@@ -102,7 +102,7 @@ def test_the_watermark_is_unmoved_since_the_oldest_batch_that_has_it(planted):
         planted.driver.run_tasks({A: T_MS + 60_000 + number})
         moved_ms = moved_ms or planted.driver.clock
     assert (planted.picture().planned_batch, unmoved_since_ms()) == (8, moved_ms)
-    assert "unmoved for 70 s" in shown(planted.picture())
+    assert "unmoved for 70 s" in draw_text(planted.picture())
     (planted.directory / "offsets" / "1").unlink()  # as Spark deletes old ones
     assert unmoved_since_ms() == moved_ms + 10_000
 
@@ -111,11 +111,11 @@ def test_a_partition_that_is_gone_and_a_broker_that_is_away_are_told(planted):
     away = planted.reader().picture_without_broker(T_MS, "localhost:1 did not answer")
     # Without the group, the states are those before the batch: nobody has a watermark.
     assert {holder.cause for holder in away.sources[0].watermarks[0].held_by} == {Cause.BROKER_AWAY}
-    assert "the broker does not answer: localhost:1 did not answer" in shown(away)
+    assert "the broker does not answer: localhost:1 did not answer" in draw_text(away)
     assert {one.log_end for one in away.sources[0].partitions} == {None}
     # When the last record came is not when the broker went, and that there is none is not known.
     assert {holder.since_ms for holder in away.sources[0].watermarks[0].held_by} == {None}
-    rows = [line.split() for line in shown(away, width=160).splitlines() if line.startswith("t-")]
+    rows = [line.split() for line in draw_text(away, width=160).splitlines() if line.startswith("t-")]
     assert [row[-3] for row in rows] == ["?", "?"]
     del planted.cluster.logs[B]
     assert only_cause(planted.source()) == (B, Cause.PARTITION_GONE)

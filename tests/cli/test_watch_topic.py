@@ -23,7 +23,7 @@ def picture(logs: dict[TopicPartition, Log], taken_ms: int = T_MS) -> TopicPictu
     return topic_picture(ScriptedCluster(logs), OPTIONS, "t", taken_ms)
 
 
-def shown(drawn) -> list[str]:
+def drawn_lines(drawn) -> list[str]:
     out = PlainConsole(file=io.StringIO(), width=80, markup=False)
     out.print(drawn)
     return [line.rstrip() for line in out.file.getvalue().splitlines()]
@@ -34,16 +34,16 @@ def test_the_partition_whose_newest_record_is_oldest_would_hold():
     facts = [(one.channel, one.first, one.end, one.uncommitted) for one in it.partitions]
     assert facts == [(B, 0, 5, 0), (A, 2, 12, 2)]
     assert [one.channel for one in it.holders] == [B]
-    said = shown(topic_layout(it, width=80))
-    assert "  lowest of the partitions: 2023-11-14T22:12:20.000Z, 60 s behind the clock" in said
-    assert "  held by t-1, whose newest record is of 2023-11-14 22:12:20" in said
-    assert any(line.startswith("  highest of all, as one watermark has it: 2023-11-14T22:13:15.000Z") for line in said)
+    lines = drawn_lines(topic_layout(it, width=80))
+    assert "  lowest of the partitions: 2023-11-14T22:12:20.000Z, 60 s behind the clock" in lines
+    assert "  held by t-1, whose newest record is of 2023-11-14 22:12:20" in lines
+    assert any(line.startswith("  highest of all, as one watermark has it: 2023-11-14T22:13:15.000Z") for line in lines)
 
 
 def test_a_partition_without_a_record_holds_all():
     it = picture({A: Log(0, 1, 1, newest_ms=T_MS), B: Log.of(0)})
     assert [one.channel for one in it.holders] == [B]
-    assert "  held by t-1, without any record" in shown(topic_layout(it, width=80))
+    assert "  held by t-1, without any record" in drawn_lines(topic_layout(it, width=80))
 
 
 def test_rows_a_second_are_those_between_two_looks_and_what_does_not_fit_is_counted():
@@ -51,25 +51,25 @@ def test_rows_a_second_are_those_between_two_looks_and_what_does_not_fit_is_coun
     before = picture(logs)
     logs[A] = Log(0, 50, 50, newest_ms=T_MS)
     drawn, rows = topic_page(picture(logs, T_MS + 5_000), before, width=80, height=24, view=FIRST_VIEW)
-    said = shown(drawn)
-    assert len(said) <= 24
-    assert said[-2] == f"partitions 1 to {rows} of 100"
-    (a,) = (line.split() for line in said if line.startswith("t-0 "))
+    lines = drawn_lines(drawn)
+    assert len(lines) <= 24
+    assert lines[-2] == f"partitions 1 to {rows} of 100"
+    (a,) = (line.split() for line in lines if line.startswith("t-0 "))
     assert a[:5] == ["t-0", "50", "50", "0", "10"]
     drawn, _ = topic_page(picture(logs), None, width=80, height=24, view=View(needle="t-9"))
-    assert sum(line.startswith("t-9") for line in shown(drawn)) == 11
+    assert sum(line.startswith("t-9") for line in drawn_lines(drawn)) == 11
 
 
 def test_a_real_topic_is_told_and_a_missing_one_refused(kafka, topic_of, capsys):
     topic = topic_of(2, retention_ms="-1")
     produce(kafka.bootstrap, topic, [Record(0, T_MS), Record(0, T_MS + 1_000)])
-    words = ["watch", "--bootstrap", kafka.bootstrap, "--once", "--topic"]
-    assert main([*words, topic, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [(one["channel"], one["end"], one["newest_ms"]) for one in told["partitions"]] == [
+    arguments = ["watch", "--bootstrap", kafka.bootstrap, "--once", "--topic"]
+    assert main([*arguments, topic, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [(one["channel"], one["end"], one["newest_ms"]) for one in document["partitions"]] == [
         (f"{topic}-1", 0, None), (f"{topic}-0", 2, T_MS + 1_000),
     ]  # fmt: skip
-    assert main([*words, f"{topic}x"]) == 2
-    said = capsys.readouterr().err
-    assert f"did you mean '{topic}'" in said
-    assert said.count("\n") == 1
+    assert main([*arguments, f"{topic}x"]) == 2
+    message = capsys.readouterr().err
+    assert f"did you mean '{topic}'" in message
+    assert message.count("\n") == 1

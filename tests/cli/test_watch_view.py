@@ -24,14 +24,14 @@ from keyedwm.core.watermark import Status
 from keyedwm.formats.faults import Fault
 from keyedwm.kafka.client.values import TopicPartition
 from pyspark_wm_source.values.holding import Cause
-from tests.cli.planted import T_MS, A, B, Planted, shown
+from tests.cli.planted import T_MS, A, B, Planted, draw_text
 from tests.source.scripted import Log
 
 
 def test_a_terminal_of_80_by_24_shows_the_slowest_of_1000_partitions_and_counts_the_rest(thousand):
     before = thousand.picture()
     thousand.driver.clock += 2_000
-    lines = shown(thousand.picture(), height=24, before=before).splitlines()
+    lines = draw_text(thousand.picture(), height=24, before=before).splitlines()
     assert len(lines) == 24
     assert max(map(len, lines)) <= 80
     head = next(number for number, line in enumerate(lines) if line.startswith("partition"))
@@ -44,7 +44,7 @@ def test_a_terminal_of_80_by_24_shows_the_slowest_of_1000_partitions_and_counts_
 
 
 def test_a_wide_terminal_shows_positions_and_every_partition_without_a_height(thousand):
-    lines = shown(thousand.picture(), width=200).splitlines()
+    lines = draw_text(thousand.picture(), width=200).splitlines()
     assert sum("a-topic-with-quite-a-long-name-" in line for line in lines) == 1_002 - 1  # and the line of the holder
     assert any(line.split()[:4] == ["a-topic-with-quite-a-long-name-617", "10", "10", "0"] for line in lines)
 
@@ -53,7 +53,7 @@ def test_a_watermark_outside_of_the_calendar_is_shown_with_all_its_digits(monkey
     it = Planted(monkeypatch, tmp_path, {A: Log.of(10)}, idleTimeout="none")
     it.plan()
     it.driver.run_tasks({A: -(2**62)})
-    assert f"{-(2**62)} ms no" in shown(it.picture())
+    assert f"{-(2**62)} ms no" in draw_text(it.picture())
 
 
 def test_rows_a_second_are_those_between_two_pictures(planted):
@@ -62,17 +62,17 @@ def test_rows_a_second_are_those_between_two_pictures(planted):
     planted.driver.clock += 5_000
     planted.plan()
     planted.driver.run_tasks({A: T_MS + 70_000})
-    a = next(line for line in shown(planted.picture(), before=before).splitlines() if line.startswith("t-0"))
+    a = next(line for line in draw_text(planted.picture(), before=before).splitlines() if line.startswith("t-0"))
     assert a.split()[:4] == ["t-0", "0", "0", "20"]
 
 
 def test_bad_values_are_counted_by_reason_where_there_are_any(planted):
-    assert "bad values" not in shown(planted.picture())
+    assert "bad values" not in draw_text(planted.picture())
     planted.plan()
     planted.cluster.logs.update({A: Log.of(11), B: Log.of(6)})
     planted.plan()
     planted.driver.run_tasks({A: T_MS + 51_000, B: T_MS + 21_000}, Counts(bad_values=((2, 3), (7, 1))))
-    assert "bad values 8: cut 2, no_head 6" in shown(planted.picture()).splitlines()
+    assert "bad values 8: cut 2, no_head 6" in draw_text(planted.picture()).splitlines()
     assert as_json(planted.picture())["sources"][0]["partitions"][0]["bad_values"] == {"no_head": 3, "cut": 1}
 
 
@@ -82,7 +82,7 @@ def test_no_rate_is_shown_where_a_position_went_back(planted):
     earlier = replace(away.sources[0].partitions[0], position=before.sources[0].partitions[0].position - 1)
     (source,) = away.sources
     away = replace(away, sources=(replace(source, partitions=(earlier, *source.partitions[1:])),))
-    assert "-0" not in shown(away, before=before).split()
+    assert "-0" not in draw_text(away, before=before).split()
 
 
 def test_the_cause_is_not_cut_off_behind_long_names(monkeypatch, tmp_path):
@@ -92,12 +92,12 @@ def test_the_cause_is_not_cut_off_behind_long_names(monkeypatch, tmp_path):
     it.plan()
     it.driver.run_tasks(T_MS)
     it.driver.clock += 60_000
-    lines = shown(it.picture(), height=24).splitlines()
+    lines = draw_text(it.picture(), height=24).splitlines()
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
-    said = " ".join(line.strip() for line in lines)
-    assert "and 6 more: no record, since 2023-11-14 22:13:20 (60 s ago)" in said
-    assert shown(it.picture(), width=3, height=3)
+    text = " ".join(line.strip() for line in lines)
+    assert "and 6 more: no record, since 2023-11-14 22:13:20 (60 s ago)" in text
+    assert draw_text(it.picture(), width=3, height=3)
 
 
 def in_a_terminal(monkeypatch, planted, typed: list[bytes]) -> tuple[str, int]:
@@ -123,7 +123,7 @@ def in_a_terminal(monkeypatch, planted, typed: list[bytes]) -> tuple[str, int]:
     return out.file.getvalue(), looks
 
 
-def used(planted: Planted) -> None:
+def plan_three_uses(planted: Planted) -> None:
     """A topic with three uses, and one with another watermark lag; source 1 is behind the others."""
     planted.uses = [{"group": "a"}, {"group": "b"}, {"group": "c"}, {"group": "d", "settings": "other"}]
     planted.cluster.logs[A] = Log.of(12)
@@ -134,19 +134,19 @@ def used(planted: Planted) -> None:
 
 
 def test_a_topic_with_several_uses_is_shown_once_by_its_slowest_source(planted, tmp_path, capsys):
-    used(planted)
-    said = shown(planted.reader().picture_without_broker(planted.driver.clock, "away"))
-    heads = [line.rstrip() for line in said.splitlines() if line.startswith("source")]
+    plan_three_uses(planted)
+    text = draw_text(planted.reader().picture_without_broker(planted.driver.clock, "away"))
+    heads = [line.rstrip() for line in text.splitlines() if line.startswith("source")]
     assert [head.split(":")[0] for head in heads] == [
         "sources 0, 1 and 2 (t) read the same; the slowest, source 1, is shown", "source 1",
         "source 3 (t)", "source 3",
     ]  # fmt: skip
-    assert shown(planted.picture(), height=24).count("\n") <= 24
+    assert draw_text(planted.picture(), height=24).count("\n") <= 24
     assert [one.alike for one in planted.picture().sources] == [(0, 1, 2)] * 3 + [(3,)]
     assert main(["inspect", str(tmp_path)]) == 0
-    told = capsys.readouterr().out
-    assert told.count("sources 0, 1 and 2 (t) read the same; the slowest, source 1, is shown") == 1
-    assert told.count("Channels at the start of batch") == 2
+    inspected = capsys.readouterr().out
+    assert inspected.count("sources 0, 1 and 2 (t) read the same; the slowest, source 1, is shown") == 1
+    assert inspected.count("Channels at the start of batch") == 2
     drawn = histories_of(str(tmp_path), Reach(), 10)
     assert [one.name for one in drawn.each] == [
         "sources 0, 1 and 2 (t) read the same; the slowest, source 1, is shown", "source 3 (t)",
@@ -155,7 +155,7 @@ def test_a_topic_with_several_uses_is_shown_once_by_its_slowest_source(planted, 
 
 def test_the_live_view_waits_for_the_first_batch_of_a_query(tmp_path, monkeypatch, capsys):
     """From a checkpoint that does not exist on: the query comes to its first batch between two looks."""
-    place, seen = tmp_path / "checkpoint", []
+    place, pictures = tmp_path / "checkpoint", []
 
     def begin() -> None:
         (place / "metadata").write_text("{}")
@@ -168,36 +168,36 @@ def test_the_live_view_waits_for_the_first_batch_of_a_query(tmp_path, monkeypatc
     def show(out, first, look, every_s, lay, *, is_over=lambda _picture: False):
         picture = first
         while not isinstance(picture, Picture):
-            seen.append("".join(str(line) for line in lay(picture, None, FIRST_VIEW)[0].renderables))
+            pictures.append("".join(str(line) for line in lay(picture, None, FIRST_VIEW)[0].renderables))
             next(steps)()
             picture = look()
             if is_over(picture):
                 return True
-        seen.append(picture.planned_batch)
+        pictures.append(picture.planned_batch)
         return False
 
     monkeypatch.setattr(watch, "show_live", show)
     monkeypatch.setattr(PlainConsole, "open", lambda: PlainConsole(file=io.StringIO(), width=200, force_terminal=True))
     assert main(["watch", str(place)]) == 0
     waits = "waiting for the first batch of its query, a look every 2 s"
-    seen[:3] = [" ".join(line.split()) for line in seen[:3]]  # lines are cut where a path is long
-    assert seen[0].startswith(f"{place} does not exist; {waits}")
-    assert seen[1].startswith(f"{place} is no checkpoint; {waits}")
-    assert seen[2].startswith(f"the query of {place} has planned no batch yet: there is nothing to see; {waits}")
-    assert seen[3:] == [0]
+    pictures[:3] = [" ".join(line.split()) for line in pictures[:3]]  # lines are cut where a path is long
+    assert pictures[0].startswith(f"{place} does not exist; {waits}")
+    assert pictures[1].startswith(f"{place} is no checkpoint; {waits}")
+    assert pictures[2].startswith(f"the query of {place} has planned no batch yet: there is nothing to see; {waits}")
+    assert pictures[3:] == [0]
 
 
 def test_the_live_view_shows_new_pictures_until_q(planted, monkeypatch):
-    said, looks = in_a_terminal(monkeypatch, planted, [b"x", b"xq"])
+    text, looks = in_a_terminal(monkeypatch, planted, [b"x", b"xq"])
     assert looks == 2
-    assert "22:13:22" in said
+    assert "22:13:22" in text
 
 
 def test_a_key_changes_the_view_before_the_next_look(planted, monkeypatch):
-    said, _ = in_a_terminal(monkeypatch, planted, [b"s", b"/-1\r", b"q"])
-    assert "sort: backlog" in said
-    assert "filter '-1'" in said
-    assert said.rindex("t-0 ") < said.rindex("t-1 ")
+    text, _ = in_a_terminal(monkeypatch, planted, [b"s", b"/-1\r", b"q"])
+    assert "sort: backlog" in text
+    assert "filter '-1'" in text
+    assert text.rindex("t-0 ") < text.rindex("t-1 ")
 
 
 def test_keys_sort_filter_and_turn_pages(thousand):
@@ -214,17 +214,17 @@ def test_keys_sort_filter_and_turn_pages(thousand):
     assert (view.needle, view.is_typing) == ("-61", True)
     assert [one.channel.partition for one in view.selected(partitions)] == [61, *range(610, 620)]
     assert pressed(view, b"q", 10).needle == "-61q"
-    kept = pressed(view, b"\r", 10)
-    assert (kept.needle, kept.is_typing) == ("-61", False)
-    assert pressed(view, b"\x1b", 10).needle == pressed(kept, b"\x1b", 10).needle == ""
-    assert pressed(kept, b"\x1b[1;5C", 10) == kept  # a key that is none of ours
-    assert pressed(kept, b"q", 10).is_over
-    assert pressed(kept, b"", 10).is_over
+    filtered = pressed(view, b"\r", 10)
+    assert (filtered.needle, filtered.is_typing) == ("-61", False)
+    assert pressed(view, b"\x1b", 10).needle == pressed(filtered, b"\x1b", 10).needle == ""
+    assert pressed(filtered, b"\x1b[1;5C", 10) == filtered  # a key that is none of ours
+    assert pressed(filtered, b"q", 10).is_over
+    assert pressed(filtered, b"", 10).is_over
 
 
 def test_what_is_filtered_away_is_counted(thousand):
-    said = shown(thousand.picture(), view=View(needle="-61"))
-    assert said.splitlines()[-1] == "partitions 1 to 11 of 11 of 1000, slowest first"
+    text = draw_text(thousand.picture(), view=View(needle="-61"))
+    assert text.splitlines()[-1] == "partitions 1 to 11 of 11 of 1000, slowest first"
 
 
 def test_idle_partitions_can_be_left_out(monkeypatch, tmp_path):
@@ -264,14 +264,14 @@ def test_the_page_shows_what_the_view_shows():
             partition(1, 102 * seconds, 0, 0, 15),
             partition(3, 0, 0, 0, 8_327, **idle),
         )
-        held = Holder(
+        holder = Holder(
             channel=partitions[0].channel, watermark_ms=now_ms - 439_000, cause=Cause.BACKLOG, since_ms=None
         )  # fmt: skip
         source = SourcePicture(
             source=0, group="g", batch=118, planned_ms=now_ms - 2_000, partitions=partitions, coordinator=None,
             alike=(0,), watermarks=(
                 WatermarkPicture(
-                    key=0, watermark_ms=now_ms - 439_000, unmoved_since_ms=now_ms - 40_000, held_by=(held,)
+                    key=0, watermark_ms=now_ms - 439_000, unmoved_since_ms=now_ms - 40_000, held_by=(holder,)
                 ),
             ),
         )  # fmt: skip
@@ -280,9 +280,9 @@ def test_the_page_shows_what_the_view_shows():
             committed_batch=117, committed_ms=now_ms - 3_000, publication=None, trouble=None, sources=(source,),
         )  # fmt: skip
 
-    said = [line.rstrip() for line in shown(picture(2), before=picture(0)).splitlines()]
+    lines = [line.rstrip() for line in draw_text(picture(2), before=picture(0)).splitlines()]
     page = (Path(__file__).parents[2] / "docs" / "how-to" / "watch.md").read_text()
-    assert said == page.partition("```text\n")[2].partition("\n```")[0].splitlines()
+    assert lines == page.partition("```text\n")[2].partition("\n```")[0].splitlines()
 
 
 @pytest.mark.parametrize(("name", "place"), [("avro-confluent", "avro"), ("protobuf-confluent", "proto")])
@@ -296,7 +296,7 @@ def test_a_query_of_values_with_a_schema_is_watched_and_inspected_while_its_regi
     it = Planted(monkeypatch, tmp_path, {A: Log.of(10), B: Log.of(5)}, idleTimeout="none", **options)
     it.plan()
     it.driver.run_tasks({A: T_MS + 50_000, B: T_MS + 20_000}, Counts(bad_values=((Fault.CUT, 2),)))
-    assert "bad values 4: cut 4" in shown(it.picture())
+    assert "bad values 4: cut 4" in draw_text(it.picture())
     it.plan()
     assert main(["watch", str(it.directory), "--once"]) == 0
     assert "bad values 4: cut 4" in capsys.readouterr().out

@@ -59,15 +59,17 @@ def signatures() -> set[str]:
 
 def read_once(name: str, place: str) -> None:
     """Read good values, and then good ones among a null, one without a head and one that is cut off."""
-    asked = {
+    format_options = {
         "value.format": name, "onBadValue": "null", "eventTime": f"{place}:$.at",
         "columns": f"{place}:$.text, {place}:$.ratio::double, schema_id{COLUMNS[place]}",
     }  # fmt: skip
-    schemas = Schemas([], asked)
+    schemas = Schemas([], format_options)
     framed = schemas.bytes_of(VALUES[place], "value.format")
-    with schemas.registry() as reached:
-        given = {"kafka.bootstrap.servers": "127.0.0.1:9", "subscribe": "t"} | reached | asked
-        options = SourceOptions.parse(given)
+    with schemas.registry() as registry_options:
+        source_options = (
+            {"kafka.bootstrap.servers": "127.0.0.1:9", "subscribe": "t"} | registry_options | format_options
+        )
+        options = SourceOptions.parse(source_options)
         for values in ([framed] * 3, [framed, None, b"{}", framed[:-1]]):
             count = len(values)
             records = Records(

@@ -6,11 +6,11 @@ import sys
 from keyedwm.testing.broker import broker
 
 if __name__ == "__main__":
-    with broker(sys.argv[1]) as held:
-        told = {"bootstrap": held.bootstrap}
-        if held.way == "local":
-            told |= {"pid": held.pid, "home": str(held._home)}
+    with broker(sys.argv[1]) as running:
+        description = {"bootstrap": running.bootstrap}
+        if running.way == "local":
+            description |= {"pid": running.pid, "home": str(running._home)}
         else:
-            told |= {"name": held.name}
-        print(json.dumps(told), flush=True)
+            description |= {"name": running.name}
+        print(json.dumps(description), flush=True)
         sys.stdin.read()

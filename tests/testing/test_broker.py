@@ -42,10 +42,12 @@ def running(started_way, chosen_port):
 def server_settings(bootstrap: str) -> dict[str, str]:
     client = KafkaAdminClient(bootstrap_servers=bootstrap)
     try:
-        told = client.describe_configs([ConfigResource(ConfigResourceType.BROKER, "1")], config_filter="all")
+        configs_by_resource = client.describe_configs(
+            [ConfigResource(ConfigResourceType.BROKER, "1")], config_filter="all"
+        )
     finally:
         client.close()
-    (server,) = (configs for by_name in told.values() for configs in by_name.values())
+    (server,) = (configs for by_name in configs_by_resource.values() for configs in by_name.values())
     return {name: config["value"] for name, config in server.items()}
 
 
@@ -66,11 +68,11 @@ def test_transactions_work_on_every_way(running, new_topic):
     topic = new_topic()
     make_topic(running.bootstrap, topic)
     cluster = cluster_at(running.bootstrap)
-    begun = transactions.begin(cluster, topic, 60_000)
-    transactions.add_partitions(cluster, begun, [TopicPartition(topic, 0)])
-    sender = Sender(cluster, begun.producer, transactional_id=begun.transactional_id)
+    transaction = transactions.begin(cluster, topic, 60_000)
+    transactions.add_partitions(cluster, transaction, [TopicPartition(topic, 0)])
+    sender = Sender(cluster, transaction.producer, transactional_id=transaction.transactional_id)
     assert sender.send(topic, {0: pa.table({"value": [b"x"]})}) == {(topic, 0): 1}
-    transactions.end(cluster, [begun], commit=True)
+    transactions.end(cluster, [transaction], commit=True)
 
 
 def test_a_port_can_be_chosen(running, chosen_port):
@@ -147,12 +149,12 @@ def test_something_that_is_not_kafka_does_not_answer():
 
     with socket.create_server(("127.0.0.1", 0)) as server:
 
-        def speak() -> None:
+        def answer_in_http() -> None:
             wire, _ = server.accept()
             with wire:
                 wire.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
-        speaker = threading.Thread(target=speak)
+        speaker = threading.Thread(target=answer_in_http)
         speaker.start()
         assert not answers(f"127.0.0.1:{server.getsockname()[1]}")
         speaker.join()
@@ -164,6 +166,6 @@ def test_free_ports_are_free_different_and_not_for_outgoing_connections():
     ports = free_ports(50)
     assert len(set(ports)) == 50
     assert set(ports) <= set(PORTS)
-    taken = ports[0]
-    with socket.create_server(("127.0.0.1", taken)):
-        assert taken not in free_ports(200)
+    port = ports[0]
+    with socket.create_server(("127.0.0.1", port)):
+        assert port not in free_ports(200)

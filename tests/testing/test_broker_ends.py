@@ -25,7 +25,7 @@ HOLDER = Path(__file__).with_name("holder.py")
 LIMIT_S = 240
 
 
-def hold(way: str) -> tuple[subprocess.Popen, dict]:
+def start_holder(way: str) -> tuple[subprocess.Popen, dict]:
     holder = subprocess.Popen(
         [sys.executable, HOLDER, way],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True,
@@ -33,53 +33,55 @@ def hold(way: str) -> tuple[subprocess.Popen, dict]:
     return holder, json.loads(holder.stdout.readline())
 
 
-def is_gone(told: dict) -> bool:
+def is_gone(description: dict) -> bool:
     """No process, directory or container is left of this broker. A dead process that nobody has reaped yet is gone."""
-    if "name" in told:
+    if "name" in description:
         import docker
 
         client = docker.from_env()
         try:
-            return not client.api.containers(all=True, filters={"name": told["name"]})  # asks nothing about each
+            return not client.api.containers(all=True, filters={"name": description["name"]})  # asks nothing about each
         finally:
             client.close()
-    state = subprocess.run(["ps", "-o", "stat=", "-p", str(told["pid"])], capture_output=True, text=True, check=False)
-    return (not state.stdout or state.stdout.startswith("Z")) and not Path(told["home"]).exists()
+    state = subprocess.run(
+        ["ps", "-o", "stat=", "-p", str(description["pid"])], capture_output=True, text=True, check=False
+    )
+    return (not state.stdout or state.stdout.startswith("Z")) and not Path(description["home"]).exists()
 
 
-def wait_until_gone(told: dict) -> None:
+def wait_until_gone(description: dict) -> None:
     limit = time.monotonic() + LIMIT_S
-    while not is_gone(told):
-        assert time.monotonic() < limit, f"still there: {told}"
+    while not is_gone(description):
+        assert time.monotonic() < limit, f"still there: {description}"
         time.sleep(0.1)
-    assert "bootstrap" not in told or not answers(told["bootstrap"])
+    assert "bootstrap" not in description or not answers(description["bootstrap"])
 
 
 def test_the_end_of_the_context_ends_the_broker(started_way):
-    holder, told = hold(started_way)
+    holder, description = start_holder(started_way)
     with holder:
-        assert answers(told["bootstrap"])
-        assert not is_gone(told)
+        assert answers(description["bootstrap"])
+        assert not is_gone(description)
         holder.stdin.close()
         assert holder.wait(LIMIT_S) == 0
-    assert is_gone(told)
-    assert not answers(told["bootstrap"])
+    assert is_gone(description)
+    assert not answers(description["bootstrap"])
 
 
 def test_ctrl_c_ends_the_broker(started_way):
-    holder, told = hold(started_way)
+    holder, description = start_holder(started_way)
     with holder:
         holder.send_signal(signal.SIGINT)
         assert holder.wait(LIMIT_S) == -signal.SIGINT
-    assert is_gone(told)
+    assert is_gone(description)
 
 
 def test_a_holder_that_is_killed_leaves_nothing_either(started_way):
-    holder, told = hold(started_way)
+    holder, description = start_holder(started_way)
     with holder:
         holder.send_signal(signal.SIGKILL)
         assert holder.wait(LIMIT_S) == -signal.SIGKILL
-    wait_until_gone(told)
+    wait_until_gone(description)
 
 
 # What a broker is guarded by, with a process that starts fast.
@@ -100,15 +102,15 @@ def test_a_holder_that_is_told_to_end_and_does_not_clean_up_leaves_nothing_eithe
         [sys.executable, "-c", GUARDED, home], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     with holder:
-        told = json.loads(holder.stdout.readline())
-        assert not is_gone(told)
+        description = json.loads(holder.stdout.readline())
+        assert not is_gone(description)
         holder.send_signal(signal.SIGTERM)
         assert holder.wait(LIMIT_S) == -signal.SIGTERM
-    wait_until_gone(told)
+    wait_until_gone(description)
 
 
 def test_records_survive_a_stop_and_a_kill_on_the_same_address_and_a_failure_inside_ends_the_broker(topic):
-    told = {}
+    description = {}
     with suppress(RuntimeError), local_broker(extra={"broker.session.timeout.ms": "3000"}) as running:
         address = running.bootstrap
         with pytest.raises(OutOfTurnError, match="runs already"):
@@ -121,9 +123,9 @@ def test_records_survive_a_stop_and_a_kill_on_the_same_address_and_a_failure_ins
             running.start()
             assert running.bootstrap == address
             assert consume(address, topic, 2) == [b"one", b"two"]
-        told |= {"pid": running.pid, "home": str(running._home), "bootstrap": address}
+        description |= {"pid": running.pid, "home": str(running._home), "bootstrap": address}
         raise RuntimeError("a failure inside the with")
-    wait_until_gone(told)
+    wait_until_gone(description)
 
 
 def test_a_broker_that_cannot_read_its_settings_says_why(started_way):
@@ -133,11 +135,11 @@ def test_a_broker_that_cannot_read_its_settings_says_why(started_way):
 
 def test_a_broker_whose_port_is_taken_says_so(started_way):
     (port,) = free_ports(1)
-    kind, said = {
+    kind, sentence = {
         "local": (OptionError, f"port {port} is taken: something listens there already"),
         "container": (UnavailableError, rf"(?i)did not start at 127.0.0.1:{port}: .*address already in use"),
     }[started_way]
-    with socket.create_server(("127.0.0.1", port)), pytest.raises(kind, match=said):
+    with socket.create_server(("127.0.0.1", port)), pytest.raises(kind, match=sentence):
         broker(started_way, port=port).__enter__()
 
 

@@ -55,15 +55,15 @@ def test_every_port_is_published_on_loopback_alone_and_none_twice():
 
 def test_all_but_the_one_broker_belong_to_a_profile():
     services = COMPOSE[COMPOSE.index("\nservices:\n") :]
-    named = re.findall(r"^  ([a-z0-9-]+):\n    <<: \*(\w+)$", services, re.MULTILINE)
+    services_of_kinds = re.findall(r"^  ([a-z0-9-]+):\n    <<: \*(\w+)$", services, re.MULTILINE)
     watching = re.findall(r'^  ([a-z]+):\n    image: .*\n    profiles: \["monitoring"\]$', services, re.MULTILINE)
     assert watching == ["prometheus", "grafana"]
-    assert len(named) == len(re.findall(r"^  [a-z0-9-]+:$", services, re.MULTILINE)) - 1 - len(watching)
-    assert {name for name, _ in named} == {
+    assert len(services_of_kinds) == len(re.findall(r"^  [a-z0-9-]+:$", services, re.MULTILINE)) - 1 - len(watching)
+    assert {name for name, _ in services_of_kinds} == {
         *(f"{kind}-{number}" for kind in ("kafka", "spark-worker") for number in (1, 2, 3)),
         "spark-master", "object-store", "driver",
     }  # fmt: skip
-    for kind in {kind for _, kind in named} - {"worker"}:
+    for kind in {kind for _, kind in services_of_kinds} - {"worker"}:
         assert re.search(rf'^x-\w+: &{kind}\n(  .*\n)*?  profiles: \["cluster"\]\n', COMPOSE, re.MULTILINE), kind
     assert re.search(r"^x-worker: &worker\n  <<: \*spark\n", COMPOSE, re.MULTILINE)
 
@@ -80,8 +80,8 @@ def test_every_command_of_the_profile_is_one_that_the_image_knows():
     known = set(re.findall(r"^  ([a-z-]+)\) ", ENTRYPOINT, re.MULTILINE)) | set(
         re.findall(r"^  ([a-z-]+)\)$", ENTRYPOINT, re.MULTILINE)
     )
-    said = re.findall(r'^ +command: \["([a-z-]+)"', COMPOSE, re.MULTILINE)
-    assert set(said) == known == {"master", "worker", "object-store"}
+    commands = re.findall(r'^ +command: \["([a-z-]+)"', COMPOSE, re.MULTILINE)
+    assert set(commands) == known == {"master", "worker", "object-store"}
 
 
 def test_the_image_installs_what_is_locked_and_the_store_with_hashes():

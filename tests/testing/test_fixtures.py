@@ -24,8 +24,8 @@ def test_sparks_workers_run_the_interpreter_of_the_tests(spark):
         for _ in batches:
             yield pa.RecordBatch.from_pydict({"path": [sys.executable]})
 
-    seen = spark.range(1).mapInArrow(interpreter, "path string").collect()
-    assert [row.path for row in seen] == [sys.executable]
+    rows = spark.range(1).mapInArrow(interpreter, "path string").collect()
+    assert [row.path for row in rows] == [sys.executable]
 
 
 def test_spark_keeps_utc(spark):

@@ -32,9 +32,9 @@ def test_two_processes_at_once_share_one_whole_set_of_jars(empty_cache):
     fetch = f"fetch_jars('small', {SMALL!r}, transitive=False, hashes={OF_SMALL!r})"
     program = f"from keyedwm.testing.ivy import fetch_jars; print(*{fetch})"
     both = [subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    said = {process.communicate(timeout=600)[0].strip() for process in both}
+    outputs = {process.communicate(timeout=600)[0].strip() for process in both}
     (jar,) = fetch_jars("small", SMALL, transitive=False, hashes=OF_SMALL)
-    assert said == {str(jar)}
+    assert outputs == {str(jar)}
     assert zipfile.is_zipfile(jar)
     assert sorted(path.suffix for path in (empty_cache / "jars").iterdir()) == ["", ".lock"]
 
@@ -59,9 +59,9 @@ def test_a_jar_with_another_hash_is_refused_and_leaves_nothing(empty_cache):
 
 
 def test_every_jar_that_is_kept_has_a_hash():
-    kept = [*spark_kafka_connector_jars(), *fetch_jars(f"kafka-{KAFKA_VERSION}", ARTIFACTS)]
+    jars = [*spark_kafka_connector_jars(), *fetch_jars(f"kafka-{KAFKA_VERSION}", ARTIFACTS)]
     hashes = {**spark_jars.HASHES, **ivy.HASHES}
-    assert [jar.name for jar in kept if hashlib.sha256(jar.read_bytes()).hexdigest() != hashes.get(jar.name)] == []
+    assert [jar.name for jar in jars if hashlib.sha256(jar.read_bytes()).hexdigest() != hashes.get(jar.name)] == []
 
 
 def test_a_wrong_coordinate_is_named(empty_cache):

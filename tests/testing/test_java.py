@@ -23,7 +23,7 @@ def java_that_says(home: Path, version_line: str) -> Path:
     return program
 
 
-def told(environment: dict[str, str]) -> tuple[int, str]:
+def run_check(environment: dict[str, str]) -> tuple[int, str]:
     clean = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "PATH")}
     run = subprocess.run(
         [sys.executable, "-m", "keyedwm.testing.java"],
@@ -35,15 +35,18 @@ def told(environment: dict[str, str]) -> tuple[int, str]:
 
 def test_the_java_of_this_machine_is_found_in_silence():
     assert java_version(find_java()) in (17, 21, 25)
-    assert told({"PATH": os.environ["PATH"]} | {k: v for k, v in os.environ.items() if k == "JAVA_HOME"}) == (0, "")
+    assert run_check({"PATH": os.environ["PATH"]} | {k: v for k, v in os.environ.items() if k == "JAVA_HOME"}) == (
+        0,
+        "",
+    )
 
 
 def test_no_java_at_all_is_one_sentence(tmp_path):
-    code, said = told({"PATH": str(tmp_path)})
+    code, message = run_check({"PATH": str(tmp_path)})
     assert code == 1
-    assert said.startswith("found no java on PATH and JAVA_HOME is not set")
-    assert ADVICE in said
-    assert said.count("\n") == 1
+    assert message.startswith("found no java on PATH and JAVA_HOME is not set")
+    assert ADVICE in message
+    assert message.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -55,18 +58,18 @@ def test_no_java_at_all_is_one_sentence(tmp_path):
     ],
 )
 def test_a_wrong_version_is_named_with_its_place(tmp_path, line, version):
-    found = java_that_says(tmp_path, line)
-    code, said = told({"JAVA_HOME": str(tmp_path), "PATH": os.environ["PATH"]})
+    program = java_that_says(tmp_path, line)
+    code, message = run_check({"JAVA_HOME": str(tmp_path), "PATH": os.environ["PATH"]})
     assert code == 1
-    assert said.startswith(f"found Java {version} at {found}: {ADVICE}")
+    assert message.startswith(f"found Java {version} at {program}: {ADVICE}")
 
 
 def test_java_home_wins_over_path_even_when_it_is_wrong(monkeypatch, tmp_path):
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(JavaError, match="holds no bin/java"):
         find_java()
-    found = java_that_says(tmp_path, 'openjdk version "21.0.4" 2024-07-16 LTS')
-    assert find_java() == found
+    program = java_that_says(tmp_path, 'openjdk version "21.0.4" 2024-07-16 LTS')
+    assert find_java() == program
 
 
 def test_a_newer_java_is_found_beside_the_one_of_spark(monkeypatch, tmp_path):

@@ -31,11 +31,11 @@ def _none_is_given(monkeypatch):
 
 
 def ask(address: str, method: str, data: bytes | None = None, **headers: str) -> tuple[int, bytes]:
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    request = Request(address, data, SIGNED | named, method=method)  # noqa: S310
+    more = {name.replace("_", "-"): value for name, value in headers.items()}
+    request = Request(address, data, SIGNED | more, method=method)  # noqa: S310
     try:
-        with build_opener(ProxyHandler({})).open(request, timeout=60) as said:
-            return said.status, said.read()
+        with build_opener(ProxyHandler({})).open(request, timeout=60) as answer:
+            return answer.status, answer.read()
     except HTTPError as error:
         with error:
             return error.code, error.read()

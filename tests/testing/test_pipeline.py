@@ -35,7 +35,7 @@ def pushed_hours(read: Any) -> DataFrame:
     return aggregate(read, {"k": "key::string"}, tumbling("1 hour"), {"n": count()})
 
 
-def shown(rows: list[dict[str, Any]]) -> list[tuple[str, int, int, int]]:
+def hours_by_key(rows: list[dict[str, Any]]) -> list[tuple[str, int, int, int]]:
     return sorted((row["k"], row["window"]["start"].hour, row["n"], row["total"]) for row in rows)
 
 
@@ -54,7 +54,7 @@ def test_silence_lets_windows_close_that_an_idle_partition_held(results):
     assert "input-1" in second.held_by
     assert (second.idle, silence.idle) == (0, 2)
     assert second.watermark == dt.datetime(2026, 1, 1, 10, 54, tzinfo=dt.timezone.utc)
-    assert shown(silence.rows) == [("a", 10, 2, 3), ("b", 10, 1, 4)]
+    assert hours_by_key(silence.rows) == [("a", 10, 2, 3), ("b", 10, 1, 4)]
 
 
 def test_a_late_record_is_counted_and_changes_nothing(results):
@@ -64,7 +64,9 @@ def test_a_late_record_is_counted_and_changes_nothing(results):
 
 def test_a_restart_behind_every_step_changes_no_result(spark, results):
     again = run(spark, hours, [*STEPS[:2], RESTART, *STEPS[2:]], options=OPTIONS, restart_each_step=True)
-    assert [shown(one.rows) for one in again if one is not again[2]] == [shown(one.rows) for one in results]
+    assert [hours_by_key(one.rows) for one in again if one is not again[2]] == [
+        hours_by_key(one.rows) for one in results
+    ]
 
 
 def test_the_same_records_through_a_real_broker_give_the_same_rows(spark, kafka, topic_of, tmp_path: Path, results):
@@ -77,24 +79,24 @@ def test_the_same_records_through_a_real_broker_give_the_same_rows(spark, kafka,
 
     with few_tasks(spark):
         real = Started(kafka.bootstrap, frame, tmp_path)
-        found: list[dict[str, Any]] = []
+        rows: list[dict[str, Any]] = []
         for step in (FIRST, SECOND):
-            found += [row.asDict(recursive=True) for row in real.give(topic, [produced(one) for one in step])]
-        while not any(row["control"] is None for row in found):  # until both partitions are idle
-            found += [row.asDict(recursive=True) for row in real.give(topic, [])]
+            rows += [row.asDict(recursive=True) for row in real.give(topic, [produced(one) for one in step])]
+        while not any(row["control"] is None for row in rows):  # until both partitions are idle
+            rows += [row.asDict(recursive=True) for row in real.give(topic, [])]
         real.stop()
-    events = [row for row in found if row["control"] is None]
-    assert shown(events) == shown(results[2].rows)
+    events = [row for row in rows if row["control"] is None]
+    assert hours_by_key(events) == hours_by_key(results[2].rows)
 
 
 def test_a_pipeline_over_the_source_itself_is_given_the_source(spark):
     steps = [[Record("2026-01-01 10:00", "a")], [Record("2026-01-01 12:00", "b")]]
-    got = run(spark, pushed_hours, steps, options={"watermarkLag": "0 seconds"}, pushed=True)
-    assert [(row["k"], row["n"]) for row in got[1].rows] == [("a", 1)]
+    results = run(spark, pushed_hours, steps, options={"watermarkLag": "0 seconds"}, pushed=True)
+    assert [(row["k"], row["n"]) for row in results[1].rows] == [("a", 1)]
 
 
 @pytest.mark.parametrize(
-    ("made", "sentence"),
+    ("call", "sentence"),
     [
         (lambda: Record("soon"), "event_time='soon': a text such as"),
         (lambda: Record([1]), "event_time=.1.: a text such as"),
@@ -104,9 +106,9 @@ def test_a_pipeline_over_the_source_itself_is_given_the_source(spark):
         (lambda: run(None, hours, [[Record(0, partition=3)]], topics={"input": 2}), "for partition 3 of topic 'input'"),
     ],
 )
-def test_a_wrong_step_is_refused_before_anything_runs(made, sentence):
+def test_a_wrong_step_is_refused_before_anything_runs(call, sentence):
     with pytest.raises(InputError, match=sentence):
-        made()
+        call()
 
 
 @pytest.mark.parametrize("name", ["subscribe", "kafka.bootstrap.servers", "startingoffsets", "TestClock"])

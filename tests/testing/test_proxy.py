@@ -22,7 +22,7 @@ class Echo:
     """A server that gives back what it gets, and remembers it."""
 
     def __init__(self, port: int) -> None:
-        self.heard = b""
+        self.received = b""
         self._server = socket.create_server((LOOPBACK, port))
         threading.Thread(target=self._serve, daemon=True).start()
 
@@ -38,7 +38,7 @@ class Echo:
         with connection:
             try:
                 while data := connection.recv(1024):
-                    self.heard += data
+                    self.received += data
                     connection.sendall(data)
             except OSError:
                 return
@@ -50,9 +50,9 @@ class Echo:
 
 @pytest.fixture
 def network() -> Iterator[tuple[Echo, Proxy, int]]:
-    told, behind = free_ports(2)
-    with closing(Echo(behind)) as server, closing(Proxy(told, behind)) as proxy:
-        yield server, proxy, told
+    advertised, behind = free_ports(2)
+    with closing(Echo(behind)) as server, closing(Proxy(advertised, behind)) as proxy:
+        yield server, proxy, advertised
 
 
 def _client(port: int) -> socket.socket:
@@ -95,8 +95,8 @@ def test_a_half_open_network_holds_bytes_back_and_loses_none(network, link):
             client.recv(10)
         # The server heard it only where requests pass.
         if link is Link.MUTE:
-            wait_until(lambda: server.heard == b"ab", "the server heard it")
-        assert server.heard == (b"ab" if link is Link.MUTE else b"a")
+            wait_until(lambda: server.received == b"ab", "the server heard it")
+        assert server.received == (b"ab" if link is Link.MUTE else b"a")
         client.settimeout(PATIENCE_S)
         proxy.set(Link.OPEN)
         assert client.recv(10) == b"b"
