@@ -41,6 +41,8 @@ _PATH = "PYTHONPATH"
 _READ_LATE = ("SPARK_", "PYTHON_", _PATH)
 # Spark sets it for tasks only; a planner without it can run with the number of threads that a task has.
 OF_TASKS = "OMP_NUM_THREADS"
+# A program that forks workers, too. Spark starts it for each kind of question about a data source, and for commits.
+_PARENT = "pyspark.daemon"
 _NAMES_STATE = "pyspark.sql.streaming.transform_with_state_driver_worker"
 _FIRST_BYTE_S = 1.0
 
@@ -270,10 +272,15 @@ def _serve_in_place_of(guest: socket.socket, manage: Callable[[], None]) -> NoRe
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     guest.sendall(_YES)
     _end_when_left(guest)
-    if request["program"] is None:
-        manage()
-        os._exit(0)
-    _run(*request["program"])
+    match request["program"]:
+        case None:
+            manage()
+        case [str(module), *_] as program if module == _PARENT:
+            sys.argv[:] = program
+            manage()
+        case program:
+            _run(*program)
+    os._exit(0)
 
 
 def _end_when_left(guest: socket.socket) -> None:

@@ -31,7 +31,7 @@ def load():
     yield
 
 def manage():
-    told = {"pid": os.getpid(), "own": os.environ["SPARK_OWN"], "argument": sys.argv[2]}
+    told = {"pid": os.getpid(), "own": os.environ["SPARK_OWN"], "argument": sys.argv[-1]}
     print(json.dumps(told), flush=True)
     sys.stdin.read()
     print("left", flush=True)
@@ -236,11 +236,14 @@ def test_spark_itself_starts_what_is_forked(start, tmp_path, program, forked):
     zipped = Path(pyspark.__file__).parent / "python" / "lib" / "pyspark.zip"
     path = {"PYTHONPATH": f"{zipped}{os.pathsep}{Path.cwd()}"}
     start("a", **path)
-    # No variable leads to a Spark: what is run ends with a traceback, a parent with the end of its input.
+    # No variable leads to a Spark: what is run ends with a traceback, a parent of the host's with the end of its input.
     ran = subprocess.Popen(
         [sys.executable, "-m", *program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         text=True, env=variables_of(tmp_path, "b", PYTHON_UNIX_DOMAIN_ENABLED="true", **path),
     )  # fmt: skip
-    _, told = ran.communicate(timeout=PATIENCE_S)
+    said, told = ran.communicate(timeout=PATIENCE_S)
+    if forked and program[0] == "pyspark.daemon":
+        assert (json.loads(said.splitlines()[0])["argument"], said.splitlines()[1:], told) == (program[1], ["left"], "")
+        return
     assert "Traceback" in told
     assert ("runtime/forked.py" in told) is forked
