@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from keyedwm.core.errors import FormatError, OptionError
+from keyedwm.core.pickles import pickled_by_fields
 from keyedwm.core.policy import Policy
 from keyedwm.core.throttle import Throttle
 from keyedwm.core.watermark import check_key
@@ -23,6 +24,9 @@ class StateTag(Enum):
 
     POLICY = "policy"
     PROPAGATED = "propagated"
+
+
+_POLICY = StateTag.POLICY.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,7 @@ class AxisConfig:
 PolicyState = tuple[int, ...]
 
 
+@pickled_by_fields
 @dataclass(frozen=True, slots=True)
 class PropagatedState:
     """The last barrier of a channel of a `propagate=true` read, instead of a policy's state.
@@ -54,6 +59,7 @@ class PropagatedState:
     idle: bool = False
 
 
+@pickled_by_fields
 @dataclass(frozen=True, slots=True)
 class AxisState:
     """The stored state of one channel and key: the state of its policy, and the last watermark sent (None: none yet).
@@ -92,6 +98,8 @@ class AxisState:
 
     def as_list(self) -> list:
         """[emitted or null, kind of state, its numbers ...] for JSON."""
+        if type(self.policy) is tuple:  # as nearly all are
+            return [self.emitted_ms, _POLICY, *self.policy]
         tag, numbers = self.numbers()
         return [self.emitted_ms, tag.value, *numbers]
 
@@ -122,6 +130,7 @@ def concatenate(config: AxisConfig, first: AxisState, then: AxisState) -> AxisSt
     return AxisState(policy=numbers, emitted_ms=first.emitted_ms)
 
 
+@pickled_by_fields
 @dataclass(frozen=True, slots=True)
 class Counts:
     """bad: event times that could not be read; late: events below the coalesced watermark stamped on their batch.
@@ -146,3 +155,7 @@ class Counts:
             self.bad + more.bad, self.late + more.late, self.control + more.control, self.future + more.future,
             bad_values=tuple(sorted(by_reason.items())),
         )  # fmt: skip
+
+
+# The counts of nearly all channels; a shared value, so that readers can skip it.
+NO_COUNTS = Counts()

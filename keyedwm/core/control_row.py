@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from keyedwm.core.errors import InputError
 from keyedwm.core.parsing import parse_json
+from keyedwm.core.pickles import pickled_by_fields
 from keyedwm.core.rows import ControlKind, channel_name
 from keyedwm.core.text import short_repr
 from keyedwm.core.watermark import MAX_KEY, MAX_MS, MIN_KEY, MIN_MS
@@ -39,6 +40,7 @@ _FIELDS_OF_SOME_KINDS = ("key", "watermark_ms", "snapshot", "channels")
 _UNUSED = {kind: tuple(f for f in _FIELDS_OF_SOME_KINDS if f not in own) for kind, own in _FIELDS_OF.items()}
 
 
+@pickled_by_fields
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ControlRow:
     """One control row; a field that does not apply is None.

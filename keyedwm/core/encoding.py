@@ -20,10 +20,9 @@ import hashlib
 import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import NoReturn
 
-from keyedwm.core.axis import AxisState, Counts, StateTag
+from keyedwm.core.axis import NO_COUNTS, AxisState, Counts, StateTag
 from keyedwm.core.errors import FormatError, InputError
 from keyedwm.core.watermark import MAX_KEY, MIN_KEY
 
@@ -44,7 +43,7 @@ _INNER, _OUTER = (bytes(byte ^ mask for byte in range(256)) for mask in (0x36, 0
 _ONE_BYTE = tuple(bytes([number]) for number in range(_LOW_BITS + 1))
 _OF_ONE_BYTE = tuple(-((byte + 1) >> 1) if byte & 1 else byte >> 1 for byte in range(_CONTINUES))
 _TAGS = tuple(StateTag)
-_NO_COUNTS = Counts()
+_POLICY = _TAGS.index(StateTag.POLICY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,14 +155,21 @@ def _read_body(body: bytes, version: int) -> CommittedState:
         is_known = MIN_KEY <= key <= MAX_KEY and key not in axes and 0 <= tag < len(_TAGS)
         if not is_known or not has_emitted <= count <= len(numbers) - at:
             raise _never_written()
-        values = list(accumulate(numbers[at : at + count], initial=before))[1:]
-        before = values[-1] if values else before
+        values = []
+        for number in numbers[at : at + count]:
+            before += number
+            values.append(before)
         at += count
-        axes[key] = AxisState.of_numbers(_TAGS[tag], values[has_emitted:], values[0] if has_emitted else None)
+        emitted_ms = values[0] if has_emitted else None
+        if tag == _POLICY:
+            axes[key] = AxisState(tuple(values[has_emitted:]), emitted_ms)
+        else:
+            axes[key] = AxisState.of_numbers(_TAGS[tag], values[has_emitted:], emitted_ms)
     if at != len(numbers):
         raise _never_written()
-    has_counts = any(counts) or bool(by_reason)
-    return CommittedState(numbers[0], Counts(*counts, bad_values=by_reason) if has_counts else _NO_COUNTS, axes)
+    if any(counts) or by_reason:
+        return CommittedState(numbers[0], Counts(*counts, bad_values=by_reason), axes)
+    return CommittedState(numbers[0], NO_COUNTS, axes)
 
 
 def _bad_values(numbers: list[int]) -> tuple[tuple[int, int], ...]:

@@ -7,7 +7,7 @@ after it. So a channel is never idle early (rule 10).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from keyedwm.arrow.axis import AxisRun
@@ -138,7 +138,7 @@ def plan(
         if resets > (0 if before is None else before.resets):
             # Operators and sinks have a watermark that the source has lost: they get the present one.
             announced = tuple(sorted(key for key, axis in axes.items() if axis.emitted_ms is not None))
-        advances = list(advances_of(name, before, axes))
+        advances = advances_of(name, before, axes)
         changes += advances
         was_idle = before is not None and before.status is Status.IDLE
         if status is Status.IDLE and (advances or not was_idle):
@@ -260,13 +260,15 @@ def _run_policies(
     return states, tuple(announced)
 
 
-def advances_of(name: str, before: Channel | None, axes: Mapping[int, AxisState]) -> Iterator[Change]:
+def advances_of(name: str, before: Channel | None, axes: Mapping[int, AxisState]) -> list[Change]:
     """The watermarks that became known since the batch before."""
-    for key in sorted(axes):
-        emitted_ms = axes[key].emitted_ms
-        known = before.axes.get(key) if before is not None else None
-        if emitted_ms is not None and (known is None or emitted_ms != known.emitted_ms):
-            yield WatermarkAdvanced(name, key, emitted_ms)
+    known = {} if before is None else before.axes
+    return [
+        WatermarkAdvanced(name, key, emitted_ms)
+        for key in sorted(axes)
+        if (emitted_ms := axes[key].emitted_ms) is not None
+        and (key not in known or emitted_ms != known[key].emitted_ms)
+    ]
 
 
 def _status(

@@ -216,28 +216,18 @@ class StateLoader:
             return {}
         if self.outage.over():
             LOG.warning("the coordinator of group %s answers again", group)
+        key = self._options.state_key(end.state_key)
         states = {}
         for tp, position in committed.items():
             if position.next_offset != expected[tp]:
                 continue
-            state = self._state_at(end, group, tp, position, end.channels[tp].resets)
-            if state is not None and not (group == end.group and _falls(end.channels[tp], state)):
+            channel = end.channels[tp]
+            state = _state_at(end, key, group, tp, position, channel.resets)
+            if state is not None and not (group == end.group and _falls(channel, state)):
                 states[tp] = state
-            elif state is not None or self._is_of_copy(end, group, tp, position):
+            elif state is not None or _is_of_copy(end, key, group, tp, position):
                 self._tell_copy(group, tp, end.batch)
         return states
-
-    def _state_at(
-        self, end: QueryOffset, group: str, tp: TopicPartition, position: Committed, resets: int
-    ) -> CommittedState | None:
-        """Return the state in a committed position if it is of this batch and of a channel reset as often."""
-        place = state_place(group, tp, position.next_offset, end.settings, resets)
-        state = try_decode(position.metadata, self._options.state_key(end.state_key), place)
-        return state if state is not None and state.snapshot_id == end.batch else None
-
-    def _is_of_copy(self, end: QueryOffset, group: str, tp: TopicPartition, position: Committed) -> bool:
-        """Whether the state was left by a query with our key whose channel was reset at other times than ours."""
-        return any(self._state_at(end, group, tp, position, other) for other in range(_MOST_RESETS_OF_COPY))
 
     def _tell_copy(self, group: str, tp: TopicPartition, batch: int) -> None:
         """Name the copy, once: the states that it commits are not ours, and each costs a recovery read."""
@@ -260,6 +250,20 @@ class StateLoader:
                 axes[key] = concatenate(axis.config, before, own)
         counts = reduce(Counts.plus, (part.counts for part in parts), channel.counts)
         return RangeResult(next_offset=channel.next_offset, counts=counts, axes=axes, in_parts=True)
+
+
+def _state_at(  # noqa: PLR0917
+    end: QueryOffset, key: bytes, group: str, tp: TopicPartition, position: Committed, resets: int
+) -> CommittedState | None:
+    """Return the state in a committed position if it is of this batch and of a channel reset as often."""
+    place = state_place(group, tp, position.next_offset, end.settings, resets)
+    state = try_decode(position.metadata, key, place)
+    return state if state is not None and state.snapshot_id == end.batch else None
+
+
+def _is_of_copy(end: QueryOffset, key: bytes, group: str, tp: TopicPartition, position: Committed) -> bool:
+    """Whether the state was left by a query with our key whose channel was reset at other times than ours."""
+    return any(_state_at(end, key, group, tp, position, other) for other in range(_MOST_RESETS_OF_COPY))
 
 
 def _falls(channel: Channel, state: CommittedState) -> bool:

@@ -7,13 +7,13 @@ in the log line and in `inspect`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 from keyedwm.arrow.instants import iso_text
-from keyedwm.core.axis import Counts
+from keyedwm.core.axis import NO_COUNTS, Counts
 from keyedwm.core.watermark import Status
 from keyedwm.formats.faults import Fault
 from keyedwm.kafka.client.values import TopicPartition
@@ -67,18 +67,20 @@ def describe_logged(planned: QueryOffset) -> dict[str, Any]:
 def _described(planned: QueryOffset, holders: _Holders) -> dict[str, Any]:
     """Return the facts of an offset, with the causes of the channels that block its watermarks."""
     keys = keys_of(planned.channels)
+    blocking = {key: holders_of(planned.channels, key) for key in keys}
+    counts = {tp: channel.counts for tp, channel in planned.channels.items() if channel.counts is not NO_COUNTS}
     return {
         "batch": planned.batch,
         "reads": sum(channel.read for channel in planned.channels.values()),
         "watermark": {str(key): _time_text(planned.watermark_ms(key)) for key in keys},
-        "held_by": {str(key): holders.sentence(key) for key in keys},
-        "causes": {str(key): holders.causes(key) for key in keys},
+        "held_by": {str(key): holders.sentence(key, blocking[key]) for key in keys},
+        "causes": {str(key): holders.causes(key, blocking[key]) for key in keys},
         "idle": sum(channel.status is Status.IDLE for channel in planned.channels.values()),
-        "bad_event_times": _counts_by_topic(planned, lambda counts: counts.bad),
-        "late_events": _counts_by_topic(planned, lambda counts: counts.late),
-        "future_event_times": _counts_by_topic(planned, lambda counts: counts.future),
-        "control_records": _counts_by_topic(planned, lambda counts: counts.control),
-        "bad_values": _bad_values(planned),
+        "bad_event_times": _counts_by_topic(counts, lambda one: one.bad),
+        "late_events": _counts_by_topic(counts, lambda one: one.late),
+        "future_event_times": _counts_by_topic(counts, lambda one: one.future),
+        "control_records": _counts_by_topic(counts, lambda one: one.control),
+        "bad_values": _bad_values(counts),
         "resets": as_spark_offsets({tp: c.resets for tp, c in planned.channels.items() if c.resets}),
         **({"coordinator": planned.outage} if planned.outage else {}),
     }
@@ -100,13 +102,15 @@ def barriers_again(planned: QueryOffset) -> dict[str, dict[str, int]]:
     return as_spark_offsets({tp: last.repeated for tp, last in barriers.items() if last is not None and last.repeated})
 
 
-def _counts_by_topic(planned: QueryOffset, count: Callable[[Counts], int]) -> dict[str, dict[str, int]]:
-    return as_spark_offsets({tp: n for tp, c in planned.channels.items() if (n := count(c.counts))})
+def _counts_by_topic(
+    counts: Mapping[TopicPartition, Counts], count: Callable[[Counts], int]
+) -> dict[str, dict[str, int]]:
+    return as_spark_offsets({tp: n for tp, one in counts.items() if (n := count(one))})
 
 
-def _bad_values(planned: QueryOffset) -> dict[str, dict[str, dict[str, int]]]:
+def _bad_values(counts: Mapping[TopicPartition, Counts]) -> dict[str, dict[str, dict[str, int]]]:
     """Count the bad values by reason, topic and partition."""
-    by_channel = {tp: dict(channel.counts.bad_values) for tp, channel in planned.channels.items()}
+    by_channel = {tp: dict(one.bad_values) for tp, one in counts.items()}
     faults = sorted({fault for counts in by_channel.values() for fault in counts})
     return {
         Fault(fault).label: as_spark_offsets({tp: n[fault] for tp, n in by_channel.items() if fault in n})
@@ -132,17 +136,15 @@ class _Holders:
     before: Mapping[TopicPartition, Channel] = field(default_factory=dict)
     sets_idle: bool = False
 
-    def sentence(self, key: int) -> str | None:
+    def sentence(self, key: int, holders: Sequence[TopicPartition]) -> str | None:
         """Say which active channels have the lowest watermark (or no watermark), and the cause of each."""
-        holders = holders_of(self.planned.channels, key)
         sentences = [self._sentence(tp, key) for tp in holders[:_MOST_NAMED]]
         if len(holders) > _MOST_NAMED:
             sentences.append(f"{len(holders) - _MOST_NAMED} more likewise")
         return "; ".join(sentences) or None
 
-    def causes(self, key: int) -> dict[str, int]:
+    def causes(self, key: int, holders: Sequence[TopicPartition]) -> dict[str, int]:
         """Count the channels that block a watermark, by cause."""
-        holders = holders_of(self.planned.channels, key)
         causes = Counter(self._cause(tp, key, becomes_idle=self.sets_idle).value for tp in holders)
         return dict(sorted(causes.items()))
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from keyedwm.core.axis import Counts
+from keyedwm.core.axis import NO_COUNTS
 from keyedwm.core.control_row import ControlRow, channel_row
 from keyedwm.core.rows import ControlKind
 from keyedwm.core.watermark import Status
@@ -79,7 +79,7 @@ def _ranges(start: QueryOffset, end: QueryOffset) -> Iterator[ChannelRange]:
                 channel=tp,
                 start=first,
                 end=last,
-                counts=channel.counts if whole else Counts(),
+                counts=channel.counts if whole else NO_COUNTS,
                 axes=channel.axes if whole else {},
                 reset=part == 0 and _reset(start, tp, channel),
                 woken=part == 0 and _woken(start, tp, channel),

@@ -64,9 +64,12 @@ class TruncationCheck:
 
 def not_behind(epochs: Epochs, start: QueryOffset, recreated: Collection[TopicPartition]) -> Epochs:
     """Return the leader epochs; the known one if a deposed leader has answered (KAFKA-7703) or the answer has none."""
-    known = {tp: channel.leader_epoch for tp, channel in _stood(start).items() if tp not in recreated}
-    known_epochs = {tp: [epoch for epoch in (now, known.get(tp)) if epoch is not None] for tp, now in epochs.items()}
-    return {tp: max(of_channel, default=None) for tp, of_channel in known_epochs.items()}
+    latest = dict(epochs)
+    for tp, channel in _stood(start).items():
+        known, now = channel.leader_epoch, epochs.get(tp)
+        if known is not None and tp in epochs and tp not in recreated and (now is None or now < known):
+            latest[tp] = known
+    return latest
 
 
 def _stood(start: QueryOffset) -> dict[TopicPartition, Channel | RetiredChannel]:

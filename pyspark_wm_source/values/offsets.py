@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from keyedwm.core.axis import AxisState, Counts
+from keyedwm.core.axis import NO_COUNTS, AxisState, Counts
 from keyedwm.core.coalescer import CommonState
 from keyedwm.core.errors import DamagedError, FormatError
 from keyedwm.core.parsing import whole_number, whole_number_or_none
@@ -143,9 +143,9 @@ class QueryOffset:
         offsets = as_spark_offsets(self.begins)
         channels: dict[str, dict[str, list[Any]]] = {}
         for tp in sorted(self.channels):
-            c = self.channels[tp]
-            offsets.setdefault(tp.topic, {})[str(tp.partition)] = c.next_offset
-            channels.setdefault(tp.topic, {})[str(tp.partition)] = [
+            c, number = self.channels[tp], str(tp.partition)
+            offsets.setdefault(tp.topic, {})[number] = c.next_offset
+            channels.setdefault(tp.topic, {})[number] = [
                 c.read, c.status.value, c.since_ms, *_counts(c.counts), c.leader_epoch, list(c.announced),
                 *_axes(c.axes),
             ]  # fmt: skip
@@ -155,7 +155,9 @@ class QueryOffset:
             retired.setdefault(tp.topic, {})[str(tp.partition)] = [
                 r.missed_ms, r.next_offset, *_counts(r.counts), r.resets, *_axes(r.axes),
             ]  # fmt: skip
-        counts = {tp: c.counts for of in (self.retired, self.channels) for tp, c in of.items()}
+        counts = {
+            tp: c.counts for of in (self.retired, self.channels) for tp, c in of.items() if c.counts is not NO_COUNTS
+        }
         future = as_spark_offsets({tp: one.future for tp, one in counts.items() if one.future})
         bad_values = as_spark_offsets({tp: one.bad_values for tp, one in counts.items() if one.bad_values})
         return {

@@ -9,9 +9,11 @@ from pyspark.sql.datasource import InputPartition
 
 from keyedwm.core.axis import AxisState, Counts
 from keyedwm.core.control_row import ControlRow
+from keyedwm.core.pickles import pickled_by_fields
 from keyedwm.kafka.client.values import TopicPartition
 
 
+@pickled_by_fields
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChannelRange:
     """The part of one channel that one task reads, and the channel's state at its start.

@@ -166,7 +166,7 @@ def _coalesced(planned: QueryOffset, current: Channels) -> Mapping[int, int]:
     """Return the watermarks that the planner has emitted, or will emit from the same states."""
     changes: list[Change] = []
     for tp, channel in current.items():
-        advances = list(advances_of(str(tp), planned.channels[tp], channel.axes))
+        advances = advances_of(str(tp), planned.channels[tp], channel.axes)
         changes += advances
         if advances and channel.status is Status.IDLE:
             changes.append(ChannelWentIdle(str(tp)))  # a watermark wakes; only the planner changes a status

@@ -180,13 +180,14 @@ def _commit_request(group: str, positions: Mapping[TopicPartition, tuple[int, st
 
 def _fetch_request(group: str, places: list[TopicPartition] | None) -> OffsetFetchRequest:
     group_type = OffsetFetchRequest.OffsetFetchRequestGroup
+    numbers_by_topic = by_topic(places or (), lambda tp: tp.partition)
     requested = [
         group_type.OffsetFetchRequestTopics(name=name, partition_indexes=numbers)
-        for name, numbers in by_topic(places or (), lambda tp: tp.partition).items()
+        for name, numbers in numbers_by_topic.items()
     ]
     topic_requests = [
         OffsetFetchRequest.OffsetFetchRequestTopic(name=name, partition_indexes=numbers)
-        for name, numbers in by_topic(places or (), lambda tp: tp.partition).items()
+        for name, numbers in numbers_by_topic.items()
     ]  # as versions before 8 have them
     topics = None if places is None else requested  # null asks for all
     return OffsetFetchRequest(

@@ -7,6 +7,7 @@ broker's error.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,6 +38,9 @@ class Leader:
 
     node: int
     epoch: int
+
+
+_leader = functools.lru_cache(maxsize=1_000)(Leader)  # a broker leads many partitions in the same epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +220,7 @@ def _topic(entry: Any, version: int) -> _Topic:
     # A broker before Kafka 2.4 may answer an old leader epoch (KAFKA-9212), a broker before 2.1 none.
     has_epochs = version >= _SOUND_EPOCHS_SINCE
     leaders = {
-        part.partition_index: Leader(part.leader_id, part.leader_epoch if has_epochs else _NO_EPOCH)
+        part.partition_index: _leader(part.leader_id, part.leader_epoch if has_epochs else _NO_EPOCH)
         for part in entry.partitions
     }
     return _Topic(_id_of(entry), leaders)

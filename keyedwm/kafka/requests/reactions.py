@@ -102,9 +102,9 @@ def reaction(api: int, number: int) -> Reaction:
 
     A setting that cannot be read is unknown, whatever the error: work continues without it (DescribeConfigs).
     """
-    code = Code.of(number)
-    if code is Code.NONE or api == Api.DESCRIBE_CONFIGS:
+    if number == 0 or api == Api.DESCRIBE_CONFIGS:  # 0: no error, as nearly all answers have
         return Reaction.ANSWER
+    code = Code.of(number)
     if (Api(api), code) in _BY_REQUEST:
         return _BY_REQUEST[Api(api), code]
     if code in _REFRESH:
