@@ -46,7 +46,7 @@ class State:
     def getValueState(self, *_: object) -> Any:
         return SimpleNamespace(
             exists=lambda: self.manifest is not None, get=lambda: self.manifest,
-            update=lambda told: setattr(self, "manifest", told),
+            update=lambda manifest: setattr(self, "manifest", manifest),
         )  # fmt: skip
 
     def getMapState(self, *_: object) -> Any:
@@ -67,7 +67,7 @@ class Pipeline:
         self.inputs = inputs_of(plan)
         self.back = None if REJECTED in plan.result_schema.names else Rejected()
         self.unpack = Unpack.of(plan, [REJECTED_TYPE] if self.back else [], NAME)
-        self.begun: RescaledState | None = None
+        self.rescaled: RescaledState | None = None
         self.open(buckets)
 
     def open(self, buckets: int) -> None:
@@ -75,26 +75,26 @@ class Pipeline:
         self.state = {one: State() for one in self.layout.ids}
 
     def bucket(self) -> Bucket:
-        return Bucket(self.plan, self.layout, self.begun)
+        return Bucket(self.plan, self.layout, self.rescaled)
 
-    def batch(self, *given: tuple[Feed, Batch]) -> list[dict[str, Any]]:
+    def batch(self, *batches: tuple[Feed, Batch]) -> list[dict[str, Any]]:
         """Play a batch of each input; return the rows of the result, results and control rows."""
-        shipped = pa.Table.from_batches(list(self._shipped(given))).to_pandas()
-        made: list[dict[str, Any]] = []
+        shipped = pa.Table.from_batches(list(self._shipped(batches))).to_pandas()
+        rows: list[dict[str, Any]] = []
         for bucket in self.layout.ids:
             of_bucket = self.bucket()
             of_bucket.init(self.state[bucket])
-            mine = shipped[shipped["bucket"] == bucket]
-            emitted = list(of_bucket.handleInputRows((bucket,), iter([mine]), _TIMERS))
+            frame = shipped[shipped["bucket"] == bucket]
+            emitted = list(of_bucket.handleInputRows((bucket,), iter([frame]), _TIMERS))
             for out in self.unpack([_batch_of(emitted)]):
                 assert all(field.nullable for field in out.schema)  # control rows have nothing in most columns
-                made += rows_of(self.back.out_of(out) if self.back else out)
+                rows += rows_of(self.back.out_of(out) if self.back else out)
         if self.back:
             self.back.check()
-        return made
+        return rows
 
-    def _shipped(self, given: Sequence[tuple[Feed, Batch]]) -> Iterator[pa.RecordBatch]:
-        for number, (feed, batch) in enumerate(given):
+    def _shipped(self, batches: Sequence[tuple[Feed, Batch]]) -> Iterator[pa.RecordBatch]:
+        for number, (feed, batch) in enumerate(batches):
             stage = self.stage(number)
             for task, texts in zip(batch.tasks, batch.control, strict=True):
                 table = feed.table(task, [*self.columns(number), CONTROL_TEXT], texts)
@@ -105,8 +105,8 @@ class Pipeline:
         return StageOne({number: self.inputs[number]}, self.layout.ids, has_rejected=self.back is not None)
 
     def columns(self, number: int) -> Sequence[str]:
-        given = self.inputs[number]
-        return ["__time" if name in getattr(given, "times", ()) else name for name in given.columns]
+        input_plan = self.inputs[number]
+        return ["__time" if name in getattr(input_plan, "times", ()) else name for name in input_plan.columns]
 
     def move(self, buckets: int) -> None:
         """Go on with another number of buckets, as from a savepoint."""
@@ -115,23 +115,23 @@ class Pipeline:
         facts = tuple(json.loads(one.blobs[MANIFEST]) for one in states)
         blobs = tuple(tuple(name for name in one.blobs if name != MANIFEST) for one in states)
         self.open(buckets)
-        begun = self._moved(notes, facts, blobs)
-        self.begun = pickle.loads(dumps(begun))  # noqa: S301
-        cut = pieces(begun, self.layout, [one.blobs for one in states])
+        rescaled = self._rescale(notes, facts, blobs)
+        self.rescaled = pickle.loads(dumps(rescaled))  # noqa: S301
+        state_pieces = pieces(rescaled, self.layout, [one.blobs for one in states])
         for bucket in self.layout.ids:
             blank = {"name": None, "blob": None, "entry": None}
-            mine = [vars(piece) for piece in cut if piece.bucket == bucket]
+            records = [vars(piece) for piece in state_pieces if piece.bucket == bucket]
             of_bucket = self.bucket()
             of_bucket.init(self.state[bucket])
-            for some in [[blank], *([one] for one in mine)]:
+            for some in [[blank], *([one] for one in records)]:
                 of_bucket.handleInitialState((bucket,), pd.DataFrame(some, dtype=object), None)
 
-    def _moved(self, notes: tuple, facts: tuple, blobs: tuple) -> RescaledState:
-        given: dict[str, Any] = {
+    def _rescale(self, notes: tuple, facts: tuple, blobs: tuple) -> RescaledState:
+        arguments: dict[str, Any] = {
             "who": NAME, "plan": self.plan, "digest": self.plan.digest(), "states": facts, "blobs": blobs,
             "count": len(self.layout.ids), "description": json.loads(json.dumps(self.plan.description())),
         }  # fmt: skip
-        move = KINDS[self.plan.kind].rescale(**given)
+        move = KINDS[self.plan.kind].rescale(**arguments)
         return RescaledState(rescale=move, name=NAME, manifests=notes, follows={})
 
     @property

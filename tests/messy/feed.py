@@ -96,29 +96,31 @@ class Feed:
     def table(self, rows: list[Row], names: list[str], texts: list[str] = ()) -> pa.Table:
         """Rows, then control rows, as Spark hands them to stage one: columns by place, the control text last."""
         blank = [None] * len(texts)
-        made: dict[str, pa.Array] = {
+        arrays: dict[str, pa.Array] = {
             one.name: array(one.kind.type, [*(row.values[at] for row in rows), *blank])
             for at, one in enumerate(self.columns)
         }
-        made["topic"] = array(pa.string(), [*[TOPIC.encode()] * len(rows), *blank])
-        made["partition"] = array(pa.int32(), [*(row.partition for row in rows), *blank])
-        made["offset"] = array(pa.int64(), [*(row.offset for row in rows), *blank])
+        arrays["topic"] = array(pa.string(), [*[TOPIC.encode()] * len(rows), *blank])
+        arrays["partition"] = array(pa.int32(), [*(row.partition for row in rows), *blank])
+        arrays["offset"] = array(pa.int64(), [*(row.offset for row in rows), *blank])
         times = [*(row.time for row in rows), *blank]
-        made[TIME] = array(pa.int64(), times)
-        made["event_time"] = array(pa.timestamp("us", tz="UTC"), [None if one is None else one * 1000 for one in times])
-        made[CONTROL_TEXT] = pa.array([None] * len(rows) + list(texts), pa.string())
-        return pa.table([made[name] for name in names], [str(at) for at in range(len(names))])
+        arrays[TIME] = array(pa.int64(), times)
+        arrays["event_time"] = array(
+            pa.timestamp("us", tz="UTC"), [None if one is None else one * 1000 for one in times]
+        )
+        arrays[CONTROL_TEXT] = pa.array([None] * len(rows) + list(texts), pa.string())
+        return pa.table([arrays[name] for name in names], [str(at) for at in range(len(names))])
 
 
 def random_columns(
     rng: random.Random, keys: int, values: int, *, key_kinds: tuple[Kind, ...] = KEYS, without: Sequence[str] = ()
 ) -> list[Column]:
     """Columns of odd names; Spark tells names of another case apart only where it is told to."""
-    taken = {*without, *(name for name, _ in RECORD)}
+    reserved = {*without, *(name for name, _ in RECORD)}
     names: list[str] = []
     for name in rng.sample(NAMES, len(NAMES)):
-        if name.lower() not in taken and len(names) < keys + values:
-            taken.add(name.lower())
+        if name.lower() not in reserved and len(names) < keys + values:
+            reserved.add(name.lower())
             names.append(name)
     kinds = [rng.choice(key_kinds) for _ in range(keys)]
     often = [BY_NAME[name] for name in ("float64", "mild float64", "far float64", "text")]
@@ -145,7 +147,7 @@ def random_feed(
         texts: list[list[str]] = [[] for _ in tasks]
         planned = clock.planned(rng)
         if planned is not None:
-            texts[0].append(_told("watermark", None, key=0, watermark_ms=planned))
+            texts[0].append(_control_text("watermark", None, key=0, watermark_ms=planned))
         for channel in channels:
             at = rng.randrange(len(tasks))
             rows = [] if rng.random() < 0.15 else [
@@ -153,7 +155,9 @@ def random_feed(
             ]  # fmt: skip
             tasks[at] += rows
             last = number == count - 1
-            texts[at] += channel.say(rng, feed, number, brought=bool(rows), number_of=len(channels), last=last)
+            texts[at] += channel.write_control(
+                rng, feed, number, has_rows=bool(rows), number_of=len(channels), last=last
+            )
         before = clock.watermark
         clock.end_of_batch()
         feed.batches.append(Batch(tasks, texts, before, clock.watermark))
@@ -181,16 +185,16 @@ class _Channel:
     idle: bool = False
     spoke: bool = False
 
-    def say(
-        self, rng: random.Random, feed: Feed, number: int, *, brought: bool, number_of: int, last: bool
+    def write_control(
+        self, rng: random.Random, feed: Feed, number: int, *, has_rows: bool, number_of: int, last: bool
     ) -> list[str]:
         """The control rows at the end of its part of a batch."""
         self.spoke = False
-        told = []
+        texts = []
         name = f"{TOPIC}-{self.number}"
         rises = last or rng.random() < 0.75
-        if self.idle and (brought or rises):
-            told.append(_told("active", name, offset=self.offset))
+        if self.idle and (has_rows or rises):
+            texts.append(_control_text("active", name, offset=self.offset))
             self.idle, self.spoke = False, True
         if rises:
             at = feed.base + feed.unit * (number * 6 + rng.randrange(-9, 3)) + rng.choice([0, 0, 1])
@@ -198,12 +202,12 @@ class _Channel:
                 at = feed.base + feed.unit * 10**6
             if self.watermark is None or at > self.watermark:
                 self.watermark, self.spoke = at, True
-                told.append(_told("watermark", name, key=0, watermark_ms=at, offset=self.offset + 1))
+                texts.append(_control_text("watermark", name, key=0, watermark_ms=at, offset=self.offset + 1))
         if not last and not self.idle and rng.random() < 0.2:
-            told.append(_told("idle", name, offset=self.offset + 1))
+            texts.append(_control_text("idle", name, offset=self.offset + 1))
             self.idle = True
-        told.append(_told("barrier", name, snapshot=number, channels=number_of, offset=self.offset + 1))
-        return told
+        texts.append(_control_text("barrier", name, snapshot=number, channels=number_of, offset=self.offset + 1))
+        return texts
 
 
 @dataclass
@@ -220,17 +224,17 @@ class _Clock:
 
     def end_of_batch(self) -> None:
         active = [one.watermark for one in self.channels if not one.idle]
-        found: int | None = None
+        watermark: int | None = None
         self.spell = self.spell and not any(one.spoke for one in self.channels)
         if active:
-            found = None if None in active else min(one for one in active if one is not None)
+            watermark = None if None in active else min(one for one in active if one is not None)
         elif not self.spell:
             self.spell = True
-            found = max((one.watermark for one in self.channels if one.watermark is not None), default=None)
-        if found is not None and (self.watermark is None or found > self.watermark):
-            self.watermark = found
+            watermark = max((one.watermark for one in self.channels if one.watermark is not None), default=None)
+        if watermark is not None and (self.watermark is None or watermark > self.watermark):
+            self.watermark = watermark
 
 
-def _told(kind: str, channel: str | None, **fields: int) -> str:
-    named = {} if channel is None else {"channel": channel}
-    return json.dumps({"kind": kind, **named, "source": "src", **fields})
+def _control_text(kind: str, channel: str | None, **fields: int) -> str:
+    channel_field = {} if channel is None else {"channel": channel}
+    return json.dumps({"kind": kind, **channel_field, "source": "src", **fields})

@@ -24,8 +24,8 @@ def two_feeds(rng: random.Random, *, least_keys: int = 0, without: Sequence[str]
     count = rng.randrange(2, 5)
     first, second = (random_columns(rng, keys, 2, without=without) for _ in SIDES)
     second[:keys] = [
-        Column(mine.name if rng.random() < 0.5 else theirs.name, mine.kind, theirs.never_null)
-        for mine, theirs in zip(first[:keys], second[:keys], strict=True)
+        Column(left.name if rng.random() < 0.5 else right.name, left.kind, right.never_null)
+        for left, right in zip(first[:keys], second[:keys], strict=True)
     ]
     names = [one.name.lower() for one in second]
     if len(set(names)) < len(names):
@@ -35,7 +35,7 @@ def two_feeds(rng: random.Random, *, least_keys: int = 0, without: Sequence[str]
 
 
 @dataclass(frozen=True)
-class Shown:
+class ResultRow:
     """What a row of the result says of its two rows."""
 
     left: Any
@@ -61,7 +61,7 @@ def play_join(rng: random.Random) -> int:
     plan = JoinPlan(
         left=side_of(feeds[LEFT], "left"), right=side_of(feeds[RIGHT], "right"), bounds=(bound,), how=how, late=late
     )
-    found = result_of(rng, plan, feeds)
+    actual = result_of(rng, plan, feeds)
     on_time, expected = judged(plan, feeds)
     matched: tuple[set, set] = (set(), set())
     for at_left, left in enumerate(on_time[LEFT]):
@@ -72,20 +72,20 @@ def play_join(rng: random.Random) -> int:
                 matched[LEFT].add(at_left)
                 matched[RIGHT].add(at_right)
                 if plan.pairs_leave:
-                    expected[Shown(left[2:], right[2:])] += 1
+                    expected[ResultRow(left[2:], right[2:])] += 1
     for side in (LEFT, RIGHT):
         for at, row in enumerate(on_time[side]):
             semi = side == LEFT and how is How.LEFT_SEMI and at in matched[LEFT]
             if semi or (plan.pads(side) and at not in matched[side]):
-                expected[alone(side, row)] += 1
-    same(found, expected, f"{how.value} {bound}")
-    return found.total()
+                expected[unmatched_row(side, row)] += 1
+    same(actual, expected, f"{how.value} {bound}")
+    return actual.total()
 
 
 def judged(plan: JoinPlan, feeds: tuple[Feed, Feed]) -> tuple[tuple[list[Row], list[Row]], Counter]:
     """Rows of each side that are not below its watermark, and what late ones show."""
     on_time: tuple[list[Row], list[Row]] = ([], [])
-    shown: Counter = Counter()
+    results: Counter = Counter()
     for side, feed in enumerate(feeds):
         for batch in feed.batches:
             for row in batch.rows:
@@ -93,16 +93,16 @@ def judged(plan: JoinPlan, feeds: tuple[Feed, Feed]) -> tuple[tuple[list[Row], l
                 if not late:
                     on_time[side].append(row)
                 elif plan.late is LatePolicy.EMIT and (side == LEFT or plan.pairs_leave):
-                    shown[alone(side, row, late=True)] += 1
-    return on_time, shown
+                    results[unmatched_row(side, row, late=True)] += 1
+    return on_time, results
 
 
-def alone(side: int, row: Row, *, late: bool = False) -> Shown:
-    return Shown(row[2:], None, late) if side == LEFT else Shown(None, row[2:], late)
+def unmatched_row(side: int, row: Row, *, late: bool = False) -> ResultRow:
+    return ResultRow(row[2:], None, late) if side == LEFT else ResultRow(None, row[2:], late)
 
 
-def same(found: Counter, expected: Counter, at: str) -> None:
-    assert found == expected, f"{at}: strange {dict(found - expected)}, missing {dict(expected - found)}"
+def same(actual: Counter, expected: Counter, at: str) -> None:
+    assert actual == expected, f"{at}: strange {dict(actual - expected)}, missing {dict(expected - actual)}"
 
 
 def result_of(rng: random.Random, plan: JoinPlan, feeds: tuple[Feed, Feed]) -> Counter:
@@ -110,21 +110,21 @@ def result_of(rng: random.Random, plan: JoinPlan, feeds: tuple[Feed, Feed]) -> C
     has_keys = feeds[LEFT].keys > 0
     pipeline = Pipeline(plan, rng.choice([1, 2, 2, 3]) if has_keys else 1, others=1)
     rows = tuple({row[2:]: row for batch in feed.batches for row in batch.rows} for feed in feeds)
-    found: Counter = Counter()
+    results: Counter = Counter()
     for number, batches in enumerate(zip(*(feed.batches for feed in feeds), strict=True)):
         if has_keys and number and rng.random() < 0.15:
             pipeline.move(rng.choice([1, 2, 3]))
-        for made in pipeline.batch(*zip(feeds, batches, strict=True)):
-            if made["control"] is None:
-                found[of_rows(plan, feeds, rows, made)] += 1
-    return found
+        for result_row in pipeline.batch(*zip(feeds, batches, strict=True)):
+            if result_row["control"] is None:
+                results[of_rows(plan, feeds, rows, result_row)] += 1
+    return results
 
 
-def of_rows(plan: JoinPlan, feeds: tuple[Feed, Feed], rows: tuple[dict, dict], made: dict[str, Any]) -> Shown:
-    names = [{theirs[at]: one.name for one, *theirs in plan.columns if theirs[at] is not None} for at in (0, 1)]
+def of_rows(plan: JoinPlan, feeds: tuple[Feed, Feed], rows: tuple[dict, dict], result_row: dict[str, Any]) -> ResultRow:
+    names = [{sources[at]: one.name for one, *sources in plan.columns if sources[at] is not None} for at in (0, 1)]
     places = [
-        None if "partition" not in names[at] or made[names[at]["offset"]] is None
-        else (made[names[at]["partition"]], made[names[at]["offset"]])
+        None if "partition" not in names[at] or result_row[names[at]["offset"]] is None
+        else (result_row[names[at]["partition"]], result_row[names[at]["offset"]])
         for at in (LEFT, RIGHT)
     ]  # fmt: skip
     for at, place in enumerate(places):
@@ -132,11 +132,11 @@ def of_rows(plan: JoinPlan, feeds: tuple[Feed, Feed], rows: tuple[dict, dict], m
             continue
         row = rows[at][place]
         for number, column in enumerate(feeds[at].columns):
-            got, want = made[names[at][column.name]], feeds[at].value(row, number)
-            assert got == want, f"{SIDES[at]} {row}: {column.name} is {got!r}, expected {want!r}"
-        time = made.get(f"event_time_{SIDES[at]}")
+            actual, expected = result_row[names[at][column.name]], feeds[at].value(row, number)
+            assert actual == expected, f"{SIDES[at]} {row}: {column.name} is {actual!r}, expected {expected!r}"
+        time = result_row.get(f"event_time_{SIDES[at]}")
         assert time == (None if row.time is None else row.time * 1000), f"{SIDES[at]} {row}: its time is {time}"
-    return Shown(places[LEFT], places[RIGHT], bool(made.get("late")))
+    return ResultRow(places[LEFT], places[RIGHT], bool(result_row.get("late")))
 
 
 def play_latest(rng: random.Random) -> int:
@@ -145,17 +145,17 @@ def play_latest(rng: random.Random) -> int:
         left=side_of(feeds[LEFT], "left"), right=side_of(feeds[RIGHT], "right"), bounds=(Bound(0, 0, -FARTHEST_MS, 0),),
         how=rng.choice([How.LEFT, How.INNER]), late=rng.choice([LatePolicy.DROP, LatePolicy.EMIT]), latest=True,
     )  # fmt: skip
-    found = result_of(rng, plan, feeds)
+    actual = result_of(rng, plan, feeds)
     on_time, expected = judged(plan, feeds)
     for row in on_time[LEFT]:
-        mine = [
+        earlier_changes = [
             (change.time, number, change)
             for number, change in enumerate(on_time[RIGHT])
             if None not in (row.time, change.time) and change.time <= row.time and same_key(feeds, row, change)
         ]
-        if mine:
-            expected[Shown(row[2:], max(mine)[2][2:])] += 1
+        if earlier_changes:
+            expected[ResultRow(row[2:], max(earlier_changes)[2][2:])] += 1
         elif plan.how is How.LEFT:
-            expected[alone(LEFT, row)] += 1
-    same(found, expected, f"latest {plan.how.value}")
-    return found.total()
+            expected[unmatched_row(LEFT, row)] += 1
+    same(actual, expected, f"latest {plan.how.value}")
+    return actual.total()

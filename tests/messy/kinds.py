@@ -158,11 +158,11 @@ def canons(values: pa.Array | pa.ChunkedArray) -> list:
         inner = [canons(one) for one in array_.flatten()]
         return [tuple(column[at] for column in inner) if ok else None for at, ok in enumerate(there)]
     if types.is_list(kind) or types.is_map(kind):
-        made = []
+        items = []
         for at, ok in enumerate(there):
             inner = array_.slice(at, 1)
-            made.append(tuple(_items(inner)) if ok else None)
-        return made
+            items.append(tuple(_items(inner)) if ok else None)
+        return items
     return [canon(one, kind) for one in array_.to_pylist()]
 
 

@@ -50,14 +50,14 @@ class Pushed(Pipeline):
         super().__init__(plan, buckets)
         self.by = by
 
-    def _shipped(self, given: Sequence[tuple[Feed, Batch]]) -> Iterator[pa.RecordBatch]:
-        told = StageSpec(
+    def _shipped(self, batches: Sequence[tuple[Feed, Batch]]) -> Iterator[pa.RecordBatch]:
+        spec_text = StageSpec(
             fields=field_texts(self.plan, self.by), times={"__time": ""}, number=0, buckets=len(self.layout.ids),
             exchange=self.inputs[0].description(),
         ).as_options()[STAGE]  # fmt: skip
-        stage = StageSpec(**json.loads(told)).stage(_SOURCE, [""], {})
+        stage = StageSpec(**json.loads(spec_text)).stage(_SOURCE, [""], {})
         assert tuple(stage.ids) == self.layout.ids
-        ((_, batch),) = given
+        ((_, batch),) = batches
         for number, (task, texts) in enumerate(zip(batch.tasks, batch.control, strict=True)):
             builder = RowBuilder(stage.columns, {"": batch.before})
             yield from run_stage(items_of(task, texts, self.back), stage, builder, number)
@@ -65,14 +65,14 @@ class Pushed(Pipeline):
 
 def play(rng: random.Random) -> int:
     feed = random_feed(rng, keys=1, columns=list(_COLUMNS))
-    wanted = Maker(rng, feed, where=False, simple=True).drawn(4)
+    expectations = Maker(rng, feed, where=False, simple=True).drawn(4)
     window = random_window(rng, feed)
     late_rule = rng.choice(rules_of(window))
     by = {"key::string": "key::string"}
-    readers = plan_readers(by, [one.spec for one in wanted], _SOURCE, {})
+    readers = plan_readers(by, [one.spec for one in expectations], _SOURCE, {})
     plan = WindowPlan(
         schema=plan_schema(readers), by=tuple(by), order=HIDDEN_ORDER, window=window, late_rule=late_rule,
-        aggregates=tuple((one.name, one.spec) for one in wanted), time="__time",
+        aggregates=tuple((one.name, one.spec) for one in expectations), time="__time",
     ).trimmed()  # fmt: skip
     pipeline = Pushed(plan, by, rng.choice([1, 2, 2, 3]))
     model = (SessionModel if plan.is_session else SlidingModel)(feed, plan)
@@ -80,7 +80,9 @@ def play(rng: random.Random) -> int:
     for number, batch in enumerate(feed.batches):
         if number and rng.random() < 0.15:
             pipeline.move(rng.choice([1, 2, 3]))
-        compared += compare(feed, wanted, pipeline.batch((feed, batch)), model.take(batch), f"batch {number}, {window}")
+        compared += compare(
+            feed, expectations, pipeline.batch((feed, batch)), model.add_batch(batch), f"batch {number}, {window}"
+        )
     return compared
 
 
@@ -131,6 +133,6 @@ def with_records(events: Events, back: Rejected) -> Events:
 def value_of(row: Row) -> bytes:
     """The record's JSON; what is null is missing, or null."""
     v, x, text, y = row.values[1:]
-    named = {"v": v, "x": x, "a b": None if text is None else text.decode(), "y": y}
-    kept = {name: one for name, one in named.items() if one is not None or row.offset % 2}
-    return json.dumps(kept, ensure_ascii=bool(row.offset % 3)).encode()
+    fields = {"v": v, "x": x, "a b": None if text is None else text.decode(), "y": y}
+    present_fields = {name: one for name, one in fields.items() if one is not None or row.offset % 2}
+    return json.dumps(present_fields, ensure_ascii=bool(row.offset % 3)).encode()

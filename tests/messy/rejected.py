@@ -18,12 +18,12 @@ class Rejected:
     def __init__(self) -> None:
         self._chance = random.Random("given back")
         self._number = 0
-        self._given: list[dict[str, Any]] = []
-        self._came: list[dict[str, Any]] = []
+        self._expected: list[dict[str, Any]] = []
+        self._actual: list[dict[str, Any]] = []
 
     def records(self, topic: str = "t") -> list[dict[str, Any]]:
         """Return a few records, none of them equal to another one, that will have to come out."""
-        made = []
+        new_records = []
         for _ in range(self._chance.choice([0, 0, 1, 3])):
             self._number += 1
             values = {
@@ -33,9 +33,9 @@ class Rejected:
                 "partition": 0,
                 "offset": self._number,
             }
-            made.append({**values, "timestamp": None, "timestampType": 0, "headers": None, "reason": "why"})
-        self._given += made
-        return made
+            new_records.append({**values, "timestamp": None, "timestampType": 0, "headers": None, "reason": "why"})
+        self._expected += new_records
+        return new_records
 
     def place(self, rows: int) -> int:
         """Return a place among so many rows."""
@@ -57,13 +57,13 @@ class Rejected:
         """Take the records out of a result; their rows have nothing else."""
         there = pc.is_valid(rows.column(REJECTED))
         back = rows.filter(there)
-        self._came += back.column(REJECTED).to_pylist()
+        self._actual += back.column(REJECTED).to_pylist()
         others = [name for name in rows.schema.names if name != REJECTED and not name.startswith(WATERMARK)]
         assert all(back.column(name).null_count == back.num_rows for name in others)
         return rows.filter(pc.invert(there)).drop_columns([REJECTED])
 
     def check(self) -> None:
         """All that was given came, once."""
-        assert sorted(one["offset"] for one in self._came) == sorted(one["offset"] for one in self._given)
-        assert all(one in self._given for one in self._came)
-        self._given, self._came = [], []
+        assert sorted(one["offset"] for one in self._actual) == sorted(one["offset"] for one in self._expected)
+        assert all(one in self._expected for one in self._actual)
+        self._expected, self._actual = [], []

@@ -31,47 +31,47 @@ def played(rng: random.Random, feed: Feed, plan: ProcessPlan) -> Iterable[tuple[
 
 
 def process_plan(feed: Feed, make: Any, result: pa.Schema, called: str, version: int = 1) -> ProcessPlan:
-    given = ProcessInput(schema=feed.schema(EVENT_TIME, pa.field(TIME, pa.int64())), by=feed.by, time=TIME)
-    return ProcessPlan(inputs=(given,), make=make, result=result, called=called, version=version)
+    process_input = ProcessInput(schema=feed.schema(EVENT_TIME, pa.field(TIME, pa.int64())), by=feed.by, time=TIME)
+    return ProcessPlan(inputs=(process_input,), make=make, result=result, called=called, version=version)
 
 
 def play_running(rng: random.Random) -> int:
     feed = random_feed(rng)
-    wanted = Maker(rng, feed, kept=False).drawn(3)
+    expectations = Maker(rng, feed, keeps_values=False).drawn(3)
     keep = rng.choice([None, None, 3, 50])
     keep_ms = None if keep is None else keep * feed.unit
     own = RunningPlan(
         schema=feed.schema(EVENT_TIME), by=feed.by, keep_ms=keep_ms,
-        aggregates=tuple((one.name, one.spec) for one in wanted),
+        aggregates=tuple((one.name, one.spec) for one in expectations),
     )  # fmt: skip
     plan = process_plan(feed, partial(Running, own), own.result_schema, own.called)
     waiting: list[Row] = []
     before: dict[tuple, list[Row]] = {}
     compared = 0
-    for number, made in played(rng, feed, plan):
+    for number, result_rows in played(rng, feed, plan):
         batch = feed.batches[number]
-        found = {(row["partition"], row["offset"]): row for row in made}
-        assert len(found) == len(made), f"batch {number}: a row came twice"
+        rows_by_place = {(row["partition"], row["offset"]): row for row in result_rows}
+        assert len(rows_by_place) == len(result_rows), f"batch {number}: a row came twice"
         timed = [row for row in batch.rows if row.time is not None]
         waiting += [row for row in timed if batch.before is None or row.time >= batch.before]
         due = sorted(
             (row for row in waiting if batch.after is not None and row.time < batch.after), key=lambda r: r.place
         )
         waiting = [row for row in waiting if row not in due]
-        assert found.keys() == {(row.partition, row.offset) for row in due}, f"batch {number}"
+        assert rows_by_place.keys() == {(row.partition, row.offset) for row in due}, f"batch {number}"
         for row in due:
-            mine = before.setdefault(feed.key(row), [])
-            if keep_ms is not None and mine and row.time - mine[-1].time > keep_ms:
-                mine.clear()
-            mine.append(row)
-            shown = found[row.partition, row.offset]
-            assert shown["event_time"] == row.time * 1000
+            rows_of_key = before.setdefault(feed.key(row), [])
+            if keep_ms is not None and rows_of_key and row.time - rows_of_key[-1].time > keep_ms:
+                rows_of_key.clear()
+            rows_of_key.append(row)
+            result_row = rows_by_place[row.partition, row.offset]
+            assert result_row["event_time"] == row.time * 1000
             for at, column in enumerate(feed.columns):
-                assert shown[column.name] == feed.value(row, at), f"batch {number}, {row}: {column.name}"
-            for one in wanted:
-                assert one.fits(shown[one.name], mine), (
-                    f"batch {number}, {row}: {one.spec.describe()} gave {shown[one.name]!r}, "
-                    f"expected {one.shown(mine)!r} of {[each.values for each in mine]}"
+                assert result_row[column.name] == feed.value(row, at), f"batch {number}, {row}: {column.name}"
+            for one in expectations:
+                assert one.fits(result_row[one.name], rows_of_key), (
+                    f"batch {number}, {row}: {one.spec.describe()} gave {result_row[one.name]!r}, "
+                    f"expected {one.expect(rows_of_key)!r} of {[each.values for each in rows_of_key]}"
                 )
             compared += 1
     assert not waiting
@@ -89,13 +89,13 @@ class Counting(Processor):
         return ()
 
     def on_barrier(self, snapshot: int) -> Iterable[pa.Table]:  # noqa: ARG002  each is alike
-        held = self.state.read("rows")
-        if held is None:
+        rows = self.state.read("rows")
+        if rows is None:
             return []
-        numbered = held.append_column("__one", pa.array([1] * held.num_rows, pa.int64()))
-        counted = numbered.group_by(list(self.by)).aggregate([("__one", "sum"), ("event_time", "max")])
-        counted = counted.rename_columns([*self.by, "n__", "event_time"])
-        return [counted]
+        numbered = rows.append_column("__one", pa.array([1] * rows.num_rows, pa.int64()))
+        counts = numbered.group_by(list(self.by)).aggregate([("__one", "sum"), ("event_time", "max")])
+        counts = counts.rename_columns([*self.by, "n__", "event_time"])
+        return [counts]
 
 
 def play_process(rng: random.Random) -> int:
@@ -103,15 +103,15 @@ def play_process(rng: random.Random) -> int:
     keys = [one.field.with_nullable(nullable=True) for one in feed.columns[: feed.keys]]
     result = pa.schema([*keys, ("n__", pa.int64())])
     plan = process_plan(feed, partial(Counting, feed.by), result, "counting")
-    held: list[Row] = []
+    rows_so_far: list[Row] = []
     compared = 0
-    for number, made in played(rng, feed, plan):
-        held += [row for row in feed.batches[number].rows if row.time is not None]
+    for number, result_rows in played(rng, feed, plan):
+        rows_so_far += [row for row in feed.batches[number].rows if row.time is not None]
         times: dict[tuple, list[int]] = {}
-        for row in held:
+        for row in rows_so_far:
             times.setdefault(feed.key(row), []).append(row.time * 1000)
         expected = Counter((key, len(of_key), max(of_key)) for key, of_key in times.items())
-        found = Counter((tuple(row[name] for name in feed.by), row["n__"], row["event_time"]) for row in made)
-        assert found == expected, f"batch {number}: {found - expected}, expected {expected - found}"
-        compared += len(made)
+        counts = Counter((tuple(row[name] for name in feed.by), row["n__"], row["event_time"]) for row in result_rows)
+        assert counts == expected, f"batch {number}: {counts - expected}, expected {expected - counts}"
+        compared += len(result_rows)
     return compared

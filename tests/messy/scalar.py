@@ -1,6 +1,6 @@
 """Every aggregate in plain Python, over the rows of a window in order of event time and record.
 
-Rule: a `Wanted` says what a result column must hold; exact but where the documentation promises fewer digits.
+Rule: an `Expectation` says what a result column must hold; exact but where the documentation promises fewer digits.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _HUGE = 1e290
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Expectation:
     """An aggregate: its name in the result, what the user writes, and whether a value is right over some rows."""
 
     name: str
     spec: Any
     fits: Callable[[Any, list[Row]], bool]
-    shown: Callable[[list[Row]], Any]
+    expect: Callable[[list[Row]], Any]
 
 
 def order_of(value: Any, kind: pa.DataType) -> Any:
@@ -61,20 +61,20 @@ def as_float(value: Fraction) -> float:
         return math.inf if value > 0 else -math.inf
 
 
-def near(got: Any, want: float, allowed: float = 1e-12) -> bool:
-    if got is None:
+def near(actual: Any, expected: float, allowed: float = 1e-12) -> bool:
+    if actual is None:
         return False
-    got = math.nan if got == NAN else got
-    if math.isnan(want) or math.isnan(got):
-        return math.isnan(want) and math.isnan(got)
-    return got == want or abs(got - want) <= allowed
+    actual = math.nan if actual == NAN else actual
+    if math.isnan(expected) or math.isnan(actual):
+        return math.isnan(expected) and math.isnan(actual)
+    return actual == expected or abs(actual - expected) <= allowed
 
 
-def sum_fits(got: Any, values: Sequence[float]) -> bool:
-    want = exact_sum(values)
+def sum_fits(actual: Any, values: Sequence[float]) -> bool:
+    expected = exact_sum(values)
     finite = [abs(one) for one in values if math.isfinite(one)]
     slack = len(values) * math.ulp(max(finite, default=0.0)) / 2**32
-    return near(got, want, slack + (math.ulp(want) if math.isfinite(want) else 0.0))
+    return near(actual, expected, slack + (math.ulp(expected) if math.isfinite(expected) else 0.0))
 
 
 def variance(values: Sequence[float]) -> float | None:
@@ -87,13 +87,13 @@ def variance(values: Sequence[float]) -> float | None:
     return as_float(sum((one - mean) ** 2 for one in exact) / (len(exact) - 1))
 
 
-def spread_fits(got: Any, values: Sequence[float], *, root: bool) -> bool:
-    want = variance(values)
-    if want is None:
-        return got is None
-    beyond = max(map(abs, values)) > 1e150 and got == math.inf  # squares leave 64 bits, as NumPy's and Spark's do
-    want = math.sqrt(want) if root else want
-    return beyond or near(got, want, 1e-7 * want + _dust(values))
+def spread_fits(actual: Any, values: Sequence[float], *, root: bool) -> bool:
+    expected = variance(values)
+    if expected is None:
+        return actual is None
+    overflows = max(map(abs, values)) > 1e150 and actual == math.inf  # squares leave 64 bits, as NumPy's and Spark's do
+    expected = math.sqrt(expected) if root else expected
+    return overflows or near(actual, expected, 1e-7 * expected + _dust(values))
 
 
 def _dust(values: Sequence[float]) -> float:
@@ -101,21 +101,21 @@ def _dust(values: Sequence[float]) -> float:
     return 1e-300 if all(abs(one) < 1e-100 for one in values) else 0.0
 
 
-def trend_fits(got: Any, pairs: Sequence[tuple[int, float]]) -> bool:
+def trend_fits(actual: Any, pairs: Sequence[tuple[int, float]]) -> bool:
     pairs = [one for one in pairs if one[0] is not None]
     times = [Fraction(at, 1000) for at, _ in pairs]
     if len(set(times)) < 2:
-        return got is None
+        return actual is None
     if not all(math.isfinite(one) for _, one in pairs):
-        return near(got, math.nan)
+        return near(actual, math.nan)
     exact, count = [Fraction(one) for _, one in pairs], len(pairs)
     mean_t, mean_v = sum(times) / count, sum(exact) / count
     above = sum((t - mean_t) * (v - mean_v) for t, v in zip(times, exact, strict=True))
-    want = as_float(above / sum((t - mean_t) ** 2 for t in times))
+    expected = as_float(above / sum((t - mean_t) ** 2 for t in times))
     scale = max(abs(float(v)) for v in exact) / float(max(times) - min(times))
     if scale > _HUGE:
-        return got is not None
-    return near(got, want, 1e-6 * abs(want) + 1e-12 * scale)
+        return actual is not None
+    return near(actual, expected, 1e-6 * abs(expected) + 1e-12 * scale)
 
 
 def ranked(values: Sequence[float], share: float) -> float | None:
@@ -134,74 +134,74 @@ def quantile_of(values: Sequence[float], share: float) -> float | None:
     return inside[low] if not rest else inside[low] * (1 - rest) + inside[low + 1] * rest
 
 
-def quantile_fits(got: Any, values: Sequence[float], share: float) -> bool:
-    want = quantile_of(values, share)
-    if want is None:
-        return got is None
-    return near(got, want, 1e-323 + 1e-13 * max((abs(one) for one in values if math.isfinite(one)), default=0.0))
+def quantile_fits(actual: Any, values: Sequence[float], share: float) -> bool:
+    expected = quantile_of(values, share)
+    if expected is None:
+        return actual is None
+    return near(actual, expected, 1e-323 + 1e-13 * max((abs(one) for one in values if math.isfinite(one)), default=0.0))
 
 
 def distinct_of(values: Sequence[Any], kind: pa.DataType) -> int:
     """The sketch of one value of each kind: NaNs of other bits and other zeros must not count apart."""
     raw = [one.encode() if isinstance(one, str) else math.nan if one == NAN else one for one in dict.fromkeys(values)]
     sketch = ApproximateDistinct()
-    held = sketch.gather(
+    states = sketch.gather(
         array(kind, raw), RowOrder(np.zeros(len(raw), np.int64), ()), Groups(np.zeros(len(raw), np.int64), 1)
     )
-    return sketch.finish(held, np.ones(1, np.int64))[0].as_py()
+    return sketch.finish(states, np.ones(1, np.int64))[0].as_py()
 
 
 class Maker:
     """Draws aggregates over the columns of a feed."""
 
     def __init__(
-        self, rng: random.Random, feed: Feed, *, kept: bool = True, where: bool = True, simple: bool = False
+        self, rng: random.Random, feed: Feed, *, keeps_values: bool = True, where: bool = True, simple: bool = False
     ) -> None:
-        """kept: also those that keep every value. where: also with conditions. simple: of one column alone."""
-        self.rng, self.feed, self.kept, self.where, self.simple = rng, feed, kept, where, simple
-        self.made: list[Wanted] = []
+        """keeps_values: also those that keep every value. where: also with conditions. simple: of one column alone."""
+        self.rng, self.feed, self.keeps_values, self.where, self.simple = rng, feed, keeps_values, where, simple
+        self.expectations: list[Expectation] = []
 
-    def drawn(self, count: int) -> list[Wanted]:
-        self._add("rows", agg.count(), lambda got, rows: got == len(rows), len)
+    def drawn(self, count: int) -> list[Expectation]:
+        self._add("rows", agg.count(), lambda actual, rows: actual == len(rows), len)
         for _ in range(count):
             at = self.rng.randrange(len(self.feed.columns))
             self._one(at, self.feed.columns[at])
-        return self.made
+        return self.expectations
 
     def _one(self, at: int, column: Column) -> None:
         kind = column.kind
         choices = ["count", "first", "last"]
-        if self.kept:
+        if self.keeps_values:
             choices += ["collect", *([] if self.simple else ["map_agg"])]
         if not kind.is_("nested"):
             choices += ["min", "max", "approx_count_distinct", *([] if self.simple else ["top_n"])]
         if kind.is_("sum"):
             choices += ["sum"] + (["avg"] if not pa.types.is_decimal(kind.type) else [])
         if kind.is_("number"):
-            choices += ["variance", "stddev", "linear_trend", *(["median"] if self.kept else [])]
+            choices += ["variance", "stddev", "linear_trend", *(["median"] if self.keeps_values else [])]
             choices += [] if self.simple else ["approx_quantile"]
-            choices += ["quantile"] if self.kept and not self.simple else []
+            choices += ["quantile"] if self.keeps_values and not self.simple else []
         getattr(self, f"_{self.rng.choice(choices)}")(at, column)
 
-    def _add(self, name: str, spec: Any, fits: Callable, shown: Callable) -> None:
-        self.made.append(Wanted(f"{name} {len(self.made)}", spec, fits, shown))
+    def _add(self, name: str, spec: Any, fits: Callable, expect: Callable) -> None:
+        self.expectations.append(Expectation(f"{name} {len(self.expectations)}", spec, fits, expect))
 
     def _exactly(self, name: str, make: Callable, at: int, answer: Callable[[list], Any]) -> None:
         """answer: of the rows that take part, which have a value."""
-        self._checked(name, make, at, lambda got, rows: got == answer(rows), answer)
+        self._checked(name, make, at, lambda actual, rows: actual == answer(rows), answer)
 
-    def _checked(self, name: str, make: Callable, at: int, fits: Callable, shown: Callable) -> None:
+    def _checked(self, name: str, make: Callable, at: int, fits: Callable, expect: Callable) -> None:
         where = random_where(self.rng, self.feed) if self.where and self.rng.random() < 0.3 else None
         self._add(
             name,
             make(where.text) if where else make(None),
-            lambda got, rows: fits(got, self._taking_part(rows, at, where)),
-            lambda rows: shown(self._taking_part(rows, at, where)),
+            lambda actual, rows: fits(actual, self._taking_part(rows, at, where)),
+            lambda rows: expect(self._taking_part(rows, at, where)),
         )
 
     def _taking_part(self, rows: list[Row], at: int | None, where: Where | None) -> list[Row]:
-        kept = [row for row in rows if where is None or where.holds(row) is True]
-        return [row for row in kept if at is None or row.values[at] is not None]
+        passing_rows = [row for row in rows if where is None or where.holds(row) is True]
+        return [row for row in passing_rows if at is None or row.values[at] is not None]
 
     def _of(self, rows: list[Row], at: int) -> list[Any]:
         return [self.feed.value(row, at) for row in rows]
@@ -213,14 +213,14 @@ class Maker:
         if self.rng.random() < 0.5 and self.where:
             where = random_where(self.rng, self.feed)
             answer = lambda rows: len(self._taking_part(rows, None, where))  # noqa: E731
-            self._add("count_if", agg.count_if(where.text), lambda got, rows: got == answer(rows), answer)
+            self._add("count_if", agg.count_if(where.text), lambda actual, rows: actual == answer(rows), answer)
             return
         self._exactly("count", lambda where: agg.count(column.name, where=where), at, len)
 
     def _sum(self, at: int, column: Column) -> None:
         make = lambda where: agg.sum(column.name, where=where)  # noqa: E731
         if column.kind.is_("float"):
-            fits = lambda got, rows: sum_fits(got, self._numbers(rows, at)) if rows else got is None  # noqa: E731
+            fits = lambda actual, rows: sum_fits(actual, self._numbers(rows, at)) if rows else actual is None  # noqa: E731
             self._checked("sum", make, at, fits, lambda rows: exact_sum(self._numbers(rows, at)))
             return
         self._exactly("sum", make, at, lambda rows: sum(self._of(rows, at)) if rows else None)
@@ -234,16 +234,16 @@ class Maker:
                 return exact_sum(numbers(values)) / len(values)
             return as_float(Fraction(sum(values), len(values)))
 
-        def fits(got: Any, rows: list[Row]) -> bool:
+        def fits(actual: Any, rows: list[Row]) -> bool:
             if not rows:
-                return got is None
+                return actual is None
             if not column.kind.is_("float"):
-                want = answer(rows)
-                return near(got, want, 2 * math.ulp(want))
+                expected = answer(rows)
+                return near(actual, expected, 2 * math.ulp(expected))
             if math.isinf(exact_sum(self._numbers(rows, at))) and all(map(math.isfinite, self._numbers(rows, at))):
-                return got is not None  # whether a sum beyond all floats has a mean is not promised
+                return actual is not None  # whether a sum beyond all floats has a mean is not promised
             values = [one / len(rows) for one in self._numbers(rows, at)]
-            return sum_fits(got, values) or near(got, answer(rows), 1e-15 * max(map(abs, values)))
+            return sum_fits(actual, values) or near(actual, answer(rows), 1e-15 * max(map(abs, values)))
 
         self._checked("avg", lambda where: agg.avg(column.name, where=where), at, fits, answer)
 
@@ -260,11 +260,11 @@ class Maker:
 
     def _first(self, at: int, column: Column) -> None:
         answer = lambda rows: self._of(rows[:1], at)[0]  # noqa: E731
-        self._add("first", agg.first(column.name), lambda got, rows: got == answer(rows), answer)
+        self._add("first", agg.first(column.name), lambda actual, rows: actual == answer(rows), answer)
 
     def _last(self, at: int, column: Column) -> None:
         answer = lambda rows: self._of(rows[-1:], at)[0]  # noqa: E731
-        self._add("last", agg.last(column.name), lambda got, rows: got == answer(rows), answer)
+        self._add("last", agg.last(column.name), lambda actual, rows: actual == answer(rows), answer)
 
     def _collect(self, at: int, column: Column) -> None:
         make = lambda where: agg.collect(column.name, where=where)  # noqa: E731
@@ -277,7 +277,7 @@ class Maker:
 
     def _variance(self, at: int, column: Column, *, root: bool = False) -> None:
         name = "stddev" if root else "variance"
-        fits = lambda got, rows: spread_fits(got, self._numbers(rows, at), root=root)  # noqa: E731
+        fits = lambda actual, rows: spread_fits(actual, self._numbers(rows, at), root=root)  # noqa: E731
         make = lambda where: getattr(agg, name)(column.name, where=where)  # noqa: E731
         self._checked(name, make, at, fits, lambda rows: variance(self._numbers(rows, at)))
 
@@ -287,7 +287,7 @@ class Maker:
     def _linear_trend(self, at: int, column: Column) -> None:
         pairs = lambda rows: list(zip([row.time for row in rows], self._numbers(rows, at), strict=True))  # noqa: E731
         make = lambda where: agg.linear_trend(column.name, where=where)  # noqa: E731
-        self._checked("linear_trend", make, at, lambda got, rows: trend_fits(got, pairs(rows)), pairs)
+        self._checked("linear_trend", make, at, lambda actual, rows: trend_fits(actual, pairs(rows)), pairs)
 
     def _median(self, at: int, column: Column) -> None:
         self._share(at, 0.5, lambda where: agg.median(column.name, where=where), "median")
@@ -301,16 +301,16 @@ class Maker:
         share = self.rng.choice([0, 0.25, 0.9, 1])
         make = lambda where: agg.approx_quantile(column.name, share, where=where)  # noqa: E731
         answer = lambda rows: ranked(self._numbers(rows, at), share)  # noqa: E731
-        fits = lambda got, rows: got is None if not rows else near(got, answer(rows), 0.0)  # noqa: E731
+        fits = lambda actual, rows: actual is None if not rows else near(actual, answer(rows), 0.0)  # noqa: E731
         self._checked("approx_quantile", make, at, fits, answer)
 
     def _share(self, at: int, share: float, make: Callable, name: str) -> None:
-        fits = lambda got, rows: quantile_fits(got, self._numbers(rows, at), share)  # noqa: E731
+        fits = lambda actual, rows: quantile_fits(actual, self._numbers(rows, at), share)  # noqa: E731
         self._checked(name, make, at, fits, lambda rows: quantile_of(self._numbers(rows, at), share))
 
     def _top_n(self, at: int, column: Column) -> None:
         other = self.rng.randrange(len(self.feed.columns))
-        n, shown = self.rng.choice([1, 2, 5]), self.feed.columns[other]
+        n, output_column = self.rng.choice([1, 2, 5]), self.feed.columns[other]
 
         def answer(rows: list[Row]) -> tuple:
             highest = sorted(
@@ -318,7 +318,7 @@ class Maker:
             )  # of equal ones the first stays first
             return tuple(self._of(highest[:n], other))
 
-        make = lambda where: agg.top_n(n, column.name, shown.name, where=where)  # noqa: E731
+        make = lambda where: agg.top_n(n, column.name, output_column.name, where=where)  # noqa: E731
         self._exactly("top_n", make, at, answer)
 
     def _map_agg(self, at: int, column: Column) -> None:
@@ -328,5 +328,5 @@ class Maker:
         value = self.feed.columns[other]
         answer = lambda rows: {self.feed.value(row, at): self.feed.value(row, other) for row in rows}  # noqa: E731
         make = lambda where: agg.map_agg(column.name, value.name, where=where)  # noqa: E731
-        fits = lambda got, rows: dict(got) == answer(rows) and len(got) == len(dict(got))  # noqa: E731
+        fits = lambda actual, rows: dict(actual) == answer(rows) and len(actual) == len(dict(actual))  # noqa: E731
         self._checked("map_agg", make, at, fits, answer)

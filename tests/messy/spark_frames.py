@@ -58,17 +58,17 @@ def drawn(seed: int) -> Case:
     of_keys = [one for one, can_be_key in EXPRESSIONS.items() if can_be_key]
     keys = rng.sample(of_keys, rng.choice([1, 1, 2]))
     values = rng.sample([one for one in EXPRESSIONS if one not in keys], 3)
-    taken = {"topic", "partition", "offset", "reason"}  # the last one is that of messages which a store gives back
+    reserved = {"topic", "partition", "offset", "reason"}  # the last one is that of messages which a store gives back
     names: list[str] = []
     for name in rng.sample(NAMES, len(NAMES)):
-        if name.lower() not in taken:
-            taken.add(name.lower())
+        if name.lower() not in reserved:
+            reserved.add(name.lower())
             names.append(name)
-    named = iter(names)
+    unused = iter(names)
     records = [_record(rng) for _ in range(60)]
     records += [Record(partition, BASE_MS + FAR_MS, b"{}", None) for partition in (0, 1)]
     return Case(
-        OPERATORS[seed % len(OPERATORS)], {one: next(named) for one in keys}, {one: next(named) for one in values},
+        OPERATORS[seed % len(OPERATORS)], {one: next(unused) for one in keys}, {one: next(unused) for one in values},
         rng.choice([1, 2, 3]), records,
     )  # fmt: skip
 
@@ -83,15 +83,19 @@ def _record(rng: random.Random) -> Record:
 def play(seed: int, batch: Callable[[list[Record]], DataFrame], load: Callable[..., DataFrame], run: Callable) -> int:
     """Play a seed; batch: the records as Spark has them; load: the stream; run: all there is of a frame, as rows."""
     case = drawn(seed)
-    made = run(_streamed(case, load).where("control IS NULL"))
+    result_rows = run(_streamed(case, load).where("control IS NULL"))
     expected = _batched(case, batch(case.records)).collect()
-    columns = _shown(case)
-    found, wanted = (Counter(tuple(_plain(row[name]) for name in columns) for row in rows) for rows in (made, expected))
-    assert found == wanted, f"{case.operator} of {case.selected}: strange {found - wanted}, missing {wanted - found}"
-    return len(made)
+    columns = _compared_columns(case)
+    actual, correct = (
+        Counter(tuple(_plain(row[name]) for name in columns) for row in rows) for rows in (result_rows, expected)
+    )
+    assert actual == correct, (
+        f"{case.operator} of {case.selected}: strange {actual - correct}, missing {correct - actual}"
+    )
+    return len(result_rows)
 
 
-def _shown(case: Case) -> list[str]:
+def _compared_columns(case: Case) -> list[str]:
     """The columns of results that are compared."""
     if case.operator in ("aggregate", "store"):
         return [*case.keys.values(), "window", "n__", "m__"]
@@ -108,11 +112,11 @@ _PARSED = [
 
 def _selected(case: Case, frame: DataFrame, *others: str, valid: bool) -> DataFrame:
     """valid: text is made so by Spark; else our readers do it."""
-    told = {
+    texts = {
         one: one if valid else one.replace("make_valid_utf8(cast(key as string))", "cast(key as string)")
         for one in case.selected
     }
-    columns = [f"{told[one]} AS {quoted(name)}" for one, name in case.selected.items()]
+    columns = [f"{texts[one]} AS {quoted(name)}" for one, name in case.selected.items()]
     return frame.selectExpr(*_PARSED).selectExpr(*columns, *others)
 
 

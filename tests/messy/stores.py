@@ -26,7 +26,7 @@ from tests.messy.conditions import random_where
 from tests.messy.drive import Pipeline
 from tests.messy.feed import TOPIC, Feed, Row, random_feed
 from tests.messy.rows import EVENT_TIME
-from tests.messy.scalar import Maker, Wanted
+from tests.messy.scalar import Expectation, Maker
 from tests.messy.windows import check_in_order
 from tests.operators.laws.grid import GridModel
 from tests.operators.laws.key_rows import KeyRowModel
@@ -34,7 +34,7 @@ from tests.operators.laws.on_demand import OnDemandModel
 from tests.operators.laws.sessions import SessionModel
 from tests.operators.stored import KEEP_ALL, Message, table, told
 
-_TOLD = "told__"
+_RECORD_TEXT = "told__"
 
 
 def records(window: pa.Table) -> str:
@@ -48,7 +48,7 @@ class Case:
 
     feed: Feed
     plan: StorePlan
-    wanted: Sequence[Wanted]
+    expectations: Sequence[Expectation]
     model: Any
     shift: int
     opens: Callable[[Row], bool] = lambda _: False
@@ -63,7 +63,7 @@ class Case:
         if ms is not None and hasattr(self.model, "watermark"):
             self.model.watermark(ms - self.shift)
 
-    def take(self, rows: list[Row]) -> None:
+    def add_rows(self, rows: list[Row]) -> None:
         messages = [self.message(row) for row in rows]
         self.model.take(messages, 0) if isinstance(self.model, SessionModel) else self.model.take(messages)
 
@@ -71,56 +71,62 @@ class Case:
 def play(rng: random.Random) -> int:
     feed = random_feed(rng, keys=rng.choice([0, 1, 1, 1, 2]), without=("reason",))
     redelivered(rng, feed)
-    wanted = Maker(rng, feed).drawn(3)
-    case = rng.choice([hopping, hopping, sessions, on_demand, offsets, key_rows])(rng, feed, wanted)
+    expectations = Maker(rng, feed).drawn(3)
+    case = rng.choice([hopping, hopping, sessions, on_demand, offsets, key_rows])(rng, feed, expectations)
     late = rng.choice([LatePolicy.EMIT, LatePolicy.DROP])
-    alone = not feed.keys or case.plan.full is CompletedBy.MESSAGE  # windows by messages follow those of their bucket
-    pipeline = Pipeline(BucketStore(plan=case.plan, late=late), 1 if alone else rng.choice([1, 2, 2, 3]))
+    needs_one_bucket = (
+        not feed.keys or case.plan.full is CompletedBy.MESSAGE
+    )  # windows by messages follow those of their bucket
+    pipeline = Pipeline(BucketStore(plan=case.plan, late=late), 1 if needs_one_bucket else rng.choice([1, 2, 2, 3]))
     rows = {(row.partition, row.offset): row for batch in feed.batches for row in batch.rows}
     compared = 0
     for number, batch in enumerate(feed.batches):
         begin, given_back = len(case.model.made), len(case.model.rejected)
         case.watermark(batch.before)
-        case.take(batch.rows)
+        case.add_rows(batch.rows)
         case.watermark(batch.after)
-        made = [row for row in pipeline.batch((feed, batch)) if row["control"] is None]
+        result_rows = [row for row in pipeline.batch((feed, batch)) if row["control"] is None]
         at = f"batch {number}, {case.plan.window}"
-        panes = [row for row in made if row["pane"] is not None]
+        panes = [row for row in result_rows if row["pane"] is not None]
         compare(case, rows, panes, case.model.made[begin:], at)
         if late is LatePolicy.EMIT:
             expected = Counter((one[4:], reason) for one, reason in case.model.rejected[given_back:])
-            found = Counter((row["rejected"][-4:-2], row["rejected"][-1]) for row in made if row["pane"] is None)
-            assert found == expected, f"{at}: given back {found - expected}, missing {expected - found}"
+            reasons = Counter(
+                (row["rejected"][-4:-2], row["rejected"][-1]) for row in result_rows if row["pane"] is None
+            )
+            assert reasons == expected, f"{at}: given back {reasons - expected}, missing {expected - reasons}"
         else:
-            assert len(panes) == len(made)
+            assert len(panes) == len(result_rows)
         compared += len(panes)
     return compared
 
 
 def compare(case: Case, rows: dict, panes: list[dict], expected: list[tuple], at: str) -> None:
-    found: dict[tuple, dict] = {}
+    rows_by_pane: dict[tuple, dict] = {}
     for row in panes:
         label = case.labels[tuple(row[name] for name in case.feed.by)]
         place = (row["partition"],) if case.plan.is_rows else ()
         first, last = row["window"] if case.plan.is_rows else (one // 1000 - case.shift for one in row["window"])
-        found[(*place, first, last, label, *row["pane"])] = row
-    assert len(found) == len(panes), f"{at}: a pane came twice"
-    wanted = {}
+        rows_by_pane[(*place, first, last, label, *row["pane"])] = row
+    assert len(rows_by_pane) == len(panes), f"{at}: a pane came twice"
+    expected_by_pane = {}
     for pane in expected:
         if isinstance(case.model, KeyRowModel):
-            (_, partition), first, last, label, held, timing, _, is_last = pane
-            wanted[partition, first, last, label, timing, 0, is_last] = held
+            (_, partition), first, last, label, record_text, timing, _, is_last = pane
+            expected_by_pane[partition, first, last, label, timing, 0, is_last] = record_text
         else:
-            *place, held, timing, index, is_last = pane
-            wanted[(*place, timing, index, is_last)] = held
-    strange, missing = found.keys() - wanted.keys(), wanted.keys() - found.keys()
-    assert found.keys() == wanted.keys(), f"{at}: strange {strange}, missing {missing}, labels {case.labels}"
-    for place, held in wanted.items():
-        row = found[place]
-        assert row[_TOLD] == held, f"{at}, {place}: holds {row[_TOLD]!r}, expected {held!r}"
-        if held is not None:
-            inside = [rows[tuple(map(int, one.removeprefix(TOPIC).split(":")))] for one in held.split()]
-            check_in_order(case.wanted, row, inside, f"{at}, {place}")
+            *place, record_text, timing, index, is_last = pane
+            expected_by_pane[(*place, timing, index, is_last)] = record_text
+    strange, missing = rows_by_pane.keys() - expected_by_pane.keys(), expected_by_pane.keys() - rows_by_pane.keys()
+    assert rows_by_pane.keys() == expected_by_pane.keys(), (
+        f"{at}: strange {strange}, missing {missing}, labels {case.labels}"
+    )
+    for place, record_text in expected_by_pane.items():
+        row = rows_by_pane[place]
+        assert row[_RECORD_TEXT] == record_text, f"{at}, {place}: holds {row[_RECORD_TEXT]!r}, expected {record_text!r}"
+        if record_text is not None:
+            inside = [rows[tuple(map(int, one.removeprefix(TOPIC).split(":")))] for one in record_text.split()]
+            check_in_order(case.expectations, row, inside, f"{at}, {place}")
 
 
 def redelivered(rng: random.Random, feed: Feed) -> None:
@@ -133,15 +139,20 @@ def redelivered(rng: random.Random, feed: Feed) -> None:
         earlier += fresh
 
 
-def plan_of(feed: Feed, wanted: Sequence[Wanted], window: Any, retention: Retention, **how: Any) -> StorePlan:
-    aggregates = (*((one.name, one.spec) for one in wanted), (_TOLD, window_function(records, pa.string())))
+def plan_of(
+    feed: Feed, expectations: Sequence[Expectation], window: Any, retention: Retention, **how: Any
+) -> StorePlan:
+    aggregates = (
+        *((one.name, one.spec) for one in expectations),
+        (_RECORD_TEXT, window_function(records, pa.string())),
+    )
     schema = pa.schema(
         [one.with_nullable(nullable=True) for one in feed.schema(EVENT_TIME)]
     )  # as the frame's columns are made
     return StorePlan(schema=schema, by=feed.by, window=window, aggregates=aggregates, retention=retention, **how)
 
 
-def hopping(rng: random.Random, feed: Feed, wanted: Sequence[Wanted]) -> Case:
+def hopping(rng: random.Random, feed: Feed, expectations: Sequence[Expectation]) -> Case:
     step, unit = rng.choice([1, 2, 3]) * feed.unit, feed.unit
     offset = rng.choice([0, 0, step // 2])
     if rng.random() < 0.5:
@@ -158,12 +169,12 @@ def hopping(rng: random.Random, feed: Feed, wanted: Sequence[Wanted]) -> Case:
         how["late_rows"] = model["late_rows"] = 2
     retention = Retention(time_ms=size + rng.choice([0, 2, 10]) * unit)
     return Case(
-        feed, plan_of(feed, wanted, window, retention, **how), wanted,
+        feed, plan_of(feed, expectations, window, retention, **how), expectations,
         GridModel(size, step, offset, retention=retention, horizon=-(2**60), floor=-(2**60), **model), shift,
     )  # fmt: skip
 
 
-def sessions(rng: random.Random, feed: Feed, wanted: Sequence[Wanted]) -> Case:
+def sessions(rng: random.Random, feed: Feed, expectations: Sequence[Expectation]) -> Case:
     window = SessionWindow(rng.choice([1, 2, 4]) * feed.unit, rng.choice(list(Touching)))
     every = 3 * feed.unit
     how: dict[str, Any] = rng.choice([
@@ -172,24 +183,24 @@ def sessions(rng: random.Random, feed: Feed, wanted: Sequence[Wanted]) -> Case:
     ])  # fmt: skip
     retention = Retention(time_ms=window.gap_ms + rng.choice([0, 3, 10]) * feed.unit)
     shift = feed.base - feed.base % every
-    plan = plan_of(feed, wanted, window, retention, **how)
-    return Case(feed, plan, wanted, SessionModel(window, retention, how), shift)
+    plan = plan_of(feed, expectations, window, retention, **how)
+    return Case(feed, plan, expectations, SessionModel(window, retention, how), shift)
 
 
-def on_demand(rng: random.Random, feed: Feed, wanted: Sequence[Wanted]) -> Case:
+def on_demand(rng: random.Random, feed: Feed, expectations: Sequence[Expectation]) -> Case:
     where = random_where(rng, feed)
     size = rng.choice([1, 3, 6]) * feed.unit
     kept_for = size + rng.choice([0, 2, 8]) * feed.unit
-    plan = plan_of(feed, wanted, OnDemandWindow(size, where.text), Retention(time_ms=kept_for))
+    plan = plan_of(feed, expectations, OnDemandWindow(size, where.text), Retention(time_ms=kept_for))
     shift = feed.base - feed.base % size
     model = OnDemandModel(OnDemandWindow(size, "n >= 1"), kept_for)
-    return Case(feed, plan, wanted, model, shift, opens=lambda row: where.holds(row) is True)
+    return Case(feed, plan, expectations, model, shift, opens=lambda row: where.holds(row) is True)
 
 
-def key_rows(rng: random.Random, feed: Feed, wanted: Sequence[Wanted]) -> Case:
+def key_rows(rng: random.Random, feed: Feed, expectations: Sequence[Expectation]) -> Case:
     window = KeyRowWindow(*rng.choice([(3, 3), (4, 2), (5, 3), (2, 5), (1, 1)]))
-    plan = plan_of(feed, wanted, window, KEEP_ALL)
-    return Case(feed, plan, wanted, KeyRowModel(window, CompletedBy.WATERMARK, KEEP_ALL), 0)
+    plan = plan_of(feed, expectations, window, KEEP_ALL)
+    return Case(feed, plan, expectations, KeyRowModel(window, CompletedBy.WATERMARK, KEEP_ALL), 0)
 
 
 @dataclass
@@ -197,35 +208,37 @@ class OffsetModel:
     """Windows of offsets of a partition, from its first message on; complete with their last offset."""
 
     window: RowWindow
-    came: dict[int, dict[int, Message]] = field(default_factory=dict)
-    shown: set = field(default_factory=set)
+    messages_by_partition: dict[int, dict[int, Message]] = field(default_factory=dict)
+    complete_windows: set = field(default_factory=set)
     made: list = field(default_factory=list)
     rejected: list = field(default_factory=list)
 
     def take(self, messages: list[Message]) -> None:
         for one in sorted(messages, key=lambda each: each.offset):
-            mine = self.came.setdefault(one.partition, {})
-            if one.offset in mine:
+            by_offset = self.messages_by_partition.setdefault(one.partition, {})
+            if one.offset in by_offset:
                 continue
-            mine[one.offset] = one
-            if (one.offset - min(mine)) % self.window.step >= self.window.size:
+            by_offset[one.offset] = one
+            if (one.offset - min(by_offset)) % self.window.step >= self.window.size:
                 self.rejected.append((one, "between windows"))
-        for partition, mine in self.came.items():
-            first, behind = min(mine), max(mine) + 1
+        for partition, by_offset in self.messages_by_partition.items():
+            first, behind = min(by_offset), max(by_offset) + 1
             for start in range(first, behind - self.window.size + 1, self.window.step):
-                if (partition, start) not in self.shown:
-                    self.shown.add((partition, start))
+                if (partition, start) not in self.complete_windows:
+                    self.complete_windows.add((partition, start))
                     self.show(
-                        partition, start, [one for at, one in mine.items() if start <= at < start + self.window.size]
+                        partition,
+                        start,
+                        [one for at, one in by_offset.items() if start <= at < start + self.window.size],
                     )
 
     def show(self, partition: int, start: int, inside: list[Message]) -> None:
         for label in {one.k for one in inside}:
-            mine = sorted((one for one in inside if one.k == label), key=lambda one: one.offset)
+            messages = sorted((one for one in inside if one.k == label), key=lambda one: one.offset)
             last = start + self.window.size - 1
-            self.made.append((partition, start, last, label, told(table(mine)), "on_time", 0, False))
+            self.made.append((partition, start, last, label, told(table(messages)), "on_time", 0, False))
 
 
-def offsets(rng: random.Random, feed: Feed, wanted: Sequence[Wanted]) -> Case:
+def offsets(rng: random.Random, feed: Feed, expectations: Sequence[Expectation]) -> Case:
     window = RowWindow(*rng.choice([(3, 3), (4, 2), (5, 3), (2, 5), (1, 1)]))
-    return Case(feed, plan_of(feed, wanted, window, KEEP_ALL), wanted, OffsetModel(window), 0)
+    return Case(feed, plan_of(feed, expectations, window, KEEP_ALL), expectations, OffsetModel(window), 0)

@@ -22,5 +22,5 @@ def test_frames_of_any_columns_give_what_sparks_own_sql_gives(spark, kafka, topi
         topic = topic_of(2)
         produce(kafka.bootstrap, topic, drawn(one).records)
         print(f"KEYEDWM_SEED={DEFAULT_SEED + one} MESSY_FRAMES=1 .venv/bin/pytest tests/messy/test_spark.py")
-        made = play(one, partial(batch_of, spark), partial(load, topic), lambda df: run(df).rows)
-        assert made
+        row_count = play(one, partial(batch_of, spark), partial(load, topic), lambda df: run(df).rows)
+        assert row_count

@@ -49,18 +49,18 @@ def play(rng: random.Random) -> int:
             steps.append(("add_message", side, [message(feed, row, shift, labels) for row in batch.rows]))
         steps += [("watermark", side, batch.after) for side, batch in zip(SIDES, batches, strict=True)]
         expected: Counter = Counter()
-        for name, side, what in steps:
+        for name, side, content in steps:
             if name == "watermark":
-                what = None if what is None else what - shift  # noqa: PLW2901
-            if what is not None:
-                expected.update((*one[1:3], *one[4:]) for one in model.step(name, side, what))
-        made = [row for row in pipeline.batch(*zip(feeds, batches, strict=True)) if row["control"] is None]
-        found = Counter(pair_of(plan, feeds, rows, shift, row) for row in made)
-        assert found == expected, (
-            f"batch {number}, {plan.how.value} {window}, unbounded {unbounded!r}: strange {found - expected}, "
-            f"missing {expected - found}"
+                content = None if content is None else content - shift  # noqa: PLW2901
+            if content is not None:
+                expected.update((*one[1:3], *one[4:]) for one in model.step(name, side, content))
+        result_rows = [row for row in pipeline.batch(*zip(feeds, batches, strict=True)) if row["control"] is None]
+        pairs = Counter(pair_of(plan, feeds, rows, shift, row) for row in result_rows)
+        assert pairs == expected, (
+            f"batch {number}, {plan.how.value} {window}, unbounded {unbounded!r}: strange {pairs - expected}, "
+            f"missing {expected - pairs}"
         )
-        compared += len(made)
+        compared += len(result_rows)
     return compared
 
 
@@ -75,20 +75,22 @@ def message(feed: Feed, row: Row, shift: int, labels: dict[tuple, str]) -> Messa
     return Message(label, 0, None if row.time is None else row.time - shift, TOPIC, row.partition, row.offset)
 
 
-def pair_of(plan: WindowJoinPlan, feeds: tuple[Feed, Feed], rows: tuple, shift: int, made: dict[str, Any]) -> tuple:
+def pair_of(
+    plan: WindowJoinPlan, feeds: tuple[Feed, Feed], rows: tuple, shift: int, result_row: dict[str, Any]
+) -> tuple:
     """Both records, the start of the window and the timing; every value is that of its record."""
     places: list[tuple] = []
     for side, feed in enumerate(feeds):
         name = SIDES[side]
-        place = made[f"partition_{name}"], made[f"offset_{name}"]
+        place = result_row[f"partition_{name}"], result_row[f"offset_{name}"]
         places += place
         if place == _NONE:
             continue
         row = rows[side][place]
         columns = {came_from: one.name for one, number, came_from in plan.columns if number == side}
         for at, column in enumerate(feed.columns):
-            mine = columns.get(column.name)  # joined on under one name: the left side's column
-            shown = feeds[LEFT].columns[at].name if mine is None else mine
-            got, want = made[shown], feed.value(row, at)
-            assert got == want, f"{name} {row}: {column.name} is {got!r}, expected {want!r}"
-    return (*places, made["window"][0] // 1000 - shift, made["timing"])
+            joined_name = columns.get(column.name)  # joined on under one name: the left side's column
+            result_name = feeds[LEFT].columns[at].name if joined_name is None else joined_name
+            actual, expected = result_row[result_name], feed.value(row, at)
+            assert actual == expected, f"{name} {row}: {column.name} is {actual!r}, expected {expected!r}"
+    return (*places, result_row["window"][0] // 1000 - shift, result_row["timing"])
