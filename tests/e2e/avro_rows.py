@@ -52,9 +52,9 @@ def main(bootstrap: str, url: str, topic: str, place: str, cache: str, on_bad: s
         try:
             query.awaitTermination()
         except Exception as error:  # noqa: BLE001  whatever it is, it is written down and the query starts again
-            said = " ".join(str(error).split("\n\nDriver stacktrace")[0].split())
+            message = " ".join(str(error).split("\n\nDriver stacktrace")[0].split())
             with (directory / "errors").open("a", encoding="utf-8") as errors:
-                errors.write(f"{said}\n")
+                errors.write(f"{message}\n")
         time.sleep(_PAUSE_S)
 
 

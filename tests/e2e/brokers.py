@@ -81,8 +81,8 @@ class Brokers:
 
     def link(self, link: Link, rng: random.Random) -> None:
         """Change the network before one of the brokers, or before all."""
-        chosen = self._members if rng.random() < 0.5 else [rng.choice(self._members)]
-        for _, proxy in chosen:
+        members = self._members if rng.random() < 0.5 else [rng.choice(self._members)]
+        for _, proxy in members:
             proxy.set(link)
 
     def heal(self) -> None:

@@ -108,8 +108,10 @@ def run(
 
 def summed(outcomes: Sequence[Outcome]) -> str:
     kills = sum(outcome.kinds.total() for outcome in outcomes)
-    found = [outcome.findings for outcome in outcomes]
-    total = Findings(sum(f.lost for f in found), sum(f.doubled for f in found), sum(f.reordered for f in found))
+    findings = [outcome.findings for outcome in outcomes]
+    total = Findings(
+        sum(f.lost for f in findings), sum(f.doubled for f in findings), sum(f.reordered for f in findings)
+    )
     return f"kills {kills}, {total.told()}"
 
 
@@ -121,12 +123,14 @@ def main() -> int:
     parser.add_argument("--faults", nargs="+", choices=sorted(FAULTS), default=(), help="only these")
     parser.add_argument("--brokers", type=int, choices=(1, 3), default=3, help="three replicate to each other")
     parser.add_argument("--where", choices=sorted(SPARK_WORKERS), default=LOCAL, help="in one process, or on workers")
-    given = parser.parse_args()
-    if elsewhere := [kind for kind in given.faults if given.where not in FAULTS[kind].where]:
-        parser.error(f"--faults {' '.join(elsewhere)}: not with --where {given.where}")
+    arguments = parser.parse_args()
+    if elsewhere := [kind for kind in arguments.faults if arguments.where not in FAULTS[kind].where]:
+        parser.error(f"--faults {' '.join(elsewhere)}: not with --where {arguments.where}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # so that nothing is left behind
-    print(f"seed {given.seed}", flush=True)
-    outcomes = run(given.targets, given.kills, given.seed, given.faults, given.brokers, given.where)
+    print(f"seed {arguments.seed}", flush=True)
+    outcomes = run(
+        arguments.targets, arguments.kills, arguments.seed, arguments.faults, arguments.brokers, arguments.where
+    )
     for outcome in outcomes:
         print(outcome.failure, *outcome.findings.other, sep="\n")
         print(outcome.told())

@@ -36,9 +36,9 @@ def upstream(spark: SparkSession, bootstrap: str, topic: str, directory: Path) -
     rows = _source(spark, bootstrap, topic, eventTime="json:$.t", maxOffsetsPerTrigger=BITE, idleTimeout="none").drop(
         "partition"
     )
-    given = {"kafka.bootstrap.servers": bootstrap, "topic": between(topic), "controlRows": "inline"}
+    options = {"kafka.bootstrap.servers": bootstrap, "topic": between(topic), "controlRows": "inline"}
     return rows.writeStream.format("keyedwm").options(
-        **given, checkpointLocation=str(directory / "upstream.checkpoint")
+        **options, checkpointLocation=str(directory / "upstream.checkpoint")
     )
 
 

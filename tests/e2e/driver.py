@@ -124,18 +124,18 @@ def python_of_spark(pids: Iterable[int]) -> list[int]:
 
 
 def _open_files(pid: int) -> set[str]:
-    found = set()
+    paths = set()
     with suppress(OSError):
         for handle in Path(f"/proc/{pid}/fd").iterdir():
             with suppress(OSError):
-                found.add(str(handle.readlink()))
-    return found
+                paths.add(str(handle.readlink()))
+    return paths
 
 
-def sleep_until(reached, limit_s: float) -> bool:
+def sleep_until(condition, limit_s: float) -> bool:
     """Look very often, for a moment that is over soon; whether it came."""
     deadline_s = time.monotonic() + limit_s
-    while not reached():
+    while not condition():
         if time.monotonic() > deadline_s:
             return False
         time.sleep(0.0005)

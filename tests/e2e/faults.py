@@ -57,10 +57,10 @@ def executor(world: World) -> None:
 def host(world: World) -> None:
     """A worker's host with its disk; it comes back empty."""
     world.some_moment()
-    lost = world.random.choice(world.hosts)
-    lost.lose()
+    host_to_lose = world.random.choice(world.hosts)
+    host_to_lose.lose()
     time.sleep(world.random.uniform(0, 3))
-    lost.start()
+    host_to_lose.start()
 
 
 def broker(world: World) -> None:
@@ -166,7 +166,7 @@ def _caught(
     cluster = world.brokers.cluster()
     before = set(lingering(cluster, ""))  # of the batch that was stopped: open for longer
 
-    def begun() -> set[Transaction]:
+    def open_transactions() -> set[Transaction]:
         return set(lingering(cluster, "")) - before
 
     world.feed.send(40, 40)
@@ -174,16 +174,16 @@ def _caught(
     with (world.disk.path / "ledger" / "lock").open() as lock:
         while True:
             # A batch's tasks have begun: now its commit has to wait.
-            sleep_until(lambda: len(begun()) >= least, 60)
+            sleep_until(lambda: len(open_transactions()) >= least, 60)
             fcntl.flock(lock, fcntl.LOCK_EX)
             # A task whose transaction ends while it still writes is run again, and its batch is committed.
             commits = not world.target.halfway() and sleep_until(lambda: world.driver.opens(Path(lock.name)), 60)
-            waiting = begun()
+            waiting = open_transactions()
             if commits and len(waiting) >= least:
                 break
             fcntl.flock(lock, fcntl.LOCK_UN)
             world.feed.send(40, 40)
-        yield waiting, begun
+        yield waiting, open_transactions
         fcntl.flock(lock, fcntl.LOCK_UN)
 
 
@@ -213,8 +213,8 @@ def duplicate(world: World) -> None:
             world.feed.send(1, 3)
             time.sleep(0.5)
         world.refused(_TWICE, "second")
-        heard = [told.error for told in world.driver.told()[before:] if told.who != "second"]
-        world.notes["firsts had to start again beside a second"] += any(re.search(_TWICE, error) for error in heard)
+        errors = [told.error for told in world.driver.told()[before:] if told.who != "second"]
+        world.notes["firsts had to start again beside a second"] += any(re.search(_TWICE, error) for error in errors)
     finally:
         world.driver.kill(second)
 

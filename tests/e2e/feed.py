@@ -57,7 +57,7 @@ class Feed:
         lie, which comes later if a leader is killed.
         """
         places = [kafka.TopicPartition(self.topic, partition) for partition in range(PARTITIONS)]
-        found: list[list[int]] = [[] for _ in places]
+        offsets: list[list[int]] = [[] for _ in places]
         consumer = kafka.KafkaConsumer(
             bootstrap_servers=list(self._cluster().config.bootstrap_servers),
             group_id=None,
@@ -67,35 +67,37 @@ class Feed:
             consumer.assign(places)
             consumer.seek_to_beginning()
             deadline_s = time.monotonic() + _READ_S
-            while any(len(one) < len(sent) for one, sent in zip(found, self.sent, strict=True)):
+            while any(len(one) < len(sent) for one, sent in zip(offsets, self.sent, strict=True)):
                 if time.monotonic() > deadline_s:
                     raise UnavailableError(f"{self.topic} was not read to its end within {_READ_S} s")
                 for place, records in consumer.poll(500).items():
-                    found[place.partition] += [record.offset for record in records]
-        return found
+                    offsets[place.partition] += [record.offset for record in records]
+        return offsets
 
     def _write(self, tables: dict[int, pa.Table]) -> None:
         """Write in one transaction; what a crash has cut in two is sent anew."""
         while True:
             cluster = self._cluster()
             self._transactions += 1
-            begun = txn.begin(cluster, f"{self.topic}-{self._transactions}", _TIMEOUT_MS)
-            txn.add_partitions(cluster, begun, [TopicPartition(self.topic, partition) for partition in tables])
+            transaction = txn.begin(cluster, f"{self.topic}-{self._transactions}", _TIMEOUT_MS)
+            txn.add_partitions(cluster, transaction, [TopicPartition(self.topic, partition) for partition in tables])
             try:
-                sender = Sender(cluster, begun.producer, transactional_id=begun.transactional_id)
+                sender = Sender(cluster, transaction.producer, transactional_id=transaction.transactional_id)
                 sender.send(self.topic, tables)
             except UnavailableError:
-                txn.end(cluster, [begun], commit=False)  # raises it, too, if the broker stays away
+                txn.end(cluster, [transaction], commit=False)  # raises it, too, if the broker stays away
                 continue
-            txn.end(cluster, [begun], commit=True)
+            txn.end(cluster, [transaction], commit=True)
             return
 
     def grown(self, least: int, most: int) -> list[Record]:
         """That many more records for each partition."""
         records = []
-        for partition, sent in enumerate(self.sent):
-            new = [self._record(partition, len(sent) + i) for i in range(self._random.randint(least, most))]
-            sent.extend(new)
+        for partition, records_of_partition in enumerate(self.sent):
+            new = [
+                self._record(partition, len(records_of_partition) + i) for i in range(self._random.randint(least, most))
+            ]
+            records_of_partition.extend(new)
             records += new
             self._hours.update((record.timestamp_ms // HOUR_MS * HOUR_MS, partition) for record in new)
             self._highest_ms[partition] = max(self._highest_ms[partition], *(r.timestamp_ms for r in new))
@@ -147,15 +149,15 @@ class Tally:
     def take(self, value: bytes) -> tuple[int, int]:
         """Count one record; its partition and number."""
         partition, number = map(int, value.split(b":")[:2])
-        sent = self._feed.sent[partition]
-        if number >= len(sent) or sent[number].value != value:
+        records = self._feed.sent[partition]
+        if number >= len(records) or records[number].value != value:
             self._findings.other.append(f"{value!r} came and was never sent")
-        came = self._came[partition]
-        if number in came:
+        numbers = self._came[partition]
+        if number in numbers:
             self._findings.doubled += 1
         elif number < self._highest[partition]:
             self._findings.reordered += 1
-        came.add(number)
+        numbers.add(number)
         self._highest[partition] = max(number, self._highest[partition])
         return partition, number
 
@@ -166,7 +168,7 @@ class Tally:
         return sum(len(sent) - len(came) for sent, came in zip(self._feed.sent, self._came, strict=True))
 
 
-def misplaced(came: Iterable[tuple[int, int, int, int]], offsets: Sequence[Sequence[int]]) -> list[str]:
+def misplaced(rows: Iterable[tuple[int, int, int, int]], offsets: Sequence[Sequence[int]]) -> list[str]:
     """Say of each record, by its partition and number, that came with another partition or offset than it has.
 
     offsets: as `Feed.offsets` gives them.
@@ -174,6 +176,6 @@ def misplaced(came: Iterable[tuple[int, int, int, int]], offsets: Sequence[Seque
     places = {(of, number): (of, offset) for of, found in enumerate(offsets) for number, offset in enumerate(found)}
     return [
         f"record {number} of partition {of} came as {partition}-{offset}, it lies at {places.get((of, number))}"
-        for of, number, partition, offset in came
+        for of, number, partition, offset in rows
         if places.get((of, number)) != (partition, offset)
     ]

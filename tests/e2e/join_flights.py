@@ -46,11 +46,11 @@ def main(kind: str, bootstrap: str, flights: str, weather: str, directory: str) 
     )
     names = ("flights", "weather")
     if kind == "join":
-        found = join(*sides, "origin", within=("0 seconds", "0 seconds"), how="left", names=names, name="flown")
+        joined = join(*sides, "origin", within=("0 seconds", "0 seconds"), how="left", names=names, name="flown")
     else:
-        found = join_latest(*sides, "origin", names=names, name="flown")
-    told = found.select("origin", "flight", "weather", "control")
-    writer = told.writeStream.format("keyedwm").option("path", str(Path(directory) / "flown"))
+        joined = join_latest(*sides, "origin", names=names, name="flown")
+    results = joined.select("origin", "flight", "weather", "control")
+    writer = results.writeStream.format("keyedwm").option("path", str(Path(directory) / "flown"))
     query = writer.option("checkpointLocation", str(Path(directory) / "check")).trigger(availableNow=True).start()
     query.awaitTermination()
     late = [batch.observedMetrics["flown"]["late_rows"] for batch in query.recentProgress if batch.observedMetrics]

@@ -45,13 +45,13 @@ def feed(days: int, kind: str) -> tuple[Any, Any]:
     flown = flown[flown.dep_time.notna()]
     minutes = 0 if kind == "join" else flown.minute.astype("int64") * MINUTE_MS
     flights = pd.DataFrame({"origin": flown.origin, "time": ms(flown.time_hour) + minutes})
-    seen = pd.read_csv(data_file("weather.csv"))
-    weather = pd.DataFrame({"origin": seen.origin, "time": ms(seen.time_hour)})
+    observations = pd.read_csv(data_file("weather.csv"))
+    weather = pd.DataFrame({"origin": observations.origin, "time": ms(observations.time_hour)})
     end = min(flights.time.min(), weather.time.min()) + days * DAY_MS + 5 * MINUTE_MS * 12
     sides = []
     for name, side in ((FLIGHTS, flights), (WEATHER, weather)):
-        kept = side[side.time < end].sort_values("time", kind="stable").reset_index(drop=True)
-        sides.append(kept.assign(**{name: np.arange(len(kept))}))
+        rows = side[side.time < end].sort_values("time", kind="stable").reset_index(drop=True)
+        sides.append(rows.assign(**{name: np.arange(len(rows))}))
     return sides[0], sides[1]
 
 
@@ -60,10 +60,10 @@ def expected(kind: str, flights: Any, weather: Any) -> Any:
     import pandas as pd
 
     if kind == "latest":
-        met = pd.merge_asof(flights, weather, on="time", by="origin")
+        pairs = pd.merge_asof(flights, weather, on="time", by="origin")
     else:
-        met = flights.merge(weather, on=["origin", "time"], how="left")
-    return met[["origin", FLIGHTS, WEATHER]]
+        pairs = flights.merge(weather, on=["origin", "time"], how="left")
+    return pairs[["origin", FLIGHTS, WEATHER]]
 
 
 def load(bootstrap: str, topic: str, rows: Any, numbers: str) -> None:
@@ -73,14 +73,14 @@ def load(bootstrap: str, topic: str, rows: Any, numbers: str) -> None:
     end_ms = int(rows.time.max()) + 7 * DAY_MS
     tables = {}
     for partition, origin in enumerate(origins):
-        mine = rows[rows.origin == origin]
-        keys = [origin.encode()] * len(mine) + [CLOSING.encode()]
-        values = [b"%d" % number for number in mine[numbers]] + [b"0"]
+        rows_of_origin = rows[rows.origin == origin]
+        keys = [origin.encode()] * len(rows_of_origin) + [CLOSING.encode()]
+        values = [b"%d" % number for number in rows_of_origin[numbers]] + [b"0"]
         tables[partition] = pa.table(
             {
                 "key": pa.array(keys, pa.binary()),
                 "value": pa.array(values, pa.binary()),
-                "timestamp": [*mine.time.tolist(), end_ms],
+                "timestamp": [*rows_of_origin.time.tolist(), end_ms],
             }
         )
     cluster = cluster_at(bootstrap)
@@ -111,10 +111,10 @@ def run(kind: str, bootstrap: str, directory: Path, versions: int | None) -> Non
         process.wait()
 
 
-def wrong(made: Any, wanted: Any) -> int:
+def wrong(actual: Any, correct: Any) -> int:
     """How many flights are missing, too many, or met another weather."""
     columns = ["origin", FLIGHTS, WEATHER]
-    both = [side[columns].fillna(-1).astype({WEATHER: "int64"}).value_counts() for side in (made, wanted)]
+    both = [side[columns].fillna(-1).astype({WEATHER: "int64"}).value_counts() for side in (actual, correct)]
     return int(both[0].sub(both[1], fill_value=0).abs().sum())
 
 
@@ -125,21 +125,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kind", choices=KINDS, default=KINDS[0])
     parser.add_argument("--days", type=int, default=365)
-    chosen = parser.parse_args()
-    flights, weather = feed(chosen.days, chosen.kind)
+    arguments = parser.parse_args()
+    flights, weather = feed(arguments.days, arguments.kind)
     began = time.monotonic()
     with broker() as kafka, tempfile.TemporaryDirectory() as home:
         load(kafka.bootstrap, FLIGHTS, flights, FLIGHTS)
         load(kafka.bootstrap, WEATHER, weather, WEATHER)
         for versions in (*KILLED_AT, None):
-            run(chosen.kind, kafka.bootstrap, Path(home), versions)
-        made = DeltaTable(Path(home) / "flown").to_pandas()
-    made = made.rename(columns={"flight": FLIGHTS})
-    found = int(made[WEATHER].notna().sum())
-    errors = wrong(made, expected(chosen.kind, flights, weather))
+            run(arguments.kind, kafka.bootstrap, Path(home), versions)
+        table = DeltaTable(Path(home) / "flown").to_pandas()
+    table = table.rename(columns={"flight": FLIGHTS})
+    pairs = int(table[WEATHER].notna().sum())
+    errors = wrong(table, expected(arguments.kind, flights, weather))
     print(
-        f"{chosen.kind}: {len(flights):,} flights, {len(weather):,} weather rows, killed {len(KILLED_AT)} times: "
-        f"{found:,} met weather, {len(made) - found:,} did not, {errors} wrong; {time.monotonic() - began:.0f} s"
+        f"{arguments.kind}: {len(flights):,} flights, {len(weather):,} weather rows, killed {len(KILLED_AT)} times: "
+        f"{pairs:,} met weather, {len(table) - pairs:,} did not, {errors} wrong; {time.monotonic() - began:.0f} s"
     )
     return int(errors > 0)
 

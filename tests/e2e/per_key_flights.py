@@ -45,12 +45,12 @@ def hours_of_keys(
             "topic", "partition", "offset", "event_time", "watermark", "control",
         )
     )  # fmt: skip
-    found = aggregate(
+    hours = aggregate(
         rows, ["what", "key"], tumbling("1 hour"), {"flights": count()}, late="emit", name="hours",
         key_watermark=per_key(f"{lag_minutes} minutes", behind=BEHIND),
     )  # fmt: skip
-    told = found.selectExpr("what", "key", "window.end", "flights", "pane.timing", "control")
-    writer = told.writeStream.format("keyedwm").option("path", str(directory / TABLE))
+    results = hours.selectExpr("what", "key", "window.end", "flights", "pane.timing", "control")
+    writer = results.writeStream.format("keyedwm").option("path", str(directory / TABLE))
     return writer.option("checkpointLocation", str(directory / "check")).trigger(availableNow=True)
 
 

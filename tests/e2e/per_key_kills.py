@@ -34,13 +34,13 @@ def departures(days: int) -> Any:
     """Return the departures in the order in which they became known, with the planned time in ms."""
     import pandas as pd
 
-    found = pd.read_csv(data_file("flights.csv.zip"))
-    found = found[found["dep_delay"].notna()]
-    event = found["time_hour"].str.rstrip("Z").to_numpy("datetime64[ms]").astype(np.int64)
-    event += found["minute"].to_numpy(np.int64) * MINUTE_MS
-    known = event + found["dep_delay"].to_numpy(np.int64) * MINUTE_MS
-    found = found.assign(event=event).iloc[np.argsort(known, kind="stable")]
-    return found[found["event"] < event.min() + days * DAY_MS]
+    rows = pd.read_csv(data_file("flights.csv.zip"))
+    rows = rows[rows["dep_delay"].notna()]
+    event = rows["time_hour"].str.rstrip("Z").to_numpy("datetime64[ms]").astype(np.int64)
+    event += rows["minute"].to_numpy(np.int64) * MINUTE_MS
+    known = event + rows["dep_delay"].to_numpy(np.int64) * MINUTE_MS
+    rows = rows.assign(event=event).iloc[np.argsort(known, kind="stable")]
+    return rows[rows["event"] < event.min() + days * DAY_MS]
 
 
 def load(bootstrap: str, topic: str, flights: Any) -> None:
@@ -62,17 +62,17 @@ def load(bootstrap: str, topic: str, flights: Any) -> None:
 
 def expected(flights: Any, lag_ms: int, batch: int) -> Counter:
     """Return results, row by row: what, key, end and whether it was lost → flights; by batches of so many records."""
-    found: Counter = Counter()
+    flights_by_result: Counter = Counter()
     event = flights["event"].tolist()
-    for what in KEYS:
-        keys, highest = flights[what].tolist(), {}
+    for kind in KEYS:
+        keys, highest = flights[kind].tolist(), {}
         for first in range(0, len(event), batch):
             before = dict(highest)
             for key, time_ms in zip(keys[first : first + batch], event[first : first + batch], strict=True):
                 end = time_ms - time_ms % HOUR_MS + HOUR_MS
-                found[what, key, end, end <= before.get(key, -lag_ms) - lag_ms] += 1
+                flights_by_result[kind, key, end, end <= before.get(key, -lag_ms) - lag_ms] += 1
                 highest[key] = max(highest.get(key, time_ms), time_ms)
-    return found
+    return flights_by_result
 
 
 def killed_twice(bootstrap: str, topic: str, directory: Path, lag_minutes: int, batch: int) -> Counter:
@@ -92,20 +92,20 @@ def results(directory: Path) -> Counter:
     """Return what the table holds, as `expected` does."""
     from deltalake import DeltaTable
 
-    found: Counter = Counter()
+    flights_by_result: Counter = Counter()
     for row in DeltaTable(directory / TABLE).to_pyarrow_table().to_pylist():
-        found[row["what"], row["key"], ms(row["end"]), row["timing"] == "expired"] += row["flights"]
-    return found
+        flights_by_result[row["what"], row["key"], ms(row["end"]), row["timing"] == "expired"] += row["flights"]
+    return flights_by_result
 
 
-def lost(found: Counter) -> dict[str, int]:
+def count_lost(results_of_keys: Counter) -> dict[str, int]:
     """Return how many rows were lost by each kind of key."""
-    return {what: sum(rows for (of, *_, gone), rows in found.items() if gone and of == what) for what in KEYS}
+    return {what: sum(rows for (of, *_, gone), rows in results_of_keys.items() if gone and of == what) for what in KEYS}
 
 
-def differing(made: Counter, wanted: Counter) -> int:
+def differing(actual: Counter, correct: Counter) -> int:
     """Return how many results differ."""
-    return sum(made[one] != wanted[one] for one in made.keys() | wanted.keys())
+    return sum(actual[one] != correct[one] for one in actual.keys() | correct.keys())
 
 
 def main() -> int:
@@ -114,20 +114,22 @@ def main() -> int:
     parser.add_argument("--lags", type=int, nargs="+", default=[0, 15, 60, 180])
     parser.add_argument("--days", type=int, default=365)
     parser.add_argument("--batch", type=int, default=40_000)
-    chosen = parser.parse_args()
+    arguments = parser.parse_args()
     published = {one["bound_min"]: one for one in json.loads(VECTOR.read_text())["expect"]}
-    flights, errors = departures(chosen.days), 0
+    flights, errors = departures(arguments.days), 0
     with broker() as kafka:
         load(kafka.bootstrap, "flights", flights)
-        for lag in chosen.lags:
+        for lag in arguments.lags:
             with tempfile.TemporaryDirectory() as home:
-                made = killed_twice(kafka.bootstrap, "flights", Path(home), lag, chosen.batch)
-            wrong = differing(made, expected(flights, lag * MINUTE_MS, chosen.batch))
+                actual = killed_twice(kafka.bootstrap, "flights", Path(home), lag, arguments.batch)
+            wrong = differing(actual, expected(flights, lag * MINUTE_MS, arguments.batch))
             limits = {what: published[lag][what]["dropped"] for what in KEYS} if lag in published else {}
-            above = sum(rows > limits.get(what, rows) for what, rows in lost(made).items())
+            above = sum(rows > limits.get(what, rows) for what, rows in count_lost(actual).items())
             errors += wrong + above
-            told = ", ".join(f"{what} {rows:,} of {limits.get(what, '?')}" for what, rows in lost(made).items())
-            print(f"lag {lag} min: {len(flights):,} flights, lost by {told}; {wrong} results differ", flush=True)
+            losses = ", ".join(
+                f"{what} {rows:,} of {limits.get(what, '?')}" for what, rows in count_lost(actual).items()
+            )
+            print(f"lag {lag} min: {len(flights):,} flights, lost by {losses}; {wrong} results differ", flush=True)
     return int(errors > 0)
 
 

@@ -106,8 +106,8 @@ class DeltaTarget(Target):
 
     name = "delta"
 
-    def __init__(self, *given: object) -> None:
-        super().__init__(*given)
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*arguments)
         self._events, self._hours = self._log("events"), self._log("hours")
         self._found_hours: Counter = Counter()
         self._came_from: list[tuple[int, int, int, int]] = []  # a record's partition and number, and those it came with
@@ -122,8 +122,8 @@ class DeltaTarget(Target):
                 self._came_from.append((*self.tally.take(value), *place))
         for rows in self._hours.new():
             starts_ms = (us // 1_000 for us in pc.cast(rows["hour"], pa.int64()).to_pylist())
-            found = Counter(zip(starts_ms, rows["partition"].to_pylist(), rows["count"].to_pylist(), strict=True))
-            self._found_hours += found
+            hours = Counter(zip(starts_ms, rows["partition"].to_pylist(), rows["count"].to_pylist(), strict=True))
+            self._found_hours += hours
 
     def missing(self) -> int:
         return self.tally.missing() + (self.feed.closed_hours() - self._found_hours).total()
@@ -240,8 +240,8 @@ class KafkaTarget(Target):
 
     name = "kafka"
 
-    def __init__(self, *given: object) -> None:
-        super().__init__(*given)
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*arguments)
         self.topic = self.brokers.make_topic(f"{self.feed.topic}-out", PARTITIONS + 1)
         self.control_records = 0
         self._next = dict.fromkeys(range(PARTITIONS + 1), 0)
@@ -249,8 +249,8 @@ class KafkaTarget(Target):
     def read(self) -> None:
         ends = self._ends()
         ranges = [OffsetRange(self.topic, p, self._next[p], ends[p]) for p in ends if ends[p] > self._next[p]]
-        wanted = ColumnSelection(control_header=HEADER)
-        for part in read_ranges(self.brokers.cluster(), ranges, wanted, Isolation.READ_COMMITTED):
+        columns = ColumnSelection(control_header=HEADER)
+        for part in read_ranges(self.brokers.cluster(), ranges, columns, Isolation.READ_COMMITTED):
             self.control_records += len(part.records.control_records)
             for value in part.records.value.to_pylist():
                 self.tally.take(self.plain(value))
@@ -294,8 +294,8 @@ class KafkaTarget(Target):
 
     def _ends(self) -> dict[int, int]:
         places = [(self.topic, partition) for partition in self._next]
-        found = self.brokers.cluster().latest(places, Isolation.READ_COMMITTED)
-        return {where.partition: end for where, end in found.items()}
+        ends = self.brokers.cluster().latest(places, Isolation.READ_COMMITTED)
+        return {where.partition: end for where, end in ends.items()}
 
 
 class KafkaAvroTarget(KafkaTarget):

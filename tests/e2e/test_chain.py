@@ -71,8 +71,8 @@ def rows_in(directory: Path) -> int:
 
 
 def rows_of(table: DeltaTable) -> list[dict]:
-    found = table.to_pyarrow_table(columns=["value", "event_time", "watermark"]).to_pylist()
-    return [{**json.loads(row["value"]), "event": row["event_time"], "watermark": row["watermark"]} for row in found]
+    rows = table.to_pyarrow_table(columns=["value", "event_time", "watermark"]).to_pylist()
+    return [{**json.loads(row["value"]), "event": row["event_time"], "watermark": row["watermark"]} for row in rows]
 
 
 def cuts_of(kafka, topic: str) -> set[tuple[int, ...]]:
@@ -114,11 +114,11 @@ def test_two_jobs_in_a_chain_are_killed_and_every_table_version_is_a_snapshot_of
     assert all(row["event"] == at(row["t"]) for row in rows)
     assert any(row["watermark"] is not None for row in rows)
     cuts = cuts_of(kafka, topic)
-    seen = set()
+    tops_of_versions = set()
     for version in range(1, table.version() + 1):
         there = rows_of(DeltaTable(str(tmp_path / "table"), version=version))
         tops = [sorted(row["n"] for row in there if row["p"] == p) for p in range(CHANNELS)]
         assert all(own == list(range(len(own))) for own in tops)
         assert tuple(map(len, tops)) in cuts | {(0,) * CHANNELS}
-        seen.add(tuple(map(len, tops)))
-    assert len(seen) > 3, seen
+        tops_of_versions.add(tuple(map(len, tops)))
+    assert len(tops_of_versions) > 3, tops_of_versions

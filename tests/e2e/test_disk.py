@@ -25,10 +25,10 @@ for line in sys.stdin:
 
 @pytest.fixture(params=["mounted", "limited"])
 def place(request, tmp_path):
-    with disk(tmp_path / "disk") as made:
-        if request.param == "mounted" and not made.mounted:
+    with disk(tmp_path / "disk") as volume:
+        if request.param == "mounted" and not volume.mounted:
             pytest.skip("this machine lets us mount nothing")
-        yield Disk(made.path, mounted=request.param == "mounted")
+        yield Disk(volume.path, mounted=request.param == "mounted")
 
 
 def test_a_full_disk_takes_nothing_until_it_is_freed(place):

@@ -17,12 +17,12 @@ from tests.tools import wait_until
 
 @pytest.fixture
 def feed():
-    made = Feed("nowhere", "nothing", random.Random(1))
-    made.grown(5, 5)
-    return made
+    new_feed = Feed("nowhere", "nothing", random.Random(1))
+    new_feed.grown(5, 5)
+    return new_feed
 
 
-def told(feed: Feed, values: list[bytes]) -> tuple[str, list[str]]:
+def count_findings(feed: Feed, values: list[bytes]) -> tuple[str, list[str]]:
     findings = Findings()
     tally = Tally(feed, findings)
     for value in values:
@@ -33,25 +33,25 @@ def told(feed: Feed, values: list[bytes]) -> tuple[str, list[str]]:
 
 def test_the_exact_output_is_clean_however_partitions_mix(feed):
     values = [record.value for row in zip(*feed.sent, strict=True) for record in row]
-    assert told(feed, values) == ("lost 0, doubled 0, reordered 0", [])
+    assert count_findings(feed, values) == ("lost 0, doubled 0, reordered 0", [])
 
 
 @pytest.mark.parametrize(
-    ("spoilt", "said"),
+    ("spoilt", "sentence"),
     [
         (lambda v: v[:2] + v[3:], "lost 1, doubled 0, reordered 0"),
         (lambda v: [*v, v[2]], "lost 0, doubled 1, reordered 0"),
         (lambda v: [v[1], v[0], *v[2:]], "lost 0, doubled 0, reordered 1"),
     ],
 )
-def test_a_record_too_few_too_many_or_too_early_is_counted(feed, spoilt, said):
+def test_a_record_too_few_too_many_or_too_early_is_counted(feed, spoilt, sentence):
     values = [record.value for part in feed.sent for record in part]
-    assert told(feed, spoilt(values)) == (said, [])
+    assert count_findings(feed, spoilt(values)) == (sentence, [])
 
 
 def test_a_record_that_was_never_sent_is_named(feed):
     values = [record.value for part in feed.sent for record in part]
-    assert told(feed, [*values, b"0:9:9"])[1] == ["b'0:9:9' came and was never sent"]
+    assert count_findings(feed, [*values, b"0:9:9"])[1] == ["b'0:9:9' came and was never sent"]
 
 
 def test_a_record_that_came_with_another_place_is_named():

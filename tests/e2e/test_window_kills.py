@@ -21,7 +21,7 @@ from deltalake import DeltaTable
 from examples.demo.flights import HOUR_MS, read_flights
 from examples.demo.load import Step, closing, new_topic
 from tests.e2e.killed import LIMIT_S, ROOT, ms, program
-from tests.e2e.per_key_kills import departures, differing, expected, load, lost, results
+from tests.e2e.per_key_kills import count_lost, departures, differing, expected, load, results
 from tests.e2e.three_flights import BITE_OF_KEYS, LAG_MINUTES, QUERIES
 from tests.tools import wait_until
 
@@ -75,23 +75,23 @@ def versions(home: Path) -> dict[str, int]:
 
 
 def test_flights_by_origin_and_hour_are_exact_after_a_kill(killed: Path):
-    found = rows_of(killed / "windows" / "hours")
-    rows = sorted((r["origin"], ms(r["start"]), ms(r["end"]), r["flights"]) for r in found)
+    table_rows = rows_of(killed / "windows" / "hours")
+    rows = sorted((r["origin"], ms(r["start"]), ms(r["end"]), r["flights"]) for r in table_rows)
     golden = json.loads(GOLDEN.read_text())["expect"]["tumbling_1h_by_origin"]
     assert (len(rows), sum(row[3] for row in rows)) == (golden["rows"], golden["sum"])
-    told = "\n".join("|".join(map(str, row)) for row in rows)
-    assert hashlib.sha256(told.encode()).hexdigest() == golden["sha256"]
+    text = "\n".join("|".join(map(str, row)) for row in rows)
+    assert hashlib.sha256(text.encode()).hexdigest() == golden["sha256"]
 
 
 def test_what_keys_lose_by_watermarks_of_their_own_is_counted_exactly_after_a_kill(killed: Path):
-    made = results(killed / "keys")
-    assert differing(made, expected(departures(DAYS_OF_KEYS), LAG_MINUTES * 60_000, BITE_OF_KEYS)) == 0
-    gone = lost(made)
-    assert gone["carrier"] > gone["dest"] > gone["tailnum"] >= 0
+    actual = results(killed / "keys")
+    assert differing(actual, expected(departures(DAYS_OF_KEYS), LAG_MINUTES * 60_000, BITE_OF_KEYS)) == 0
+    losses = count_lost(actual)
+    assert losses["carrier"] > losses["dest"] > losses["tailnum"] >= 0
 
 
 def test_medians_by_origin_and_hour_are_exact_after_a_kill_and_each_flight_is_in_one_or_came_back(killed: Path):
-    given = flights_of(read_flights(DAYS_OF_STORE))
+    flights_by_place = flights_of(read_flights(DAYS_OF_STORE))
     rejected = rows_of(killed / "store" / "rejected")
     back = {(row["partition"], row["offset"]) for row in rejected}
     assert len(back) == len(rejected)
@@ -100,12 +100,12 @@ def test_medians_by_origin_and_hour_are_exact_after_a_kill_and_each_flight_is_in
     last = {}
     for row in sorted(panes, key=lambda row: row["pane"]["index"]):
         last[row["origin"], ms(row["window"]["start"])] = row["flights"], row["delay"]
-    wanted = defaultdict(list)
-    for place, (origin, hour, delay) in given.items():
+    delays_by_hour = defaultdict(list)
+    for place, (origin, hour, delay) in flights_by_place.items():
         if place not in back:
-            wanted[origin, hour].append(delay)
-    assert last == {key: (len(delays), statistics.median(delays)) for key, delays in wanted.items()}
-    assert sum(flights for flights, _ in last.values()) + len(back) == len(given)
+            delays_by_hour[origin, hour].append(delay)
+    assert last == {key: (len(delays), statistics.median(delays)) for key, delays in delays_by_hour.items()}
+    assert sum(flights for flights, _ in last.values()) + len(back) == len(flights_by_place)
     timings = {row["pane"]["timing"] for row in panes}
     assert {"on_time", "late"} <= timings
     assert len(back) > 100

@@ -147,20 +147,20 @@ class World:
 
     def news(self) -> list[Told]:
         """What the pipeline has told since the last time; refuses an error that none of the faults explains."""
-        told = self.driver.told()[self._heard :]
-        self._heard += len(told)
-        for one in told:
+        events = self.driver.told()[self._heard :]
+        self._heard += len(events)
+        for one in events:
             if one.what == "failed" and not re.search(self.allowed, one.error):
                 raise CampaignError(f"query {one.name} failed of what no fault explains: {one.error}")
-        return told
+        return events
 
     def refused(self, pattern: str, who: str | None = None) -> None:
         """Wait until a query fails saying this."""
 
-        def heard() -> bool:
+        def has_failed() -> bool:
             return any(re.search(pattern, t.error) for t in self.news() if who is None or t.who == who)
 
-        wait_until(heard, f"a query fails saying {pattern!r}", LIMIT_S)
+        wait_until(has_failed, f"a query fails saying {pattern!r}", LIMIT_S)
 
     def finish(self) -> Findings:
         """Stop, and take the last look."""
@@ -175,10 +175,10 @@ class World:
         keep(self.disk.path)
         (self.directory / "broker.log").write_text(self.brokers.log)
         failed = [told for told in self.driver.told() if told.what == "failed"][-3:]
-        said = "\n".join(f"{told.name}: {told.error.partition(_STATE)[0].strip()}" for told in failed)
+        failures = "\n".join(f"{told.name}: {told.error.partition(_STATE)[0].strip()}" for told in failed)
         status = "".join(path.read_text() for path in sorted(self.directory.glob("status-*.jsonl"))[-1:])
         return (
-            f"{said}\n{status}{last_lines(self.directory / 'log')}\nkept: {self.directory}: threads of all "
+            f"{failures}\n{status}{last_lines(self.directory / 'log')}\nkept: {self.directory}: threads of all "
             f"processes are at the end of log, the last progress of each life in status-LIFE.jsonl"
         )
 
@@ -186,8 +186,10 @@ class World:
 def last_lines(log: Path, count: int = _SHOWN_LINES) -> str:
     """The last lines before the dumps of threads: what planner, tasks and commits said."""
     text = log.read_text(errors="replace") if log.exists() else ""
-    said = re.split(r"^(?:Full thread dump|Fatal Python error: Aborted)", text, maxsplit=1, flags=re.MULTILINE)[0]
-    return "\n".join(said.splitlines()[-count:])
+    before_dumps = re.split(r"^(?:Full thread dump|Fatal Python error: Aborted)", text, maxsplit=1, flags=re.MULTILINE)[
+        0
+    ]
+    return "\n".join(before_dumps.splitlines()[-count:])
 
 
 @contextmanager
@@ -205,6 +207,6 @@ def world(directory: Path, target: str, seed: int, brokers: int = 1, spark_worke
         # Room for two applications: a second driver must not wait for executors.
         room = standalone(spark_workers, cores=2, memory_mb=2_048)
         spark = stack.enter_context(room) if spark_workers else None
-        made = World(directory, target, seed, cluster, full, spark, registry)
-        stack.callback(made.driver.close)
-        yield made
+        new_world = World(directory, target, seed, cluster, full, spark, registry)
+        stack.callback(new_world.driver.close)
+        yield new_world
