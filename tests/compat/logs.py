@@ -30,7 +30,7 @@ def save(bootstrap: str, topics: Mapping[str, int]) -> Saved:
     ends = cluster.latest(places, Isolation.READ_COMMITTED)
     return {
         "topics": dict(topics),
-        "ids": {topic: str(found) for topic, found in cluster.topic_ids(topics).items()},
+        "ids": {topic: str(topic_id) for topic, topic_id in cluster.topic_ids(topics).items()},
         "ends": {str(tp): ends[tp] for tp in places},
         "records": {str(tp): _records(cluster, tp, ends[tp]) for tp in places},
         "groups": {group: _positions(cluster, group, places) for group in _groups(cluster)},
@@ -61,7 +61,7 @@ def rename_ids(bootstrap: str, saved: Saved, directory: Path) -> None:
 
 
 def _records(cluster: Cluster, tp: TopicPartition, end_offset: int) -> list[list]:
-    found = []
+    records = []
     ranges = [OffsetRange(tp.topic, tp.partition, 0, end_offset)]
     for part in read_ranges(cluster, ranges, ColumnSelection(headers=True), Isolation.READ_COMMITTED):
         rows = part.records
@@ -70,9 +70,9 @@ def _records(cluster: Cluster, tp: TopicPartition, end_offset: int) -> list[list
             rows.headers.to_pylist(),
         )  # fmt: skip
         for offset, ms, key, value, headers in zip(*columns, strict=True):
-            told = [[one["key"], _text(one["value"])] for one in headers or ()]
-            found.append([offset, ms, _text(key), _text(value), told])
-    return found
+            header_texts = [[one["key"], _text(one["value"])] for one in headers or ()]
+            records.append([offset, ms, _text(key), _text(value), header_texts])
+    return records
 
 
 def _groups(cluster: Cluster) -> list[str]:
@@ -81,8 +81,8 @@ def _groups(cluster: Cluster) -> list[str]:
 
 
 def _positions(cluster: Cluster, group: str, places: Iterable[TopicPartition]) -> dict[str, list]:
-    found = cluster.fetch_offsets(group, places)
-    return {str(tp): [at.next_offset, at.metadata] for tp, at in sorted(found.items())}
+    commits = cluster.fetch_offsets(group, places)
+    return {str(tp): [at.next_offset, at.metadata] for tp, at in sorted(commits.items())}
 
 
 def _write(bootstrap: str, tp: TopicPartition, saved: Saved) -> None:
@@ -92,8 +92,8 @@ def _write(bootstrap: str, tp: TopicPartition, saved: Saved) -> None:
         if offset > at + len(run):
             at = _flush(bootstrap, tp, run, at)
             at = _markers(cluster, tp, at, offset)
-        given = tuple((name, _bytes(text)) for name, text in headers)
-        run.append(Record(tp.partition, ms, _bytes(value), _bytes(key), given))
+        header_bytes = tuple((name, _bytes(text)) for name, text in headers)
+        run.append(Record(tp.partition, ms, _bytes(value), _bytes(key), header_bytes))
     at = _flush(bootstrap, tp, run, at)
     _markers(cluster, tp, at, saved["ends"][str(tp)])
 

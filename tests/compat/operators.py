@@ -50,7 +50,7 @@ SCHEMA = pa.schema([
 ])  # fmt: skip
 TIMED = SCHEMA.append(pa.field("__time", pa.int64()))
 GAPS = TIMED.set(TIMED.get_field_index("gap"), pa.field("gap", pa.duration("us")))
-KEPT = Retention(time_ms=30_000)
+RETENTION = Retention(time_ms=30_000)
 Rows = list[dict[str, Any]]
 
 AGGREGATES = (
@@ -72,8 +72,8 @@ def _aggregate(
 
 
 def _process(make: Callable[[], Processor], result: pa.Schema, called: str, **how: Any) -> ProcessPlan:
-    given = ProcessInput(schema=TIMED, by=("k",), time="__time")
-    return ProcessPlan(inputs=(given,), make=make, result=result, called=called, version=1, **how)
+    process_input = ProcessInput(schema=TIMED, by=("k",), time="__time")
+    return ProcessPlan(inputs=(process_input,), make=make, result=result, called=called, version=1, **how)
 
 
 def _running() -> ProcessPlan:
@@ -86,7 +86,7 @@ def _deduplicated() -> ProcessPlan:
     return _process(partial(Deduplicate, plan), plan.result_schema, "deduplicate")
 
 
-class Held(Processor):
+class Holding(Processor):
     """Holds rows and a fact; each barrier tells how many there are of a key."""
 
     def on_rows(self, input_number: int, rows: pa.Table) -> Iterator[pa.Table]:  # noqa: ARG002
@@ -95,16 +95,16 @@ class Held(Processor):
         yield from ()
 
     def on_barrier(self, snapshot: int) -> Iterator[pa.Table]:  # noqa: ARG002
-        held = self.state.read("rows")
-        if held is not None:
-            counted = held.group_by("k").aggregate([("event_time", "count"), ("event_time", "max")])
-            counted = counted.rename_columns(["k", "rows", "event_time"]).sort_by("k")
-            yield counted.append_column("seen", pa.array([self.state.facts["seen"]] * counted.num_rows, pa.int64()))
+        rows = self.state.read("rows")
+        if rows is not None:
+            counts = rows.group_by("k").aggregate([("event_time", "count"), ("event_time", "max")])
+            counts = counts.rename_columns(["k", "rows", "event_time"]).sort_by("k")
+            yield counts.append_column("seen", pa.array([self.state.facts["seen"]] * counts.num_rows, pa.int64()))
 
 
-def _held(**how: Any) -> ProcessPlan:
+def _holding_plan(**how: Any) -> ProcessPlan:
     result = pa.schema([("k", pa.string()), ("rows", pa.int64()), ("seen", pa.int64())])
-    return _process(Held, result, "held", **how)
+    return _process(Holding, result, "held", **how)
 
 
 def _join(*, latest: bool) -> JoinPlan:
@@ -114,7 +114,7 @@ def _join(*, latest: bool) -> JoinPlan:
     return JoinPlan(left=left, right=right, bounds=(Bound(0, 0, low_ms, high_ms),), how=how, latest=latest)
 
 
-def _store(window: Any, retention: Retention = KEPT, **how: Any) -> BucketStore:
+def _store(window: Any, retention: Retention = RETENTION, **how: Any) -> BucketStore:
     aggregates = (("rows", agg.count()), ("middle", median("v")))
     plan = StorePlan(
         schema=SCHEMA, by=("k",), window=window, aggregates=aggregates, retention=retention, time="event_time", **how
@@ -124,7 +124,9 @@ def _store(window: Any, retention: Retention = KEPT, **how: Any) -> BucketStore:
 
 def _window_join(window: Any, **how: Any) -> BucketWindowJoin:
     left, right = (WindowJoinSide(name=name, schema=SCHEMA, on=("k",)) for name in ("left", "right"))
-    return BucketWindowJoin(plan=WindowJoinPlan(left=left, right=right, window=window, **{"retention": KEPT, **how}))
+    return BucketWindowJoin(
+        plan=WindowJoinPlan(left=left, right=right, window=window, **{"retention": RETENTION, **how})
+    )
 
 
 FEW_MESSAGES = Retention(max_messages=40)
@@ -136,8 +138,8 @@ PLANS: Mapping[str, Callable[[], Any]] = {
     "per-key-sessions": partial(_aggregate, SessionWindow(700), key_watermark=PerKey(500, 9_000, idle_ms=7_000)),
     "running": _running,
     "deduplicate": _deduplicated,
-    "process": _held,
-    "process-per-key": partial(_held, key_watermark=PerKey(500, 9_000)),
+    "process": _holding_plan,
+    "process-per-key": partial(_holding_plan, key_watermark=PerKey(500, 9_000)),
     "join": partial(_join, latest=False),
     "join-latest": partial(_join, latest=True),
     "store": partial(_store, HoppingWindow(6_000, 4_000)),
@@ -162,30 +164,32 @@ class Buckets(Pipeline):
     def columns(self, number: int) -> tuple[str, ...]:
         return tuple(self.inputs[number].columns)
 
-    def _shipped(self, given: Iterable[Rows]) -> Iterator[pa.RecordBatch]:
-        for number, rows in enumerate(given):
+    def _shipped(self, inputs: Iterable[Rows]) -> Iterator[pa.RecordBatch]:
+        for number, rows in enumerate(inputs):
             schema = self.inputs[number].schema
-            wanted = pa.schema([*(schema.field(name) for name in self.columns(number)), (CONTROL_TEXT, pa.string())])
+            schema_of_rows = pa.schema(
+                [*(schema.field(name) for name in self.columns(number)), (CONTROL_TEXT, pa.string())]
+            )
             for row in rows:
                 row["event_time"] = None if row["__time"] is None else row["__time"] * 1000
-            yield from self.stage(number)(pa.Table.from_pylist(rows, schema=wanted).to_batches())
+            yield from self.stage(number)(pa.Table.from_pylist(rows, schema=schema_of_rows).to_batches())
 
 
 def batches(name: str, inputs: int) -> list[list[Rows]]:
     """Rows of each input and its control rows, batch by batch; the last one ends every window."""
     rng = random.Random(f"operators {name}")
     next_offset = dict.fromkeys(range(inputs), 0)
-    made: list[list[Rows]] = []
+    steps: list[list[Rows]] = []
     for number in range(BATCHES):
-        made.append([])
+        steps.append([])
         for one in range(inputs):
             rows: Rows = [{CONTROL_TEXT: None, **_row(rng, number, one, next_offset)} for _ in range(20)]
             watermark_ms = 10**9 if number == BATCHES - 1 else number * 3_000 - rng.randrange(2_000)
-            made[-1].append([*rows, *(_control(kind, one, **of) for kind, of in (
+            steps[-1].append([*rows, *(_control(kind, one, **of) for kind, of in (
                 (ControlKind.WATERMARK, {"key": 0, "watermark_ms": watermark_ms}),
                 (ControlKind.BARRIER, {"snapshot": number, "channels": 1}),
             ))])  # fmt: skip
-    return made
+    return steps
 
 
 def _row(rng: random.Random, number: int, one: int, next_offset: dict[int, int]) -> dict[str, Any]:
@@ -206,8 +210,8 @@ def save_operator(name: str) -> dict[str, Any]:
     """Buckets after some batches, the batches to come, and the rows that these give."""
     pipeline = Buckets(PLANS[name]())
     steps = batches(name, len(pipeline.axes))
-    for given in steps[:SAVED]:
-        pipeline.batch(*_copies(given))
+    for inputs in steps[:SAVED]:
+        pipeline.batch(*_copies(inputs))
     buckets = {}
     for bucket, state in pipeline.state.items():
         assert state.manifest is not None
@@ -221,12 +225,12 @@ def continue_operator(name: str, saved: Mapping[str, Any]) -> list[list[str]]:
     """The rows that the batches to come give on top of the saved buckets; those of a batch in order of their text."""
     pipeline = Buckets(PLANS[name]())
     for bucket, state in saved["buckets"].items():
-        mine = pipeline.state[int(bucket)]
-        mine.manifest = (json.dumps(state["manifest"], sort_keys=True),)
-        mine.blobs = {blob: b64decode(text) for blob, text in state["blobs"].items()}
-    made = [pipeline.batch(*_copies(given)) for given in saved["batches"]]
-    return [sorted(json.dumps(row, default=str, sort_keys=True) for row in rows) for rows in made]
+        state_of_bucket = pipeline.state[int(bucket)]
+        state_of_bucket.manifest = (json.dumps(state["manifest"], sort_keys=True),)
+        state_of_bucket.blobs = {blob: b64decode(text) for blob, text in state["blobs"].items()}
+    results = [pipeline.batch(*_copies(inputs)) for inputs in saved["batches"]]
+    return [sorted(json.dumps(row, default=str, sort_keys=True) for row in rows) for rows in results]
 
 
-def _copies(given: list[Rows]) -> Any:
-    return json.loads(json.dumps(given))
+def _copies(inputs: list[Rows]) -> Any:
+    return json.loads(json.dumps(inputs))

@@ -107,7 +107,7 @@ def start_offset() -> QueryOffset:
 def next_offset(start: QueryOffset, after: CommittedState) -> dict[str, Any]:
     """What is planned on top of an offset and the state that its task committed."""
     tps = [TopicPartition("t", number) for number in range(3)]
-    seen = BrokerAnswers(
+    answers = BrokerAnswers(
         ends={tps[0]: 55, tps[1]: 7, tps[2]: 20}, begins={tps[2]: 12}, requested_ms=2_000, now_ms=2_010,
         topic_ids=start.topic_ids,
     )  # fmt: skip
@@ -117,7 +117,7 @@ def next_offset(start: QueryOffset, after: CommittedState) -> dict[str, Any]:
         limits=start.limits, settings=start.settings,
     )  # fmt: skip
     read = {tps[0]: RangeResult(next_offset=40, counts=after.counts, axes=after.axes)}
-    return plan(start, read, seen, rules).to_json()
+    return plan(start, read, answers, rules).to_json()
 
 
 def committed() -> CommittedState:
@@ -144,7 +144,7 @@ def record() -> Record:
     )  # fmt: skip
 
 
-def cut() -> UpstreamBarrier:
+def upstream_barrier() -> UpstreamBarrier:
     """A barrier in a topic."""
     upstream = {"t-0": Upstream(offset=40, watermarks={0: 90}), "t-1": Upstream(offset=7, idle=True)}
     return UpstreamBarrier(query="query-1", snapshot=4, channels=upstream)
@@ -170,7 +170,7 @@ def read_ledger(directory: Path) -> dict[str, Any]:
     ledger = Ledger(directory)
     history = ledger.run_history()
     assert history is not None
-    return _told({"entries": [asdict(one) for one in ledger.entries(10)], "history": asdict(history)})
+    return _plain_json({"entries": [asdict(one) for one in ledger.entries(10)], "history": asdict(history)})
 
 
 def save_buckets(name: str) -> dict[str, Any]:
@@ -192,9 +192,9 @@ def continue_buckets(name: str, saved: Mapping[str, Any]) -> list[list[str]]:
     for bucket, state in saved["buckets"].items():
         blobs = {blob: b64decode(text) for blob, text in state["blobs"].items()}
         pipeline.state[int(bucket)] = BucketManifest.from_json(state["note"]), MemoryStore(blobs)
-    made = [pipeline.batch([staged(rows) for rows in tasks]) for tasks in saved["batches"]]
+    results = [pipeline.batch([staged(rows) for rows in tasks]) for tasks in saved["batches"]]
     row_of = _row_1 if saved.get("row_format", 1) == 1 else dict
-    return [sorted(json.dumps(row_of(row), default=str, sort_keys=True) for row in rows) for rows in made]
+    return [sorted(json.dumps(row_of(row), default=str, sort_keys=True) for row in rows) for rows in results]
 
 
 def _row_1(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -203,21 +203,23 @@ def _row_1(row: Mapping[str, Any]) -> dict[str, Any]:
     return {**row, "control": control}
 
 
-def _told(value: Any) -> Any:
+def _plain_json(value: Any) -> Any:
     """As JSON has it, without fields that say nothing: a later version may have more of those."""
     if isinstance(value, dict):
-        return {str(name): _told(inner) for name, inner in value.items() if inner is not None}
-    return [_told(inner) for inner in value] if isinstance(value, (list, tuple)) else json.loads(json.dumps(value))
+        return {str(name): _plain_json(inner) for name, inner in value.items() if inner is not None}
+    return (
+        [_plain_json(inner) for inner in value] if isinstance(value, (list, tuple)) else json.loads(json.dumps(value))
+    )
 
 
 def _as_version_3(offset: dict[str, Any]) -> dict[str, Any]:
     """What version 3 of the offset had to say, without its number: leader epochs and resets came later."""
-    told = json.loads(json.dumps(offset))
-    for entry in (entry for of_topic in told["channels"].values() for entry in of_topic.values()):
+    version_3 = json.loads(json.dumps(offset))
+    for entry in (entry for of_topic in version_3["channels"].values() for entry in of_topic.values()):
         del entry[6]
-    for entry in (entry for of_topic in told["retired"].values() for entry in of_topic.values()):
+    for entry in (entry for of_topic in version_3["retired"].values() for entry in of_topic.values()):
         del entry[5]
-    return {name: value for name, value in told.items() if name not in ("version", "resets")}
+    return {name: value for name, value in version_3.items() if name not in ("version", "resets")}
 
 
 def savepoint() -> Savepoint:
@@ -237,7 +239,7 @@ def savepoint() -> Savepoint:
 
 def read_back(directory: Path) -> dict[str, Any]:
     """Everything that a savepoint says of its query."""
-    return _told({**asdict(read_savepoint("continue_from", str(directory))), "place": ""})
+    return _plain_json({**asdict(read_savepoint("continue_from", str(directory))), "place": ""})
 
 
 def later_texts() -> dict[str, Any]:
@@ -259,7 +261,7 @@ def later_texts() -> dict[str, Any]:
 def read_later_texts(texts: Mapping[str, Any]) -> dict[str, Any]:
     """What those texts say."""
     state = decode_committed(texts["committed_future"], KEY, PLACE)
-    return _told({
+    return _plain_json({
         "committed_future": {name: count for name, count in asdict(state.counts).items() if name != "bad_values"},
         "offset_future": QueryOffset.from_json(texts["offset_future"]).to_json(),
         "long_record": asdict(Record.from_json(texts["long_record"])),
@@ -274,7 +276,7 @@ def source_texts() -> dict[str, Any]:
         "committed": encode_committed(committed(), KEY, PLACE),
         "propagated": encode_committed(propagated(), KEY, PLACE),
         "record": record().to_json(),
-        "barrier": encode_cut(cut()).decode(),
+        "barrier": encode_cut(upstream_barrier()).decode(),
     }
 
 
@@ -285,7 +287,7 @@ def read_texts(texts: Mapping[str, Any]) -> dict[str, Any]:
     assert barrier is not None
     offset = QueryOffset.from_json(texts["offset"])
     planned = next_offset(offset, state)
-    told = {
+    contents = {
         "committed": {str(key): axis.as_list() for key, axis in state.axes.items()},
         "counts": {name: count for name, count in asdict(state.counts).items() if name in ("bad", "late", "control")},
         "propagated": decode_committed(texts["propagated"], KEY, PLACE).axes[0].as_list(),
@@ -294,7 +296,7 @@ def read_texts(texts: Mapping[str, Any]) -> dict[str, Any]:
         "promise": barrier.promise(),
         "planned": _as_version_3(planned) if texts["offset"]["version"] == 3 else planned,
     }
-    return _told(told)
+    return _plain_json(contents)
 
 
 def main(version: str) -> None:

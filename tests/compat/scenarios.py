@@ -31,8 +31,8 @@ class Place:
     directory: Path
 
     def load(self, topic: str, **options: str) -> DataFrame:
-        given = {"kafka.bootstrap.servers": self.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
-        return self.spark.readStream.format("keyedwm").options(**given, **options).load()
+        defaults = {"kafka.bootstrap.servers": self.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+        return self.spark.readStream.format("keyedwm").options(**defaults, **options).load()
 
     def write(self, frame: DataFrame, name: str, **options: str) -> DataStreamWriter:
         writer = frame.writeStream.format("keyedwm").trigger(availableNow=True)
@@ -54,15 +54,15 @@ class Scenario:
 
 def records(part: int) -> list[Record]:
     """The records of one part: two partitions, times that rise by half a minute, some late ones."""
-    made = []
+    new_records = []
     for number in range(40):
         partition = number % 2
         step = part * 40 + number
         late_ms = 3 * MINUTE_MS if number % 11 == 7 else 0
         ms = 1_000 * MINUTE_MS + step * MINUTE_MS // 2 - late_ms + partition * 1_000
         value = {"n": step, "amount": step * 1.25, "created": ms - 250, "shipped": ms + 500}
-        made.append(Record(partition, ms, json.dumps(value).encode(), f"shop-{number % 3}".encode()))
-    return made
+        new_records.append(Record(partition, ms, json.dumps(value).encode(), f"shop-{number % 3}".encode()))
+    return new_records
 
 
 AXES = {
@@ -81,9 +81,9 @@ STEADY = ("fixed", "framed", "stepped")  # those that no clock moves
 def policies(place: Place) -> None:
     """The source with an axis for each policy and throttle, into a Delta table."""
     rows = place.load("compat-policies", watermarks=json.dumps(AXES), idleTimeout="none", includeHeaders="true")
-    told = [column for axis in STEADY for column in (f"event_time_{axis}", f"watermark_{axis}")]
-    kept = rows.select("key", "value", "topic", "partition", "offset", *told, "control")
-    place.write(kept, "policies", path=place.table("policies")).start().awaitTermination()
+    time_columns = [column for axis in STEADY for column in (f"event_time_{axis}", f"watermark_{axis}")]
+    columns = rows.select("key", "value", "topic", "partition", "offset", *time_columns, "control")
+    place.write(columns, "policies", path=place.table("policies")).start().awaitTermination()
 
 
 def panes(place: Place) -> None:
@@ -123,8 +123,8 @@ def chain(place: Place) -> None:
     place.write(rows, "upstream", **out).start().awaitTermination()
     wait_for_markers(place.bootstrap, "compat-chain-out")
     between = place.load("compat-chain-out", propagate="true", eventTime="json:$.created")
-    kept = between.select("key", "value", "event_time", "watermark", "control")
-    place.write(kept, "downstream", path=place.table("chain")).start().awaitTermination()
+    columns = between.select("key", "value", "event_time", "watermark", "control")
+    place.write(columns, "downstream", path=place.table("chain")).start().awaitTermination()
 
 
 def joins(place: Place) -> None:
@@ -142,8 +142,8 @@ def joins(place: Place) -> None:
     )  # fmt: skip
     latest = wm.join_latest(*sides, "shop", names=("even", "odd"), name="latest", buckets=2)
     for name, frame in (("near", near), ("latest", latest)):
-        kept = frame.select("shop", "n_even", "n_odd", "event_time_even", "event_time_odd", "control")
-        place.write(kept, name, path=place.table(name)).start().awaitTermination()
+        columns = frame.select("shop", "n_even", "n_odd", "event_time_even", "event_time_odd", "control")
+        place.write(columns, name, path=place.table(name)).start().awaitTermination()
 
 
 def stores(place: Place) -> None:
@@ -155,11 +155,13 @@ def stores(place: Place) -> None:
         "cast(key as string) shop", "cast(get_json_object(cast(value as string), '$.n') as bigint) n",
         "topic", "partition", "offset", "event_time", "watermark", "control",
     )  # fmt: skip
-    kept = wm.aggregate(
+    columns = wm.aggregate(
         rows, "shop", wm.hopping("40 seconds", "30 seconds"), {"rows": wm.count(), "middle": wm.median("n")},
         store=wm.Store(retention="1 minute"), late="emit", name="stores", buckets=2,
     )  # fmt: skip
-    place.write(kept, "stores", path=place.table("stores"), errorsTo=place.table("rejected")).start().awaitTermination()
+    place.write(
+        columns, "stores", path=place.table("stores"), errorsTo=place.table("rejected")
+    ).start().awaitTermination()
 
 
 SCENARIOS: Mapping[str, Scenario] = {
@@ -178,12 +180,14 @@ def answer(scenario: Scenario, directory: Path) -> dict[str, Rows]:
     """The rows of every table, ordered, as JSON has them."""
     from deltalake import DeltaTable
 
-    found = {}
+    rows_by_table = {}
     for name, order in scenario.tables.items():
         rows = DeltaTable(str(directory / name)).to_pyarrow_table().to_pylist()
         plain = json.loads(json.dumps(rows, default=_plain))
-        found[name] = sorted(plain, key=lambda row: json.dumps([row[column] for column in order], sort_keys=True))
-    return found
+        rows_by_table[name] = sorted(
+            plain, key=lambda row: json.dumps([row[column] for column in order], sort_keys=True)
+        )
+    return rows_by_table
 
 
 def _plain(value: object) -> str:

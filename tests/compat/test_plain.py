@@ -39,17 +39,17 @@ def test_a_ledger_is_read(version, tmp_path):
 @pytest.mark.parametrize(("version", "name"), BUCKETS, ids=lambda value: getattr(value, "name", value))
 def test_buckets_go_on_row_for_row(version, name):
     saved = json.loads(gzip.decompress((version / "plain" / f"buckets-{name}.json.gz").read_bytes()))
-    made = continue_buckets(name, saved)
-    assert any(made)
-    assert made == saved["expected"]
+    results = continue_buckets(name, saved)
+    assert any(results)
+    assert results == saved["expected"]
 
 
 @pytest.mark.parametrize("saved", OPERATORS, ids=lambda path: f"{path.parts[-3]}-{path.name.partition('.')[0]}")
 def test_operators_go_on_row_for_row(saved):
     state = json.loads(gzip.decompress(saved.read_bytes()))
-    made = continue_operator(saved.name.partition(".")[0].removeprefix("operator-"), state)
-    assert any(made)
-    assert made == state["expected"]
+    results = continue_operator(saved.name.partition(".")[0].removeprefix("operator-"), state)
+    assert any(results)
+    assert results == state["expected"]
 
 
 @pytest.mark.parametrize("plain", LATER, ids=lambda path: path.parent.name)

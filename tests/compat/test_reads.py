@@ -32,14 +32,14 @@ def kafka_of(fixture: Path) -> dict[str, Any]:
 def offsets_of(fixture: Path) -> Iterator[dict[str, Any]]:
     """The offsets in the checkpoints, oldest first: Spark writes a version, its settings, and a line per source."""
     for path in sorted(fixture.glob("files/*.checkpoint/offsets/*"), key=lambda path: (path.parts[-3], int(path.name))):
-        yield from (found for line in path.read_text().splitlines()[2:] if "channels" in (found := json.loads(line)))
+        yield from (offset for line in path.read_text().splitlines()[2:] if "channels" in (offset := json.loads(line)))
 
 
 @each_fixture
 def test_every_offset_is_read(fixture):
-    found = list(offsets_of(fixture))
-    assert found
-    for offset in found:
+    offsets = list(offsets_of(fixture))
+    assert offsets
+    for offset in offsets:
         read = QueryOffset.from_json(offset)
         assert read.batch == offset["batch"]
         assert {tp.topic for tp in read.channels} == set(offset["offsets"])
@@ -74,13 +74,13 @@ class SavedGroups:
     groups: dict[str, dict[str, list]]
 
     def fetch_offsets(self, group: str, partitions: Iterable[TopicPartition] | None) -> dict[TopicPartition, Committed]:
-        found = {}
+        commits = {}
         for name, committed in self.groups[group].items():
             topic, _, number = name.rpartition("-")
             where = TopicPartition(topic, int(number))
             if partitions is None or where in set(partitions):
-                found[where] = Committed(*committed)
-        return found
+                commits[where] = Committed(*committed)
+        return commits
 
 
 def test_a_ledger_is_there():
@@ -90,11 +90,13 @@ def test_a_ledger_is_there():
 @pytest.mark.parametrize("ledger", LEDGERS, ids=lambda path: f"{path.parts[-5]}-{path.parts[-4]}")
 def test_a_ledger_its_epoch_and_its_marker_are_read(ledger, tmp_path):
     shutil.copytree(ledger, tmp_path / "ledger")
-    saved, found = kafka_of(ledger.parents[2]), Ledger(tmp_path / "ledger")
-    history, newest = found.run_history(), found.newest()
-    marker = Marker.of(history.query, found)
+    saved, ledger_copy = kafka_of(ledger.parents[2]), Ledger(tmp_path / "ledger")
+    history, newest = ledger_copy.run_history(), ledger_copy.newest()
+    marker = Marker.of(history.query, ledger_copy)
     assert newest.published
     for topic in (None, list(saved["topics"])[-1]):
         assert marker.read(SavedGroups(saved["groups"]), topic).batch == newest.batch
-    assert found.epoch() == len(json.loads(json.loads((ledger / "epoch.json").read_text())["body"])["owners"]) == 1
-    assert found.take_epoch("another driver") == Claim(owner="another driver", epoch=2, is_new=True)
+    assert (
+        ledger_copy.epoch() == len(json.loads(json.loads((ledger / "epoch.json").read_text())["body"])["owners"]) == 1
+    )
+    assert ledger_copy.take_epoch("another driver") == Claim(owner="another driver", epoch=2, is_new=True)

@@ -20,10 +20,10 @@ BUILDERS_ONLY = session_conf().keys() - recommended_conf().keys()
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
     """A real PostgreSQL; without its programs the tests say so and skip."""
-    found = programs()
-    if found is None:
+    bin_directory = programs()
+    if bin_directory is None:
         pytest.skip("no PostgreSQL: apt-get install postgresql")
-    with running(found) as server:
+    with running(bin_directory) as server:
         yield server
 
 

@@ -55,12 +55,12 @@ def run(stored: dict[Path, NotebookNode]) -> dict[Path, NotebookNode]:
     return fresh
 
 
-def told(one: NotebookNode) -> list[list[str]]:
+def list_outputs(one: NotebookNode) -> list[list[str]]:
     """What each code cell shows: its texts, and `picture` for one."""
-    return [[_shown(output) for output in cell.outputs] for cell in one.cells if cell.cell_type == "code"]
+    return [[_describe_output(output) for output in cell.outputs] for cell in one.cells if cell.cell_type == "code"]
 
 
-def _shown(output: NotebookNode) -> str:
+def _describe_output(output: NotebookNode) -> str:
     if output.output_type == "stream":
         return output.text
     return "picture" if PICTURE in output.data else output.data["text/plain"]
@@ -83,7 +83,7 @@ def main() -> int:
     """Run the notebooks and write them."""
     for path, one in run(notebooks()).items():
         nbformat.write(one, path)
-        print(path.name, told(one))
+        print(path.name, list_outputs(one))
     return 0
 
 

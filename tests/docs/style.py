@@ -49,7 +49,7 @@ class Place(NamedTuple):
     """One place of a page: its kind, how much is too much, and the text."""
 
     kind: str
-    words: int
+    word_count: int
     text: str
 
 
@@ -73,20 +73,20 @@ def blocks(page: str) -> Iterator[tuple[str, str]]:
 
 def places(page: str) -> list[Place]:
     """Return what must be read twice."""
-    found = []
+    hits = []
     for kind, text in blocks(page):
-        words = len(text.split())
-        if words > MOST_WORDS_OF_A_PARAGRAPH:
-            found.append(Place(f"long {kind}", words, text))
+        word_count = len(text.split())
+        if word_count > MOST_WORDS_OF_A_PARAGRAPH:
+            hits.append(Place(f"long {kind}", word_count, text))
         for sentence in _ENDS.split(text):
             count = len(sentence.split())
             if count > MOST_WORDS_OF_A_SENTENCE:
-                found.append(Place("long sentence", count, sentence))
+                hits.append(Place("long sentence", count, sentence))
         for pattern, better in HOUSE_WORDS.items() if _ANY_HOUSE_WORD.search(text) else ():
             for match in re.finditer(pattern, text, re.IGNORECASE):
                 around = text[max(0, match.start() - 40) : match.end() + 40]
-                found.append(Place(f"house word, say {better!r}", 0, around))
-    return found
+                hits.append(Place(f"house word, say {better!r}", 0, around))
+    return hits
 
 
 def pages() -> list[Path]:
@@ -100,7 +100,7 @@ def main(names: list[str]) -> None:
     if names:
         for name in names:
             for place in places(Path(name).read_text()):
-                print(f"{name}: {place.kind} ({place.words}): {place.text[:160]}")
+                print(f"{name}: {place.kind} ({place.word_count}): {place.text[:160]}")
         return
     total = 0
     for page in pages():

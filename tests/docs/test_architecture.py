@@ -16,7 +16,7 @@ DOCS = ROOT / "docs"
 TEXT = (DOCS / "design" / "architecture.md").read_text()
 PAGES = [ROOT / "CONTRIBUTING.md", DOCS / "reference" / "glossary.md", DOCS / "reference" / "promises.md"]
 PAGES += sorted((DOCS / "design").glob("*.md"))
-PASSED = re.compile(r"`([\w/]+\.py)` `([\w.]+)`")
+PATH_STEP = re.compile(r"`([\w/]+\.py)` `([\w.]+)`")
 FOLDERS = "keyedwm|pyspark_wm_source|pyspark_wm_sink|conformance|tests|benchmarks|examples|docs"
 FILE = re.compile(rf"`((?:{FOLDERS})(?:/[\w.-]+)*)/?`")
 
@@ -31,13 +31,13 @@ def drawing() -> ModuleType:
 
 def names(path: str) -> set[str]:
     """The functions, classes and methods of a module, methods as `Class.method`."""
-    found = set()
+    defined_names = set()
     for node in ast.parse((ROOT / path).read_text()).body:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            found.add(node.name)
+            defined_names.add(node.name)
         if isinstance(node, ast.ClassDef):
-            found |= {f"{node.name}.{inner.name}" for inner in node.body if isinstance(inner, ast.FunctionDef)}
-    return found
+            defined_names |= {f"{node.name}.{inner.name}" for inner in node.body if isinstance(inner, ast.FunctionDef)}
+    return defined_names
 
 
 def test_the_picture_shows_the_imports_of_today():
@@ -64,9 +64,9 @@ def test_arrows_point_down():
 
 
 def test_the_data_paths_pass_functions_that_exist():
-    passed = PASSED.findall(TEXT)
-    assert len(passed) > 40
-    missing = [(path, name) for path, name in passed if not (ROOT / path).exists() or name not in names(path)]
+    steps = PATH_STEP.findall(TEXT)
+    assert len(steps) > 40
+    missing = [(path, name) for path, name in steps if not (ROOT / path).exists() or name not in names(path)]
     assert missing == []
 
 

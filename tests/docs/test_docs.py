@@ -57,9 +57,9 @@ def test_the_code_of_a_page_runs(
     database = request.getfixturevalue("postgres").address if "import psycopg" in page.read_text() else ""
     registry = request.getfixturevalue("schema_registry") if "localhost:8081" in page.read_text() else ""
     store = request.getfixturevalue("store_of_keys") if "localhost:8123" in page.read_text() else ""
-    for block, printed, words in blocks:
-        if words:
-            assert command(shlex.split(words.replace("/data/", f"{tmp_path}/"))) == 0
+    for block, printed, command_line in blocks:
+        if command_line:
+            assert command(shlex.split(command_line.replace("/data/", f"{tmp_path}/"))) == 0
             continue
         code = (
             block.replace("localhost:9092", kafka.bootstrap)
@@ -72,8 +72,8 @@ def test_the_code_of_a_page_runs(
             .replace('"/data/', f'"{tmp_path}/')
         )
         code = code.replace("awaitAnyTermination()", "awaitAnyTermination(timeout=1)")  # the test stops the queries
-        for shown, name in topics.items():
-            code = code.replace(f'"{shown}"', f'"{name}"')
+        for topic_of_page, name in topics.items():
+            code = code.replace(f'"{topic_of_page}"', f'"{name}"')
         with contextlib.redirect_stdout(io.StringIO()) as out:
             exec(compile(code, str(page), "exec"), names)  # noqa: S102 - our own docs
         assert not printed or out.getvalue() == printed

@@ -28,13 +28,13 @@ def classes() -> dict[str, str]:
         for path, tree in trees_with(r"\bclass \w+\(", (ROOT / room).rglob("*.py")):
             for node in ast.walk(tree):
                 if isinstance(node, ast.ClassDef):
-                    named = {ast.unparse(base).rpartition(".")[2] for base in node.bases}
+                    base_names = {ast.unparse(base).rpartition(".")[2] for base in node.bases}
                     module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-                    bases[node.name] = (module, named)
-    found = {"KeyedwmError"}
-    while more := {name for name, (_, named) in bases.items() if named & found} - found:
-        found |= more
-    return {name: bases[name][0] for name in found}
+                    bases[node.name] = (module, base_names)
+    errors = {"KeyedwmError"}
+    while more := {name for name, (_, base_names) in bases.items() if base_names & errors} - errors:
+        errors |= more
+    return {name: bases[name][0] for name in errors}
 
 
 def test_every_error_has_a_code_of_its_own():

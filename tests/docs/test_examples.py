@@ -28,7 +28,7 @@ from examples.test_visits import (  # its five tests run here, in the Spark of a
 FOLDER = Path(__file__).parents[2] / "examples"
 MOST_LINES = 100
 # The one that runs until it is stopped has a test of its own, and the one for pytest runs above.
-TOLD = [path for path in sorted(FOLDER.glob("*.py")) if path.stem not in {"flights", "test_visits"}]
+EXAMPLES = [path for path in sorted(FOLDER.glob("*.py")) if path.stem not in {"flights", "test_visits"}]
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def keyedwm_spark(spark: SparkSession) -> SparkSession:
     return spark
 
 
-def said(path: Path) -> str:
+def expected_output(path: Path) -> str:
     """The lines that the docstring says are printed."""
     text = ast.get_docstring(ast.parse(path.read_text())) or ""
     lines = re.search(r"[Ii]t prints:\n\n((?:    .*\n|\n)+)", f"{text}\n")
@@ -52,12 +52,12 @@ def printed(path: Path, arguments: list[str], monkeypatch: pytest.MonkeyPatch) -
     return out.getvalue().strip("\n")
 
 
-@pytest.mark.parametrize("path", TOLD, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_prints_what_its_docstring_says(path, request, spark, monkeypatch):
     needs_kafka = "HOST:PORT" in path.read_text()
     arguments = [request.getfixturevalue("kafka").bootstrap] if needs_kafka else []
     arguments += [request.getfixturevalue("schema_registry")] if "HOST:PORT REGISTRY" in path.read_text() else []
-    assert printed(path, arguments, monkeypatch) == said(path)
+    assert printed(path, arguments, monkeypatch) == expected_output(path)
 
 
 def test_the_example_that_runs_until_it_is_stopped_counts_flights_by_hour(kafka, spark, topic, tmp_path, monkeypatch):
@@ -67,9 +67,9 @@ def test_the_example_that_runs_until_it_is_stopped_counts_flights_by_hour(kafka,
 
     monkeypatch.setattr(StreamingQuery, "awaitTermination", stopped)
     flights = read_flights(days=1)
-    with new_topic(kafka.bootstrap, topic) as written:
-        written.write(Step(0, flights))
-        written.write(closing(flights))
+    with new_topic(kafka.bootstrap, topic) as destination:
+        destination.write(Step(0, flights))
+        destination.write(closing(flights))
         printed(FOLDER / "flights.py", [kafka.bootstrap, topic, str(tmp_path / "table")], monkeypatch)
     from deltalake import DeltaTable
 

@@ -21,5 +21,5 @@ def test_the_formats_are_listed():
 @pytest.mark.parametrize(("name", "version", "module"), LISTED, ids=[name for name, _, _ in LISTED])
 def test_the_version_of_a_format_is_the_one_that_is_written(name, version, module):
     code = import_module(module.replace("/", "."))
-    found = next(getattr(code, constant) for constant in NAMES if hasattr(code, constant))
-    assert int(found) == int(version), f"{name} has version {found}"
+    version_in_code = next(getattr(code, constant) for constant in NAMES if hasattr(code, constant))
+    assert int(version_in_code) == int(version), f"{name} has version {version_in_code}"

@@ -26,8 +26,8 @@ TWICE = {
 
 @pytest.mark.parametrize(("phrase", "plain"), TWICE.items(), ids=TWICE.values())
 def test_a_sentence_that_had_to_be_read_twice_is_said_plainly(phrase, plain):
-    found = [path.name for path in READ_FIRST if re.search(phrase, path.read_text(), re.IGNORECASE)]
-    assert not found, f"say {plain!r}"
+    pages = [path.name for path in READ_FIRST if re.search(phrase, path.read_text(), re.IGNORECASE)]
+    assert not pages, f"say {plain!r}"
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def write(postgres: Postgres) -> Callable[[Batch, int], None]:
     return names["write"]
 
 
-def held(postgres: Postgres) -> list[tuple]:
+def read_totals(postgres: Postgres) -> list[tuple]:
     with psycopg.connect(postgres.address) as connection:
         return connection.execute("SELECT * FROM turnover ORDER BY shop").fetchall()
 
@@ -76,7 +76,7 @@ def test_a_batch_is_added_once_however_often_it_comes(write, postgres):
     for number, rows in enumerate([[A, B, A], [A], []]):
         for _ in range(3):
             write(Batch(query, rows), number)
-    assert held(postgres) == [("a", 3, 30), ("b", 1, 5)]
+    assert read_totals(postgres) == [("a", 3, 30), ("b", 1, 5)]
     assert last_written(postgres) == [2]
 
 
@@ -93,9 +93,9 @@ def test_a_batch_that_fails_on_its_way_leaves_nothing_and_is_added_when_it_comes
         write(Batch(query, [A, B], failing), 1)
     if how == "a crash of the server":
         postgres.start()
-    assert (held(postgres), last_written(postgres)) == ([("a", 1, 10)], [0])
+    assert (read_totals(postgres), last_written(postgres)) == ([("a", 1, 10)], [0])
     write(Batch(query, [A, B]), 1)
-    assert (held(postgres), last_written(postgres)) == ([("a", 2, 20), ("b", 1, 5)], [1])
+    assert (read_totals(postgres), last_written(postgres)) == ([("a", 2, 20), ("b", 1, 5)], [1])
 
 
 def test_two_drivers_of_one_checkpoint_add_a_batch_once(write, postgres):
@@ -107,7 +107,7 @@ def test_two_drivers_of_one_checkpoint_add_a_batch_once(write, postgres):
 
     write(Batch(query, [A, B], begin_another), 0)
     other[0].join()
-    assert held(postgres) == [("a", 1, 10), ("b", 1, 5)]
+    assert read_totals(postgres) == [("a", 1, 10), ("b", 1, 5)]
 
 
 def test_a_new_checkpoint_begins_at_0_and_an_old_one_anywhere(write, postgres):
@@ -115,7 +115,7 @@ def test_a_new_checkpoint_begins_at_0_and_an_old_one_anywhere(write, postgres):
         query = str(uuid.uuid4())
         write(Batch(query, [A]), first)
         write(Batch(query, [A]), first + 1)
-    assert held(postgres) == [("a", 4, 40)]
+    assert read_totals(postgres) == [("a", 4, 40)]
 
 
 def test_a_gap_ends_the_query(write, postgres):
@@ -123,27 +123,27 @@ def test_a_gap_ends_the_query(write, postgres):
     write(Batch(query, [A]), 3)
     with pytest.raises(RuntimeError, match="batch 5 follows, and the last in the database is 3"):
         write(Batch(query, [A]), 5)
-    assert held(postgres) == [("a", 1, 10)]
+    assert read_totals(postgres) == [("a", 1, 10)]
 
 
 def test_a_query_that_was_killed_between_both_commits_adds_nothing_twice(write, postgres, spark, tmp_path):
     """Spark's note that the batch is done is taken away, as if the process had been killed before it."""
-    given, checkpoint = tmp_path / "given", tmp_path / "checkpoint"
-    given.mkdir()
+    input_folder, checkpoint = tmp_path / "given", tmp_path / "checkpoint"
+    input_folder.mkdir()
 
     def run() -> None:
         rows = spark.readStream.schema("shop string, orders bigint, amount bigint").option("maxFilesPerTrigger", 1)
-        started = rows.json(str(given)).writeStream.foreachBatch(write).trigger(availableNow=True)
+        started = rows.json(str(input_folder)).writeStream.foreachBatch(write).trigger(availableNow=True)
         started.option("checkpointLocation", str(checkpoint)).start().awaitTermination()
 
     for number in range(2):
-        (given / f"{number}.json").write_text('{"shop": "a", "orders": 1, "amount": 10}\n')
+        (input_folder / f"{number}.json").write_text('{"shop": "a", "orders": 1, "amount": 10}\n')
         run()
-    assert (held(postgres), last_written(postgres)) == ([("a", 2, 20)], [1])
+    assert (read_totals(postgres), last_written(postgres)) == ([("a", 2, 20)], [1])
     for name in ("1", ".1.crc"):
         (checkpoint / "commits" / name).unlink()
     run()
-    assert (held(postgres), last_written(postgres)) == ([("a", 2, 20)], [1])
+    assert (read_totals(postgres), last_written(postgres)) == ([("a", 2, 20)], [1])
     shutil.rmtree(checkpoint)
     run()
-    assert held(postgres) == [("a", 4, 40)]
+    assert read_totals(postgres) == [("a", 4, 40)]

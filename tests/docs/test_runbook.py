@@ -39,7 +39,7 @@ def quoted(page: Path) -> list[str]:
 
 @pytest.mark.parametrize("name", ["how-to/runbook.md", "reference/sink.md"])
 def test_an_error_of_the_runbook_is_one_that_the_code_raises(name):
-    found = quoted(ROOT / "docs" / name)
-    assert found
-    missing = [quote for quote in found if not all(part.strip() in texts() for part in quote.split("..."))]
+    quotes = quoted(ROOT / "docs" / name)
+    assert quotes
+    missing = [quote for quote in quotes if not all(part.strip() in texts() for part in quote.split("..."))]
     assert missing == []

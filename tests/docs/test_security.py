@@ -12,8 +12,8 @@ PAGES = ("explanation/security.md", "how-to/rights-and-secrets.md", "design/atta
 def test_every_test_that_a_page_of_security_names_exists():
     text = "".join((ROOT / "docs" / page).read_text() for page in PAGES)
     tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
-    named = set(re.findall(r"`(test_\w+)`", text))
-    assert len(named) >= 10
-    assert [name for name in sorted(named) if f"def {name}(" not in tests] == []
+    test_names = set(re.findall(r"`(test_\w+)`", text))
+    assert len(test_names) >= 10
+    assert [name for name in sorted(test_names) if f"def {name}(" not in tests] == []
     files = set(re.findall(r"`((?:tests|keyedwm)/[\w/]+(?:\.py)?)`", text))
     assert [name for name in sorted(files) if not (ROOT / name).exists()] == []

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 CONFIGURATION, _, NAVIGATION = (ROOT / "mkdocs.yml").read_text().partition("\nnav:")
 # Pages that docs/site/hooks.py makes.
-MADE = {
+GENERATED_PAGES = {
     "index.md", "changelog.md", "contributing.md", "reference/functions.md", "reference/sentences.md",
     "design/tests-of-the-system.md",
 }  # fmt: skip
@@ -35,7 +35,7 @@ def anchors(page: str) -> set[str]:
 
 def test_every_page_stands_in_the_navigation_once_under_its_own_title():
     entries = Counter(re.findall(r"- (?:Home: )?(\S+\.md)$", NAVIGATION, re.MULTILINE))
-    assert entries == Counter({str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")} | MADE)
+    assert entries == Counter({str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")} | GENERATED_PAGES)
 
 
 def word_count(page: Path) -> int:

@@ -26,11 +26,11 @@ def test_the_list_names_pages_that_there_are():
 
 
 def test_long_sentences_long_paragraphs_and_house_words_are_seen_and_code_is_not():
-    words = "word " * 26
-    assert [place.kind for place in places(f"{words}.\n")] == ["long sentence"]
+    sentence = "word " * 26
+    assert [place.kind for place in places(f"{sentence}.\n")] == ["long sentence"]
     assert [place.kind for place in places("Two words. " * 31)] == ["long paragraph"]
     assert [place.text for place in places("It begins anew.")] == ["It begins anew.", "It begins anew."]
-    assert places(f"```\n{words}\n```\n\n    {words} told\n\n# {words}\n") == []
+    assert places(f"```\n{sentence}\n```\n\n    {sentence} told\n\n# {sentence}\n") == []
     assert list(blocks("- one\n  more\n- two\n\n| a | b |\n|---|---|\n")) == [
         ("bullet", "one more"), ("bullet", "two"), ("cell", "a"), ("cell", "b")
     ]  # fmt: skip

@@ -53,9 +53,9 @@ def main() -> int:
     """Run the trials that the arguments name; return 1 if one failed, else 0."""
     parser = argparse.ArgumentParser(prog="python -m tests.platforms", description=__doc__)
     parser.add_argument("names", nargs="*", choices=[*names(), []], help="trials; default: all")
-    chosen = parser.parse_args().names or names()
+    trials = parser.parse_args().names or names()
     outcomes = []
-    for name in chosen:
+    for name in trials:
         start = time.monotonic()
         print(f"{name}: started", flush=True)
         outcome, line = run_trial(name)

@@ -157,10 +157,10 @@ def environment() -> Path:
     python = home / "bin" / "python"
     if not (home / "complete").exists():
         subprocess.run([sys.executable, "-m", "venv", "--clear", home], check=True)
-        wanted = Path(__file__).with_name("readers.txt")
-        command = [python, "-m", "pip", "install", "--quiet", "--require-hashes", "-r", wanted]
+        requirements = Path(__file__).with_name("readers.txt")
+        command = [python, "-m", "pip", "install", "--quiet", "--require-hashes", "-r", requirements]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise NotServedError(f"pip could not install {wanted.name}: {done.stderr.strip().splitlines()[-1]}")
+            raise NotServedError(f"pip could not install {requirements.name}: {done.stderr.strip().splitlines()[-1]}")
         (home / "complete").touch()
     return python

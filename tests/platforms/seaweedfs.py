@@ -46,7 +46,7 @@ def _conditional_puts(store: ObjectStore) -> None:
     login = {"aws_access_key_id": store.access_key, "aws_secret_access_key": store.secret_key, "region_name": REGION}
     client = boto3.client("s3", endpoint_url=store.endpoint, **login)
 
-    def put(round_number: int) -> int:
+    def put_object(round_number: int) -> int:
         start.wait()
         try:
             client.put_object(Bucket=store.bucket, Key=f"once/{round_number}", Body=b"x", IfNoneMatch="*")
@@ -57,7 +57,7 @@ def _conditional_puts(store: ObjectStore) -> None:
         return 1
 
     with ThreadPoolExecutor(_WRITERS) as pool:
-        winners = [sum(pool.map(put, [number] * _WRITERS)) for number in range(_ROUNDS)]
+        winners = [sum(pool.map(put_object, [number] * _WRITERS)) for number in range(_ROUNDS)]
     assert winners == [1] * _ROUNDS, winners
 
 

@@ -138,8 +138,8 @@ class Yarn:
         archive = self.folder / "environment.tar.gz"
         pack = [self.environment / "bin" / "venv-pack", "-q", "--exclude", "*/site-packages/pyspark/*", "-o", archive]
         subprocess.run(pack, env=os.environ | {"VIRTUAL_ENV": str(self.environment)}, check=True)
-        put = [spark_home() / "bin" / "spark-class", "org.apache.hadoop.fs.FsShell", "-put", archive, "hdfs:///"]
-        subprocess.run(put, env=self.variables, check=True)
+        command = [spark_home() / "bin" / "spark-class", "org.apache.hadoop.fs.FsShell", "-put", archive, "hdfs:///"]
+        subprocess.run(command, env=self.variables, check=True)
 
     def run_in_cluster_mode(self, job: Job) -> None:
         """Run the job to its end; the driver of the first attempt dies."""
